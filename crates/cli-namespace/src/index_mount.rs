@@ -8,7 +8,7 @@ use canopy::{Outcome, interrupt, places};
 use canopy_index::{Index, Moment};
 use canopy_index_mount::{Mount, Options, Viewers};
 use nix::sys::signal::Signal;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,11 +24,16 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     daemon::check_place(&arguments.directory, &paths)?;
     // Of a past, this generation is shown from now on, whatever a time means later.
     let at = indexes.iter().map(|index| Moment::Generation(index.generation()));
-    let at = arguments.at.map(|_| at.collect());
+    let at: Option<Vec<Moment>> = arguments.at.map(|_| at.collect());
+    // It stays until then, whatever the index keeps.
+    let held: Vec<File> = match at {
+        Some(_) => indexes.iter().map(Index::hold).collect::<Result<_, _>>()?,
+        None => Vec::new(),
+    };
     // What root may read of it is of no use to anybody else.
     drop(indexes);
     match arguments.foreground || arguments.detached {
-        true => serve(&arguments, paths, at, root),
+        true => serve(&arguments, paths, at.map(|at| (at, held)), root),
         false => daemon::detach(&log(&arguments)?),
     }
 }
@@ -66,12 +71,12 @@ fn log(arguments: &Arguments) -> anyhow::Result<PathBuf> {
     Ok(directory.join("mount.log"))
 }
 
-/// Mounts indexes, or each one as it was at a moment, and answers the kernel until they are
-/// unmounted.
+/// Mounts indexes, or each one as it was at a moment, of a generation that is held, and answers the
+/// kernel until they are unmounted.
 fn serve(
     arguments: &Arguments,
     paths: Vec<PathBuf>,
-    at: Option<Vec<Moment>>,
+    past: Option<(Vec<Moment>, Vec<File>)>,
     root: PathBuf,
 ) -> anyhow::Result<Outcome> {
     if arguments.detached {
@@ -82,6 +87,7 @@ fn serve(
     daemon::raise_limit();
     let name = paths.first().cloned().unwrap_or_default();
     let is_for_all = nix::unistd::geteuid().is_root() && !arguments.private;
+    let (at, _held) = past.unzip();
     let viewers = match (at, is_for_all, paths.first()) {
         // What others may see of the past, nobody knows.
         (Some(at), _, _) => Viewers::Owner(Arc::new(move || {

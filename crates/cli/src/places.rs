@@ -5,8 +5,13 @@
 //! write their own, which only they read, and read both.
 
 use crate::config::settings;
+use crate::outcome::{Outcome, message};
 use anyhow::Context;
 use canopy_index::{Index, Moment};
+use canopy_read::locate::absolute_path;
+use canopy_read::resolve::locate_all;
+use canopy_tools::diff::relative;
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -103,6 +108,35 @@ impl Opened {
     /// Returns the indexes, what is the user's own last.
     pub fn iter(&self) -> impl Iterator<Item = &Index> {
         std::iter::once(&self.first).chain(&self.own)
+    }
+
+    /// Returns the one whose past the caller may read, if anybody's: the own one, if there are two.
+    pub fn written(self) -> Index {
+        self.own.unwrap_or(self.first)
+    }
+
+    /// Returns the site's index, where the user has another one, if it has anything at or below a
+    /// path, or above it, that the other has not: of its past, this user is told nothing.
+    pub fn past_denied(&self, path: &OsStr) -> Option<&Index> {
+        let starts = |index: &Index| -> Vec<String> {
+            let starts = locate_all(index, path).unwrap_or_default();
+            starts.iter().map(|start| absolute_path(&start.source, &start.path)).collect()
+        };
+        let own = starts(self.own.as_ref()?);
+        let has = |start: &str| own.iter().any(|own| relative(start, own).is_some());
+        starts(&self.first).iter().any(|start| !has(start)).then_some(&self.first)
+    }
+
+    /// Says so, if it is so; returns whether what is told of the past is all that there is.
+    pub fn warn_of_past(&self, path: &OsStr) -> Outcome {
+        let Some(site) = self.past_denied(path) else { return Outcome::Complete };
+        message(format_args!(
+            "{}: only what your own index has of it is told; the past of the index at {} is only \
+             for those who write it",
+            Path::new(path).display(),
+            site.path().display()
+        ));
+        Outcome::Partial
     }
 
     /// Returns them as one.

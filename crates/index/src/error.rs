@@ -161,6 +161,18 @@ impl Error {
         }
     }
 
+    /// Returns the file of the index that is damaged or missing, if that is what went wrong. What of
+    /// a source such a file has goes with a scan that lists all of the source anew.
+    pub fn damaged_file(&self) -> Option<&Path> {
+        match self {
+            Error::Corrupt { path, .. } => Some(path),
+            Error::Io { path, source, .. } | Error::ShardFile { path, source } => {
+                (source.kind() == io::ErrorKind::NotFound).then_some(path)
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_owned();
         move |source| Error::Io { action, path, source }

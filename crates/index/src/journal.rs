@@ -75,16 +75,21 @@ impl Journal {
             Some(file) => file,
             none => none.insert(self.create()?),
         };
-        file.write_all(line.as_bytes())
+        let length = file.metadata()?.len();
+        // What a full disk has torn would spoil the next line, too.
+        file.write_all(line.as_bytes()).inspect_err(|_| drop(file.set_len(length)))
     }
 
     fn create(&self) -> io::Result<File> {
         let mut options = std::fs::OpenOptions::new();
         let path = names::journal(&self.index);
-        let mut file = options.append(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(first_line(self.generation).as_bytes())?;
-        // So that the next writer takes a number that no file has yet, whatever power it loses.
-        file.sync_all()?;
+        let mut file = options.append(true).create_new(true).mode(0o600).open(&path)?;
+        let mut begin = || {
+            file.write_all(first_line(self.generation).as_bytes())?;
+            // So that the next writer takes a number that no file has yet, whatever power it loses.
+            file.sync_all()
+        };
+        begin().inspect_err(|_| drop(std::fs::remove_file(path)))?;
         Ok(file)
     }
 }

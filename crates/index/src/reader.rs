@@ -21,8 +21,10 @@ use crate::unfinished::{self, Unfinished};
 use bundle::{Contents, IndexPage, ReadBundle};
 use canopy_model::{Principal, Totals};
 use rustc_hash::FxHashSet;
+use rustix::fs::FlockOperation;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -230,6 +232,17 @@ impl Index {
     /// it.
     pub fn unseal(&self, source: u32, path: &str) -> Result<Vec<SealedRecord>> {
         self.sealed.entry(source, path)
+    }
+
+    /// Has the generation stay as long as the file that is returned is open, whatever the index is
+    /// told to keep. Only who writes the index can.
+    pub fn hold(&self) -> Result<File> {
+        let path = names::all_manifests(&self.path, self.generation);
+        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        // Writers look for a moment alone whether it is locked.
+        let locked = rustix::fs::flock(&file, FlockOperation::LockShared);
+        locked.map_err(|errno| Error::io("lock", &path)(errno.into()))?;
+        Ok(file)
     }
 
     /// Returns where it is.

@@ -199,10 +199,14 @@ pub(crate) fn write(
     let replace = |path: PathBuf, text: &[u8]| -> Result<()> {
         let new = path.with_extension("new");
         disk.remove(&new)?;
-        let mut file = disk.create(&new, 0o600)?;
-        file.write_all(text).map_err(Error::io("write", &new))?;
-        file.finish(true)?;
-        disk.replace(&new, &path)
+        let write = || -> Result<()> {
+            let mut file = disk.create(&new, 0o600)?;
+            file.write_all(text).map_err(Error::io("write", &new))?;
+            file.finish(true)?;
+            disk.replace(&new, &path)
+        };
+        // On a full disk it would take the place of something else.
+        write().inspect_err(|_| drop(disk.remove(&new)))
     };
     let list = names::unfinished_files(index);
     replace(list, &journal::encode(index, record.base, files))?;

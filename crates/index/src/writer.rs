@@ -262,7 +262,7 @@ pub struct Writer {
     published: Published,
     /// A scan that was interrupted.
     interrupted: Found,
-    /// Whether this run has noted how far it is.
+    /// Whether this run has noted how far it is, or goes on with one that has.
     has_noted: AtomicBool,
     _lock: File,
 }
@@ -480,6 +480,7 @@ impl Writer {
         if let Some(first) = writers.first_mut()
             && let Some(begun) = self.begun.get(&first.source)
         {
+            self.check_absorbed(begun)?;
             self.add_root(begun, first);
         }
         let threads = writers.len();

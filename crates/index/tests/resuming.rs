@@ -318,3 +318,57 @@ fn whatever_operation_fails_a_run_goes_on_or_begins_anew() {
         }
     }
 }
+
+/// Scans all at once, and notes now and then how far it is, as far as that can be. Returns how
+/// often it could not.
+fn run_noting(index: &Path, disk: Disk) -> Result<usize> {
+    let options = WriterOptions { disk, keep_replaced: false, ..WriterOptions::default() };
+    let mut writer = Writer::open(index, options)?;
+    let begun = writer.add_source(source())?;
+    let mut sinks = writer.shard_writers(begun);
+    let mut failed = 0;
+    for (number, path) in DIRECTORIES.iter().enumerate() {
+        push(&mut sinks[0], &writer, path)?;
+        if number % 3 != 1 {
+            continue;
+        }
+        let about = about(&DIRECTORIES[number + 1..], number + 1);
+        failed +=
+            usize::from(writer.note_unfinished(Some(begun), &mut sinks, about, false).is_err());
+    }
+    writer.finish_shards(sinks)?;
+    writer.publish()?;
+    Ok(failed)
+}
+
+/// What cannot be noted ends no scan and leaves nothing behind, and what was noted before counts.
+#[test]
+fn whatever_operation_of_a_note_fails_the_run_goes_on() {
+    let place = tempfile::tempdir().unwrap();
+    let index = place.path().join("index");
+    for _ in 0..2 {
+        assert!(run(&index, Disk::default(), 100, false).unwrap());
+    }
+    let expected = contents(&index);
+    let mut not_noted = 0;
+    for after in 0.. {
+        let faults = Faults::new(after, rustix::io::Errno::NOSPC.raw_os_error(), false);
+        match run_noting(&index, Disk::with_faults(faults.clone())) {
+            Ok(failed) => {
+                not_noted += failed;
+                // What could not be removed at its end goes now.
+                let options = WriterOptions { keep_replaced: false, ..WriterOptions::default() };
+                drop(Writer::open(&index, options).unwrap());
+                assert_eq!(contents(&index), expected, "{after}");
+            }
+            Err(_) => {
+                while !run(&index, Disk::default(), 5, true).unwrap() {}
+                assert_eq!(contents(&index).0, expected.0, "{after}");
+            }
+        }
+        if !faults.struck() {
+            break;
+        }
+    }
+    assert!(not_noted > 20, "{not_noted}");
+}

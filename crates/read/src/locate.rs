@@ -6,7 +6,7 @@ use crate::inode::{ENTRY, Inode, inodes};
 use crate::plan::BATCH_ROWS;
 use arrow::array::RecordBatch;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
-use canopy_index::{FileKind, Index, RowRange, SealedRecord, Shard, SourceRecord};
+use canopy_index::{Columns, FileKind, Index, RowRange, SealedRecord, Shard, SourceRecord};
 use canopy_model::{
     Acl, Attributes, Credentials, FileType, Grant, Wanted, base_name, join, join_absolute, parent,
     unescape, xattr_names,
@@ -174,6 +174,21 @@ pub fn device_within(index: &Index, source: &SourceRecord, path: &str) -> Result
         }
     }
     Ok(None)
+}
+
+/// Returns the names of the directories in a directory, escaped, in any order.
+pub fn subdirectories(index: &Index, source: &SourceRecord, path: &str) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for shard in index.shards_at(source.id, path)? {
+        let (_, dirs) = shard.rows_of(&shard.listings_at(path)?)?;
+        let columns = Columns::of(&[NAME.id()]);
+        for batch in shard.read(FileKind::Dirs, columns, &dirs, BATCH_ROWS)? {
+            let batch = batch?;
+            let names = NAME.of(&batch)?;
+            found.extend((0..batch.num_rows()).map(|at| names.value(at).to_owned()));
+        }
+    }
+    Ok(found)
 }
 
 /// Returns the credentials by which the kernel judges where the caller may go.

@@ -97,9 +97,8 @@ pub fn scan<S: Sink>(
     }
     let selected = part.map_or(Selected::Whole, |part| Selected::Part(part.selection));
     let Some(selected) = walk.settle(&root.directory, selected) else { return Ok(sinks) };
-    let names = Names::default();
-    let (directory, listed) = (root.directory, Listed::default());
-    let mut tasks = vec![vec![Task::Read { directory, listed, selected, names }]];
+    let (directory, begun) = (root.directory, Begun::default());
+    let mut tasks = vec![vec![Task::Read { directory, begun, selected }]];
     loop {
         let run = |sink, stack: &Stack<'_, _>| Thread::new(&walk, sink, stack).run();
         let (done, left) = share(tasks, sinks, run);
@@ -140,8 +139,8 @@ fn levels_max(threads: usize) -> usize {
 
 /// What is still to be read.
 enum Task<'a> {
-    /// The entries of a directory: these names, then from where its descriptor stands.
-    Read { directory: Arc<Directory>, listed: Listed, selected: Selected<'a>, names: Names },
+    /// The entries of a directory: what was begun, then from where its descriptor stands.
+    Read { directory: Arc<Directory>, begun: Begun, selected: Selected<'a> },
     /// A directory in another one.
     Open {
         above: Arc<Directory>,
@@ -152,34 +151,41 @@ enum Task<'a> {
     },
 }
 
-/// What of a directory was listed.
-#[derive(Clone, Copy, Default)]
-struct Listed {
+/// What of a directory was read.
+#[derive(Default)]
+struct Begun {
+    /// Parts of it that were listed, and their entries.
     parts: u32,
     entries: u64,
+    /// Entries of the next part, and subdirectories among them. A part that threads stop in is not
+    /// handed over: a listing has the same parts however often they do.
+    rows: Rows,
+    subdirs: Vec<CString>,
+    /// Names behind those.
+    names: Names,
 }
 
 impl Task<'_> {
     /// Returns how many entries of what remains were listed.
     fn listed_entries(&self) -> u64 {
         match self {
-            Task::Read { listed, .. } => listed.entries,
+            Task::Read { begun, .. } => begun.entries,
             Task::Open { .. } => 0,
         }
     }
 
     /// Returns what remains to be listed before this is done.
     fn remaining(&self) -> Vec<Remaining> {
-        let (path, selected, begun) = match self {
-            Task::Read { directory, listed, selected, .. } => {
-                (directory.path(), selected, listed.parts > 0)
+        let (path, selected, has_parts) = match self {
+            Task::Read { directory, begun, selected } => {
+                (directory.path(), selected, begun.parts > 0)
             }
             Task::Open { above, name, selected, .. } => {
                 (join(&above.path(), &escape(name.as_bytes())), selected, false)
             }
         };
         let extent = match selected {
-            Selected::Whole if !begun => Extent::New,
+            Selected::Whole if !has_parts => Extent::New,
             Selected::Whole | Selected::Alone => Extent::Alone,
             Selected::IfChanged => Extent::Whole,
             Selected::Part(selection) => {
@@ -430,10 +436,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 break;
             };
             outcome = handed_over.and_then(|()| match task {
-                Task::Read { directory, listed, selected, names } => {
-                    self.names = names;
-                    self.read(directory, listed, selected)
-                }
+                Task::Read { directory, begun, selected } => self.read(directory, begun, selected),
                 Task::Open { above, name, selected, passed } => {
                     let opened = self.open(above.clone(), name, passed);
                     let settled = opened.and_then(|directory| {
@@ -446,8 +449,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                     });
                     match settled {
                         Some((directory, selected)) => {
-                            self.names.clear();
-                            self.read(directory, Listed::default(), selected)
+                            self.read(directory, Begun::default(), selected)
                         }
                         None => Ok(()),
                     }
@@ -460,13 +462,13 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         outcome.map(|()| self.sink)
     }
 
-    /// Reads a directory, of which some names may have been read, and puts its subdirectories on the
+    /// Reads a directory, of which some may have been read, and puts its subdirectories on the
     /// stack. Of a large one it reads one part, and what is in that is read before the next. One
     /// that is only on the way to others is not read.
     fn read(
         &mut self,
         directory: Arc<Directory>,
-        mut listed: Listed,
+        begun: Begun,
         selected: Selected<'s>,
     ) -> Result<(), S::Error> {
         self.unchanged = None;
@@ -482,7 +484,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             return Ok(());
         }
         self.subdirs.clear();
-        if listed.parts == 0
+        if begun.parts == 0
+            && begun.rows.is_empty()
             && matches!(selected, Selected::Whole)
             && self.walk.is_unread(&directory, &mut self.subdirs)
         {
@@ -490,22 +493,29 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             self.batch.put_unread(&directory);
             return if self.batch.is_full() { self.hand_over() } else { Ok(()) };
         }
+        let Begun { mut parts, entries: mut listed, rows, subdirs, names } = begun;
         self.subdirs.clear();
+        self.rows.clear();
+        self.names.clear();
+        if !(rows.is_empty() && names.is_empty()) {
+            (self.rows, self.subdirs, self.names) = (rows, subdirs, names);
+        }
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut entries = RawDir::new(&directory.fd, &mut buffer);
-        if listed.parts == 0 && directory.is_of_unmapped() {
-            self.walk.counts.unmapped.fetch_add(1, Ordering::Relaxed);
-        }
         let mut outcome;
         let rest = loop {
             let rest = self.fill(&directory, &mut entries);
             outcome = Ok(());
-            let is_part = rest == Rest::Nothing && listed.parts == 0 || !self.rows.is_empty();
+            let is_part = match rest {
+                Rest::Paused => false,
+                Rest::Nothing => parts == 0 || !self.rows.is_empty(),
+                Rest::Names | Rest::Unread => !self.rows.is_empty(),
+            };
             if is_part {
                 let entries = self.rows.len() as u64;
-                outcome = self.keep(&directory, listed.parts);
-                listed.parts += 1;
-                listed.entries += entries;
+                outcome = self.keep(&directory, parts);
+                parts += 1;
+                listed += entries;
             }
             if rest != Rest::Names || outcome.is_err() {
                 break rest;
@@ -515,13 +525,22 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         outcome?;
         match rest {
             Rest::Unread | Rest::Paused => {
-                let (directory, names) = (directory.clone(), std::mem::take(&mut self.names));
-                self.stack.put(Task::Read { directory, listed, selected, names });
+                let (rows, names) =
+                    (std::mem::take(&mut self.rows), std::mem::take(&mut self.names));
+                // Below a directory of which nothing is listed, nothing is either.
+                let subdirs = match parts {
+                    0 => std::mem::take(&mut self.subdirs),
+                    _ => Vec::new(),
+                };
+                let begun = Begun { parts, entries: listed, rows, subdirs, names };
+                self.stack.put(Task::Read { directory: directory.clone(), begun, selected });
             }
             _ => {
-                self.walk.counts.directories.fetch_add(1, Ordering::Relaxed);
+                let counts = self.walk.counts;
+                counts.directories.fetch_add(1, Ordering::Relaxed);
+                counts.unmapped.fetch_add(directory.is_of_unmapped().into(), Ordering::Relaxed);
                 if directory.depth == 0 {
-                    self.walk.root_entries.store(listed.entries, Ordering::Relaxed);
+                    self.walk.root_entries.store(listed, Ordering::Relaxed);
                 }
             }
         }
@@ -611,14 +630,13 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     /// Reads a directory that was passed after all, since what was selected in it is not there.
     fn list_passed(&self, directory: Arc<Directory>, passed: Option<&'s Selection>) {
         if let Some(selection) = passed.filter(|selection| selection.list_too()) {
-            let (selected, names) = (Selected::Part(selection), Names::default());
-            self.stack.put(Task::Read { directory, listed: Listed::default(), selected, names });
+            let (selected, begun) = (Selected::Part(selection), Begun::default());
+            self.stack.put(Task::Read { directory, begun, selected });
         }
     }
 
     /// Reads entries into `rows`, as many as a part may have.
     fn fill(&mut self, directory: &Directory, entries: &mut RawDir<'_, &OwnedFd>) -> Rest {
-        self.rows.clear();
         let mut more = true;
         loop {
             if self.walk.is_paused() {
@@ -751,9 +769,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 walk.counts.directories.fetch_add(1, Ordering::Relaxed);
             }
             None => {
-                let (selected, names) = (Selected::Alone, Names::default());
-                let listed = Listed::default();
-                self.stack.put(Task::Read { directory, listed, selected, names });
+                let (selected, begun) = (Selected::Alone, Begun::default());
+                self.stack.put(Task::Read { directory, begun, selected });
             }
         };
         self.batch.hand_over(&mut self.sink, walk.classes, round, changed, unread)

@@ -6,7 +6,9 @@
 //! 2. Rows of what is left are read in portions of so many directories, and compared by name. Only
 //!    what differs is held in memory.
 //! 3. Roots of sources are in no listing, or in one of the source around theirs, and are looked up.
-//! 4. Inodes that are gone from one path and have come to another have moved. What moved along with
+//! 4. Of extended attributes and ACLs only sums of hashes are kept, of entries of directories that
+//!    differ.
+//! 5. Inodes that are gone from one path and have come to another have moved. What moved along with
 //!    its directory is not told again.
 
 use crate::error::Result;
@@ -60,6 +62,8 @@ pub struct Entry {
     ino: u64,
     nlink: u32,
     target: String,
+    /// A hash of its extended attributes, ACLs among them.
+    xattrs: u64,
 }
 
 /// An inode of the older generation, or of the newer one: its device, number and time of birth.
@@ -87,6 +91,11 @@ impl Difference {
         bytes(&self.new).saturating_sub(bytes(&self.old))
     }
 
+    /// Returns whether it has other extended attributes, or another ACL, than it had.
+    pub fn has_other_xattrs(&self) -> bool {
+        self.old.as_ref().zip(self.new.as_ref()).is_some_and(|(old, new)| old.xattrs != new.xattrs)
+    }
+
     /// Returns whether it is one inode at one path.
     fn is_of_one_inode(&self) -> bool {
         let entries = self.old.as_ref().zip(self.new.as_ref());
@@ -95,7 +104,7 @@ impl Difference {
 }
 
 impl Entry {
-    fn new(attributes: &Attributes, dev: u64, target: String) -> Self {
+    fn new(attributes: &Attributes, dev: u64, target: String, xattrs: u64) -> Self {
         let is_dir = FileType::of_mode(attributes.mode) == FileType::Directory;
         Entry {
             counted_bytes: if is_dir { 0 } else { attributes.size_bytes },
@@ -110,6 +119,7 @@ impl Entry {
             dev,
             ino: attributes.ino,
             target,
+            xattrs,
         }
     }
 
@@ -136,6 +146,7 @@ impl Entry {
         let contents = |entry: &Entry| (entry.size_bytes, entry.mtime_ns);
         owners(self) != owners(other)
             || self.target != other.target
+            || self.xattrs != other.xattrs
             || (!self.is_dir() && contents(self) != contents(other))
     }
 
@@ -176,6 +187,23 @@ impl PathHashes {
     }
 }
 
+/// What of the extended attributes of a generation is no row of the same shard in the other one.
+struct Values<'h> {
+    hashes: &'h PathHashes,
+    /// Sums of the hashes of names and values, by hash of the entry's path.
+    sums: HashMap<(u64, u64), u64>,
+}
+
+impl Values<'_> {
+    /// Returns the hash of the extended attributes of an entry that has these names.
+    fn of(&self, path: &str, names: &str) -> u64 {
+        match self.sums.get(&self.hashes.of(path)) {
+            None if names.is_empty() => 0,
+            sum => self.hashes.0.hash_one((names, sum)),
+        }
+    }
+}
+
 /// Shards of a generation with the roots of their sources, and which of their listings it has at or
 /// below a path.
 struct Side<'a> {
@@ -184,6 +212,8 @@ struct Side<'a> {
     /// Roots of sources of either generation there.
     roots: &'a HashSet<&'a str>,
     shards: Vec<(&'a SourceRecord, ShardRange)>,
+    /// Shards with values of extended attributes there.
+    with_values: Vec<(&'a SourceRecord, Arc<Shard>)>,
 }
 
 /// Returns what differs between two generations at and below an absolute path, escaped, by path.
@@ -193,18 +223,27 @@ pub fn differences(old: &Index, new: &Index, path: Option<&str>) -> Result<Vec<D
     let is_asked = |root: &&str| path.is_none_or(|path| relative(root, path).is_some());
     let roots: HashSet<&str> = sources.filter(is_asked).collect();
     let mut found = Found::default();
-    found.compare(entries_at(old, &roots)?, entries_at(new, &roots)?, |_| false);
     let shards = (old.shards_beside(new)?, new.shards_beside(old)?);
+    let indexes = (old, new);
     let old = Side::of(old, shards.0, path, &roots)?;
     let new = Side::of(new, shards.1, path, &roots)?;
     let hashes = PathHashes::default();
     let mut loose = old.without(&new, true, &hashes)?;
     loose.extend(new.without(&old, false, &hashes)?);
-    for portion in portions(loose) {
+    let portions = portions(loose);
+    let directories = portions.iter().flatten().map(|loose| loose.directory).collect();
+    let (old_values, new_values) =
+        (old.values(&new, &directories, &hashes)?, new.values(&old, &directories, &hashes)?);
+    found.compare(
+        entries_at(indexes.0, &roots, &old_values)?,
+        entries_at(indexes.1, &roots, &new_values)?,
+        |_| false,
+    );
+    for portion in portions {
         let mut rows = HashMap::new();
-        old.read(&portion, true, &mut rows)?;
+        old.read(&portion, true, &old_values, &mut rows)?;
         let mut came = HashMap::new();
-        new.read(&portion, false, &mut came)?;
+        new.read(&portion, false, &new_values, &mut came)?;
         let replaced = replaced(&portion);
         found.compare(rows, came, |directory| {
             !replaced.is_empty() && replaced.contains(&hashes.of(directory))
@@ -239,12 +278,15 @@ impl<'a> Side<'a> {
         path: Option<&'a str>,
         roots: &'a HashSet<&'a str>,
     ) -> Result<Self> {
-        let mut shards = Vec::new();
+        let (mut shards, mut with_values) = (Vec::new(), Vec::new());
         for shard in all {
             let id = shard.record().source;
             let Some(source) = index.sources().iter().find(|source| source.id == id) else {
                 continue;
             };
+            if shard.rows(FileKind::Xattrs) > 0 {
+                with_values.push((source, shard.clone()));
+            }
             let listings = match path {
                 Some(path) => listings_of(shard, &source.root, path)?,
                 None => shard.live_listings()?,
@@ -253,7 +295,54 @@ impl<'a> Side<'a> {
                 shards.push((source, ShardRange { shard: shard.clone(), listings }));
             }
         }
-        Ok(Side { path, roots, shards })
+        Ok(Side { path, roots, shards, with_values })
+    }
+
+    /// Adds up the values of extended attributes of entries of some directories, and of roots, that
+    /// the other side does not have in the same shard.
+    fn values<'h>(
+        &self,
+        other: &Side<'_>,
+        directories: &HashSet<(u64, u64)>,
+        hashes: &'h PathHashes,
+    ) -> Result<Values<'h>> {
+        let mut sums: HashMap<(u64, u64), u64> = HashMap::new();
+        let place = |shard: &Shard| shard.path(FileKind::Xattrs);
+        let others: HashMap<_, _> =
+            other.with_values.iter().map(|(_, shard)| (place(shard), shard)).collect();
+        for (source, shard) in &self.with_values {
+            let rows = match others.get(&place(shard)) {
+                Some(other) => less(&shard.live_values()?, &other.live_values()?),
+                None => shard.live_values()?,
+            };
+            if rows.is_empty() {
+                continue;
+            }
+            let columns = VALUE_PATH | NAME | KEY | VALUE;
+            for batch in shard.read(FileKind::Xattrs, columns, &rows, BATCH_ROWS)? {
+                let batch = batch?;
+                let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);
+                let (keys, values) = (KEY.of(&batch)?, VALUE.of(&batch)?);
+                let mut last: Option<(&str, bool)> = None;
+                for at in 0..batch.num_rows() {
+                    let (path, name) = (paths.value(at), names.value(at));
+                    let is_wanted = match last.filter(|(last, _)| *last == path) {
+                        Some((_, is_wanted)) => is_wanted,
+                        None => directories.contains(&hashes.of(&absolute_path(source, path))),
+                    };
+                    last = Some((path, is_wanted));
+                    if is_wanted || name.is_empty() {
+                        let entry = hashes.of(&absolute_path(source, &join(path, name)));
+                        let value = hashes.0.hash_one((keys.value(at), values.value(at)));
+                        let sum = sums.entry(entry).or_default();
+                        // In whatever order they come.
+                        *sum = sum.wrapping_add(value);
+                    }
+                }
+            }
+            shard.close(FileKind::Xattrs);
+        }
+        Ok(Values { hashes, sums })
     }
 
     /// Returns the listings that the other side does not have in the same shard.
@@ -301,6 +390,7 @@ impl<'a> Side<'a> {
         &self,
         portion: &[Loose],
         is_old: bool,
+        values: &Values<'_>,
         entries: &mut HashMap<String, Entry>,
     ) -> Result<()> {
         let mut places: Vec<(u32, u32)> = portion
@@ -318,14 +408,14 @@ impl<'a> Side<'a> {
             };
             for kind in [FileKind::Entries, FileKind::Dirs] {
                 let mut columns: Columns =
-                    INO | MODE | NLINK | UID | GID | SIZE | BLOCKS | MTIME | BTIME;
+                    INO | MODE | NLINK | UID | GID | SIZE | BLOCKS | MTIME | BTIME | XATTRS;
                 if kind == FileKind::Entries {
                     columns.add(TARGET.id());
                 }
                 for unit in range.units(kind, &range.rows(kind)?) {
                     for placed in unit.read_placed(columns, &unit.rows, true)? {
                         let placed = placed?;
-                        self.add_rows(source, &placed, entries)?;
+                        self.add_rows(source, &placed, values, entries)?;
                     }
                 }
             }
@@ -340,10 +430,12 @@ impl Side<'_> {
         &self,
         source: &SourceRecord,
         placed: &Placed,
+        values: &Values<'_>,
         entries: &mut HashMap<String, Entry>,
     ) -> Result<()> {
         let batch = &placed.batch;
         let (inodes, targets) = (InodeColumns::of(batch), TARGET.find(batch));
+        let xattrs = XATTRS.find(batch);
         let names = NAME.of(batch)?;
         for (at, listing) in (0..batch.num_rows()).zip(placed.listings()?) {
             let listing = listing?;
@@ -353,7 +445,8 @@ impl Side<'_> {
             if is_asked && !self.roots.contains(&*path) {
                 let dev = listing.dev.unwrap_or_default();
                 let target = text_or_empty(targets, at).to_owned();
-                entries.insert(path, Entry::new(&inode, dev, target));
+                let xattrs = values.of(&path, text_or_empty(xattrs, at));
+                entries.insert(path, Entry::new(&inode, dev, target, xattrs));
             }
         }
         Ok(())
@@ -361,13 +454,18 @@ impl Side<'_> {
 }
 
 /// Returns the entries that a generation has at some absolute paths.
-fn entries_at(index: &Index, paths: &HashSet<&str>) -> Result<HashMap<String, Entry>> {
+fn entries_at(
+    index: &Index,
+    paths: &HashSet<&str>,
+    values: &Values<'_>,
+) -> Result<HashMap<String, Entry>> {
     let mut entries = HashMap::new();
     for &path in paths {
         if let Some((source, below)) = source_of(index, path)
             && let Some(inode) = look_up(index, source, &below)?
         {
-            let entry = Entry::new(&inode.attributes, inode.dev, inode.target);
+            let xattrs = values.of(path, &inode.xattrs);
+            let entry = Entry::new(&inode.attributes, inode.dev, inode.target, xattrs);
             entries.insert(path.to_owned(), entry);
         }
     }
@@ -633,7 +731,7 @@ mod tests {
     fn what_counts_as_the_same_inode() {
         let named = |path: &str, ino, dev, btime_ns| {
             let attributes = Attributes { ino, mode: 0o100_644, btime_ns, ..Default::default() };
-            HashMap::from([(path.to_owned(), Entry::new(&attributes, dev, String::new()))])
+            HashMap::from([(path.to_owned(), Entry::new(&attributes, dev, String::new(), 0))])
         };
         let found = |old, new| {
             let mut found = Found::default();

@@ -488,16 +488,28 @@ impl Intake {
 
     /// Notes that a batch is in the index for good.
     pub fn succeeded(&self, batch: &Batch, generation: u64) {
+        self.advanced(batch, &[], generation);
+    }
+
+    /// Notes that a batch is in the index for good but for what is left of it, which waits again.
+    pub fn advanced(&self, batch: &Batch, left: &[Suspect], generation: u64) {
         let mut state = self.state.lock();
         let source = &mut state.sources[batch.source];
         source.in_flight.clear();
         source.links_in_flight.clear();
-        source.waiting_in_flight = None;
+        let waiting = source.waiting_in_flight.take();
+        if !left.is_empty() {
+            for suspect in left {
+                source.pending.add(suspect);
+            }
+            // What was taken out is older.
+            source.waiting = waiting.or(source.waiting.take());
+        }
         source.failures = 0;
         source.last_error = None;
         state.generation = Some(generation);
         state.batches += 1;
-        state.applied += batch.suspects.len() as u64;
+        state.applied += batch.suspects.len().saturating_sub(left.len()) as u64;
         state.rewrite();
     }
 

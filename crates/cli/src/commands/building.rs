@@ -7,6 +7,7 @@ use canopy_model::{Listing, Sink};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
@@ -34,6 +35,16 @@ pub enum Stopped {
     /// The command was told to end.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// Returns the file of the index that is damaged or missing, if that is what went wrong.
+pub(super) fn damaged_file(error: &anyhow::Error) -> Option<PathBuf> {
+    let own = error.chain().find_map(|cause| cause.downcast_ref::<canopy_index::Error>());
+    let of_scan = error.downcast_ref::<Stopped>().and_then(|stopped| match stopped {
+        Stopped::Index(error) => Some(error),
+        Stopped::Interrupted => None,
+    });
+    own.or(of_scan)?.damaged_file().map(Path::to_owned)
 }
 
 impl Sink for Shards<'_> {

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 /// FROM and TO are numbers of generations, ages such as 7d, or times, as for --at of other
 /// commands; 'now' is the current one. What was moved is known by its inode and time of birth, and
 /// what moved along with its directory is not told again. A directory counts as changed by its
-/// owner, group or mode alone. Sizes say by how many bytes files have grown. Only who writes the
+/// owner, group, mode, ACLs and extended attributes alone. Sizes say by how many bytes files have grown. Only who writes the
 /// index sees its past.
 ///
 /// Example: canopy diff 1d now /proj
@@ -47,8 +47,12 @@ const CHANGES: [Change; 4] = [Change::Created, Change::Deleted, Change::Changed,
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let old = places::open(index.clone(), Some(arguments.from))?.joined();
-    let new = places::open(index, Some(arguments.to))?.joined();
+    let new = places::open(index.clone(), Some(arguments.to))?.joined();
     let path = arguments.path.as_ref().map(|path| path_of([&new, &old], path)).transpose()?;
+    let outcome = match &arguments.path {
+        Some(path) => places::open(index, None)?.warn_of_past(path),
+        None => Outcome::Complete,
+    };
     let found = differences(&old, &new, path.as_deref())?;
     let mut output = match arguments.json {
         true => Box::new(stdout_for_json()) as Box<dyn Write>,
@@ -65,7 +69,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         }
     }
     output.flush()?;
-    Ok(Outcome::Complete)
+    Ok(outcome)
 }
 
 /// Returns the absolute path, escaped, of what a user named, as one of the generations has it.
@@ -139,6 +143,7 @@ fn as_json(difference: &Difference) -> serde_json::Value {
         "path": difference.path,
         "old_path": difference.old_path,
         "grown_bytes": difference.grown_bytes(),
+        "xattrs_changed": difference.has_other_xattrs(),
         "old": difference.old.as_ref().map(entry),
         "new": difference.new.as_ref().map(entry),
     })

@@ -41,7 +41,14 @@ pub struct Growth<'a> {
 
 /// Prints what grew most, the largest first.
 pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome> {
-    let new = asked.read.open(index.clone())?;
+    let opened = asked.read.open_each(index.clone())?;
+    let mut outcome = Outcome::Complete;
+    for path in asked.paths {
+        if opened.warn_of_past(path) != Outcome::Complete {
+            outcome = Outcome::Partial;
+        }
+    }
+    let new = opened.written();
     let old = match asked.since {
         Some(since) => places::open(index, Some(since))?.joined(),
         None => a_week_ago(index, &new)?,
@@ -90,7 +97,7 @@ pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome
         let generations = [old.generation(), new.generation()];
         writeln!(output, "{:#}", json!({ "generations": generations, "growth": rows }))?;
         output.flush()?;
-        return Ok(Outcome::Complete);
+        return Ok(outcome);
     }
     let mut output = BufWriter::new(std::io::stdout().lock());
     for (key, bytes) in &grown {
@@ -101,7 +108,7 @@ pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome
         writeln!(output, "{:>7}  {key}", human_size(*bytes))?;
     }
     output.flush()?;
-    Ok(Outcome::Complete)
+    Ok(outcome)
 }
 
 /// Opens what was current a week ago, or the oldest generation before `new`.

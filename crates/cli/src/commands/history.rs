@@ -45,16 +45,16 @@ const BAR_COLUMNS: usize = 30;
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let current = places::open(index.clone(), None)?;
-    // Of a user's own index, if there are two.
-    let last = current.iter().last().expect("one index is opened");
+    let opened = places::open(index, None)?;
+    let mut outcome = opened.warn_of_past(&arguments.path);
+    let last = opened.written();
     let place = last.path().to_owned();
     let current =
         KeptGeneration { generation: last.generation(), published_ns: last.published_ns() };
     let all = last.kept().iter().rev().copied().chain([current]);
     let threads = crate::options::threads(arguments.threads);
     let mut rows = Vec::new();
-    let (mut error, mut outcome) = (None, Outcome::Complete);
+    let mut error = None;
     for generation in all {
         let opened = match generation == current {
             true => Index::open_at(&place, None),

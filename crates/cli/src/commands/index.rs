@@ -1,6 +1,6 @@
 //! `canopy index`
 
-use super::building::{Shards, publish_changes, with_progress_told};
+use super::building::{Shards, damaged_file, publish_changes, with_progress_told};
 use super::index_faults::{Faults, Shortfalls};
 use super::index_plan::Plan;
 use super::index_progress::Progress;
@@ -231,9 +231,7 @@ pub fn run(
     }
     interrupt::watch()?;
     let asked = asked(&arguments, &root_of);
-    let resumed = resume(&mut writer, &arguments, &asked, (&rules, &root_of))?;
-    let begun_ns = resumed.as_ref().map(|resumed| resumed.begun_ns);
-    let faults = Faults::new(arguments.errors.as_deref(), begun_ns)?;
+    let mut resumed = resume(&mut writer, &arguments, &asked, (&rules, &root_of))?;
     if resumed.is_none() && arguments.replace {
         if writer.keeps_generations() {
             note(
@@ -245,24 +243,23 @@ pub fn run(
             writer = Writer::open(&location, options.clone())?;
         }
     }
-    let mut scans = Scans::new(&writer, (arguments.memory, threads), arguments.max_rate, faults)?;
-    let noted_every = arguments.noted_every.map(NonZeroU64::get);
-    let notes = scans.notes.insert(Notes::new(asked, noted_every, resumed.as_ref()));
-    arguments.paths.retain(|path| !notes.is_done(&root_of(path)));
-    if let Some(before) = &resumed {
-        resuming::add_counts(&scans.counts, before);
-    }
-    let progress = Progress::new(&location, arguments.paths.len());
-    let run = Run { scans, progress, arguments: &arguments, namespaces, rules };
-    let mut index_all =
-        || run.index_all(&mut writer, resumed.as_ref().and_then(|resumed| resumed.source.as_ref()));
-    let failed = match arguments.quiet {
-        true => index_all(),
-        false => {
-            let done_so_far = || run.scans.counts.progress();
-            with_progress_told(|_| run.progress.shown(&run.scans), done_so_far, index_all)
-        }
+    let new_run = |writer: &Writer, resumed: Option<&Unfinished>| {
+        Run::new(writer, (&arguments, threads), (&asked, resumed), (namespaces, &root_of))
     };
+    let mut run = new_run(&writer, resumed.as_ref())?;
+    let mut failed = run.scan(&mut writer, resumed.as_ref());
+    if let Err(error) = &failed
+        && let Some(file) = damaged_file(error)
+        && !interrupt::asked()
+    {
+        tell_of_new_scan(format_args!("{} is damaged", file.display()));
+        writer.give_up_unfinished()?;
+        drop(writer);
+        writer = Writer::open(&location, options.clone())?;
+        resumed = None;
+        run = new_run(&writer, None)?;
+        failed = run.scan(&mut writer, None);
+    }
     if interrupt::asked() {
         interrupt::go_on_to_the_end();
         let goes_on = run.notes().take_sources(&mut writer, &run.scans.counts);
@@ -272,7 +269,7 @@ pub fn run(
     let failed = match failed {
         Ok(failed) => failed,
         Err(error) => {
-            let source = resumed.and_then(|resumed| resumed.source);
+            let source = resumed.as_ref().and_then(|resumed| resumed.source.as_ref());
             source.iter().for_each(|source| writer.failed(&source.root, format!("{error:#}")));
             // It is told here, too.
             drop(writer.keep());
@@ -315,7 +312,8 @@ pub fn run(
         Ok(published) => published,
         Err(error) => {
             let roots = arguments.paths.iter().map(|path| root_of(path)).collect();
-            record_failures(&location, options, roots, &format!("{error:#}"));
+            let is_damaged = resumed.is_some() && damaged_file(&error).is_some();
+            record_failures((&location, options), roots, &format!("{error:#}"), is_damaged);
             return Err(error);
         }
     };
@@ -416,10 +414,15 @@ fn resume(
         }
     };
     writer.give_up_unfinished()?;
+    tell_of_new_scan(why);
+    Ok(None)
+}
+
+/// Says why a scan that was interrupted does not go on.
+fn tell_of_new_scan(why: impl std::fmt::Display) {
     note(format_args!(
         "all is scanned anew: the scan that was interrupted cannot go on, since {why}"
     ));
-    Ok(None)
 }
 
 pub(super) fn shown_time(time_ns: i64) -> String {
@@ -459,7 +462,46 @@ struct Run<'a> {
     progress: Progress,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// Prepares a run that goes on with another one, if there is one, and for which this was asked.
+    fn new(
+        writer: &Writer,
+        (arguments, threads): (&'a Arguments, usize),
+        (asked, resumed): (&str, Option<&Unfinished>),
+        (namespaces, root_of): (Option<&'a NamespaceSource>, &dyn Fn(&Path) -> String),
+    ) -> anyhow::Result<Self> {
+        let begun_ns = resumed.map(|resumed| resumed.begun_ns);
+        let faults = Faults::new(arguments.errors.as_deref(), begun_ns)?;
+        let memory = (arguments.memory, threads);
+        let mut scans = Scans::new(writer, memory, arguments.max_rate, faults)?;
+        if let Some(before) = resumed {
+            resuming::add_counts(&scans.counts, before);
+        }
+        let noted_every = arguments.noted_every.map(NonZeroU64::get);
+        let notes = scans.notes.insert(Notes::new(asked.to_owned(), noted_every, resumed));
+        let left = arguments.paths.iter().filter(|path| !notes.is_done(&root_of(path)));
+        let progress = Progress::new(writer.path(), left.count());
+        let trusted = settings().trust_fs.clone().unwrap_or_default();
+        let rules = MountRules::new(trusted, arguments.no_prune);
+        Ok(Run { arguments, namespaces, rules, scans, progress })
+    }
+
+    /// Scans all trees while the progress is shown; returns those that failed.
+    fn scan(
+        &self,
+        writer: &mut Writer,
+        resumed: Option<&Unfinished>,
+    ) -> anyhow::Result<Vec<(PathBuf, anyhow::Error)>> {
+        let mut index_all = || self.index_all(writer, resumed.and_then(|it| it.source.as_ref()));
+        match self.arguments.quiet {
+            true => index_all(),
+            false => {
+                let done_so_far = || self.scans.counts.progress();
+                with_progress_told(|_| self.progress.shown(&self.scans), done_so_far, index_all)
+            }
+        }
+    }
+
     fn notes(&self) -> &Notes {
         self.scans.notes.as_ref().expect("a run has notes")
     }
@@ -477,12 +519,8 @@ impl Run<'_> {
         }
         let mut failed = Vec::new();
         for path in &self.arguments.paths {
-            let is_done = interrupted.is_some() && {
-                let root =
-                    |path: &Path| root_of(path, self.namespaces, self.arguments.root.as_deref());
-                self.notes().is_done(&root(path))
-            };
-            if !is_done && !interrupt::asked() {
+            let root = root_of(path, self.namespaces, self.arguments.root.as_deref());
+            if !self.notes().is_done(&root) && !interrupt::asked() {
                 let error = self.index(writer, path).err();
                 failed.extend(error.map(|error| (path.clone(), error)));
             }
@@ -518,11 +556,24 @@ impl Run<'_> {
         self.ended(writer, begun, &source.root, (&before, &source.missing), scanned)
     }
 
-    /// Scans a tree and adds it to what is published next. After an error, nothing of it is.
+    /// Scans a tree and adds it to what is published next. After an error, nothing of it is. Where
+    /// the index has damaged data of it, all of it is listed anew.
     fn index(&self, writer: &mut Writer, path: &Path) -> anyhow::Result<()> {
         if let (Some(source), Some(namespace)) = (self.namespaces, namespace_of(path)) {
             return self.index_namespace(writer, source, namespace);
         }
+        let indexed = self.index_tree(writer, path, self.arguments.incremental);
+        match indexed.as_ref().err().and_then(damaged_file) {
+            Some(file) if self.arguments.incremental && !interrupt::asked() => {
+                let (file, path) = (file.display(), path.display());
+                note(format_args!("{file} is damaged: all of {path} is scanned anew"));
+            }
+            _ => return indexed,
+        }
+        self.index_tree(writer, path, false)
+    }
+
+    fn index_tree(&self, writer: &mut Writer, path: &Path, compares: bool) -> anyhow::Result<()> {
         places::check_links(path)?;
         let before = self.scans.shortfalls(writer, &self.rules);
         let record = self.arguments.record(path);
@@ -531,7 +582,8 @@ impl Run<'_> {
         let record = new.scan.clone().unwrap_or_default();
         self.progress.begin(&root.path, &escaped, &self.scans.counts);
         let known = writer.sources().into_iter().find(|(source, _)| source.root == new.root);
-        let known = known.filter(|_| self.arguments.incremental);
+        let keeps_name = known.is_some() && self.arguments.incremental;
+        let known = known.filter(|_| compares);
         let is_same = known.as_ref().is_some_and(|(_, known)| known.as_ref() == Some(&record));
         let partial = self.scans.counts.partial.load(Ordering::Relaxed);
         let source = UnfinishedSource {
@@ -556,8 +608,11 @@ impl Run<'_> {
             }
             (begun, self.scan_again(writer, (begun, is_same), root, &record))
         } else {
-            let new = NewSource { name: self.arguments.name_of(path), ..new };
-            let begun = writer.add_source(new)?;
+            let name = match keeps_name {
+                true => self.arguments.name.clone(),
+                false => self.arguments.name_of(path),
+            };
+            let begun = writer.add_source(NewSource { name, ..new })?;
             (begun, self.scans.scan(writer, begun, (root, None), &self.rules, &record))
         };
         if self.scans.counts.partial.load(Ordering::Relaxed) > partial {
@@ -692,9 +747,18 @@ fn report_all_but_last(mut failed: Vec<(PathBuf, anyhow::Error)>) -> anyhow::Err
     last.map_or_else(|| anyhow::anyhow!("no PATH is given"), |(_, error)| error)
 }
 
-/// Records that nothing of these paths could be published, if that much can be done.
-fn record_failures(location: &Path, options: WriterOptions, roots: Vec<String>, reason: &str) {
+/// Records that nothing of these paths could be published, if that much can be done. The run went on
+/// with data that `is_damaged`: another one begins anew.
+fn record_failures(
+    (location, options): (&Path, WriterOptions),
+    roots: Vec<String>,
+    reason: &str,
+    is_damaged: bool,
+) {
     let Ok(mut writer) = Writer::open(location, options) else { return };
+    if is_damaged {
+        drop(writer.give_up_unfinished());
+    }
     roots.iter().for_each(|root| writer.failed(root, reason.to_owned()));
     drop(writer.keep());
 }

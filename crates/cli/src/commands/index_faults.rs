@@ -8,9 +8,10 @@ use crate::places::{check_links, is_own_or_roots};
 use anyhow::Context;
 use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, Step};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{LineWriter, Write};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{BufRead, BufReader, LineWriter, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -46,9 +47,8 @@ impl Faults {
     /// so it is for its owner alone.
     pub(super) fn new(file: Option<&Path>, begun_ns: Option<i64>) -> anyhow::Result<Self> {
         let Some(path) = file else { return Ok(Faults::default()) };
-        let file = create_own(path, begun_ns)
+        let list = ErrorList::open(path, begun_ns)
             .with_context(|| format!("cannot create {}", path.display()))?;
-        let list = ErrorList { file: LineWriter::new(file), bytes: 0, left_out: 0 };
         Ok(Faults { file: Some((path.to_owned(), Mutex::new(list))), ..Faults::default() })
     }
 
@@ -145,6 +145,7 @@ fn create_own(path: &Path, begun_ns: Option<i64>) -> anyhow::Result<File> {
         return Ok(special);
     }
     let file = OpenOptions::new()
+        .read(true)
         .append(true)
         .create(true)
         .mode(0o600)
@@ -194,9 +195,30 @@ struct ErrorList {
     bytes: usize,
     /// Errors beyond [`LISTED_MAX`].
     left_out: u64,
+    /// Hashes of the lines of a run that goes on: what it has listed since it was noted last how far
+    /// it was comes again.
+    known: HashSet<u64>,
+    hashes: RandomState,
 }
 
 impl ErrorList {
+    fn open(path: &Path, begun_ns: Option<i64>) -> anyhow::Result<Self> {
+        let mut file = create_own(path, begun_ns)?;
+        let (mut known, hashes, mut bytes) = (HashSet::new(), RandomState::new(), 0);
+        if file.metadata()?.is_file() {
+            let mut lines = BufReader::new(&mut file);
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+                known.insert(hashes.hash_one(&line[..]));
+                bytes += line.len();
+                line.clear();
+            }
+            // Of a line that was torn, nothing stays.
+            file.set_len(bytes as u64)?;
+        }
+        Ok(ErrorList { file: LineWriter::new(file), bytes, left_out: 0, known, hashes })
+    }
+
     fn add(&mut self, what: &str, path: &Path, why: &str) {
         if self.bytes > LISTED_MAX {
             self.left_out += 1;
@@ -208,6 +230,9 @@ impl ErrorList {
             ..=LISTED_PATH_MAX => format!("{what} {shown}: {why}\n"),
             bytes => format!("{what} {shown}... ({bytes} bytes): {why}\n"),
         };
+        if self.known.contains(&self.hashes.hash_one(line.as_bytes())) {
+            return;
+        }
         self.bytes += line.len();
         // A full disk shows when the file is finished.
         drop(self.file.write_all(line.as_bytes()));

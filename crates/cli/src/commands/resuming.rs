@@ -6,7 +6,7 @@ use super::scanning::path_bytes_max;
 use crate::config::settings;
 use crate::interrupt;
 use crate::options::now_ns;
-use crate::outcome::message;
+use crate::outcome::{message, note};
 use anyhow::Context;
 use canopy_index::{
     RemainingDirectory, RemainingExtent, ShardWriter, Unfinished, UnfinishedSource, Writer,
@@ -38,8 +38,10 @@ pub(super) struct Notes {
     /// After so many entries it is time, too.
     entries_step: Option<u64>,
     next_entries: AtomicU64,
-    /// Whether the run ends and can go on.
+    /// Whether there is a note of the source that is being scanned.
     goes_on: AtomicBool,
+    /// Whether it was said that none could be made.
+    has_warned: AtomicBool,
 }
 
 impl Notes {
@@ -62,6 +64,7 @@ impl Notes {
             entries_step,
             next_entries: AtomicU64::new(entries_step.unwrap_or(u64::MAX)),
             goes_on: AtomicBool::new(false),
+            has_warned: AtomicBool::new(false),
         }
     }
 
@@ -80,6 +83,7 @@ impl Notes {
         let source = self.source.lock().take();
         if is_done {
             *self.pending.lock() = None;
+            self.goes_on.store(false, Ordering::Relaxed);
         }
         self.done.lock().extend(source.filter(|_| is_done).map(|(source, ..)| source.root));
     }
@@ -92,7 +96,8 @@ impl Notes {
                     >= self.next_entries.load(Ordering::Relaxed)
     }
 
-    /// Notes how far the scan of a source is.
+    /// Notes how far the scan of a source is. Where that cannot be and the scan does not end, it goes
+    /// on without.
     pub(super) fn take(
         &self,
         writer: &Writer,
@@ -112,8 +117,21 @@ impl Notes {
         about.entries = about.entries.saturating_sub(left.entries);
         about.directories = about.directories.saturating_sub(left.directories);
         let noted = writer.note_unfinished(Some(begun), writers, about, ends);
-        let noted = noted.inspect_err(tell_of_loss)?;
-        self.goes_on.store(noted && ends, Ordering::Relaxed);
+        match noted {
+            Ok(noted) => self.goes_on.store(noted, Ordering::Relaxed),
+            Err(error) if ends => {
+                tell_of_loss(&error);
+                return Err(error);
+            }
+            Err(error) if !self.has_warned.swap(true, Ordering::Relaxed) => {
+                let error = anyhow::Error::from(error);
+                note(format_args!(
+                    "warning: it cannot be noted how far the scan is, so that it could go on after \
+                     an interruption: {error:#}; the scan goes on"
+                ));
+            }
+            Err(_) => {}
+        }
         let pause = NOTED_EVERY.max(noting.elapsed() * TIMES_NOTING);
         let next = self.started.elapsed() + pause;
         self.next_ms.store(next.as_millis() as u64, Ordering::Relaxed);

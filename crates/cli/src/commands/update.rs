@@ -1,7 +1,7 @@
 //! `canopy update`, and what lists directories of sources again for other commands.
 
-use super::building::{end_if_asked, publish_changes, with_progress_told};
-use super::index_faults::{Faults, warn_of_mounts};
+use super::building::{damaged_file, end_if_asked, publish_changes, with_progress_told};
+use super::index_faults::{Faults, Shortfalls, warn_of_mounts};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader, scan_threads};
 use super::update_request;
 use crate::config::settings;
@@ -9,7 +9,7 @@ use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
 use crate::outcome::{Outcome, message, say, warn_of, without_numbers};
 use crate::{Engine, companion, counted, interrupt, places};
 use anyhow::Context;
-use canopy_index::{Disk, Index, ScanRecord, SourceRecord, Writer, WriterOptions};
+use canopy_index::{Disk, Index, NewSource, ScanRecord, SourceRecord, Writer, WriterOptions};
 use canopy_model::{Access, Attributes, Listing, escape, unescape};
 use canopy_scan::{Known, MountRules, Part, Root, Selection};
 use parking_lot::Mutex;
@@ -42,6 +42,9 @@ pub struct Arguments {
     /// Read from standard input what is to be listed again, as 'canopy watch' writes it
     #[arg(long, hide = true, conflicts_with_all = ["paths", "recursive"])]
     suspects: bool,
+    /// List all of a source anew where the index has damaged data of it
+    #[arg(long, hide = true)]
+    repair: bool,
     /// List all that is below each PATH, too
     #[arg(short, long)]
     recursive: bool,
@@ -104,6 +107,8 @@ pub struct UpdateOptions<'a> {
     pub copied_rows_max: usize,
     /// Where entries that vanished or could not be read are listed.
     pub errors: Option<&'a Path>,
+    /// Whether all of a source is listed anew where the index has damaged data of it.
+    pub repairs: bool,
 }
 
 /// What listing directories again has come to.
@@ -153,6 +158,8 @@ pub fn run(
             );
             let outcome = update_request::ask(asked, arguments.json)?;
             if named.is_empty() {
+                // An older list is none of this run.
+                Faults::new(arguments.errors.as_deref(), None)?;
                 return Ok(outcome);
             }
             requested = Some(outcome);
@@ -171,6 +178,7 @@ pub fn run(
         limits: arguments.limits.given(),
         copied_rows_max: arguments.copied_rows,
         errors: arguments.errors.as_deref(),
+        repairs: arguments.repair,
     };
     interrupt::watch()?;
     let updated = update(&location, suspects, &options, engine)?;
@@ -252,6 +260,15 @@ struct Task {
     selection: Selection,
 }
 
+impl Task {
+    /// Returns whether all of the source is listed.
+    fn is_all(&self) -> bool {
+        let mut is_all = false;
+        self.selection.each(&mut |path, whole| is_all |= path.is_empty() && whole);
+        is_all
+    }
+}
+
 /// Lists directories again and publishes what has changed as one generation. The index stays as it
 /// was if nothing could be. `suspects` is asked only by who does the work: standard input can be
 /// read once.
@@ -287,13 +304,13 @@ pub fn update(
     }
     let (mut suspects, links) = suspects()?;
     suspects.extend(linked(&writer, &links)?);
+    let faults = Faults::new(options.errors, None)?;
     if suspects.is_empty() {
         // Of what has other names, the index has none.
         let generation = Index::open(location)?.generation();
         return Ok(Updated { generation, is_unchanged: true, ..Updated::default() });
     }
     let tasks = tasks(&writer, &suspects)?;
-    let faults = Faults::new(options.errors, None)?;
     let scans =
         Scans::new(&writer, (options.memory_bytes, options.threads), options.rate_max, faults)?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();
@@ -306,7 +323,7 @@ pub fn update(
             for task in tasks {
                 let rules = MountRules::new(trusted.clone(), task.record.no_prune);
                 let root = task.source.root.clone();
-                let refreshed = refresh(&mut writer, &scans, &rules, task);
+                let refreshed = refresh(&mut writer, &scans, &rules, task, options.repairs);
                 if !one_reader() {
                     warn_of_mounts(&rules.closed());
                 }
@@ -352,7 +369,8 @@ fn shown(root: &str) -> String {
     String::from_utf8_lossy(&unescape(root)).into_owned()
 }
 
-/// Returns the directories in which the index has inodes, or all where there are too many.
+/// Returns the directories in which the index has inodes, or all where there are too many, or the
+/// index is damaged.
 fn linked(writer: &Writer, links: &Links) -> anyhow::Result<Vec<Suspect>> {
     let mut suspects = Vec::new();
     for (top, inodes) in links {
@@ -360,7 +378,11 @@ fn linked(writer: &Writer, links: &Links) -> anyhow::Result<Vec<Suspect>> {
             let root = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
             let top = if root.starts_with(top) { &root } else { top };
             let Some(below) = below(&root, top) else { continue };
-            match writer.directories_with(source.id, &below, inodes, LINKED_MAX)? {
+            let found = match writer.directories_with(source.id, &below, inodes, LINKED_MAX) {
+                Err(error) if error.damaged_file().is_some() => None,
+                found => found?,
+            };
+            match found {
                 Some(found) => suspects.extend(found.iter().map(|path| Suspect {
                     path: root.join(OsStr::from_bytes(&unescape(path))),
                     recursive: false,
@@ -430,38 +452,90 @@ fn tasks(writer: &Writer, suspects: &[Suspect]) -> anyhow::Result<Vec<Task>> {
     Ok(tasks.into_values().collect())
 }
 
-/// Lists what is selected of a source again. After an error, the source stays as it was.
+/// Lists what is selected of a source again. After an error, the source stays as it was. Where the
+/// index has damaged data of it, all of it is listed anew, if it was to be listed anyway or it
+/// `repairs`.
 fn refresh(
     writer: &mut Writer,
     scans: &Scans,
     rules: &MountRules,
     task: Task,
+    repairs: bool,
+) -> anyhow::Result<()> {
+    let refreshed = refresh_part(writer, scans, rules, &task);
+    match refreshed.as_ref().err().and_then(damaged_file) {
+        Some(file) if (repairs || task.is_all()) && !interrupt::asked() => {
+            let (file, root) = (file.display(), shown(&task.source.root));
+            message(format_args!("{file} is damaged: all of {root} is scanned anew"));
+        }
+        _ => return refreshed,
+    }
+    let (root, new) = open(writer, scans, rules, &task)?;
+    let before = scans.shortfalls(writer, rules);
+    let now = new.scan.clone().unwrap_or_default();
+    let partial = scans.counts.partial.load(Ordering::Relaxed);
+    let begun = writer.add_source(new)?;
+    let scanned = scans.scan(writer, begun, (root, None), rules, &now);
+    if scans.counts.partial.load(Ordering::Relaxed) > partial {
+        writer.note_partial(begun);
+    }
+    ended(writer, scans, rules, (begun, &task.source.root), (&before, scanned))
+}
+
+/// Lists what is selected of a source.
+fn refresh_part(
+    writer: &mut Writer,
+    scans: &Scans,
+    rules: &MountRules,
+    task: &Task,
 ) -> anyhow::Result<()> {
     let Task { source, record, selection } = task;
+    let before = scans.shortfalls(writer, rules);
+    let (root, new) = open(writer, scans, rules, task)?;
+    let now = new.scan.clone().unwrap_or_default();
+    let mut selected = Vec::new();
+    selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
+    let begun = writer.refresh_source(new, selected)?;
+    let partial = scans.counts.partial.load(Ordering::Relaxed);
+    let scanned = scan_part(writer, scans, begun, (root, selection), rules, &now);
+    if scans.counts.partial.load(Ordering::Relaxed) > partial || now != *record {
+        writer.note_partial(begun);
+    }
+    ended(writer, scans, rules, (begun, &source.root), (&before, scanned))
+}
+
+/// Opens the root of a source where it was.
+fn open(
+    writer: &Writer,
+    scans: &Scans,
+    rules: &MountRules,
+    Task { source, record, .. }: &Task,
+) -> anyhow::Result<(Root, NewSource)> {
     let root = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
     places::check_links(&root)?;
-    let before = scans.shortfalls(writer, rules);
-    let (root, new) = scans.open(writer, &root, rules, &record)?;
+    let (root, new) = scans.open(writer, &root, rules, record)?;
     anyhow::ensure!(
         new.root == source.root,
         "the source {} is elsewhere now, at {}: index that",
         shown(&source.root),
         shown(&new.root)
     );
-    let now = new.scan.clone().unwrap_or_default();
-    let mut selected = Vec::new();
-    selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
-    let begun = writer.refresh_source(new, selected)?;
-    let partial = scans.counts.partial.load(Ordering::Relaxed);
-    let scanned = scan_part(writer, scans, begun, (root, &selection), rules, &now);
-    if scans.counts.partial.load(Ordering::Relaxed) > partial || now != record {
-        writer.note_partial(begun);
-    }
+    Ok((root, new))
+}
+
+/// Notes how the scan of a source ended.
+fn ended(
+    writer: &mut Writer,
+    scans: &Scans,
+    rules: &MountRules,
+    (begun, root): (u32, &str),
+    (before, scanned): (&Shortfalls, anyhow::Result<()>),
+) -> anyhow::Result<()> {
     match scanned {
         Ok(()) => {
-            let missing = scans.shortfalls(writer, rules).since(&before);
+            let missing = scans.shortfalls(writer, rules).since(before);
             if !missing.is_empty() {
-                writer.incomplete(&source.root, missing.join("; "));
+                writer.incomplete(root, missing.join("; "));
             }
         }
         Err(_) => writer.abandon(begun),

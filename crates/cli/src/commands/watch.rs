@@ -280,6 +280,8 @@ impl Daemon {
                 index: location,
                 one_file_system: arguments.one_file_system,
                 rate_max: arguments.max_rate,
+                turn: arguments.interval * 2,
+                suspects_max,
             },
             directory,
             intake,
@@ -375,8 +377,17 @@ impl Daemon {
             };
             let begun = Instant::now();
             // A source at a time: one that fails keeps its suspects, and no other does.
-            let failed = batches.iter().filter_map(|batch| self.apply(batch)).last();
-            self.intake.rest(begun.elapsed(), self.pacing);
+            let (mut failed, mut is_over) = (None, true);
+            for batch in &batches {
+                match self.apply(batch) {
+                    Ok(is_done) => is_over &= is_done,
+                    Err(error) => failed = Some(error),
+                }
+            }
+            // Where a limit spares the sources, all of them go on.
+            if is_over {
+                self.intake.rest(begun.elapsed(), self.pacing);
+            }
             if is_fed && let Some(error) = failed {
                 return Err(error);
             }
@@ -402,23 +413,26 @@ impl Daemon {
         sources.is_some_and(|sources| sources.iter().all(|source| source.suspects == 0))
     }
 
-    fn apply(&self, batch: &Batch) -> Option<anyhow::Error> {
+    /// Has the index follow a batch, or as much of it as a turn has time for; returns whether that
+    /// is all.
+    fn apply(&self, batch: &Batch) -> anyhow::Result<bool> {
         let root = &self.intake.territory().roots()[batch.source];
         let stop = || self.is_stopped();
-        match self.applier.apply(root, batch, &stop) {
+        let (now, left) = self.applier.turn_of(batch);
+        match self.applier.apply(root, &now, &stop) {
             Ok(generation) => {
-                self.intake.succeeded(batch, generation);
-                None
+                self.intake.advanced(batch, &left, generation);
+                Ok(left.is_empty())
             }
             Err(_) if self.intake.is_stopped() => {
                 self.intake.put_back(batch);
-                None
+                Ok(true)
             }
             Err(error) => {
                 let text = format!("{error:#}");
                 message(format_args!("{text}; this will be tried again"));
                 self.intake.failed(batch, &text, self.pacing);
-                Some(error)
+                Err(error)
             }
         }
     }

@@ -6,6 +6,10 @@ use super::building::{GOES_ON, IS_OVER, TELLS_PARENT};
 use super::update::{Links, Suspect};
 use anyhow::Context;
 use canopy_index::Index;
+use canopy_model::unescape;
+use canopy_read::locate::subdirectories;
+use canopy_read::resolve::locate;
+use canopy_read::totals::Subtree;
 use canopy_watch::requests::Round;
 use canopy_watch::{Batch, is_at_or_below};
 use nix::sys::signal::{Signal, kill};
@@ -20,6 +24,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// Entries that a directory has that is listed alone, about.
+const DIRECTORY_ENTRIES: i64 = 50;
 
 /// How often it is looked whether a process has ended.
 const LOOKED_EVERY: Duration = Duration::from_millis(5);
@@ -48,9 +55,43 @@ pub struct Applier {
     pub one_file_system: bool,
     /// Entries that are looked at per second at most.
     pub rate_max: Option<NonZeroU32>,
+    /// How long a source has its turn where that is so, before others have theirs.
+    pub turn: Duration,
+    /// How many suspects of a source wait at most.
+    pub suspects_max: usize,
 }
 
 impl Applier {
+    /// Returns what of a batch is done in one turn of its source, by what the index has there, and
+    /// what is left for others, both in any order: a slow scan of one source holds no other up.
+    pub fn turn_of(&self, batch: &Batch) -> (Batch, Vec<canopy_watch::Suspect>) {
+        let all = || (batch.clone(), Vec::new());
+        let Some(rate) = self.rate_max else { return all() };
+        let Ok(index) = Index::open(&self.index) else { return all() };
+        let entries_max = (f64::from(rate.get()) * self.turn.as_secs_f64()) as i64;
+        let mut now = Batch { suspects: Vec::new(), ..batch.clone() };
+        let mut left = Vec::from_iter(batch.suspects.iter().rev().cloned());
+        let mut entries = 0;
+        while let Some(suspect) = left.pop() {
+            let Known { entries: more, subdirectories } = Known::of(&index, &suspect);
+            // If they were too many, they would become one again.
+            let has_room = left.len() + subdirectories.len() < self.suspects_max / 4;
+            if more > entries_max && has_room && !subdirectories.is_empty() {
+                left.extend(subdirectories);
+                left.push(canopy_watch::Suspect { recursive: false, ..suspect });
+                continue;
+            }
+            if entries + more > entries_max && !now.suspects.is_empty() {
+                left.push(suspect);
+                break;
+            }
+            entries += more;
+            now.suspects.push(suspect);
+        }
+        left.reverse();
+        (now, left)
+    }
+
     /// Brings what the index says of a batch up to date, and returns the generation that has it.
     /// Ends early, with an error, once `stop` says so.
     pub fn apply(
@@ -61,7 +102,7 @@ impl Applier {
     ) -> anyhow::Result<u64> {
         if self.has(root)? {
             let mut command = self.scanning("update");
-            command.arg("--suspects");
+            command.args(["--suspects", "--repair"]);
             self.run(command, &lines(root, batch), stop)?;
         } else {
             let mut command = self.scanning("index");
@@ -113,7 +154,7 @@ impl Applier {
             return Ok(false);
         }
         let index = Index::open(&self.index)?;
-        let holds = |source: &str| is_at_or_below(root, &canopy_model::unescape(source));
+        let holds = |source: &str| is_at_or_below(root, &unescape(source));
         Ok(index.sources().iter().any(|source| holds(&source.root)))
     }
 
@@ -152,6 +193,37 @@ impl Applier {
                 anyhow::bail!("{}", last.strip_prefix("canopy: ").unwrap_or(last))
             }
         }
+    }
+}
+
+/// What the index has of a suspect.
+#[derive(Default)]
+struct Known {
+    /// Entries that are looked at, about.
+    entries: i64,
+    /// What is below it, of one with all that is.
+    subdirectories: Vec<canopy_watch::Suspect>,
+}
+
+impl Known {
+    /// Of what the index does not have, nothing is known.
+    fn of(index: &Index, suspect: &canopy_watch::Suspect) -> Self {
+        let known = || -> canopy_read::Result<Self> {
+            if !suspect.recursive {
+                return Ok(Known { entries: DIRECTORY_ENTRIES, subdirectories: Vec::new() });
+            }
+            let start = locate(index, OsStr::from_bytes(&suspect.path))?;
+            let totals = Subtree::of(&start, 1).sum_alone()?;
+            let names = subdirectories(&start.view, &start.source, &start.path)?;
+            let above = suspect.path.strip_suffix(b"/").unwrap_or(&suspect.path);
+            let below = |name: &String| canopy_watch::Suspect {
+                path: [above, b"/", &unescape(name)].concat(),
+                recursive: true,
+            };
+            let subdirectories = names.iter().map(below).collect();
+            Ok(Known { entries: totals.entries + totals.dirs, subdirectories })
+        };
+        known().unwrap_or_default()
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::common;
 
+use canopy_index::Index;
 use common::{Place, User};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Pid, Uid, setfsgid, setfsuid};
@@ -209,9 +210,21 @@ fn a_mount_shows_the_past_to_its_writer_alone() {
     site.mount(&["--source", tree, "--at", "3"]);
     assert_eq!(names(&root), (true, ".\n..\nfile\n".to_owned()));
     assert!(!names(&nobody()).0);
-    published(&["update", site.tree.join("public").to_str().unwrap()]);
+    // However little of the past is kept, until it is unmounted.
+    for number in 0..4 {
+        fs::write(site.tree.join(format!("public/later{number}")), "").unwrap();
+        published(&["compact", "--keep=none"]);
+        published(&["update", site.tree.join("public").to_str().unwrap()]);
+        published(&["compact", "--replace"]);
+    }
     assert_eq!(names(&root), (true, ".\n..\nfile\n".to_owned()));
+    let kept = || Index::open(&site.index).unwrap().kept().len();
+    assert_eq!(kept(), 1);
     site.unmount();
+    published(&["compact", "--keep=2"]);
+    assert_eq!(kept(), 1);
+    let said = site.command(&["--at", "3"]).output().unwrap();
+    assert!(String::from_utf8(said.stderr).unwrap().contains("generation 3 is not kept"));
     let said = site.command(&["--at", "77"]).output().unwrap();
     assert_eq!(said.status.code(), Some(2));
     let said = String::from_utf8(said.stderr).unwrap();

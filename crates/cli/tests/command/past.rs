@@ -3,6 +3,7 @@
 
 use crate::common;
 
+use canopy_model::{Acl, AclEntry, AclTag};
 use common::{Place, User, seeded, sorted};
 use rand::{Rng, RngExt, rngs::StdRng};
 use std::collections::BTreeMap;
@@ -420,6 +421,67 @@ fn hard_links_move_with_their_directories() {
     assert_differences(&place, "3", "4", path);
     assert_differences(&place, "1", "4", path);
     assert_differences(&place, "4", "1", path);
+}
+
+/// ACLs and extended attributes alone make an entry another; that all is written anew does not.
+#[test]
+fn acls_and_extended_attributes_are_compared() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    for name in ["a/acl", "a/value", "a/same", "b/gone", "b/new", "b/dir/default"] {
+        fs::create_dir_all(tree.join(name)).unwrap();
+    }
+    let at = |name: &str| tree.join(name);
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = |name: &str, key: &str, value: &[u8]| {
+        rustix::fs::setxattr(at(name), key, value, flags).unwrap();
+    };
+    for name in ["", "a/value", "a/same", "b/gone"] {
+        set(name, "user.x", b"old");
+    }
+    let path = tree.to_str().unwrap();
+    done(&place, &["index", "--keep=9", path]);
+    let changed = |from: &str, to: &str| -> Vec<String> {
+        let line = format!("changed       0  {path}");
+        let lines = done(&place, &["diff", from, to]);
+        lines.iter().map(|found| found.strip_prefix(&line).unwrap().to_owned()).collect()
+    };
+    // Which leaves the mode as it is.
+    let entry = |tag, permissions| AclEntry { tag, permissions };
+    let entries = vec![
+        entry(AclTag::Owner, 7),
+        entry(AclTag::User(2001), 5),
+        entry(AclTag::OwningGroup, 5),
+        entry(AclTag::Mask, 5),
+        entry(AclTag::Other, 5),
+    ];
+    let acl = Acl { entries }.encode();
+    set("a/acl", Acl::XATTR_NAME, &acl);
+    set("a/value", "user.x", b"new");
+    set("b/new", "user.x", b"new");
+    set("b/dir/default", "system.posix_acl_default", &acl);
+    rustix::fs::removexattr(at("b/gone"), "user.x").unwrap();
+    done(&place, &["index", "--incremental", path]);
+    let all = ["/a/acl", "/a/value", "/b/dir/default", "/b/gone", "/b/new"];
+    assert_eq!(changed("1", "2"), all);
+    let told = |from: &str, to: &str| {
+        String::from_utf8(run(&place, &["diff", "--json", from, to]).stdout).unwrap()
+    };
+    assert_eq!(told("1", "2").matches("\"xattrs_changed\":true").count(), all.len());
+    done(&place, &["index", path]);
+    assert!(changed("2", "3").is_empty());
+    fs::set_permissions(at("a/same"), fs::Permissions::from_mode(0o700)).unwrap();
+    done(&place, &["update", at("a").to_str().unwrap()]);
+    assert_eq!(changed("3", "4"), ["/a/same"]);
+    set("", "user.x", b"new");
+    done(&place, &["update", path]);
+    assert_eq!(changed("4", "5"), [""]);
+    assert_eq!(changed("1", "5").len(), all.len() + 2);
+    // What moves takes its own along.
+    fs::rename(at("a/value"), at("b/value")).unwrap();
+    done(&place, &["index", "--incremental", path]);
+    let moved = told("5", "6");
+    assert!(moved.lines().count() == 1 && moved.contains("\"xattrs_changed\":false"), "{moved}");
 }
 
 /// What becomes of the roots of sources, and of directories with nothing in them.

@@ -80,6 +80,31 @@ fn the_past_is_that_of_the_own_index() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
+/// What the site's index alone has of a path has a past, too, which is not told; that is said.
+#[test]
+fn a_past_that_is_not_whole_is_told_so() {
+    let site = Site::new();
+    site.done(&["index", "--keep=5", "shared/of-u"]);
+    fs::write(site.place.path("shared/of-u/later"), "later").unwrap();
+    site.done(&["update", "shared/of-u"]);
+    let denied = format!("the past of the index at {} is", site.place.path("site").display());
+    for words in [&["history"][..], &["diff", "1", "2"], &["top", "growth", "--since=1"]] {
+        for (path, code) in [("shared", 1), ("shared/of-u", 0), (".", 1)] {
+            let words = [words, &[path]].concat();
+            let output = site.run(&words);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{words:?}: {errors}");
+            assert_eq!(errors.contains(&denied), code == 1, "{words:?}: {errors}");
+            assert!(!output.stdout.is_empty(), "{words:?}");
+        }
+    }
+    let output = site.run(&["history", "shared/b"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains(&denied), "{errors}");
+    // What the site's index has did not come since.
+    assert_eq!(site.done(&["top", "growth", "--since=1"]).len(), 1);
+}
+
 #[test]
 fn users_index_into_their_own_and_read_both() {
     let site = Site::new();

@@ -11,6 +11,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::io::BufRead;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -243,17 +244,28 @@ fn what_could_not_be_read_is_listed_by_both() {
     };
     let listed = || {
         let text = std::fs::read_to_string(&list).unwrap();
-        text.lines().map(str::to_owned).collect::<HashSet<_>>()
+        let lines = text.lines().map(str::to_owned).collect::<HashSet<_>>();
+        assert_eq!(lines.len(), text.lines().count(), "{text}");
+        lines
     };
-    let mut first = run(&["--noted-every", "20", "--max-rate", "100", "--threads", "1"]);
-    while !location.join("unfinished").exists() && first.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let mut first = run(&["--noted-every", "70", "--max-rate", "50", "--threads", "1"]);
+    let mut wait_until = |is_so: &dyn Fn() -> bool| {
+        while !is_so() && first.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    wait_until(&|| location.join("unfinished").exists());
+    // What is listed after the note comes again.
+    let noted = listed().len();
+    wait_until(&|| listed().len() > noted + 3);
     let _ = kill(Pid::from_raw(i32::try_from(first.id()).unwrap()), Signal::SIGKILL);
     let first = first.wait_with_output().unwrap();
     if !first.status.success() {
         let some = listed().len();
         assert!(some < 50, "{some}");
+        // One is torn.
+        let file = std::fs::File::options().write(true).open(&list).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 3).unwrap();
     }
     let output = run(&[]).wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -354,6 +366,14 @@ fn what_is_not_the_same_scan_begins_anew() {
         text[middle] ^= 1;
         std::fs::write(path, text).unwrap();
     };
+    let flip = |location: &Path| {
+        let is_listings = |path: &PathBuf| path.to_string_lossy().ends_with("-listings.parquet");
+        for path in all_paths(location).into_iter().filter(is_listings) {
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[0] ^= 1;
+            std::fs::write(path, bytes).unwrap();
+        }
+    };
     type Change<'a> = (&'a str, &'a dyn Fn(&Path), &'a [&'a str]);
     let moved = place.path("moved");
     let replace = |_: &Path| {
@@ -361,7 +381,7 @@ fn what_is_not_the_same_scan_begins_anew() {
         assert!(Command::new("cp").arg("-a").arg(&moved).arg(&tree).status().unwrap().success());
         std::fs::remove_dir_all(&moved).unwrap();
     };
-    let changes: [Change<'_>; 7] = [
+    let changes: [Change<'_>; 8] = [
         ("with other options", &|_| (), &["--exclude", "nothing"]),
         ("with other options", &|_| (), &["--no-xattrs"]),
         ("--restart was given", &|_| (), &["--restart"]),
@@ -372,6 +392,7 @@ fn what_is_not_the_same_scan_begins_anew() {
             &|location| std::fs::remove_file(location.join("unfinished-files")).unwrap(),
             &[],
         ),
+        ("listings.parquet is damaged", &flip, &[]),
         ("is another directory", &replace, &[]),
     ];
     for (number, (reason, change, options)) in changes.into_iter().enumerate() {
@@ -421,16 +442,26 @@ fn nothing_is_left_of_notes_where_nothing_has_changed() {
         trees.iter().flat_map(|tree| (0..9).map(move |number| tree.join(number.to_string())))
     {
         std::fs::create_dir_all(&path).unwrap();
-        (0..9).for_each(|file| std::fs::write(path.join(file.to_string()), "").unwrap());
+        (0..100).for_each(|file| std::fs::write(path.join(file.to_string()), "").unwrap());
     }
     let trees = trees.iter().map(|tree| tree.as_os_str());
-    let words: Vec<&OsStr> =
-        trees.chain(["--incremental", "--threads=1"].map(OsStr::new)).collect();
-    finish(&place, &at, &words);
-    let noted = [&words[..], &["--noted-every", "20"].map(OsStr::new)].concat();
-    let (said, _) = finish(&place, &at, &noted);
-    assert!(said.starts_with("nothing has changed since generation 1: "), "{said}");
-    assert!(!at.join("unfinished").exists());
+    let words: Vec<&OsStr> = trees.chain([OsStr::new("--incremental")]).collect();
+    let noted = [&words[..], &["--noted-every", "20", "--threads", "3"].map(OsStr::new)].concat();
+    // What a run that notes how far it is has published is as another one finds it.
+    finish(&place, &at, &noted);
+    for words in [&words, &noted, &noted] {
+        let (said, _) = finish(&place, &at, words);
+        assert!(said.starts_with("nothing has changed since generation 1: "), "{said}");
+        assert!(!at.join("unfinished").exists());
+    }
+    // Nor does one that goes on publish anything.
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        interrupt(&place, &at, &words, (signal, 2));
+        let (said, warned) = finish(&place, &at, &words);
+        assert!(warned.contains("going on"), "{warned}");
+        assert!(said.starts_with("nothing has changed since generation 1: "), "{said}");
+        assert!(!at.join("unfinished").exists());
+    }
     std::fs::write(tree.join("first/0/new"), "").unwrap();
     let (said, _) = finish(&place, &at, &words);
     assert!(said.starts_with("generation 2: "), "{said}");
@@ -438,4 +469,39 @@ fn nothing_is_left_of_notes_where_nothing_has_changed() {
     let words = ["find".as_ref(), tree.as_os_str(), "-name".as_ref(), "new".as_ref()];
     let found = place.canopy(&at, &words).stdout;
     assert!(!found.is_empty());
+}
+
+#[test]
+fn a_scan_goes_on_where_a_full_disk_takes_no_note() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    for path in (0..20).map(|number| tree.join(number.to_string())) {
+        std::fs::create_dir_all(&path).unwrap();
+        (0..20).for_each(|file| std::fs::write(path.join(file.to_string()), "").unwrap());
+    }
+    let disk = place.small_disk("disk", "4m");
+    let location = disk.0.join("index");
+    let mut run = index(&place, &location, &[tree.as_os_str()])
+        .args(["--noted-every", "20", "--max-rate", "100", "--threads", "1"])
+        .spawn()
+        .unwrap();
+    let mut told = std::io::BufReader::new(run.stderr.take().unwrap()).lines();
+    while !location.join("unfinished").exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let filler = disk.0.join("filler");
+    let fill = std::fs::File::create(&filler).and_then(|mut file| {
+        std::iter::repeat_with(|| std::io::Write::write_all(&mut file, &[0; 4096]))
+            .find_map(std::result::Result::err)
+            .map_or(Ok(()), Err)
+    });
+    assert!(fill.is_err());
+    let warned = told.next().unwrap().unwrap();
+    assert!(warned.contains("cannot be noted") && warned.contains("No space left"), "{warned}");
+    // Once is enough.
+    std::thread::sleep(Duration::from_millis(700));
+    std::fs::remove_file(filler).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    assert_eq!(told.count(), 0);
+    assert_eq!(paths(&place, &location, &tree).len(), 1 + 20 * 21);
 }

@@ -203,6 +203,25 @@ fn sources_that_meet_become_one() {
     assert_eq!(count(&place, &index, entries), 3);
 }
 
+/// A source gets the name of one that it takes in, but not of one that it leaves out.
+#[test]
+fn a_source_takes_the_name_of_what_it_takes_in() {
+    let place = Place::new();
+    let index = place.path("index");
+    let (outer, inner) = (place.path("outer"), place.path("outer/inner"));
+    fs::create_dir_all(&inner).unwrap();
+    let (outer, inner) = (outer.to_str().unwrap(), inner.to_str().unwrap());
+    run(&place, &index, &["index", "--name", "data", inner], 0);
+    let words = ["index", "--name", "data", outer];
+    let (_, errors) = run(&place, &index, &[&words[..], &["--exclude", "inner"]].concat(), 2);
+    assert!(errors.contains(&format!("'data' belongs to the source {inner}")), "{errors}");
+    assert_eq!(roots(&place, &index), [inner]);
+    run(&place, &index, &words, 0);
+    assert_eq!(roots(&place, &index), [outer]);
+    let listed = run(&place, &index, &["source", "list"], 0).0;
+    assert!(listed.contains("data"), "{listed}");
+}
+
 #[test]
 fn a_tree_that_the_source_around_it_leaves_out_is_a_source_of_its_own() {
     let place = Place::new();

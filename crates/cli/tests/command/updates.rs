@@ -508,3 +508,93 @@ fn wrong_words_are_one_clear_error() {
     let output = user.run(place.canopy.as_os_str(), &words);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
 }
+
+/// Damages files of the index whose names end so, or removes them.
+fn damage(place: &Place, end: &str, is_gone: bool) {
+    let is_one = |path: &std::path::PathBuf| path.to_string_lossy().ends_with(end);
+    let paths = crate::common::all_paths(&place.path("index"));
+    let paths: Vec<_> = paths.into_iter().filter(is_one).collect();
+    assert!(!paths.is_empty(), "{end}");
+    for path in paths {
+        match is_gone {
+            true => fs::remove_file(path).unwrap(),
+            false => fs::write(path, "damaged").unwrap(),
+        }
+    }
+}
+
+/// What of the index is damaged is replaced by listing the source anew: by an incremental scan, by
+/// an update of all, and by the daemon's.
+#[test]
+fn damage_is_mended_by_what_lists_a_source_again() {
+    let suspects = |place: &Place, words: &[&str]| {
+        let mut run = Command::new(&place.canopy)
+            .arg("--index")
+            .arg(place.path("index"))
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let line = format!("d{}\0", place.path("tree/a").display());
+        run.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
+        run.wait_with_output().unwrap()
+    };
+    type Mend<'a> = &'a dyn Fn(&Place) -> Output;
+    let mends: [Mend<'_>; 4] = [
+        &|place| run(place, &["index", "--incremental", "TREE"]),
+        &|place| run(place, &["index", "--incremental", "--trust-directory-times", "TREE"]),
+        &|place| run(place, &["update", "--recursive", "TREE"]),
+        &|place| suspects(place, &["update", "--suspects", "--repair"]),
+    ];
+    for mend in mends {
+        for end in ["-page.bin", "-listings.parquet"] {
+            for is_gone in [false, true] {
+                let place = place();
+                let named = run(&place, &["source", "rename", "TREE", "kept"]);
+                assert!(named.status.success(), "{}", said(&named));
+                fs::write(place.path("tree/a/new"), "").unwrap();
+                damage(&place, end, is_gone);
+                // Of one directory that is named, it is no reason to list all.
+                for output in [
+                    run(&place, &["update", "TREE/a"]),
+                    suspects(&place, &["update", "--suspects"]),
+                ] {
+                    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+                    assert!(!said(&output).contains("scanned anew"), "{}", said(&output));
+                }
+                let output = mend(&place);
+                assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+                let told = said(&output);
+                assert!(told.contains(" is damaged: all of ") && told.contains(end), "{told}");
+                let all = ["", "/a", "/a/b", "/a/b/file", "/a/new"];
+                assert_eq!(listed(&place), all);
+                assert!(said(&run(&place, &["info"])).contains("kept"));
+                let output = run(&place, &["update", "TREE/a"]);
+                assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_of_errors_is_emptied_where_nothing_is_listed() {
+    let place = place();
+    let list = place.path("list");
+    fs::write(&list, "of an earlier run\n").unwrap();
+    let mut update = Command::new(&place.canopy)
+        .arg("--index")
+        .arg(place.path("index"))
+        .args(["update", "--suspects", "--errors"])
+        .arg(&list)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // An inode that the index does not have.
+    let line = format!("i1{}\0", place.path("tree").display());
+    update.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
+    assert!(update.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(&list).unwrap(), "");
+}

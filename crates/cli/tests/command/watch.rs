@@ -268,6 +268,38 @@ fn several_sources_do_not_hold_each_other_up() {
     daemon.stop();
 }
 
+/// With a limit of entries a second, sources take turns.
+#[test]
+fn a_slow_source_does_not_hold_another_up() {
+    let place = Place::new();
+    let (large, small, index) = (place.path("large"), place.path("small"), place.path("index"));
+    for dir in (0..10).flat_map(|one| (0..10).map(move |other| format!("{one}/{other}"))) {
+        fs::create_dir_all(large.join(&dir)).unwrap();
+        (0..30).for_each(|file| fs::write(large.join(&dir).join(file.to_string()), "").unwrap());
+    }
+    make_tree(&small);
+    place.index(&index, &large);
+    place.index(&index, &small);
+    // Looking at all of it again takes fifteen seconds.
+    let words = [large.as_os_str(), small.as_os_str(), "--max-rate".as_ref(), "200".as_ref()];
+    let daemon = Daemon::start(&place, &index, &words);
+    let waiting = |root: &Path| {
+        let status = status(&place, &index);
+        let sources = status["sources"].as_array().unwrap().iter();
+        let own = sources.filter(|source| source["root"] == root.to_str().unwrap());
+        own.map(|source| source["suspects"].as_u64().unwrap()).sum::<u64>()
+    };
+    for number in 0..2 {
+        fs::write(small.join(format!("open/{number}")), "").unwrap();
+        fs::write(large.join(format!("9/9/new{number}")), "").unwrap();
+        wait_for_equality(&place, &index, &[&small]);
+        assert!(waiting(&large) > 0, "{}", daemon.said());
+    }
+    wait_for_equality(&place, &index, &[&large, &small]);
+    wait_until("all is done", || waiting(&large) == 0);
+    daemon.stop();
+}
+
 #[test]
 fn events_that_the_kernel_lost_are_no_loss() {
     use nix::sys::signal::{Signal, kill};
@@ -432,6 +464,22 @@ fn what_cannot_be_written_is_said_once() {
     wait_until("it is said", || daemon.said().contains("status.json"));
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(daemon.said().matches("status.json").count(), 1, "{}", daemon.said());
+}
+
+#[test]
+fn a_damaged_index_is_mended_and_followed() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    make_tree(&tree);
+    let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
+    wait_for_equality(&place, &index, &[&tree]);
+    let is_page = |path: &PathBuf| path.to_string_lossy().ends_with("-page.bin");
+    for page in common::all_paths(&index).into_iter().filter(is_page) {
+        fs::write(page, "damaged").unwrap();
+    }
+    fs::write(tree.join("open/new"), "new").unwrap();
+    wait_for_equality(&place, &index, &[&tree]);
+    daemon.stop();
 }
 
 #[test]

@@ -32,6 +32,8 @@ use crate::schema::FileKind;
 use crate::shard::ClassDir;
 use crate::shard_record::ShardRecord;
 use crate::unfinished;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
@@ -74,8 +76,10 @@ impl Writer {
         let (generation, published_ns) = (self.generation, now_ns());
         let mut all = vec![KeptGeneration { generation, published_ns }];
         all.extend(self.current.iter().flat_map(Current::all));
-        let mut kept = self.retention.kept(&all);
-        kept.remove(0);
+        let kept = self.retention.kept(&all);
+        let stays =
+            |known: &KeptGeneration| kept.contains(known) || is_held(&self.path, known.generation);
+        let kept = all[1..].iter().filter(|known| stays(known)).copied().collect();
         let retention = self.retention.clone();
         let mut next = Current { generation, published_ns, kept, leaving: Vec::new(), retention };
         let intents = self.leaving(&next, tree)?;
@@ -149,7 +153,7 @@ impl Writer {
                     let past = gone.into_iter().filter(|(_, is_past)| *is_past);
                     leaving.extend(past.map(|(path, _)| (path, Intent::Remove)));
                 }
-                Err(error) if !is_lost(&error) => return Err(error),
+                Err(error) if error.damaged_file().is_none() => return Err(error),
                 // What else it had is not known.
                 Ok(None) | Err(_) => {
                     leaving.insert(names::catalog(&self.path, generation), Intent::Remove);
@@ -166,6 +170,15 @@ impl Writer {
             disk.note(intent, path).map_err(Error::io("note the removal of", path))
         })
     }
+}
+
+/// Returns whether somebody has a generation stay ([`crate::Index::hold`]).
+fn is_held(index: &Path, generation: u64) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(names::all_manifests(index, generation), flags, Mode::empty());
+    file.is_ok_and(|file| {
+        rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+    })
 }
 
 /// What generations consist of, `None` of those that cannot be read any more; keeps the last ones
@@ -192,24 +205,13 @@ impl LastTrees<'_> {
         }
         let tree = match Tree::read(self.names, generation) {
             Ok(tree) => Some(Rc::new(tree)),
-            Err(error) if is_lost(&error) => None,
+            Err(error) if error.damaged_file().is_some() => None,
             Err(error) => return Err(error),
         };
         self.last.insert(0, (generation, tree.clone()));
         // One that is dropped, and its neighbours.
         self.last.truncate(3);
         Ok(tree)
-    }
-}
-
-/// Returns whether an error says that what a generation needs is damaged or missing.
-fn is_lost(error: &Error) -> bool {
-    match error {
-        Error::Corrupt { .. } => true,
-        Error::Io { source, .. } | Error::ShardFile { source, .. } => {
-            source.kind() == io::ErrorKind::NotFound
-        }
-        _ => false,
     }
 }
 
@@ -463,7 +465,7 @@ impl Tree {
                 };
                 let mut read = |page: &PageRecord| match pages.of(&place, page) {
                     Ok(shards) => Ok(Some(shards)),
-                    Err(error) if is_lost(&error) => {
+                    Err(error) if error.damaged_file().is_some() => {
                         lost.push(directory.clone());
                         Ok(None)
                     }

@@ -202,6 +202,7 @@ impl Writer {
                 }
             }
         }
+        selected.compares = selected.alone.len() <= COMPARED_MAX;
         self.begin_refresh(new, selected)
     }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::class_dirs::ClassDirs;
 use crate::class_lists;
 use crate::error::{Error, Result};
-use crate::journal::Intent;
+use crate::journal::{self, Intent};
 use crate::manifest::{Manifest, ShardSet};
 use crate::names::{self, ClassPlace};
 use crate::own_tables::TableKind;
@@ -107,10 +107,13 @@ impl Writer {
         let disk = self.options.disk.clone();
         self.dirs = ClassDirs::new(disk, self.names.clone(), self.unprivileged, self.salt, places);
         self.changed = changed.iter().map(|&class| order[class as usize]).collect();
+        self.has_changed = !self.changed.is_empty()
+            || classes.len() != self.classes.len()
+            || state.tables != self.tables;
+        self.has_noted.store(true, Relaxed);
         (self.table, self.classes, self.next_source) = (table, classes, next_source);
         (self.scans, self.tables, self.queries) = (state.scans, state.tables, state.queries);
         self.incomplete = incomplete;
-        self.has_changed = true;
         *self.beyond_limits.lock() = beyond_limits;
         for root in &about.done {
             self.failures.remove(root);
@@ -122,6 +125,7 @@ impl Writer {
     /// `begun` is the number of the source that is being scanned, with its shard writers, whose
     /// threads must not be at work. With `ends`, nothing more is written after this. Returns false,
     /// and notes nothing, where the source cannot be gone on with: a tree inside of another one.
+    /// After an error what was noted before counts, and unless it `ends`, the run can go on.
     pub fn note_unfinished(
         &self,
         begun: Option<u32>,
@@ -133,6 +137,58 @@ impl Writer {
         if source.is_some_and(|begun| begun.above.is_some()) {
             return Ok(false);
         }
+        // The document that is replaced names those that it has until it is.
+        let committed = self.current.as_ref().map_or(0, |current| current.generation);
+        let listed = || {
+            let files = unfinished::files(&self.path, committed).into_iter().flatten();
+            let files = files.map(|path| self.path.join(path));
+            files.filter(|path| path.symlink_metadata().is_ok()).collect::<Vec<_>>()
+        };
+        let (before, noted_ns) = (listed(), about.noted_ns);
+        let noted = self.write_note(begun, writers, about, (ends, &before));
+        let needless = match &noted {
+            Ok(files) => before.into_iter().filter(|path| !files.contains_key(path)).collect(),
+            // It may be there all the same, if not for good.
+            Err(_) => match unfinished::about(&self.path, committed) {
+                Some(about) if about.noted_ns == noted_ns => self.needless_files(&listed()),
+                _ => self.needless_files(&before),
+            },
+        };
+        for path in needless {
+            if names::generation_of(&path).is_some_and(|generation| generation > committed) {
+                // What cannot be removed now goes with the rest.
+                drop(self.options.disk.remove(&path));
+            }
+        }
+        if ends {
+            self.shards.lock().clear();
+        }
+        noted.map(|_| true)
+    }
+
+    /// Returns what this run has made and neither it nor any of these files needs.
+    fn needless_files(&self, needed: &[PathBuf]) -> Vec<PathBuf> {
+        let (own, needed) = (self.own_files(), needed.iter().collect::<HashSet<_>>());
+        let intents = journal::read(&self.path).unwrap_or_default().intents;
+        let made = intents.into_iter().filter(|(intent, _)| *intent == Intent::Make);
+        let made = made.map(|(_, path)| self.path.join(path));
+        let is_needless = |path: &PathBuf| {
+            names::is_of_generation(path, self.generation)
+                && !own.contains_key(path)
+                && !needed.contains(path)
+        };
+        made.filter(is_needless).collect()
+    }
+
+    /// Notes how far the run has come; `before` are the files of what was noted before. Returns the
+    /// files of what is noted, and of the run so far.
+    fn write_note(
+        &self,
+        begun: Option<u32>,
+        writers: &mut Vec<ShardWriter<'_>>,
+        about: Unfinished,
+        (ends, before): (bool, &[PathBuf]),
+    ) -> Result<BTreeMap<PathBuf, Intent>> {
         if !ends {
             writers.iter_mut().try_for_each(|writer| writer.write_larger_than(SHARD_ROWS_MIN))?;
         }
@@ -141,48 +197,41 @@ impl Writer {
             false => copied(writers),
         };
         let record = self.as_if_over(begun, in_memory, about)?;
-        let mut files = BTreeMap::new();
+        let mut needed = self.own_files();
         for class in &record.classes {
-            self.add_files(&class.manifest, class.class.place, &class.gated, &mut files);
+            self.add_files(&class.manifest, class.class.place, &class.gated, &mut needed);
         }
-        // The document that is replaced names those that it has until it is.
-        let before = unfinished::files(&self.path, record.base).into_iter().flatten();
-        let before = before.map(|path| self.path.join(path));
-        let before: Vec<_> = before.filter(|path| path.symlink_metadata().is_ok()).collect();
-        // What this run is made of is needed until it is over.
+        let mut files = needed.clone();
+        files.extend(before.iter().map(|path| (path.clone(), Intent::Make)));
+        self.has_noted.store(true, Relaxed);
+        unfinished::write(&self.options.disk, &self.path, &record, &files)?;
+        Ok(needed)
+    }
+
+    /// Returns the files that this run is made of so far and that the current generation does not
+    /// have: they are needed until it is over.
+    fn own_files(&self) -> BTreeMap<PathBuf, Intent> {
+        let mut files = BTreeMap::new();
         for (&class, held) in &self.classes {
             let place = self.dirs.place(&self.table, class);
             self.add_files(&held.manifest, place, &held.gated, &mut files);
         }
-        let mut kept = files.clone();
-        files.extend(before.iter().map(|path| (path.clone(), Intent::Make)));
-        unfinished::write(&self.options.disk, &self.path, &record, &files)?;
-        self.has_noted.store(true, Relaxed);
         for (class, written) in self.shards.lock().iter() {
             let place = self.dirs.place(&self.table, *class);
             let mut own = Manifest::default();
             match written.clone() {
                 Written::Shard(shard) => {
                     own.shards.loose.push(*shard);
-                    self.add_files(&own, place, &ShardSet::default(), &mut kept);
+                    self.add_files(&own, place, &ShardSet::default(), &mut files);
                 }
                 Written::Sealed { file, gated: loose, .. } => {
                     own.sealed.push(file);
                     let gated = ShardSet { loose, ..ShardSet::default() };
-                    self.add_files(&own, place, &gated, &mut kept);
+                    self.add_files(&own, place, &gated, &mut files);
                 }
             }
         }
-        for path in before.iter().filter(|path| !kept.contains_key(*path)) {
-            if names::generation_of(path).is_some_and(|generation| generation > record.base) {
-                // What cannot be removed now goes with the rest.
-                drop(self.options.disk.remove(path));
-            }
-        }
-        if ends {
-            self.shards.lock().clear();
-        }
-        Ok(true)
+        files
     }
 
     /// Notes that all sources that were begun were scanned to their end, before they are published;
@@ -226,20 +275,27 @@ impl Writer {
         if let (Some(number), Some(source)) = (begun, &mut about.source)
             && let Some(begun) = self.begun.get(&number)
         {
+            let own = self.shards.lock().len();
+            let write = || -> Result<()> {
+                if let Some(refresh) = &begun.refresh {
+                    seen.append(refresh.seen_unread());
+                }
+                self.settle_remaining(number, &mut source.remaining, &seen)?;
+                if let Some(replaced) = self.replaced(begun, seen, &source.remaining)? {
+                    self.cut(number, &replaced, &mut left)?;
+                    self.cut_sealed(number, &replaced)?;
+                }
+                self.write_builders(number, left, sealed, self.options.threads.max(1))
+            };
+            let is_written = write();
+            // The scan goes on without the copies, whatever becomes of them.
             let written = self.shards.lock().clone();
-            if let Some(refresh) = &begun.refresh {
-                seen.append(refresh.seen_unread());
-            }
-            self.settle_remaining(number, &mut source.remaining, &seen)?;
-            if let Some(replaced) = self.replaced(begun, seen, &source.remaining)? {
-                self.cut(number, &replaced, &mut left)?;
-                self.cut_sealed(number, &replaced)?;
-            }
-            self.write_builders(number, left, sealed, self.options.threads.max(1))?;
-            let written = std::mem::replace(&mut *self.shards.lock(), written);
+            self.shards.lock().truncate(own);
+            let cuts = std::mem::take(&mut *begun.cuts.lock());
+            is_written?;
             let listed = begun.listed.lock().clone();
             contents.remove_rows_of(|source| listed.contains(&source.id));
-            contents.take_out(std::mem::take(&mut *begun.cuts.lock()));
+            contents.take_out(cuts);
             let owner = begun.owner(number);
             if begun.refresh.is_none() {
                 contents.remove_rows_of(|source| source.root == begun.new.root);

@@ -201,15 +201,19 @@ impl<'a> ShardWriter<'a> {
         }
     }
 
-    /// Writes what has at least so many rows.
+    /// Writes what has at least so many rows. What cannot be written stays in memory.
     pub(super) fn write_larger_than(&mut self, rows_min: usize) -> Result<()> {
         let rows = self.builders.iter().filter(|(_, builder)| builder.rows() >= rows_min);
         for class in rows.map(|(&class, _)| class).collect::<Vec<_>>() {
-            self.flush(class)?;
+            let builder = self.builders[&class].clone();
+            self.writer.write_shard(class, self.source, builder)?;
+            self.bytes -= self.builders.remove(&class).map_or(0, |builder| builder.bytes());
         }
         let sealed = self.sealed.iter().filter(|(_, sealed)| sealed.rows() >= rows_min);
         for class in sealed.map(|(&class, _)| class).collect::<Vec<_>>() {
-            self.flush_sealed(class)?;
+            let sealed = self.sealed[&class].clone();
+            self.writer.write_sealed(class, self.source, sealed)?;
+            self.bytes -= self.sealed.remove(&class).map_or(0, |sealed| sealed.bytes());
         }
         Ok(())
     }

@@ -109,7 +109,14 @@ impl Writer {
                 return Err(Error::InSource { root, above });
             }
             (None, Some(_)) => {}
-            _ => self.check_name(new.name.as_ref().unwrap_or(&new.root), &new.root)?,
+            _ => {
+                let (name, root) = (new.name.as_ref().unwrap_or(&new.root), &new.root);
+                Self::check_form(name, root)?;
+                // What lies below is most likely absorbed, and its name with it.
+                self.check_name_among(name, |known| {
+                    known.root != *root && path_below(root, &known.root).is_none()
+                })?;
+            }
         }
         let (root, is_whole) = (new.root.clone(), above.is_none());
         let begun = self.begin_source(new, above, None)?;
@@ -201,16 +208,35 @@ impl Writer {
     }
 
     fn check_name(&self, name: &str, root: &str) -> Result<()> {
-        if name != root && name.starts_with('/') {
-            return Err(Error::NameIsPath(name.to_owned()));
+        Self::check_form(name, root)?;
+        self.check_name_among(name, |known| known.root != root)
+    }
+
+    fn check_form(name: &str, root: &str) -> Result<()> {
+        match name != root && name.starts_with('/') {
+            true => Err(Error::NameIsPath(name.to_owned())),
+            false => Ok(()),
         }
+    }
+
+    /// Fails if a name is that of one of these sources.
+    fn check_name_among(&self, name: &str, is_other: impl Fn(&SourceRecord) -> bool) -> Result<()> {
         let mut known = self.classes.values().flat_map(|held| &held.manifest.sources);
-        match known.find(|it| it.root != root && it.name == name) {
+        match known.find(|it| it.name == name && is_other(it)) {
             Some(other) => {
                 Err(Error::NameTaken { name: name.to_owned(), root: other.root.clone() })
             }
             None => Ok(()),
         }
+    }
+
+    /// Fails if a source that has come to its end has the name of one in it that stays, since its
+    /// root was not listed.
+    pub(super) fn check_absorbed(&self, begun: &Begun) -> Result<()> {
+        let Some(name) = &begun.new.name else { return Ok(()) };
+        let listed = begun.listed.lock();
+        let stays = |id: u32| begun.inner.values().any(|&it| it == id) && !listed.contains(&id);
+        self.check_name_among(name, |known| known.root != begun.new.root && stays(known.id))
     }
 
     /// Returns the deepest source around a directory, if it has listed that.

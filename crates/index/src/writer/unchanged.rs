@@ -60,6 +60,9 @@ impl Writer {
             if begun.refresh.as_ref().is_some_and(Refresh::is_all) {
                 self.failures.remove(&begun.new.root);
                 let NewSource { root, scanned_ns, .. } = begun.new;
+                // Where a scan went on, some was listed before.
+                let before = begun.refresh.and_then(|refresh| refresh.scanned_ns);
+                let scanned_ns = before.unwrap_or(scanned_ns);
                 let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
                 let roots: HashSet<&str> = sources.map(|source| &*source.root).collect();
                 self.failures.check(Checked { root, scanned_ns }, |root| roots.contains(root));
