@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::manifest::{self, ClassManifest, ClassRecord, Document};
 use crate::names::ClassPlace;
 use crate::pages::Extent;
+use crate::shard::missing;
 use canopy_model::compare_paths;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -70,7 +71,7 @@ pub(crate) struct Bundled {
 /// Reads the manifests in a bundle.
 pub(crate) fn read(index: &Path, record: &BundleRecord) -> Result<Vec<ClassManifest>> {
     let path = record.id.path(index);
-    let Bundle { classes } = manifest::read(&path)?;
+    let Bundle { classes } = manifest::read(&path).map_err(missing)?;
     if classes.len() != record.classes as usize {
         return Err(Error::corrupt(
             &path,
