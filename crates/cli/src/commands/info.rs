@@ -144,7 +144,7 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         index.generation(),
         age(now_ns - index.published_ns())
     )?;
-    if !index.retention().is_none() {
+    if !(index.retention().is_none() && index.kept().is_empty()) {
         let old = kept(index.kept(), now_ns);
         writeln!(output, "kept        {}: {old}", index.retention())?;
     }

@@ -220,6 +220,8 @@ fn a_mount_shows_the_past_to_its_writer_alone() {
     assert_eq!(names(&root), (true, ".\n..\nfile\n".to_owned()));
     let kept = || Index::open(&site.index).unwrap().kept().len();
     assert_eq!(kept(), 1);
+    let info = site.place.canopy(&site.index, &["info".as_ref()]).stdout;
+    assert!(String::from_utf8_lossy(&info).contains("\nkept        none: 3 ("));
     site.unmount();
     published(&["compact", "--keep=2"]);
     assert_eq!(kept(), 1);
