@@ -2,6 +2,7 @@
 
 #[path = "../../../cli/tests/common/mod.rs"]
 mod common;
+mod gates;
 mod gufi_sql;
 mod prompt;
 mod statistics;

@@ -38,8 +38,8 @@ impl Scannable for DerivedTable {
     }
 
     fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>> {
-        let ScanRequest { session, index, schema, limit, .. } = request;
-        let files = VecDeque::from(index.table_files(&self.name));
+        let ScanRequest { session, seen, schema, limit, .. } = request;
+        let files = VecDeque::from(seen.index.table_files(&self.name));
         let (all, threads) = (self.schema.clone(), session.config().target_partitions());
         let wanted = schema.clone();
         let extent =
