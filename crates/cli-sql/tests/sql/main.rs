@@ -5,5 +5,6 @@ mod common;
 mod gates;
 mod gufi_sql;
 mod prompt;
+mod questions;
 mod statistics;
 mod tables;
