@@ -26,10 +26,10 @@ const TIMES: &str = "; times are written as '2026-06-01', '2026-06-01 12:00', or
                      '7 days'";
 
 /// What statements begin with that would change something, here or elsewhere.
-const CHANGES: [&str; 22] = [
+const CHANGES: [&str; 23] = [
     "ALTER", "ANALYZE", "ATTACH", "BEGIN", "COMMIT", "COPY", "CREATE", "DELETE", "DROP", "GRANT",
     "INSERT", "LOAD", "MERGE", "PRAGMA", "REPLACE", "RESET", "REVOKE", "ROLLBACK", "SET",
-    "TRUNCATE", "UPDATE", "VACUUM",
+    "TRUNCATE", "UPDATE", "USE", "VACUUM",
 ];
 
 /// Turns an error of the engine into one of ours: its cause, without what the engine was doing.
@@ -54,9 +54,12 @@ pub(super) fn refusal(error: &DataFusionError) -> Error {
             None => plan(without_backtrace(text)),
         },
         DataFusionError::ArrowError(error, _) => computation(error),
-        DataFusionError::Execution(text) => lower(without_backtrace(text)),
+        DataFusionError::Execution(text) => plan(without_backtrace(text)),
         DataFusionError::NotImplemented(text) => not_implemented(without_backtrace(text)),
-        other => other.strip_backtrace(),
+        other => match other.strip_backtrace() {
+            text if text.contains("regex parse error") => regular_expression(&text),
+            text => text,
+        },
     };
     Error::Refused { said, place }
 }
@@ -90,7 +93,11 @@ fn not_implemented(text: &str) -> String {
         "TOP" | "FETCH clause is not supported yet" => {
             "so many rows are asked for by LIMIT at the end, as LIMIT 5".to_owned()
         }
-        _ => format!("not implemented: {text}"),
+        _ if text.contains(": RLike {") => {
+            "regular expressions are asked for by ~, as name ~ '^run[0-9]'".to_owned()
+        }
+        // What the engine has read stands behind it in its own words.
+        _ => format!("not implemented: {}", lower(text.split(" {").next().unwrap_or(text))),
     }
 }
 
@@ -102,6 +109,9 @@ fn syntax(text: &str) -> String {
         Some((wanted, "EOF")) => format!("expected {wanted}, but the statement ends"),
         Some(("end of statement", unit)) if is_unit(unit) => {
             format!("expected end of statement, found '{unit}'; sizes are numbers of bytes")
+        }
+        Some((wanted, "GLOB")) => {
+            format!("expected {wanted}, found 'GLOB'; patterns are LIKE '%.txt' and ~ '[.]txt$'")
         }
         Some((wanted, found)) => format!("expected {wanted}, found '{found}'"),
         None if said.starts_with("Expected close delimiter") => {

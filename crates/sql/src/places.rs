@@ -153,6 +153,11 @@ fn of_one(filter: &Expr) -> Option<Vec<Place>> {
     }
 }
 
+/// Returns whether a column has paths.
+pub(super) fn is_path(column: &Column) -> bool {
+    COLUMNS.iter().any(|(name, _)| *name == column.name)
+}
+
 /// Returns where the rows are if a column of theirs has such paths.
 fn of_column(column: &Column, mut places: Vec<Place>) -> Option<Vec<Place>> {
     let (_, of) = COLUMNS.iter().find(|(name, _)| *name == column.name)?;

@@ -8,7 +8,7 @@
 //!
 //! What asks for all names in a gate gets none but those, and a note says so.
 
-use super::places::Place;
+use super::places::{Place, comparison, is_path};
 use super::restriction::Restriction;
 use super::tables::{TABLES, external};
 use super::{gufi, summaries};
@@ -19,7 +19,7 @@ use canopy_read::locate::{
 };
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, LogicalPlan, TableScan};
+use datafusion::logical_expr::{Expr, LogicalPlan, Operator, TableScan};
 use datafusion::prelude::lit;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -167,6 +167,8 @@ pub(super) struct Named {
     texts: BTreeSet<String>,
     /// Directories, absolute, in which any names may be meant.
     any_in: BTreeSet<String>,
+    /// What is compared with paths and can be none, or begin none.
+    no_paths: BTreeSet<String>,
     /// The tables that it reads.
     tables: BTreeSet<String>,
 }
@@ -222,6 +224,12 @@ impl Named {
             || summaries::TABLES.iter().any(|own| own.name == table)
             || gufi::is_view(table);
         if is_ours {
+            for filter in &scan.filters {
+                filter.apply(|part| {
+                    self.no_paths.extend(no_path(part).map(str::to_owned));
+                    Ok(TreeNodeRecursion::Continue)
+                })?;
+            }
             // Names have '_' more often than patterns are meant to have it.
             let literally = |expression| match expression {
                 Expr::Like(mut like) => {
@@ -258,6 +266,11 @@ impl Named {
                 ));
             }
         }
+        if let Some(text) = self.no_paths.first() {
+            notes.push(format!(
+                "note: no path is like '{text}': all are absolute, without a slash at their end"
+            ));
+        }
         let derived = index.tables().iter().filter(|table| {
             matches!(table.kind, TableKind::Derived { .. }) && self.tables.contains(&table.name)
         });
@@ -280,6 +293,23 @@ impl Unlisted {
     fn absolute(&self) -> String {
         absolute_path(&self.source, &self.path)
     }
+}
+
+/// Returns the text that a predicate compares with paths, if none can be equal to it or match it.
+fn no_path(filter: &Expr) -> Option<&str> {
+    let (column, value, is_pattern) = match filter {
+        Expr::Like(like) if !like.negated => match (&*like.expr, &*like.pattern) {
+            (Expr::Column(column), Expr::Literal(value, _)) => (column, value, true),
+            _ => return None,
+        },
+        _ => match comparison(filter)? {
+            (column, Operator::Eq, value) => (column, value, false),
+            _ => return None,
+        },
+    };
+    let text = value.try_as_str().flatten().filter(|_| is_path(column))?;
+    let begins = text.starts_with('/') || is_pattern && text.starts_with(['%', '_']);
+    (!begins || text.len() > 1 && text.ends_with('/')).then_some(text)
 }
 
 fn absolute(path: &str) -> String {

@@ -276,6 +276,27 @@ fn what_names_cannot_show_is_said() {
 }
 
 #[test]
+fn what_can_be_no_path_is_said() {
+    let place = Place::new();
+    let (tree, index) = homes(&place);
+    for (condition, text) in [
+        (format!("path = '{tree}/open/'"), Some(format!("{tree}/open/"))),
+        ("path LIKE 'open/%'".to_owned(), Some("open/%".to_owned())),
+        ("path = '/' OR path LIKE '%/open' OR path NOT LIKE 'x'".to_owned(), None),
+    ] {
+        let query = format!("SELECT path FROM directories WHERE {condition}");
+        let said = ask(&place, &index, &bob(), &query).1;
+        let note = text.map(|text| {
+            format!(
+                "canopy: note: no path is like '{text}': all are absolute, without a slash at \
+                 their end\n"
+            )
+        });
+        assert_eq!(said, note.unwrap_or_default(), "{query}");
+    }
+}
+
+#[test]
 fn random_names_show_what_find_and_du_show_1() {
     cases(0..6);
 }

@@ -581,6 +581,15 @@ fn refusals_say_what_to_do() {
         ("SELECT x.name FROM entries e", &["no table or alias 'x' after FROM; there is e"], "did"),
         ("SELECT 1 FROM entries WHERE uid = 'root'", &["'root' is no number; names of"], ""),
         ("SELECT 1 FROM entries WHERE size > '1M'", &["'1M' is no number; sizes are"], ""),
+        ("SELECT $1", &["there are no parameters: write a value in place of $1"], "provided"),
+        ("SELECT 1 FROM entries WHERE name REGEXP 'x'", &["name ~ '^run[0-9]'"], "Ident"),
+        ("SELECT 1 FROM entries WHERE name GLOB 'x'", &["patterns are LIKE '%.txt'"], ""),
+        (
+            "SELECT 1 FROM entries WHERE name SIMILAR TO '('",
+            &["wrong regular expression: unclosed group"],
+            "Internal",
+        ),
+        ("USE x", &["queries change nothing"], ""),
         ("SELECT TOP 5 name FROM entries", &["LIMIT 5"], "implemented"),
         ("SELECT \"path FROM entries", &["unterminated name in quotes"], "EOF"),
         (
