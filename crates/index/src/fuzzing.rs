@@ -117,7 +117,7 @@ pub fn unsealed(index: &Path, path: &str) -> Result<(Vec<SealedRecord>, Vec<Shar
     for source in sources {
         records.extend(files.entry(source.id, path)?);
     }
-    Ok((records, files.behind(path, &[])?.shards))
+    Ok((records, files.behind(&[path], &[])?.shards))
 }
 
 fn document(bytes: &[u8]) {

@@ -70,24 +70,25 @@ impl SealedFiles {
         Ok(found)
     }
 
-    /// Returns what lies behind the passages that a path names, absolute and escaped, and those
-    /// that can be listed behind them, but for what the caller may list anyway. `known` are sources
-    /// that the caller may list: what is sealed of those that are elsewhere than the path is not
-    /// asked.
-    pub(crate) fn behind(&self, path: &str, known: &[SourceRecord]) -> Result<Behind> {
+    /// Returns what lies behind the passages that paths name, absolute and escaped, and those that
+    /// can be listed behind them, but for what the caller may list anyway. `known` are sources that
+    /// the caller may list: what is sealed of those that are elsewhere than all paths is not asked.
+    pub(crate) fn behind(&self, paths: &[&str], known: &[SourceRecord]) -> Result<Behind> {
         let mut behind = Behind::default();
         if self.files.is_empty() && self.sources.is_empty() {
             return Ok(behind);
         }
-        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
-        let mut waiting: Vec<String> =
-            ends.filter(|&end| end > 0).map(|end| path[..end].to_owned()).collect();
+        let mut waiting: Vec<String> = Vec::new();
+        for path in paths {
+            let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+            waiting.extend(ends.filter(|&end| end > 0).map(|end| path[..end].to_owned()));
+        }
         let roots: FxHashMap<u32, &str> =
             known.iter().map(|source| (source.id, source.root.trim_start_matches('/'))).collect();
-        let asked = path.trim_start_matches('/');
         let may_have = |file: &&Sealed| {
-            let root = roots.get(&file.source());
-            root.is_none_or(|root| is_below(root, asked) || is_below(asked, root))
+            let Some(root) = roots.get(&file.source()) else { return true };
+            let mut asked = paths.iter().map(|path| path.trim_start_matches('/'));
+            asked.any(|asked| is_below(root, asked) || is_below(asked, root))
         };
         let files: Vec<&Sealed> = self.files.iter().filter(may_have).collect();
         let mut tried = FxHashSet::default();

@@ -220,8 +220,13 @@ impl Index {
     /// Returns what the caller sees from `path` (absolute, escaped): also what lies behind gates
     /// above it that the caller may search but not list, since the path names the passages.
     pub fn seen_from(&self, path: &str) -> Result<Index> {
+        self.seen_from_all(&[path])
+    }
+
+    /// Returns what the caller sees from any of some paths, as [`Self::seen_from`] does from one.
+    pub fn seen_from_all(&self, paths: &[&str]) -> Result<Index> {
         let mut index = self.clone();
-        let found = self.sealed.behind(path, &self.sources)?;
+        let found = self.sealed.behind(paths, &self.sources)?;
         index.sources.extend(found.sources);
         index.sort_sources();
         index.loose.extend(found.shards.into_iter().map(Arc::new));

@@ -6,7 +6,9 @@ use crate::inode::{ENTRY, Inode, inodes};
 use crate::plan::BATCH_ROWS;
 use arrow::array::RecordBatch;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
-use canopy_index::{Columns, FileKind, Index, RowRange, SealedRecord, Shard, SourceRecord};
+use canopy_index::{
+    Columns, FileKind, Index, RowRange, SealedInode, SealedRecord, Shard, SourceRecord,
+};
 use canopy_model::{
     Acl, Attributes, Credentials, FileType, Grant, Wanted, base_name, join, join_absolute, parent,
     unescape, xattr_names,
@@ -113,14 +115,39 @@ pub fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Optio
             }
         }
     }
-    let absolute = absolute_path(source, path);
-    let sealed = sealed(index, source, &absolute)?.into_iter().find_map(|record| record.inode);
-    Ok(sealed.map(|inode| Inode {
-        attributes: inode.attributes,
-        target: inode.target,
-        dev: inode.dev,
-        xattrs: inode.xattrs,
-    }))
+    let sealed = sealed(index, source, &absolute_path(source, path))?;
+    Ok(sealed.into_iter().find_map(|record| record.inode).map(unsealed))
+}
+
+/// An entry that is found by its path alone.
+#[derive(Clone, Debug)]
+pub struct UnlistedEntry {
+    /// What it is.
+    pub inode: Inode,
+    /// The extended attributes whose values the caller may see, escaped.
+    pub xattrs: Vec<(String, String)>,
+}
+
+/// Returns the entry at a path if it is in no listing that the caller sees, but in a gate that lets
+/// the caller in.
+pub fn unlisted(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<UnlistedEntry>> {
+    let Some(directory) = parent(path) else { return Ok(None) };
+    let records = sealed(index, source, &absolute_path(source, path))?;
+    let Some(inode) = records.iter().find_map(|record| record.inode.clone()).map(unsealed) else {
+        return Ok(None);
+    };
+    if lists(index, source, directory)? {
+        return Ok(None);
+    }
+    let mut xattrs: Vec<_> = records.into_iter().flat_map(|record| record.xattrs).collect();
+    xattrs.sort();
+    xattrs.dedup();
+    Ok(Some(UnlistedEntry { inode, xattrs }))
+}
+
+fn unsealed(inode: SealedInode) -> Inode {
+    let SealedInode { dev, attributes, target, xattrs } = inode;
+    Inode { attributes, target, dev, xattrs }
 }
 
 /// Returns whether the caller may search a directory, as far as the index tells: whoever sees its
@@ -156,7 +183,7 @@ pub fn permits(
 
 /// Returns whether the caller sees the listing of a directory, so that what is not in it does not
 /// exist.
-pub(crate) fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<bool> {
+pub fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<bool> {
     for shard in index.shards_at(source.id, path)? {
         if !shard.listings_at(path)?.is_empty() {
             return Ok(true);

@@ -79,17 +79,31 @@ fn ranges<'a>(
 /// values of extended attributes, gives others, too: a shard of them has no listing of their
 /// entries.
 pub fn units_below(index: &Index, source: u32, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
-    let mut all = Vec::new();
     if kind == FileKind::Xattrs {
+        let mut all = Vec::new();
         // The path may be that of an entry.
         for shard in index.shards_with_values(source, parent(path).unwrap_or_default())? {
             all.extend(units(shard, kind, &shard.live_values()?));
         }
         return Ok(all);
     }
-    let shards = index.shards_below(source, path)?.into_iter();
-    let shards = shards.filter(|shard| shard.rows(kind) > 0);
-    for range in ranges(shards, |shard| shard.listings_below(path))? {
+    units_of(index.shards_below(source, path)?, kind, |shard| shard.listings_below(path))
+}
+
+/// As [`units_below`], of the listing of the path itself alone. Not for values of extended
+/// attributes.
+pub fn units_at(index: &Index, source: u32, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
+    units_of(index.shards_at(source, path)?, kind, |shard| shard.listings_at(path))
+}
+
+fn units_of(
+    shards: Vec<&Arc<Shard>>,
+    kind: FileKind,
+    find: impl Fn(&Shard) -> canopy_index::Result<Vec<RowRange>>,
+) -> Result<Vec<Unit>> {
+    let shards = shards.into_iter().filter(|shard| shard.rows(kind) > 0);
+    let mut all = Vec::new();
+    for range in ranges(shards, find)? {
         all.extend(range.units(kind, &range.rows(kind)?));
     }
     Ok(all)

@@ -1,6 +1,6 @@
 //! What can go wrong with SQL.
 
-use crate::messages::refusal;
+use crate::messages::{refusal, regular_expression};
 use crate::own::TableError;
 use canopy_text::human_size;
 
@@ -94,6 +94,9 @@ impl From<datafusion::error::DataFusionError> for Error {
         while let Some(cause) = next {
             message = format!("{message}: {cause}");
             next = cause.source();
+        }
+        if message.starts_with("regex parse error") {
+            message = regular_expression(&message);
         }
         Error::Sql(message)
     }

@@ -32,7 +32,7 @@ pub struct TableStyle {
     pub null: String,
     /// Columns of a line, as of a terminal: texts are cut to fit. No limit if there is none.
     pub width: Option<usize>,
-    /// Rows that are shown at most; how many more there are is said below.
+    /// Rows that are shown at most; how many there are is said below.
     pub rows_max: Option<u64>,
 }
 
@@ -129,9 +129,13 @@ impl<'a> Grid<'a> {
     pub(super) fn finish(mut self) -> Result<()> {
         self.settle()?;
         self.rule(Rule::Bottom)?;
-        let left = self.style.table.rows_max.map_or(0, |most| self.rows.saturating_sub(most));
-        if left > 0 {
-            writeln!(self.output, "({left} more of {} rows)", self.rows)?;
+        if let Some(most) = self.style.table.rows_max.filter(|most| *most < self.rows) {
+            if matches!(self.style.table.form, TableForm::Markdown | TableForm::Lines) {
+                // Else it would be one more row.
+                writeln!(self.output)?;
+            }
+            let plural = if self.rows == 1 { "" } else { "s" };
+            writeln!(self.output, "({most} of {} row{plural} shown)", self.rows)?;
         }
         Ok(self.output.flush()?)
     }
@@ -394,8 +398,9 @@ mod tests {
         assert!(limited(200, None).contains(&long));
         let shown = limited(80, Some(1));
         assert_eq!(shown.lines().count(), 6, "{shown}");
-        assert!(shown.ends_with("(2 more of 3 rows)\n"), "{shown}");
-        assert!(!limited(80, Some(3)).contains("more"));
+        assert!(shown.ends_with("(1 of 3 rows shown)\n"), "{shown}");
+        assert!(limited(80, Some(0)).ends_with("(0 of 3 rows shown)\n"));
+        assert!(!limited(80, Some(3)).contains("shown"));
     }
 
     #[test]

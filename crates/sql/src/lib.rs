@@ -2,12 +2,12 @@
 //!
 //! `tables` has the tables of rows, which `reader` reads, `summaries` those of statistics, which
 //! `summary_rows` makes and whose columns are in `statistics`; `queue` lets threads share the work
-//! of either. `restriction` turns predicates into shards and row groups that need not be read and
-//! `prefilter` into rows, `provider` hands the tables to the engine, `functions` adds what people
-//! ask of metadata, `own` has the tables that the administrator adds, `gufi` what queries that were
-//! written for GUFI ask for. `session` answers one statement after the other, `statements` finds
-//! where each ends, `output` prints answers, `grid` those for people, `messages` says what the engine
-//! refuses.
+//! of either. `seen` is what a statement sees of the index. `restriction` turns predicates into
+//! `places` of the tree, shards and row groups that need not be read and `prefilter` into rows,
+//! `provider` hands the tables to the engine, `functions` adds what people ask of metadata, `own`
+//! has the tables that the administrator adds, `gufi` what queries that were written for GUFI ask
+//! for. `session` answers one statement after the other, `statements` finds where each ends,
+//! `output` prints answers, `grid` those for people, `messages` says what the engine refuses.
 
 mod acls;
 mod error;
@@ -17,12 +17,14 @@ mod gufi;
 mod messages;
 mod output;
 mod own;
+mod places;
 mod prefilter;
 mod provider;
 mod queue;
 mod reader;
 mod restriction;
 mod scan;
+mod seen;
 mod session;
 mod statements;
 mod statistics;
@@ -38,7 +40,7 @@ pub use own::{
     AttachedFormat, DerivedRows, FileError, TableError, attach, check_name, derive, follow_all,
     refresh, refresh_all,
 };
-pub use session::{Progress, Running, Session, SessionOptions};
+pub use session::{Answered, Progress, Running, Session, SessionOptions};
 pub use statements::{blank, statement_end};
 
 use canopy_index::Index;

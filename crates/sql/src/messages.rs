@@ -3,9 +3,11 @@
 use crate::error::{Error, Place};
 use arrow::error::ArrowError;
 use canopy_text::safe::table_cell;
+use canopy_text::{group_id, user_id};
 use datafusion::common::utils::datafusion_strsim::normalized_levenshtein;
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
+use datafusion::functions_window::all_default_window_functions;
 use datafusion::sql::sqlparser::parser::ParserError;
 use std::collections::BTreeSet;
 use unicode_width::UnicodeWidthStr;
@@ -19,11 +21,15 @@ const AROUND: usize = 60;
 const CHANGES_NOTHING: &str =
     "queries change nothing: statements are SELECT, EXPLAIN, DESCRIBE and SHOW";
 
+/// How times are written, behind what is wrong.
+const TIMES: &str = "; times are written as '2026-06-01', '2026-06-01 12:00', or now() - INTERVAL \
+                     '7 days'";
+
 /// What statements begin with that would change something, here or elsewhere.
-const CHANGES: [&str; 22] = [
+const CHANGES: [&str; 23] = [
     "ALTER", "ANALYZE", "ATTACH", "BEGIN", "COMMIT", "COPY", "CREATE", "DELETE", "DROP", "GRANT",
     "INSERT", "LOAD", "MERGE", "PRAGMA", "REPLACE", "RESET", "REVOKE", "ROLLBACK", "SET",
-    "TRUNCATE", "UPDATE", "VACUUM",
+    "TRUNCATE", "UPDATE", "USE", "VACUUM",
 ];
 
 /// Turns an error of the engine into one of ours: its cause, without what the engine was doing.
@@ -48,11 +54,12 @@ pub(super) fn refusal(error: &DataFusionError) -> Error {
             None => plan(without_backtrace(text)),
         },
         DataFusionError::ArrowError(error, _) => computation(error),
-        DataFusionError::Execution(text) => without_backtrace(text).to_owned(),
-        DataFusionError::NotImplemented(text) => {
-            format!("not implemented: {}", without_backtrace(text))
-        }
-        other => other.strip_backtrace(),
+        DataFusionError::Execution(text) => plan(without_backtrace(text)),
+        DataFusionError::NotImplemented(text) => not_implemented(without_backtrace(text)),
+        other => match other.strip_backtrace() {
+            text if text.contains("regex parse error") => regular_expression(&text),
+            text => text,
+        },
     };
     Error::Refused { said, place }
 }
@@ -81,6 +88,19 @@ fn without_place(text: &str) -> (&str, Option<Place>) {
     (said, place)
 }
 
+fn not_implemented(text: &str) -> String {
+    match text {
+        "TOP" | "FETCH clause is not supported yet" => {
+            "so many rows are asked for by LIMIT at the end, as LIMIT 5".to_owned()
+        }
+        _ if text.contains(": RLike {") => {
+            "regular expressions are asked for by ~, as name ~ '^run[0-9]'".to_owned()
+        }
+        // What the engine has read stands behind it in its own words.
+        _ => format!("not implemented: {}", lower(text.split(" {").next().unwrap_or(text))),
+    }
+}
+
 /// Says what the parser does not understand.
 fn syntax(text: &str) -> String {
     let said = text.strip_prefix("sql parser error: ").unwrap_or(text);
@@ -90,7 +110,13 @@ fn syntax(text: &str) -> String {
         Some(("end of statement", unit)) if is_unit(unit) => {
             format!("expected end of statement, found '{unit}'; sizes are numbers of bytes")
         }
+        Some((wanted, "GLOB")) => {
+            format!("expected {wanted}, found 'GLOB'; patterns are LIKE '%.txt' and ~ '[.]txt$'")
+        }
         Some((wanted, found)) => format!("expected {wanted}, found '{found}'"),
+        None if said.starts_with("Expected close delimiter") => {
+            "unterminated name in quotes".to_owned()
+        }
         None => lower(said),
     }
 }
@@ -131,6 +157,10 @@ fn no_column(field: &Column, valid: &[Column]) -> String {
         }
     }
     let asked = match &field.relation {
+        Some(relation) if !relations.is_empty() && !relations.contains(&relation.to_string()) => {
+            let relations = Vec::from_iter(relations).join(", ");
+            return format!("no table or alias '{relation}' after FROM; there is {relations}");
+        }
         Some(relation) => format!("{relation}.{}", field.name),
         None => field.name.clone(),
     };
@@ -160,6 +190,9 @@ fn plan(text: &str) -> String {
     if let Some(rest) = text.strip_prefix("Invalid function '") {
         let (name, rest) = rest.split_once('\'').unwrap_or((rest, ""));
         let meant = rest.split('\'').nth(1).unwrap_or_default();
+        if all_default_window_functions().iter().any(|function| function.name() == name) {
+            return format!("{name}() is of rows in an order: {name}() OVER (ORDER BY x)");
+        }
         let hint = nearest(name, std::iter::once(meant));
         let hint = hint.map(|meant| format!("; did you mean '{meant}'?")).unwrap_or_default();
         return format!("no function '{name}'{hint}");
@@ -172,8 +205,32 @@ fn plan(text: &str) -> String {
     }
     if let Some(rest) = text.strip_prefix("Cannot coerce arithmetic expression ") {
         let operation = rest.strip_suffix(" to valid types").unwrap_or(rest);
-        let words = operation.split(' ').map(|word| type_name(word).unwrap_or(word));
-        return format!("cannot compute {}", Vec::from_iter(words).join(" "));
+        let hint = match operation.contains("Timestamp") {
+            true => "; a time and a span of it are added, as now() - INTERVAL '7 days'",
+            false => "",
+        };
+        return format!("cannot compute {}{hint}", in_words(operation));
+    }
+    if let Some(rest) =
+        text.strip_prefix("Cannot infer common argument type for comparison operation ")
+    {
+        let hint = if rest.contains("Timestamp") { TIMES } else { "" };
+        return format!("cannot compare {}{hint}", in_words(rest));
+    }
+    if let Some(rest) = text.strip_prefix("There isn't a common type to coerce ") {
+        let types = rest.split(" in ").next().unwrap_or(rest);
+        return format!("cannot compare {}", in_words(types).replace(" and ", " with "));
+    }
+    if text.starts_with("Substring without for/from") {
+        return "substr takes a text, from which letter and how many, as substr(name, 1, 3)"
+            .to_owned();
+    }
+    if let Some(rest) = text.strip_prefix("Placeholder '") {
+        let name = rest.split('\'').next().unwrap_or(rest);
+        return format!("there are no parameters: write a value in place of {name}");
+    }
+    if let Some((said, of)) = text.rsplit_once(" expression, got ") {
+        return format!("{} expression, got {}", lower(said), in_words(of));
     }
     if let Some(call) = text.split("given name and argument types '").nth(1) {
         return no_call(call);
@@ -188,7 +245,9 @@ fn plan(text: &str) -> String {
 fn no_call(text: &str) -> String {
     let (call, rest) = text.split_once('\'').unwrap_or((text, ""));
     let mut candidates: Vec<String> = Vec::new();
-    for line in rest.lines().skip(1).filter(|line| line.contains('(')) {
+    // What a function decides by itself says nothing.
+    let lines = rest.lines().skip(1).filter(|line| line.contains('('));
+    for line in lines.filter(|line| !line.contains("UserDefined")) {
         let candidate = signature(line.trim());
         if !candidates.contains(&candidate) {
             candidates.push(candidate);
@@ -205,8 +264,26 @@ fn no_call(text: &str) -> String {
 fn signature(call: &str) -> String {
     let Some((name, types)) = call.split_once('(') else { return call.to_owned() };
     let types = types.strip_suffix(')').unwrap_or(types);
-    let types = types.split(", ").map(|word| type_name(word).unwrap_or(word));
-    format!("{name}({})", Vec::from_iter(types).join(", "))
+    format!("{name}({})", in_words(types))
+}
+
+/// Returns a text with the types of the engine in it in words: `Timestamp(ns, "UTC") > Int64`
+/// becomes `time > number`.
+fn in_words(text: &str) -> String {
+    let mut depth = 0;
+    let mut outer = String::new();
+    for letter in text.chars() {
+        depth += i32::from(letter == '(');
+        if depth <= 0 {
+            outer.push(letter);
+        }
+        depth -= i32::from(letter == ')');
+    }
+    let words = outer.split(' ').map(|word| {
+        let bare = word.trim_end_matches(',');
+        type_name(bare).map_or(word.to_owned(), |of| format!("{of}{}", &word[bare.len()..]))
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Returns in a word what a type of the engine is.
@@ -225,6 +302,8 @@ fn type_name(word: &str) -> Option<&'static str> {
         "truth value"
     } else if begins(&["Duration"]) {
         "duration"
+    } else if word == "Any" {
+        "value"
     } else {
         return None;
     })
@@ -239,7 +318,8 @@ fn computation(error: &ArrowError) -> String {
             let said = said.and_then(|rest| rest.strip_suffix(" type"));
             match said.and_then(|rest| rest.rsplit_once(" to value of ")) {
                 Some((value, kind)) => {
-                    format!("{value} is no {}", type_name(kind).unwrap_or(kind))
+                    let kind = type_name(kind).unwrap_or(kind);
+                    format!("{value} is no {kind}{}", of_number(value.trim_matches('\'')))
                 }
                 None => lower(text),
             }
@@ -247,14 +327,37 @@ fn computation(error: &ArrowError) -> String {
         ArrowError::ParseError(text) => match text.strip_prefix("Error parsing timestamp from ") {
             Some(rest) => {
                 let value = rest.split("': ").next().unwrap_or(rest);
-                let ways = "'2026-06-01', '2026-06-01 12:00', or now() - INTERVAL '7 days'";
-                format!("{value}' is no time; times are written as {ways}")
+                format!("{value}' is no time{TIMES}")
             }
             None => lower(text),
         },
-        ArrowError::ArithmeticOverflow(text) | ArrowError::ComputeError(text) => lower(text),
+        ArrowError::ArithmeticOverflow(text) | ArrowError::ComputeError(text) => {
+            match text.strip_prefix("Regular expression did not compile: ").unwrap_or(text) {
+                text if text.contains("regex parse error") => regular_expression(text),
+                _ => lower(text),
+            }
+        }
         other => other.to_string(),
     }
+}
+
+/// Says what may be meant by a text where a number has to be.
+fn of_number(text: &str) -> &'static str {
+    let end = text.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
+    if end.len() < text.len() && is_unit(end) {
+        "; sizes are numbers of bytes"
+    } else if text.parse::<u32>().is_err() && user_id(text).or_else(|| group_id(text)).is_some() {
+        "; names of owners are user_name(uid) and group_name(gid)"
+    } else {
+        ""
+    }
+}
+
+/// Says in a line what is wrong with a regular expression.
+pub(super) fn regular_expression(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let why = lines.iter().rev().find_map(|line| line.strip_prefix("error: "));
+    format!("wrong regular expression: {}", why.unwrap_or(text))
 }
 
 fn lower(text: &str) -> String {
@@ -373,6 +476,32 @@ mod tests {
                 "there is no sum(text), but sum(number), sum(interval)",
             ),
             ("LIMIT must be >= 0, '-1' was provided", "LIMIT must be >= 0, '-1' was provided"),
+            (
+                "Cannot coerce arithmetic expression Timestamp(ns, \"UTC\") - Utf8 to valid types",
+                "cannot compute time - text; a time and a span of it are added, as now() - \
+                 INTERVAL '7 days'",
+            ),
+            (
+                "There isn't a common type to coerce Utf8 and Int64 in LIKE expression",
+                "cannot compare text with number",
+            ),
+            (
+                "Unary operator 'NOT' requires a boolean expression, got Int64",
+                "unary operator 'NOT' requires a boolean expression, got number",
+            ),
+            (
+                "No function matches the given name and argument types 'max(Int64, Int64)'. \
+                 So.\n\tCandidate functions:\n\tmax(UserDefined)",
+                "there is no max(number, number)",
+            ),
+            (
+                "Invalid function 'row_number'.\nDid you mean 'round'?",
+                "row_number() is of rows in an order: row_number() OVER (ORDER BY x)",
+            ),
+            (
+                "Placeholder '$1' was not provided a value for execution.",
+                "there are no parameters: write a value in place of $1",
+            ),
         ] {
             assert_eq!(plan(text), expected);
         }

@@ -2,6 +2,7 @@
 //! be read, and the engine checks them again.
 
 use super::restriction::Restriction;
+use super::seen::Seen;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use canopy_index::Index;
@@ -27,8 +28,8 @@ pub(super) trait Scannable: Send + Sync + 'static {
 /// What a query asks of a table.
 pub(super) struct ScanRequest<'a> {
     pub(super) session: &'a dyn Session,
-    /// What the caller sees of the index.
-    pub(super) index: Arc<Index>,
+    /// What the statement sees of the index.
+    pub(super) seen: Arc<Seen>,
     /// The columns of the answer, by their numbers in the table.
     pub(super) columns: Vec<usize>,
     /// The schema of these columns.
@@ -81,15 +82,8 @@ impl<T: Scannable> TableProvider for Provider<T> {
         let columns = projection.cloned().unwrap_or_else(|| (0..all.fields().len()).collect());
         let schema = Arc::new(all.project(&columns)?);
         let restriction = Restriction::new(filters);
-        let index = restriction.view(&self.index)?;
-        self.table.scan(ScanRequest {
-            session,
-            index,
-            columns,
-            schema,
-            filters,
-            restriction,
-            limit,
-        })
+        let seen = session.config().get_extension::<Seen>();
+        let seen = seen.unwrap_or_else(|| Arc::new(Seen::listed(self.index.clone())));
+        self.table.scan(ScanRequest { session, seen, columns, schema, filters, restriction, limit })
     }
 }

@@ -3,6 +3,7 @@
 use super::acls;
 use super::prefilter::Prefilter;
 use super::queue::Batches;
+use super::seen::Unlisted;
 use super::tables::TableColumn::{Acl, Depth, Dev, Path, Source, Stored, Type};
 use super::tables::{Table, TableColumn, Work, external};
 use arrow::array::{
@@ -10,7 +11,8 @@ use arrow::array::{
     TimestampNanosecondArray, UInt32Array, UInt64Array,
 };
 use arrow::buffer::NullBuffer;
-use arrow::datatypes::{SchemaRef, TimestampNanosecondType};
+use arrow::compute::take_record_batch;
+use arrow::datatypes::{Schema, SchemaRef, TimestampNanosecondType};
 use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns, FileKind, SourceRecord};
 use canopy_model::{FileType, base_name, join};
@@ -60,6 +62,7 @@ impl Reader {
         match work {
             Work::Unit(source, unit) => self.unit(source, Closing(unit)),
             Work::Root(source) => Ok(Box::new(std::iter::once(self.answer.root(&source)))),
+            Work::Unlisted(entry) => Ok(Box::new(std::iter::once(self.answer.unlisted(&entry)))),
         }
     }
 
@@ -155,20 +158,55 @@ impl Projection {
             dev: source.dev,
             xattrs: source.xattrs.clone(),
         };
-        let row = one_row(base_name(&source.root), &inode);
+        self.single(source, "", &inode, one_row(base_name(&source.root), &inode))
+    }
+
+    /// Makes the rows of an entry of a gate: one, or one for each of its attributes.
+    fn unlisted(&self, unlisted: &Unlisted) -> Result<RecordBatch> {
+        let Unlisted { source, path, entry } = unlisted;
+        let row = one_row(base_name(path), &entry.inode);
+        if self.table.kind != FileKind::Xattrs {
+            return self.single(source, path, &entry.inode, row);
+        }
+        let repeat = UInt32Array::from(vec![0; entry.xattrs.len()]);
+        let rows = take_record_batch(&row, &repeat)?;
+        let mut fields = rows.schema().fields().to_vec();
+        let mut columns = rows.columns().to_vec();
+        let (keys, values): (Vec<&str>, Vec<&str>) =
+            entry.xattrs.iter().map(|(key, value)| (key.as_str(), value.as_str())).unzip();
+        for (column, texts) in [(KEY.id(), keys), (VALUE.id(), values)] {
+            fields.push(Arc::new(column.field()));
+            columns.push(Arc::new(StringArray::from(texts)));
+        }
+        let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
+        let rows = if self.table.is_of_acls() { acls::decode(&rows)? } else { rows };
+        self.single(source, path, &entry.inode, rows)
+    }
+
+    /// Makes its columns of rows of one entry of a source.
+    fn single(
+        &self,
+        source: &SourceRecord,
+        path: &str,
+        inode: &Inode,
+        rows: RecordBatch,
+    ) -> Result<RecordBatch> {
+        let count = rows.num_rows();
+        let kind = inode.attributes.file_type().letter().to_string();
+        let depth = path.split('/').filter(|name| !name.is_empty()).count() as u32;
         let column = |column: &TableColumn| -> canopy_index::Result<ArrayRef> {
             Ok(match column {
-                Path => repeated(&absolute_path(source, ""), 1),
-                Source => repeated(&source.name, 1),
-                Depth => Arc::new(UInt32Array::from(vec![0])),
-                Type => repeated("d", 1),
-                Dev => Arc::new(UInt64Array::from(vec![source.dev])),
-                Stored(column) => stored(*column, &row)?,
-                Acl(column) => column.array(&row)?.clone(),
+                Path => repeated(&absolute_path(source, path), count),
+                Source => repeated(&source.name, count),
+                Depth => Arc::new(UInt32Array::from(vec![depth; count])),
+                Type => repeated(&kind, count),
+                Dev => Arc::new(UInt64Array::from(vec![inode.dev; count])),
+                Stored(column) => stored(*column, &rows)?,
+                Acl(column) => column.array(&rows)?.clone(),
             })
         };
         let columns: canopy_index::Result<Vec<_>> = self.columns.iter().map(column).collect();
-        self.finish(columns.map_err(external)?, 1)
+        self.finish(columns.map_err(external)?, count)
     }
 
     fn finish(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {

@@ -8,6 +8,7 @@
 //! behind for the next one: each is planned in a copy of the session's tables and functions.
 
 use super::output::{self, Style, Writer};
+use super::seen::Named;
 use super::{AnswerFormat, TABLES, gufi, plan_session, summaries, titles};
 use crate::error::{Error, Result};
 use crate::grid::TableStyle;
@@ -15,6 +16,7 @@ use crate::messages::{no_table, of_statement};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use canopy_index::Index;
+use datafusion::execution::TaskContext;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::FairSpillPool;
@@ -92,10 +94,24 @@ pub(super) struct Counters {
     pub(super) units: AtomicUsize,
 }
 
+/// What there is to say of an answer that has been written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// How many rows it has.
+    pub rows: u64,
+    /// What it does not show, and why: a line each.
+    pub notes: Vec<String>,
+}
+
 /// What a statement hands over.
 enum Part {
-    /// Its columns, first; whether lines of its texts are lines of the answer, as of `EXPLAIN`.
-    Begin(SchemaRef, bool),
+    /// Its columns, first; whether lines of its texts are lines of the answer, as of `EXPLAIN`;
+    /// what there is to say of it.
+    Begin {
+        schema: SchemaRef,
+        explains: bool,
+        notes: Vec<String>,
+    },
     Rows(RecordBatch),
 }
 
@@ -143,24 +159,24 @@ impl Session {
     }
 
     /// Runs one statement and writes its rows as they come; statements that would change anything
-    /// are refused. With `terminal`, the form `table` shows control characters escaped. Returns
-    /// how many rows there were. Blocks. After an error, what the statement has begun may go on
-    /// until the process ends.
+    /// are refused. With `terminal`, the form `table` shows control characters escaped. Blocks.
+    /// After an error, what the statement has begun may go on until the process ends.
     pub fn run(
         &self,
         statement: &str,
         format: AnswerFormat,
         terminal: bool,
         output: &mut (dyn Write + Send),
-    ) -> Result<u64> {
+    ) -> Result<Answered> {
         let runtime = self.runtime.as_ref().expect("it is there until the session is dropped");
         let counters = Arc::new(Counters::default());
         let (mut sender, parts) = mpsc::channel(WAITING);
-        let (context, gufi) = (self.copy(&counters), self.options.gufi);
+        let (context, index) = (self.copy(&counters), self.index.clone());
+        let gufi = self.options.gufi;
         let text = statement.to_owned();
         *self.running.statement.lock() = Some(counters);
         let task = runtime.spawn(async move {
-            if let Err(error) = execute(&context, &text, gufi, &mut sender).await {
+            if let Err(error) = execute(&context, &index, &text, gufi, &mut sender).await {
                 // Nobody waits any more where sending fails.
                 let _ = sender.send(Err(error)).await;
             }
@@ -277,6 +293,7 @@ type Sender = mpsc::Sender<Result<Part>>;
 /// Hands over the columns of a statement, then its rows.
 async fn execute(
     context: &SessionContext,
+    index: &Arc<Index>,
     statement: &str,
     gufi: bool,
     sender: &mut Sender,
@@ -286,12 +303,15 @@ async fn execute(
     let plan = gufi::plan(context, statement, gufi).await?;
     options.verify_plan(&plan)?;
     let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
-    let frame = context.execute_logical_plan(plan).await?;
-    let task = Arc::new(frame.task_ctx());
-    let plan = frame.create_physical_plan().await?;
-    let mut rows = execute_stream(plan, task)?;
+    let (mut state, plan) = context.execute_logical_plan(plan).await?.into_parts();
+    let simplified = state.optimize(&plan)?;
+    let (seen, notes) = Named::new(&plan, &simplified)?.seen(index)?;
+    state.config_mut().set_extension(Arc::new(seen));
+    let plan = state.query_planner().create_physical_plan(&simplified, &state).await?;
+    let mut rows = execute_stream(plan, Arc::new(TaskContext::from(&state)))?;
     let schema = titles::typed(statement, &rows.schema());
-    let mut sent = sender.send(Ok(Part::Begin(schema.clone(), explains))).await;
+    let begin = Part::Begin { schema: schema.clone(), explains, notes };
+    let mut sent = sender.send(Ok(begin)).await;
     while let (Ok(()), Some(batch)) = (&sent, rows.next().await) {
         let batch = titles::renamed(&batch?, &schema).map_err(output::arrow_error)?;
         sent = sender.send(Ok(Part::Rows(batch))).await;
@@ -338,12 +358,12 @@ async fn print(
     format: AnswerFormat,
     mut style: Style,
     output: &mut (dyn Write + Send),
-) -> Result<u64> {
-    let Some(Part::Begin(schema, lines)) = parts.next().await? else {
+) -> Result<Answered> {
+    let Some(Part::Begin { schema, explains, notes }) = parts.next().await? else {
         return Err(Error::Sql("the query ended early".to_owned()));
     };
-    style.lines |= lines;
-    if lines {
+    style.lines |= explains;
+    if explains {
         // Plans are read by their indentation.
         style.table.width = None;
     }
@@ -356,7 +376,7 @@ async fn print(
         }
     }
     writer.finish()?;
-    Ok(rows)
+    Ok(Answered { rows, notes })
 }
 
 #[cfg(test)]

@@ -11,17 +11,19 @@
 //! hard links once, as du does; every other statistic, and all of the tables by owner and group,
 //! count each name.
 
+use super::places::Place;
 use super::provider::{Provider, ScanRequest, Scannable};
 use super::queue::{self, Batches};
-use super::restriction::Restriction;
+use super::restriction::{Restriction, RowPath};
 use super::scan::Extent;
+use super::seen::Seen;
 use super::statistics::{STATISTICS, Statistic};
 use super::summary_rows::Reader;
 use super::tables::{PATH_COLUMN, external};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use canopy_index::column::{GID, PART, UID};
 use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, SourceRecord};
-use canopy_model::{Parts, Totals};
+use canopy_model::{Parts, Totals, is_below};
 use canopy_read::listings::ListingHeads;
 use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
 use canopy_read::summaries::StatisticsRequest;
@@ -191,18 +193,21 @@ impl Scannable for SummaryTable {
     }
 
     fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>> {
-        let ScanRequest { index, columns, schema, restriction, limit, .. } = request;
-        if self.table.scope == Scope::Subtree && index.is_one_class() {
+        let ScanRequest { seen, columns, schema, restriction, limit, .. } = request;
+        if self.table.scope == Scope::Subtree && seen.index.is_one_class() {
             let name = self.table.name;
             let why =
                 format!("{name} adds up what each user sees; a derived table cannot be made of it");
             return Err(DataFusionError::Plan(why));
         }
         let columns: Vec<SummaryColumn> = columns.iter().map(|&at| self.columns[at]).collect();
-        let work = plan(&index, self.table, &restriction).map_err(external)?;
-        let extent = extent(&index, self.table, &work);
+        let work = match self.table.scope {
+            Scope::Directory => directories(&seen.index, &restriction),
+            Scope::Subtree => subtrees(&seen, &restriction),
+        };
+        let work = work.map_err(external)?;
+        let extent = extent(&seen.index, self.table, &work);
         let reader = Reader {
-            index,
             by: self.table.by,
             wanted: self.table.wanted(&columns),
             columns,
@@ -220,48 +225,51 @@ pub(super) enum Work {
     Listings(Arc<SourceRecord>, ShardRange),
     /// A directory whose listing comes in parts, with those of each shard.
     Parts(Arc<SourceRecord>, Vec<ShardRange>),
-    /// One subtree.
-    Subtree(Arc<SourceRecord>, String),
-    /// All subtrees at and below a directory.
-    Subtrees(Arc<SourceRecord>, String),
+    /// A subtree, and if all are asked for those below it, as the caller sees the index from there.
+    Subtree { view: Arc<Index>, source: Arc<SourceRecord>, path: String, below: bool },
 }
 
-fn plan(
-    index: &Index,
-    table: &Table,
-    restriction: &Restriction,
-) -> canopy_read::Result<VecDeque<Work>> {
+/// Returns the listings to read.
+fn directories(index: &Index, restriction: &Restriction) -> canopy_read::Result<VecDeque<Work>> {
     let mut work = VecDeque::new();
     for source in index.sources() {
-        let Some(below) = restriction.subtree(source) else { continue };
-        let exact = restriction.path_in(source);
-        if restriction.path().is_some() && exact.is_none() {
-            continue;
-        }
         let source = Arc::new(source.clone());
-        if table.scope == Scope::Subtree {
-            work.push_back(match exact {
-                Some(path) => Work::Subtree(source, path),
-                None => Work::Subtrees(source, below),
-            });
-            continue;
-        }
-        let mut ranges = match &exact {
-            Some(path) => plan::at(index, source.id, path)?,
-            None => plan::below(index, source.id, &below)?,
-        };
-        for path in split_directories(&ranges)? {
-            let parts = plan::at(index, source.id, &path)?;
-            for part in &parts {
-                let same = |range: &&mut ShardRange| Arc::ptr_eq(&range.shard, &part.shard);
-                if let Some(range) = ranges.iter_mut().find(same) {
-                    range.listings = without(&range.listings, &part.listings);
+        for Place { path, below } in restriction.listings(&source, RowPath::Listing) {
+            let mut ranges = match below {
+                true => plan::below(index, source.id, &path)?,
+                false => plan::at(index, source.id, &path)?,
+            };
+            for path in split_directories(&ranges)? {
+                let parts = plan::at(index, source.id, &path)?;
+                for part in &parts {
+                    let same = |range: &&mut ShardRange| Arc::ptr_eq(&range.shard, &part.shard);
+                    if let Some(range) = ranges.iter_mut().find(same) {
+                        range.listings = without(&range.listings, &part.listings);
+                    }
                 }
+                work.push_back(Work::Parts(source.clone(), parts));
             }
-            work.push_back(Work::Parts(source.clone(), parts));
+            let pieces = ranges.iter().flat_map(|range| range.pieces(LISTINGS));
+            work.extend(pieces.map(|range| Work::Listings(source.clone(), range)));
         }
-        let pieces = ranges.iter().flat_map(|range| range.pieces(LISTINGS));
-        work.extend(pieces.map(|range| Work::Listings(source.clone(), range)));
+    }
+    Ok(work)
+}
+
+/// Returns the subtrees to add up.
+fn subtrees(seen: &Seen, restriction: &Restriction) -> canopy_read::Result<VecDeque<Work>> {
+    let starts = seen.subtrees(restriction)?;
+    let mut work = VecDeque::new();
+    for start in &starts {
+        for source in start.view.sources() {
+            let Some(Place { path, below }) = start.place.in_source(source) else { continue };
+            let is_inside = !is_below(&start.place.path, source.root.trim_matches('/'));
+            if is_inside && starts.iter().any(|other| other.is_around(start, source)) {
+                continue;
+            }
+            let (view, source) = (start.view.clone(), Arc::new(source.clone()));
+            work.push_back(Work::Subtree { view, source, path, below });
+        }
     }
     Ok(work)
 }
@@ -304,12 +312,19 @@ fn without(ranges: &[RowRange], others: &[RowRange]) -> Vec<RowRange> {
 fn extent(index: &Index, table: &Table, work: &VecDeque<Work>) -> Extent {
     let counts = match table.scope {
         // Which shards a subtree needs is found when it is added up.
-        Scope::Subtree => ("sources", work.len(), index.sources().len()),
+        Scope::Subtree => {
+            let source = |work: &Work| match work {
+                Work::Subtree { source, .. } => Some(source.id),
+                _ => None,
+            };
+            let read: HashSet<u32> = work.iter().filter_map(source).collect();
+            ("sources", read.len(), index.sources().len())
+        }
         Scope::Directory => {
             let ranges = work.iter().flat_map(|work| match work {
                 Work::Listings(_, range) => std::slice::from_ref(range),
                 Work::Parts(_, ranges) => ranges,
-                Work::Subtree(..) | Work::Subtrees(..) => &[],
+                Work::Subtree { .. } => &[],
             });
             let read: HashSet<*const Shard> =
                 ranges.map(|range| Arc::as_ptr(&range.shard)).collect();

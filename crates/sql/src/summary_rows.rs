@@ -21,8 +21,6 @@ use std::sync::Arc;
 
 /// Reads the statistics of some columns of a table.
 pub(super) struct Reader {
-    /// What the caller sees of the index.
-    pub(super) index: Arc<Index>,
     /// What the entries of a row have in common.
     pub(super) by: By,
     /// The columns.
@@ -52,12 +50,12 @@ impl Reader {
         let (source, rows) = match work {
             Work::Listings(source, range) => (source, self.listings(&range)),
             Work::Parts(source, parts) => (source, self.parts(&parts)),
-            Work::Subtree(source, path) => {
-                let rows = self.subtree(&source, &path);
-                (source, rows)
+            Work::Subtree { view, source, path, below: true } => {
+                return self.subtrees(&view, &source, &path).map_err(external);
             }
-            Work::Subtrees(source, path) => {
-                return self.subtrees(&source, &path).map_err(external);
+            Work::Subtree { view, source, path, below: false } => {
+                let rows = self.subtree(&view, &source, &path);
+                (source, rows)
             }
         };
         let rows = rows.map_err(external)?;
@@ -124,12 +122,16 @@ impl Reader {
     }
 
     /// Makes the rows of one subtree.
-    fn subtree(&self, source: &SourceRecord, path: &str) -> canopy_read::Result<Vec<Row>> {
-        let is_dir = |inode: &Inode| inode.attributes.file_type() == FileType::Directory;
-        let Some(inode) = look_up(&self.index, source, path)?.filter(is_dir) else {
+    fn subtree(
+        &self,
+        view: &Index,
+        source: &SourceRecord,
+        path: &str,
+    ) -> canopy_read::Result<Vec<Row>> {
+        let Some(inode) = look_up(view, source, path)?.filter(is_directory) else {
             return Ok(Vec::new());
         };
-        let subtree = self.subtree_of(source, path);
+        let subtree = self.subtree_of(view, source, path);
         let found = match self.by == By::All && self.wanted.columns.is_empty() {
             true => ByOwner::default(),
             false => summaries::of_subtree(&subtree, &self.wanted)?,
@@ -158,12 +160,15 @@ impl Reader {
     /// Makes the rows of all subtrees at and below a directory.
     fn subtrees(
         &self,
+        view: &Arc<Index>,
         source: &SourceRecord,
         path: &str,
     ) -> canopy_read::Result<Vec<Result<RecordBatch>>> {
-        let Some(inode) = look_up(&self.index, source, path)? else { return Ok(Vec::new()) };
+        let Some(inode) = look_up(view, source, path)?.filter(is_directory) else {
+            return Ok(Vec::new());
+        };
         let nodes = match self.by {
-            By::All => tree_totals(&self.subtree_of(source, path), own_totals(&inode))?,
+            By::All => tree_totals(&self.subtree_of(view, source, path), own_totals(&inode))?,
             By::User | By::Group => Vec::new(),
         };
         let start = Start {
@@ -171,7 +176,7 @@ impl Reader {
             source: source.clone(),
             path: path.to_owned(),
             inode,
-            view: self.index.clone(),
+            view: view.clone(),
             links: 0,
         };
         let mut trees = Trees {
@@ -192,8 +197,8 @@ impl Reader {
         Ok(trees.finish())
     }
 
-    fn subtree_of<'a>(&'a self, source: &SourceRecord, path: &'a str) -> Subtree<'a> {
-        Subtree { index: &self.index, source: source.id, path, threads: self.threads }
+    fn subtree_of<'a>(&self, view: &'a Index, source: &SourceRecord, path: &'a str) -> Subtree<'a> {
+        Subtree { index: view, source: source.id, path, threads: self.threads }
     }
 
     fn batch(&self, source: &SourceRecord, rows: &[Row]) -> Result<RecordBatch> {
@@ -255,6 +260,10 @@ impl Trees<'_> {
         self.batches.extend(rest.map(|rows| self.reader.batch(self.source, rows)));
         self.batches
     }
+}
+
+fn is_directory(inode: &Inode) -> bool {
+    inode.attributes.file_type() == FileType::Directory
 }
 
 fn own_totals(inode: &Inode) -> Totals {

@@ -12,12 +12,14 @@
 //! makes the rows.
 
 use super::acls::AclColumn;
+use super::places::Place;
 use super::prefilter::Prefilter;
 use super::provider::{Provider, ScanRequest, Scannable};
 use super::queue;
 use super::reader::{Projection, Reader};
-use super::restriction::Restriction;
+use super::restriction::{Restriction, RowPath};
 use super::scan::Extent;
+use super::seen::{Seen, Unlisted};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use canopy_index::column::*;
 use canopy_index::{ColumnId, FileKind, Index, SourceRecord};
@@ -162,6 +164,8 @@ pub(super) enum Work {
     Unit(Arc<SourceRecord>, Unit),
     /// The root of a source, which no listing holds.
     Root(Arc<SourceRecord>),
+    /// An entry of a gate, which is in no listing that is seen.
+    Unlisted(Arc<Unlisted>),
 }
 
 /// A table of the index.
@@ -183,28 +187,57 @@ impl IndexTable {
 
     /// Returns what has to be read, less what the predicates rule out. The units of a shard follow
     /// each other.
-    fn plan(
-        &self,
-        index: &Index,
-        restriction: &Restriction,
-    ) -> canopy_read::Result<VecDeque<Work>> {
+    fn plan(&self, seen: &Seen, restriction: &Restriction) -> canopy_read::Result<VecDeque<Work>> {
+        let (index, kind) = (&*seen.index, self.table.kind);
         let mut work = VecDeque::new();
         for source in index.sources() {
-            let Some(subtree) = restriction.subtree(source) else { continue };
             let source = Arc::new(source.clone());
-            if self.table.kind == FileKind::Dirs
+            if kind == FileKind::Dirs
+                && restriction.admits_root(&source)
                 && index.shows_root(&source)
                 && !root_is_listed(index, &source)?
             {
                 work.push_back(Work::Root(source.clone()));
             }
-            for unit in plan::units_below(index, source.id, &subtree, self.table.kind)? {
+            for unit in self.units(index, &source, restriction)? {
                 if restriction.admits(&unit)? {
                     work.push_back(Work::Unit(source.clone(), unit));
                 }
             }
         }
+        let unlisted = seen.unlisted.iter().filter(|unlisted| match kind {
+            FileKind::Dirs => unlisted.is_directory(),
+            FileKind::Entries => !unlisted.is_directory(),
+            kind => kind == FileKind::Xattrs,
+        });
+        work.extend(unlisted.cloned().map(Work::Unlisted));
         Ok(work)
+    }
+
+    fn units(
+        &self,
+        index: &Index,
+        source: &SourceRecord,
+        restriction: &Restriction,
+    ) -> canopy_read::Result<Vec<Unit>> {
+        let of = match self.table.kind {
+            FileKind::Xattrs => {
+                let subtree = restriction.subtree(source);
+                let units = subtree
+                    .map(|path| plan::units_below(index, source.id, &path, FileKind::Xattrs));
+                return units.unwrap_or(Ok(Vec::new()));
+            }
+            FileKind::Listings | FileKind::Usage => RowPath::Listing,
+            _ => RowPath::Entry,
+        };
+        let mut units = Vec::new();
+        for Place { path, below } in restriction.listings(source, of) {
+            units.extend(match below {
+                true => plan::units_below(index, source.id, &path, self.table.kind)?,
+                false => plan::units_at(index, source.id, &path, self.table.kind)?,
+            });
+        }
+        Ok(units)
     }
 
     /// Returns how much of the table the work is.
@@ -238,9 +271,9 @@ impl Scannable for IndexTable {
     }
 
     fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>> {
-        let ScanRequest { session, index, columns, schema, filters, restriction, limit } = request;
-        let work = self.plan(&index, &restriction).map_err(external)?;
-        let extent = self.extent(&index, &work);
+        let ScanRequest { session, seen, columns, schema, filters, restriction, limit } = request;
+        let work = self.plan(&seen, &restriction).map_err(external)?;
+        let extent = self.extent(&seen.index, &work);
         let cheap = |at: usize| matches!(self.columns[at], Stored(_));
         let prefilter = match Prefilter::new(session, &self.schema, filters, cheap)? {
             Some(prefilter) if columns.iter().any(|at| !prefilter.columns.contains(at)) => {

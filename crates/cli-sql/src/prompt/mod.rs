@@ -22,7 +22,7 @@ pub use worker::{Worker, is_worker, terminal_width};
 use anyhow::Context;
 use canopy::commands::sql::FormatName;
 use canopy::{counted, message};
-use canopy_sql::{AnswerFormat, Error, Session, blank, statement_end};
+use canopy_sql::{AnswerFormat, Answered, Error, Session, blank, statement_end};
 use canopy_text::safe::TerminalWriter;
 use dot::Flow;
 use editor::{Editor, Typed};
@@ -147,15 +147,16 @@ impl Prompt {
     /// Runs a statement in this process.
     pub fn statement(&mut self, text: &str) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let rows = self.answer(text)?;
+        let Answered { rows, notes } = self.answer(text)?;
+        notes.iter().for_each(message);
         if self.timer {
             eprintln!("{}, {:.3} s", counted(rows, "row"), begun.elapsed().as_secs_f64());
         }
         Ok(())
     }
 
-    /// Runs a statement and prints its rows; returns how many.
-    fn answer(&mut self, statement: &str) -> anyhow::Result<u64> {
+    /// Runs a statement and prints its rows.
+    fn answer(&mut self, statement: &str) -> anyhow::Result<Answered> {
         anyhow::ensure!(!self.full, "a Parquet file has the answer of one statement");
         let stdout = std::io::stdout();
         let terminal = self.file.is_none() && (stdout.is_terminal() || worker::is_paged());
@@ -174,13 +175,13 @@ impl Prompt {
         };
         let display = Display::start(self.session.running());
         let mut output = BufWriter::with_capacity(BUFFER_BYTES, display.before(target));
-        let rows = self.session.run(statement, format, terminal, &mut output);
+        let answered = self.session.run(statement, format, terminal, &mut output);
         // What is there of a statement that was stopped.
         let flushed = output.flush().map_err(Error::Output);
         self.full = parquet;
-        let rows = rows.map_err(with_setting)?;
+        let answered = answered.map_err(with_setting)?;
         flushed?;
-        Ok(rows)
+        Ok(answered)
     }
 }
 

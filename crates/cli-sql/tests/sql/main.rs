@@ -2,7 +2,9 @@
 
 #[path = "../../../cli/tests/common/mod.rs"]
 mod common;
+mod gates;
 mod gufi_sql;
 mod prompt;
+mod questions;
 mod statistics;
 mod tables;

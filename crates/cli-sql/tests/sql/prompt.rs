@@ -159,7 +159,7 @@ fn statements_and_commands_are_answered_at_the_prompt() {
     prompt.answer(".nullvalue -", "");
     prompt.answer("SELECT 41 + 1 AS c, NULL AS d;", "│ 42 │ - │");
     prompt.answer(".maxrows 2", "");
-    prompt.answer("SELECT name FROM entries;", "(5 more of 7 rows)");
+    prompt.answer("SELECT name FROM entries;", "(2 of 7 rows shown)");
     prompt.answer(".maxrows few", "use: .maxrows N|all");
     prompt.answer(".maxrows all", "");
     prompt.answer("SELECT name FROM entries ORDER BY 1;", "│ file00006 │");
@@ -522,7 +522,7 @@ fn tables_fit_into_a_terminal() {
     assert!(table.lines().all(|line| line.chars().count() == 40), "{table}");
     assert!(table.contains("file00000f… |    1 |"), "{table}");
     assert!(shown("--format line").contains(&"file00000".repeat(20)));
-    assert!(shown("--max-rows 0 --null-value x").contains("(1 more of 1 rows)"));
+    assert!(shown("--max-rows 0 --null-value x").contains("(0 of 1 row shown)"));
     let output = sql(&place, &index, &["--format", "markdown", query], b"");
     assert!(text(&output.stdout).contains(&"file00000".repeat(20)));
 }
@@ -568,6 +568,34 @@ fn refusals_say_what_to_do() {
             "SELECT count(*) FROM entries WHERE mtime > 'soon'",
             &["'soon' is no time; times are"],
             "Arrow",
+        ),
+        (
+            "SELECT 1 FROM entries WHERE mtime > 5",
+            &["cannot compare time > number; times are written as '2026-06-01'"],
+            "UTC",
+        ),
+        ("SELECT now() - '7 days'", &["time - text", "now() - INTERVAL '7 days'"], "coerce"),
+        ("SELECT row_number() FROM entries", &["row_number() OVER (ORDER BY x)"], "mean"),
+        ("SELECT substr(name) FROM entries", &["as substr(name, 1, 3)"], "Ident"),
+        ("SELECT strftime(mtime) FROM entries", &["strftime(time), but strftime(value, v"], "UTC"),
+        ("SELECT x.name FROM entries e", &["no table or alias 'x' after FROM; there is e"], "did"),
+        ("SELECT 1 FROM entries WHERE uid = 'root'", &["'root' is no number; names of"], ""),
+        ("SELECT 1 FROM entries WHERE size > '1M'", &["'1M' is no number; sizes are"], ""),
+        ("SELECT $1", &["there are no parameters: write a value in place of $1"], "provided"),
+        ("SELECT 1 FROM entries WHERE name REGEXP 'x'", &["name ~ '^run[0-9]'"], "Ident"),
+        ("SELECT 1 FROM entries WHERE name GLOB 'x'", &["patterns are LIKE '%.txt'"], ""),
+        (
+            "SELECT 1 FROM entries WHERE name SIMILAR TO '('",
+            &["wrong regular expression: unclosed group"],
+            "Internal",
+        ),
+        ("USE x", &["queries change nothing"], ""),
+        ("SELECT TOP 5 name FROM entries", &["LIMIT 5"], "implemented"),
+        ("SELECT \"path FROM entries", &["unterminated name in quotes"], "EOF"),
+        (
+            "SELECT regexp_like(name, '(') FROM entries",
+            &["wrong regular expression: unclosed group"],
+            "parse",
         ),
     ] {
         let output = sql(&place, &index, &[query], b"");

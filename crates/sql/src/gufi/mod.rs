@@ -49,6 +49,8 @@ use provider::Views;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+pub(super) use views::{ENTRY, PATH};
+
 /// The schema that has all of GUFI's names.
 pub(super) const SCHEMA: &str = "gufi";
 
@@ -78,6 +80,11 @@ pub(super) fn register(
         options.write().config_mut().options_mut().catalog.default_schema = SCHEMA.to_owned();
     }
     Ok(())
+}
+
+/// Returns whether a table of the engine is one of the views.
+pub(super) fn is_view(table: &str) -> bool {
+    views::named(table.strip_suffix(dialect::WITH_PATHS).unwrap_or(table)).is_some()
 }
 
 /// Plans a statement. It is read as GUFI's if it names one of GUFI's views, or if `gufi` says so.

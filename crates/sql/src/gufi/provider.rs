@@ -4,20 +4,18 @@
 use super::super::restriction::Restriction;
 use super::super::tables::{self, IndexTable};
 use super::dialect::WITH_PATHS;
-use super::views::{self, Column, ENTRY, NAMES_OF_VIEWS, PATH, View};
+use super::views::{self, Column, NAMES_OF_VIEWS, View};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use canopy_index::Index;
 use datafusion::catalog::{SchemaProvider, Session, TableProvider};
-use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column as Name, DataFusionError};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
-use datafusion::logical_expr::utils::{conjunction, split_conjunction};
+use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, LogicalPlanBuilder, Operator, TableProviderFilterPushDown, TableType, cast,
-    ident,
+    Expr, LogicalPlanBuilder, TableProviderFilterPushDown, TableType, cast, ident,
 };
 use datafusion::physical_plan::ExecutionPlan;
 use std::fmt;
@@ -117,46 +115,10 @@ impl ViewTable {
 
     /// Returns a directory at or below which all rows that pass are.
     fn directory(filters: &[Expr]) -> Option<String> {
-        let named = filters.iter().flat_map(split_conjunction).filter_map(named_directory);
-        let renamed = filters.iter().map(|filter| {
-            let path = |expression: Expr| {
-                Ok(match is_path(&expression) {
-                    true => Transformed::yes(ident("path")),
-                    false => Transformed::no(expression),
-                })
-            };
-            filter.clone().transform(path).map(|filter| filter.data)
-        });
-        let renamed = renamed.collect::<Result<Vec<Expr>>>().ok()?;
-        let implied = Restriction::new(&renamed).directory().map(str::to_owned);
-        let longest = named.chain(implied).max_by_key(String::len)?;
-        Some(longest.trim_end_matches('/').to_owned()).filter(|directory| !directory.is_empty())
+        let restriction = Restriction::new(filters);
+        let directory = restriction.directory().filter(|directory| !directory.is_empty())?;
+        Some(format!("/{directory}"))
     }
-}
-
-fn is_path(expression: &Expr) -> bool {
-    matches!(expression, Expr::Column(name) if name.name == PATH || name.name == ENTRY)
-}
-
-/// Returns the directory that a predicate names: `path() = '/a'` or `below(path(), '/a')`.
-fn named_directory(filter: &Expr) -> Option<String> {
-    let (path, directory) = match filter {
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => match (&**left, &**right)
-        {
-            (Expr::Literal(value, _), column) | (column, Expr::Literal(value, _)) => {
-                (column, value)
-            }
-            _ => return None,
-        },
-        Expr::ScalarFunction(call) if call.name() == "below" => match &call.args[..] {
-            [column, Expr::Literal(value, _)] => (column, value),
-            _ => return None,
-        },
-        _ => return None,
-    };
-    // What equals the path of an entry is no directory.
-    let is_directory = matches!(path, Expr::Column(name) if name.name == PATH);
-    if is_directory { directory.try_as_str().flatten().map(str::to_owned) } else { None }
 }
 
 fn data_type(column: &Column) -> DataType {

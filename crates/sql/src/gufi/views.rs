@@ -111,9 +111,9 @@ pub(super) const NAMES_OF_VIEWS: [&str; 31] = [
 ];
 
 /// The columns that path functions become. No query can name them by accident.
-pub(super) const PATH: &str = " path";
+pub(crate) const PATH: &str = " path";
 /// The path of an entry itself.
-pub(super) const ENTRY: &str = " entry";
+pub(crate) const ENTRY: &str = " entry";
 /// Levels below the root of the source.
 pub(super) const LEVEL: &str = " level";
 /// The root of the source.

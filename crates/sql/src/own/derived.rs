@@ -38,8 +38,9 @@ impl Scannable for DerivedTable {
     }
 
     fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>> {
-        let ScanRequest { session, index, schema, limit, .. } = request;
-        let files = VecDeque::from(index.table_files(&self.name)?);
+        let ScanRequest { session, seen, schema, limit, .. } = request;
+        let files = seen.index.table_files(&self.name).map_err(external)?;
+        let files = VecDeque::from(files);
         let (all, threads) = (self.schema.clone(), session.config().target_partitions());
         let wanted = schema.clone();
         let extent =

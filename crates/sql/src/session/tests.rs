@@ -42,7 +42,7 @@ fn session(directory: &Path, limit: Limit) -> Session {
     session
 }
 
-fn answer(session: &Session, statement: &str) -> (Result<u64>, String) {
+fn answer(session: &Session, statement: &str) -> (Result<Answered>, String) {
     let mut output = Vec::new();
     let done = session.run(statement, AnswerFormat::Csv, false, &mut output);
     (done, String::from_utf8(output).unwrap())
