@@ -25,6 +25,7 @@ mod checkpoint;
 mod collect;
 mod commit;
 mod compaction;
+mod difference;
 mod environment;
 mod error;
 mod fork;
