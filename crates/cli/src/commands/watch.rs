@@ -694,6 +694,12 @@ fn followed(arguments: &Arguments) -> anyhow::Result<(Vec<PathBuf>, Vec<Namespac
         Ok(real)
     };
     let trees = trees.into_iter().map(real).collect::<anyhow::Result<_>>()?;
+    for place in namespaces.iter().filter_map(|path| namespace_of(path)) {
+        // Of one in a bucket, asking it tells.
+        if !place.to_string_lossy().contains("s3://") {
+            place.metadata().with_context(|| format!("cannot open {}", place.display()))?;
+        }
+    }
     namespaces.sort_unstable();
     namespaces.dedup();
     let due = Instant::now();
