@@ -17,8 +17,8 @@ impl<'a> Moment<'a> {
         Moment { namespace, past: None }
     }
 
-    /// Returns the tree as the snapshot of this name has it, or as it is without one; `place` is for
-    /// messages.
+    /// Returns the tree as the snapshot of this name has it, or as it is without one; `place` is
+    /// for messages.
     pub fn of(
         namespace: &'a Namespace,
         place: &Path,

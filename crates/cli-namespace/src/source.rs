@@ -6,8 +6,8 @@
 //! 2. Who sees a directory follows from its own permissions and from who may look it up, as in a
 //!    scan. All records are of one moment, so nothing has to be looked at again.
 //!
-//! 3. Of a namespace that is followed only what is selected is listed, and what is not known as it is
-//!    now with all below it, by the rules of `canopy_scan::Selection`.
+//! 3. Of a namespace that is followed only what is selected is listed, and what is not known as it
+//!    is now with all below it, by the rules of `canopy_scan::Selection`.
 //!
 //! Its invariant: what the records say of names and places is not believed where it would lead
 //! astray. Each directory is entered once, and names are single components.
@@ -365,8 +365,8 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
         Ok(())
     }
 
-    /// Goes on to what is selected below a directory, which is not read itself. False if something of
-    /// it is no directory any more: then it has to be read.
+    /// Goes on to what is selected below a directory, which is not read itself. False if something
+    /// of it is no directory any more: then it has to be read.
     fn pass(&self, directory: &Arc<Directory>, selection: &'s Selection) -> anyhow::Result<bool> {
         let mut children = Vec::new();
         for (name, child) in selection.children() {

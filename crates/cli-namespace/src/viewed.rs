@@ -105,8 +105,8 @@ impl Viewed {
         Ok(Viewed { view, mount, kept })
     }
 
-    /// Opens a namespace that was read before, if it is another one since. Is not opened for writing:
-    /// somebody else may have it open, on another machine.
+    /// Opens a namespace that was read before, if it is another one since. Is not opened for
+    /// writing: somebody else may have it open, on another machine.
     pub fn follow(place: &Path, known: Option<Known>) -> anyhow::Result<Now> {
         let mount = mounted(place)?;
         let namespace = match &mount {

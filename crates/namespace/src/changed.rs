@@ -8,10 +8,10 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 impl View {
-    /// Returns the paths of the directories in which anything, or of which anything may be other than
-    /// it was at an older checkpoint: names, or attributes of what they name. Those that are gone are
-    /// told by the ones that they were in. None if there are more than `most`, or if it cannot be
-    /// told.
+    /// Returns the paths of the directories in which anything, or of which anything may be other
+    /// than it was at an older checkpoint: names, or attributes of what they name. Those that are
+    /// gone are told by the ones that they were in. None if there are more than `most`, or if it
+    /// cannot be told.
     pub fn changed_directories(&self, before: &View, most: usize) -> Result<Option<Vec<Vec<u8>>>> {
         let mut changed = HashSet::new();
         let mut failed = None;

@@ -1,8 +1,9 @@
 //! What differs between two checkpoints of a table, without reading what both have.
 //!
-//! Runs that both have hide and are hidden by the same, since compactions and flushes keep the order
-//! of all others. So a key is as it was if between any two of those, and above and below them, the
-//! other runs say the same of it before and after: a flush says what is new, a compaction nothing.
+//! Runs that both have hide and are hidden by the same, since compactions and flushes keep the
+//! order of all others. So a key is as it was if between any two of those, and above and below
+//! them, the other runs say the same of it before and after: a flush says what is new, a compaction
+//! nothing.
 
 use crate::checkpoint::Reader;
 use crate::error::Result;

@@ -1,9 +1,9 @@
 //! Has the index follow a namespace: reads what has changed since that was done last, for `canopy
 //! watch`, which runs it again and again.
 //!
-//! What is in the index is known by a checkpoint of the namespace, described in `namespaces.json` of
-//! the daemon's directory. It is replaced after a generation was published: whoever dies between the
-//! two reads the same changes once more. Without one all is read, and what is as it was stays.
+//! What is in the index is known by a checkpoint of the namespace, described in `namespaces.json`
+//! of the daemon's directory. It is replaced after a generation was published: whoever dies between
+//! the two reads the same changes once more. Without one all is read, and what is as it was stays.
 
 use super::building::{publish_changes, with_progress_told};
 use super::index::Arguments;

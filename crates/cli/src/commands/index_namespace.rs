@@ -1,5 +1,5 @@
-//! Reading the records of a namespace into the index, for `canopy index ns:PATH` and for what follows
-//! one (`following`).
+//! Reading the records of a namespace into the index, for `canopy index ns:PATH` and for what
+//! follows one (`following`).
 
 use super::building::Shards;
 use super::scanning::Scans;

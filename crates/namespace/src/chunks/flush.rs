@@ -1,6 +1,6 @@
 //! Putting what an open file has into storage and records: first the objects, then one batch with
-//! the records of all its chunks, its size, and the notes that objects before them may go. Only very
-//! many chunks take several batches.
+//! the records of all its chunks, its size, and the notes that objects before them may go. Only
+//! very many chunks take several batches.
 
 use super::cache::Local;
 use super::file::{Chunked, Part, State};
@@ -184,10 +184,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// Writes the records of what was sent, and the size that the file had then: in one batch, or in
-    /// several if there are very many. What has gone goes first, from the end on, so that a crash
-    /// between two batches leaves the file as if it had been cut off, or holes had been made, step by
-    /// step. False if the file has gone meanwhile, with what it had.
+    /// Writes the records of what was sent, and the size that the file had then: in one batch, or
+    /// in several if there are very many. What has gone goes first, from the end on, so that a
+    /// crash between two batches leaves the file as if it had been cut off, or holes had been made,
+    /// step by step. False if the file has gone meanwhile, with what it had.
     fn record_chunks(
         &self,
         chunked: &Chunked,
