@@ -1,7 +1,8 @@
 //! `canopy ns check`.
 
+use crate::moment::Moment;
 use crate::place;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use canopy::{Outcome, counted};
 use canopy_mount::{CHECK, CHECK_DATA, LEFT, REPAIR, REPAIR_DATA};
 use canopy_namespace::Fault;
@@ -24,8 +25,19 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
             })
         }
     };
+    tell(&faults)
+}
+
+/// Checks what a snapshot has.
+pub fn run_of_snapshot(place: &Path, name: &str, reads_contents: bool) -> anyhow::Result<Outcome> {
+    let namespace = place::open(place)?;
+    let past = Moment::of(&namespace, place, Some(name))?.past.context("there is no snapshot")?;
+    tell(&shown(&namespace.check_past(&past, reads_contents)?))
+}
+
+fn tell(faults: &[String]) -> anyhow::Result<Outcome> {
     let mut out = std::io::stdout().lock();
-    for fault in &faults {
+    for fault in faults {
         writeln!(out, "{fault}")?;
     }
     writeln!(out, "{}", fault_count(faults.len()))?;

@@ -1,12 +1,13 @@
 //! `canopy ns du`: what trees of a namespace take, as du(1) tells it.
 
+use crate::moment::Moment;
 use crate::names::Names;
 use crate::{paths, place};
 use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Du as Arguments;
 use canopy_model::escape;
-use canopy_namespace::{FileId, Inode, Listing, Namespace};
+use canopy_namespace::{FileId, Inode};
 use canopy_text::SizeForm;
 use canopy_text::safe::terminal_name;
 use serde_json::json;
@@ -28,9 +29,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if arguments.summarize && arguments.all {
         bail!("cannot both summarize and show all entries");
     }
-    let (namespace, path) = paths::split(&arguments.place);
-    let namespace = place::open(&namespace)?;
-    let inode = paths::existing(&namespace, &path)?;
+    let (place, path) = paths::split(&arguments.place);
+    let namespace = place::open(&place)?;
+    let tree = Moment::of(&namespace, &place, arguments.snapshot.as_deref())?;
+    let inode = paths::existing(&tree, &path)?;
     let names = paths::names(&path)?;
     let form = match arguments.human_readable {
         true => SizeForm::HUMAN,
@@ -41,7 +43,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         false => BufWriter::with_capacity(1 << 16, Box::new(std::io::stdout()) as _),
     };
     let mut sums = Sums {
-        namespace: &namespace,
+        tree: &tree,
         arguments,
         form,
         depth_max,
@@ -57,7 +59,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 }
 
 struct Sums<'a> {
-    namespace: &'a Namespace,
+    tree: &'a Moment<'a>,
     arguments: &'a Arguments,
     form: SizeForm,
     depth_max: usize,
@@ -114,9 +116,9 @@ impl Sums<'_> {
 
     fn enter(&mut self, mut level: Level) -> anyhow::Result<()> {
         let tells = self.arguments.all && self.levels.len() < self.depth_max;
-        let namespace = self.namespace;
+        let tree = self.tree;
         let mut told = Ok(());
-        namespace.list(&mut Listing::new(level.id), 0, |entry| {
+        tree.list(level.id, |entry| {
             if entry.inode.is_directory() {
                 match CString::new(entry.name) {
                     Ok(name) => level.left.push(&name),
@@ -138,7 +140,7 @@ impl Sums<'_> {
 
     fn descend(&mut self, name: CString) -> anyhow::Result<()> {
         let Some(above) = self.levels.last() else { return Ok(()) };
-        let inode = self.namespace.lookup(above.id, name.to_bytes())?;
+        let inode = self.tree.lookup(above.id, name.to_bytes())?;
         let above = self.path.len();
         self.path.push(b'/');
         self.path.extend_from_slice(name.to_bytes());

@@ -3,6 +3,7 @@
 mod attributes;
 mod tree;
 
+use crate::moment::Moment;
 use crate::{paths, place};
 use anyhow::{Context, bail};
 use canopy::commands::building::with_progress;
@@ -17,10 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tree::Tree;
 
-pub fn run(source: &Path, directory: &Path) -> anyhow::Result<Outcome> {
-    let (namespace, path) = paths::split(source);
-    let namespace = place::open(&namespace)?;
-    let inode = paths::existing(&namespace, &path)?;
+pub fn run(source: &Path, directory: &Path, snapshot: Option<&str>) -> anyhow::Result<Outcome> {
+    let (place, path) = paths::split(source);
+    let namespace = place::open(&place)?;
+    let moment = Moment::of(&namespace, &place, snapshot)?;
+    let inode = paths::existing(&moment, &path)?;
     if !inode.is_directory() {
         bail!("{}: not a directory", path.display());
     }
@@ -31,7 +33,7 @@ pub fn run(source: &Path, directory: &Path) -> anyhow::Result<Outcome> {
         let rate = entries as f64 / elapsed.as_secs_f64().max(0.001);
         format!("{}, {rate:.0} a second", counted(entries, "entry"))
     };
-    let faults = with_progress(message, || Tree::new(&namespace, inode, target, &entries)?.run())?;
+    let faults = with_progress(message, || Tree::new(&moment, inode, target, &entries)?.run())?;
     let entries = entries.into_inner();
     canopy::say(format!("exported {}", counted(entries, "entry")))?;
     Ok(faults.finish("exported"))

@@ -4,6 +4,7 @@ mod files;
 mod look;
 mod tree;
 
+use crate::moment::Moment;
 use crate::{paths, place};
 use anyhow::{Context, bail};
 use canopy::commands::building::with_progress;
@@ -56,14 +57,15 @@ fn plan(arguments: &Arguments, namespace: &Namespace) -> anyhow::Result<Plan> {
         takes_attributes: true,
         has_names: false,
     };
-    match (paths::find(namespace, &names)?, names.split_last()) {
+    match (paths::find(&Moment::now(namespace), &names)?, names.split_last()) {
         (Some(found), _) => {
             plan.has_names = !is_empty(namespace, &found)?;
             plan.takes_attributes = !plan.has_names && namespace.xattrs(found.id)?.is_empty();
             plan.directory = found;
         }
         (None, Some((name, above))) => {
-            let above = paths::find(namespace, above)?.context("the namespace has no root")?;
+            let above = paths::find(&Moment::now(namespace), above)?
+                .context("the namespace has no root")?;
             plan.name = Some((above.id, name.to_vec()));
             plan.directory = above;
         }

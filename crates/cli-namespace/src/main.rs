@@ -14,6 +14,7 @@ mod import;
 mod index;
 mod index_mount;
 mod info;
+mod moment;
 mod mount;
 mod names;
 mod paths;
@@ -52,13 +53,18 @@ fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::Create(arguments) => create::run(&arguments),
         Command::Info { namespace, json } => info::run(&namespace, json),
-        Command::Check { place, repair, data } => check::run(&place, repair, data),
+        Command::Check { place, repair, data, snapshot } => match snapshot {
+            Some(name) => check::run_of_snapshot(&place, &name, data),
+            None => check::run(&place, repair, data),
+        },
         Command::Index(arguments) => index::run(&arguments),
         Command::Quota(arguments) => quota::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Du(arguments) => du::run(&arguments),
         Command::Find(arguments) => find::run(&arguments.arguments),
-        Command::Export { source, directory } => export::run(&source, &directory),
+        Command::Export { source, directory, snapshot } => {
+            export::run(&source, &directory, snapshot.as_deref())
+        }
         Command::Snapshot(arguments) => snapshot::run(&arguments),
         Command::View(arguments) => view::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),

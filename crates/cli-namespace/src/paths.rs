@@ -1,8 +1,9 @@
 //! Paths in namespaces, and files in messages.
 
+use crate::moment::Moment;
 use crate::place;
 use anyhow::{Context, anyhow, bail};
-use canopy_namespace::{Inode, Namespace, ROOT};
+use canopy_namespace::Inode;
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -36,11 +37,11 @@ pub fn names(path: &Path) -> anyhow::Result<Vec<&[u8]>> {
 }
 
 /// Returns what lies at a path; `None` if its last name is missing. No symbolic link is followed.
-pub fn find(namespace: &Namespace, names: &[&[u8]]) -> anyhow::Result<Option<Inode>> {
-    let mut inode = namespace.inode(ROOT)?;
+pub fn find(tree: &Moment<'_>, names: &[&[u8]]) -> anyhow::Result<Option<Inode>> {
+    let mut inode = tree.root()?;
     for (at, name) in names.iter().enumerate() {
         let shown = || show(&names[..=at]);
-        inode = match namespace.lookup(inode.id, name) {
+        inode = match tree.lookup(inode.id, name) {
             Ok(found) => found,
             Err(error) if error.errno() == Errno::NOENT && at + 1 == names.len() => {
                 return Ok(None);
@@ -55,9 +56,9 @@ pub fn find(namespace: &Namespace, names: &[&[u8]]) -> anyhow::Result<Option<Ino
 }
 
 /// Returns what lies at a path that must be there.
-pub fn existing(namespace: &Namespace, path: &Path) -> anyhow::Result<Inode> {
+pub fn existing(tree: &Moment<'_>, path: &Path) -> anyhow::Result<Inode> {
     let names = names(path)?;
-    find(namespace, &names)?.ok_or_else(|| anyhow!("{}: no such file or directory", show(&names)))
+    find(tree, &names)?.ok_or_else(|| anyhow!("{}: no such file or directory", show(&names)))
 }
 
 /// Returns a path as messages show it.

@@ -6,25 +6,28 @@
 //! 2. Who sees a directory follows from its own permissions and from who may look it up, as in a
 //!    scan. All records are of one moment, so nothing has to be looked at again.
 //!
+//! 3. Of a namespace that is followed only what is selected is listed, and what is not known as it
+//!    is now with all below it, by the rules of `canopy_scan::Selection`.
+//!
 //! Its invariant: what the records say of names and places is not believed where it would lead
 //! astray. Each directory is entered once, and names are single components.
 
 use crate::place;
 use crate::records::attributes;
-use crate::viewed::{self, Viewed};
+use crate::viewed::{self, Known as KnownState, Now, Viewed};
 use anyhow::{Context, bail};
 use canopy::commands::building::{Shards, Stopped};
-use canopy::commands::index::{NamespaceScan, NamespaceSource, NamespaceTree};
+use canopy::commands::index_namespace::{Followed, NamespaceScan, NamespaceSource, NamespaceTree};
 use canopy_model::{
     Access, Acl, Approach, Attributes, Audience, ClassTable, Listing, Permissions, Rows, Sink,
     Xattr, escape, join_absolute,
 };
 use canopy_namespace::inode::flag;
 use canopy_namespace::{FileId, Inode, ROOT, View};
-use canopy_scan::{Fault, FoundXattr, ScanError, Stack, Step, share};
+use canopy_scan::{Fault, FoundXattr, Known, ScanError, Selection, Stack, Step, share};
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -37,8 +40,11 @@ const PART_ROWS: usize = 64 * 1024;
 /// Bytes of values of one inode after which the others are left out, as in a scan.
 const VALUES_BYTES_MAX: usize = 1 << 20;
 
+/// If more directories have changed, all are looked at.
+const CHANGED_MAX: usize = 100_000;
+
 /// What `canopy index` reads namespaces through.
-pub const SOURCE: NamespaceSource = NamespaceSource { root, open };
+pub const SOURCE: NamespaceSource = NamespaceSource { root, open, follow, forget: viewed::forget };
 
 /// Returns where the root of a namespace is.
 fn root(namespace: &Path, asked: Option<&Path>) -> anyhow::Result<PathBuf> {
@@ -65,6 +71,22 @@ fn open(namespace: &Path) -> anyhow::Result<Box<dyn NamespaceTree>> {
     let viewed = Viewed::open(namespace)?;
     let root = viewed.view.root()?;
     Ok(Box::new(Tree { viewed, root }))
+}
+
+/// Opens a namespace unless nothing has changed since `known`.
+fn follow(namespace: &Path, known: Option<&str>) -> anyhow::Result<Followed> {
+    let known = known.and_then(KnownState::parse);
+    Ok(match Viewed::follow(namespace, known)? {
+        Now::Same(renewed) => Followed::Unchanged(renewed.map(|known| known.to_string())),
+        Now::Other(viewed, before) => {
+            let changed = match before {
+                Some(before) => viewed.view.changed_directories(&before, CHANGED_MAX)?,
+                None => None,
+            };
+            let root = viewed.view.root()?;
+            Followed::Changed(Box::new(Tree { viewed: *viewed, root }), changed)
+        }
+    })
 }
 
 /// A namespace that is to be indexed.
@@ -94,6 +116,10 @@ impl NamespaceTree for Tree {
         Ok(found)
     }
 
+    fn keep(self: Box<Self>) -> String {
+        self.viewed.keep().to_string()
+    }
+
     fn scan<'w>(
         &self,
         root: &Path,
@@ -106,6 +132,7 @@ impl NamespaceTree for Tree {
             dev: self.about().1,
             root: escape(root.as_os_str().as_bytes()).into_owned(),
             run,
+            known: run.part.map(|part| part.known),
             entered: Mutex::new(HashSet::from([ROOT])),
         };
         let access = walk.access(&self.root, approach)?;
@@ -117,7 +144,12 @@ impl NamespaceTree for Tree {
             attributes: attributes(&self.root),
             access,
         });
-        let first = Task { directory: first, after: None, part: 0 };
+        let selected = match run.part {
+            Some(part) => Selected::Part(part.selection),
+            None => Selected::Whole,
+        };
+        let Some(selected) = walk.settle(&first, selected) else { return Ok(sinks) };
+        let first = Task { directory: first, after: None, part: 0, selected };
         let (done, _) =
             share(vec![vec![first]], sinks, |sink, stack| Thread::new(&walk, sink, stack).run());
         done.into_iter().collect()
@@ -153,10 +185,22 @@ impl Directory {
 }
 
 /// What is still to be read: a directory, all or what comes behind a name.
-struct Task {
+struct Task<'a> {
     directory: Arc<Directory>,
     after: Option<Vec<u8>>,
     part: u32,
+    selected: Selected<'a>,
+}
+
+/// What of a directory is to be listed.
+#[derive(Clone, Copy)]
+enum Selected<'a> {
+    /// It and all below.
+    Whole,
+    /// What is selected.
+    Part(&'a Selection),
+    /// It and all below, unless it is as it was known.
+    IfChanged,
 }
 
 struct Walk<'a> {
@@ -165,11 +209,41 @@ struct Walk<'a> {
     /// Absolute path of the root, escaped.
     root: String,
     run: &'a NamespaceScan<'a>,
+    /// What the index has, if only a part is listed.
+    known: Option<&'a dyn Known>,
     /// Directories that were met.
     entered: Mutex<HashSet<FileId>>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    /// Returns what of a directory is listed: of one that is not as it was known all that is below
+    /// it, since others may see that. None for nothing.
+    fn settle(&self, directory: &Directory, selected: Selected<'a>) -> Option<Selected<'a>> {
+        let Some(known) = self.known else { return Some(Selected::Whole) };
+        let is_whole = match selected {
+            Selected::Whole => true,
+            Selected::Part(selection) => selection.is_whole(),
+            Selected::IfChanged => false,
+        };
+        if is_whole {
+            return Some(Selected::Whole);
+        }
+        let path = directory.path();
+        if known.has(&path, self.dev, directory.attributes.ino, &directory.access) {
+            return Some(selected).filter(|selected| matches!(selected, Selected::Part(_)));
+        }
+        known.replaces(&path);
+        Some(Selected::Whole)
+    }
+
+    /// Returns whether an entry is left out.
+    fn leaves_out(&self, directory: &Directory, name: &[u8]) -> bool {
+        self.run.options.excludes.matches(name, || {
+            let above = canopy_model::unescape(&directory.path()).into_owned();
+            if above.is_empty() { name.to_vec() } else { [&above, &b"/"[..], name].concat() }
+        })
+    }
+
     /// Returns what a directory makes of those who may look it up.
     fn access(&self, inode: &Inode, approach: &Approach) -> canopy_namespace::Result<Access> {
         let acl = match inode.has(flag::XATTRS) {
@@ -200,8 +274,8 @@ impl Walk<'_> {
 }
 
 struct Thread<'a, 's, S> {
-    walk: &'a Walk<'a>,
-    stack: &'a Stack<'s, Task>,
+    walk: &'a Walk<'s>,
+    stack: &'a Stack<'a, Task<'s>>,
     sink: S,
     rows: Rows,
     subdirs: Vec<(Vec<u8>, Inode)>,
@@ -209,7 +283,7 @@ struct Thread<'a, 's, S> {
 }
 
 impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
-    fn new(walk: &'a Walk<'a>, sink: S, stack: &'a Stack<'s, Task>) -> Self {
+    fn new(walk: &'a Walk<'s>, sink: S, stack: &'a Stack<'a, Task<'s>>) -> Self {
         let (rows, subdirs, xattrs) = (Rows::default(), Vec::new(), XattrReader::default());
         Thread { walk, stack, sink, rows, subdirs, xattrs }
     }
@@ -226,9 +300,15 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
 
     /// Reads one part of a directory, hands it over, and puts what is left and the subdirectories
     /// on the stack, the latter on top.
-    fn read(&mut self, task: Task) -> anyhow::Result<()> {
-        let Task { directory, after, part } = task;
+    fn read(&mut self, task: Task<'s>) -> anyhow::Result<()> {
+        let Task { directory, after, part, selected } = task;
         let (walk, options) = (self.walk, self.walk.run.options);
+        if let Selected::Part(selection) = selected
+            && !selection.is_listed()
+            && self.pass(&directory, selection)?
+        {
+            return Ok(());
+        }
         self.rows.clear();
         self.subdirs.clear();
         let (mut last, mut outcome) = (None, Ok(()));
@@ -259,16 +339,49 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
             Some(name) => {
                 let part = part.checked_add(1).context("a directory has too many parts")?;
                 let directory = directory.clone();
-                self.stack.put(Task { directory, after: Some(name), part });
+                self.stack.put(Task { directory, after: Some(name), part, selected });
             }
             None => {
                 counts.directories.fetch_add(1, Ordering::Relaxed);
             }
         }
+        let known = match (walk.known, selected) {
+            (Some(known), Selected::Part(_)) if !self.subdirs.is_empty() => {
+                known.subdirectories(&directory.path())
+            }
+            _ => HashMap::new(),
+        };
         for (name, inode) in std::mem::take(&mut self.subdirs) {
-            self.put(&directory, &name, &inode)?;
+            let below = match selected {
+                Selected::Part(selection) => match selection.child(&name) {
+                    Some(child) => Selected::Part(child),
+                    None if is_same(known.get(&*escape(&name)), &inode) => continue,
+                    None => Selected::IfChanged,
+                },
+                whole => whole,
+            };
+            self.put(&directory, (&name, &inode), below)?;
         }
         Ok(())
+    }
+
+    /// Goes on to what is selected below a directory, which is not read itself. False if something
+    /// of it is no directory any more: then it has to be read.
+    fn pass(&self, directory: &Arc<Directory>, selection: &'s Selection) -> anyhow::Result<bool> {
+        let mut children = Vec::new();
+        for (name, child) in selection.children() {
+            let inode = self.walk.view.lookup(directory.attributes.ino, name)?;
+            match inode.filter(|inode| inode.is_directory()) {
+                Some(inode) if !self.walk.leaves_out(directory, name) => {
+                    children.push((name, inode, child));
+                }
+                _ => return Ok(false),
+            }
+        }
+        for (name, inode, child) in children {
+            self.put(directory, (name, &inode), Selected::Part(child))?;
+        }
+        Ok(true)
     }
 
     /// Adds an entry to the rows.
@@ -285,12 +398,7 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
             walk.report(directory, name, Fault::Failed(Step::Look, Errno::INVAL));
             return Ok(());
         }
-        let path = || {
-            let above = directory.path();
-            let above = canopy_model::unescape(&above).into_owned();
-            if above.is_empty() { name.to_vec() } else { [&above, &b"/"[..], name].concat() }
-        };
-        if options.excludes.matches(name, path) {
+        if walk.leaves_out(directory, name) {
             return Ok(());
         }
         let attributes = attributes(&inode);
@@ -309,7 +417,12 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
     }
 
     /// Puts a directory on the stack.
-    fn put(&self, above: &Arc<Directory>, name: &[u8], inode: &Inode) -> anyhow::Result<()> {
+    fn put(
+        &self,
+        above: &Arc<Directory>,
+        (name, inode): (&[u8], &Inode),
+        selected: Selected<'s>,
+    ) -> anyhow::Result<()> {
         let walk = self.walk;
         let escaped = escape(name);
         let path_bytes = above.path_bytes_of(&escaped);
@@ -335,9 +448,17 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
             attributes: attributes(inode),
             access,
         });
-        self.stack.put(Task { directory, after: None, part: 0 });
+        if let Some(selected) = walk.settle(&directory, selected) {
+            self.stack.put(Task { directory, after: None, part: 0, selected });
+        }
         Ok(())
     }
+}
+
+/// Returns whether a directory is as it was when the one above was listed before.
+fn is_same(known: Option<&Attributes>, inode: &Inode) -> bool {
+    let place = |of: &Attributes| (of.ino, of.mode, of.uid, of.gid, of.ctime_ns);
+    known.is_some_and(|known| place(known) == place(&attributes(inode)))
 }
 
 /// The extended attributes of one inode.

@@ -20,7 +20,44 @@ pub struct Viewed {
     pub view: View,
     /// Where it is mounted, if it is.
     pub mount: Option<Mount>,
-    _kept: Kept,
+    kept: Kept,
+}
+
+/// How a namespace was when it was read, for who reads it again: the table, the checkpoint, since
+/// when that is kept for some time, in milliseconds since 1970, and the mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    table: String,
+    checkpoint: u64,
+    kept_ms: u64,
+    mount: String,
+}
+
+impl Known {
+    /// Reads what [`Display`](std::fmt::Display) writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.splitn(4, ' ');
+        let mut word = || words.next();
+        let (table, checkpoint, kept_ms) = (word()?, word()?, word()?);
+        let mount = word()?.to_owned();
+        let (checkpoint, kept_ms) = (checkpoint.parse().ok()?, kept_ms.parse().ok()?);
+        Some(Known { table: table.to_owned(), checkpoint, kept_ms, mount })
+    }
+}
+
+impl std::fmt::Display for Known {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Known { table, checkpoint, kept_ms, mount } = self;
+        write!(f, "{table} {checkpoint} {kept_ms} {mount}")
+    }
+}
+
+/// How a namespace is now.
+pub enum Now {
+    /// As it was; the description is another one if the checkpoint was renewed.
+    Same(Option<Known>),
+    /// Not, with how it was if that can still be told.
+    Other(Box<Viewed>, Option<Box<View>>),
 }
 
 /// A checkpoint, which stays as long as the records are read.
@@ -28,6 +65,10 @@ struct Kept {
     environment: Environment,
     table: TableId,
     id: u64,
+    /// When it was made, in milliseconds since 1970.
+    kept_ms: u64,
+    /// Whether it stays beyond that.
+    stays: bool,
 }
 
 impl Viewed {
@@ -52,12 +93,93 @@ impl Viewed {
                 namespace.table().flush()?;
             }
         }
-        let (id, _) = canopy_store::checkpoint(&environment, table, Some(CHECKPOINT_MS))
-            .with_context(failed)?;
+        Viewed::of(environment, table, mount).with_context(failed)
+    }
+
+    fn of(environment: Environment, table: TableId, mount: Option<Mount>) -> anyhow::Result<Self> {
+        let kept_ms = environment.clock.now_ms();
+        let (id, _) = canopy_store::checkpoint(&environment, table, Some(CHECKPOINT_MS))?;
         // Whatever happens from here on, it is let go.
-        let kept = Kept { environment: environment.clone(), table, id };
-        let view = View::of_table(&environment, Some(id)).with_context(failed)?;
-        Ok(Viewed { view, mount, _kept: kept })
+        let kept = Kept { environment: environment.clone(), table, id, kept_ms, stays: false };
+        let view = View::of_table(&environment, Some(id))?;
+        Ok(Viewed { view, mount, kept })
+    }
+
+    /// Opens a namespace that was read before, if it is another one since. Is not opened for
+    /// writing: somebody else may have it open, on another machine.
+    pub fn follow(place: &Path, known: Option<Known>) -> anyhow::Result<Now> {
+        let mount = mounted(place)?;
+        let namespace = match &mount {
+            Some(mount) => PathBuf::from(OsStr::from_bytes(&mount.source)),
+            None => place::found(place)?,
+        };
+        let failed = || format!("cannot read {}", namespace.display());
+        let environment = place::environment(&namespace)?;
+        let table = table_of(environment.storage.as_ref())?;
+        match &mount {
+            Some(mount) => flush_mounted(&namespace, mount)?,
+            None if canopy_store::is_flushed(&environment, table).with_context(failed)? => {}
+            None => bail!(
+                "{} was not closed: it is open elsewhere, or the process that had it was killed; \
+                 what was written last is read once it is mounted here, or closed",
+                namespace.display()
+            ),
+        }
+        let known =
+            known.filter(|known| known.table == table.to_string() && known.mount == about(&mount));
+        let before = known.and_then(|known| {
+            // It may be gone, since nobody asked for a long time.
+            let before = View::of_table(&environment, Some(known.checkpoint)).ok()?;
+            Some((known, before))
+        });
+        let Some((known, before)) = before else {
+            let viewed = Viewed::of(environment, table, mount).with_context(failed)?;
+            return Ok(Now::Other(Box::new(viewed), None));
+        };
+        let now = View::of_table(&environment, None).with_context(failed)?;
+        if !now.is_as_of(&before) {
+            let viewed = Viewed::of(environment, table, mount).with_context(failed)?;
+            return Ok(Now::Other(Box::new(viewed), Some(Box::new(before))));
+        }
+        let now_ms = environment.clock.now_ms();
+        if now_ms.saturating_sub(known.kept_ms) < CHECKPOINT_MS / 4 {
+            return Ok(Now::Same(None));
+        }
+        canopy_store::renew(&environment, table, known.checkpoint, CHECKPOINT_MS)?;
+        Ok(Now::Same(Some(Known { kept_ms: now_ms, ..known })))
+    }
+
+    /// Keeps the checkpoint for some time, and returns its description.
+    pub fn keep(mut self) -> Known {
+        self.kept.stays = true;
+        let Kept { table, id, kept_ms, .. } = &self.kept;
+        let mount = about(&self.mount);
+        Known { table: table.to_string(), checkpoint: *id, kept_ms: *kept_ms, mount }
+    }
+}
+
+/// Lets a checkpoint go that was kept.
+pub fn forget(namespace: &Path, known: &str) {
+    let Some(known) = Known::parse(known) else { return };
+    let source = mounted(namespace).ok().flatten().map(|mount| mount.source);
+    let source = source.map(|source| PathBuf::from(OsStr::from_bytes(&source)));
+    let Ok(environment) = place::environment(source.as_deref().unwrap_or(namespace)) else {
+        return;
+    };
+    if let Ok(table) = table_of(environment.storage.as_ref())
+        && table.to_string() == known.table
+    {
+        // If this fails, it goes by itself later.
+        let _ = canopy_store::release(&environment, table, known.checkpoint);
+    }
+}
+
+/// Returns what of a mount is in the index: the device, and whether others than who mounted it get
+/// in.
+fn about(mount: &Option<Mount>) -> String {
+    match mount {
+        Some(mount) => format!("{} {}", mount.dev, mount.has_option("allow_other")),
+        None => "none".to_owned(),
     }
 }
 
@@ -77,8 +199,10 @@ fn flush_mounted(namespace: &Path, mount: &Mount) -> anyhow::Result<()> {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // If this fails, it goes by itself later.
-        let _ = canopy_store::release(&self.environment, self.table, self.id);
+        if !self.stays {
+            // If this fails, it goes by itself later.
+            let _ = canopy_store::release(&self.environment, self.table, self.id);
+        }
     }
 }
 

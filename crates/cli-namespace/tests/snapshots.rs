@@ -422,3 +422,50 @@ fn a_snapshot_is_mounted_by_itself() {
         mounted.assert_sound();
     }
 }
+
+#[test]
+fn snapshots_are_summed_written_and_checked_without_a_mount() {
+    for chunks in [&[][..], &["--chunk-size", "16K"]] {
+        let mounted = Mounted::created_with(chunks);
+        let run = |subcommand: &str, words: &[&str]| {
+            ns(subcommand).arg(&mounted.namespace).args(words).output().unwrap()
+        };
+        mounted.mount(&[]);
+        shell(&mounted.on, TREE);
+        create(&mounted, "one");
+        let before = told(&mounted.on);
+        mounted.unmount();
+        let summed = success(&run("du", &["-a"]));
+        mounted.mount(&[]);
+        shell(
+            &mounted.on,
+            "echo more >> a/large; rm -r a/b c; truncate -s 1 a/sparse; echo new > a/new",
+        );
+        mounted.unmount();
+        assert_ne!(success(&run("du", &["-a"])), summed);
+        assert_eq!(success(&run("du", &["-a", "--snapshot", "one"])), summed);
+        let copy = mounted.place.path().join("copy");
+        let copied = copy.to_str().unwrap();
+        success(&run("export", &[copied, "--snapshot", "one"]));
+        assert_eq!(told(&copy), before);
+        for data in [&["--snapshot", "one"][..], &["--snapshot", "one", "--data"]] {
+            assert_eq!(success(&run("check", data)), "no faults\n");
+        }
+        for (subcommand, words) in [
+            ("du", &["--snapshot", "two"][..]),
+            ("check", &["--snapshot", "two"]),
+            ("export", &["/tmp/no/where", "--snapshot", "two"]),
+        ] {
+            assert!(failure(&run(subcommand, words)).contains("has no snapshot two"));
+        }
+        if chunks.is_empty() {
+            // The large file of then is kept in a file of its own.
+            let kept = "find contents -type f -size -102400c -size +90000c -print -delete";
+            assert_ne!(shell(&mounted.namespace, kept), "");
+            let checked = run("check", &["--snapshot", "one"]);
+            assert_eq!(checked.status.code(), Some(1));
+            let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+            assert!(said.contains("its object") && said.contains("1 fault"), "{said}");
+        }
+    }
+}

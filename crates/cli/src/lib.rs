@@ -76,7 +76,7 @@ pub struct Mounts<'a> {
     /// Carries out `canopy ns`.
     pub namespace: fn(commands::ns::Arguments) -> anyhow::Result<Outcome>,
     /// Indexes what namespaces have.
-    pub source: &'a commands::index::NamespaceSource,
+    pub source: &'a commands::index_namespace::NamespaceSource,
     /// Carries out `canopy mount`.
     pub mount: fn(Option<PathBuf>, commands::mount::Arguments) -> anyhow::Result<Outcome>,
     /// Carries out `canopy unmount`.
@@ -93,6 +93,9 @@ pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
         }
         match cli.command {
             options::Command::Ns(arguments) => (mounts.namespace)(arguments),
+            options::Command::Index(arguments) if arguments.follows() => {
+                commands::following::run(cli.index, &arguments, mounts.source)
+            }
             options::Command::Index(arguments) => {
                 commands::index::run(cli.index, arguments, None, Some(mounts.source))
             }

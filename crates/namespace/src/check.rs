@@ -7,6 +7,7 @@ use crate::indexing::is_of_names;
 use crate::inode::{Inode, file_type, flag};
 use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::Namespace;
+use crate::past::Past;
 use crate::quota::{Account, Limits, Sums, Usage};
 use crate::settings::Configured;
 use canopy_store::{Direction, Key, KeyRange, Snapshot, hash_of};
@@ -84,6 +85,8 @@ pub(crate) struct Check<'a> {
     is_alone: bool,
     snapshot: Snapshot,
     configured: Arc<Configured>,
+    /// The snapshot that is checked, if one is.
+    past: Option<Past>,
     pub(crate) files: HashMap<FileId, Seen>,
     /// Each name of a directory: in which it lies.
     pub(crate) parents: HashMap<FileId, FileId>,
@@ -161,6 +164,20 @@ impl Namespace {
         Ok(check.faults)
     }
 
+    /// Checks all records that a snapshot has, and whether its contents are there, or with
+    /// `reads_contents` what they must be where they lie in storage.
+    pub fn check_past(&self, past: &Past, reads_contents: bool) -> Result<Vec<Fault>> {
+        let (snapshot, _) = self.table.at_checkpoint(past.number())?;
+        let mut check = Check::new(self, snapshot, past.view().configured.clone(), false);
+        check.past = Some(past.clone());
+        check.chunk_objects = self.chunk_objects(match reads_contents {
+            true => ObjectsToRead::All,
+            false => ObjectsToRead::default(),
+        })?;
+        check.run(&mut |_| {})?;
+        Ok(check.faults)
+    }
+
     /// Returns a check of what there is now, which others may change meanwhile.
     pub(crate) fn online_check(&self, reads: ObjectsToRead) -> Result<Check<'_>> {
         let chunk_objects = self.chunk_objects(reads)?;
@@ -186,6 +203,7 @@ impl<'a> Check<'a> {
             is_alone,
             snapshot,
             configured,
+            past: None,
             listed: HashSet::new(),
             doomed: HashSet::new(),
             chunk_objects: None,
@@ -215,6 +233,9 @@ impl<'a> Check<'a> {
             }
         }
         self.judge();
+        if self.past.is_some() {
+            return Ok(());
+        }
         for (id, what) in self.namespace.snapshot_faults()? {
             self.fault(id, what);
         }
@@ -432,6 +453,9 @@ impl<'a> Check<'a> {
 
     /// Finds objects that nobody has, and files whose objects are missing or of another length.
     fn judge_objects(&mut self, files: &HashMap<FileId, Seen>) {
+        if let Some(past) = self.past.clone() {
+            return self.judge_past_objects(&past, files);
+        }
         let Ok(objects) = self.namespace.contents.objects() else {
             return self.problem(0, Problem::Disk, "the directory of objects cannot be read");
         };
@@ -452,6 +476,32 @@ impl<'a> Check<'a> {
             let is_known = files.get(&id).is_some_and(|seen| has_object(seen).is_some());
             if !is_known && !self.doomed.contains(&id) && self.is_still_wrong(id) {
                 self.fault(id, "there is an object of a file that has none");
+            }
+        }
+    }
+
+    /// Finds files of a snapshot whose objects are missing or of another length.
+    fn judge_past_objects(&mut self, past: &Past, files: &HashMap<FileId, Seen>) {
+        for (id, seen) in files {
+            let Some(inode) = seen.inode.as_ref().filter(|inode| !inode.is_orphan) else {
+                continue;
+            };
+            let size = inode.size;
+            if inode.flags & flag::OBJECT == 0 {
+                continue;
+            }
+            // The kernel may have been writing it: then the record may be behind.
+            let unsettled = self.snapshot.get(Space::Unsettled.of(*id, b"").as_ref());
+            let is_settled = unsettled.is_ok_and(|note| note.is_none());
+            let found = self.namespace.open_past(past, *id).and_then(|file| file.object_bytes());
+            match found {
+                Ok(Some(found)) if found == size || !is_settled => {}
+                Ok(Some(found)) => {
+                    let what = format!("its object must have {size} bytes, and has {found}");
+                    self.fault(*id, what);
+                }
+                Ok(None) => self.fault(*id, "its contents are in no object"),
+                Err(error) => self.fault(*id, format!("its object: {error}")),
             }
         }
     }

@@ -6,6 +6,7 @@ pub mod attributes;
 mod building;
 mod bulk;
 mod change;
+mod changed;
 mod check;
 mod chunks;
 mod contents;

@@ -17,6 +17,9 @@ const PENDING_MAX: usize = 1 << 14;
 /// So many are written while others wait.
 const STEP: usize = 128;
 
+/// So many notes are taken away in one batch.
+const SETTLED: usize = 1 << 16;
+
 impl Namespace {
     /// Remembers an inode whose times are newer than its record's. The caller has the writer's lock.
     pub(crate) fn remember(&self, inode: Inode) {
@@ -161,6 +164,11 @@ impl Namespace {
             match removed {
                 Ok(()) => batch.delete(Space::Doomed.of(id, b"").as_ref())?,
                 Err(error) => outcome = outcome.and(Err(error)),
+            }
+            if batch.len() >= SETTLED {
+                let written = self.table.write_freeing(&batch, Durability::Visible);
+                written.inspect_err(|_| self.contents.unsettle_again(&unsettled))?;
+                batch.clear();
             }
         }
         // With this lock, what is not open is not opened.

@@ -80,6 +80,32 @@ impl View {
         })
     }
 
+    /// Tells the keys of a range whose values may be others than they were, with the value if it is
+    /// known, until `each` returns false. False if that cannot be told.
+    pub(crate) fn differences(
+        &self,
+        before: &View,
+        range: &KeyRange,
+        each: impl FnMut(KeyRef<'_>, Option<&[u8]>) -> bool,
+    ) -> Result<bool> {
+        match (&before.records, &self.records) {
+            (Records::Checkpoint(before), Records::Checkpoint(now)) => {
+                Ok(now.differences(before, range, each)?)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns whether SSTables have the same as at an older checkpoint for sure.
+    pub fn is_as_of(&self, before: &View) -> bool {
+        match (&before.records, &self.records) {
+            (Records::Checkpoint(before), Records::Checkpoint(now)) => {
+                before.manifest().state.runs == now.manifest().state.runs
+            }
+            _ => false,
+        }
+    }
+
     /// Returns what the namespace works by.
     pub fn settings(&self) -> &Settings {
         &self.configured.settings

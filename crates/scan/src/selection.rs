@@ -78,7 +78,13 @@ impl Selection {
         }
     }
 
-    pub(crate) fn is_listed(&self) -> bool {
+    /// Returns whether all below the directory is listed.
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Returns whether the directory itself is.
+    pub fn is_listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
     }
 
@@ -93,8 +99,13 @@ impl Selection {
         self.children.iter().filter(move |_| first)
     }
 
+    /// Returns what is selected of children, by their names.
+    pub fn children(&self) -> impl Iterator<Item = (&[u8], &Selection)> {
+        self.children.iter().map(|(name, child)| (name.as_slice(), child))
+    }
+
     /// Returns what is selected of a child, by its name.
-    pub(crate) fn child(&self, name: &[u8]) -> Option<&Selection> {
+    pub fn child(&self, name: &[u8]) -> Option<&Selection> {
         self.children.get(name)
     }
 

@@ -15,6 +15,9 @@ use crate::record::{Op, RecordRef, VALUE_MAX};
 
 const RANGE: u8 = 255;
 
+/// A batch has so many bytes at most, and so has what is added to the log at once.
+pub const BATCH_BYTES_MAX: usize = 64 << 20;
+
 /// Changes that are made together.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {

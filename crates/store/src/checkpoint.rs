@@ -5,8 +5,9 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
 use crate::manifest::{Hold, Manifest, Version};
+use crate::merge::MergeOperator;
 use crate::names::TableId;
-use crate::runs::SstableCache;
+use crate::runs::{OpenRun, SstableCache};
 use crate::scan::{Direction, Scan};
 use crate::table::Options;
 use crate::view::View;
@@ -136,6 +137,14 @@ impl Reader {
     /// Returns the state that is read.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    pub(crate) fn runs(&self) -> &[OpenRun] {
+        &self.view.runs
+    }
+
+    pub(crate) fn operator(&self) -> Option<Arc<dyn MergeOperator>> {
+        self.view.operator.clone()
     }
 
     /// Returns the value of a key.

@@ -25,6 +25,7 @@ mod checkpoint;
 mod collect;
 mod commit;
 mod compaction;
+mod difference;
 mod environment;
 mod error;
 mod fork;
@@ -48,7 +49,7 @@ mod table;
 mod upkeep;
 mod view;
 
-pub use batch::{Batch, Change};
+pub use batch::{BATCH_BYTES_MAX, Batch, Change};
 pub use checkpoint::{
     Reader, checkpoint, inspect, inspect_version, is_flushed, keep, release, renew,
 };

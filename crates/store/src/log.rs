@@ -9,11 +9,11 @@
 //! ```
 //!
 //! All numbers are little endian. A group has whole batches, so a batch is read whole or not at
-//! all. A crash may tear the last group of a segment that grew: groups are added one at a time,
-//! each after the one before was synced. Any part of it may be missing, or be zeros, and of the
-//! first one the head, too; but no whole group is anywhere behind its beginning. Anything else that
-//! is wrong is damage. The place is in the checksum so that nobody has a value be taken for a
-//! group.
+//! all, and 64 MiB at most. A crash may tear the last group of a segment that grew: groups are
+//! added one at a time, each after the one before was synced. Any part of it may be missing, or be
+//! zeros, and of the first one the head, too; but no whole group is anywhere behind its beginning.
+//! Anything else that is wrong is damage. The place is in the checksum so that nobody has a value
+//! be taken for a group.
 
 use crate::batch::Changes;
 use crate::environment::Environment;

@@ -1,7 +1,7 @@
 //! Looking into a segment of a log, of any size, in little memory; `log.rs` has the bytes.
 //! Recovery takes whole segments; what it takes for torn, this takes for torn, too.
 
-use crate::batch::{Change, Changes};
+use crate::batch::{BATCH_BYTES_MAX, Change, Changes};
 use crate::error::{Error, Result};
 use crate::key::NAME_MAX;
 use crate::log::{FENCE, GROWN, HEAD, WHOLE, crc_until_body, has_group};
@@ -13,8 +13,8 @@ use std::ops::Range;
 /// So many bytes are read at once, unless a change is longer.
 const READ_BYTES: u64 = 1 << 20;
 
-/// No log ends in so many bytes that are no whole group.
-const TORN_BYTES_MAX: u64 = 128 << 20;
+/// No log ends in so many bytes that are no whole group: a group has half of it at most.
+const TORN_BYTES_MAX: u64 = 2 * BATCH_BYTES_MAX as u64;
 
 /// A change has fewer bytes.
 const CHANGE_BYTES_MAX: u64 = (VALUE_MAX + 2 * NAME_MAX + 64) as u64;

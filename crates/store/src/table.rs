@@ -4,7 +4,7 @@
 mod checkpoints;
 mod recovery;
 
-use crate::batch::{Batch, Change, Changes};
+use crate::batch::{BATCH_BYTES_MAX, Batch, Change, Changes};
 use crate::commit::{commit, current, latest_version};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -172,6 +172,13 @@ struct PendingGroup {
     ends_segment: bool,
     /// Whether storage may have them already: then none are added to them.
     was_tried: bool,
+}
+
+impl PendingGroup {
+    /// Returns whether changes of so many bytes may be added.
+    fn takes(&self, bytes: usize) -> bool {
+        !self.ends_segment && !self.was_tried && self.bytes.len() + bytes <= BATCH_BYTES_MAX
+    }
 }
 
 impl Write {
@@ -392,7 +399,7 @@ impl Table {
     }
 
     /// Makes a batch of changes, all or none of which is ever seen. If it is deferred, nothing was
-    /// changed.
+    /// changed. One of more than [`BATCH_BYTES_MAX`] is refused.
     pub fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
         self.apply(batch, durability, false)
     }
@@ -404,6 +411,11 @@ impl Table {
     }
 
     fn apply(&self, batch: &Batch, durability: Durability, frees: bool) -> Result<()> {
+        let length = batch.size_bytes();
+        if length > BATCH_BYTES_MAX {
+            let what = format!("a batch of {length} bytes; at most {BATCH_BYTES_MAX}");
+            return Err(Error::Invalid(what));
+        }
         let (sequence, is_too_much, delay) = {
             let mut write = self.write.lock();
             if write.is_short {
@@ -416,18 +428,18 @@ impl Table {
             let (before, oldest_reader) = (write.sequence, write.oldest_reader());
             let sequence = write.active.insert(batch.bytes(), before, oldest_reader)?;
             write.sequence = sequence;
-            if write.pending.last().is_none_or(|last| last.ends_segment || last.was_tried) {
+            if write.pending.last().is_none_or(|last| !last.takes(length)) {
                 write.pending.push(PendingGroup::default());
             }
             if let Some(last) = write.pending.last_mut() {
                 last.bytes.extend_from_slice(batch.bytes());
             }
-            write.pending_bytes += batch.bytes().len();
+            write.pending_bytes += length;
             if write.active.bytes() >= self.options.memtable_bytes {
                 self.freeze(&mut write);
             }
             let is_too_much = write.pending_bytes >= self.options.log_buffer_bytes;
-            (sequence, is_too_much, write.delay(batch.bytes().len(), &self.options))
+            (sequence, is_too_much, write.delay(length, &self.options))
         };
         if !delay.is_zero() {
             self.environment.clock.sleep(delay);

@@ -1,7 +1,8 @@
 //! Giving a file that was written the attributes that it has in the namespace.
 
+use crate::moment::Moment;
+use canopy_namespace::Inode;
 use canopy_namespace::inode::{file_type, flag};
-use canopy_namespace::{Inode, Namespace};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -16,7 +17,7 @@ const PRIVILEGES: u32 = 0o6000;
 /// none takes back another, and tells what it could not be given. `place` is the file, open in
 /// whatever way.
 pub fn give(
-    namespace: &Namespace,
+    tree: &Moment<'_>,
     (directory, name): (impl AsFd, &CStr),
     place: impl AsFd,
     inode: &Inode,
@@ -33,9 +34,8 @@ pub fn give(
     let path = format!("/proc/self/fd/{}", place.as_fd().as_raw_fd());
     // Asking takes longer than all else, and few have any.
     let has_xattrs = inode.has(flag::XATTRS);
-    let xattrs = if has_xattrs { namespace.xattrs(inode.id)? } else { Vec::new() };
-    for xattr in xattrs {
-        let value = namespace.xattr(inode.id, &xattr)?.unwrap_or_default();
+    let xattrs = if has_xattrs { tree.xattrs(inode.id)? } else { Vec::new() };
+    for (xattr, value) in xattrs {
         if let Err(errno) = rustix::fs::setxattr(&*path, &*xattr, &value, XattrFlags::empty()) {
             let shown = String::from_utf8_lossy(&xattr);
             failed(format!("its attribute {shown}: {}", said(errno)));

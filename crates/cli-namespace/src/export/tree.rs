@@ -5,10 +5,11 @@
 use super::attributes::{give, said};
 use crate::copy::{Copier, Failed};
 use crate::faults::Faults;
+use crate::moment::Moment;
 use crate::names::Names;
 use anyhow::{Context, bail};
 use canopy_namespace::inode::{file_type, flag};
-use canopy_namespace::{FileId, Inode, Listing, Namespace, Opened};
+use canopy_namespace::{FileId, Inode, Namespace, Opened, PastFile};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -21,12 +22,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// So much of a file is in memory at once.
 const PART_BYTES: u64 = 1 << 20;
 
+/// Zeros of so many bytes become a hole, of files of snapshots.
+const HOLE_BYTES: u64 = 64 << 10;
+
 /// So many directories of a path stay open.
 const OPEN_MAX: usize = 128;
 
 /// A tree that is being written.
 pub struct Tree<'a> {
-    namespace: &'a Namespace,
+    moment: &'a Moment<'a>,
     entries: &'a AtomicU64,
     faults: Faults,
     copier: Copier,
@@ -67,7 +71,7 @@ impl<'a> Tree<'a> {
     /// Prepares to write what a directory of a namespace has into an open one. `entries` counts what
     /// was written.
     pub fn new(
-        namespace: &'a Namespace,
+        moment: &'a Moment<'a>,
         inode: Inode,
         target: OwnedFd,
         entries: &'a AtomicU64,
@@ -75,7 +79,7 @@ impl<'a> Tree<'a> {
         let place = place_of(&target)?;
         let (name, fd, left) = (c".".to_owned(), Some(target), Names::default());
         Ok(Tree {
-            namespace,
+            moment,
             entries,
             faults: Faults::default(),
             copier: Copier::default(),
@@ -110,10 +114,9 @@ impl<'a> Tree<'a> {
     fn list(&mut self) -> anyhow::Result<()> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let Some(fd) = level.fd.take() else { bail!("the walk has lost its way") };
-        let mut listing = Listing::new(level.inode.id);
-        let namespace = self.namespace;
+        let (moment, id) = (self.moment, level.inode.id);
         let mut written = Ok(());
-        namespace.list(&mut listing, 0, |entry| {
+        moment.list(id, |entry| {
             written = self.write(&fd, entry.name, entry.inode);
             written.is_ok()
         })?;
@@ -157,7 +160,7 @@ impl<'a> Tree<'a> {
         inode: &Inode,
     ) -> anyhow::Result<()> {
         let mut missing = Vec::new();
-        give(self.namespace, (directory, name), place, inode, |what| missing.push(what))?;
+        give(self.moment, (directory, name), place, inode, |what| missing.push(what))?;
         missing.into_iter().for_each(|what| self.fault(name, what));
         Ok(())
     }
@@ -214,19 +217,24 @@ impl<'a> Tree<'a> {
 
     fn write_contents(&mut self, target: &File, inode: &Inode) -> Result<(), Failed> {
         let source = |error: canopy_namespace::Error| Failed::Source(std::io::Error::other(error));
-        let opened = self.namespace.open_file(inode.id).map_err(source)?;
+        let namespace = self.moment.namespace;
+        if let Some(past) = &self.moment.past {
+            let opened = namespace.open_past(past, inode.id).map_err(source)?;
+            return write_past(namespace, &opened, target, inode.size);
+        }
+        let opened = namespace.open_file(inode.id).map_err(source)?;
         let written = match opened.file() {
             Some(object) => self.copier.copy(object, target, inode.size),
-            None => write_data(self.namespace, &opened, target, inode.size),
+            None => write_data(namespace, &opened, target, inode.size),
         };
-        let closed = self.namespace.close_file(&opened).map_err(source);
+        let closed = namespace.close_file(&opened).map_err(source);
         written.and(closed)
     }
 
     fn descend(&mut self, name: &CStr) -> anyhow::Result<()> {
         let Some(above) = self.levels.last() else { return Ok(()) };
         let Some(above_fd) = &above.fd else { bail!("the walk has lost its way") };
-        let inode = self.namespace.lookup(above.inode.id, name.to_bytes())?;
+        let inode = self.moment.lookup(above.inode.id, name.to_bytes())?;
         self.entries.fetch_add(1, Ordering::Relaxed);
         let made = make_directory(above_fd, name).and_then(|fd| Ok((place_of(&fd)?, fd)));
         let (place, fd) = match made {
@@ -295,6 +303,24 @@ fn write_data(
             at += bytes.len() as u64;
         }
         at = end.max(start + 1);
+    }
+    target.set_len(size).map_err(Failed::Target)
+}
+
+/// Writes what a file of a snapshot has, with holes where parts are zeros.
+fn write_past(
+    namespace: &Namespace,
+    opened: &PastFile,
+    target: &File,
+    size: u64,
+) -> Result<(), Failed> {
+    let source = |error: canopy_namespace::Error| Failed::Source(std::io::Error::other(error));
+    for at in (0..size).step_by(HOLE_BYTES as usize) {
+        let length = (size - at).min(HOLE_BYTES) as usize;
+        let bytes = namespace.read_past(opened, at, length).map_err(source)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            target.write_all_at(&bytes, at).map_err(Failed::Target)?;
+        }
     }
     target.set_len(size).map_err(Failed::Target)
 }

@@ -1,5 +1,6 @@
 //! The namespace whose quotas are shown and set: open, or mounted and asked through the kernel.
 
+use crate::moment::Moment;
 use crate::{paths, place};
 use anyhow::{Context, bail};
 use canopy::commands::ns::Account as Arguments;
@@ -49,7 +50,7 @@ impl Place {
         let path = Path::new("/").join(paths::show(&paths::names(path)?));
         let (id, is_directory) = match self {
             Place::Open(namespace) => {
-                let inode = paths::existing(namespace, &path)?;
+                let inode = paths::existing(&Moment::now(namespace), &path)?;
                 (inode.id, inode.is_directory())
             }
             Place::Mounted(on) => {

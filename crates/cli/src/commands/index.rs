@@ -2,6 +2,7 @@
 
 use super::building::{Shards, damaged_file, publish_changes, with_progress_told};
 use super::index_faults::{Faults, Shortfalls};
+use super::index_namespace::{NamespaceSource, Reading};
 use super::index_plan::Plan;
 use super::index_progress::Progress;
 use super::index_summary::Summary;
@@ -10,7 +11,6 @@ use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader, scan_threads};
 use super::update::scan_part;
 use crate::config::{Source, namespace_of, settings};
 use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
-use crate::options::now_ns;
 use crate::outcome::{Outcome, be_quiet, message, note, warn_of};
 use crate::places;
 use crate::{Engine, companion, counted, interrupt};
@@ -18,10 +18,8 @@ use anyhow::Context;
 use canopy_index::{
     NewSource, Retention, ScanRecord, Unfinished, UnfinishedSource, Writer, WriterOptions,
 };
-use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape, unescape};
-use canopy_scan::{
-    Counts, Excludes, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection,
-};
+use canopy_model::{escape, unescape};
+use canopy_scan::{Excludes, MountRules, Root, Selection};
 use canopy_text::TimeStyle;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -73,7 +71,7 @@ pub struct Arguments {
     name: Option<String>,
     /// Where the root of a namespace counts as being, for one PATH [default: where it is mounted]
     #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
+    pub(super) root: Option<PathBuf>,
     /// Memory for building, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     pub(super) memory: usize,
@@ -81,7 +79,7 @@ pub struct Arguments {
     limits: OwnerLimitOptions,
     /// Rows up to which what stays of a shard is written anew, where something of it is replaced
     #[arg(long, value_name = "N", default_value_t = COPIED_ROWS_MAX, hide = true)]
-    copied_rows: usize,
+    pub(super) copied_rows: usize,
     /// Which older generations to keep from now on: so many, or the last one of each of so many
     /// hours, days and weeks, such as 24h,14d,8w; or none [default: as before, at first none]
     #[arg(long, value_name = "N|Nh|Nd|Nw,...|none")]
@@ -116,46 +114,9 @@ pub struct Arguments {
     /// Entries after which it is noted how far the scan is, besides each minute
     #[arg(long, value_name = "N", hide = true)]
     noted_every: Option<NonZeroU64>,
-}
-
-/// What reads namespaces, which only `canopy-ns` has.
-pub struct NamespaceSource {
-    /// Returns where the root of a namespace is, absolute: where that was asked for, or where the
-    /// namespace is mounted.
-    pub root: fn(&Path, Option<&Path>) -> anyhow::Result<PathBuf>,
-    /// Opens a namespace.
-    pub open: fn(&Path) -> anyhow::Result<Box<dyn NamespaceTree>>,
-}
-
-/// An open namespace, of which all records are read as they are at one moment.
-pub trait NamespaceTree {
-    /// Returns the attributes of its root, and the device of its files.
-    fn about(&self) -> (Attributes, u64);
-    /// Returns whether it is mounted so that nobody but root gets in, whatever permissions say.
-    fn is_private(&self) -> bool;
-    /// Returns the extended attributes of the root, whom `audience` may look up.
-    fn xattrs(&self, audience: Audience, classes: &ClassTable) -> anyhow::Result<Vec<FoundXattr>>;
-    /// Gives all listings to the sinks, one thread each, and gives the sinks back. `root` is where
-    /// the root counts as being, `approach` who may look it up. Blocks.
-    fn scan<'w>(
-        &self,
-        root: &Path,
-        approach: &Approach,
-        run: &NamespaceScan<'_>,
-        sinks: Vec<Shards<'w>>,
-    ) -> anyhow::Result<Vec<Shards<'w>>>;
-}
-
-/// How a namespace is read.
-pub struct NamespaceScan<'a> {
-    /// What is left out.
-    pub options: &'a ScanOptions,
-    /// Who sees what.
-    pub classes: &'a ClassTable,
-    /// What was read so far.
-    pub counts: &'a Counts,
-    /// Takes in what is wrong with entries.
-    pub on_error: &'a (dyn Fn(&ScanError) + Sync),
+    /// Read what has changed of a namespace since it was read so last, as 'canopy watch' does
+    #[arg(long, hide = true)]
+    follow: bool,
 }
 
 /// Carries the command out. Without what reads namespaces, `canopy-ns` is run where there are any.
@@ -430,6 +391,11 @@ pub(super) fn shown_time(time_ns: i64) -> String {
 }
 
 impl Arguments {
+    /// Returns whether a namespace is followed.
+    pub fn follows(&self) -> bool {
+        self.follow
+    }
+
     /// Returns how a tree is scanned: by the options, and by what is configured of it.
     pub(super) fn record(&self, path: &Path) -> ScanRecord {
         let source = configured_source(path);
@@ -647,55 +613,24 @@ impl<'a> Run<'a> {
         let root = (source.root)(namespace, self.arguments.root.as_deref())?;
         let before = self.scans.shortfalls(writer, &self.rules);
         let tree = (source.open)(namespace)?;
-        let mut approach = match (root.parent(), root.file_name()) {
-            (Some(above), Some(name)) => {
-                let mut above = Root::open(above, writer.classes(), &self.rules)?;
-                above.approach_of(name, writer.classes())
-            }
-            _ => Approach::EVERYONE,
-        };
-        if tree.is_private() {
-            let nobody = [(Grant::nobody(), 0)];
-            approach.audience = writer.classes().narrowed_audience(approach.audience, &nobody);
-        }
-        let configured = settings().namespace(namespace);
-        let mut record = self.arguments.record(&root);
-        if let Some(configured) = configured {
-            record.no_xattrs |= configured.no_xattrs;
-            let excludes = configured.exclude.iter().filter(|_| !record.no_prune);
-            record.excludes.extend(excludes.cloned());
-        }
-        let xattrs = match record.no_xattrs {
-            true => Vec::new(),
-            false => tree.xattrs(approach.audience, writer.classes())?,
-        };
-        let (attributes, dev) = tree.about();
-        let escaped = escape(root.as_os_str().as_bytes()).into_owned();
+        let record = self.arguments.record(&root);
+        let about = (namespace, &*tree);
+        let mut reading = Reading::new(writer, &self.rules, about, root.clone(), record)?;
+        let escaped = reading.new.root.clone();
         self.progress.begin(&root, &escaped, &self.scans.counts);
-        let source = writer.add_source(NewSource {
-            name: self.arguments.name.clone().or_else(|| configured?.name.clone()),
-            root: escaped.clone(),
-            dev,
-            scanned_ns: now_ns(),
-            attributes,
-            approach: approach.clone(),
-            xattrs,
-            scan: None,
-        })?;
-        let scan = || -> anyhow::Result<()> {
-            let scan = NamespaceScan {
-                options: &self.scans.options(&record, &root)?,
-                classes: writer.classes(),
-                counts: &self.scans.counts,
-                on_error: &|error| self.scans.faults.add(&root, error),
-            };
-            let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
-            let sinks = tree.scan(&root, &approach, &scan, sinks)?;
-            writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
-            Ok(())
-        };
-        let scanned = scan();
-        self.ended(writer, source, &escaped, (&before, &[]), scanned)
+        let known = writer.sources().into_iter().find(|(source, _)| source.root == escaped);
+        let known = known.filter(|_| self.arguments.incremental);
+        let mut whole = Selection::default();
+        whole.add("", true);
+        let selection = known.is_some().then_some(&whole);
+        if let Some(name) = &self.arguments.name {
+            if let Some((known, _)) = known.filter(|(known, _)| known.name != *name) {
+                writer.rename_source(&known.name, name)?;
+            }
+            reading.new.name = Some(name.clone());
+        }
+        let (begun, read) = reading.take_in(writer, &self.scans, selection)?;
+        self.ended(writer, begun, &escaped, (&before, &[]), read)
     }
 
     /// Notes how the scan of a source ended, of which this was missing when it was interrupted.

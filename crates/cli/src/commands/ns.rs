@@ -54,6 +54,9 @@ pub enum Command {
         /// Also read all contents that lie in storage, and compare them with their checksums
         #[arg(long)]
         data: bool,
+        /// Check what this snapshot has instead; the namespace must not be mounted
+        #[arg(long, value_name = "NAME", conflicts_with = "repair")]
+        snapshot: Option<String>,
     },
     /// Show or change which attributes there are indexes of
     ///
@@ -96,6 +99,9 @@ pub enum Command {
         source: PathBuf,
         /// A directory that is empty, or not there yet
         directory: PathBuf,
+        /// Write the tree as this snapshot has it
+        #[arg(long, value_name = "NAME")]
+        snapshot: Option<String>,
     },
     /// Add up the space that directories of a namespace take, as du(1) does
     ///
@@ -324,6 +330,9 @@ pub struct Du {
     /// Add up sizes instead of the space taken on disk
     #[arg(long)]
     pub apparent_size: bool,
+    /// Add up what this snapshot has
+    #[arg(long, value_name = "NAME")]
+    pub snapshot: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -552,9 +552,20 @@ pub(super) fn scan_part(
     rules: &MountRules,
     record: &ScanRecord,
 ) -> anyhow::Result<()> {
+    let scan = |part: Part<'_>| scans.scan(writer, begun, (root, Some(part)), rules, record);
+    with_known(writer, begun, selection, scan)
+}
+
+/// Has `scan` list what is selected of a source that was begun under this number, knowing what the
+/// index has of it.
+pub(super) fn with_known(
+    writer: &Writer,
+    begun: u32,
+    selection: &Selection,
+    scan: impl FnOnce(Part<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let known = KnownListings { writer, begun, error: Mutex::new(None) };
-    let part = Some(Part { selection, known: &known });
-    let scanned = scans.scan(writer, begun, (root, part), rules, record);
+    let scanned = scan(Part { selection, known: &known });
     match known.error.into_inner() {
         Some(error) => Err(error.into()),
         None => scanned,

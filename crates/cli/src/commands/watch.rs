@@ -10,7 +10,7 @@ use crate::outcome::{Outcome, message};
 use crate::{interrupt, limits, places};
 use anyhow::Context;
 use canopy_index::{Writer, WriterOptions};
-use canopy_model::ErrorKind;
+use canopy_model::{ErrorKind, escape};
 use canopy_scan::MountRules;
 use canopy_text::safe::one_line;
 use canopy_watch::lustre::{ChangeLogs, Log, Mount, Options as LogOptions};
@@ -22,6 +22,7 @@ use canopy_watch::{
 };
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
+use serde_json::json;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::num::NonZeroU32;
@@ -62,7 +63,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// Example: canopy watch /home /data --interval 5
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Trees to follow [default: the configured sources]
+    /// Trees to follow, and with ns: in front namespaces [default: the configured sources]
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// A change is in the index after so many seconds at the latest, where that can be kept; sooner
@@ -199,8 +200,21 @@ impl Ear {
     }
 }
 
+/// A namespace that is followed: it is asked for what has changed, again and again.
+struct Namespace {
+    /// What names it, with `ns:` in front.
+    path: PathBuf,
+    /// When to ask next.
+    due: Instant,
+    /// How often asking has failed since it did not.
+    failures: u32,
+    /// Why it has failed last.
+    error: Option<String>,
+}
+
 struct Daemon {
     applier: Applier,
+    namespaces: parking_lot::Mutex<Vec<Namespace>>,
     directory: PathBuf,
     intake: Arc<Intake>,
     /// Takes requests of users in, until it is started.
@@ -225,7 +239,7 @@ struct Daemon {
 impl Daemon {
     /// Sets everything up: from here on, no change is missed.
     fn begin(location: &Path, arguments: &Arguments) -> anyhow::Result<Self> {
-        let roots = roots(arguments)?;
+        let (roots, namespaces) = followed(arguments)?;
         if let Some(path) = arguments.prometheus.as_ref().filter(|path| path.is_dir()) {
             anyhow::bail!("--prometheus names a file; {} is a directory", path.display());
         }
@@ -254,18 +268,20 @@ impl Daemon {
         let (ear, unfollowed, goes_on) = match &arguments.events {
             Some(path) => {
                 let (feed, goes_on) = EventFeed::open(path, position)?;
-                (Ear::Feed(feed), Vec::new(), goes_on)
+                (Some(Ear::Feed(feed)), Vec::new(), goes_on)
             }
             None if !lustre.0.is_empty() => {
                 let (logs, goes_on) = change_logs(&lustre, &intake)?;
-                (logs, Vec::new(), goes_on)
+                (Some(logs), Vec::new(), goes_on)
             }
+            // Namespaces are asked.
+            None if roots.is_empty() => (None, Vec::new(), false),
             None => {
                 let (kernel, unfollowed) = kernel(&intake)?;
-                (kernel, unfollowed, false)
+                (Some(kernel), unfollowed, false)
             }
         };
-        if let Ear::Inotify(watches) = &ear {
+        if let Some(Ear::Inotify(watches)) = &ear {
             tell_of_limits(watches);
         }
         // An index of another user is nobody else's business.
@@ -274,7 +290,7 @@ impl Daemon {
             true => server(&location, &intake),
             false => None,
         };
-        let reporter = Reporter::new(ear.name());
+        let reporter = Reporter::new(ear.as_ref().map_or("records", Ear::name));
         let daemon = Daemon {
             applier: Applier {
                 index: location,
@@ -283,11 +299,12 @@ impl Daemon {
                 turn: arguments.interval * 2,
                 suspects_max,
             },
+            namespaces: parking_lot::Mutex::new(namespaces),
             directory,
             intake,
             server: parking_lot::Mutex::new(server),
             pacing: Pacing { interval: arguments.interval },
-            ear: parking_lot::Mutex::new(Some(ear)),
+            ear: parking_lot::Mutex::new(ear),
             reporter: parking_lot::Mutex::new(reporter),
             prometheus: arguments.prometheus.clone(),
             events: arguments.events.clone(),
@@ -315,7 +332,10 @@ impl Daemon {
     fn tell_of_start(&self) {
         let territory = self.intake.territory();
         let root = |root: &Vec<u8>| one_line(&String::from_utf8_lossy(root));
-        let roots: Vec<String> = territory.roots().iter().map(root).collect();
+        let mut roots: Vec<String> = territory.roots().iter().map(root).collect();
+        let namespaces = self.namespaces.lock();
+        let shown = namespaces.iter().map(|one| one_line(&one.path.to_string_lossy()));
+        roots.extend(shown);
         message(format_args!(
             "following {} ({}) for the index {}; 'canopy watch --status' says how it goes",
             roots.join(", "),
@@ -364,6 +384,7 @@ impl Daemon {
             if Instant::now() >= next_compaction {
                 next_compaction = Instant::now() + self.compact();
             }
+            self.follow_namespaces();
             let work = self.intake.next(self.pacing, TOLD_EVERY);
             let is_fed = self.is_fed.load(Ordering::SeqCst);
             let batches = match work {
@@ -393,6 +414,41 @@ impl Daemon {
             }
         }
         Ok(Outcome::Complete)
+    }
+
+    /// Asks namespaces for what has changed, each as often as the interval says, and has the index
+    /// follow.
+    fn follow_namespaces(&self) {
+        let all = self.namespaces.lock().len();
+        for at in 0..all {
+            let path = {
+                let namespaces = self.namespaces.lock();
+                let due = Some(&namespaces[at]).filter(|one| one.due <= Instant::now());
+                let Some(due) = due else { continue };
+                due.path.clone()
+            };
+            let begun = Instant::now();
+            let followed = self.applier.follow(&path, &|| self.is_stopped());
+            if self.intake.is_stopped() {
+                return;
+            }
+            let mut namespaces = self.namespaces.lock();
+            let namespace = &mut namespaces[at];
+            let error = followed.err().map(|error| format!("{error:#}"));
+            if let Some(error) =
+                error.as_ref().filter(|&error| namespace.error.as_ref() != Some(error))
+            {
+                message(format_args!("{}: {error}; this will be tried again", path.display()));
+            }
+            let interval = self.pacing.interval;
+            let pause = match error {
+                None => interval.max(begun.elapsed().min(interval * 10)),
+                Some(_) => (interval * 2u32.pow(namespace.failures.min(10))).min(RETRIED_EVERY),
+            };
+            namespace.failures = if error.is_some() { namespace.failures + 1 } else { 0 };
+            namespace.error = error;
+            namespace.due = Instant::now() + pause;
+        }
     }
 
     /// Writes a portion of the index anew if that is due; returns how long the next one has time.
@@ -562,7 +618,13 @@ impl Daemon {
     /// up to date does not turn up, the service manager's watchdog ends the process.
     fn report(&self) -> anyhow::Result<()> {
         let Some(snapshot) = self.intake.snapshot() else { return Ok(()) };
-        let document = self.reporter.lock().document(&snapshot);
+        let mut document = self.reporter.lock().document(&snapshot);
+        let namespaces = self.namespaces.lock();
+        let namespaces = namespaces.iter().map(|one| {
+            let path = one.path.as_os_str().as_bytes();
+            json!({ "namespace": escape(path), "last_error": one.error })
+        });
+        document["namespaces"] = namespaces.collect();
         let line = watch_status::line(&document);
         let _ = sd_notify::notify(&[NotifyState::Status(&line)]);
         if self.turned_up.lock().elapsed() < STUCK_AFTER {
@@ -628,28 +690,35 @@ fn tell_of_limits(watches: &Inotify) {
     ));
 }
 
-/// Returns the real paths of the trees to follow.
-fn roots(arguments: &Arguments) -> anyhow::Result<Vec<PathBuf>> {
+/// Returns the real paths of the trees to follow, and the namespaces.
+fn followed(arguments: &Arguments) -> anyhow::Result<(Vec<PathBuf>, Vec<Namespace>)> {
     let mut paths = arguments.paths.clone();
     if paths.is_empty() {
         let sources = settings().sources.iter().flatten();
-        let trees = sources.filter(|source| namespace_of(&source.path).is_none());
-        paths = trees.map(|source| source.path.clone()).collect();
+        paths = sources.map(|source| source.path.clone()).collect();
     }
     anyhow::ensure!(!paths.is_empty(), "no PATH is given, and no sources are configured");
-    let real = |path: &PathBuf| {
-        anyhow::ensure!(
-            namespace_of(path).is_none(),
-            "{}: a namespace is indexed by 'canopy index'",
-            path.display()
-        );
-        places::check_links(path)?;
+    let (trees, mut namespaces): (Vec<_>, Vec<_>) =
+        paths.into_iter().partition(|path| namespace_of(path).is_none());
+    let real = |path: PathBuf| {
+        places::check_links(&path)?;
         let real =
             path.canonicalize().with_context(|| format!("cannot open {}", path.display()))?;
         anyhow::ensure!(real.is_dir(), "{} is no directory", real.display());
         Ok(real)
     };
-    paths.iter().map(real).collect()
+    let trees = trees.into_iter().map(real).collect::<anyhow::Result<_>>()?;
+    for place in namespaces.iter().filter_map(|path| namespace_of(path)) {
+        // Of one in a bucket, asking it tells.
+        if !place.to_string_lossy().contains("s3://") {
+            place.metadata().with_context(|| format!("cannot open {}", place.display()))?;
+        }
+    }
+    namespaces.sort_unstable();
+    namespaces.dedup();
+    let due = Instant::now();
+    let namespace = |path| Namespace { path, due, failures: 0, error: None };
+    Ok((trees, namespaces.into_iter().map(namespace).collect()))
 }
 
 fn territory(

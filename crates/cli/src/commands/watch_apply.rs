@@ -19,7 +19,7 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,6 +113,15 @@ impl Applier {
             self.run(command, &[], stop)?;
         }
         Ok(Index::open(&self.index)?.generation())
+    }
+
+    /// Reads what has changed of a namespace, which `ns:` and what names it is. Ends early, with an
+    /// error, once `stop` says so.
+    pub fn follow(&self, namespace: &Path, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+        let mut command = self.canopy("index");
+        command.env(TELLS_PARENT, "1");
+        command.arg("--follow").arg("--").arg(namespace);
+        self.run(command, &[], stop).map(drop)
     }
 
     /// Lists again what users have asked for, and returns a generation that has it and how many

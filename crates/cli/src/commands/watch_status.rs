@@ -92,6 +92,14 @@ pub fn text(document: &Value, is_running: bool) -> String {
         }
         row("source", shown);
     }
+    for namespace in document["namespaces"].as_array().into_iter().flatten() {
+        let path = canopy_read::to_path(namespace["namespace"].as_str().unwrap_or_default());
+        let mut shown = one_line(&path.display().to_string());
+        if let Some(error) = namespace["last_error"].as_str() {
+            let _ = write!(shown, ": {}", one_line(error));
+        }
+        row("namespace", shown);
+    }
     text
 }
 

@@ -76,7 +76,10 @@ impl Check<'_> {
         // It was made, or replaced and removed, meanwhile; or it is to be read.
         let is_proved = !stored.is_lost() && (is_read || !is_there);
         let wrong = is_proved.then(|| store.objects.prove((id, chunk), &stored).err()).flatten();
-        let is_now = || matches!(store.recorded(id, chunk), Ok(Some(now)) if now == stored);
+        let is_now = || {
+            self.past.is_some()
+                || matches!(store.recorded(id, chunk), Ok(Some(now)) if now == stored)
+        };
         if let Some(error) = wrong
             && is_now()
         {

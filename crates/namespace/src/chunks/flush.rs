@@ -1,5 +1,6 @@
 //! Putting what an open file has into storage and records: first the objects, then one batch with
-//! the records of all its chunks, its size, and the notes that objects before them may go.
+//! the records of all its chunks, its size, and the notes that objects before them may go. Only
+//! very many chunks take several batches.
 
 use super::cache::Local;
 use super::file::{Chunked, Part, State};
@@ -21,6 +22,9 @@ use std::sync::{Arc, Weak};
 
 /// So many chunks of one file are sent at once.
 const UPLOADS: usize = 4;
+
+/// The records of so many chunks are written in one batch: some 10 MB.
+const STEP: usize = 1 << 16;
 
 /// Notes that the object may go which had a chunk, in the batch that takes it out of the record.
 pub(crate) fn note_garbage(
@@ -180,14 +184,38 @@ impl Namespace {
         Ok(())
     }
 
-    /// Writes the records of what was sent, and the size that the file had then. False if the file
-    /// has gone meanwhile, with what it had.
+    /// Writes the records of what was sent, and the size that the file had then: in one batch, or
+    /// in several if there are very many. What has gone goes first, from the end on, so that a
+    /// crash between two batches leaves the file as if it had been cut off, or holes had been made,
+    /// step by step. False if the file has gone meanwhile, with what it had.
     fn record_chunks(
         &self,
         chunked: &Chunked,
         state: &State,
         inline: Option<&[u8]>,
         sendings: &[Sending],
+    ) -> Result<bool> {
+        let changes = match inline {
+            Some(_) => chunked.records()?.iter().rev().map(|(chunk, _)| (*chunk, None)).collect(),
+            None => changes(state, sendings),
+        };
+        let (earlier, last) = changes.split_at(changes.len().saturating_sub(1) / STEP * STEP);
+        for step in earlier.chunks(STEP) {
+            if !self.record_some_chunks(chunked, state, step, None)? {
+                return Ok(false);
+            }
+        }
+        self.record_some_chunks(chunked, state, last, Some(inline))
+    }
+
+    /// Writes the records of some chunks, each with what it has now, and if they are the `last` the
+    /// contents that are so few that a record has them.
+    fn record_some_chunks(
+        &self,
+        chunked: &Chunked,
+        state: &State,
+        changes: &[(u64, Option<Stored>)],
+        last: Option<Option<&[u8]>>,
     ) -> Result<bool> {
         let (id, store) = (chunked.id, &chunked.store);
         let _writer = self.writer.lock();
@@ -198,47 +226,48 @@ impl Namespace {
         let mut inode = before.clone();
         self.overlay(&mut inode);
         let mut batch = Change::new();
-        let mut put = |chunk, old: Option<Stored>, new: Option<Stored>| -> Result<()> {
+        let mut taken = if before.has(flag::OBJECT) { before.blocks } else { 0 };
+        // Where the file ends while not all is written.
+        let mut end = before.size;
+        for (chunk, new) in changes {
+            let old = store.recorded(id, *chunk)?;
+            let of = |stored: Option<Stored>| stored.map_or(0, |one| blocks(one.used.into()));
+            taken = (taken + of(*new)).saturating_sub(of(old));
+            let start = chunk * store.chunk_bytes;
             match new {
-                Some(new) => batch.put(key(id, chunk).as_ref(), &new.encode())?,
-                None if old.is_some() => batch.delete(key(id, chunk).as_ref())?,
+                Some(new) => {
+                    batch.put(key(id, *chunk).as_ref(), &new.encode())?;
+                    end = end.max(start + u64::from(new.used));
+                }
+                None if old.is_some() => batch.delete(key(id, *chunk).as_ref())?,
                 None => {}
             }
-            match old {
-                Some(old) if new.is_none_or(|new| new.object != old.object) => {
-                    note_garbage(&mut batch, (id, chunk), &old)
-                }
-                _ => Ok(()),
+            if new.is_none() && start >= state.size {
+                end = end.min(start);
             }
-        };
-        inode.flags &= !(flag::INLINE | flag::OBJECT);
-        inode.size = state.size;
-        inode.blocks = before.blocks;
-        if let Some(bytes) = inline {
-            for (chunk, old) in chunked.records()? {
-                put(chunk, Some(old), None)?;
+            if let Some(old) = old
+                && new.is_none_or(|new| new.object != old.object)
+            {
+                note_garbage(&mut batch, (id, *chunk), &old)?;
             }
-            inode.blocks = blocks(state.size);
-            inode.flags |= if bytes.is_empty() { 0 } else { flag::INLINE };
-        } else {
-            let sent = sendings.iter().map(|one| (one.chunk, one.sent.flatten()));
-            let others = state.parts.iter().filter_map(|(chunk, part)| match part {
-                Part::Hole => Some((*chunk, None)),
-                Part::Stored(stored) => Some((*chunk, Some(*stored))),
-                Part::Local(_) => None,
-            });
-            let mut taken = if before.has(flag::OBJECT) { before.blocks } else { 0 };
-            for (chunk, new) in sent.chain(others) {
-                let old = store.recorded(id, chunk)?;
-                let of = |stored: Option<Stored>| stored.map_or(0, |one| blocks(one.used.into()));
-                taken = (taken + of(new)).saturating_sub(of(old));
-                put(chunk, old, new)?;
-            }
-            inode.blocks = taken;
-            inode.flags |= flag::OBJECT;
         }
+        if last.is_none() && batch.is_empty() {
+            return Ok(true);
+        }
+        inode.flags &= !(flag::INLINE | flag::OBJECT);
+        inode.size = if last.is_some() { state.size } else { end };
         let contents = Space::Contents.of(id, b"");
-        match inline {
+        match last.flatten() {
+            Some(bytes) => {
+                inode.blocks = blocks(state.size);
+                inode.flags |= if bytes.is_empty() { 0 } else { flag::INLINE };
+            }
+            None => {
+                inode.blocks = taken;
+                inode.flags |= flag::OBJECT;
+            }
+        }
+        match last.flatten() {
             Some(bytes) if !bytes.is_empty() => batch.put(contents.as_ref(), bytes)?,
             _ if before.has(flag::INLINE) => batch.delete(contents.as_ref())?,
             _ => {}
@@ -285,6 +314,25 @@ impl Namespace {
         let count = next.lock().len();
         at_once(count, work)
     }
+}
+
+/// Returns what each chunk has now that the records may have otherwise: first those that have gone,
+/// the last one first, then the others in order.
+fn changes(state: &State, sendings: &[Sending]) -> Vec<(u64, Option<Stored>)> {
+    let sent = sendings.iter().map(|one| (one.chunk, one.sent.flatten()));
+    let others = state.parts.iter().filter_map(|(chunk, part)| match part {
+        Part::Hole => Some((*chunk, None)),
+        Part::Stored(stored) => Some((*chunk, Some(*stored))),
+        Part::Local(_) => None,
+    });
+    let (mut gone, mut there) = (Vec::new(), Vec::new());
+    for change in sent.chain(others) {
+        if change.1.is_some() { there.push(change) } else { gone.push(change) }
+    }
+    gone.sort_unstable_by_key(|(chunk, _)| std::cmp::Reverse(*chunk));
+    there.sort_unstable_by_key(|(chunk, _)| *chunk);
+    gone.append(&mut there);
+    gone
 }
 
 /// Has several threads do work of `count` parts, and returns the first failure.

@@ -3,7 +3,7 @@
 use super::Past;
 use crate::chunks::{self, ChunkStore};
 use crate::contents::read_object;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::flag;
 use crate::keys::FileId;
 use crate::namespace::Namespace;
@@ -30,6 +30,17 @@ enum PastBytes {
 }
 
 impl PastFile {
+    /// Returns the length of the object that has its contents; none if they are no object.
+    pub(crate) fn object_bytes(&self) -> Result<Option<u64>> {
+        match &self.bytes {
+            PastBytes::Object(object) => {
+                let length = object.lock().0.metadata().map_err(Error::io("an object"))?.len();
+                Ok(Some(length))
+            }
+            PastBytes::Record(_) | PastBytes::Chunks(..) => Ok(None),
+        }
+    }
+
     /// Returns how many bytes it has.
     pub fn size(&self) -> u64 {
         self.size

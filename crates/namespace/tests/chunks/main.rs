@@ -217,3 +217,45 @@ fn what_several_threads_append_is_all_there() {
     assert_eq!(read.len(), 4 * 100 * 50);
     assert!(read.chunks(50).all(|line| line.iter().all(|byte| *byte == line[0])));
 }
+
+#[test]
+fn a_very_large_truncation_is_done_in_steps() {
+    let mut place = Place::new();
+    place.open_in_memory();
+    let file = place.create("file");
+    let id = file.id();
+    // More than are recorded in one batch, of one byte each.
+    let chunks = (1 << 16) + 1000;
+    for chunk in 0..chunks {
+        place.write(&file, chunk * CHUNK, 1, 1);
+    }
+    place.sync(&file);
+    let whole = (chunks - 1) * CHUNK + 1;
+    let before = place.segments();
+    place.namespace().truncate(id, 10 * CHUNK as u64, Privileges::Keep).expect("cut off");
+    place.write(&file, 5 * CHUNK, 2, 1);
+    place.sync(&file);
+    let steps = Vec::from_iter(place.segments().into_iter().filter(|one| !before.contains(one)));
+    assert!(steps.len() > 1, "{steps:?}");
+    let mut sizes = Vec::new();
+    for count in 0..=steps.len() {
+        let crashed = place.without(|name| steps[count..].iter().any(|step| step == name));
+        assert_eq!(crashed.faults(), Vec::<String>::new(), "after {count} steps");
+        let size = crashed.namespace().inode(id).expect("an inode").size as usize;
+        let file = crashed.open(id);
+        let is_done = count == steps.len();
+        for chunk in [0, 5, 9, 10, 11, 500, 60_000, chunks - 1] {
+            let read = crashed.namespace().read(&file, (chunk * CHUNK) as u64, 1, false);
+            let expected = match (chunk * CHUNK < size, chunk == 5 && is_done) {
+                (false, _) => &[][..],
+                (true, false) => &[1],
+                (true, true) => &[2],
+            };
+            assert_eq!(read.expect("bytes"), expected, "chunk {chunk} after {count} steps");
+        }
+        sizes.push(size);
+    }
+    assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
+    assert_eq!((sizes[0], sizes[steps.len()]), (whole, 10 * CHUNK), "{sizes:?}");
+    assert!(sizes.iter().any(|size| *size > 10 * CHUNK && *size < whole), "{sizes:?}");
+}

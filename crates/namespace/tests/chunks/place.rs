@@ -89,6 +89,36 @@ impl Place {
         place
     }
 
+    /// The same storage without the objects for which `is_lost` holds, opened as after a crash.
+    pub fn without(&self, is_lost: impl Fn(&str) -> bool) -> Self {
+        let storage = Arc::new(Failing::default());
+        for object in self.storage.list("", "").expect("objects") {
+            if !is_lost(&object.name) {
+                let bytes = self.storage.read(&object.name).expect("bytes");
+                storage.inner.create(&object.name, bytes).expect("an object");
+            }
+        }
+        let environment = Environment::system(storage.clone());
+        let cache = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let mut place = Place { storage, environment, cache, namespace: None };
+        place.namespace = Some(place.opened().expect("a namespace"));
+        place
+    }
+
+    /// Opens the namespace with a cache in memory: for very many chunks.
+    pub fn open_in_memory(&mut self) {
+        self.namespace = None;
+        self.cache = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        self.namespace = Some(self.opened().expect("a namespace"));
+    }
+
+    /// The segments of the log.
+    pub fn segments(&self) -> Vec<String> {
+        let prefix = format!("{}/log/", self.namespace().table().id());
+        let listed = self.storage.list(&prefix, "").expect("objects");
+        listed.into_iter().map(|one| one.name).collect()
+    }
+
     /// Opens the namespace as if the process before had died, and its cache were lost.
     pub fn open_anew(&mut self) {
         self.namespace = None;

@@ -2,11 +2,11 @@
 
 use crate::place::{Place, contents, key, number, options, put};
 use canopy_store::{
-    Base, Batch, Durability, Error, Ingestion, IngestionPart, Key, KeyRange, Op, Options, Reader,
-    RecordRef, Table, TableId, checkpoint, clone, collect, compact_all, delete, inspect, release,
-    restrict,
+    Base, Batch, Direction, Durability, Error, Ingestion, IngestionPart, Key, KeyRange, KeyRef, Op,
+    Options, Reader, RecordRef, Table, TableId, checkpoint, clone, collect, compact, compact_all,
+    delete, inspect, release, restrict,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub fn a_newer_writer_ends_an_older_one(place: &Place) {
     let id = place.create();
@@ -304,6 +304,72 @@ pub fn a_checkpoint_stays_as_it_was(place: &Place) {
 }
 
 /// Calls a macro with the names of all cases.
+pub fn what_differs_is_told(place: &Place) {
+    let id = place.create();
+    let table = place.open(id);
+    let open = |checkpoint| {
+        Reader::open(&place.environment, id, Some(checkpoint), &place.cache, &options()).unwrap()
+    };
+    let all = |reader: &Reader| {
+        let scan = reader.scan(&KeyRange::all(), Direction::Forward).unwrap();
+        BTreeMap::from_iter(scan.collect().unwrap())
+    };
+    let mut random = 7u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    let (mut before, _) = checkpoint(&place.environment, id, None).unwrap();
+    for round in 0..40 {
+        for _ in 0..next(4) {
+            for _ in 0..=next(20) {
+                let (key, value) = (key(1, next(200)), next(3).to_le_bytes());
+                let mut batch = Batch::new();
+                match next(4) {
+                    0 => batch.delete(key.as_ref()).unwrap(),
+                    1 => batch.merge(key.as_ref(), &value).unwrap(),
+                    _ => batch.put(key.as_ref(), &value).unwrap(),
+                }
+                table.write(&batch, Durability::Visible).unwrap();
+            }
+            table.flush().unwrap();
+            if next(3) == 0 {
+                let _ = compact(&place.environment, id, &place.cache, &options()).unwrap();
+                table.refresh().unwrap();
+            }
+        }
+        let (now, _) = checkpoint(&place.environment, id, None).unwrap();
+        let (older, newer) = (open(before), open(now));
+        let mut told = BTreeSet::new();
+        let each = |key: KeyRef<'_>, _: Option<&[u8]>| {
+            told.insert(key.to_key());
+            true
+        };
+        assert!(newer.differences(&older, &KeyRange::all(), each).unwrap());
+        let (was, is) = (all(&older), all(&newer));
+        for key in was.keys().chain(is.keys()) {
+            assert!(told.contains(key) || was.get(key) == is.get(key), "round {round}: {key:?}");
+        }
+        release(&place.environment, id, before).unwrap();
+        before = now;
+    }
+    // A compaction of all changes nothing.
+    compact_all(&place.environment, id, &place.cache, &options()).unwrap();
+    table.refresh().unwrap();
+    let (now, _) = checkpoint(&place.environment, id, None).unwrap();
+    let each = |key: KeyRef<'_>, _: Option<&[u8]>| panic!("{:?}", key.to_key());
+    assert!(open(now).differences(&open(before), &KeyRange::all(), each).unwrap());
+    // What is removed as a range is not told by its keys.
+    let mut batch = Batch::new();
+    batch.delete_range(&KeyRange::directory(1)).unwrap();
+    table.write(&batch, Durability::Visible).unwrap();
+    table.flush().unwrap();
+    let (last, _) = checkpoint(&place.environment, id, None).unwrap();
+    assert!(!open(last).differences(&open(now), &KeyRange::all(), |_, _| true).unwrap());
+    let other = KeyRange::directory(2);
+    assert!(open(last).differences(&open(now), &other, |_, _| true).unwrap());
+}
+
 macro_rules! each_case {
     ($call:ident) => {
         $call! {
@@ -320,6 +386,7 @@ macro_rules! each_case {
             one_file_in_several_runs_is_merged_rightly
             a_long_log_with_ranges_is_few_runs
             a_checkpoint_stays_as_it_was
+            what_differs_is_told
         }
     };
 }

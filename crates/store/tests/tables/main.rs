@@ -7,8 +7,8 @@ mod unknown;
 
 use canopy_store::storage::{Append, Created, Listed, LocalStorage, MemoryStorage, Storage};
 use canopy_store::{
-    Batch, Clock, Direction, Durability, Error, Ingestion, Key, KeyRange, Op, Options, RecordRef,
-    Table, Upkeep, collect, compact, compact_all, create,
+    BATCH_BYTES_MAX, Batch, Clock, Direction, Durability, Error, Ingestion, Key, KeyRange, Op,
+    Options, RecordRef, Table, Upkeep, collect, compact, compact_all, create,
 };
 use place::{Place, contents, key, layout, number, options, put};
 use std::collections::BTreeMap;
@@ -93,6 +93,50 @@ fn what_a_power_cut_tore_is_not_there() {
     std::fs::write(segment(2, 0), [vec![0; 512], vec![7; 5000]].concat()).unwrap();
     assert_eq!(contents(&place.open(id)), expected);
     assert_eq!(contents(&place.open(id)), expected);
+}
+
+#[test]
+fn the_log_has_no_group_that_could_not_be_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = local(directory.path());
+    let id = place.create();
+    let never = Options {
+        memtable_bytes: u64::MAX,
+        memory_bytes: 1 << 30,
+        log_buffer_bytes: usize::MAX,
+        ..options()
+    };
+    let table = Table::open(&place.environment, id, place.cache.clone(), never.clone()).unwrap();
+    // Five of 15 MiB each: what waits together is more than one batch may be.
+    let value = vec![7; 15 << 20];
+    for at in 0..5 {
+        let mut batch = Batch::new();
+        batch.put(key(1, at).as_ref(), &value).unwrap();
+        table.write(&batch, Durability::Visible).unwrap();
+    }
+    let mut batch = Batch::new();
+    while batch.size_bytes() <= BATCH_BYTES_MAX {
+        batch.put(key(2, 0).as_ref(), &value).unwrap();
+    }
+    let error = table.write(&batch, Durability::Durable).unwrap_err();
+    assert!(error.to_string().contains("a batch of "), "{error}");
+    table.sync().unwrap();
+    drop(table);
+    let mut largest = Vec::new();
+    for object in place.environment.storage.list(&format!("{id}/log/"), "").unwrap() {
+        let mut groups = BTreeMap::new();
+        let each = |group, change: canopy_store::Change<'_>| {
+            let canopy_store::Change::Record(record) = change else { panic!("a range") };
+            *groups.entry(group).or_insert(0) += record.value.len();
+            Ok::<(), Error>(())
+        };
+        canopy_store::read_segment(&*place.environment.storage, &object.name, None, each).unwrap();
+        largest.extend(groups.into_values());
+    }
+    assert_eq!(largest, [4 * value.len(), value.len()]);
+    let table = Table::open(&place.environment, id, place.cache.clone(), never).unwrap();
+    assert!((0..5).all(|at| table.get(key(1, at).as_ref()).unwrap().is_some()));
+    assert_eq!(table.get(key(2, 0).as_ref()).unwrap(), None);
 }
 
 #[test]
