@@ -47,6 +47,8 @@ pub struct Index {
     table_files: Vec<Arc<ClassTables>>,
     /// Of the view of one class: the sources whose root is recorded in it.
     own_roots: Option<Vec<u32>>,
+    /// Of what is seen from a path: what is seen from anywhere.
+    opened: Option<Arc<Index>>,
 }
 
 /// Shards of one class and source, unread until somebody asks for them.
@@ -179,6 +181,7 @@ impl Index {
             tables: Arc::default(),
             table_files: Vec::new(),
             own_roots: None,
+            opened: None,
         }
     }
 
@@ -250,10 +253,12 @@ impl Index {
     }
 
     /// Returns what the caller sees from `path` (absolute, escaped): also what lies behind gates
-    /// above it that the caller may search but not list, since the path names the passages.
+    /// above it that the caller may search but not list, since the path names the passages. What
+    /// this one is seen from does not count.
     pub fn seen_from(&self, path: &str) -> Result<Index> {
-        let mut index = self.clone();
-        let found = self.sealed.behind(path, &self.sources)?;
+        let opened = self.opened.clone().unwrap_or_else(|| Arc::new(self.clone()));
+        let mut index = Index { opened: Some(opened.clone()), ..(*opened).clone() };
+        let found = opened.sealed.behind(path, &opened.sources)?;
         index.sources.extend(found.sources);
         index.sort_sources();
         index.loose.extend(found.shards.into_iter().map(Arc::new));
