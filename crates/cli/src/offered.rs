@@ -25,7 +25,6 @@ where
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let words = (self.0)().into_iter().filter(|word| !word.is_empty());
-        Some(Box::new(words.map(PossibleValue::new)))
+        Some(Box::new((self.0)().into_iter().map(PossibleValue::new)))
     }
 }

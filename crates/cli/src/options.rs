@@ -80,6 +80,10 @@ impl Cli {
             command.build();
         }
         let words = crate::commands::unabbreviated(name.as_deref(), std::env::args_os());
+        let words = words.unwrap_or_else(|refused| {
+            message(&refused);
+            std::process::exit(refused.code.into())
+        });
         let matches = command.try_get_matches_from(words).unwrap_or_else(|error| end(&error));
         let parsed = Cli::from_arg_matches(&matches);
         parsed.unwrap_or_else(|error| end(&error.format(&mut Cli::command())))

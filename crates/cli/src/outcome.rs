@@ -28,7 +28,7 @@ impl Outcome {
 }
 
 /// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2
-/// failed.
+/// failed; that of GNU's tools for what they refuse.
 pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
     match outcome {
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
@@ -38,9 +38,24 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             message(told(&error));
-            ExitCode::from(if error.is::<Unsaid>() { 1 } else { 2 })
+            ExitCode::from(match error.downcast_ref() {
+                Some(Refused { code, .. }) => *code,
+                None if error.is::<Unsaid>() => 1,
+                None => 2,
+            })
         }
     }
+}
+
+/// Why a tool that others have defined does not take a command line, in their words and with their
+/// exit code.
+#[derive(Debug, thiserror::Error)]
+#[error("{told}")]
+pub struct Refused {
+    /// What is wrong.
+    pub told: String,
+    /// The exit code.
+    pub code: u8,
 }
 
 /// Returns whether an error is that there is no room for a file of an index.
@@ -52,7 +67,7 @@ fn is_full_index(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Returns what an error says, and why, each reason once: some messages have that of their source.
-fn told(error: &anyhow::Error) -> String {
+pub fn told(error: &anyhow::Error) -> String {
     let mut told = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if told.is_empty() {

@@ -53,6 +53,8 @@ pub struct Index {
     tables: Arc<Tables>,
     /// Of the view of one class: the sources whose root is recorded in it.
     own_roots: Option<Vec<u32>>,
+    /// Of what is seen from a path: what is seen from anywhere.
+    opened: Option<Arc<Index>>,
 }
 
 /// The tables that were added.
@@ -151,6 +153,7 @@ impl Index {
             sealed: Arc::default(),
             tables: Arc::default(),
             own_roots: None,
+            opened: None,
         }
     }
 
@@ -218,15 +221,17 @@ impl Index {
     }
 
     /// Returns what the caller sees from `path` (absolute, escaped): also what lies behind gates
-    /// above it that the caller may search but not list, since the path names the passages.
+    /// above it that the caller may search but not list, since the path names the passages. What
+    /// this one is seen from does not count.
     pub fn seen_from(&self, path: &str) -> Result<Index> {
         self.seen_from_all(&[path])
     }
 
     /// Returns what the caller sees from any of some paths, as [`Self::seen_from`] does from one.
     pub fn seen_from_all(&self, paths: &[&str]) -> Result<Index> {
-        let mut index = self.clone();
-        let found = self.sealed.behind(paths, &self.sources)?;
+        let opened = self.opened.clone().unwrap_or_else(|| Arc::new(self.clone()));
+        let mut index = Index { opened: Some(opened.clone()), ..(*opened).clone() };
+        let found = opened.sealed.behind(paths, &opened.sources)?;
         index.sources.extend(found.sources);
         index.sort_sources();
         index.loose.extend(found.shards.into_iter().map(Arc::new));

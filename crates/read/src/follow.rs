@@ -34,7 +34,7 @@ fn follow_start(index: &Index, start: Start, given: &OsStr) -> Result<Start> {
 pub enum Lost {
     /// The index has nothing there, or not for the caller to see.
     Missing,
-    /// It leads through what is no directory.
+    /// It leads through what is no directory, or one that the caller may not search.
     Unreachable,
     /// It leads to itself, or through too many links.
     Loop,
@@ -78,7 +78,7 @@ pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Resu
     let (reached, before) = match links.follow_after(start.links, &link, target) {
         Resolved::Entry(reached) => (reached.absolute, reached.links),
         Resolved::Missing => return Err(Lost::Missing),
-        Resolved::NotDirectory => return Err(Lost::Unreachable),
+        Resolved::NotDirectory | Resolved::Denied => return Err(Lost::Unreachable),
         Resolved::Loop => return Err(Lost::Loop),
         Resolved::Unknown if target.is_empty() => return Err(Lost::Missing),
         Resolved::Unknown if target.starts_with('/') => (target.clone(), start.links + 1),

@@ -1,14 +1,15 @@
 //! Where symbolic links lead, by what the index has: component by component, as the kernel goes,
 //! `..` from where a link has led.
 //!
-//! Nobody learns of anything that is not in the shards that they can read: what lies in a directory
-//! that they cannot list, or outside of all sources, is unknown.
+//! Nobody learns of anything that is not in the shards that they can read, or sealed for those who
+//! know its path, as whoever reads a link does: all else, and what lies outside of all sources, is
+//! unknown.
 
 use crate::contents::Contents;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::locate::{look_up, may_search, source_of};
-use canopy_index::Index;
+use crate::locate::{is_closed, lists, look_up, may_search, source_of};
+use canopy_index::{Index, SourceRecord};
 use canopy_model::{FileType, base_name, is_below, join_absolute};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -28,6 +29,8 @@ pub enum Resolved {
     NotDirectory,
     /// Itself, or too many links.
     Loop,
+    /// Something in a directory that the caller may not search.
+    Denied,
     /// The index does not know.
     Unknown,
 }
@@ -43,6 +46,8 @@ pub struct ResolvedEntry {
     pub inode: Inode,
     /// How many links were followed, those before this one included.
     pub links: u32,
+    /// Whether it was found behind gates, so that it has to be looked at from there.
+    pub by_name: bool,
 }
 
 /// What a name in a directory is.
@@ -56,6 +61,8 @@ pub enum NameKind {
     Other,
     /// Nothing.
     Missing,
+    /// Not for the caller to know: the directory may not be searched.
+    Closed,
     /// Nobody can tell.
     Unseen,
 }
@@ -77,6 +84,14 @@ impl NameKind {
             None => NameKind::Unseen,
         })
     }
+
+    /// Returns what a name is if it is known whether its directory is closed to the caller.
+    fn unless_closed(self, is_closed: impl FnOnce() -> Result<bool>) -> Result<NameKind> {
+        Ok(match self {
+            NameKind::Unseen if is_closed()? => NameKind::Closed,
+            kind => kind,
+        })
+    }
 }
 
 /// Where following a link ends.
@@ -90,11 +105,14 @@ pub enum TrailEnd {
     NotDirectory,
     /// At itself, or after too many links.
     Loop,
+    /// At a directory that the caller may not search.
+    Denied,
     /// Where the index does not know.
     Unknown,
 }
 
 /// Where following a path or a link has come to.
+#[derive(Clone)]
 pub struct Trail {
     /// Absolute path of a real directory.
     directory: String,
@@ -172,6 +190,7 @@ impl Trail {
                 NameKind::Other if self.rest.is_empty() => return Ok(Some(TrailEnd::At(path))),
                 NameKind::Other => return Ok(Some(TrailEnd::NotDirectory)),
                 NameKind::Missing => return Ok(Some(TrailEnd::Missing)),
+                NameKind::Closed => return Ok(Some(TrailEnd::Denied)),
                 NameKind::Unseen => return Ok(Some(TrailEnd::Unknown)),
                 NameKind::Link(_) if self.links >= LINKS_MAX => return Ok(Some(TrailEnd::Loop)),
                 // A target that could not be read.
@@ -183,6 +202,30 @@ impl Trail {
             }
         }
         Ok(Some(TrailEnd::At(self.directory.clone())))
+    }
+
+    /// Follows by the names on the way, as those do who know it: what lies behind gates is seen by
+    /// nobody else. `view` returns the index as it is seen from a path; `outside` tells what lies
+    /// at a path that is in no source.
+    pub(crate) fn go_by_name(
+        &mut self,
+        mut view: impl FnMut(&str) -> Result<Arc<Index>>,
+        outside: impl Fn(&str) -> NameKind,
+    ) -> Result<TrailEnd> {
+        loop {
+            let ahead = self.ahead(|_, _| ());
+            let view = view(&ahead)?;
+            let known = |directory: &str, name: &str| {
+                let path = if name == "." { directory } else { &join_absolute(directory, name) };
+                match is_at_or_below(&ahead, path) {
+                    true => kind_of(&view, directory, name, &outside).map(Some),
+                    false => Ok(None),
+                }
+            };
+            if let Some(end) = self.go(&view, known)? {
+                return Ok(end);
+            }
+        }
     }
 
     /// Calls `ask` with the next name and its directory, and with those that come after it, up to
@@ -219,8 +262,38 @@ impl Trail {
     }
 }
 
+/// Returns what a name in a directory with an absolute path is.
+fn kind_of(
+    view: &Index,
+    directory: &str,
+    name: &str,
+    outside: impl Fn(&str) -> NameKind,
+) -> Result<NameKind> {
+    let Some((source, path)) = source_of(view, directory) else {
+        return Ok(outside(&join_absolute(directory, name)));
+    };
+    let kind = match name {
+        "." => match look_up(view, source, &path)? {
+            Some(inode) if may_search(view, source, &path, &inode)? => NameKind::Directory,
+            _ => NameKind::Unseen,
+        },
+        name => {
+            let below = source_of(view, &join_absolute(directory, name));
+            let found = below.map(|(source, path)| look_up(view, source, &path)).transpose()?;
+            NameKind::of(found.flatten(), || lists(view, source, &path))?
+        }
+    };
+    kind.unless_closed(|| match look_up(view, source, &path)? {
+        Some(inode) => is_closed(view, source, &path, &inode),
+        None => Ok(false),
+    })
+}
+
 /// Entries of a directory above which names in it are looked up one by one.
 const DIRECTORY_MAX: usize = 10_000;
+
+/// Views that are remembered; then it begins anew.
+const VIEWS_MAX: usize = 16;
 
 /// Entries that are remembered of all directories; then it begins anew.
 const KNOWN_MAX: usize = 200_000;
@@ -229,6 +302,8 @@ const KNOWN_MAX: usize = 200_000;
 pub struct Links {
     index: Arc<Index>,
     known: Mutex<Directories>,
+    /// The index as it is seen from paths behind gates, by the directories of those.
+    views: Mutex<FxHashMap<String, Arc<Index>>>,
 }
 
 /// Directories that were read, by absolute path.
@@ -249,7 +324,7 @@ enum Directory {
 impl Links {
     /// For links of an index.
     pub fn new(index: Arc<Index>) -> Self {
-        Links { index, known: Mutex::default() }
+        Links { index, known: Mutex::default(), views: Mutex::default() }
     }
 
     /// Where the link at an absolute path leads; both escaped. A file that cannot be read counts as
@@ -263,36 +338,62 @@ impl Links {
         match target {
             "" => Resolved::Unknown,
             _ if before >= LINKS_MAX => Resolved::Loop,
-            target => self.go(before, parent_of(absolute), target).unwrap_or(Resolved::Unknown),
+            target => {
+                let mut trail = Trail::new(parent_of(absolute), target);
+                trail.links += before;
+                let resolved = self.go(trail.clone()).unwrap_or(Resolved::Unknown);
+                match resolved {
+                    Resolved::Unknown => self.go_by_name(trail).unwrap_or(Resolved::Unknown),
+                    known => known,
+                }
+            }
         }
     }
 
-    fn go(&self, before: u32, directory: &str, target: &str) -> Result<Resolved> {
+    /// Follows through directories that the caller may list.
+    fn go(&self, mut trail: Trail) -> Result<Resolved> {
         let known = |directory: &str, name: &str| {
             let listed = || self.lists(directory);
-            Ok(Some(match name {
+            let kind = match name {
                 "." if listed()? || self.may_search(directory)? => NameKind::Directory,
                 "." => NameKind::Unseen,
                 name => NameKind::of(self.inode(&join_absolute(directory, name))?, listed)?,
-            }))
+            };
+            kind.unless_closed(|| self.is_closed(directory)).map(Some)
         };
-        let mut trail = Trail::new(directory, target);
-        trail.links += before;
-        Ok(match trail.go(&self.index, known)? {
-            Some(TrailEnd::At(absolute)) => {
-                match (self.inode(&absolute)?, source_of(&self.index, &absolute)) {
-                    (Some(inode), Some((_, path))) => {
-                        let links = trail.links;
-                        Resolved::Entry(Box::new(ResolvedEntry { absolute, path, inode, links }))
-                    }
-                    _ => Resolved::Unknown,
-                }
-            }
-            Some(TrailEnd::Missing) => Resolved::Missing,
-            Some(TrailEnd::NotDirectory) => Resolved::NotDirectory,
-            Some(TrailEnd::Loop) => Resolved::Loop,
-            Some(TrailEnd::Unknown) | None => Resolved::Unknown,
-        })
+        let Some(end) = trail.go(&self.index, known)? else { return Ok(Resolved::Unknown) };
+        resolved(&self.index, end, &trail, |absolute, _, _| self.inode(absolute))
+    }
+
+    /// Follows through directories that the caller may search but not list, too.
+    fn go_by_name(&self, mut trail: Trail) -> Result<Resolved> {
+        let end = trail.go_by_name(|ahead| self.view(ahead), |_| NameKind::Unseen)?;
+        let TrailEnd::At(absolute) = &end else {
+            return resolved(&self.index, end, &trail, |_, _, _| Ok(None));
+        };
+        let view = self.view(absolute)?;
+        let mut found =
+            resolved(&view, end, &trail, |_, source, path| look_up(&view, source, path));
+        if let Ok(Resolved::Entry(entry)) = &mut found {
+            entry.by_name = true;
+        }
+        found
+    }
+
+    /// Returns the index as it is seen from a path, or from another one in the same directory,
+    /// which shows what is in the directory as well.
+    fn view(&self, absolute: &str) -> Result<Arc<Index>> {
+        let directory = parent_of(absolute);
+        if let Some(view) = self.views.lock().get(directory) {
+            return Ok(view.clone());
+        }
+        let view = Arc::new(self.index.seen_from(absolute)?);
+        let mut views = self.views.lock();
+        if views.len() >= VIEWS_MAX {
+            views.clear();
+        }
+        views.insert(directory.to_owned(), view.clone());
+        Ok(view)
     }
 
     fn inode(&self, absolute: &str) -> Result<Option<Inode>> {
@@ -329,6 +430,13 @@ impl Links {
         }
     }
 
+    fn is_closed(&self, absolute: &str) -> Result<bool> {
+        match (source_of(&self.index, absolute), self.inode(absolute)?) {
+            (Some((source, path)), Some(inode)) => is_closed(&self.index, source, &path, &inode),
+            _ => Ok(false),
+        }
+    }
+
     fn directory(&self, absolute: &str) -> Result<Arc<Directory>> {
         let known = || self.known.lock();
         if let Some(directory) = known().by_path.get(absolute) {
@@ -352,6 +460,32 @@ impl Links {
         known.by_path.insert(absolute.to_owned(), directory.clone());
         Ok(directory)
     }
+}
+
+/// Returns what a link leads to that ends there; `inode` looks an entry of a source up.
+fn resolved(
+    view: &Index,
+    end: TrailEnd,
+    trail: &Trail,
+    inode: impl FnOnce(&str, &SourceRecord, &str) -> Result<Option<Inode>>,
+) -> Result<Resolved> {
+    let absolute = match end {
+        TrailEnd::At(absolute) => absolute,
+        TrailEnd::Missing => return Ok(Resolved::Missing),
+        TrailEnd::NotDirectory => return Ok(Resolved::NotDirectory),
+        TrailEnd::Loop => return Ok(Resolved::Loop),
+        TrailEnd::Denied => return Ok(Resolved::Denied),
+        TrailEnd::Unknown => return Ok(Resolved::Unknown),
+    };
+    let Some((source, path)) = source_of(view, &absolute) else { return Ok(Resolved::Unknown) };
+    Ok(match inode(&absolute, source, &path)? {
+        Some(inode) => {
+            let links = trail.links;
+            let entry = ResolvedEntry { absolute, path, inode, links, by_name: false };
+            Resolved::Entry(Box::new(entry))
+        }
+        None => Resolved::Unknown,
+    })
 }
 
 /// The directory of an absolute path.

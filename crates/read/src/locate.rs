@@ -156,6 +156,18 @@ pub fn may_search(index: &Index, source: &SourceRecord, path: &str, inode: &Inod
     Ok(lists(index, source, path)? || permits(index, source, path, inode, Wanted::SEARCH)?)
 }
 
+/// Returns whether the caller surely may not search a directory: one with an ACL might be open by
+/// entries of it that are not the caller's to see.
+pub(crate) fn is_closed(
+    index: &Index,
+    source: &SourceRecord,
+    path: &str,
+    inode: &Inode,
+) -> Result<bool> {
+    let has_acl = xattr_names::has(&inode.xattrs, Acl::XATTR_NAME);
+    Ok(!has_acl && !may_search(index, source, path, inode)?)
+}
+
 /// Returns whether access(2) would grant the wanted bits of an entry to the caller, as far as its
 /// mode, owner, group and ACL tell.
 pub fn permits(

@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::links::{NameKind, Trail, TrailEnd, is_at_or_below, parent_of};
-use crate::locate::{Start, lists, look_up, may_search, source_of, to_path};
+use crate::locate::{Start, look_up, may_search, source_of, to_path};
 use canopy_index::{Index, SourceRecord};
 use canopy_model::{escape, join_absolute, unescape};
 use std::ffi::OsStr;
@@ -146,37 +146,8 @@ fn entry_at(index: &Index, given: &OsStr, path: &str) -> Result<Option<Start>> {
 /// Follows a path to a directory; returns how far it goes, and where that is.
 fn follow(index: &Index, base: &str, path: &str) -> Result<(Trail, TrailEnd)> {
     let mut trail = Trail::of_path(base, path);
-    loop {
-        // What lies behind gates is seen only by those who know the way.
-        let ahead = trail.ahead(|_, _| ());
-        let view = index.seen_from(&ahead)?;
-        let known = |directory: &str, name: &str| {
-            let path = if name == "." { directory } else { &join_absolute(directory, name) };
-            match is_at_or_below(&ahead, path) {
-                true => kind_of(&view, directory, name).map(Some),
-                false => Ok(None),
-            }
-        };
-        if let Some(end) = trail.go(&view, known)? {
-            return Ok((trail, end));
-        }
-    }
-}
-
-/// Returns what a name in a directory with an absolute path is.
-fn kind_of(view: &Index, directory: &str, name: &str) -> Result<NameKind> {
-    let Some((source, path)) = source_of(view, directory) else {
-        return Ok(live_kind(&join_absolute(directory, name)));
-    };
-    if name != "." {
-        let below = source_of(view, &join_absolute(directory, name));
-        let found = below.map(|(source, path)| look_up(view, source, &path)).transpose()?;
-        return NameKind::of(found.flatten(), || lists(view, source, &path));
-    }
-    Ok(match look_up(view, source, &path)? {
-        Some(inode) if may_search(view, source, &path, &inode)? => NameKind::Directory,
-        _ => NameKind::Unseen,
-    })
+    let end = trail.go_by_name(|ahead| Ok(Arc::new(index.seen_from(ahead)?)), live_kind)?;
+    Ok((trail, end))
 }
 
 /// Returns what lies at an absolute path of the live file system.
@@ -210,7 +181,7 @@ fn not_covered(index: &Index, path: &str) -> Error {
             }
         }
         NameKind::Missing => ", and nothing is there".to_owned(),
-        NameKind::Directory | NameKind::Unseen => String::new(),
+        NameKind::Directory | NameKind::Closed | NameKind::Unseen => String::new(),
     };
     let roots: Vec<String> = index.sources().iter().map(|source| shown(&source.root)).collect();
     Error::NotCovered {

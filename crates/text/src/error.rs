@@ -14,6 +14,9 @@ pub enum Error {
     /// No size.
     #[error("invalid size '{0}'")]
     Size(String),
+    /// A size with something behind it that is no unit.
+    #[error("invalid suffix in size '{0}'")]
+    SizeSuffix(String),
     /// A size of more than 64 bits.
     #[error("size '{0}' is too large")]
     LargeSize(String),

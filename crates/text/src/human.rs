@@ -60,12 +60,14 @@ impl SizeForm {
         {
             return Ok(*form);
         }
-        let block_bytes = parse_size(text)?;
-        if block_bytes == 0 {
+        let (radix, digits, _) = digits_of(text);
+        let has_number = !digits.is_empty() || radix != 10;
+        if has_number && digits.bytes().all(|digit| digit == b'0') {
             return Err(Error::BlockSize(text.to_owned()));
         }
+        let block_bytes = parse_size(text)?;
         let form = SizeForm::blocks(block_bytes);
-        if text.starts_with(|first: char| first.is_ascii_digit()) {
+        if !digits.is_empty() {
             return Ok(form);
         }
         let byte = text.ends_with('B');
@@ -146,22 +148,24 @@ impl SizeForm {
 /// Reads a number with a unit behind it, as `--block-size` and `--threshold` take it: `12`, `0x10`,
 /// `4K`, `KB`, `1MiB` and the like; units of 1024, or of 1000 with a `B` behind.
 pub fn parse_size(text: &str) -> Result<u64> {
-    let invalid = || Error::Size(text.to_owned());
     let (radix, digits, suffix) = digits_of(text);
+    let mut letters = suffix.chars();
+    let unit = letters.next().map(|unit| unit.to_ascii_uppercase());
+    let exponent = UNITS.iter().skip(1).position(|&known| Some(known) == unit);
     let number = match digits {
-        "" if radix == 10 && !suffix.is_empty() => 1,
-        digits => u64::from_str_radix(digits, radix).map_err(|_| invalid())?,
+        "" if radix == 10 && exponent.is_some() => Some(1),
+        "" if radix == 10 => return Err(Error::Size(text.to_owned())),
+        // Nothing but `0x`: what follows the zero is no unit.
+        "" => return Err(Error::SizeSuffix(text.to_owned())),
+        digits => u64::from_str_radix(digits, radix).ok(),
     };
-    let mut suffix = suffix.chars();
-    let Some(unit) = suffix.next() else { return Ok(number) };
-    let unit = UNITS.iter().skip(1).position(|&known| known == unit.to_ascii_uppercase());
-    let exponent = unit.ok_or_else(invalid)? as u32 + 1;
-    let base: u64 = match suffix.as_str() {
-        "" | "iB" => 1024,
-        "B" | "D" => 1000,
-        _ => return Err(invalid()),
+    let factor = match (exponent, letters.as_str()) {
+        (None, "") if unit.is_none() => Some(1),
+        (Some(exponent), "" | "iB") => 1024_u64.checked_pow(exponent as u32 + 1),
+        (Some(exponent), "B" | "D") => 1000_u64.checked_pow(exponent as u32 + 1),
+        _ => return Err(Error::SizeSuffix(text.to_owned())),
     };
-    let value = base.checked_pow(exponent).and_then(|unit| number.checked_mul(unit));
+    let value = number.zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
     value.ok_or_else(|| Error::LargeSize(text.to_owned()))
 }
 
@@ -184,6 +188,9 @@ const WIDEST: usize = isize::MAX as usize;
 
 /// Returns the base of a number, its digits and what follows, as strtol(3) tells them apart.
 fn digits_of(text: &str) -> (u32, &str, &str) {
+    let text = text.trim_ascii_start();
+    let is_digit = |text: &&str| text.starts_with(|first: char| first.is_ascii_digit());
+    let text = text.strip_prefix('+').filter(is_digit).unwrap_or(text);
     let (radix, digits_at) = match text.as_bytes() {
         [b'0', b'x' | b'X', ..] => (16, 2),
         [b'0', b'0'..=b'9', ..] => (8, 0),

@@ -54,12 +54,6 @@ impl Style {
         found.map_or("literal", |(name, _)| name)
     }
 
-    /// Returns the style that the environment asks for.
-    pub fn from_environment() -> Option<Self> {
-        let asked = std::env::var("QUOTING_STYLE").ok()?;
-        Style::NAMES.iter().find(|(name, _)| *name == asked).map(|(_, style)| *style)
-    }
-
     /// Returns whether only names that are not plain have quotes, for which others are indented.
     pub fn is_variable(self) -> bool {
         matches!(self, Style::Shell | Style::ShellEscape | Style::CMaybe)

@@ -61,11 +61,11 @@ impl TimeStyle {
     /// Returns the style of a name, as ls(1) knows it. `+FORMAT` may have two lines: for other and
     /// for recent times. A style of `posix-` is for all locales but POSIX's.
     pub fn parse_for_ls(text: &str) -> Result<Self> {
-        let (posix, text) = match text.strip_prefix("posix-") {
-            Some(text) => (true, text),
-            None => (false, text),
-        };
-        match text.strip_prefix('+') {
+        let name = text.trim_start_matches("posix-");
+        if name.len() < text.len() && is_posix_time() {
+            return Ok(TimeStyle::locale());
+        }
+        match name.strip_prefix('+') {
             Some(format) => match format.split_once('\n') {
                 Some((_, recent)) if recent.contains('\n') => {
                     Err(Error::TimeStyleLines(text.to_owned()))
@@ -73,12 +73,11 @@ impl TimeStyle {
                 Some((other, recent)) => Ok(TimeStyle::of(recent, other)),
                 None => Ok(TimeStyle::of(format, format)),
             },
-            None if posix && is_posix_time() => Ok(TimeStyle::locale()),
-            None if named("locale", text) => Ok(TimeStyle::locale()),
-            None if named("iso", text) => Ok(TimeStyle::of("%m-%d %H:%M", "%Y-%m-%d ")),
-            None if named("long-iso", text) => Ok(TimeStyle::long_iso()),
-            None if named("full-iso", text) => Ok(TimeStyle::full_iso()),
-            None => Err(unknown(text, "full-iso, long-iso, iso, locale or +FORMAT")),
+            None if named("locale", name) && !named("long-iso", name) => Ok(TimeStyle::locale()),
+            None if named("iso", name) => Ok(TimeStyle::of("%m-%d %H:%M", "%Y-%m-%d ")),
+            None if named("long-iso", name) && !named("locale", name) => Ok(TimeStyle::long_iso()),
+            None if named("full-iso", name) => Ok(TimeStyle::full_iso()),
+            None => Err(unknown(name, "full-iso, long-iso, iso, locale or +FORMAT")),
         }
     }
 

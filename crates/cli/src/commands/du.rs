@@ -2,12 +2,15 @@
 
 use super::ls::width;
 use super::switches::Effect::{Flag, Optional, Value};
-use super::switches::{Argument, Switch, Switches, Tool, both, long, of, own, short, words_of};
+use super::switches::{
+    Argument, LEFT_OUT, Switch, Switches, Tool, Wrong, both, long, of, own, quoted, refused, short,
+    word, words_of,
+};
 use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::{Context, anyhow, bail};
 use canopy_text::locale::is_utf8;
-use canopy_text::{SizeForm, TimeStyle, parse_size};
+use canopy_text::{Quoting, SizeForm, TimeStyle, parse_size, whole_number};
 use canopy_tools::du::{self, By, DuOptions, Exclude, Measure, Order, TimeKind};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Read};
@@ -45,6 +48,7 @@ pub(super) struct Du {
 
 impl Tool for Du {
     const NAME: &'static str = "du";
+    const REFUSED: u8 = 1;
     const MISSING: &'static [(&'static str, Option<char>)] = &[];
     const SWITCHES: &'static [Switch<Du>] = &[
         both('0', "null", Flag(|du| du.options.null = true), "End lines with NUL"),
@@ -81,8 +85,11 @@ impl Tool for Du {
             'd',
             "max-depth",
             Value("N", |du, depth| {
-                let invalid = |_| anyhow!("invalid maximum depth {:?}", depth.value);
-                du.options.depth_max = Some(depth.text()?.parse().map_err(invalid)?);
+                let number = depth.value.to_str().and_then(whole_number);
+                let invalid =
+                    || Wrong::Usage(format!("invalid maximum depth {}", quoted(depth.value)));
+                let depth = number.ok_or_else(invalid)?;
+                du.options.depth_max = Some(u32::try_from(depth).unwrap_or(u32::MAX));
                 Ok(())
             }),
             "Print lines for what is at most N levels below a PATH",
@@ -142,7 +149,7 @@ impl Tool for Du {
             't',
             "threshold",
             Value("SIZE", |du, size| {
-                du.options.threshold = threshold(size.text()?)?;
+                du.options.threshold = threshold(size)?;
                 Ok(())
             }),
             "Leave lines of less than SIZE out, or of more if it is negative",
@@ -160,7 +167,7 @@ impl Tool for Du {
             ),
         ),
         of(
-            || vec!["full-iso", "long-iso", "iso"],
+            || words_of(&TIME_STYLES),
             long(
                 "time-style",
                 Value("STYLE", |du, style| {
@@ -234,7 +241,7 @@ impl Tool for Du {
 }
 
 const TIMES: [(&str, TimeKind); 8] = [
-    ("", TimeKind::Modification),
+    (LEFT_OUT, TimeKind::Modification),
     ("atime", TimeKind::Access),
     ("access", TimeKind::Access),
     ("use", TimeKind::Access),
@@ -254,16 +261,15 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     let mut asked = Du::new(arguments.read.threads());
     arguments.switches.apply(&mut asked)?;
     let mut unnamed = 0;
-    if let Some(file) = &asked.files {
-        if let Some(operand) = arguments.paths.first() {
-            bail!("{operand:?} cannot be added up beside what --files0-from names");
-        }
-        (arguments.paths, unnamed) = files_from(file)?;
-        asked.options.once = true;
+    let files = asked.files.take();
+    asked.options.once = files.is_some();
+    let options = asked.options().map_err(|error| refused::<Du>(&error))?;
+    if let Some(file) = files {
+        let named = files_from(&file, arguments.paths.first());
+        (arguments.paths, unnamed) = named.map_err(|error| refused::<Du>(&error))?;
     } else if arguments.paths.is_empty() {
         arguments.paths.push(".".into());
     }
-    let options = asked.options()?;
     let index = arguments.read.open(index)?;
     let mut output = match options.json {
         true => stdout_for_json(),
@@ -274,15 +280,21 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     Ok(if unnamed > 0 { Outcome::Partial } else { Outcome::of_errors(&failed) })
 }
 
-/// Reads the names of what is to be added up. Returns how many of them name nothing, which messages
-/// have told.
-fn files_from(file: &OsStr) -> anyhow::Result<(Vec<OsString>, usize)> {
+/// Reads the names of what is to be added up, beside which there may be no operand. Returns how many
+/// of them name nothing, which messages have told.
+fn files_from(file: &OsStr, operand: Option<&OsString>) -> anyhow::Result<(Vec<OsString>, usize)> {
+    if let Some(operand) = operand {
+        let told = "file operands cannot be combined with --files0-from";
+        bail!(Wrong::Usage(format!("extra operand {}\n{told}", quoted(operand))));
+    }
     let shown = file.display();
     let mut text = Vec::new();
     if file == "-" {
         std::io::stdin().read_to_end(&mut text).context("cannot read names")?;
     } else {
-        text = std::fs::read(file).with_context(|| format!("cannot read {shown}"))?;
+        let mut opened = std::fs::File::open(file)
+            .with_context(|| format!("cannot open '{shown}' for reading"))?;
+        opened.read_to_end(&mut text).with_context(|| format!("{shown}: read error"))?;
     }
     let (mut names, mut unnamed) = (Vec::new(), 0);
     if text.is_empty() {
@@ -291,10 +303,10 @@ fn files_from(file: &OsStr) -> anyhow::Result<(Vec<OsString>, usize)> {
     let text = text.strip_suffix(b"\0").unwrap_or(&text);
     for (number, name) in text.split(|byte| *byte == 0).enumerate() {
         if name.is_empty() {
-            message(format_args!("{shown}:{}: a name without characters", number + 1));
+            message(format_args!("{shown}:{}: invalid zero-length file name", number + 1));
             unnamed += 1;
         } else if name == b"-" && file == "-" {
-            message("standard input cannot be among the names that it has");
+            message("when reading file names from stdin, no file name of '-' allowed");
             unnamed += 1;
         } else {
             names.push(OsStr::from_bytes(name).to_owned());
@@ -345,8 +357,8 @@ impl Du {
             options.measure = Measure::Inodes;
         }
         if let Some(kind) = self.time {
-            let style = self.time_style.map(|style| TimeStyle::parse_for_du(&style)).transpose();
-            options.time = Some((kind, style?.unwrap_or_else(time_style)));
+            let style = self.time_style.or_else(time_style).map(|style| parse_time_style(&style));
+            options.time = Some((kind, style.transpose()?.unwrap_or_else(TimeStyle::long_iso)));
         }
         if self.tree {
             if options.by.is_some() || options.json || options.null || options.separate {
@@ -364,10 +376,16 @@ impl Du {
         }
         if self.summarize {
             if options.all {
-                bail!("cannot both summarize and show all entries");
+                let told = "cannot both summarize and show all entries";
+                bail!(Wrong::Usage(told.to_owned()));
             }
-            if let Some(depth) = options.depth_max.filter(|depth| *depth > 0) {
-                bail!("summarizing conflicts with --max-depth={depth}");
+            match options.depth_max.filter(|_| !self.tree) {
+                Some(0) => message("warning: summarizing is the same as using --max-depth=0"),
+                Some(depth) => {
+                    let told = format!("warning: summarizing conflicts with --max-depth={depth}");
+                    bail!(Wrong::Usage(told));
+                }
+                None => {}
             }
             options.depth_max = Some(0);
         }
@@ -385,30 +403,44 @@ impl Du {
 
 /// Reads the argument of `--block-size`, here and in ls.
 pub fn block_size(size: Argument<'_>) -> anyhow::Result<SizeForm> {
-    SizeForm::parse(size.text()?).map_err(|error| anyhow!("--{}: {error}", size.id))
+    SizeForm::parse(size.text()?).map_err(|error| size.wrong_size(&error))
 }
 
 /// Returns the style that the environment asks for, unless it is one for ls alone.
-fn time_style() -> TimeStyle {
-    let asked = std::env::var("TIME_STYLE").ok().filter(|style| style != "locale");
-    let asked = asked.as_deref().map(|style| style.strip_prefix("posix-").unwrap_or(style));
-    // Of two lines for ls, du takes the first.
-    let asked = asked.map(|style| style.split('\n').next().unwrap_or(style));
-    asked.and_then(|style| TimeStyle::parse_for_du(style).ok()).unwrap_or_else(TimeStyle::long_iso)
+fn time_style() -> Option<String> {
+    let asked = std::env::var("TIME_STYLE").ok().filter(|style| style != "locale")?;
+    let asked = match asked.strip_prefix('+') {
+        // Of two lines for ls, du takes the first.
+        Some(_) => asked.split('\n').next().unwrap_or_default(),
+        None => asked.trim_start_matches("posix-"),
+    };
+    Some(asked.to_owned())
 }
+
+fn parse_time_style(style: &str) -> anyhow::Result<TimeStyle> {
+    TimeStyle::parse_for_du(style).or_else(|_| {
+        let named = word(style, "time style", &TIME_STYLES)?;
+        Ok(TimeStyle::parse_for_du(named)?)
+    })
+}
+
+const TIME_STYLES: [(&str, &str); 3] =
+    [("full-iso", "full-iso"), ("long-iso", "long-iso"), ("iso", "iso")];
 
 /// Returns whether the environment says in which units sizes are.
 fn asks_for_size() -> bool {
     ["DU_BLOCK_SIZE", "BLOCK_SIZE", "BLOCKSIZE"].iter().any(|name| std::env::var_os(name).is_some())
 }
 
-fn threshold(text: &str) -> anyhow::Result<i64> {
-    let invalid = || anyhow!("invalid --threshold argument '{text}'");
+fn threshold(size: Argument<'_>) -> anyhow::Result<i64> {
+    let text = size.text()?;
     let digits = text.strip_prefix('-');
-    let number = parse_size(digits.unwrap_or(text)).map_err(|_| invalid())?;
-    let number = i64::try_from(number).map_err(|_| invalid())?;
+    let number = parse_size(digits.unwrap_or(text)).and_then(|number| {
+        i64::try_from(number).map_err(|_| canopy_text::Error::LargeSize(text.to_owned()))
+    });
+    let number = number.map_err(|error| size.wrong_size(&error))?;
     if digits.is_some() && number == 0 {
-        return Err(invalid());
+        bail!("invalid --threshold argument '{text}'");
     }
     Ok(if digits.is_some() { -number } else { number })
 }
@@ -423,8 +455,11 @@ fn exclude_from(file: &OsStr, patterns: &mut Vec<Exclude>) -> anyhow::Result<()>
     if file == "-" {
         std::io::stdin().read_to_end(&mut text).context("cannot read patterns")?;
     } else {
-        let shown = PathBuf::from(file);
-        text = std::fs::read(file).with_context(|| format!("cannot read {}", shown.display()))?;
+        let quoting = Quoting::terminal(is_utf8());
+        let shown = quoting.quote(file.as_bytes());
+        text = std::fs::read(file).map_err(|error| {
+            Wrong::Usage(format!("{}: {error}", String::from_utf8_lossy(&shown)))
+        })?;
     }
     for line in text.split(|&byte| byte == b'\n') {
         let line = line.trim_ascii_end();

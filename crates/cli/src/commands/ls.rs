@@ -2,7 +2,10 @@
 
 use super::du::block_size;
 use super::switches::Effect::{Flag, Optional, Value};
-use super::switches::{Argument, Switch, Switches, Tool, both, long, of, own, short, words_of};
+use super::switches::{
+    Argument, LEFT_OUT, Switch, Switches, Tool, Wrong, both, long, of, own, quoted, refused, short,
+    word, words_of,
+};
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::{anyhow, bail};
@@ -56,6 +59,7 @@ pub(super) struct Ls {
 
 impl Tool for Ls {
     const NAME: &'static str = "ls";
+    const REFUSED: u8 = 2;
     const MISSING: &'static [(&'static str, Option<char>)] = &[("context", Some('Z'))];
     const SWITCHES: &'static [Switch<Ls>] = &[
         both(
@@ -318,11 +322,13 @@ impl Tool for Ls {
         ),
         long("si", Flag(|ls| ls.form = Some(SizeForm::SI)), "As -h, with powers of 1000"),
         of(
-            || words_of(&SORTS),
+            || [&words_of(&SORTS)[..], &["name"]].concat(),
             long(
                 "sort",
                 Value("WORD", |ls, sort| {
-                    ls.sort = Some(sort.word(&SORTS)?);
+                    // What begins it means what it means to those who do not know it.
+                    let by_name = sort.value == "name";
+                    ls.sort = Some(if by_name { SortBy::Name } else { sort.word(&SORTS)? });
                     Ok(())
                 }),
                 "none -U, size -S, time -t, extension -X, version -v, width",
@@ -342,7 +348,7 @@ impl Tool for Ls {
             ),
         ),
         of(
-            || vec!["full-iso", "long-iso", "iso", "locale"],
+            || TIME_STYLES.to_vec(),
             long(
                 "time-style",
                 Value("STYLE", |ls, style| {
@@ -383,8 +389,9 @@ impl Tool for Ls {
             'w',
             "width",
             Value("COLS", |ls, count| {
-                let invalid = || anyhow!("invalid argument {:?} of --{}", count.value, count.id);
-                ls.width = Some(line_width(count.text()?).ok_or_else(invalid)?);
+                let width = count.value.to_str().and_then(line_width);
+                let invalid = || anyhow!("invalid line width: {}", quoted(count.value));
+                ls.width = Some(width.ok_or_else(invalid)?);
                 Ok(())
             }),
             "Print lines of COLS columns; 0 for no limit",
@@ -425,7 +432,7 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     let stdout = std::io::stdout();
     let mut asked = Ls::new(stdout.is_terminal());
     arguments.switches.apply(&mut asked)?;
-    let options = asked.options()?;
+    let options = asked.options().map_err(|error| refused::<Ls>(&error))?;
     let index = arguments.read.open(index)?;
     let mut output = match options.json {
         true => stdout_for_json(),
@@ -455,8 +462,8 @@ impl When {
     }
 }
 
-const WHEN: [(&str, When); 9] = [
-    ("", When::Always),
+const WHEN: [(&str, When); 10] = [
+    (LEFT_OUT, When::Always),
     ("always", When::Always),
     ("yes", When::Always),
     ("force", When::Always),
@@ -465,6 +472,7 @@ const WHEN: [(&str, When); 9] = [
     ("none", When::Never),
     ("auto", When::Auto),
     ("tty", When::Auto),
+    ("if-tty", When::Auto),
 ];
 
 impl Ls {
@@ -504,7 +512,6 @@ impl Ls {
                 options.ignore.push(NamePattern::new(pattern)?);
             }
         }
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         options.layout =
             self.layout.unwrap_or(if self.terminal { Layout::Columns } else { Layout::Lines });
         options.time = self.time.unwrap_or(LsTime::Modification);
@@ -518,7 +525,7 @@ impl Ls {
         }
         let by_time = self.time.is_some() && options.layout != Layout::Long;
         options.sort = self.sort.unwrap_or(if by_time { SortBy::Time } else { SortBy::Name });
-        let style = self.style.or_else(Style::from_environment);
+        let style = self.style.or_else(quoting_style);
         let default = if self.terminal { Style::ShellEscape } else { Style::Literal };
         let style = style.unwrap_or(default);
         let hide = self.hide.unwrap_or(self.terminal);
@@ -534,28 +541,59 @@ impl Ls {
                 options.block_form = SizeForm::KIBIBYTES;
             }
         }
-        let environment =
-            || variable("TIME_STYLE").and_then(|style| TimeStyle::parse_for_ls(&style).ok());
         // Where no times are shown, nobody minds a wrong style.
-        let asked = self.time_style.filter(|_| options.layout == Layout::Long);
-        let asked = asked.map(|style| TimeStyle::parse_for_ls(&style)).transpose()?;
-        options.time_style = asked.or_else(environment).unwrap_or_else(TimeStyle::locale);
-        options.width = self.width.unwrap_or_else(|| width(self.terminal));
-        options.tab = self.tab.or_else(|| whole_number(&variable("TABSIZE")?)).unwrap_or(8);
-        options.colors = if self.color.is_now(self.terminal) { colors() } else { None };
+        let style = self.time_style.or_else(|| std::env::var("TIME_STYLE").ok());
+        let style = style.filter(|_| options.layout == Layout::Long);
+        let style = style.map(|style| parse_time_style(&style)).transpose()?;
+        options.time_style = style.unwrap_or_else(TimeStyle::locale);
+        let colored = self.color.is_now(self.terminal);
+        options.colors = if colored { colors() } else { None };
+        let in_columns = !matches!(options.layout, Layout::Lines | Layout::Long);
+        // Coloured lines that reach the end of the terminal's are cleared.
+        if colored || in_columns {
+            let columns = || from_environment("width in", "COLUMNS", line_width);
+            let width = self.width.or_else(|| terminal_width(self.terminal)).or_else(columns);
+            options.width = width.unwrap_or(80);
+        }
+        if in_columns {
+            let tab = || from_environment("tab size in", "TABSIZE", whole_number);
+            options.tab = self.tab.or_else(tab).unwrap_or(8);
+        }
         Ok(options)
     }
 }
 
-const SORTS: [(&str, SortBy); 7] = [
+const SORTS: [(&str, SortBy); 6] = [
     ("none", SortBy::None),
-    ("name", SortBy::Name),
-    ("size", SortBy::Size),
     ("time", SortBy::Time),
+    ("size", SortBy::Size),
     ("extension", SortBy::Extension),
     ("version", SortBy::Version),
     ("width", SortBy::Width),
 ];
+
+fn parse_time_style(style: &str) -> anyhow::Result<TimeStyle> {
+    TimeStyle::parse_for_ls(style).map_err(|error| match error {
+        canopy_text::Error::TimeStyle { .. } => {
+            let name = style.trim_start_matches("posix-");
+            let begun = TIME_STYLES.iter().any(|known| known.starts_with(name));
+            let wrong = if begun { "ambiguous" } else { "invalid" };
+            let (value, what) = (quoted(name), quoted("time style"));
+            Wrong::Usage(format!(
+                "{wrong} argument {value} for {what}\nValid arguments are:\n  \
+                 - [posix-]full-iso\n  - [posix-]long-iso\n  - [posix-]iso\n  \
+                 - [posix-]locale\n  - +FORMAT (e.g., +%H:%M) for a 'date'-style format"
+            ))
+            .into()
+        }
+        _ => {
+            let format = style.strip_prefix('+').unwrap_or(style);
+            anyhow!("invalid time style format {}", quoted(format))
+        }
+    })
+}
+
+const TIME_STYLES: [&str; 4] = ["full-iso", "long-iso", "iso", "locale"];
 
 fn name_pattern(pattern: Argument<'_>) -> anyhow::Result<NamePattern> {
     Ok(NamePattern::new(pattern.value.as_bytes())?)
@@ -591,15 +629,35 @@ const INDICATORS: [(&str, Indicator); 4] = [
 ];
 
 fn columns(count: Argument<'_>) -> anyhow::Result<usize> {
-    let invalid = || anyhow!("invalid argument {:?} of --{}", count.value, count.id);
-    whole_number(count.text()?).ok_or_else(invalid)
+    let columns = count.value.to_str().and_then(whole_number);
+    columns.ok_or_else(|| anyhow!("invalid tab size: {}", quoted(count.value)))
 }
 
 /// Returns how wide lines are: as the terminal, else as `COLUMNS` says.
 pub fn width(terminal: bool) -> usize {
-    let size = terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok()).flatten();
-    let known = size.map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0);
-    known.or_else(|| line_width(&std::env::var("COLUMNS").ok()?)).unwrap_or(80)
+    let columns = || line_width(&std::env::var("COLUMNS").ok()?);
+    terminal_width(terminal).or_else(columns).unwrap_or(80)
+}
+
+fn terminal_width(terminal: bool) -> Option<usize> {
+    let size = terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok()).flatten()?;
+    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
+}
+
+/// Returns the style of quoting that the environment asks for.
+pub fn quoting_style() -> Option<Style> {
+    from_environment("value of", "QUOTING_STYLE", |style| word(style, "", &Style::NAMES).ok())
+}
+
+/// Returns what a variable says, and tells if that makes no sense.
+fn from_environment<V>(what: &str, name: &str, read: impl FnOnce(&str) -> Option<V>) -> Option<V> {
+    let said = std::env::var(name).ok().filter(|said| !said.is_empty())?;
+    let value = read(&said);
+    if value.is_none() {
+        let said = quoted(&said);
+        message(format_args!("ignoring invalid {what} environment variable {name}: {said}"));
+    }
+    value
 }
 
 /// Returns whether the user wants no colours of any program (see no-color.org).
@@ -614,7 +672,7 @@ pub fn colors() -> Option<Colors> {
     if let Some(value) = value {
         let colors = Colors::parse(&value.into_vec());
         if colors.is_none() {
-            message("the value of LS_COLORS makes no sense");
+            message("unparsable value for LS_COLORS environment variable");
         }
         return colors;
     }

@@ -45,19 +45,20 @@ mod watch_status;
 use crate::Engine;
 use crate::companion::Companion;
 use crate::options::{Cli, Command};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Refused};
 use std::ffi::{OsStr, OsString};
 
-/// Writes abbreviated options of tools out that others have defined, as those take them.
+/// Checks options of tools that others have defined, and writes abbreviated ones out, as those take
+/// them.
 pub fn unabbreviated(
     command: Option<&OsStr>,
     words: impl Iterator<Item = OsString>,
-) -> Vec<OsString> {
+) -> Result<Vec<OsString>, Refused> {
     match command.and_then(OsStr::to_str) {
         Some("du") => switches::unabbreviated::<du::Du>(words),
         Some("ls") => switches::unabbreviated::<ls::Ls>(words),
         Some("stat") => switches::unabbreviated::<stat::Stat>(words),
-        _ => words.collect(),
+        _ => Ok(words.collect()),
     }
 }
 

@@ -1,11 +1,16 @@
 //! `canopy stat`
 
+use super::ls::quoting_style;
 use super::switches::Effect::{Flag, Value};
-use super::switches::{Argument, Switch, Switches, Tool, both, long, own};
+use super::switches::{
+    Argument, Switch, Switches, Tool, Wrong, both, long, of, own, quoted, refused, words_of,
+};
 use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
+use anyhow::anyhow;
 use canopy_text::locale::is_utf8;
 use canopy_text::{Quoting, Style};
+use canopy_tools::Error;
 use canopy_tools::ls::{StatFormat, StatOptions, stat};
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
@@ -22,13 +27,14 @@ use std::path::PathBuf;
 ///
 /// Example: canopy stat -c '%U %s %n' /data/run.h5
 #[derive(clap::Args)]
+#[command(override_usage = "canopy stat [OPTIONS] <PATH>...")]
 pub struct Arguments {
     #[command(flatten)]
     read: ReadOptions,
     #[command(flatten)]
     switches: Switches<Stat>,
     /// What to look at
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
@@ -37,8 +43,8 @@ pub(super) struct Stat(StatOptions);
 
 impl Tool for Stat {
     const NAME: &'static str = "stat";
-    const MISSING: &'static [(&'static str, Option<char>)] =
-        &[("cached", None), ("file-system", Some('f'))];
+    const REFUSED: u8 = 1;
+    const MISSING: &'static [(&'static str, Option<char>)] = &[("file-system", Some('f'))];
     const SWITCHES: &'static [Switch<Stat>] = &[
         both('L', "dereference", Flag(|stat| stat.0.dereference = true), "Follow symbolic links"),
         both(
@@ -46,6 +52,14 @@ impl Tool for Stat {
             "format",
             Value("FORMAT", |stat, format| stat.take(StatFormat::Line, format)),
             "Print FORMAT, with an end of line after each PATH",
+        ),
+        of(
+            || words_of(&CACHES),
+            long(
+                "cached",
+                Value("MODE", |_, mode| mode.word(&CACHES).map(|_| ())),
+                "Taken as stat(1) takes it, without effect: always, never or default",
+            ),
         ),
         long(
             "printf",
@@ -56,6 +70,9 @@ impl Tool for Stat {
         both('t', "terse", Flag(Stat::take_terse), "Print all in one line"),
     ];
 }
+
+/// How stat(1) may use what a network file system has cached.
+const CACHES: [(&str, u8); 3] = [("default", 0), ("never", 1), ("always", 2)];
 
 impl Stat {
     fn take(
@@ -83,19 +100,29 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         dereference: false,
         // How `%N` quotes.
         quoting: Quoting {
-            style: Style::from_environment().unwrap_or(Style::ShellEscapeAlways),
+            style: quoting_style().unwrap_or(Style::ShellEscapeAlways),
             utf8: is_utf8(),
             ..Quoting::default()
         },
         terminal: stdout.is_terminal(),
     });
     arguments.switches.apply(&mut asked)?;
+    if arguments.paths.is_empty() {
+        let missing = Wrong::Usage("missing operand".to_owned());
+        return Err(refused::<Stat>(&missing.into()).into());
+    }
     let index = arguments.read.open(index)?;
     let mut output = match asked.0.format {
         StatFormat::Json => stdout_for_json(),
         _ => BufWriter::new(Box::new(stdout) as _),
     };
-    let stated = stat(&index, &arguments.paths, &asked.0, &mut output)?;
+    let stated = stat(&index, &arguments.paths, &asked.0, &mut output);
+    let stated = stated.map_err(|error| match error {
+        Error::Directive(directive) => {
+            refused::<Stat>(&anyhow!("{}: invalid directive", quoted(directive))).into()
+        }
+        error => anyhow::Error::from(error),
+    })?;
     for warning in &stated.warnings {
         message(format_args!("warning: {warning}"));
     }

@@ -4,11 +4,14 @@
 //! A tool has one table of them: each row has the names, the help and the effect of an option.
 
 use crate::offered::Offered;
+use crate::outcome::{Refused, told};
+use canopy_text::locale::is_utf8;
+use canopy_text::{Quoting, Style};
 use clap::builder::ValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// An option of a tool.
 pub struct Switch<T> {
@@ -38,8 +41,21 @@ pub enum Effect<T> {
     Flag(fn(&mut T)),
     /// It has one.
     Value(&'static str, Take<T>),
-    /// It may have one, after `=`; one that was left out is empty.
+    /// It may have one, after `=`, else it is [`LEFT_OUT`].
     Optional(&'static str, Take<T>),
+}
+
+/// Stands for a value that was left out, in tables of words: an empty one is none of them.
+pub const LEFT_OUT: &str = "\0";
+
+impl<T> Effect<T> {
+    fn has_value(&self) -> HasValue {
+        match self {
+            Effect::Flag(_) => HasValue::No,
+            Effect::Value(..) => HasValue::Yes,
+            Effect::Optional(..) => HasValue::Maybe,
+        }
+    }
 }
 
 /// Takes the value of an option. Errors say what is wrong with it.
@@ -80,6 +96,9 @@ pub const fn own<T>(id: &'static str, effect: Effect<T>, help: &'static str) -> 
 pub trait Tool: Sized + 'static {
     /// The name of the command.
     const NAME: &'static str;
+    /// The exit code of GNU's tool where a command line is wrong; where a value is none of the words
+    /// that it may be, it is 1 in all tools.
+    const REFUSED: u8;
     /// All options.
     const SWITCHES: &'static [Switch<Self>];
     /// Options of GNU's tool that are missing here, by long name and letter: told as such instead
@@ -97,10 +116,12 @@ pub struct Switches<T: 'static> {
 
 impl<T: Tool> Switches<T> {
     /// Lets the options take effect, one after the other. Stops at the first error.
-    pub fn apply(&self, tool: &mut T) -> anyhow::Result<()> {
+    pub fn apply(&self, tool: &mut T) -> Result<(), Refused> {
         if let Some(missing) = self.missing {
-            let tool = T::NAME;
-            anyhow::bail!("canopy {tool} has no --{missing}; see docs/differences.md");
+            let name = T::NAME;
+            let error =
+                anyhow::anyhow!("canopy {name} has no --{missing}; see docs/differences.md");
+            return Err(refused::<T>(&error));
         }
         self.given.iter().try_for_each(|(switch, value)| match switch.effect {
             Effect::Flag(effect) => {
@@ -108,70 +129,186 @@ impl<T: Tool> Switches<T> {
                 Ok(())
             }
             Effect::Value(_, take) | Effect::Optional(_, take) => {
-                take(tool, Argument { id: switch.id, value })
+                let argument = Argument { id: switch.id, letter: switch.short, value };
+                take(tool, argument).map_err(|error| refused::<T>(&error))
             }
         })
     }
 }
 
-/// Writes the names of long options out that are abbreviated as GNU's tool takes them, whatever
-/// options there are beside its own.
-pub fn unabbreviated<T: Tool>(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut words = words;
-    let mut whole = Vec::new();
+/// Checks the options of a command line as getopt_long(3) does for GNU's tool, and writes the names
+/// of long ones out that are abbreviated, whatever options there are beside its own.
+pub fn unabbreviated<T: Tool>(
+    words: impl Iterator<Item = OsString>,
+) -> Result<Vec<OsString>, Refused> {
+    use HasValue::{Maybe, No, Yes};
+    let missing = T::MISSING.iter().map(|(name, letter)| (Some(*name), *letter, Maybe, false));
+    let switches = T::SWITCHES.iter().map(|switch| {
+        let name = Some(switch.id).filter(|_| !switch.short_only);
+        (name, switch.short, switch.effect.has_value(), switch.own)
+    });
+    let others = [
+        (Some("help"), None, No, false),
+        (Some("version"), Some('V'), No, false),
+        (Some("index"), None, Yes, true),
+        (Some("at"), None, Yes, true),
+        (Some("threads"), None, Yes, true),
+        (Some("verbose"), None, No, true),
+    ];
+    let known = switches.chain(missing).chain(others);
+    let known = known.map(|(name, letter, value, own)| Known { name, letter, value, own });
+    let known: Vec<Known> = known.collect();
+    checked(&known, words.collect()).map_err(|told| refused::<T>(&Wrong::Usage(told).into()))
+}
+
+/// An option that a command line may have.
+struct Known {
+    /// Its long name.
+    name: Option<&'static str>,
+    letter: Option<char>,
+    value: HasValue,
+    /// Whether GNU's tool does not have it.
+    own: bool,
+}
+
+/// Whether an option has a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HasValue {
+    No,
+    Maybe,
+    Yes,
+}
+
+/// Returns a command line with whole names of options, or what is wrong with it.
+fn checked(known: &[Known], words: Vec<OsString>) -> Result<Vec<OsString>, String> {
+    let mut words = words.into_iter();
+    let mut whole = Vec::from_iter(words.next());
+    let mut has_command = false;
     while let Some(word) = words.next() {
-        if word == "--" {
-            whole.push(word);
-            whole.extend(words);
-            break;
-        }
-        let (word, has_value) = match word.as_bytes() {
-            [b'-', b'-', name @ ..] => unabbreviated_name::<T>(name, &word),
-            [b'-', letters @ ..] => (word.clone(), value_of_letter::<T>(letters)),
-            _ => (word, false),
+        let (word, without_value) = match word.as_bytes() {
+            b"--" => {
+                whole.push(word);
+                break;
+            }
+            [b'-', b'-', option @ ..] => match unabbreviated_name(known, option)? {
+                (asks, None) if asks == "--help" || asks == "--version" => {
+                    whole.push(asks);
+                    break;
+                }
+                found => found,
+            },
+            [b'-', letters @ ..] if !letters.is_empty() => {
+                let without_value = without_value_of_letters(known, letters)?;
+                (word, without_value)
+            }
+            _ if has_command && std::env::var_os("POSIXLY_CORRECT").is_some() => {
+                whole.extend(["--".into(), word]);
+                break;
+            }
+            _ => {
+                has_command = true;
+                (word, None)
+            }
         };
         whole.push(word);
-        if has_value {
-            whole.extend(words.next());
+        if let Some(told) = without_value {
+            whole.push(words.next().ok_or(told)?);
         }
     }
-    whole
+    whole.extend(words);
+    Ok(whole)
 }
 
-/// Returns a long option with its whole name, and whether the next word is its value.
-fn unabbreviated_name<T: Tool>(option: &[u8], word: &OsStr) -> (OsString, bool) {
+/// Returns a long option with its whole name, and, if the next word is its value, what is wrong if
+/// there is none.
+fn unabbreviated_name(
+    known: &[Known],
+    option: &[u8],
+) -> Result<(OsString, Option<String>), String> {
     let end = option.iter().position(|byte| *byte == b'=').unwrap_or(option.len());
     let (name, value) = option.split_at(end);
-    let gnu = || {
-        let switches = T::SWITCHES.iter().filter(|switch| !switch.own).map(|switch| switch.id);
-        switches.chain(T::MISSING.iter().map(|(name, _)| *name)).chain(["help", "version"])
+    let shown = String::from_utf8_lossy(option);
+    let (found, has_value) = match named(known, name)[..] {
+        [found] => found,
+        [] => return Err(format!("unrecognized option '--{shown}'")),
+        ref several => {
+            let mut told = format!("option '--{shown}' is ambiguous; possibilities:");
+            several.iter().for_each(|(name, _)| told += &format!(" '--{name}'"));
+            return Err(told);
+        }
     };
-    let known = gnu().chain(T::SWITCHES.iter().map(|switch| switch.id));
-    let mut known = known.chain(["index", "threads", "verbose"]);
-    let mut begun = gnu().filter(|known| known.as_bytes().starts_with(name));
-    let found = known.find(|known| known.as_bytes() == name).or_else(|| {
-        let first = begun.next().filter(|_| !name.is_empty());
-        first.filter(|_| begun.next().is_none())
-    });
-    let Some(found) = found else { return (word.to_owned(), false) };
-    let mut whole = OsString::from(format!("--{found}"));
-    whole.push(OsStr::from_bytes(value));
-    let switch = T::SWITCHES.iter().find(|switch| switch.id == found);
-    let takes = match switch {
-        Some(switch) => matches!(switch.effect, Effect::Value(..)),
-        None => matches!(found, "index" | "threads"),
-    };
-    (whole, takes && value.is_empty())
+    if has_value == HasValue::No && !value.is_empty() {
+        return Err(format!("option '--{found}' doesn't allow an argument"));
+    }
+    let without_value = (has_value == HasValue::Yes && value.is_empty())
+        .then(|| format!("option '--{found}' requires an argument"));
+    Ok((OsString::from_vec([b"--", found.as_bytes(), value].concat()), without_value))
 }
 
-/// Returns whether the word behind options of one letter is the value of the last.
-fn value_of_letter<T: Tool>(letters: &[u8]) -> bool {
-    let takes = |letter: &u8| {
-        let same = |switch: &&Switch<T>| switch.short == Some(char::from(*letter));
-        let found = T::SWITCHES.iter().find(same);
-        found.is_some_and(|switch| matches!(switch.effect, Effect::Value(..)))
+/// Returns the long options of a name: one, or several that it begins. What it means to GNU's tool
+/// comes before our own.
+fn named(known: &[Known], name: &[u8]) -> Vec<(&'static str, HasValue)> {
+    let mut begun = [Vec::new(), Vec::new()];
+    for option in known {
+        match option.name {
+            Some(known) if known.as_bytes() == name => return vec![(known, option.value)],
+            Some(known) if known.as_bytes().starts_with(name) => {
+                begun[usize::from(option.own)].push((known, option.value));
+            }
+            _ => {}
+        }
+    }
+    begun.into_iter().find(|begun| !begun.is_empty()).unwrap_or_default()
+}
+
+/// Returns, if the word behind options of one letter is the value of the last, what is wrong if
+/// there is none.
+fn without_value_of_letters(known: &[Known], letters: &[u8]) -> Result<Option<String>, String> {
+    for (at, letter) in letters.iter().enumerate() {
+        let letter = char::from(*letter);
+        match known.iter().find(|option| option.letter == Some(letter)) {
+            Some(option) if option.value == HasValue::Yes => {
+                let told = || format!("option requires an argument -- '{letter}'");
+                return Ok((at + 1 == letters.len()).then(told));
+            }
+            Some(_) => {}
+            None => {
+                let shown = String::from_utf8_lossy(&letters[at..=at]);
+                return Err(format!("invalid option -- '{shown}'"));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What is wrong with a command line, where GNU's tools hint at their help. Other errors are told
+/// without a hint.
+#[derive(Debug, thiserror::Error)]
+pub enum Wrong {
+    /// A value that is none of the words that it may be.
+    #[error("{0}")]
+    Word(String),
+    /// Anything else.
+    #[error("{0}")]
+    Usage(String),
+}
+
+/// Returns the error of a tool about its command line.
+pub fn refused<T: Tool>(error: &anyhow::Error) -> Refused {
+    refused_by(T::NAME, T::REFUSED, error)
+}
+
+fn refused_by(name: &str, code: u8, error: &anyhow::Error) -> Refused {
+    let (hint, code) = match error.downcast_ref() {
+        Some(Wrong::Word(_)) => (true, 1),
+        Some(Wrong::Usage(_)) => (true, code),
+        None => (false, code),
     };
-    letters.iter().position(takes) == letters.len().checked_sub(1) && !letters.is_empty()
+    let mut told = told(error);
+    if hint {
+        told += &format!("\nTry 'canopy {name} --help' for more information.");
+    }
+    Refused { told, code }
 }
 
 impl<T: Tool> FromArgMatches for Switches<T> {
@@ -231,7 +368,7 @@ impl<T> Switch<T> {
                 .value_name(name)
                 .num_args(0..=1)
                 .require_equals(true)
-                .default_missing_value("")
+                .default_missing_value(LEFT_OUT)
                 .hide_possible_values(true)
                 .value_parser(Offered(self.words)),
         }
@@ -264,7 +401,9 @@ fn given<T: Tool>(matches: &ArgMatches) -> Vec<(&'static Switch<T>, OsString)> {
 #[derive(Clone, Copy)]
 pub struct Argument<'a> {
     /// By what the option is known.
-    pub id: &'static str,
+    id: &'static str,
+    /// Its letter, if it has one.
+    letter: Option<char>,
     /// The value.
     pub value: &'a OsStr,
 }
@@ -278,28 +417,82 @@ impl<'a> Argument<'a> {
     /// Returns the meaning of the one of some words that the value is or begins, as GNU's tools
     /// take them. Several words may mean the same.
     pub fn word<W: Copy + PartialEq>(self, words: &[(&str, W)]) -> anyhow::Result<W> {
-        let value = self.text()?;
-        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == value) {
-            return Ok(*meaning);
-        }
-        let mut begun =
-            words.iter().filter(|(word, _)| !value.is_empty() && word.starts_with(value));
-        match begun.next() {
-            Some((_, meaning)) if begun.all(|(_, other)| other == meaning) => Ok(*meaning),
-            _ => {
-                let words = words.iter().map(|(word, _)| *word).filter(|word| !word.is_empty());
-                let words: Vec<&str> = words.collect();
-                anyhow::bail!(
-                    "invalid or ambiguous argument '{value}' of --{}: give {}",
-                    self.id,
-                    words.join(", ")
-                )
+        word(self.text()?, &format!("--{}", self.id), words)
+    }
+
+    /// Returns what is wrong with the value, a size, in the words of GNU's tools.
+    pub fn wrong_size(self, error: &canopy_text::Error) -> anyhow::Error {
+        let (option, value) = (self.option(), self.value.display());
+        match error {
+            canopy_text::Error::SizeSuffix(_) => {
+                anyhow::anyhow!("invalid suffix in {option} argument '{value}'")
             }
+            canopy_text::Error::LargeSize(_) => {
+                anyhow::anyhow!("{option} argument '{value}' too large")
+            }
+            _ => anyhow::anyhow!("invalid {option} argument '{value}'"),
+        }
+    }
+
+    /// Returns the option as the command line has it: its letter, unless its long name is there.
+    fn option(self) -> String {
+        let is_name = |word: &OsStr| {
+            let name = word.as_bytes().strip_prefix(b"--").unwrap_or_default();
+            let name = name.split(|byte| *byte == b'=').next().unwrap_or_default();
+            !name.is_empty() && self.id.as_bytes().starts_with(name)
+        };
+        match self.letter.filter(|_| !std::env::args_os().any(|word| is_name(&word))) {
+            Some(letter) => format!("-{letter}"),
+            None => format!("--{}", self.id),
         }
     }
 }
 
+/// Returns the meaning of the one of some words that a value of something is or begins.
+pub fn word<W: Copy + PartialEq>(
+    value: &str,
+    what: &str,
+    words: &[(&str, W)],
+) -> anyhow::Result<W> {
+    let first = |meaning| words.iter().position(|(_, other)| *other == meaning);
+    let known: Vec<_> = words.iter().map(|(word, meaning)| (*word, first(*meaning))).collect();
+    Ok(words[word_at(value, what, &known)?].1)
+}
+
+/// Returns which of some words, each with what tells words of other meanings apart, a value is or
+/// begins.
+fn word_at(value: &str, what: &str, words: &[(&str, Option<usize>)]) -> anyhow::Result<usize> {
+    if let Some(found) = words.iter().position(|(word, _)| *word == value) {
+        return Ok(found);
+    }
+    let is_begun = |word: &str| word != LEFT_OUT && word.starts_with(value);
+    let first = words.iter().position(|(word, _)| is_begun(word));
+    let same = |(word, meaning): &(&str, _)| {
+        !is_begun(word) || first.is_some_and(|first| *meaning == words[first].1)
+    };
+    if let Some(first) = first.filter(|_| words.iter().all(same)) {
+        return Ok(first);
+    }
+    let mut valid = String::new();
+    let mut last = None;
+    for (word, meaning) in words.iter().filter(|(word, _)| *word != LEFT_OUT) {
+        valid += if last == Some(meaning) { ", " } else { "\n  - " };
+        valid += &quoted(word);
+        last = Some(meaning);
+    }
+    let wrong = if first.is_some() { "ambiguous" } else { "invalid" };
+    let (value, what) = (quoted(value), quoted(what));
+    let told = format!("{wrong} argument {value} for {what}\nValid arguments are:{valid}");
+    Err(Wrong::Word(told).into())
+}
+
+/// Returns a text in the quotation marks of the locale.
+pub fn quoted(text: impl AsRef<OsStr>) -> String {
+    let quoting = Quoting { style: Style::Locale, utf8: is_utf8(), ..Quoting::default() };
+    String::from_utf8_lossy(&quoting.quote(text.as_ref().as_bytes())).into_owned()
+}
+
 /// Returns the words of a table, for shells to complete.
 pub fn words_of<W>(table: &[(&'static str, W)]) -> Vec<&'static str> {
-    table.iter().map(|(word, _)| *word).collect()
+    table.iter().map(|(word, _)| *word).filter(|word| *word != LEFT_OUT).collect()
 }

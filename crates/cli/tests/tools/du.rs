@@ -293,7 +293,7 @@ fn du_takes_names_from_a_file_as_gnus_du_does() {
         assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 2);
     }
     for line in ["--files0-from=missing", "--files0-from=../names sub"] {
-        site.both_refuse("du", line);
+        site.both_refuse("du", line, &[]);
     }
 }
 
@@ -340,14 +340,45 @@ fn du_refuses_what_gnus_du_refuses() {
         "-t -0",
         "-t x",
         "-t 09K",
+        "-t 9Kx",
+        "--threshold=-0",
+        "--th=x",
         "-B 0",
         "-B 08",
         "-B x",
-        "--time=x",
+        "-B 1Mx",
+        "-B +K",
+        "--time=",
+        "-B 99999999999999999999",
+        "-B 0x",
+        "--block-size 0x",
+        "--bl=1Y",
+        "--time-style=x --time",
         "--time --time-style=x",
+        "--time --time-style=",
         "-X missing",
+        "-X missing\x01name",
         "-e",
+        "-ae",
+        "--nonsense",
+        "--nonsense=1",
+        "--apparent-size=1",
+        "--app=1",
+        "-d",
+        "-ad",
+        "--max-depth",
+        "--th",
     ] {
-        site.both_refuse("du", line);
+        site.both_refuse("du", line, &[]);
     }
+    for style in ["x", "", "posix-", "posix-x"] {
+        site.both_refuse("du", "--time", &[("TIME_STYLE", style)]);
+    }
+    site.both_say("du", "-d0 -s", &[]);
+    site.both_say("du", "--inodes -b", &[]);
+    site.both_say("du", "-d 0x1", &[]);
+    site.both_say("du", "-d +01", &[]);
+    site.both_say("du", "plain -s", &[]);
+    site.both_say("du", "--time -d0", &[("TIME_STYLE", "posix-posix-iso")]);
+    site.both_say("du", "-d0", &[("TIME_STYLE", "x")]);
 }

@@ -321,6 +321,30 @@ fn ls_shows_bytes_above_127_in_the_locale_c_as_gnus_ls_does() {
 }
 
 #[test]
+fn ls_says_what_is_wrong_with_the_environment_as_gnus_ls_does() {
+    let site = Site::new();
+    let wrong = [
+        ("QUOTING_STYLE", "x"),
+        ("QUOTING_STYLE", "shell-escape-a"),
+        ("COLUMNS", "x"),
+        ("COLUMNS", "08"),
+        ("TABSIZE", "x"),
+        ("TIME_STYLE", "x"),
+        ("TIME_STYLE", "posix-posix-iso"),
+        ("LS_COLORS", "x"),
+        ("LS_BLOCK_SIZE", "x"),
+    ];
+    for variable in wrong {
+        for line in ["", "-C", "-x", "-m", "-s", "--color", "-w 20 -T 4 -C", "-Q"] {
+            site.both_say("ls", line, &[variable]);
+        }
+    }
+    for line in ["plain -l", "-a sub -l plain", "sub -- -l", "-- sub -l"] {
+        compare(&site, &words(line), &site.tree, 0, &[("POSIXLY_CORRECT", "1")]);
+    }
+}
+
+#[test]
 fn ls_refuses_what_gnus_ls_refuses() {
     let site = Site::new();
     for line in [
@@ -344,10 +368,30 @@ fn ls_refuses_what_gnus_ls_refuses() {
         "--hyperlink=x",
         "-lD --zero",
         "--i=slash",
+        "--d",
         "--nonsense",
+        "--nonsense=1",
         "-l=x",
+        "-F=always",
+        "-w",
+        "-lw",
+        "--width",
+        "--rec=1",
+        "--sort",
+        "--sort=",
+        "--sort=s --sort=e --sort=",
+        "--color=",
+        "--color=n --color=x",
+        "--block-size=1Mx",
+        "--block-size=99999999999999999999",
+        "-l --time-style=",
+        "-l --time-style=l",
+        "--version=1",
     ] {
-        site.both_refuse("ls", line);
+        site.both_refuse("ls", line, &[]);
+    }
+    for style in ["x", "", "l", "+a\nb\nc"] {
+        site.both_refuse("ls", "-l", &[("TIME_STYLE", style)]);
     }
     // No name at all is not the working directory.
     let [expected, shown] = site.run(None, &site.tree, "ls", &["".into()], &[]);

@@ -115,13 +115,47 @@ impl Site {
         })
     }
 
-    /// Asserts that both print nothing and fail.
-    pub fn both_refuse(&self, tool: &str, line: &str) {
+    /// Asserts that both print nothing and fail with the same words and exit code, but for words
+    /// that ours takes as later versions do.
+    pub fn both_refuse(&self, tool: &str, line: &str, vars: &[(&str, &str)]) {
         let words: Vec<OsString> = words(line).into_iter().map(Into::into).collect();
-        let [expected, shown] = self.run(None, &self.tree, tool, &words, &[]);
-        assert!(!expected.status.success() && shown.status.code() == Some(2), "{tool} {line}");
-        assert!(expected.stdout.is_empty() && shown.stdout.is_empty(), "{tool} {line}");
-        assert!(!shown.stderr.is_empty(), "{tool} {line}");
+        for locale in ["C", "C.UTF-8"] {
+            let vars = [&[("LC_ALL", locale)], vars].concat();
+            let [expected, shown] = self.run(None, &self.tree, tool, &words, &vars);
+            assert!(expected.stdout.is_empty() && shown.stdout.is_empty(), "{tool} {line}");
+            let own = ["  - 'mtime', ", "  - ‘mtime’, "];
+            let lines = |said: &[u8]| {
+                let said = String::from_utf8(said.to_vec()).unwrap();
+                let said = said.replace(&format!("{tool}: "), "canopy: ");
+                let said = said.replace(&format!("Try '{tool} "), &format!("Try 'canopy {tool} "));
+                let lines =
+                    said.lines().filter(|line| !own.iter().any(|own| line.starts_with(own)));
+                let sorted = |line: &str| match line.split_once("possibilities: ") {
+                    Some((before, names)) => {
+                        let mut names: Vec<&str> = names.split(' ').collect();
+                        names.sort_unstable();
+                        format!("{before}{}", names.join(" "))
+                    }
+                    None => line.to_owned(),
+                };
+                lines.map(sorted).collect::<Vec<_>>()
+            };
+            assert_eq!(lines(&shown.stderr), lines(&expected.stderr), "{tool} {line} {vars:?}");
+            assert_eq!(shown.status.code(), expected.status.code(), "{tool} {line} {vars:?}");
+            assert!(!shown.status.success(), "{tool} {line}");
+        }
+    }
+
+    /// Asserts that both print the same, and say the same on standard error.
+    pub fn both_say(&self, tool: &str, line: &str, vars: &[(&str, &str)]) {
+        let words: Vec<OsString> = words(line).into_iter().map(Into::into).collect();
+        let [expected, shown] = self.run(None, &self.tree, tool, &words, vars);
+        let said = String::from_utf8(expected.stderr).unwrap();
+        let said = said.replace(&format!("{tool}: "), "canopy: ");
+        assert_eq!(String::from_utf8(shown.stderr).unwrap(), said, "{tool} {line} {vars:?}");
+        let lines = |output: &[u8]| crate::common::sorted(output, b'\n');
+        assert_eq!(lines(&shown.stdout), lines(&expected.stdout), "{tool} {line} {vars:?}");
+        assert_eq!(shown.status.code(), expected.status.code(), "{tool} {line} {vars:?}");
     }
 
     /// Asserts that both print the same, in any order of lines if that is none of the command's

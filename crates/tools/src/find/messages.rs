@@ -6,6 +6,9 @@ pub(crate) const UNKNOWN_TARGET: &str = "the index does not know where this link
 /// What is said of a link that leads to itself, or through too many others.
 pub(crate) const TOO_MANY_LINKS: &str = "Too many levels of symbolic links";
 
+/// What is said of a link that leads through a directory that may not be searched.
+pub(crate) const DENIED: &str = "Permission denied";
+
 /// What is said of a link that leads through something that is no directory.
 pub(crate) const NOT_A_DIRECTORY: &str = "Not a directory";
 

@@ -7,6 +7,8 @@ mod place;
 
 use common::{User, assert_contents_first, assert_same, seeded, sorted};
 use place::{Trial, deep_tree};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
 /// Expressions after a start.
@@ -318,6 +320,107 @@ fn links_are_followed_in_an_index() {
         1,
         "{told}"
     );
+}
+
+#[test]
+fn links_that_lead_behind_gates_are_followed() {
+    let trial = Trial::empty();
+    let tree = trial.place.path("tree");
+    let at = |name: &str| tree.join(name);
+    for directory in
+        ["shared", "shut", "homes", "homes/own", "homes/own/sub", "homes/other", "homes/other/deep"]
+    {
+        fs::create_dir_all(at(directory)).unwrap();
+    }
+    for file in ["homes/own/a", "homes/own/sub/b", "homes/other/known", "homes/other/deep/x"] {
+        fs::write(at(file), file).unwrap();
+    }
+    for (link, target) in [
+        ("shared/to-own", "../homes/own"),
+        ("shared/to-sub", "to-own/sub"),
+        ("shared/to-file", "../homes/own/a"),
+        ("shared/to-known", "../homes/other/known"),
+        ("shared/to-deep", "../homes/other/deep"),
+        ("shared/broken", "../homes/own/missing"),
+        ("shared/no-dir", "../homes/own/a/x"),
+        ("shared/up", "../homes/other/../own/sub/.."),
+        ("shut/closed", "../homes/other/closed/x"),
+        ("shut/into-closed", "../homes/other/closed/."),
+        ("homes/own/back", "../../shared/to-sub"),
+        ("homes/own/again", "sub"),
+        ("homes/own/sub/over", "../../other/deep"),
+        ("homes/own/sub/above", ".."),
+    ] {
+        symlink(target, at(link)).unwrap();
+    }
+    symlink(at("homes/own/sub"), at("shared/absolute")).unwrap();
+    fs::create_dir(at("homes/other/closed")).unwrap();
+    for (name, mode) in [("homes", 0o711), ("homes/other", 0o711), ("homes/other/closed", 0o700)] {
+        fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let index = trial.place.path("index");
+    trial.place.index(&index, &tree);
+    let user = user(2001, 3001, &[]);
+    let expressions = [
+        "",
+        "-printf %p|%P|%H|%f|%d|%y|%Y|%s|%l\\n",
+        "-xtype f",
+        "-xtype d",
+        "-xtype l",
+        "-type d",
+        "-readable",
+        "-depth",
+        "-mindepth 2",
+        "-name b",
+    ];
+    for line in expressions {
+        for who in [None, Some(&user)] {
+            for before in [
+                &["shared"][..],
+                &["shared/to-deep"],
+                &["homes/own"],
+                &["homes/own", "homes/other/deep", "shared/to-own"],
+            ] {
+                let starts: Vec<String> =
+                    before.iter().map(|start| format!("tree/{start}")).collect();
+                for links in ["-P", "-H", "-L"] {
+                    let mut words = vec![links];
+                    words.extend(starts.iter().map(String::as_str));
+                    trial.compare_index(who, &words, line);
+                }
+            }
+        }
+    }
+    // What is known of a link that leads into a closed directory is more than find(1) knows, and
+    // of `%Y` nothing is said.
+    for line in expressions.into_iter().filter(|line| !line.contains("%Y")) {
+        trial.compare_index(Some(&user), &["-P", "tree/shut"], line);
+        trial.compare_index(Some(&user), &["-H", "tree/shut"], line);
+    }
+    for line in ["", "-name c*", "-depth", "-maxdepth 1"] {
+        trial.compare_index(Some(&user), &["-L", "tree/shut"], line);
+    }
+}
+
+#[test]
+fn too_many_links_on_the_way_are_told_as_find_tells_them() {
+    let trial = Trial::empty();
+    let tree = trial.place.path("tree");
+    for number in 0..45 {
+        let directory = tree.join(format!("{number:02}"));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("file"), "x").unwrap();
+        if number < 44 {
+            symlink(format!("../{:02}", number + 1), directory.join("next")).unwrap();
+        }
+    }
+    symlink("00", tree.join("first")).unwrap();
+    trial.place.index(&trial.place.path("index"), &tree);
+    for start in ["tree/00", "tree/first", "tree/20", "tree/first/next/next/"] {
+        for line in ["", "-type l", "-printf %p|%y|%Y|%d\\n", "-maxdepth 39 -name file"] {
+            trial.compare_index(None, &["-L", start], line);
+        }
+    }
 }
 
 fn user(uid: u32, gid: u32, groups: &[u32]) -> User {

@@ -429,6 +429,7 @@ fn look_up(chunk: &Chunk, at: usize, file_type: FileType, target: &str) -> Looke
             Resolved::Entry(reached) => reached.inode.attributes.file_type().letter(),
             Resolved::Missing | Resolved::NotDirectory => 'N',
             Resolved::Loop => 'L',
+            Resolved::Denied => '?',
             Resolved::Unknown => {
                 facts.add_problem(&chunk.locations.shown[at], UNKNOWN_TARGET);
                 '?'

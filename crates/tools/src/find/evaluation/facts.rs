@@ -3,7 +3,7 @@
 //! reads it.
 
 use super::chunk::Locations;
-use crate::find::messages::{TOO_MANY_LINKS, UNKNOWN_TARGET, quoted};
+use crate::find::messages::{DENIED, TOO_MANY_LINKS, UNKNOWN_TARGET, quoted};
 use canopy_index::SourceRecord;
 use canopy_model::{Acl, Credentials, FileType, Grant, Wanted, unescape, xattr_names};
 use canopy_read::links::{Links, Resolved};
@@ -31,6 +31,8 @@ pub(crate) struct SubtreeFacts {
     pub(crate) source: SourceRecord,
     /// Where links lead.
     pub(crate) links: Arc<Links>,
+    /// How many were followed on the way here.
+    pub(crate) links_before: u32,
     /// What could not be done with links that were followed.
     pub(crate) link_problems: Mutex<Vec<String>>,
     /// What could not be answered, by the path as it is shown.
@@ -55,6 +57,10 @@ impl SubtreeFacts {
                 self.add_problem(&locations.shown[at], TOO_MANY_LINKS);
                 false
             }
+            Resolved::Denied => {
+                self.add_problem(&locations.shown[at], DENIED);
+                false
+            }
             Resolved::Unknown => {
                 self.add_problem(&locations.shown[at], UNKNOWN_TARGET);
                 false
@@ -75,7 +81,7 @@ impl SubtreeFacts {
                 let (inode, a) = (&reached.inode, &reached.inode.attributes);
                 self.may_access(&reached.path, &inode.xattrs, (a.mode, a.uid, a.gid), wanted)
             }
-            Resolved::Missing | Resolved::NotDirectory | Resolved::Loop => false,
+            Resolved::Missing | Resolved::NotDirectory | Resolved::Loop | Resolved::Denied => false,
             Resolved::Unknown => {
                 self.add_problem(&locations.shown[at], UNKNOWN_TARGET);
                 false
@@ -103,7 +109,7 @@ impl SubtreeFacts {
 
     /// Returns where the link at a path of the source leads.
     pub(crate) fn follow(&self, path: &str, target: &str) -> Resolved {
-        self.links.follow(&absolute_path(&self.source, path), target)
+        self.links.follow_after(self.links_before, &absolute_path(&self.source, path), target)
     }
 
     /// Notes what is wrong with an entry.

@@ -10,7 +10,7 @@ use super::search::Search;
 use super::visit::Visit;
 use crate::error::Result;
 use crate::find::messages::{
-    NOT_A_DIRECTORY, TOO_MANY_LINKS, UNKNOWN_TARGET, file_system_loop, quoted,
+    DENIED, NOT_A_DIRECTORY, TOO_MANY_LINKS, UNKNOWN_TARGET, file_system_loop, quoted,
 };
 use crate::find::path::push_component;
 use canopy_index::RowRange;
@@ -98,6 +98,7 @@ impl Search<'_, '_> {
                 add_problem(TOO_MANY_LINKS);
                 return Ok(());
             }
+            Resolved::Denied => add_problem(DENIED),
             Resolved::NotDirectory => add_problem(NOT_A_DIRECTORY),
             Resolved::Unknown => add_problem(UNKNOWN_TARGET),
             Resolved::Missing => {}
@@ -123,14 +124,17 @@ impl Search<'_, '_> {
             visit.facts.add_link_problem(file_system_loop(&shown, &same));
             return Ok(());
         }
-        let view = &self.start.view;
+        let (view, links) = (&self.start.view, reached.links);
         let start = match source_of(view, &reached.absolute) {
             // Nothing lies below it that would have to be seen from there.
-            Some((source, path)) if !is_dir => {
+            Some((source, path)) if !is_dir && !reached.by_name => {
                 let (source, inode) = (source.clone(), reached.inode.clone());
-                Start { given: shown, source, path, inode, view: view.clone(), links: 0 }
+                Start { given: shown, source, path, inode, view: view.clone(), links }
             }
-            _ => Start { given: shown, ..locate(view, to_path(&reached.absolute).as_os_str())? },
+            _ => {
+                let there = locate(view, to_path(&reached.absolute).as_os_str())?;
+                Start { given: shown, links, ..there }
+            }
         };
         let below =
             ancestors.iter().filter(|above| is_below_absolute(&above.top, &reached.absolute));

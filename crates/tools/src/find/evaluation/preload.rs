@@ -33,6 +33,8 @@ pub(crate) fn preload(find: &Find, start: &Start, links: &Arc<Links>) -> Result<
         file_systems: if asks_mounts { FileSystems::mounted() } else { FileSystems::default() },
         source: start.source.clone(),
         links: links.clone(),
+        // Otherwise find(1) looks at each link from its own directory.
+        links_before: if find.globals.follow_all { start.links } else { 0 },
         link_problems: Mutex::default(),
         problems: Mutex::default(),
     })

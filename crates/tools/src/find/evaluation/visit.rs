@@ -7,7 +7,7 @@ use super::follow::Ancestors;
 use super::preload::preload;
 use crate::error::Result;
 use crate::find::language::Find;
-use crate::find::messages::{NOT_A_DIRECTORY, TOO_MANY_LINKS, UNKNOWN_TARGET, quoted};
+use crate::find::messages::{DENIED, NOT_A_DIRECTORY, TOO_MANY_LINKS, UNKNOWN_TARGET, quoted};
 use canopy_index::Index;
 use canopy_model::{FileType, escape};
 use canopy_read::links::{Links, Resolved};
@@ -108,7 +108,8 @@ pub(crate) fn start_at(
     match links.follow_after(start.links, &link, &start.inode.target) {
         Resolved::Entry(reached) => {
             let there = locate(index, to_path(&reached.absolute).as_os_str())?;
-            Ok((visit(Start { given: start.given, ..there }, true)?, false))
+            let links = reached.links;
+            Ok((visit(Start { given: start.given, links, ..there }, true)?, false))
         }
         Resolved::Missing => Ok((visit(start, false)?, false)),
         Resolved::Loop => {
@@ -117,6 +118,10 @@ pub(crate) fn start_at(
         }
         Resolved::NotDirectory => {
             say(NOT_A_DIRECTORY);
+            Ok((None, true))
+        }
+        Resolved::Denied => {
+            say(DENIED);
             Ok((None, true))
         }
         Resolved::Unknown => {

@@ -112,7 +112,7 @@ impl Symlinks {
         for (link, end) in links.iter().zip(ends) {
             match end {
                 TrailEnd::At(_) => {}
-                TrailEnd::Unknown => self.unknown += 1,
+                TrailEnd::Denied | TrailEnd::Unknown => self.unknown += 1,
                 TrailEnd::Missing | TrailEnd::NotDirectory => self.broken.add(link, top),
                 TrailEnd::Loop => self.loops.add(link, top),
             }
