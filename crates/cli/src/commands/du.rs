@@ -280,8 +280,8 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     Ok(if unnamed > 0 { Outcome::Partial } else { Outcome::of_errors(&failed) })
 }
 
-/// Reads the names of what is to be added up, beside which there may be no operand. Returns how many
-/// of them name nothing, which messages have told.
+/// Reads the names of what is to be added up, beside which there may be no operand. Returns how
+/// many of them name nothing, which messages have told.
 fn files_from(file: &OsStr, operand: Option<&OsString>) -> anyhow::Result<(Vec<OsString>, usize)> {
     if let Some(operand) = operand {
         let told = "file operands cannot be combined with --files0-from";

@@ -96,8 +96,8 @@ pub const fn own<T>(id: &'static str, effect: Effect<T>, help: &'static str) -> 
 pub trait Tool: Sized + 'static {
     /// The name of the command.
     const NAME: &'static str;
-    /// The exit code of GNU's tool where a command line is wrong; where a value is none of the words
-    /// that it may be, it is 1 in all tools.
+    /// The exit code of GNU's tool where a command line is wrong; where a value is none of the
+    /// words that it may be, it is 1 in all tools.
     const REFUSED: u8;
     /// All options.
     const SWITCHES: &'static [Switch<Self>];
