@@ -1,6 +1,6 @@
 //! `canopy index`
 
-use super::building::{Shards, damaged_file, publish_changes, with_progress_told};
+use super::building::{damaged_file, publish_changes, with_progress_told};
 use super::index_faults::{Faults, Shortfalls};
 use super::index_namespace::{NamespaceSource, Reading};
 use super::index_plan::Plan;
