@@ -113,7 +113,8 @@ fn format_of(file: &Path) -> Option<FormatName> {
 fn list(index: &Index, as_json: bool) -> anyhow::Result<()> {
     let mut output = std::io::stdout().lock();
     if as_json {
-        let tables: Vec<_> = index.tables().iter().map(|table| described(index, table)).collect();
+        let tables = index.tables().iter().map(|table| described(index, table));
+        let tables = tables.collect::<anyhow::Result<Vec<_>>>()?;
         writeln!(output, "{:#}", json!(tables))?;
         return Ok(());
     }
@@ -145,8 +146,8 @@ fn list(index: &Index, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn described(index: &Index, table: &TableRecord) -> serde_json::Value {
-    match &table.kind {
+fn described(index: &Index, table: &TableRecord) -> anyhow::Result<serde_json::Value> {
+    Ok(match &table.kind {
         TableKind::Attached { file, format } => {
             let (format, sqlite_table) = match format {
                 TableFormat::Csv => ("csv", None),
@@ -168,5 +169,5 @@ fn described(index: &Index, table: &TableRecord) -> serde_json::Value {
                 "query": index.table_query(&table.name),
             })
         }
-    }
+    })
 }
