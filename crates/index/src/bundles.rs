@@ -81,13 +81,19 @@ pub(crate) fn read(index: &Path, record: &BundleRecord) -> Result<Vec<ClassManif
     Ok(classes)
 }
 
-/// Reads the manifests of all classes in bundles.
-pub(crate) fn read_all(index: &Path, records: &[BundleRecord]) -> Result<Vec<ClassManifest>> {
-    let mut classes = Vec::new();
+/// Reads all bundles of a generation; returns also the manifests in them.
+pub(crate) fn read_all(
+    index: &Path,
+    records: &[BundleRecord],
+) -> Result<(Vec<Bundled>, Vec<ClassManifest>)> {
+    let (mut bundles, mut manifests) = (Vec::with_capacity(records.len()), Vec::new());
     for record in records {
-        classes.extend(read(index, record)?);
+        let own = read(index, record)?;
+        let classes = own.iter().map(|manifest| manifest.class.clone()).collect();
+        bundles.push(Bundled { record: record.clone(), classes });
+        manifests.extend(own);
     }
-    Ok(classes)
+    Ok((bundles, manifests))
 }
 
 /// Puts the manifests of all classes into bundles of at most so many: those of which no class has

@@ -97,7 +97,8 @@ pub fn classes(index: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
     let described = |ClassManifest { class, .. }: &ClassManifest| {
         (names.class(class.place), format!("grants {:?}", class.grants))
     };
-    Ok(bundles::read_all(index, &all.bundles)?.iter().map(described).collect())
+    let (_, classes) = bundles::read_all(index, &all.bundles)?;
+    Ok(classes.iter().map(described).collect())
 }
 
 /// Returns what an index has sealed with an absolute path, for people: entries, then what lies
@@ -108,7 +109,7 @@ pub fn unsealed(index: &Path, path: &str) -> Result<(Vec<SealedRecord>, Vec<Shar
     let names = Arc::new(Names::new(index, all.key));
     let mut files = SealedFiles::new(names.clone());
     let mut sources = Vec::new();
-    for ClassManifest { class, manifest, .. } in bundles::read_all(index, &all.bundles)? {
+    for ClassManifest { class, manifest, .. } in bundles::read_all(index, &all.bundles)?.1 {
         let nobody = ClassPlace { tag: [255; 16], ..class.place };
         files.add(nobody, &names.class(class.place), manifest.sealed, manifest.hidden);
         sources.extend(manifest.sources);
@@ -169,7 +170,7 @@ pub fn forge(index: &Path, generation: u64, mut change: impl FnMut(&mut u64)) {
     let path = names::all_manifests(index, generation);
     let all: AllManifests = manifest::read(&path).expect("the manifest is sound");
     let names = Names::new(index, all.key);
-    let classes = bundles::read_all(index, &all.bundles).expect("bundles are sound");
+    let (_, classes) = bundles::read_all(index, &all.bundles).expect("bundles are sound");
     for ClassManifest { class, manifest, .. } in &classes {
         let directory = names.class(class.place);
         for page in &manifest.shards.pages {

@@ -27,7 +27,7 @@ use crate::manifest::{
     ScanRecord, ShardSet, SourceRecord,
 };
 use crate::marker::{self, Marker};
-use crate::names::{self, ClassPlace, Key, Names};
+use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
 use crate::pages::PAGE_SHARDS_MAX;
@@ -42,7 +42,7 @@ use canopy_model::{
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,7 @@ mod cut;
 mod cut_sealed;
 mod inodes;
 mod join_sealed;
+mod loaded;
 mod pages;
 mod refresh;
 mod replaced;
@@ -68,6 +69,7 @@ mod unread;
 
 use cleaning::Tree;
 pub use compaction::{Compacted, Due};
+use loaded::Loaded;
 use pages::ReadPages;
 use refresh::Seen;
 pub use shard_writer::ShardWriter;
@@ -267,60 +269,6 @@ pub struct Writer {
     _lock: File,
 }
 
-/// What manifests say, in the form that a writer keeps.
-struct Loaded {
-    table: ClassTable,
-    classes: BTreeMap<ClassId, Held>,
-    /// The classes, in the order of the manifests.
-    order: Vec<ClassId>,
-    places: HashMap<ClassId, ClassPlace>,
-    next_source: u32,
-}
-
-impl Loaded {
-    fn new(
-        all_path: &Path,
-        manifests: Vec<ClassManifest>,
-        grants: &[(u32, GrantRecord)],
-        next_grant: u32,
-        limits: Option<OwnerLimits>,
-        options: &WriterOptions,
-    ) -> Result<Self> {
-        let known: HashSet<u32> = grants.iter().map(|(id, _)| *id).collect();
-        let table = ClassTable::with_grants(
-            grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant())),
-            next_grant,
-            limits.unwrap_or_default(),
-        )
-        .charging(options.holders.clone());
-        let mut loaded = Loaded {
-            table,
-            classes: BTreeMap::new(),
-            order: Vec::new(),
-            places: HashMap::new(),
-            next_source: 0,
-        };
-        for ClassManifest { class, manifest, gated, hidden } in manifests {
-            if class.grants.iter().any(|id| !known.contains(id)) {
-                return Err(Error::corrupt(all_path, "it names a grant that it does not have"));
-            }
-            let ids = manifest.sources.iter().map(|source| source.id + 1);
-            loaded.next_source = ids.max().unwrap_or(0).max(loaded.next_source);
-            let id = loaded.table.class_of(&class.grants().collect::<Vec<_>>());
-            if class.place.depth as usize != loaded.table.grants_of(id).len() {
-                return Err(Error::corrupt(all_path, "a class has another number of grants"));
-            }
-            if let Some(owner) = class.charged {
-                loaded.table.charge_again(id, owner);
-            }
-            loaded.places.insert(id, class.place);
-            loaded.order.push(id);
-            loaded.classes.insert(id, Held { written: class.manifest, manifest, gated, hidden });
-        }
-        Ok(loaded)
-    }
-}
-
 impl Writer {
     /// Opens an index for writing, made if there is none. Fails if another writer is at work, or if
     /// anybody else could change the directory.
@@ -345,14 +293,7 @@ impl Writer {
         let names = Names::new(&path, state.key);
         let corrupt = |error| Error::corrupt(&all_path, error);
         let lists = state.lists.get().map_err(corrupt)?.to_vec();
-        let mut bundles = Vec::with_capacity(state.bundles.len());
-        let mut manifests = Vec::new();
-        for record in &state.bundles {
-            let own = bundles::read(&path, record)?;
-            let classes = own.iter().map(|manifest| manifest.class.clone()).collect();
-            bundles.push(Bundled { record: record.clone(), classes });
-            manifests.extend(own);
-        }
+        let (bundles, manifests) = bundles::read_all(&path, &state.bundles)?;
         let current_tree = Tree::of(committed, &lists, &manifests).with_bundles(&state.bundles);
         let grants = state.grants.get().map_err(corrupt)?;
         let known = state

@@ -401,7 +401,7 @@ impl Tree {
         let path = names::all_manifests(names.index(), generation);
         let all: AllManifests = manifest::read(&path)?;
         let lists = all.lists.get().map_err(|error| Error::corrupt(&path, error))?;
-        let classes = bundles::read_all(names.index(), &all.bundles)?;
+        let (_, classes) = bundles::read_all(names.index(), &all.bundles)?;
         Ok(Tree::of(generation, lists, &classes).with_bundles(&all.bundles))
     }
 
