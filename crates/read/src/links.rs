@@ -292,7 +292,7 @@ fn kind_of(
 /// Entries of a directory above which names in it are looked up one by one.
 const DIRECTORY_MAX: usize = 10_000;
 
-/// Views that are remembered; then it begins anew.
+/// Views that are remembered.
 const VIEWS_MAX: usize = 16;
 
 /// Entries that are remembered of all directories; then it begins anew.
@@ -302,8 +302,9 @@ const KNOWN_MAX: usize = 200_000;
 pub struct Links {
     index: Arc<Index>,
     known: Mutex<Directories>,
-    /// The index as it is seen from paths behind gates, by the directories of those.
-    views: Mutex<FxHashMap<String, Arc<Index>>>,
+    /// The index as it is seen from paths behind gates, each with the directory of its path; those
+    /// that served last come first.
+    views: Mutex<Vec<(String, Arc<Index>)>>,
 }
 
 /// Directories that were read, by absolute path.
@@ -380,19 +381,29 @@ impl Links {
         found
     }
 
-    /// Returns the index as it is seen from a path, or from another one in the same directory,
-    /// which shows what is in the directory as well.
-    fn view(&self, absolute: &str) -> Result<Arc<Index>> {
+    /// Returns the index as it is seen from a path, or from another one that shows as much: from
+    /// where the directory of the path is listed, or from another name in it that is of a source.
+    pub fn view(&self, absolute: &str) -> Result<Arc<Index>> {
         let directory = parent_of(absolute);
-        if let Some(view) = self.views.lock().get(directory) {
-            return Ok(view.clone());
+        let known = self.views.lock().clone();
+        for (at, (of, view)) in known.iter().enumerate() {
+            let is_listed = || match source_of(view, directory) {
+                Some((source, path)) => lists(view, source, &path),
+                None => Ok(false),
+            };
+            if of == directory && source_of(view, absolute).is_some() || is_listed()? {
+                if at > 0 {
+                    let mut views = self.views.lock();
+                    views.retain(|(_, other)| !Arc::ptr_eq(other, view));
+                    views.insert(0, known[at].clone());
+                }
+                return Ok(view.clone());
+            }
         }
         let view = Arc::new(self.index.seen_from(absolute)?);
         let mut views = self.views.lock();
-        if views.len() >= VIEWS_MAX {
-            views.clear();
-        }
-        views.insert(directory.to_owned(), view.clone());
+        views.insert(0, (directory.to_owned(), view.clone()));
+        views.truncate(VIEWS_MAX);
         Ok(view)
     }
 

@@ -286,7 +286,7 @@ mod tests {
             (path().in_list(vec![lit("/a"), lit("/b/c")], false), "/a /b/c"),
             (path().in_list(vec![lit("/a")], true), "anywhere"),
             (path().between(lit("/a/b"), lit("/a/c")), "/a/"),
-            (path().between(lit("/a"), lit("/b")), "/"),
+            (path().between(lit("/a"), lit("/b")), "//"),
             (ident("name").between(lit("/a/b"), lit("/a/c")), "anywhere"),
             // Of GUFI's views, the directory of the rows.
             (ident(gufi::PATH).eq(lit("/a")), "/a/"),

@@ -30,6 +30,9 @@ const WILD: [char; 6] = ['%', '*', '?', '[', '{', '+'];
 /// What divides a regular expression into parts that may be paths.
 const DIVIDES: [char; 5] = ['|', '(', ')', '^', '$'];
 
+/// Most bytes of a text that may be a path: none in an index is as long, escaped.
+const PATH_BYTES_MAX: usize = 16 * 1024;
+
 /// What a statement sees.
 #[derive(Debug)]
 pub(super) struct Seen {
@@ -321,10 +324,11 @@ fn absolute(path: &str) -> String {
 fn names(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for piece in std::iter::once(text).chain(text.split(DIVIDES)) {
-        for piece in [piece, &piece.replace('\\', "")] {
+        for piece in [piece, &piece.replace('\\', ""), &piece.replace("\\\\", "\\")] {
             let path = piece.split(WILD).next().unwrap_or_default();
             let paths = [piece, path, path.trim_end_matches('.')].into_iter();
-            let paths = paths.filter(|path| path.starts_with('/'));
+            let is_path = |path: &&str| path.starts_with('/') && path.len() <= PATH_BYTES_MAX;
+            let paths = paths.filter(is_path);
             names.extend(paths.map(|path| path.trim_end_matches('/').to_owned()));
         }
     }
@@ -346,10 +350,12 @@ mod tests {
             ("^/home/a.*", "/home/a"),
             ("^(/home/a|/home/b)(/|$)", "/home/b"),
             ("/home/a[0-9]", "/home/a"),
+            ("/home/a\\\\b/%", "/home/a\\b"),
         ] {
             let expected = expected.trim_end_matches('/');
             assert!(names(text).contains(expected), "{text}: {:?}", names(text));
         }
+        assert!(names(&"/a".repeat(10_000)).is_empty());
         assert!(names("a/b").is_empty() && names("/").is_empty() && names("%/x").is_empty());
     }
 }

@@ -128,12 +128,17 @@ impl Running {
     }
 }
 
+/// Stack of a thread in bytes: the engine goes down into expressions, one call for each of thousands
+/// of conditions.
+const STACK_BYTES: usize = 256 << 20;
+
 impl Session {
     /// Makes the tables of an index known; opens nothing else.
     pub fn open(index: Index, options: SessionOptions) -> Result<Self> {
         let SessionOptions { threads, gufi, .. } = options;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads.max(1))
+            .thread_stack_size(STACK_BYTES)
             .enable_time()
             .build()
             .map_err(Error::Output)?;

@@ -477,3 +477,37 @@ struct Found {
     /// Starts from which it is found.
     from: BTreeSet<String>,
 }
+
+/// What is typed by programs: thousands of conditions, and texts that are longer than any path.
+#[test]
+fn statements_of_any_length_are_answered() {
+    let place = Place::new();
+    let (_, index) = homes(&place);
+    let many = |each: fn(usize) -> String| (0..3000).map(each).collect::<Vec<_>>().join(" OR ");
+    for condition in [
+        many(|number| format!("path LIKE '/nowhere/{number}/%'")),
+        many(|number| format!("size = -{}", number + 1)),
+        "path = repeat('/a', 300000)".to_owned(),
+    ] {
+        let query = format!("SELECT count(*) FROM entries WHERE {condition}");
+        let (rows, said) = ask(&place, &index, &bob(), &query);
+        assert_eq!((rows, said.as_str()), (vec!["0".to_owned()], ""));
+    }
+}
+
+/// Which rows of GUFI's views by user and group there are does not go by the columns asked for.
+#[test]
+fn rows_of_gufis_views_by_owner_are_as_many_whatever_is_asked_of_them() {
+    let place = Place::new();
+    let (_, index) = homes(&place);
+    for view in ["vsummaryuser", "vsummarygroup", "vtsummaryuser", "vtsummarygroup"] {
+        let (rows, _) = ask(&place, &index, &bob(), &format!("SELECT uid, gid FROM {view}"));
+        assert!(!rows.is_empty());
+        for columns in ["path()", "level()", "inode"] {
+            let (found, _) = ask(&place, &index, &bob(), &format!("SELECT {columns} FROM {view}"));
+            assert_eq!(found.len(), rows.len(), "{columns} of {view}");
+        }
+        let (count, _) = ask(&place, &index, &bob(), &format!("SELECT count(*) FROM {view}"));
+        assert_eq!(count, [rows.len().to_string()], "{view}");
+    }
+}

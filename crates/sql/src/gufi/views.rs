@@ -199,7 +199,13 @@ impl View {
 
     /// Writes the query for some columns, of rows at or below a directory.
     pub(super) fn query(&self, columns: &[&Column], below: Option<&str>) -> String {
-        let needs = columns.iter().fold(ALONE, |needs, column| needs | column.needs);
+        let mut needs = columns.iter().fold(ALONE, |needs, column| needs | column.needs);
+        // Which rows there are goes by their entries.
+        if let RowKind::Directories(per) | RowKind::Trees(per) = self.rows
+            && per != Per::All
+        {
+            needs |= ENTRIES;
+        }
         let values =
             columns.iter().map(|column| format!("{} AS \"{}\"", column.value, column.name));
         let values: Vec<String> = values.collect();

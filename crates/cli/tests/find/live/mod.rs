@@ -7,6 +7,7 @@ mod place;
 
 use common::{User, assert_contents_first, assert_same, seeded, sorted};
 use place::{Trial, deep_tree};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
@@ -320,6 +321,47 @@ fn links_are_followed_in_an_index() {
         1,
         "{told}"
     );
+}
+
+/// Sources whose roots are in a directory that the user may not list: a view opened for one of them
+/// shows nothing of the other.
+#[test]
+fn links_to_sources_in_one_gate_are_followed() {
+    let trial = Trial::empty();
+    let (tree, index) = (trial.place.path("tree"), trial.place.path("index"));
+    for directory in ["gate/a/deep", "gate/b/deep", "links"] {
+        fs::create_dir_all(tree.join(directory)).unwrap();
+    }
+    for (number, source) in ["a", "b", "a/deep", "b/deep"].into_iter().enumerate() {
+        fs::write(tree.join("gate").join(source).join("file"), source).unwrap();
+        for (name, below) in [("dir", ""), ("file", "/file")] {
+            let target = format!("../gate/{source}{below}");
+            symlink(target, tree.join(format!("links/{name}{number}"))).unwrap();
+        }
+    }
+    fs::set_permissions(tree.join("gate"), fs::Permissions::from_mode(0o711)).unwrap();
+    for source in ["links", "gate/a", "gate/b"] {
+        trial.place.index(&index, &tree.join(source));
+    }
+    let user = user(2001, 3001, &[]);
+    let start = tree.join("links").display().to_string();
+    for expression in ["", "-xtype f", "-xtype d", "-type f -size -9", "-printf %p|%Y|%s\\n"] {
+        for follow in ["-P", "-L"] {
+            let words: Vec<&str> =
+                [follow, &start].into_iter().chain(expression.split_whitespace()).collect();
+            let ours = ["--index", index.to_str().unwrap(), "find"];
+            let ours: Vec<&str> = ours.into_iter().chain(words.clone()).collect();
+            let shown = |program: &str, words: &[&str]| {
+                let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+                let output = user.run(program.as_ref(), &words);
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(output.status.success(), "{program} {words:?}: {said}");
+                sorted(&output.stdout, b'\n')
+            };
+            let canopy = trial.place.canopy.display().to_string();
+            assert_eq!(shown(&canopy, &ours), shown("find", &words), "{words:?}");
+        }
+    }
 }
 
 #[test]

@@ -124,12 +124,17 @@ impl Search<'_, '_> {
             visit.facts.add_link_problem(file_system_loop(&shown, &same));
             return Ok(());
         }
-        let (view, links) = (&self.start.view, reached.links);
-        let start = match source_of(view, &reached.absolute) {
+        let links = reached.links;
+        let seen = match reached.by_name {
+            true => visit.facts.links.view(&reached.absolute)?,
+            false => self.start.view.clone(),
+        };
+        let (view, seen) = (&self.start.view, &seen);
+        let start = match source_of(seen, &reached.absolute) {
             // Nothing lies below it that would have to be seen from there.
-            Some((source, path)) if !is_dir && !reached.by_name => {
+            Some((source, path)) if !is_dir => {
                 let (source, inode) = (source.clone(), reached.inode.clone());
-                Start { given: shown, source, path, inode, view: view.clone(), links }
+                Start { given: shown, source, path, inode, view: seen.clone(), links }
             }
             _ => {
                 let there = locate(view, to_path(&reached.absolute).as_os_str())?;

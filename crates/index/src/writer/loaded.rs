@@ -1,0 +1,63 @@
+//! What a writer takes over from a generation, or from a scan that was interrupted.
+
+use super::{Held, WriterOptions};
+use crate::error::{Error, Result};
+use crate::manifest::{ClassManifest, GrantRecord};
+use crate::names::ClassPlace;
+use canopy_model::{ClassId, ClassTable, GrantId, OwnerLimits};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+/// What manifests say, in the form that a writer keeps.
+pub(super) struct Loaded {
+    pub(super) table: ClassTable,
+    pub(super) classes: BTreeMap<ClassId, Held>,
+    /// The classes, in the order of the manifests.
+    pub(super) order: Vec<ClassId>,
+    pub(super) places: HashMap<ClassId, ClassPlace>,
+    pub(super) next_source: u32,
+}
+
+impl Loaded {
+    pub(super) fn new(
+        all_path: &Path,
+        manifests: Vec<ClassManifest>,
+        grants: &[(u32, GrantRecord)],
+        next_grant: u32,
+        limits: Option<OwnerLimits>,
+        options: &WriterOptions,
+    ) -> Result<Self> {
+        let known: HashSet<u32> = grants.iter().map(|(id, _)| *id).collect();
+        let table = ClassTable::with_grants(
+            grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant())),
+            next_grant,
+            limits.unwrap_or_default(),
+        )
+        .charging(options.holders.clone());
+        let mut loaded = Loaded {
+            table,
+            classes: BTreeMap::new(),
+            order: Vec::new(),
+            places: HashMap::new(),
+            next_source: 0,
+        };
+        for ClassManifest { class, manifest, gated, hidden } in manifests {
+            if class.grants.iter().any(|id| !known.contains(id)) {
+                return Err(Error::corrupt(all_path, "it names a grant that it does not have"));
+            }
+            let ids = manifest.sources.iter().map(|source| source.id + 1);
+            loaded.next_source = ids.max().unwrap_or(0).max(loaded.next_source);
+            let id = loaded.table.class_of(&class.grants().collect::<Vec<_>>());
+            if class.place.depth as usize != loaded.table.grants_of(id).len() {
+                return Err(Error::corrupt(all_path, "a class has another number of grants"));
+            }
+            if let Some(owner) = class.charged {
+                loaded.table.charge_again(id, owner);
+            }
+            loaded.places.insert(id, class.place);
+            loaded.order.push(id);
+            loaded.classes.insert(id, Held { written: class.manifest, manifest, gated, hidden });
+        }
+        Ok(loaded)
+    }
+}
