@@ -81,14 +81,18 @@ pub(crate) fn read(index: &Path, record: &BundleRecord) -> Result<Vec<ClassManif
     Ok(classes)
 }
 
-/// Reads all bundles of a generation; returns also the manifests in them.
+/// Reads all bundles of a generation, for the writer, whose generation does not go away meanwhile;
+/// returns also the manifests in them.
 pub(crate) fn read_all(
     index: &Path,
     records: &[BundleRecord],
 ) -> Result<(Vec<Bundled>, Vec<ClassManifest>)> {
     let (mut bundles, mut manifests) = (Vec::with_capacity(records.len()), Vec::new());
     for record in records {
-        let own = read(index, record)?;
+        let own = read(index, record).map_err(|error| match error {
+            Error::ShardFile { path, source } => Error::corrupt(&path, source),
+            other => other,
+        })?;
         let classes = own.iter().map(|manifest| manifest.class.clone()).collect();
         bundles.push(Bundled { record: record.clone(), classes });
         manifests.extend(own);

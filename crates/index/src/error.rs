@@ -207,7 +207,8 @@ const ANEW: &str = "remove the index and index its sources again";
 /// Returns what to do about a damaged file: a writer replaces all but those that it reads itself.
 fn remedy(path: &Path) -> &'static str {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    match name == b"CURRENT" || name.starts_with(b"manifests-") {
+    let is_read = name == b"CURRENT" || name.starts_with(b"manifests-");
+    match is_read || name.ends_with(b"-bundle.bin") {
         true => ANEW,
         false => "index the source again, without --incremental, to replace it",
     }

@@ -608,7 +608,12 @@ fn an_update_writes_the_bundles_that_it_changes_and_a_search_reads_those_near_it
     });
     assert!((1..=3).contains(&needed.count()));
     // Whoever writes reads all of them.
-    std::fs::write(all.first().unwrap(), "damaged").unwrap();
-    let error = Writer::open(&index, options()).err().unwrap();
-    assert!(error.to_string().contains("-bundle.bin"), "{error}");
+    let first = all.first().unwrap();
+    for damage in
+        [|path: &Path| std::fs::write(path, "damaged"), |path: &Path| std::fs::remove_file(path)]
+    {
+        damage(first).unwrap();
+        let error = Writer::open(&index, options()).err().unwrap().to_string();
+        assert!(error.contains("-bundle.bin") && error.contains("remove the index"), "{error}");
+    }
 }
