@@ -158,7 +158,8 @@ impl Disk {
         make().map_err(Error::io("create directory", path))
     }
 
-    /// Gives a directory to this group, with exactly these permission bits and no ACL.
+    /// Gives a directory to this owner and group, with exactly these permission bits and no ACL. One
+    /// that has them is left alone: readers come through it meanwhile, and a run can be killed here.
     pub(crate) fn set_mode(
         &self,
         path: &Path,
@@ -168,6 +169,13 @@ impl Disk {
     ) -> Result<()> {
         let set = || -> io::Result<()> {
             self.check()?;
+            let stat = rustix::fs::fstat(dir)?;
+            let has_acl = rustix::fs::fgetxattr(dir, Acl::XATTR_NAME, &mut [0_u8; 0][..]).is_ok();
+            if (stat.st_uid, stat.st_gid, stat.st_mode & 0o7777) == (owner.0, owner.1, mode)
+                && !has_acl
+            {
+                return Ok(());
+            }
             rustix::fs::fchmod(dir, Mode::from_raw_mode(0o700))?;
             remove_acl(dir, "system.posix_acl_access")?;
             rustix::fs::fchown(dir, Some(Uid::from_raw(owner.0)), Some(Gid::from_raw(owner.1)))?;
@@ -397,5 +405,29 @@ impl Write for DiskFile {
     /// Does nothing: only the last block of a file may be short.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_has_its_permissions_is_left_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lists");
+        let disk = Disk::default();
+        let dir = disk.private_dir(&path).unwrap();
+        let own = rustix::fs::fstat(&dir).unwrap();
+        let changed = || {
+            let stat = rustix::fs::fstat(&dir).unwrap();
+            (stat.st_mode & 0o7777, stat.st_ctime, stat.st_ctime_nsec)
+        };
+        disk.set_mode(&path, &dir, (own.st_uid, own.st_gid), 0o711).unwrap();
+        let before = changed();
+        assert_eq!(before.0, 0o711);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        disk.set_mode(&path, &dir, (own.st_uid, own.st_gid), 0o711).unwrap();
+        assert_eq!(changed(), before);
     }
 }
