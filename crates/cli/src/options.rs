@@ -215,6 +215,8 @@ pub fn moment(text: &str) -> Result<Moment, String> {
         Some(age_ns) => Some(now_ns.saturating_sub(age_ns)),
         None => canopy_tools::find::parse_moment(text, now_ns).filter(|_| !text.trim().is_empty()),
     };
+    // To date(1), a letter is a time zone.
+    let time_ns = time_ns.filter(|_| text.trim().len() > 1);
     let wrong = || "give a generation's number, a time such as 2026-06-01 or '3 days ago', or 7d";
     let time_ns = time_ns.ok_or_else(wrong)?;
     // To date(1), '7days' is in a week.

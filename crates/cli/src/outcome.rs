@@ -2,6 +2,7 @@
 
 use crate::config::{Source, settings};
 use crate::counted;
+use canopy_index::Index;
 use canopy_text::safe;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ impl Outcome {
 /// failed; that of GNU's tools for what they refuse.
 pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
     match outcome {
+        Ok(Outcome::Complete) if LACKS_SOMETHING.load(Ordering::Relaxed) => ExitCode::from(1),
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::from(1),
         Ok(Outcome::Serious) => ExitCode::from(2),
@@ -100,6 +102,21 @@ pub fn without_numbers(text: &str) -> String {
         }
     }
     told
+}
+
+/// Whether an index that was opened shows less than it should.
+static LACKS_SOMETHING: AtomicBool = AtomicBool::new(false);
+
+/// Says so of an index that keeps from the caller the list of what only some see, and has the
+/// command end as partial.
+pub fn warn_of_denied_list(index: &Index) {
+    let Some(list) = index.denied_list() else { return };
+    message(format_args!(
+        "{} cannot be read by you, whom it is for: answers may lack what not everybody sees. The          index was copied without its permissions ('canopy index' by whoever writes it makes them \
+         right), its file system has no ACLs, or users have other numbers here",
+        list.display()
+    ));
+    LACKS_SOMETHING.store(true, Ordering::Relaxed);
 }
 
 static QUIET: AtomicBool = AtomicBool::new(false);

@@ -5,7 +5,7 @@
 //! write their own, which only they read, and read both.
 
 use crate::config::settings;
-use crate::outcome::{Outcome, message};
+use crate::outcome::{Outcome, message, warn_of_denied_list};
 use anyhow::Context;
 use canopy_index::{Index, Moment};
 use canopy_read::locate::absolute_path;
@@ -72,7 +72,11 @@ fn has_source_around(index: &Path, directory: &Path) -> anyhow::Result<bool> {
 /// Opens the indexes that a command reads, which are one or two: of users, their own behind the
 /// site's, as far as there are any. With a moment, that alone which the user writes, as it was then.
 pub fn open(index: Option<PathBuf>, at: Option<Moment>) -> anyhow::Result<Opened> {
-    let only = |place: PathBuf| Ok(Opened { first: Index::open_at(&place, at)?, own: None });
+    let only = |place: PathBuf| {
+        let first = Index::open_at(&place, at)?;
+        warn_of_denied_list(&first);
+        Ok(Opened { first, own: None })
+    };
     if let Some(index) = index.or_else(|| settings().index.clone()) {
         return only(index);
     }

@@ -13,8 +13,9 @@ use crate::names::ClassPlace;
 use crate::pages::Extent;
 use crate::shard::missing;
 use canopy_model::compare_paths;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Most classes of a bundle, by default.
@@ -113,7 +114,7 @@ pub(crate) fn write(
     let stays = staying(known, &manifests, max);
     let mut bundles: Vec<Bundled> =
         known.iter().zip(&stays).filter(|(_, stays)| **stays).map(|(it, _)| it.clone()).collect();
-    let stay: HashSet<ClassPlace> = places(&bundles).map(|(_, place)| place).collect();
+    let stay: FxHashSet<ClassPlace> = places(&bundles).map(|(_, place)| place).collect();
     let mut others: Vec<ClassManifest> =
         manifests.into_iter().filter(|it| !stay.contains(&it.class.place)).collect();
     let count = others.len().div_ceil(max.max(1)).max(1);
@@ -171,11 +172,11 @@ fn in_path_order(manifests: Vec<ClassManifest>) -> Vec<ClassManifest> {
 /// Returns of each bundle whether it stays, given the manifests of all classes in path order. A class
 /// that is new takes the bundle of the one before it along, and few classes that of a neighbour.
 fn staying(known: &[Bundled], manifests: &[ClassManifest], max: usize) -> Vec<bool> {
-    let now: HashMap<ClassPlace, &ClassRecord> =
+    let now: FxHashMap<ClassPlace, &ClassRecord> =
         manifests.iter().map(|it| (it.class.place, &it.class)).collect();
     let is_as_it_was = |class: &ClassRecord| now.get(&class.place) == Some(&class);
     let mut stays: Vec<bool> = known.iter().map(|it| it.classes.iter().all(is_as_it_was)).collect();
-    let bundle_of: HashMap<ClassPlace, usize> =
+    let bundle_of: FxHashMap<ClassPlace, usize> =
         places(known).map(|(at, place)| (place, at)).collect();
     let bundles: Vec<Option<usize>> =
         manifests.iter().map(|it| bundle_of.get(&it.class.place).copied()).collect();

@@ -12,7 +12,8 @@ use crate::error::Result;
 use crate::names::{self, ClassPlace, Key, Names};
 use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant};
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use rustc_hash::FxHashMap;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ pub(crate) struct ClassDirs {
 
 #[derive(Default)]
 struct State {
-    places: HashMap<ClassId, ClassPlace>,
+    places: FxHashMap<ClassId, ClassPlace>,
     made: HashSet<PathBuf>,
     /// Grants that the file system cannot express.
     closed: HashSet<Arc<Grant>>,
@@ -42,7 +43,7 @@ impl ClassDirs {
         names: Names,
         unprivileged: bool,
         salt: Key,
-        places: HashMap<ClassId, ClassPlace>,
+        places: FxHashMap<ClassId, ClassPlace>,
     ) -> Self {
         let state = Mutex::new(State { places, ..State::default() });
         ClassDirs { disk, names, unprivileged, salt, state }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Deref;
+use std::path::PathBuf;
 
 /// Most users and groups who have a class in lists of their own: each is a file.
 const PRINCIPALS_MAX: usize = 8;
@@ -145,27 +146,29 @@ impl ClassLists {
     }
 }
 
-/// Returns the classes that the lists for these users and groups name, each once.
+/// Returns the classes that the lists for these users and groups name, each once, and a list that
+/// the kernel denies one of them though it is theirs.
 pub(crate) fn classes_for(
     names: &Names,
     catalog: &Catalog,
     principals: &[Principal],
-) -> Result<Vec<ListedClass>> {
-    let mut classes = catalog.classes.clone();
+) -> Result<(Vec<ListedClass>, Option<PathBuf>)> {
+    let (mut classes, mut denied) = (catalog.classes.clone(), None);
     for &principal in principals {
         let at = catalog.lists.binary_search_by_key(&principal, |list| list.principal);
         let Ok(at) = at else { continue };
         let path = names.list(principal, catalog.lists[at].generation);
         match manifest::read::<ClassList>(&path) {
             Ok(list) => classes.extend(list.classes),
-            // The file system has no ACLs, or the caller's groups have changed meanwhile.
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                denied = Some(path);
+            }
             Err(error) => return Err(error),
         }
     }
     let mut seen = FxHashSet::default();
     classes.retain(|class| seen.insert(class.place));
-    Ok(classes)
+    Ok((classes, denied))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -198,6 +199,23 @@ impl Disk {
         same && stat.st_uid == 0 && stat.st_gid == gid
     }
 
+    /// Returns whether a file is for this user or group as [`DiskFile::share_with`] makes it, as far
+    /// as the file system can say that.
+    pub(crate) fn is_shared_with(path: &Path, reader: Principal) -> bool {
+        let Ok(about) = path.symlink_metadata() else { return false };
+        let mode = about.mode() & 0o7777;
+        match reader {
+            Principal::Group(gid) => (about.gid(), mode) == (gid, 0o640),
+            Principal::User(uid) => {
+                let mut value = [0; 4096];
+                match rustix::fs::lgetxattr(path, Acl::XATTR_NAME, &mut value[..]) {
+                    Ok(length) => value[..length] == acl_of(uid).encode(),
+                    Err(errno) => errno == Errno::OPNOTSUPP,
+                }
+            }
+        }
+    }
+
     /// Replaces the access ACL of a directory. Returns false where the file system cannot hold it.
     pub(crate) fn set_acl(&self, path: &Path, dir: &OwnedFd, acl: &Acl) -> Result<bool> {
         self.check().and_then(|()| set_acl(dir, acl)).map_err(Error::io("set the ACL of", path))
@@ -303,6 +321,20 @@ fn open_parent(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
 
 /// Replaces the access ACL of a file or directory. Returns false where the file system cannot hold
 /// it.
+/// Returns the ACL of a file that a user may read, and nobody else but the owner.
+fn acl_of(uid: u32) -> Acl {
+    let entry = |tag, permissions| AclEntry { tag, permissions };
+    Acl {
+        entries: vec![
+            entry(AclTag::Owner, 0o6),
+            entry(AclTag::User(uid), 0o4),
+            entry(AclTag::OwningGroup, 0),
+            entry(AclTag::Mask, 0o4),
+            entry(AclTag::Other, 0),
+        ],
+    }
+}
+
 fn set_acl(fd: impl AsFd, acl: &Acl) -> io::Result<bool> {
     let flags = rustix::fs::XattrFlags::empty();
     match rustix::fs::fsetxattr(fd, Acl::XATTR_NAME, &acl.encode(), flags) {
@@ -348,19 +380,7 @@ impl DiskFile {
                     rustix::fs::fchown(&self.file, None, Some(Gid::from_raw(gid)))?;
                     Ok(rustix::fs::fchmod(&self.file, Mode::from_raw_mode(0o640))?)
                 }
-                Principal::User(uid) => {
-                    let entry = |tag, permissions| AclEntry { tag, permissions };
-                    let acl = Acl {
-                        entries: vec![
-                            entry(AclTag::Owner, 0o6),
-                            entry(AclTag::User(uid), 0o4),
-                            entry(AclTag::OwningGroup, 0),
-                            entry(AclTag::Mask, 0o4),
-                            entry(AclTag::Other, 0),
-                        ],
-                    };
-                    set_acl(&self.file, &acl).map(drop)
-                }
+                Principal::User(uid) => set_acl(&self.file, &acl_of(uid)).map(drop),
             }
         };
         share().map_err(Error::io("set the permissions of", &self.path))

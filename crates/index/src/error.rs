@@ -207,10 +207,14 @@ const ANEW: &str = "remove the index and index its sources again";
 /// Returns what to do about a damaged file: a writer replaces all but those that it reads itself.
 fn remedy(path: &Path) -> &'static str {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    let is_read = name == b"CURRENT" || name.starts_with(b"manifests-");
-    match is_read || name.ends_with(b"-bundle.bin") {
-        true => ANEW,
-        false => "index the source again, without --incremental, to replace it",
+    let begins = |start: &str| name.starts_with(start.as_bytes());
+    let is_list = path.parent().is_some_and(|directory| directory.ends_with("lists"));
+    if begins("CURRENT") || begins("manifests-") || name.ends_with(b"-bundle.bin") {
+        ANEW
+    } else if begins("catalog-") || begins("manifest-") || is_list {
+        "'canopy index' by whoever writes the index replaces it"
+    } else {
+        "index the source again, without --incremental, to replace it"
     }
 }
 

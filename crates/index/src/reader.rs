@@ -53,6 +53,8 @@ pub struct Index {
     tables: Arc<Tables>,
     /// Of the view of one class: the sources whose root is recorded in it.
     own_roots: Option<Vec<u32>>,
+    /// A list of classes of the caller's that the kernel denies.
+    denied_list: Option<Arc<PathBuf>>,
     /// Of what is seen from a path: what is seen from anywhere.
     opened: Option<Arc<Index>>,
 }
@@ -96,7 +98,12 @@ impl Index {
                 other => return other,
             }
         }
-        Self::open_once(path, moment)
+        Self::open_once(path, moment).map_err(|error| match error.damaged_file() {
+            Some(file) if matches!(error, Error::Io { .. }) => {
+                Error::corrupt(file, "it is missing")
+            }
+            _ => error,
+        })
     }
 
     fn open_once(path: &Path, moment: Option<Moment>) -> Result<Self> {
@@ -153,6 +160,7 @@ impl Index {
             sealed: Arc::default(),
             tables: Arc::default(),
             own_roots: None,
+            denied_list: None,
             opened: None,
         }
     }
@@ -196,13 +204,15 @@ impl Index {
         let path = names::catalog(&self.path, self.generation);
         let catalog: Catalog = manifest::read(&path)?;
         let names = Arc::new(Names::new(&self.path, catalog.key));
-        let classes = class_lists::classes_for(&names, &catalog, caller)?;
+        let (classes, denied_list) = class_lists::classes_for(&names, &catalog, caller)?;
+        self.denied_list = denied_list.map(Arc::new);
         self.tables = Arc::new(Tables { records: catalog.tables, queries: BTreeMap::new() });
         let mut sealed = SealedFiles::new(names.clone());
         let mut known = Contents::default();
         for class in classes {
             let directory = names.class(class.place);
-            match manifest::read::<Manifest>(&names::manifest(&directory, class.manifest)) {
+            let path = names::manifest(&directory, class.manifest);
+            match manifest::read::<Manifest>(&path) {
                 Ok(mut manifest) => {
                     self.classes.visible += 1;
                     let files = std::mem::take(&mut manifest.sealed);
@@ -211,7 +221,8 @@ impl Index {
                     self.sources.append(&mut manifest.sources);
                     self.loose.extend(known.add(ClassDir::new(|| directory), manifest));
                 }
-                Err(error) if denied(&error) => {}
+                // It is the directory that keeps others out, not the file.
+                Err(error) if denied(&error) && path.symlink_metadata().is_err() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -505,6 +516,13 @@ impl Index {
     /// Returns the sources that scans have found as they were, by root, to the writer of the index.
     pub fn checked(&self) -> Result<Vec<Checked>> {
         Ok(Failures::read(&self.path)?.checked().to_vec())
+    }
+
+    /// Returns a list of what the caller sees that the kernel denies to the caller, if there is one:
+    /// then answers may lack what not everybody sees. So it is where an index was copied without
+    /// its permissions, its file system has no ACLs, or the caller has other numbers.
+    pub fn denied_list(&self) -> Option<&Path> {
+        self.denied_list.as_ref().map(|path| path.as_path())
     }
 
     /// Returns how many classes there are.

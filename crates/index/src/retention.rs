@@ -191,6 +191,9 @@ impl FromStr for Retention {
         }
         let mut spans = Vec::new();
         for part in text.split(',') {
+            if matches!(part, "0" | "none") {
+                return Err("'none', alone, is what keeps no older generation".to_owned());
+            }
             let digits = part.trim_end_matches(|letter: char| !letter.is_ascii_digit());
             let span = match &part[digits.len()..] {
                 "" => Span::Generation,

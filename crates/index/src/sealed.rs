@@ -16,7 +16,7 @@
 
 use crate::block_file::BlockFile;
 use crate::builder::{Builder, SHARD_BYTES_MAX, SHARD_ROWS_MAX};
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{BLOCK_BYTES, Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::manifest::AttributesRecord;
 use crate::names::{self, Names, Secret};
@@ -405,6 +405,14 @@ impl Sealed {
         let place = Arc::new(ClassDir::new(|| gated));
         let shards = part.shards.iter();
         shards.map(|shard| Shard::new(shard.clone(), place.clone())).collect()
+    }
+
+    /// Fails if it is damaged or missing.
+    pub(crate) fn check(&self) -> Result<()> {
+        (0..self.record.bytes).step_by(BLOCK_BYTES).try_for_each(|start| {
+            let bytes = (self.record.bytes - start).min(BLOCK_BYTES as u64);
+            self.read(start, bytes as usize).map(drop)
+        })
     }
 
     /// Returns how its name begins.

@@ -59,6 +59,7 @@ mod join_sealed;
 mod loaded;
 mod pages;
 mod refresh;
+mod renewing;
 mod replaced;
 mod resuming;
 mod shard_writer;
@@ -252,6 +253,8 @@ pub struct Writer {
     /// Users and groups whose lists name classes that are not as they were, besides those of
     /// `changed`.
     relisted: BTreeSet<Principal>,
+    /// Whether something that readers go by is written anew since it was damaged.
+    renews: bool,
     /// Tables that were added, by name.
     tables: Vec<TableRecord>,
     /// Whether derived ones may have rows of classes that have changed since.
@@ -339,6 +342,7 @@ impl Writer {
         Ok(Writer {
             lists,
             relisted: BTreeSet::new(),
+            renews: false,
             dirs,
             digest_key: DigestKey::new(secret),
             salt,

@@ -8,6 +8,7 @@
 
 use crate::{Credentials, Grant, Permissions, Wanted, XattrAccess};
 use parking_lot::RwLock;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -101,7 +102,7 @@ pub struct ClassTable {
 
 #[derive(Debug, Default)]
 struct Inner {
-    grants: HashMap<GrantId, Arc<Grant>>,
+    grants: FxHashMap<GrantId, Arc<Grant>>,
     grant_ids: HashMap<Arc<Grant>, GrantId>,
     next_grant: u32,
     /// Sorted grants of each class.
@@ -114,7 +115,7 @@ struct Inner {
     /// What each owner has used of the limits.
     used: HashMap<u32, OwnerLimits>,
     /// Classes that were charged, to whom, and grants that were.
-    charged: (HashMap<ClassId, u32>, HashSet<GrantId>),
+    charged: (FxHashMap<ClassId, u32>, FxHashSet<GrantId>),
     /// Owners who asked for more than the limits.
     beyond_limits: BTreeSet<u32>,
     /// How often grants were too many to be told apart.
@@ -144,7 +145,14 @@ impl ClassTable {
         next_grant: u32,
         limits: OwnerLimits,
     ) -> Self {
+        let grants = grants.into_iter();
         let mut inner = Inner { next_grant, ..Inner::default() };
+        let count = grants.size_hint().0;
+        inner.grants.reserve(count);
+        inner.grant_ids.reserve(count);
+        inner.class_ids.reserve(count);
+        inner.charged.0.reserve(count);
+        inner.charged.1.reserve(count);
         for (id, grant) in grants {
             let grant = Arc::new(grant);
             inner.grant_ids.entry(grant.clone()).or_insert(id);

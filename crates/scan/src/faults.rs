@@ -93,6 +93,34 @@ impl Counts {
         entries.max(looked_at)
     }
 
+    /// Returns all of them as they are now, for [`Counts::set_back`].
+    pub fn now(&self) -> [u64; 10] {
+        self.all().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Sets all of them back to what they were, since what was found meanwhile is found again.
+    pub fn set_back(&self, before: [u64; 10]) {
+        let all = self.all().into_iter().zip(before);
+        all.for_each(|(count, before)| count.store(before, Ordering::Relaxed));
+    }
+
+    fn all(&self) -> [&AtomicU64; 10] {
+        let Counts { entries, looked_at, directories, failed, vanished, .. } = self;
+        let Counts { narrowed, moved, long_paths, partial, unmapped, .. } = self;
+        [
+            entries,
+            looked_at,
+            directories,
+            failed,
+            vanished,
+            narrowed,
+            moved,
+            long_paths,
+            partial,
+            unmapped,
+        ]
+    }
+
     /// Returns how many entries and listings something is wrong with.
     pub fn faults(&self) -> u64 {
         let counts = [&self.failed, &self.vanished, &self.narrowed, &self.moved, &self.long_paths];

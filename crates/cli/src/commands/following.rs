@@ -167,7 +167,7 @@ pub fn run(
         "the index has derived tables, which cannot be computed anew while a namespace is read: \
          index where the namespace is mounted"
     );
-    let faults = Faults::new(None, None)?;
+    let faults = Faults::default();
     let scans = Scans::new(&writer, (arguments.memory, threads), None, faults)?;
     let rules =
         MountRules::new(settings().trust_fs.clone().unwrap_or_default(), arguments.no_prune);

@@ -191,6 +191,7 @@ pub fn run(
         return companion::Companion::Sql.run();
     }
     interrupt::watch()?;
+    tell_of_renewed(&mut writer)?;
     let asked = asked(&arguments, &root_of);
     let mut resumed = resume(&mut writer, &arguments, &asked, (&rules, &root_of))?;
     if resumed.is_none() && arguments.replace {
@@ -202,6 +203,7 @@ pub fn run(
         } else if give_up(&mut writer, &arguments.paths, &rules, &root_of) {
             writer.publish()?;
             writer = Writer::open(&location, options.clone())?;
+            tell_of_renewed(&mut writer)?;
         }
     }
     let new_run = |writer: &Writer, resumed: Option<&Unfinished>| {
@@ -217,6 +219,7 @@ pub fn run(
         writer.give_up_unfinished()?;
         drop(writer);
         writer = Writer::open(&location, options.clone())?;
+        tell_of_renewed(&mut writer)?;
         resumed = None;
         run = new_run(&writer, None)?;
         failed = run.scan(&mut writer, None);
@@ -380,6 +383,22 @@ fn resume(
 }
 
 /// Says why a scan that was interrupted does not go on.
+/// Has what readers go by written anew where it is damaged, and says so.
+fn tell_of_renewed(writer: &mut Writer) -> anyhow::Result<()> {
+    let renewed = writer.renew_damaged()?;
+    if let [first, ..] = &renewed[..] {
+        let more = match renewed.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {} likewise", counted(more as u64, "other")),
+        };
+        note(format_args!(
+            "{} is damaged, missing or not for whom it should be{more}: written anew",
+            first.display()
+        ));
+    }
+    Ok(())
+}
+
 fn tell_of_new_scan(why: impl std::fmt::Display) {
     note(format_args!(
         "all is scanned anew: the scan that was interrupted cannot go on, since {why}"
@@ -437,7 +456,7 @@ impl<'a> Run<'a> {
         (namespaces, root_of): (Option<&'a NamespaceSource>, &dyn Fn(&Path) -> String),
     ) -> anyhow::Result<Self> {
         let begun_ns = resumed.map(|resumed| resumed.begun_ns);
-        let faults = Faults::new(arguments.errors.as_deref(), begun_ns)?;
+        let faults = Faults::new(arguments.errors.as_deref(), writer.path(), begun_ns)?;
         let memory = (arguments.memory, threads);
         let mut scans = Scans::new(writer, memory, arguments.max_rate, faults)?;
         if let Some(before) = resumed {
@@ -528,6 +547,7 @@ impl<'a> Run<'a> {
         if let (Some(source), Some(namespace)) = (self.namespaces, namespace_of(path)) {
             return self.index_namespace(writer, source, namespace);
         }
+        let counted = self.scans.counts.now();
         let indexed = self.index_tree(writer, path, self.arguments.incremental);
         match indexed.as_ref().err().and_then(damaged_file) {
             Some(file) if self.arguments.incremental && !interrupt::asked() => {
@@ -536,6 +556,7 @@ impl<'a> Run<'a> {
             }
             _ => return indexed,
         }
+        self.scans.counts.set_back(counted);
         self.index_tree(writer, path, false)
     }
 
@@ -564,6 +585,7 @@ impl<'a> Run<'a> {
             if let Some(name) = self.arguments.name.as_ref().filter(|&name| *name != known.name) {
                 writer.rename_source(&known.name, name)?;
             }
+            writer.check_sealed(known.id)?;
             let begun = writer.refresh_source(new, [(String::new(), true)])?;
             if self.arguments.trust_directory_times && !is_same {
                 note(format_args!(

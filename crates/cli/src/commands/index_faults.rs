@@ -44,10 +44,15 @@ pub(super) struct Faults {
 impl Faults {
     /// Opens the file that lists them, if one is asked for. It is emptied, unless a run goes on that
     /// began at `begun_ns` and that has written to it. It names entries that only root may know of,
-    /// so it is for its owner alone.
-    pub(super) fn new(file: Option<&Path>, begun_ns: Option<i64>) -> anyhow::Result<Self> {
+    /// so it is for its owner alone. It must not be in the index.
+    pub(super) fn new(
+        file: Option<&Path>,
+        index: &Path,
+        begun_ns: Option<i64>,
+    ) -> anyhow::Result<Self> {
         let Some(path) = file else { return Ok(Faults::default()) };
-        let list = ErrorList::open(path, begun_ns)
+        let list = check_outside(path, index)
+            .and_then(|()| ErrorList::open(path, begun_ns))
             .with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Faults { file: Some((path.to_owned(), Mutex::new(list))), ..Faults::default() })
     }
@@ -134,6 +139,15 @@ impl Faults {
         }
         listed.context("cannot write the list of errors")
     }
+}
+
+/// Fails if a path leads into an index, whose files nothing else may write.
+fn check_outside(path: &Path, index: &Path) -> anyhow::Result<()> {
+    let directory = std::path::absolute(path)?.parent().map(Path::canonicalize).transpose();
+    let index = index.canonicalize();
+    let is_in = matches!((directory, index), (Ok(Some(at)), Ok(index)) if at.starts_with(&index));
+    anyhow::ensure!(!is_in, "it would be in the index: choose another place");
+    Ok(())
 }
 
 /// Opens a file for the caller alone, to add to it if it was written to since `begun_ns`. One that

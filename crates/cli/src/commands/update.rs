@@ -158,8 +158,10 @@ pub fn run(
             );
             let outcome = update_request::ask(asked, arguments.json)?;
             if named.is_empty() {
-                // An older list is none of this run.
-                Faults::new(arguments.errors.as_deref(), None)?;
+                if let Some(errors) = &arguments.errors {
+                    // An older list is none of this run.
+                    Faults::new(Some(errors), &places::to_write(index)?, None)?;
+                }
                 return Ok(outcome);
             }
             requested = Some(outcome);
@@ -304,7 +306,7 @@ pub fn update(
     }
     let (mut suspects, links) = suspects()?;
     suspects.extend(linked(&writer, &links)?);
-    let faults = Faults::new(options.errors, None)?;
+    let faults = Faults::new(options.errors, location, None)?;
     if suspects.is_empty() {
         // Of what has other names, the index has none.
         let generation = Index::open(location)?.generation();
@@ -462,6 +464,7 @@ fn refresh(
     task: Task,
     repairs: bool,
 ) -> anyhow::Result<()> {
+    let counted = scans.counts.now();
     let refreshed = refresh_part(writer, scans, rules, &task);
     match refreshed.as_ref().err().and_then(damaged_file) {
         Some(file) if (repairs || task.is_all()) && !interrupt::asked() => {
@@ -470,6 +473,7 @@ fn refresh(
         }
         _ => return refreshed,
     }
+    scans.counts.set_back(counted);
     let (root, new) = open(writer, scans, rules, &task)?;
     let before = scans.shortfalls(writer, rules);
     let now = new.scan.clone().unwrap_or_default();

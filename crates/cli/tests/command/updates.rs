@@ -1,12 +1,13 @@
 //! `canopy update` and `canopy index --incremental` as users type them; what they do to an index is
 //! compared with new ones in `find/random_sites.rs` and `tools/updated.rs`.
 
-use crate::common::Place;
+use crate::common::{Place, User};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -597,4 +598,98 @@ fn a_list_of_errors_is_emptied_where_nothing_is_listed() {
     update.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
     assert!(update.wait().unwrap().success());
     assert_eq!(fs::read_to_string(&list).unwrap(), "");
+}
+
+/// What the readers of an index go by, and its writer does not, is looked at by every run of
+/// `canopy index`: also where the tree is as it was.
+#[test]
+fn what_users_go_by_is_made_right_though_nothing_has_changed() {
+    let place = Place::new();
+    let bob = User { uid: 2002, gid: 3002, groups: vec![3002] };
+    for (path, mode, uid, gid) in [
+        ("", 0o711, 0, 0),
+        ("/team", 0o750, 0, 3002),
+        ("/bob", 0o700, 2002, 0),
+        ("/open", 0o755, 0, 0),
+    ] {
+        let path = place.path("tree").join(path.trim_start_matches('/'));
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("file"), "x").unwrap();
+        chown(&path, Some(uid), Some(gid)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    place.index(&place.path("index"), &place.path("tree"));
+    let find = || {
+        let names = ["bob", "team", "open"].map(|name| place.path("tree").join(name));
+        let mut words: Vec<&OsStr> = names.iter().map(|path| path.as_os_str()).collect();
+        let index = place.path("index");
+        words.splice(0..0, ["--index".as_ref(), index.as_os_str(), "find".as_ref()]);
+        let output = bob.run(place.canopy.as_os_str(), &words);
+        let tree = place.path("tree").to_str().unwrap().to_owned();
+        let lines = String::from_utf8_lossy(&output.stdout).replace(&tree, "");
+        let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
+        lines.sort();
+        (lines, output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let all = ["/bob", "/bob/file", "/open", "/open/file", "/team", "/team/file"];
+    let is_whole = || {
+        let (found, code, told) = find();
+        assert_eq!((found, code, &*told), (all.map(str::to_owned).to_vec(), Some(0), ""));
+    };
+    let incremental = || {
+        let output = run(&place, &["index", "--incremental", "TREE"]);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        said(&output)
+    };
+    is_whole();
+    let is_one = |path: &Path, name: &str| {
+        let path = path.to_str().unwrap();
+        path.contains(name) && path.ends_with(".bin")
+    };
+    for name in ["/catalog-", "/lists/u2002-", "/lists/g3002-", "/manifest-", "-sealed"] {
+        for is_gone in [true, false] {
+            let paths = crate::common::all_paths(&place.path("index"));
+            let paths: Vec<_> = paths.iter().filter(|path| is_one(path, name)).collect();
+            assert!(!paths.is_empty(), "{name}");
+            for path in paths {
+                match is_gone {
+                    true => fs::remove_file(path).unwrap(),
+                    false => fs::write(path, "damaged").unwrap(),
+                }
+            }
+            let (_, code, told) = find();
+            assert_eq!(code, Some(2), "{name} {told}");
+            assert!(told.contains(name.trim_matches('/')), "{told}");
+            let is_listed = name != "-sealed";
+            assert!(!is_listed || told.contains("; 'canopy index' by whoever writes"), "{told}");
+            assert!(incremental().contains(" is damaged"), "{name}");
+            is_whole();
+            assert!(incremental().contains("nothing has changed"), "{name}");
+        }
+    }
+    // Copied without permissions, it shows less, and says so.
+    let mut copied = Command::new("cp");
+    copied.arg("-r").args([place.path("index"), place.path("copy")]);
+    assert!(copied.status().unwrap().success());
+    fs::remove_dir_all(place.path("index")).unwrap();
+    fs::rename(place.path("copy"), place.path("index")).unwrap();
+    let (found, code, told) = find();
+    assert!(found.len() < all.len() && code != Some(0), "{found:?} {told}");
+    assert!(told.contains("answers may lack what not everybody sees"), "{told}");
+    assert!(incremental().contains("not for whom it should be"));
+    is_whole();
+    assert!(incremental().contains("nothing has changed"));
+}
+
+#[test]
+fn a_list_of_errors_is_no_file_of_the_index() {
+    let place = place();
+    for words in [["index", "--errors"], ["update", "--errors"]] {
+        let current = place.path("index/CURRENT");
+        let before = fs::read(&current).unwrap();
+        let output = run(&place, &[words[0], words[1], current.to_str().unwrap(), "TREE"]);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains("it would be in the index"), "{}", said(&output));
+        assert_eq!(fs::read(&current).unwrap(), before);
+    }
 }

@@ -32,6 +32,7 @@ use crate::schema::FileKind;
 use crate::shard::ClassDir;
 use crate::shard_record::ShardRecord;
 use crate::unfinished;
+use rustc_hash::FxHashMap;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::cmp::Reverse;
@@ -51,7 +52,7 @@ pub(super) struct Tree {
     generation: u64,
     bundles: Vec<BundleId>,
     lists: Vec<ListRecord>,
-    classes: HashMap<ClassPlace, ClassFiles>,
+    classes: FxHashMap<ClassPlace, ClassFiles>,
 }
 
 /// What the manifest of a class names.
@@ -252,8 +253,10 @@ pub(super) fn clean(disk: &Disk, names: &Names, left: &Leftover, known: &Tree) -
     let current = current(index)?;
     let mut in_use = Files::new();
     if let Some(current) = &current {
-        let made = left.intents.iter().filter(|(intent, _)| *intent == Intent::Make);
-        in_use = files_since(names, current.generation, known, made.map(|(_, path)| &**path))?;
+        let is_made = |intent: &Intent| *intent == Intent::Make;
+        let made = left.intents.iter().filter(|(intent, _)| is_made(intent));
+        let since = made.filter_map(|(_, path)| names::generation_of(path)).min();
+        in_use = files_among(names, current.generation, known, &left.intents, since)?;
         let lists = current.leaving.iter();
         in_use.extend(lists.map(|left| (names::leaving(index, left.generation), false)));
     }
@@ -278,7 +281,8 @@ pub(super) fn forget_unfinished(disk: &Disk, names: &Names, known: &Tree) -> Res
     let intents = journal::read_at(&list)?.intents;
     let in_use = match current(index)? {
         Some(current) => {
-            files_since(names, current.generation, known, intents.iter().map(|(_, path)| &**path))?
+            let since = intents.iter().filter_map(|(_, path)| names::generation_of(path)).min();
+            files_among(names, current.generation, known, &intents, since)?
         }
         None => Files::new(),
     };
@@ -306,13 +310,14 @@ pub(super) fn let_go(
     if due.is_empty() {
         return Ok(());
     }
-    // What has left never comes back.
-    let in_use = files_since(names, current.generation, known, std::iter::empty())?;
     let mut directories = BTreeSet::new();
     for Leaving { generation, .. } in due.iter().rev() {
         let path = names::leaving(index, *generation);
-        for (intent, below) in journal::read_at(&path)?.intents {
-            perform(disk, index, (intent, &below), &in_use, &mut directories)?;
+        let intents = journal::read_at(&path)?.intents;
+        // Shards that have left never come back.
+        let in_use = files_among(names, current.generation, known, &intents, None)?;
+        for (intent, below) in &intents {
+            perform(disk, index, (*intent, below), &in_use, &mut directories)?;
         }
         // Last, so that the next writer can go on where this one ends.
         disk.remove(&path)?;
@@ -350,14 +355,15 @@ fn remove_empty(disk: &Disk, index: &Path, directories: BTreeSet<PathBuf>) {
     directories.iter().for_each(|directory| disk.remove_empty_dir(&index.join(directory)));
 }
 
-/// Returns the files of a generation, of shards only those of which some of these paths may be: a
-/// page has no shard of a later generation than its own. Where such a page is damaged or missing, its
-/// directory stands for all that is in it.
-fn files_since<'a>(
+/// Returns the files of a generation in the directories that some intents are for; of shards only
+/// those of pages of a generation from `since` on, if any: a page has no shard of a later generation
+/// than its own. Where such a page is damaged or missing, its directory stands for all that is in it.
+fn files_among(
     names: &Names,
     generation: u64,
     known: &Tree,
-    paths: impl Iterator<Item = &'a Path>,
+    intents: &[(Intent, PathBuf)],
+    since: Option<u64>,
 ) -> Result<Files> {
     let read;
     let tree = match known.generation == generation {
@@ -367,12 +373,26 @@ fn files_since<'a>(
             &read
         }
     };
-    let since = paths.filter_map(names::generation_of).min().unwrap_or(u64::MAX);
-    let is_read = |page: &PageRecord| page.id.generation >= since;
-    let (mut files, lost) = tree.files(None, names, &ReadPages::default(), is_read)?;
+    let directories: HashSet<&Path> =
+        intents.iter().flat_map(|(_, path)| path.ancestors().skip(1)).collect();
+    let asked = Asked {
+        class: &|directory| {
+            directory.strip_prefix(names.index()).is_ok_and(|below| directories.contains(below))
+        },
+        page: &|page| since.is_some_and(|since| page.id.generation >= since),
+    };
+    let (mut files, lost) = tree.files(None, names, &ReadPages::default(), &asked)?;
     // Whatever is there may be in use.
     files.extend(lost.into_iter().map(|directory| (directory, false)));
     Ok(files)
+}
+
+/// Which files of a generation are asked for.
+struct Asked<'a> {
+    /// Those in these directories of classes.
+    class: &'a dyn Fn(&Path) -> bool,
+    /// Shards of these pages.
+    page: &'a dyn Fn(&PageRecord) -> bool,
 }
 
 impl Tree {
@@ -415,17 +435,18 @@ impl Tree {
     /// shards of pages that are damaged or missing, nor, where the other one has such a page, of that
     /// class.
     fn without(&self, other: Option<&Tree>, names: &Names, pages: &ReadPages) -> Result<Files> {
-        self.files(other, names, pages, |_| true).map(|(files, _)| files)
+        let all = Asked { class: &|_| true, page: &|_| true };
+        self.files(other, names, pages, &all).map(|(files, _)| files)
     }
 
-    /// As [`Tree::without`], of shards only those of pages that may be read for that. Returns also
-    /// the directories with pages that are damaged or missing.
+    /// As [`Tree::without`], but only what is asked for. Returns also the directories with pages
+    /// that are damaged or missing.
     fn files(
         &self,
         other: Option<&Tree>,
         names: &Names,
         pages: &ReadPages,
-        is_read: impl Fn(&PageRecord) -> bool,
+        asked: &Asked<'_>,
     ) -> Result<(Files, Vec<PathBuf>)> {
         let index = names.index();
         let (mut files, mut lost) = (Files::new(), Vec::new());
@@ -445,6 +466,9 @@ impl Tree {
                 continue;
             }
             let directory = names.class(place);
+            if !(asked.class)(&directory) {
+                continue;
+            }
             files.insert(names::manifest(&directory, class.manifest), false);
             let others = class.others.iter();
             let is_new = |file| other.is_none_or(|other| !other.others.contains(file));
@@ -481,7 +505,9 @@ impl Tree {
                 }
                 for page in alone(own, other) {
                     files.insert(directory.join(page.id.file_name()), is_past);
-                    let Some(stay) = stay.as_ref().filter(|_| is_read(&page)) else { continue };
+                    let Some(stay) = stay.as_ref().filter(|_| (asked.page)(&page)) else {
+                        continue;
+                    };
                     for shard in read(&page)?.iter().flat_map(|shards| shards.iter()) {
                         if !stay.contains(&shard.record().id) {
                             let own = shard_files(&directory, shard.record());

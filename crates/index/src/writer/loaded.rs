@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 use crate::manifest::{ClassManifest, GrantRecord};
 use crate::names::ClassPlace;
 use canopy_model::{ClassId, ClassTable, GrantId, OwnerLimits};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What manifests say, in the form that a writer keeps.
@@ -14,7 +15,7 @@ pub(super) struct Loaded {
     pub(super) classes: BTreeMap<ClassId, Held>,
     /// The classes, in the order of the manifests.
     pub(super) order: Vec<ClassId>,
-    pub(super) places: HashMap<ClassId, ClassPlace>,
+    pub(super) places: FxHashMap<ClassId, ClassPlace>,
     pub(super) next_source: u32,
 }
 
@@ -27,37 +28,33 @@ impl Loaded {
         limits: Option<OwnerLimits>,
         options: &WriterOptions,
     ) -> Result<Self> {
-        let known: HashSet<u32> = grants.iter().map(|(id, _)| *id).collect();
+        let known: FxHashSet<u32> = grants.iter().map(|(id, _)| *id).collect();
         let table = ClassTable::with_grants(
             grants.iter().map(|(id, grant)| (GrantId(*id), grant.grant())),
             next_grant,
             limits.unwrap_or_default(),
         )
         .charging(options.holders.clone());
-        let mut loaded = Loaded {
-            table,
-            classes: BTreeMap::new(),
-            order: Vec::new(),
-            places: HashMap::new(),
-            next_source: 0,
-        };
+        let mut next_source = 0;
+        let (mut classes, mut places) = (Vec::new(), Vec::new());
         for ClassManifest { class, manifest, gated, hidden } in manifests {
             if class.grants.iter().any(|id| !known.contains(id)) {
                 return Err(Error::corrupt(all_path, "it names a grant that it does not have"));
             }
             let ids = manifest.sources.iter().map(|source| source.id + 1);
-            loaded.next_source = ids.max().unwrap_or(0).max(loaded.next_source);
-            let id = loaded.table.class_of(&class.grants().collect::<Vec<_>>());
-            if class.place.depth as usize != loaded.table.grants_of(id).len() {
+            next_source = ids.max().unwrap_or(0).max(next_source);
+            let id = table.class_of(&class.grants().collect::<Vec<_>>());
+            if class.place.depth as usize != table.grants_of(id).len() {
                 return Err(Error::corrupt(all_path, "a class has another number of grants"));
             }
             if let Some(owner) = class.charged {
-                loaded.table.charge_again(id, owner);
+                table.charge_again(id, owner);
             }
-            loaded.places.insert(id, class.place);
-            loaded.order.push(id);
-            loaded.classes.insert(id, Held { written: class.manifest, manifest, gated, hidden });
+            places.push((id, class.place));
+            classes.push((id, Held { written: class.manifest, manifest, gated, hidden }));
         }
-        Ok(loaded)
+        let order = places.iter().map(|(id, _)| *id).collect();
+        let (classes, places) = (classes.into_iter().collect(), places.into_iter().collect());
+        Ok(Loaded { table, classes, order, places, next_source })
     }
 }

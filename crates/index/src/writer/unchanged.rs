@@ -43,6 +43,7 @@ impl Writer {
         let is_as_before = |begun: &Begun| begun.is_as_before.load(Relaxed);
         let current = self.current.as_ref();
         !self.has_changed
+            && !self.renews
             && current.is_some_and(|current| current.retention == self.retention)
             && self.begun.values().all(is_as_before)
     }
