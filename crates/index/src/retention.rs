@@ -191,20 +191,20 @@ impl FromStr for Retention {
         }
         let mut spans = Vec::new();
         for part in text.split(',') {
-            if matches!(part, "0" | "none") {
-                return Err("'none', alone, is what keeps no older generation".to_owned());
-            }
+            let wrong = |why: String| {
+                format!("'{part}' is {why}, as in 24h,14d,8w; 'none' alone keeps nothing older")
+            };
             let digits = part.trim_end_matches(|letter: char| !letter.is_ascii_digit());
             let span = match &part[digits.len()..] {
                 "" => Span::Generation,
                 "h" => Span::Hour,
                 "d" => Span::Day,
                 "w" => Span::Week,
-                _ => return Err(format!("'{part}' is no number of h, d or w, as in 24h,14d,8w")),
+                _ => return Err(wrong("no number of h, d or w".to_owned())),
             };
             match digits.parse() {
                 Ok(count @ 1..=KEPT_MAX) => spans.push((count, span)),
-                _ => return Err(format!("'{part}' is not of 1 to {KEPT_MAX}, as in 24h,14d,8w")),
+                _ => return Err(wrong(format!("not of 1 to {KEPT_MAX}"))),
             }
         }
         let sum: u64 = spans.iter().map(|(count, _)| count).sum();
