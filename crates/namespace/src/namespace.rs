@@ -49,7 +49,7 @@ pub struct Namespace {
     pub(crate) flushes: AtomicU64,
     pub(crate) contents: Contents,
     /// Where inodes were last seen.
-    pub(crate) places: Places,
+    pub(crate) places: Arc<Places>,
     held: Held,
     /// Files without a name that are held.
     pub(crate) orphans: Mutex<HashSet<FileId>>,
@@ -149,7 +149,7 @@ impl Namespace {
             pending: RwLock::default(),
             flushes: AtomicU64::new(0),
             contents,
-            places: Places::new(),
+            places: Arc::new(Places::new()),
             held: Held(Default::default()),
             orphans: Mutex::default(),
             has_strays: AtomicBool::new(was_open),
