@@ -78,7 +78,10 @@ impl Viewed {
         let mount = mounted(place)?;
         let namespace = match &mount {
             Some(mount) => PathBuf::from(OsStr::from_bytes(&mount.source)),
-            None => place::found(place)?,
+            None => {
+                place::found(place)?;
+                place::full_name(place)?
+            }
         };
         let failed = || format!("cannot read {}", namespace.display());
         let environment = place::environment(&namespace)?;
@@ -88,9 +91,7 @@ impl Viewed {
             None if canopy_store::is_flushed(&environment, table).with_context(failed)? => {}
             None => {
                 // Once, so that whoever reads next need not.
-                let namespace = place::open(place)?;
-                namespace.close()?;
-                namespace.table().flush()?;
+                place::open(place)?.close()?;
             }
         }
         Viewed::of(environment, table, mount).with_context(failed)
@@ -111,7 +112,10 @@ impl Viewed {
         let mount = mounted(place)?;
         let namespace = match &mount {
             Some(mount) => PathBuf::from(OsStr::from_bytes(&mount.source)),
-            None => place::found(place)?,
+            None => {
+                place::found(place)?;
+                place::full_name(place)?
+            }
         };
         let failed = || format!("cannot read {}", namespace.display());
         let environment = place::environment(&namespace)?;
@@ -210,7 +214,8 @@ impl Drop for Kept {
 /// root and the owner of a namespace can only say that it is theirs to mount, which is not believed;
 /// and a mount that nobody answers for any more counts only where it is.
 pub fn mounted(place: &Path) -> anyhow::Result<Option<Mount>> {
-    let Ok(real) = place.canonicalize() else { return Ok(None) };
+    // Of one in a bucket, mounts have the whole name, which is no path.
+    let Ok(real) = place::full_name(place) else { return Ok(None) };
     let path = real.as_os_str().as_bytes();
     let mounts = canopy_scan::mounts().context("cannot find out what is mounted")?;
     // Not where a directory of one is seen elsewhere.
@@ -226,9 +231,15 @@ pub fn is_answered(mount: &Mount) -> bool {
     rustix::fs::statfs(OsStr::from_bytes(&mount.point)).err() != Some(Errno::NOTCONN)
 }
 
-/// Returns whether root has mounted a namespace, or its owner.
+/// Returns whether root has mounted a namespace, or its owner: that of its directory, or who asks if
+/// it lies in a bucket alone.
 fn is_by_owner(mount: &Mount) -> bool {
     let by = mount.option("user_id").and_then(|uid| uid.parse::<u32>().ok());
-    let owner = rustix::fs::lstat(OsStr::from_bytes(&mount.source)).map(|stat| stat.st_uid);
+    let source = Path::new(OsStr::from_bytes(&mount.source));
+    let owner = match place::bucket_of(source) {
+        Some((None, _)) => Ok(rustix::process::geteuid().as_raw()),
+        Some((Some(directory), _)) => rustix::fs::lstat(directory).map(|stat| stat.st_uid),
+        None => rustix::fs::lstat(source).map(|stat| stat.st_uid),
+    };
     by == Some(0) || by.is_some() && by == owner.ok()
 }

@@ -49,7 +49,7 @@ pub struct Namespace {
     pub(crate) flushes: AtomicU64,
     pub(crate) contents: Contents,
     /// Where inodes were last seen.
-    pub(crate) places: Places,
+    pub(crate) places: Arc<Places>,
     held: Held,
     /// Files without a name that are held.
     pub(crate) orphans: Mutex<HashSet<FileId>>,
@@ -149,7 +149,7 @@ impl Namespace {
             pending: RwLock::default(),
             flushes: AtomicU64::new(0),
             contents,
-            places: Places::new(),
+            places: Arc::new(Places::new()),
             held: Held(Default::default()),
             orphans: Mutex::default(),
             has_strays: AtomicBool::new(was_open),
@@ -379,7 +379,8 @@ impl Namespace {
         if is_orphan { self.remove_orphan(id) } else { Ok(()) }
     }
 
-    /// Makes everything outlast a crash, and notes that nothing was left undone. To be called last.
+    /// Makes everything outlast a crash, notes that nothing was left undone, and has SSTables take
+    /// it, so that others read it without opening the namespace. To be called last.
     pub fn close(&self) -> Result<()> {
         self.sync()?;
         let chunks = self.contents.chunks();
@@ -389,7 +390,10 @@ impl Namespace {
         }
         let mut batch = Batch::new();
         batch.delete(keys::open().as_ref())?;
-        Ok(self.table.write(&batch, Durability::Durable)?)
+        self.table.write(&batch, Durability::Durable)?;
+        // The log has it all if this fails.
+        let _ = self.table.flush();
+        Ok(())
     }
 
     /// Makes what happened so far outlast a crash.

@@ -169,12 +169,9 @@ impl<'a> Search<'a> {
     /// Looks at files.
     fn look_up(&mut self, ids: &[FileId], tell: &mut impl FnMut(Found) -> bool) -> Result<()> {
         for id in ids {
-            for (parent, name) in self.view.names(*id)? {
-                let value = self.view.get(Key::named(parent, &name).as_ref())?;
-                let Some(value) = value else { continue };
-                if !self.judge(parent, &name, Inode::decode(&value)?, tell)? {
-                    return Ok(());
-                }
+            let view = self.view;
+            if !view.records(*id, |parent, name, inode| self.judge(parent, name, inode, tell))? {
+                break;
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};
 use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::{CACHE_BYTES, Namespace, options};
+use crate::places::Places;
 use crate::settings::{Configured, Settings, table_of};
 use canopy_store::{
     Direction, Environment, Key, KeyRange, KeyRef, Reader, Scan, Snapshot, SstableCache,
@@ -21,6 +22,8 @@ pub struct View {
     pub(crate) configured: Arc<Configured>,
     /// About how many names there are.
     pub(crate) names_estimate: u64,
+    /// Where inodes were last seen, maybe not at this moment.
+    places: Option<Arc<Places>>,
 }
 
 /// What is read.
@@ -36,7 +39,8 @@ impl Namespace {
         let manifest = self.table().manifest();
         let runs: u64 = manifest.state.runs.iter().map(|run| run.size_bytes()).sum();
         let bytes = runs + self.table().memtable_bytes() / 4;
-        View::new(Records::Table(self.table().snapshot()), bytes)
+        let view = View::new(Records::Table(self.table().snapshot()), bytes)?;
+        Ok(View { places: Some(self.places.clone()), ..view })
     }
 
     /// Returns the records as they were at a checkpoint, until that is released.
@@ -58,8 +62,8 @@ impl View {
     }
 
     fn new(records: Records, bytes: u64) -> Result<Self> {
-        let mut view =
-            View { records, configured: Arc::default(), names_estimate: bytes / RECORD_BYTES };
+        let names_estimate = bytes / RECORD_BYTES;
+        let mut view = View { records, configured: Arc::default(), names_estimate, places: None };
         let settings = view.get(keys::settings().as_ref())?;
         let settings = Settings::decode(settings.as_deref())?;
         view.configured = Arc::new(settings.configured()?);
@@ -141,6 +145,35 @@ impl View {
         }
         let linked = self.get(Space::Links.of(found.id, b"").as_ref())?;
         linked.map(|linked| Inode::decode(&linked)).transpose()
+    }
+
+    /// Tells the names of a file, each with its directory and its record, until `tell` returns false;
+    /// returns what it returned last.
+    pub(crate) fn records(
+        &self,
+        id: FileId,
+        mut tell: impl FnMut(FileId, &[u8], Inode) -> Result<bool>,
+    ) -> Result<bool> {
+        let record =
+            |key: &Key| self.get(key.as_ref())?.map(|value| Inode::decode(&value)).transpose();
+        // To find the names of a file takes several times as long as to read a record.
+        let is_only = |found: &Inode| found.id == id && !found.has(flag::LINKED);
+        if let Some(key) = self.places.as_ref().and_then(|places| places.get(id))
+            && let Some(found) = record(&key)?.filter(is_only)
+        {
+            return tell(key.directory, &key.name, found);
+        }
+        for (directory, name) in self.names(id)? {
+            let key = Key::named(directory, &name);
+            let Some(found) = record(&key)? else { continue };
+            if let Some(places) = self.places.as_ref().filter(|_| is_only(&found)) {
+                places.insert(id, key);
+            }
+            if !tell(directory, &name, found)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the names of a file, each with its directory, in the order of directories.

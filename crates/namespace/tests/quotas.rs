@@ -6,8 +6,8 @@ use canopy_namespace::{
     Bulk, Clock, Contents, FileId, Inode, Namespace, New, Privileges, ROOT, RenameMode,
     SetAttributes, Settings, create_namespace,
 };
-use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
+use canopy_store::{Batch, Durability, Environment, Key};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
@@ -152,6 +152,37 @@ fn what_is_there_is_counted_and_what_changes_too() {
     place.check();
     place.namespace.unlink(ROOT, b"small").unwrap();
     assert_eq!(place.used(BOB), (0, 0));
+    place.check();
+}
+
+#[test]
+fn more_accounts_are_counted_than_one_batch_takes() {
+    let place = place();
+    let files = 650_000;
+    for uid in 1..=files {
+        place.file(&uid.to_string(), uid).unwrap();
+    }
+    place.namespace.table().flush().unwrap();
+    place.limit(Account::Group(BOB), inodes(1));
+    let place = place.reopened();
+    assert_eq!(place.usage(Account::User(1)).inodes, 1);
+    assert_eq!(place.usage(Account::Group(files)).inodes, 1);
+    place.check();
+}
+
+#[test]
+fn what_a_crash_leaves_of_counting_does_not_count() {
+    let place = place();
+    place.file("one", ADA).unwrap();
+    // Some of the sums, and not the note that comes after all of them.
+    let key = Key { directory: 1 << 63 | 8, hash: ADA.into(), name: Vec::new() };
+    let mut batch = Batch::new();
+    batch.put(key.as_ref(), &[7, 0, 0, 0].map(u64::to_le_bytes).concat()).unwrap();
+    place.namespace.table().write(&batch, Durability::Durable).unwrap();
+    let place = place.reopened();
+    place.check();
+    place.limit(Account::Group(BOB), inodes(1));
+    assert_eq!(place.used(ADA).1, 1);
     place.check();
 }
 

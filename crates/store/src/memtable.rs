@@ -8,6 +8,7 @@ use crate::merge::{MergeOperator, Resolution};
 use crate::record::{Op, Record};
 use crate::scan::{Direction, MemtableSource, Source};
 use crate::sorted::{Sorted, SortedSource, Unsorted};
+use crate::sstable::{Filter, fingerprint};
 use parking_lot::RwLock;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -18,6 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a version takes in memory besides its bytes: nodes of the map, allocations.
 const VERSION_BYTES: u64 = 120;
+
+/// The filter is made for so many keys, as many as a namespace's memtable has: half a megabyte.
+const FILTERED_KEYS: usize = 400_000;
 
 /// Records in memory.
 #[derive(Default)]
@@ -35,6 +39,9 @@ struct Map {
     keys: BTreeMap<Key, Versions>,
     /// Ranges that were taken away, each with its sequence number, the newest last.
     range_deletes: Vec<(KeyRange, u64)>,
+    /// What the keys pass. Most look-ups are of keys that are not here, and would wait for memory
+    /// at every node of the map.
+    filter: Filter,
 }
 
 /// Nearly every key has one version.
@@ -224,7 +231,10 @@ impl Memtable {
         mut sequence: u64,
         oldest_reader: u64,
     ) -> Result<u64> {
-        let mut map = self.map.write();
+        let map = &mut *self.map.write();
+        if map.keys.is_empty() {
+            map.filter = Filter::for_keys(FILTERED_KEYS);
+        }
         let mut bytes = 0;
         for change in Changes::new(batch) {
             sequence += 1;
@@ -234,6 +244,7 @@ impl Memtable {
                     let version = Version { sequence, op: record.op, value };
                     bytes += record.key.name.len() as u64 + record.value.len() as u64;
                     bytes += VERSION_BYTES;
+                    map.filter.add(fingerprint(record.key));
                     // Nearly every key is new, so it is looked for once.
                     match map.keys.entry(record.key.to_key()) {
                         Entry::Occupied(mut known) => known.get_mut().push(version, oldest_reader),
@@ -252,10 +263,11 @@ impl Memtable {
         Ok(sequence)
     }
 
-    /// Adds what a reader at `sequence` finds of a key to `resolution`. Returns what lies below.
+    /// Adds what a reader at `sequence` finds of a key, which has the fingerprint, to `resolution`.
+    /// Returns what lies below.
     pub(crate) fn get(
         &self,
-        key: KeyRef<'_>,
+        (key, fingerprint): (KeyRef<'_>, u64),
         sequence: u64,
         resolution: &mut Resolution<'_>,
     ) -> Found {
@@ -266,7 +278,11 @@ impl Memtable {
             return Found::of(sorted.resolve(group, resolution));
         }
         let map = self.map.read();
-        let versions = map.keys.get(&key as &dyn AsKeyRef).map_or(&[][..], Versions::as_slice);
+        let found = match map.filter.may_have(fingerprint) {
+            true => map.keys.get(&key as &dyn AsKeyRef),
+            false => None,
+        };
+        let versions = found.map_or(&[][..], Versions::as_slice);
         match map.look(key, versions, sequence) {
             Some((operands, below)) => {
                 operands.into_iter().for_each(|operand| resolution.older(key, operand));

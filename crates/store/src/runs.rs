@@ -6,11 +6,12 @@ use crate::key::{KeyRange, KeyRef};
 use crate::manifest::{Run, SstableId, SstableRef};
 use crate::record::{Op, RecordRef};
 use crate::scan::{Direction, Source};
-use crate::sstable::{BlockCache, Cursor, Sstable};
+use crate::sstable::{BlockCache, Cursor, EMPTY, FilterBlock, Sstable, SstableInfo, passes};
 use foldhash::fast::RandomState;
 use quick_cache::sync::DefaultLifecycle;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The SSTables of any tables that a process has open.
 pub struct SstableCache {
@@ -25,15 +26,22 @@ struct ByTail;
 
 impl quick_cache::Weighter<SstableId, Arc<Sstable>> for ByTail {
     fn weight(&self, _id: &SstableId, sstable: &Arc<Sstable>) -> u64 {
-        // Each has a file open, too.
-        sstable.info().tail_bytes.max(64 << 10)
+        open_bytes(sstable.info())
     }
+}
+
+/// Returns what an open SSTable counts for. Each has a file open, too.
+fn open_bytes(info: &SstableInfo) -> u64 {
+    info.tail_bytes.max(64 << 10)
 }
 
 /// Blocks of files take no more than this: the system caches them too, in less memory, and more
 /// blocks than the processor's caches hold make look-ups slower (measured on 20 million inodes:
 /// 300,000 a second with these, 200,000 with 480 MiB).
 const NEAR_BLOCKS_BYTES: u64 = 32 << 20;
+
+/// The filters of so many runs are asked together.
+const ASKED_RUNS: usize = 16;
 
 /// Open SSTables have about so many bytes of index and filter each.
 const TAIL_BYTES: usize = 1 << 20;
@@ -79,10 +87,10 @@ impl SstableCache {
         let mut blocks = BTreeMap::new();
         for run in runs {
             for key in keys {
-                let Some(reference) = run.sstable_of(*key) else { continue };
-                let sstable = self.get(reference)?;
+                let Some(at) = run.sstable_of(*key) else { continue };
+                let sstable = run.open(at)?;
                 if let Some(block) = sstable.awaited_block(*key) {
-                    blocks.insert((reference.id, block), sstable);
+                    blocks.insert((run.run.sstables[at].id, block), sstable.into_owned());
                 }
             }
         }
@@ -116,6 +124,8 @@ impl SstableCache {
 pub(crate) struct OpenRun {
     pub(crate) run: Run,
     cache: Arc<SstableCache>,
+    /// A place for each SSTable to stay open in; none if they may be too many.
+    kept: Arc<[OnceLock<Arc<Sstable>>]>,
 }
 
 /// What a run says of a key.
@@ -130,7 +140,22 @@ pub(crate) enum FoundInRun {
 
 impl OpenRun {
     pub(crate) fn new(run: Run, cache: Arc<SstableCache>) -> Self {
-        OpenRun { run, cache }
+        OpenRun { run, cache, kept: Arc::new([]) }
+    }
+
+    /// Returns runs that look-ups go through. Where the cache has room for all their SSTables, they
+    /// stay open once they are: most look-ups ask each run, and asking the cache takes longer than
+    /// asking the filter.
+    pub(crate) fn all(runs: &[Run], cache: &Arc<SstableCache>) -> Vec<Self> {
+        let sstables = runs.iter().flat_map(|run| &run.sstables);
+        let bytes = sstables.map(|one| open_bytes(&one.info)).sum::<u64>();
+        let are_kept = bytes <= cache.open.capacity();
+        let runs = runs.iter().map(|run| {
+            let count = if are_kept { run.sstables.len() } else { 0 };
+            let kept = (0..count).map(|_| OnceLock::new()).collect();
+            OpenRun { kept, ..OpenRun::new(run.clone(), cache.clone()) }
+        });
+        runs.collect()
     }
 
     /// Returns where the SSTables of this run are open.
@@ -138,19 +163,61 @@ impl OpenRun {
         &self.cache
     }
 
-    /// Returns the SSTable that would have a key.
-    fn sstable_of(&self, key: KeyRef<'_>) -> Option<&SstableRef> {
+    /// Returns which SSTable would have a key.
+    fn sstable_of(&self, key: KeyRef<'_>) -> Option<usize> {
         let sstables = &self.run.sstables;
         let after = sstables.partition_point(|one| one.range.start.as_ref() <= key);
-        sstables.get(after.checked_sub(1)?).filter(|one| one.range.contains(key))
+        let at = after.checked_sub(1)?;
+        sstables[at].range.contains(key).then_some(at)
     }
 
-    /// Returns the record of a key, and whether range deletes of this run hide older ones.
-    pub(crate) fn get(&self, key: KeyRef<'_>) -> Result<(FoundInRun, bool)> {
-        let Some(reference) = self.sstable_of(key) else { return Ok((FoundInRun::Older, false)) };
-        let sstable = self.cache.get(reference)?;
+    /// Returns one of the SSTables, open.
+    fn open(&self, at: usize) -> Result<Cow<'_, Arc<Sstable>>> {
+        let kept = self.kept.get(at);
+        if let Some(sstable) = kept.and_then(OnceLock::get) {
+            return Ok(Cow::Borrowed(sstable));
+        }
+        let sstable = self.cache.get(&self.run.sstables[at])?;
+        Ok(match kept {
+            Some(kept) => Cow::Borrowed(kept.get_or_init(|| sstable)),
+            None => Cow::Owned(sstable),
+        })
+    }
+
+    /// Returns those of `runs` that may say something of a key, in their order. The filters of some
+    /// runs are read before any is looked at: they lie anywhere in memory, and here the processor
+    /// waits for all of them at once.
+    pub(crate) fn asked<'a>(
+        runs: &'a [Self],
+        key: KeyRef<'a>,
+        fingerprint: u64,
+    ) -> impl Iterator<Item = &'a Self> {
+        runs.chunks(ASKED_RUNS).flat_map(move |runs| {
+            let mut blocks = [None; ASKED_RUNS];
+            for (block, run) in blocks.iter_mut().zip(runs) {
+                *block = run.filter_block(key, fingerprint);
+            }
+            let is_asked = blocks.map(|block| block.is_none_or(|block| passes(block, fingerprint)));
+            runs.iter().zip(is_asked).filter_map(|(run, is_asked)| is_asked.then_some(run))
+        })
+    }
+
+    /// Returns the bits of a filter that tell whether the run may say something of a key; none if it
+    /// has to be asked.
+    fn filter_block(&self, key: KeyRef<'_>, fingerprint: u64) -> Option<&FilterBlock> {
+        let Some(at) = self.sstable_of(key) else { return Some(&EMPTY) };
+        let sstable = self.kept.get(at)?.get()?;
+        let has_deletes = !sstable.range_deletes().is_empty();
+        sstable.filter_block(fingerprint).filter(|_| !has_deletes)
+    }
+
+    /// Returns the record of a key, which has the `fingerprint`, and whether range deletes of this
+    /// run hide older ones.
+    pub(crate) fn get(&self, key: KeyRef<'_>, fingerprint: u64) -> Result<(FoundInRun, bool)> {
+        let Some(at) = self.sstable_of(key) else { return Ok((FoundInRun::Older, false)) };
+        let sstable = self.open(at)?;
         let hides = sstable.range_deletes().iter().any(|range| range.contains(key));
-        Ok(match sstable.get(key)? {
+        Ok(match sstable.find(key, fingerprint)? {
             Some((op, value)) => (FoundInRun::Record(op, value), hides),
             None if hides => (FoundInRun::Nothing, true),
             None => (FoundInRun::Older, false),

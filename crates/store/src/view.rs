@@ -8,6 +8,7 @@ use crate::merge::{MergeOperator, Resolution};
 use crate::record::Op;
 use crate::runs::{FoundInRun, OpenRun, SstableCache};
 use crate::scan::{Direction, MemtableSource, Older, Scan, ScanInput};
+use crate::sstable::fingerprint;
 use std::sync::Arc;
 
 /// The blocks of so many keys are read together. They have to stay in the cache until then.
@@ -32,8 +33,7 @@ impl View {
         cache: &Arc<SstableCache>,
         operator: Option<Arc<dyn MergeOperator>>,
     ) -> Self {
-        let runs = state.runs.iter().map(|run| OpenRun::new(run.clone(), cache.clone()));
-        let runs = Arc::new(runs.collect());
+        let runs = Arc::new(OpenRun::all(&state.runs, cache));
         View { memtables: Vec::new(), runs, range: state.range.clone(), operator }
     }
 
@@ -43,15 +43,16 @@ impl View {
             return Ok(None);
         }
         let mut resolution = Resolution::new(self.operator.as_deref());
+        let fingerprint = fingerprint(key);
         for memtable in &self.memtables {
-            match memtable.get(key, sequence, &mut resolution) {
+            match memtable.get((key, fingerprint), sequence, &mut resolution) {
                 Found::Older => {}
                 Found::Value(value) => return Ok(resolution.finish(key, Some(value))),
                 Found::Nothing => return Ok(resolution.finish(key, None)),
             }
         }
-        for run in &*self.runs {
-            let (found, hides_older) = run.get(key)?;
+        for run in OpenRun::asked(&self.runs, key, fingerprint) {
+            let (found, hides_older) = run.get(key, fingerprint)?;
             match found {
                 FoundInRun::Record(Op::Put, value) => {
                     return Ok(resolution.finish(key, Some(value)));

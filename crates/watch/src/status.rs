@@ -203,9 +203,10 @@ fn metrics(document: &Value) -> String {
         }
     }
     let sources = document["sources"].as_array().map_or(&[][..], Vec::as_slice);
+    let namespaces = document["namespaces"].as_array().map_or(&[][..], Vec::as_slice);
     let label = |source: &Value| {
-        let root = source["root"].as_str().unwrap_or_default();
-        root.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+        let root = source["root"].as_str().or_else(|| source["namespace"].as_str());
+        root.unwrap_or_default().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
     };
     for (name, field, help) in METRICS_OF_SOURCES {
         head(&mut text, name, "gauge", help);
@@ -214,8 +215,15 @@ fn metrics(document: &Value) -> String {
             let _ = writeln!(text, "canopy_watch_{name}{{source=\"{}\"}} {number}", label(source));
         }
     }
+    head(&mut text, "followed_seconds", "gauge", "When the index last had all, since 1970.");
+    for namespace in namespaces {
+        if let Some(number) = namespace["followed_s"].as_f64() {
+            let label = label(namespace);
+            let _ = writeln!(text, "canopy_watch_followed_seconds{{source=\"{label}\"}} {number}");
+        }
+    }
     head(&mut text, "failing", "gauge", "1 if the last attempt to follow failed.");
-    for source in sources {
+    for source in sources.iter().chain(namespaces) {
         let failing = u8::from(source["last_error"].is_string());
         let _ = writeln!(text, "canopy_watch_failing{{source=\"{}\"}} {failing}", label(source));
     }
@@ -251,8 +259,12 @@ mod tests {
 
     #[test]
     fn metrics_are_in_the_form_of_prometheus() {
-        let document = Reporter::new("fanotify").document(&snapshot());
+        let mut document = Reporter::new("fanotify").document(&snapshot());
         assert_eq!(document["cache_hit_rate"], 0.75);
+        document["namespaces"] = json!([
+            { "namespace": "ns:/a", "followed_s": 12.5, "last_error": null },
+            { "namespace": "ns:s3://b/c", "followed_s": null, "last_error": "gone" },
+        ]);
         let text = metrics(&document);
         for line in [
             "# TYPE canopy_watch_events_total counter",
@@ -263,9 +275,13 @@ mod tests {
             "canopy_watch_lag_seconds{source=\"/a \\\"b\\\"\"} 1.5",
             "canopy_watch_suspects{source=\"/a \\\"b\\\"\"} 2",
             "canopy_watch_failing{source=\"/a \\\"b\\\"\"} 1",
+            "canopy_watch_followed_seconds{source=\"ns:/a\"} 12.5",
+            "canopy_watch_failing{source=\"ns:/a\"} 0",
+            "canopy_watch_failing{source=\"ns:s3://b/c\"} 1",
         ] {
             assert!(text.lines().any(|known| known == line), "{line} is not in\n{text}");
         }
+        assert!(!text.contains("canopy_watch_followed_seconds{source=\"ns:s3"), "{text}");
     }
 
     #[test]

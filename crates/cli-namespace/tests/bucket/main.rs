@@ -7,6 +7,8 @@ mod common;
 mod garage;
 #[path = "../../../object-storage/tests/s3/server.rs"]
 mod server;
+#[path = "../../../cli/tests/common/mod.rs"]
+mod site;
 
 use common::{CANOPY, has, shell, success, wait_until};
 use garage::Garage;
@@ -16,7 +18,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A namespace whose contents are in the bucket of a server of its own.
@@ -241,6 +244,132 @@ fn programs_work_and_trees_are_copied() {
     shell(&place.on, &format!("diff -r --no-dereference {} again", source.display()));
     place.unmount();
     place.assert_sound();
+}
+
+/// What makes an index of a namespace, and has one follow it. Needs `canopy` built beside.
+struct Indexed<'a> {
+    place: &'a mut Place,
+    source: String,
+    configuration: PathBuf,
+}
+
+impl<'a> Indexed<'a> {
+    fn new(place: &'a mut Place) -> Self {
+        let configuration = place.directory.path().join("canopy.toml");
+        fs::write(&configuration, "trust_fs = [\"fuse.canopy\"]\n").unwrap();
+        let source = format!("ns:{}", place.location);
+        Indexed { place, source, configuration }
+    }
+
+    fn canopy(&self, index: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(site::built("canopy"));
+        command.arg("--index").arg(self.place.directory.path().join(index)).args(words);
+        command.env("CANOPY_SITE_CONFIG", &self.configuration).current_dir("/");
+        self.place.garage.tell(&mut command);
+        command
+    }
+
+    fn follow(&self) -> Output {
+        self.canopy("followed", &["index", "--follow", &self.source]).output().unwrap()
+    }
+
+    fn shown(&self, index: &str) -> Vec<String> {
+        let on = self.place.on.to_str().unwrap();
+        let words = ["find", on, "-printf", "%p|%y|%m|%U|%n|%s|%i|%T@\\n"];
+        site::sorted(&self.canopy(index, &words).output().unwrap().stdout, b'\n')
+    }
+
+    /// Fails unless the index that follows says what a new one does.
+    fn assert_followed(&self, what: &str) {
+        let _ = fs::remove_dir_all(self.place.directory.path().join("new"));
+        let words = ["index", "--root", self.place.on.to_str().unwrap(), &self.source];
+        success(&self.canopy("new", &words).output().unwrap());
+        site::assert_same(&self.shown("followed"), &self.shown("new"), what);
+    }
+}
+
+#[test]
+fn an_index_follows_what_has_changed() {
+    let mut place = Place::new();
+    place.mount(&[]);
+    let trial = Indexed::new(&mut place);
+    for number in 0..20 {
+        let directory = trial.place.path(&format!("d{number}/in"));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("small"), "x").unwrap();
+    }
+    write_synced(&trial.place.path("d3/large"), &random_bytes(1, 9_000_000));
+    let first = success(&trial.follow());
+    assert!(first.contains("in 41 directories looked at"), "{first}");
+    trial.assert_followed("at first");
+    let same = success(&trial.follow());
+    assert!(same.starts_with("nothing has changed since generation 1"), "{same}");
+    let large = File::options().write(true).open(trial.place.path("d3/large")).unwrap();
+    large.write_all_at(&random_bytes(2, 5_000_000), 8_000_000).unwrap();
+    drop(large);
+    let one = success(&trial.follow());
+    assert!(one.contains("2 entries in 1 directory looked at"), "{one}");
+    fs::rename(trial.place.path("d4"), trial.place.path("d5/in/d4")).unwrap();
+    fs::remove_dir_all(trial.place.path("d6")).unwrap();
+    success(&trial.follow());
+    trial.assert_followed("after a rename");
+    // The next one to mount it writes to the bucket what was not there.
+    fs::write(trial.place.path("d7/new"), "x").unwrap();
+    File::open(trial.place.path("d7")).unwrap().sync_all().unwrap();
+    trial.place.crash();
+    trial.place.mount(&[]);
+    success(&trial.follow());
+    trial.assert_followed("after a crash");
+    trial.place.unmount();
+    success(&trial.follow());
+    trial.assert_followed("once it is closed");
+}
+
+/// A daemon that follows the namespace; killed at the end.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_daemon_follows_though_the_store_is_down_for_a_while() {
+    let mut place = Place::new();
+    place.mount(&[]);
+    let trial = Indexed::new(&mut place);
+    let metrics = trial.place.directory.path().join("canopy.prom");
+    let source = trial.source.clone();
+    let words = ["watch", &*source, "--interval", "2", "--prometheus"];
+    let mut command = trial.canopy("followed", &words);
+    command.arg(&metrics).stdout(Stdio::null()).stderr(Stdio::null());
+    let _daemon = Daemon(command.spawn().unwrap());
+    let has = |trial: &Indexed<'_>, mark: &str| {
+        trial.shown("followed").iter().any(|line| line.contains(mark))
+    };
+    let tells = |metric: &str| {
+        let line = format!("canopy_watch_{metric}{{source=\"{source}\"}} ");
+        let told = fs::read_to_string(&metrics).unwrap_or_default();
+        let value = told.lines().find_map(|known| known.strip_prefix(&line).map(str::to_owned));
+        value.and_then(|value| value.parse::<f64>().ok())
+    };
+    fs::write(trial.place.path("first"), "x").unwrap();
+    wait_until("the index has followed", || has(&trial, "/first|"));
+    wait_until("that is told", || tells("followed_seconds").is_some_and(|at_s| at_s > 1e9));
+    assert_eq!(tells("failing"), Some(0.0));
+    fs::write(trial.place.path("second"), "x").unwrap();
+    trial.place.garage.stop();
+    // Its records cannot be put where the daemon reads them, unless it was very quick.
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(has(&trial, "/first|"));
+    trial.place.garage.go_on();
+    // A server that has just begun may refuse for a moment.
+    wait_until("it takes more", || fs::write(trial.place.path("third"), "x").is_ok());
+    wait_until("it has followed again", || has(&trial, "/second|") && has(&trial, "/third|"));
+    wait_until("that is told", || tells("failing") == Some(0.0));
+    trial.assert_followed("at the end");
 }
 
 #[test]

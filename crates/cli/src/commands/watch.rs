@@ -30,7 +30,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How many suspects are kept of all sources together.
 const SUSPECTS_MAX: usize = 100_000;
@@ -210,6 +210,8 @@ struct Namespace {
     failures: u32,
     /// Why it has failed last.
     error: Option<String>,
+    /// When it was asked last what the index has by now.
+    followed: Option<SystemTime>,
 }
 
 struct Daemon {
@@ -427,7 +429,7 @@ impl Daemon {
                 let Some(due) = due else { continue };
                 due.path.clone()
             };
-            let begun = Instant::now();
+            let (begun, begun_at) = (Instant::now(), SystemTime::now());
             let followed = self.applier.follow(&path, &|| self.is_stopped());
             if self.intake.is_stopped() {
                 return;
@@ -446,6 +448,9 @@ impl Daemon {
                 Some(_) => (interval * 2u32.pow(namespace.failures.min(10))).min(RETRIED_EVERY),
             };
             namespace.failures = if error.is_some() { namespace.failures + 1 } else { 0 };
+            if error.is_none() {
+                namespace.followed = Some(begun_at);
+            }
             namespace.error = error;
             namespace.due = Instant::now() + pause;
         }
@@ -622,7 +627,13 @@ impl Daemon {
         let namespaces = self.namespaces.lock();
         let namespaces = namespaces.iter().map(|one| {
             let path = one.path.as_os_str().as_bytes();
-            json!({ "namespace": escape(path), "last_error": one.error })
+            let followed = one.followed.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            let followed_s = followed.map(|at| at.as_millis() as f64 / 1000.0);
+            json!({
+                "namespace": escape(path),
+                "followed_s": followed_s,
+                "last_error": one.error,
+            })
         });
         document["namespaces"] = namespaces.collect();
         let line = watch_status::line(&document);
@@ -717,7 +728,7 @@ fn followed(arguments: &Arguments) -> anyhow::Result<(Vec<PathBuf>, Vec<Namespac
     namespaces.sort_unstable();
     namespaces.dedup();
     let due = Instant::now();
-    let namespace = |path| Namespace { path, due, failures: 0, error: None };
+    let namespace = |path| Namespace { path, due, failures: 0, error: None, followed: None };
     Ok((trees, namespaces.into_iter().map(namespace).collect()))
 }
 

@@ -95,8 +95,15 @@ pub fn text(document: &Value, is_running: bool) -> String {
     for namespace in document["namespaces"].as_array().into_iter().flatten() {
         let path = canopy_read::to_path(namespace["namespace"].as_str().unwrap_or_default());
         let mut shown = one_line(&path.display().to_string());
+        match namespace["followed_s"].as_f64() {
+            Some(at_s) => {
+                let ago = number("written_s") - at_s;
+                let _ = write!(shown, ": the index has what it had {ago:.1} s before");
+            }
+            None => shown.push_str(": not in the index yet"),
+        }
         if let Some(error) = namespace["last_error"].as_str() {
-            let _ = write!(shown, ": {}", one_line(error));
+            let _ = write!(shown, "; {}", one_line(error));
         }
         row("namespace", shown);
     }

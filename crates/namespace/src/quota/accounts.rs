@@ -4,7 +4,7 @@ use super::{Account, BLOCK_BYTES, Limits, Usage};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::keys::{self, Space};
-use canopy_store::{Batch, Direction, Table};
+use canopy_store::{Batch, Direction, Durability, Table};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -147,6 +147,11 @@ impl Accounts {
                     state.limits.insert(account, limits);
                 }
             }
+        } else if table.scan(&Space::Usage.range(), Direction::Forward)?.next()?.is_some() {
+            // Who began to count died before all sums were written.
+            let mut batch = Batch::new();
+            batch.delete_range(&Space::Usage.range())?;
+            table.write(&batch, Durability::Visible)?;
         }
         let accounts = Accounts { state: Mutex::new(state), ..Accounts::default() };
         accounts.note();

@@ -9,6 +9,9 @@ use crate::namespace::Namespace;
 use canopy_store::{Batch, Direction, Durability, Snapshot};
 use std::collections::{BTreeMap, HashMap};
 
+/// So many sums are written in one batch.
+const STEP: usize = 1 << 18;
+
 impl Namespace {
     /// Writes a change, with the sums that it leads to. `EDQUOT` if it is bound and would pass a
     /// limit. The caller has the writer's lock.
@@ -106,7 +109,8 @@ impl Namespace {
         self.accounts.note();
     }
 
-    /// Puts sums on record: those of a snapshot, and what has changed since.
+    /// Puts sums on record: those of a snapshot, and what has changed since. They count once all
+    /// are there; where they did before, they were wrong.
     fn begin_with(&self, counted: &HashMap<Account, [u64; 2]>) -> Result<()> {
         let mut state = self.accounts.state.lock();
         let mut usage = state.usage.clone();
@@ -120,6 +124,10 @@ impl Namespace {
         batch.delete_range(&Space::Usage.range())?;
         for (account, usage) in &usage {
             put_usage(&mut batch, *account, usage)?;
+            if batch.len() >= STEP {
+                self.table.write(&batch, Durability::Visible)?;
+                batch.clear();
+            }
         }
         batch.put(keys::quotas().as_ref(), b"")?;
         self.table.write(&batch, Durability::Durable)?;

@@ -18,11 +18,17 @@ const SALTS: [u32; 8] = [
 /// Bytes of a block of the filter.
 pub(super) const BLOCK_BYTES: usize = 32;
 
+/// Eight words, little endian.
+pub(crate) type Block = [u8; BLOCK_BYTES];
+
+/// What nothing passes.
+pub(crate) static EMPTY: Block = [0; BLOCK_BYTES];
+
 /// Some 1 of 110 absent keys passes.
 const BITS_PER_KEY: usize = 10;
 
 /// Returns what the filter knows of a key: xxh3 of directory, hash and xxh3 of the name.
-pub(super) fn fingerprint(key: KeyRef<'_>) -> u64 {
+pub(crate) fn fingerprint(key: KeyRef<'_>) -> u64 {
     fingerprint_of(key, hash_of(key.name))
 }
 
@@ -35,23 +41,51 @@ pub(super) fn fingerprint_of(key: KeyRef<'_>, name_hash: u64) -> u64 {
     xxhash_rust::xxh3::xxh3_64(&bytes)
 }
 
-/// Returns the filter that `fingerprints` pass.
-pub(super) fn build(fingerprints: &[u64]) -> Vec<u8> {
-    let blocks = (fingerprints.len() * BITS_PER_KEY).div_ceil(BLOCK_BYTES * 8);
-    let mut filter = vec![[0u32; 8]; blocks];
-    for &fingerprint in fingerprints {
-        let block = &mut filter[block_of(fingerprint, blocks)];
-        for (word, mask) in block.iter_mut().zip(masks(fingerprint)) {
-            *word |= mask;
+/// A filter in memory. An empty one takes none, and nothing passes.
+#[derive(Default)]
+pub(crate) struct Filter(Vec<Block>);
+
+impl Filter {
+    /// Returns a filter for about so many keys; more of them only make it worse.
+    pub(crate) fn for_keys(count: usize) -> Self {
+        Filter(vec![EMPTY; (count * BITS_PER_KEY).div_ceil(BLOCK_BYTES * 8)])
+    }
+
+    /// Lets a fingerprint pass.
+    pub(crate) fn add(&mut self, fingerprint: u64) {
+        let at = block_of(fingerprint, self.0.len());
+        let Some(block) = self.0.get_mut(at) else { return };
+        for (word, mask) in block.as_chunks_mut::<4>().0.iter_mut().zip(masks(fingerprint)) {
+            *word = (u32::from_le_bytes(*word) | mask).to_le_bytes();
         }
     }
-    filter.into_iter().flatten().flat_map(u32::to_le_bytes).collect()
+
+    /// Returns whether a fingerprint passes: surely if it was added.
+    pub(crate) fn may_have(&self, fingerprint: u64) -> bool {
+        may_have(self.0.as_flattened(), fingerprint)
+    }
+}
+
+/// Returns the bytes of the filter that `fingerprints` pass.
+pub(super) fn build(fingerprints: &[u64]) -> Vec<u8> {
+    let mut filter = Filter::for_keys(fingerprints.len());
+    fingerprints.iter().for_each(|fingerprint| filter.add(*fingerprint));
+    filter.0.into_flattened()
 }
 
 /// Returns whether a key may be among those that the filter was built of.
 pub(super) fn may_have(filter: &[u8], fingerprint: u64) -> bool {
-    let (blocks, _) = filter.as_chunks::<BLOCK_BYTES>();
-    let Some(block) = blocks.get(block_of(fingerprint, blocks.len())) else { return false };
+    block(filter, fingerprint).is_some_and(|block| passes(block, fingerprint))
+}
+
+/// Returns the block that tells of a fingerprint; none if the filter is empty.
+pub(super) fn block(filter: &[u8], fingerprint: u64) -> Option<&Block> {
+    let (blocks, _) = filter.as_chunks();
+    blocks.get(block_of(fingerprint, blocks.len()))
+}
+
+/// Returns whether a fingerprint passes a block.
+pub(crate) fn passes(block: &Block, fingerprint: u64) -> bool {
     let words = block.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
     words.zip(masks(fingerprint)).fold(0, |missing, (word, mask)| missing | (!word & mask)) == 0
 }

@@ -23,6 +23,10 @@ pub(super) struct Index {
 /// Separators of a group: their directories are some four cache lines, read at once.
 const GROUP: usize = 32;
 
+/// So many guesses come as near as they do: among 20,000 hashes, the third is mostly within so many.
+const GUESSES: usize = 3;
+const NEAR: usize = 8;
+
 /// Where a block ends in the file, and what it has.
 #[derive(Clone, Copy, Default)]
 struct Place {
@@ -147,7 +151,7 @@ impl Index {
         let count = near.partition_point(|one| *one == key.directory);
         let mut high = low + count;
         let hashes = self.hashes.get(low..high).unwrap_or_default();
-        low += hashes.partition_point(|one| *one < key.hash);
+        low += lower_bound(hashes, key.hash);
         // Names count where hashes are the same, which is rare.
         while low < high && self.hashes.get(low) == Some(&key.hash) {
             let middle = low.midpoint(high);
@@ -159,6 +163,38 @@ impl Index {
         }
         low.checked_sub(1)
     }
+}
+
+/// Returns how many of `sorted` are less than `number`. Hashes of names are spread evenly, so that a
+/// few guesses come near; halving would wait for memory at nearly every step.
+fn lower_bound(sorted: &[u64], number: u64) -> usize {
+    let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else { return 0 };
+    let gap = (last.saturating_sub(*first) / sorted.len() as u64).max(1);
+    let gaps = |from: u64, to: u64| (to.saturating_sub(from) / gap) as usize;
+    let narrowed = |within: Range<usize>, at: usize| match sorted[at] < number {
+        true => at + 1..within.end,
+        false => within.start..at,
+    };
+    let mut within = 0..sorted.len();
+    let mut at = gaps(*first, number).min(sorted.len() - 1);
+    for _ in 0..GUESSES {
+        within = narrowed(within, at);
+        let next = match sorted[at] < number {
+            true => within.start.saturating_add(gaps(sorted[at], number)),
+            false => within.end.saturating_sub(1 + gaps(number, sorted[at])),
+        };
+        let Some(last) = within.end.checked_sub(1).filter(|last| *last >= within.start) else {
+            return within.start;
+        };
+        at = next.clamp(within.start, last);
+    }
+    for edge in [at.saturating_sub(NEAR), at.saturating_add(NEAR)] {
+        if within.contains(&edge) {
+            within = narrowed(within, edge);
+        }
+    }
+    let start = within.start;
+    start + sorted[within].partition_point(|one| *one < number)
 }
 
 /// Returns where the checksum of a block is in an index of `blocks`.
@@ -198,4 +234,35 @@ fn sums(mut sizes: Vec<u64>, limit: u64) -> Decoded<Vec<u64>> {
         *size = sum;
     }
     Ok(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guesses_find_what_halving_finds() {
+        let even = |count: u64| (0..count).map(|at| crate::key::hash_of(&at.to_le_bytes()));
+        let columns = [
+            Vec::new(),
+            vec![7],
+            vec![0, u64::MAX],
+            vec![u64::MAX; 100],
+            Vec::from_iter(0..1000),
+            Vec::from_iter(even(3000)),
+            // Most of them at one end, and many equal ones.
+            Vec::from_iter((0..64).map(|bit| 1 << bit).chain(even(10))),
+            Vec::from_iter((0..64).map(|bit| u64::MAX - (1 << bit)).chain(even(10))),
+            Vec::from_iter(even(1000).map(|one| one >> 56)),
+        ];
+        for mut column in columns {
+            column.sort_unstable();
+            let near =
+                column.iter().flat_map(|one| [one.wrapping_sub(1), *one, one.wrapping_add(1)]);
+            for number in near.chain([0, 1 << 40, u64::MAX]) {
+                let expected = column.partition_point(|one| *one < number);
+                assert_eq!(lower_bound(&column, number), expected, "{number} in {column:?}");
+            }
+        }
+    }
 }

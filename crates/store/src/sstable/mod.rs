@@ -95,6 +95,7 @@ mod wire;
 pub use builder::{Builder, BuilderOptions};
 pub use cache::BlockCache;
 pub use cursor::Cursor;
+pub(crate) use filter::{Block as FilterBlock, EMPTY, Filter, fingerprint, passes};
 pub(crate) use footer::MAGIC;
 pub use footer::{Properties, SstableInfo, VERSION};
 pub use reader::{BlockParts, Sstable};

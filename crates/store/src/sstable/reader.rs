@@ -125,13 +125,23 @@ impl Sstable {
         filter::may_have(self.filter(), filter::fingerprint(key))
     }
 
+    /// Returns the block of the filter that tells of a fingerprint.
+    pub(crate) fn filter_block(&self, fingerprint: u64) -> Option<&filter::Block> {
+        filter::block(self.filter(), fingerprint)
+    }
+
     fn filter(&self) -> &[u8] {
         self.tail.get(self.filter.clone()).unwrap_or_default()
     }
 
     /// Returns what the record of `key` does, and its value. Reads one block at most.
     pub fn get(&self, key: KeyRef<'_>) -> Result<Option<(Op, Vec<u8>)>> {
-        if !self.may_have(key) {
+        self.find(key, filter::fingerprint(key))
+    }
+
+    /// Does the same for a key whose fingerprint is known.
+    pub(crate) fn find(&self, key: KeyRef<'_>, fingerprint: u64) -> Result<Option<(Op, Vec<u8>)>> {
+        if !filter::may_have(self.filter(), fingerprint) {
             return Ok(None);
         }
         let Some(at) = self.index.find(key) else { return Ok(None) };

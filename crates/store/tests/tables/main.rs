@@ -40,6 +40,38 @@ fn add(table: &Table, key: &Key, value: u64) {
 }
 
 #[test]
+fn many_runs_say_what_the_newest_of_them_says() {
+    let place = Place::new(Arc::new(MemoryStorage::default()));
+    let table = place.open(place.create());
+    let mut expected = BTreeMap::new();
+    for round in 0..50 {
+        let mut batch = Batch::new();
+        if round == 30 {
+            batch.delete_range(&KeyRange::directory(1)).unwrap();
+            expected.retain(|key: &Key, _| key.directory != 1);
+        }
+        for key in [key(1, 0), key(1, round), key(2, round)] {
+            batch.put(key.as_ref(), &round.to_le_bytes()).unwrap();
+            expected.insert(key, round);
+        }
+        if round % 7 == 6 {
+            batch.delete(key(2, round - 3).as_ref()).unwrap();
+            expected.remove(&key(2, round - 3));
+        }
+        table.write(&batch, Durability::Visible).unwrap();
+        table.flush().unwrap();
+    }
+    assert_eq!(table.manifest().state.runs.len(), 50);
+    for at in 0..60 {
+        for key in [key(1, at), key(2, at)] {
+            let found = table.get(key.as_ref()).unwrap();
+            let wanted = expected.get(&key).map(|round| round.to_le_bytes().to_vec());
+            assert_eq!(found, wanted, "{key:?}");
+        }
+    }
+}
+
+#[test]
 fn what_was_synced_is_there_after_a_crash() {
     let directory = tempfile::tempdir().unwrap();
     let place = local(directory.path());
