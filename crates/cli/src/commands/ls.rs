@@ -60,7 +60,7 @@ pub(super) struct Ls {
 impl Tool for Ls {
     const NAME: &'static str = "ls";
     const REFUSED: u8 = 2;
-    const MISSING: &'static [(&'static str, Option<char>)] = &[("context", Some('Z'))];
+    const MISSING: &'static [(&'static str, Option<char>)] = &[];
     const SWITCHES: &'static [Switch<Ls>] = &[
         both(
             'a',
@@ -95,6 +95,12 @@ impl Tool for Ls {
             "ctime",
             |ls| ls.time = Some(LsTime::Change),
             "Show and sort by the time of the last change of the inode",
+        ),
+        both(
+            'Z',
+            "context",
+            Flag(|ls| ls.options.context = true),
+            "Print the security contexts of SELinux",
         ),
         of(
             || words_of(&WHEN),
@@ -630,7 +636,10 @@ const INDICATORS: [(&str, Indicator); 4] = [
 
 fn columns(count: Argument<'_>) -> anyhow::Result<usize> {
     let columns = count.value.to_str().and_then(whole_number);
-    columns.ok_or_else(|| anyhow!("invalid tab size: {}", quoted(count.value)))
+    let digits = count.value.as_bytes();
+    let is_number = !digits.starts_with(b"0") && digits.iter().all(u8::is_ascii_digit);
+    let more = if is_number { ": Value too large for defined data type" } else { "" };
+    columns.ok_or_else(|| anyhow!("invalid tab size: {}{more}", quoted(count.value)))
 }
 
 /// Returns how wide lines are: as the terminal, else as `COLUMNS` says.

@@ -22,8 +22,7 @@ use std::path::PathBuf;
 /// Directives of FORMAT: %a %A permissions, %b %B blocks and their size, %d %D %Hd %Ld device, %f
 /// mode, %F type, %g %G group, %h links, %i inode, %n %N name, %o size for I/O, %r %R %Hr %Lr %t %T
 /// device type, %s size, %u %U owner, %w %W birth, %x %X access, %y %Y modification, %z %Z change.
-/// change, %m mount point, of which the index knows devices alone. What it does not tell (%C) is
-/// '?'.
+/// change, %m mount point, of which the index knows devices alone, %C security context.
 ///
 /// Example: canopy stat -c '%U %s %n' /data/run.h5
 #[derive(clap::Args)]
@@ -98,18 +97,16 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let mut asked = Stat(StatOptions {
         format: StatFormat::Full,
         dereference: false,
-        // How `%N` quotes.
-        quoting: Quoting {
-            style: quoting_style().unwrap_or(Style::ShellEscapeAlways),
-            utf8: is_utf8(),
-            ..Quoting::default()
-        },
+        quoting: Quoting { utf8: is_utf8(), ..Quoting::default() },
         terminal: stdout.is_terminal(),
     });
     arguments.switches.apply(&mut asked)?;
     if arguments.paths.is_empty() {
         let missing = Wrong::Usage("missing operand".to_owned());
         return Err(refused::<Stat>(&missing.into()).into());
+    }
+    if asked.0.format.asks_how_to_quote() {
+        asked.0.quoting.style = quoting_style().unwrap_or(Style::ShellEscapeAlways);
     }
     let index = arguments.read.open(index)?;
     let mut output = match asked.0.format {

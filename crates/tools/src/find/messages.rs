@@ -1,5 +1,7 @@
 //! What find says of entries that it cannot look at, in find(1)'s words.
 
+use canopy_text::locale::is_utf8;
+
 /// What is said of a link that the index cannot follow.
 pub(crate) const UNKNOWN_TARGET: &str = "the index does not know where this link leads";
 
@@ -14,7 +16,8 @@ pub(crate) const NOT_A_DIRECTORY: &str = "Not a directory";
 
 /// Quotes a path as find(1) does in messages.
 pub(crate) fn quoted(path: &[u8]) -> String {
-    format!("‘{}’", String::from_utf8_lossy(path))
+    let [open, close] = if is_utf8() { ["‘", "’"] } else { ["'"; 2] };
+    format!("{open}{}{close}", String::from_utf8_lossy(path))
 }
 
 /// Returns what is said of a directory that is one of those above it.

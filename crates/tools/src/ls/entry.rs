@@ -27,6 +27,8 @@ pub(super) struct LsEntry {
     pub(super) followed: Option<Box<Start>>,
     /// How many columns its name takes, where entries are sorted by that.
     pub(super) width: usize,
+    /// Its security context, where that is shown.
+    pub(super) context: Vec<u8>,
     /// Its absolute path without symbolic links, where names are hyperlinks.
     pub(super) absolute: Vec<u8>,
 }
@@ -54,6 +56,7 @@ impl LsEntry {
             known: true,
             followed: None,
             width: 0,
+            context: Vec::new(),
             absolute: Vec::new(),
         }
     }
@@ -69,6 +72,7 @@ impl LsEntry {
         let (target, xattrs) = (String::new(), String::new());
         self.inode = Inode { attributes, target, dev: self.inode.dev, xattrs };
         self.target = Target::Missing;
+        self.context.clear();
         self.known = false;
     }
 
