@@ -557,12 +557,12 @@ impl Ls {
         let in_columns = !matches!(options.layout, Layout::Lines | Layout::Long);
         // Coloured lines that reach the end of the terminal's are cleared.
         if colored || in_columns {
-            let columns = || from_environment("width in", "COLUMNS", line_width);
+            let columns = || from_environment("width in", "COLUMNS", false, line_width);
             let width = self.width.or_else(|| terminal_width(self.terminal)).or_else(columns);
             options.width = width.unwrap_or(80);
         }
         if in_columns {
-            let tab = || from_environment("tab size in", "TABSIZE", whole_number);
+            let tab = || from_environment("tab size in", "TABSIZE", true, whole_number);
             options.tab = self.tab.or_else(tab).unwrap_or(8);
         }
         Ok(options)
@@ -655,12 +655,20 @@ fn terminal_width(terminal: bool) -> Option<usize> {
 
 /// Returns the style of quoting that the environment asks for.
 pub fn quoting_style() -> Option<Style> {
-    from_environment("value of", "QUOTING_STYLE", |style| word(style, "", &Style::NAMES).ok())
+    // Empty, it makes no sense either.
+    let style = |style: &str| word(style, "", &Style::NAMES).ok().filter(|_| !style.is_empty());
+    from_environment("value of", "QUOTING_STYLE", true, style)
 }
 
-/// Returns what a variable says, and tells if that makes no sense.
-fn from_environment<V>(what: &str, name: &str, read: impl FnOnce(&str) -> Option<V>) -> Option<V> {
-    let said = std::env::var(name).ok().filter(|said| !said.is_empty())?;
+/// Returns what a variable says, and tells if that makes no sense, where `empty` also if it is set
+/// to nothing.
+fn from_environment<V>(
+    what: &str,
+    name: &str,
+    empty: bool,
+    read: impl FnOnce(&str) -> Option<V>,
+) -> Option<V> {
+    let said = std::env::var(name).ok().filter(|said| empty || !said.is_empty())?;
     let value = read(&said);
     if value.is_none() {
         let said = quoted(&said);

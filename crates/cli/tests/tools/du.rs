@@ -336,6 +336,8 @@ fn du_refuses_what_gnus_du_refuses() {
         "-s -a",
         "-s -d1",
         "-d x",
+        "-d=1",
+        "-ht=1",
         "-d -1",
         "-t -0",
         "-t x",

@@ -327,6 +327,9 @@ fn ls_says_what_is_wrong_with_the_environment_as_gnus_ls_does() {
     let site = Site::new();
     let wrong = [
         ("QUOTING_STYLE", "x"),
+        ("QUOTING_STYLE", ""),
+        ("TABSIZE", ""),
+        ("COLUMNS", ""),
         ("QUOTING_STYLE", "shell-escape-a"),
         ("COLUMNS", "x"),
         ("COLUMNS", "08"),
@@ -341,7 +344,7 @@ fn ls_says_what_is_wrong_with_the_environment_as_gnus_ls_does() {
             site.both_say("ls", line, &[variable]);
         }
     }
-    for line in ["plain -l", "-a sub -l plain", "sub -- -l", "-- sub -l"] {
+    for line in ["plain -l", "-a sub -l plain", "sub -- -l", "-- sub -l", "-I=*", "-1I=plain"] {
         compare(&site, &words(line), &site.tree, 0, &[("POSIXLY_CORRECT", "1")]);
     }
 }
@@ -351,6 +354,9 @@ fn ls_refuses_what_gnus_ls_refuses() {
     let site = Site::new();
     for line in [
         "-w x",
+        "-w=30",
+        "-lT=4",
+        "-T 99999999999999999999",
         "-w -1",
         "-w 08",
         "-T x",

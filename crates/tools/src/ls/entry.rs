@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 /// The mode of a symbolic link without permissions.
 const SYMLINK_MODE: u32 = 0o120_000;
@@ -129,6 +130,7 @@ fn live(metadata: &std::fs::Metadata) -> Inode {
     let time = |seconds: i64, nanoseconds: i64| {
         seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
     };
+    let birth = metadata.created().ok().and_then(|birth| birth.duration_since(UNIX_EPOCH).ok());
     let attributes = Attributes {
         ino: metadata.ino(),
         mode: metadata.mode(),
@@ -141,6 +143,7 @@ fn live(metadata: &std::fs::Metadata) -> Inode {
         atime_ns: time(metadata.atime(), metadata.atime_nsec()),
         mtime_ns: time(metadata.mtime(), metadata.mtime_nsec()),
         ctime_ns: time(metadata.ctime(), metadata.ctime_nsec()),
+        btime_ns: birth.map_or(0, |birth| birth.as_nanos() as i64),
         ..Attributes::default()
     };
     Inode { attributes, target: String::new(), dev: metadata.dev(), xattrs: String::new() }
