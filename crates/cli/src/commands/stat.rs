@@ -10,7 +10,6 @@ use crate::outcome::{Outcome, message};
 use anyhow::anyhow;
 use canopy_text::locale::is_utf8;
 use canopy_text::{Quoting, Style};
-use canopy_tools::Error;
 use canopy_tools::ls::{StatFormat, StatOptions, stat};
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
@@ -113,16 +112,13 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         StatFormat::Json => stdout_for_json(),
         _ => BufWriter::new(Box::new(stdout) as _),
     };
-    let stated = stat(&index, &arguments.paths, &asked.0, &mut output);
-    let stated = stated.map_err(|error| match error {
-        Error::Directive(directive) => {
-            refused::<Stat>(&anyhow!("{}: invalid directive", quoted(directive))).into()
-        }
-        error => anyhow::Error::from(error),
-    })?;
+    let stated = stat(&index, &arguments.paths, &asked.0, &mut output)?;
     for warning in &stated.warnings {
         message(format_args!("warning: {warning}"));
     }
     stated.failed.iter().for_each(message);
+    if let Some(directive) = stated.refused {
+        return Err(refused::<Stat>(&anyhow!("{}: invalid directive", quoted(directive))).into());
+    }
     Ok(Outcome::of_errors(&stated.failed))
 }

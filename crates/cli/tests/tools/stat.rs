@@ -202,6 +202,7 @@ fn stat_tells_what_is_missing_as_gnus_stat_does() {
         "--cached= plain",
         "-c %5 plain",
         "-c %-10.3 plain",
+        "-c %5 missing plain missing",
     ] {
         site.both_refuse("stat", line, &[]);
     }

@@ -79,6 +79,8 @@ pub struct Stated {
     pub failed: Vec<Error>,
     /// Escapes of the format that mean nothing, each time one was met.
     pub warnings: Vec<String>,
+    /// The directive of the format that makes no sense, which ended it.
+    pub refused: Option<String>,
 }
 
 /// Prints what is known of each path. Returns the paths that could not be answered; other errors
@@ -113,7 +115,13 @@ pub fn stat(
                 }
                 let printed = print(&start, options, &mut text, &mut stated);
                 output.write_all(&text)?;
-                printed?;
+                match printed {
+                    Err(Error::Directive(directive)) => {
+                        stated.refused = Some(directive);
+                        break;
+                    }
+                    printed => printed?,
+                }
             }
             Err(error) if error.is_of_path() => stated.failed.push(Error::cannot("statx", error)),
             Err(error) => return Err(error.into()),

@@ -80,6 +80,7 @@ pub fn ask(site: &Site, place: &Place, user: &User, question: &Question<'_>) -> 
             "or not for you to see",
             "Permission denied",
             "No such file or directory",
+            "it is there now",
             "no index covers",
         ];
         known.iter().any(|known| message.contains(known))
