@@ -16,8 +16,12 @@ pub(crate) const NOT_A_DIRECTORY: &str = "Not a directory";
 
 /// Quotes a path as find(1) does in messages.
 pub(crate) fn quoted(path: &[u8]) -> String {
-    let [open, close] = if is_utf8() { ["‘", "’"] } else { ["'"; 2] };
-    format!("{open}{}{close}", String::from_utf8_lossy(path))
+    in_locale(format!("‘{}’", String::from_utf8_lossy(path)))
+}
+
+/// Returns a message with the quotation marks of the locale.
+pub fn in_locale(message: String) -> String {
+    if is_utf8() { message } else { message.replace(['‘', '’'], "'") }
 }
 
 /// Returns what is said of a directory that is one of those above it.
