@@ -47,8 +47,8 @@ pub enum StatFormat {
 }
 
 impl StatFormat {
-    /// Returns whether it has to be known how names are quoted: as stat(1), which asks for that only
-    /// where a format has the directive without flags.
+    /// Returns whether it has to be known how names are quoted: as stat(1), which asks for that
+    /// only where a format has the directive without flags.
     pub fn asks_how_to_quote(&self) -> bool {
         match self {
             StatFormat::Line(format) | StatFormat::Escaped(format) => {
