@@ -21,11 +21,12 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<Outcome> {
     let mut find = match find::parse_for_records(arguments, now_ns) {
         Ok(find) => find,
         Err(error) => {
-            message(error);
+            message(find::in_locale(error));
             return Ok(Outcome::Partial);
         }
     };
-    find.warnings.iter().chain(&find.wrong_starts).for_each(message);
+    let said = find.warnings.iter().chain(&find.wrong_starts).cloned();
+    said.map(find::in_locale).for_each(message);
     let Some(namespace) = places(&mut find.starts)? else { return Ok(Outcome::Partial) };
     let viewed = Viewed::open(&namespace)?;
     let records = NamespaceRecords::new(&viewed);

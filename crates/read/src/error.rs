@@ -1,5 +1,7 @@
 //! What can go wrong with a read.
 
+use std::borrow::Cow;
+
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -19,18 +21,49 @@ pub enum Error {
         /// The roots of the sources that the caller may know of.
         covered: String,
     },
-    /// A source holds the path, but nothing is there that the caller may see.
-    #[error("{0}: no such file or directory in the index, or not for you to see")]
-    NotFound(String),
-    /// A symbolic link that is looked through leads to where the index knows nothing.
-    #[error("{0}: this link leads out of the index, or through what is not for you to see")]
-    LeadsOut(String),
-    /// More symbolic links are on the way than the kernel follows for one path.
-    #[error("{0}: too many levels of symbolic links")]
-    TooManyLinks(String),
+    /// A path leads to nothing that is known.
+    #[error("{}: {why}", shown(path))]
+    Lost {
+        /// The path as it was given.
+        path: Vec<u8>,
+        /// Why not.
+        why: Lost,
+    },
     /// A relative path has nothing to begin from.
     #[error("cannot tell the working directory")]
     WorkingDirectory(#[source] std::io::Error),
+}
+
+/// Why a path or a symbolic link leads to nothing that is known: in the system's words where it
+/// would say the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// Nothing is there.
+    #[error("No such file or directory")]
+    Missing,
+    /// It leads through what is no directory.
+    #[error("Not a directory")]
+    NotDirectory,
+    /// It leads through a directory that the caller may not search, or to the contents of one that
+    /// the caller may not list.
+    #[error("Permission denied")]
+    Denied,
+    /// It leads to itself, or through more links than the kernel follows for one path.
+    #[error("Too many levels of symbolic links")]
+    Loop,
+    /// The index has nothing there, or not for the caller to see.
+    #[error("not in the index, or not for you to see")]
+    Unseen,
+    /// The index has nothing there, but the live file system has something.
+    #[error("it is there now, but not in the index ('canopy update' adds what is new)")]
+    Unindexed,
+    /// It is a link that leads to where the index knows nothing.
+    #[error("this link leads out of the index, or through what is not for you to see")]
+    Outside,
+}
+
+fn shown(path: &[u8]) -> Cow<'_, str> {
+    if path.is_empty() { "''".into() } else { String::from_utf8_lossy(path) }
 }
 
 impl Error {
@@ -38,10 +71,7 @@ impl Error {
     /// paths.
     pub fn is_of_path(&self) -> bool {
         match self {
-            Error::NotCovered { .. }
-            | Error::NotFound(_)
-            | Error::LeadsOut(_)
-            | Error::TooManyLinks(_) => true,
+            Error::NotCovered { .. } | Error::Lost { .. } => true,
             Error::Index(_) | Error::WorkingDirectory(_) => false,
         }
     }

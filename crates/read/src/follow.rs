@@ -1,6 +1,6 @@
 //! What a path that is a symbolic link leads to, for commands that look through it.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Lost, Result};
 use crate::inode::Inode;
 use crate::links::{LINKS_MAX, Links, Resolved, parent_of};
 use crate::locate::{Start, absolute_path, to_path};
@@ -8,6 +8,7 @@ use crate::resolve::{locate, locate_all};
 use canopy_index::Index;
 use canopy_model::{FileType, join_absolute};
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 /// Finds the entry at a path, and where it is a symbolic link, what that leads to. It keeps the
 /// path as it was given.
@@ -24,33 +25,9 @@ pub fn locate_all_followed(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
 
 fn follow_start(index: &Index, start: Start, given: &OsStr) -> Result<Start> {
     let (links, shown) = (Links::new(start.view.clone()), start.given.clone());
-    let error = |lost: Lost| lost.error(given.to_string_lossy().into_owned());
+    let error = |why| Error::Lost { path: given.as_bytes().to_vec(), why };
     let start = followed(index, &links, start).map_err(error)?;
     Ok(Start { given: shown, ..start })
-}
-
-/// Why a symbolic link leads to nothing that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
-    /// The index has nothing there, or not for the caller to see.
-    Missing,
-    /// It leads through what is no directory, or one that the caller may not search.
-    Unreachable,
-    /// It leads to itself, or through too many links.
-    Loop,
-    /// The index does not cover it.
-    Outside,
-}
-
-impl Lost {
-    /// Returns the error of a link that is given by this path.
-    pub fn error(self, given: String) -> Error {
-        match self {
-            Lost::Outside => Error::LeadsOut(given),
-            Lost::Loop => Error::TooManyLinks(given),
-            Lost::Missing | Lost::Unreachable => Error::NotFound(given),
-        }
-    }
 }
 
 /// What a symbolic link leads to.
@@ -78,7 +55,8 @@ pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Resu
     let (reached, before) = match links.follow_after(start.links, &link, target) {
         Resolved::Entry(reached) => (reached.absolute, reached.links),
         Resolved::Missing => return Err(Lost::Missing),
-        Resolved::NotDirectory | Resolved::Denied => return Err(Lost::Unreachable),
+        Resolved::NotDirectory => return Err(Lost::NotDirectory),
+        Resolved::Denied => return Err(Lost::Denied),
         Resolved::Loop => return Err(Lost::Loop),
         Resolved::Unknown if target.is_empty() => return Err(Lost::Missing),
         Resolved::Unknown if target.starts_with('/') => (target.clone(), start.links + 1),
@@ -88,7 +66,7 @@ pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Resu
         Ok(found) if before + found.links > LINKS_MAX => return Err(Lost::Loop),
         Ok(found) => Start { links: before + found.links, ..found },
         Err(Error::NotCovered { .. }) => return Err(Lost::Outside),
-        Err(Error::TooManyLinks(_)) => return Err(Lost::Loop),
+        Err(Error::Lost { why, .. }) => return Err(why),
         Err(_) => return Err(Lost::Missing),
     };
     match found.inode.attributes.file_type() {

@@ -5,11 +5,13 @@
 
 pub mod ages;
 pub mod contents;
+pub mod contexts;
 pub mod cursor;
 pub mod depth_first;
 mod error;
 pub mod fold;
 pub mod follow;
+pub mod gaps;
 pub mod inode;
 pub mod links;
 pub mod listings;
@@ -22,7 +24,7 @@ pub mod totals;
 pub mod tree_totals;
 pub mod work;
 
-pub use error::{Error, Result};
+pub use error::{Error, Lost, Result};
 pub use inode::Inode;
 pub use locate::{Start, to_path};
 pub use resolve::locate;

@@ -263,7 +263,7 @@ impl Trail {
 }
 
 /// Returns what a name in a directory with an absolute path is.
-fn kind_of(
+pub(crate) fn kind_of(
     view: &Index,
     directory: &str,
     name: &str,

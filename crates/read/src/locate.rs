@@ -1,7 +1,7 @@
 //! Places in the index: the source that holds a path, and what is known of a single entry there.
 //! [`crate::resolve`] finds the place of a path that a user gives.
 
-use crate::error::Result;
+use crate::error::{Lost, Result};
 use crate::inode::{ENTRY, Inode, inodes};
 use crate::plan::BATCH_ROWS;
 use arrow::array::RecordBatch;
@@ -156,16 +156,41 @@ pub fn may_search(index: &Index, source: &SourceRecord, path: &str, inode: &Inod
     Ok(lists(index, source, path)? || permits(index, source, path, inode, Wanted::SEARCH)?)
 }
 
-/// Returns whether the caller surely may not search a directory: one with an ACL might be open by
-/// entries of it that are not the caller's to see.
+/// Returns whether the caller surely may not search a directory.
 pub(crate) fn is_closed(
     index: &Index,
     source: &SourceRecord,
     path: &str,
     inode: &Inode,
 ) -> Result<bool> {
+    Ok(!lists(index, source, path)? && denies(index, source, path, inode, Wanted::SEARCH)?)
+}
+
+/// Returns why the caller does not see the listing of a directory, as far as its mode, owner, group
+/// and ACL tell; `None` where they let the caller list it, so that the index does not have it.
+pub fn why_unlisted(start: &Start) -> Result<Option<Lost>> {
+    let Start { view, source, path, inode, .. } = start;
+    Ok(if denies(view, source, path, inode, Wanted::READ)? {
+        Some(Lost::Denied)
+    } else if permits(view, source, path, inode, Wanted::READ_SEARCH)? {
+        None
+    } else {
+        // The index has no names without attributes, and an ACL may be hidden.
+        Some(Lost::Unseen)
+    })
+}
+
+/// Returns whether the caller surely lacks the wanted bits of an entry: one with an ACL might be
+/// open by entries of it that are not the caller's to see.
+fn denies(
+    index: &Index,
+    source: &SourceRecord,
+    path: &str,
+    inode: &Inode,
+    wanted: Wanted,
+) -> Result<bool> {
     let has_acl = xattr_names::has(&inode.xattrs, Acl::XATTR_NAME);
-    Ok(!has_acl && !may_search(index, source, path, inode)?)
+    Ok(!has_acl && !permits(index, source, path, inode, wanted)?)
 }
 
 /// Returns whether access(2) would grant the wanted bits of an entry to the caller, as far as its
@@ -231,7 +256,7 @@ pub fn subdirectories(index: &Index, source: &SourceRecord, path: &str) -> Resul
 }
 
 /// Returns the credentials by which the kernel judges where the caller may go.
-fn caller() -> Credentials {
+pub(crate) fn caller() -> Credentials {
     let groups = rustix::process::getgroups().unwrap_or_default();
     let groups = groups.into_iter().chain([rustix::process::getegid()]).map(|gid| gid.as_raw());
     Credentials::new(rustix::process::geteuid().as_raw(), groups)

@@ -4,14 +4,15 @@
 //! What names are is told by the index inside of its sources, also where a file system is not
 //! mounted here or has changed since, and by the live file system outside of them.
 
-use crate::error::{Error, Result};
-use crate::links::{NameKind, Trail, TrailEnd, is_at_or_below, parent_of};
+use crate::error::{Error, Lost, Result};
+use crate::links::{NameKind, Trail, TrailEnd, is_at_or_below, kind_of, parent_of};
 use crate::locate::{Start, look_up, may_search, source_of, to_path};
 use canopy_index::{Index, SourceRecord};
-use canopy_model::{escape, join_absolute, unescape};
+use canopy_model::{base_name, escape, join_absolute, unescape};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Finds the entry at a path: absolute or relative to the working directory. A symbolic link is
@@ -56,11 +57,15 @@ enum Place {
 }
 
 fn resolve(index: &Index, given: &OsStr) -> Result<Place> {
+    let lost = |why| Error::Lost { path: given.as_bytes().to_vec(), why };
     if given.is_empty() {
-        return Err(Error::NotFound("''".to_owned()));
+        return Err(lost(Lost::Missing));
     }
     let text = escape(given.as_bytes());
-    let base = base(&text)?;
+    let base = match base(&text) {
+        Err(_) if in_removed_directory() => return Err(lost(Lost::Missing)),
+        base => base?,
+    };
     // Nothing lies below a symbolic link, so a path that has an entry needs no link resolved.
     if let Some(path) = without_dots(&base, &text)
         && let Some(start) = entry_at(index, given, &path)?
@@ -73,24 +78,43 @@ fn resolve(index: &Index, given: &OsStr) -> Result<Place> {
         Some((way, name)) => (&text[..=way.len()], Some(name)),
         None => ("", Some(&*text)),
     };
-    let not_found = || Error::NotFound(given.to_string_lossy().into_owned());
     let (trail, end) = follow(index, &base, way)?;
-    let (path, found) = match (end, name) {
-        (TrailEnd::Loop, _) => {
-            return Err(Error::TooManyLinks(given.to_string_lossy().into_owned()));
-        }
-        (TrailEnd::At(directory), Some(name)) => (join_absolute(&directory, name), true),
-        (TrailEnd::At(directory), None) => (directory, true),
-        (_, _) => (trail.directory().to_owned(), false),
+    let here = trail.directory().to_owned();
+    let (path, why) = match end {
+        TrailEnd::At(directory) => match name {
+            Some(name) => (join_absolute(&directory, name), None),
+            None => (directory, None),
+        },
+        TrailEnd::Loop => return Err(lost(Lost::Loop)),
+        TrailEnd::Missing => (here, Some(Lost::Missing)),
+        TrailEnd::NotDirectory => (here, Some(Lost::NotDirectory)),
+        TrailEnd::Denied => (here, Some(Lost::Denied)),
+        TrailEnd::Unknown => (here, Some(Lost::Unseen)),
     };
-    if found && let Some(start) = entry_at(index, given, &path)? {
+    if why.is_none()
+        && let Some(start) = entry_at(index, given, &path)?
+    {
         return Ok(Place::Entry(Box::new(Start { links: trail.links(), ..start })));
     }
-    match source_of(&index.seen_from(&path)?, &path) {
-        Some(_) => Err(not_found()),
-        None if found => Ok(Place::Uncovered(path)),
-        None => Err(not_covered(index, &join_absolute(&base, text.trim_start_matches('/')))),
+    let view = index.seen_from(&path)?;
+    match (source_of(&view, &path), why) {
+        (None, None) => Ok(Place::Uncovered(path)),
+        (None, _) => Err(not_covered(index, &join_absolute(&base, text.trim_start_matches('/')))),
+        (Some(_), why) => {
+            let why = why.map_or_else(|| why_not_at(&view, &path), Ok)?;
+            let is_there = why == Lost::Missing && Path::new(given).symlink_metadata().is_ok();
+            Err(lost(if is_there { Lost::Unindexed } else { why }))
+        }
     }
+}
+
+/// Returns why nothing is known of an absolute path whose directory is.
+fn why_not_at(view: &Index, path: &str) -> Result<Lost> {
+    Ok(match kind_of(view, parent_of(path), base_name(path), live_kind)? {
+        NameKind::Missing => Lost::Missing,
+        NameKind::Closed => Lost::Denied,
+        _ => Lost::Unseen,
+    })
 }
 
 /// Returns the directory that a path begins in.

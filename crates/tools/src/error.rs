@@ -1,6 +1,9 @@
 //! What can go wrong with a tool.
 
-use canopy_read::follow::Lost;
+use crate::find::quoted;
+use canopy_read::Lost;
+use canopy_text::locale::is_utf8;
+use canopy_text::{Quoting, Style};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -11,6 +14,33 @@ pub enum Error {
     /// The index has no answer.
     #[error(transparent)]
     Read(#[from] canopy_read::Error),
+    /// What du, ls and stat cannot do with a path, in their words.
+    #[error("cannot {what} {}: {why}", shell_quoted(path))]
+    Cannot {
+        /// What they call it.
+        what: &'static str,
+        /// The path as it was given.
+        path: Vec<u8>,
+        /// Why not.
+        why: Lost,
+    },
+    /// A start of a search leads to nothing that is known, in find's words.
+    #[error("{}: {why}", quoted(path))]
+    Start {
+        /// The path as it was given.
+        path: Vec<u8>,
+        /// Why not.
+        why: Lost,
+    },
+    /// A name of what is to be added up is empty.
+    #[error("invalid zero-length file name")]
+    NoName,
+    /// Standard input is to be looked at, and is in no index.
+    #[error("cannot stat standard input: it is no file that is in an index")]
+    StandardInput,
+    /// An entry has no security context, or not for the caller to see.
+    #[error("failed to get security context of {}: No data available", shell_quoted(.0))]
+    NoContext(Vec<u8>),
     /// The format of an export needs directories.
     #[error("{0}: not a directory, which this format begins with")]
     NotADirectory(String),
@@ -46,20 +76,43 @@ impl Error {
     pub fn is_of_path(&self) -> bool {
         match self {
             Error::Read(error) => error.is_of_path(),
-            Error::AlreadyListed(_) => true,
+            Error::Cannot { .. } | Error::Start { .. } | Error::AlreadyListed(_) => true,
             _ => false,
         }
     }
 
+    /// Returns what a tool says that cannot do something with a path.
+    pub(crate) fn cannot(what: &'static str, error: canopy_read::Error) -> Self {
+        match error {
+            canopy_read::Error::Lost { path, why } => Error::Cannot { what, path, why },
+            error => error.into(),
+        }
+    }
+
+    /// Returns what find says of a start that has no answer.
+    pub(crate) fn of_start(error: canopy_read::Error) -> Self {
+        match error {
+            canopy_read::Error::Lost { path, why } => Error::Start { path, why },
+            error => error.into(),
+        }
+    }
+
     /// Returns why a symbolic link at a path cannot be looked through.
-    pub(crate) fn of_link(given: &[u8], lost: Lost) -> Self {
-        lost.error(String::from_utf8_lossy(given).into_owned()).into()
+    pub(crate) fn of_link(given: &[u8], why: Lost) -> Self {
+        Error::Cannot { what: "access", path: given.to_vec(), why }
     }
 
     /// Returns whether the reader of the answers has gone away, which is no fault.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }
+}
+
+/// Quotes a path as du, ls and stat do in messages.
+fn shell_quoted(path: &[u8]) -> String {
+    let style = Style::ShellEscapeAlways;
+    let quoting = Quoting { style, utf8: is_utf8(), ..Quoting::default() };
+    String::from_utf8_lossy(&quoting.quote(path)).into_owned()
 }
 
 impl From<canopy_index::Error> for Error {

@@ -44,7 +44,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let mut find = match find::parse(&arguments.arguments, now_ns) {
         Ok(find) => find,
         Err(error) => {
-            message(error);
+            message(find::in_locale(error));
             if arguments.arguments.iter().any(|word| is_option_of_ours(word)) {
                 message("--at, --index, --threads and --verbose go before paths and expression");
             }
@@ -55,7 +55,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         !find.is_live() || arguments.read.at.is_none(),
         "--live walks the file system as it is now, which has no past for --at"
     );
-    find.warnings.iter().chain(&find.wrong_starts).for_each(message);
+    let said = find.warnings.iter().chain(&find.wrong_starts).cloned();
+    said.map(find::in_locale).for_each(message);
     let stdout = std::io::stdout();
     color(&mut find, stdout.is_terminal());
     let options = RunOptions {

@@ -60,7 +60,7 @@ pub(super) struct Ls {
 impl Tool for Ls {
     const NAME: &'static str = "ls";
     const REFUSED: u8 = 2;
-    const MISSING: &'static [(&'static str, Option<char>)] = &[("context", Some('Z'))];
+    const MISSING: &'static [(&'static str, Option<char>)] = &[];
     const SWITCHES: &'static [Switch<Ls>] = &[
         both(
             'a',
@@ -95,6 +95,12 @@ impl Tool for Ls {
             "ctime",
             |ls| ls.time = Some(LsTime::Change),
             "Show and sort by the time of the last change of the inode",
+        ),
+        both(
+            'Z',
+            "context",
+            Flag(|ls| ls.options.context = true),
+            "Print the security contexts of SELinux",
         ),
         of(
             || words_of(&WHEN),
@@ -551,12 +557,12 @@ impl Ls {
         let in_columns = !matches!(options.layout, Layout::Lines | Layout::Long);
         // Coloured lines that reach the end of the terminal's are cleared.
         if colored || in_columns {
-            let columns = || from_environment("width in", "COLUMNS", line_width);
+            let columns = || from_environment("width in", "COLUMNS", false, line_width);
             let width = self.width.or_else(|| terminal_width(self.terminal)).or_else(columns);
             options.width = width.unwrap_or(80);
         }
         if in_columns {
-            let tab = || from_environment("tab size in", "TABSIZE", whole_number);
+            let tab = || from_environment("tab size in", "TABSIZE", true, whole_number);
             options.tab = self.tab.or_else(tab).unwrap_or(8);
         }
         Ok(options)
@@ -630,7 +636,10 @@ const INDICATORS: [(&str, Indicator); 4] = [
 
 fn columns(count: Argument<'_>) -> anyhow::Result<usize> {
     let columns = count.value.to_str().and_then(whole_number);
-    columns.ok_or_else(|| anyhow!("invalid tab size: {}", quoted(count.value)))
+    let digits = count.value.as_bytes();
+    let is_number = !digits.starts_with(b"0") && digits.iter().all(u8::is_ascii_digit);
+    let more = if is_number { ": Value too large for defined data type" } else { "" };
+    columns.ok_or_else(|| anyhow!("invalid tab size: {}{more}", quoted(count.value)))
 }
 
 /// Returns how wide lines are: as the terminal, else as `COLUMNS` says.
@@ -646,12 +655,20 @@ fn terminal_width(terminal: bool) -> Option<usize> {
 
 /// Returns the style of quoting that the environment asks for.
 pub fn quoting_style() -> Option<Style> {
-    from_environment("value of", "QUOTING_STYLE", |style| word(style, "", &Style::NAMES).ok())
+    // Empty, it makes no sense either.
+    let style = |style: &str| word(style, "", &Style::NAMES).ok().filter(|_| !style.is_empty());
+    from_environment("value of", "QUOTING_STYLE", true, style)
 }
 
-/// Returns what a variable says, and tells if that makes no sense.
-fn from_environment<V>(what: &str, name: &str, read: impl FnOnce(&str) -> Option<V>) -> Option<V> {
-    let said = std::env::var(name).ok().filter(|said| !said.is_empty())?;
+/// Returns what a variable says, and tells if that makes no sense, where `empty` also if it is set
+/// to nothing.
+fn from_environment<V>(
+    what: &str,
+    name: &str,
+    empty: bool,
+    read: impl FnOnce(&str) -> Option<V>,
+) -> Option<V> {
+    let said = std::env::var(name).ok().filter(|said| empty || !said.is_empty())?;
     let value = read(&said);
     if value.is_none() {
         let said = quoted(&said);

@@ -10,7 +10,6 @@ use crate::outcome::{Outcome, message};
 use anyhow::anyhow;
 use canopy_text::locale::is_utf8;
 use canopy_text::{Quoting, Style};
-use canopy_tools::Error;
 use canopy_tools::ls::{StatFormat, StatOptions, stat};
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
@@ -22,8 +21,7 @@ use std::path::PathBuf;
 /// Directives of FORMAT: %a %A permissions, %b %B blocks and their size, %d %D %Hd %Ld device, %f
 /// mode, %F type, %g %G group, %h links, %i inode, %n %N name, %o size for I/O, %r %R %Hr %Lr %t %T
 /// device type, %s size, %u %U owner, %w %W birth, %x %X access, %y %Y modification, %z %Z change.
-/// change, %m mount point, of which the index knows devices alone. What it does not tell (%C) is
-/// '?'.
+/// change, %m mount point, of which the index knows devices alone, %C security context.
 ///
 /// Example: canopy stat -c '%U %s %n' /data/run.h5
 #[derive(clap::Args)]
@@ -98,12 +96,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let mut asked = Stat(StatOptions {
         format: StatFormat::Full,
         dereference: false,
-        // How `%N` quotes.
-        quoting: Quoting {
-            style: quoting_style().unwrap_or(Style::ShellEscapeAlways),
-            utf8: is_utf8(),
-            ..Quoting::default()
-        },
+        quoting: Quoting { utf8: is_utf8(), ..Quoting::default() },
         terminal: stdout.is_terminal(),
     });
     arguments.switches.apply(&mut asked)?;
@@ -111,21 +104,21 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let missing = Wrong::Usage("missing operand".to_owned());
         return Err(refused::<Stat>(&missing.into()).into());
     }
+    if asked.0.format.asks_how_to_quote() {
+        asked.0.quoting.style = quoting_style().unwrap_or(Style::ShellEscapeAlways);
+    }
     let index = arguments.read.open(index)?;
     let mut output = match asked.0.format {
         StatFormat::Json => stdout_for_json(),
         _ => BufWriter::new(Box::new(stdout) as _),
     };
-    let stated = stat(&index, &arguments.paths, &asked.0, &mut output);
-    let stated = stated.map_err(|error| match error {
-        Error::Directive(directive) => {
-            refused::<Stat>(&anyhow!("{}: invalid directive", quoted(directive))).into()
-        }
-        error => anyhow::Error::from(error),
-    })?;
+    let stated = stat(&index, &arguments.paths, &asked.0, &mut output)?;
     for warning in &stated.warnings {
         message(format_args!("warning: {warning}"));
     }
     stated.failed.iter().for_each(message);
+    if let Some(directive) = stated.refused {
+        return Err(refused::<Stat>(&anyhow!("{}: invalid directive", quoted(directive))).into());
+    }
     Ok(Outcome::of_errors(&stated.failed))
 }

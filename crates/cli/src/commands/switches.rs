@@ -198,8 +198,15 @@ fn checked(known: &[Known], words: Vec<OsString>) -> Result<Vec<OsString>, Strin
                 found => found,
             },
             [b'-', letters @ ..] if !letters.is_empty() => {
-                let without_value = without_value_of_letters(known, letters)?;
-                (word, without_value)
+                match value_of_letters(known, letters)? {
+                    LetterValue::Next(told) => (word, Some(told)),
+                    // To clap, '=' is no part of a value.
+                    LetterValue::At(at) if letters[at..].starts_with(b"=") => {
+                        whole.push(OsStr::from_bytes(&word.as_bytes()[..=at]).to_owned());
+                        (OsStr::from_bytes(&letters[at..]).to_owned(), None)
+                    }
+                    LetterValue::At(_) | LetterValue::None => (word, None),
+                }
             }
             _ if has_command && std::env::var_os("POSIXLY_CORRECT").is_some() => {
                 whole.extend(["--".into(), word]);
@@ -261,15 +268,26 @@ fn named(known: &[Known], name: &[u8]) -> Vec<(&'static str, HasValue)> {
     begun.into_iter().find(|begun| !begun.is_empty()).unwrap_or_default()
 }
 
-/// Returns, if the word behind options of one letter is the value of the last, what is wrong if
-/// there is none.
-fn without_value_of_letters(known: &[Known], letters: &[u8]) -> Result<Option<String>, String> {
+/// Where the value of the last of some short options is.
+enum LetterValue {
+    /// It has none.
+    None,
+    /// From here on among the letters.
+    At(usize),
+    /// In the next word; with what is wrong if there is none.
+    Next(String),
+}
+
+/// Returns where the value of some short options is, the letters behind a '-'.
+fn value_of_letters(known: &[Known], letters: &[u8]) -> Result<LetterValue, String> {
     for (at, letter) in letters.iter().enumerate() {
         let letter = char::from(*letter);
         match known.iter().find(|option| option.letter == Some(letter)) {
             Some(option) if option.value == HasValue::Yes => {
-                let told = || format!("option requires an argument -- '{letter}'");
-                return Ok((at + 1 == letters.len()).then(told));
+                return Ok(match at + 1 == letters.len() {
+                    true => LetterValue::Next(format!("option requires an argument -- '{letter}'")),
+                    false => LetterValue::At(at + 1),
+                });
             }
             Some(_) => {}
             None => {
@@ -278,7 +296,7 @@ fn without_value_of_letters(known: &[Known], letters: &[u8]) -> Result<Option<St
             }
         }
     }
-    Ok(None)
+    Ok(LetterValue::None)
 }
 
 /// What is wrong with a command line, where GNU's tools hint at their help. Other errors are told

@@ -88,8 +88,9 @@ impl Case<'_> {
         all.extend(arguments);
         let output = self.user.run(self.place.canopy.as_os_str(), &all);
         let errors = String::from_utf8_lossy(&output.stderr);
-        // A path that the user cannot look up is the one fault there may be.
-        let fine = output.status.success() || errors.contains("or not for you to see");
+        // What the user cannot look up or list is the one fault there may be.
+        let known = ["or not for you to see", "Permission denied"];
+        let fine = output.status.success() || known.iter().any(|known| errors.contains(known));
         assert!(fine, "seed {} {:?}: {errors}", self.seed, self.user);
         output.stdout
     }

@@ -18,6 +18,10 @@ const WRONG: &[&str] = &[
     "-nam x",
     "-name",
     "( -true",
+    "(",
+    "-true (",
+    "( (",
+    "! (",
     "-true )",
     "-uid x",
     "-type q",
@@ -207,6 +211,18 @@ impl Trial {
 
     /// The output of both commands: that of find(1), and that of canopy.
     fn both(&self, user: Option<&User>, live: bool, before: &[&str], line: &str) -> [Output; 2] {
+        self.both_in("C.UTF-8", user, live, before, line)
+    }
+
+    /// The same, root's in a locale.
+    fn both_in(
+        &self,
+        locale: &str,
+        user: Option<&User>,
+        live: bool,
+        before: &[&str],
+        line: &str,
+    ) -> [Output; 2] {
         let words = self.words(line);
         let words: Vec<&OsStr> = before
             .iter()
@@ -226,7 +242,7 @@ impl Trial {
                 None => Command::new(programs[at])
                     .args(words)
                     .current_dir("/")
-                    .env("LC_ALL", "C.UTF-8")
+                    .env("LC_ALL", locale)
                     .env("TZ", "UTC")
                     .stdin(Stdio::null())
                     .output()
@@ -370,8 +386,9 @@ fn generated_expressions_agree_with_find() {
 #[test]
 fn wrong_expressions_are_told_in_finds_words() {
     let trial = Trial::new(&mut seeded(3300));
-    for line in WRONG {
-        let [expected, shown] = trial.both(None, false, &[], line);
+    let lines = WRONG.iter().flat_map(|line| [("C", line), ("C.UTF-8", line)]);
+    for (locale, line) in lines {
+        let [expected, shown] = trial.both_in(locale, None, false, &[], line);
         assert_eq!(shown.status.code(), expected.status.code(), "{line}");
         assert_eq!(shown.stdout.is_empty(), expected.stdout.is_empty(), "{line}");
         let first = |output: &Output| {

@@ -258,7 +258,7 @@ fn du_follows_links_as_gnus_du_does() {
     site.place.index(&site.index, &site.tree);
     let [_, shown] = site.run(None, &site.tree, "du", &["-sL".into(), "empty".into()], &[]);
     let said = String::from_utf8_lossy(&shown.stderr).into_owned();
-    assert!(said.contains("empty/outside: this link leads out of the index"), "{said}");
+    assert!(said.contains("empty/outside': this link leads out of the index"), "{said}");
     assert_eq!(shown.status.code(), Some(1));
 }
 
@@ -336,6 +336,8 @@ fn du_refuses_what_gnus_du_refuses() {
         "-s -a",
         "-s -d1",
         "-d x",
+        "-d=1",
+        "-ht=1",
         "-d -1",
         "-t -0",
         "-t x",

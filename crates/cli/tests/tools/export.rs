@@ -407,7 +407,7 @@ fn what_cannot_be_exported_is_said() {
     for format in FORMATS {
         let output = case.export(&root(), format, &[nowhere.as_os_str()]);
         assert_eq!(output.status.code(), Some(1), "{format}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("no such file"), "{format}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("No such file"), "{format}");
     }
     std::fs::write(case.tree.join("a file"), "").unwrap();
     case.place.index(&case.index, &case.tree);

@@ -6,7 +6,7 @@ use rand::RngExt;
 use std::path::Path;
 use std::process::Command;
 
-const OPTIONS: [&str; 129] = [
+const OPTIONS: [&str; 131] = [
     "-l",
     "-a",
     "-A",
@@ -132,6 +132,8 @@ const OPTIONS: [&str; 129] = [
     "--hyperlink",
     "--hyperlink=always",
     "--hyperlink=auto",
+    "-Z",
+    "--context",
     "--author",
     "-D",
     "--dired",
@@ -325,6 +327,9 @@ fn ls_says_what_is_wrong_with_the_environment_as_gnus_ls_does() {
     let site = Site::new();
     let wrong = [
         ("QUOTING_STYLE", "x"),
+        ("QUOTING_STYLE", ""),
+        ("TABSIZE", ""),
+        ("COLUMNS", ""),
         ("QUOTING_STYLE", "shell-escape-a"),
         ("COLUMNS", "x"),
         ("COLUMNS", "08"),
@@ -339,7 +344,7 @@ fn ls_says_what_is_wrong_with_the_environment_as_gnus_ls_does() {
             site.both_say("ls", line, &[variable]);
         }
     }
-    for line in ["plain -l", "-a sub -l plain", "sub -- -l", "-- sub -l"] {
+    for line in ["plain -l", "-a sub -l plain", "sub -- -l", "-- sub -l", "-I=*", "-1I=plain"] {
         compare(&site, &words(line), &site.tree, 0, &[("POSIXLY_CORRECT", "1")]);
     }
 }
@@ -349,6 +354,9 @@ fn ls_refuses_what_gnus_ls_refuses() {
     let site = Site::new();
     for line in [
         "-w x",
+        "-w=30",
+        "-lT=4",
+        "-T 99999999999999999999",
         "-w -1",
         "-w 08",
         "-T x",
@@ -536,6 +544,52 @@ fn ls_has_gnus_order_of_versions() {
 }
 
 #[test]
+fn contexts_are_shown_as_gnus_tools_show_them() {
+    let site = Site::new();
+    let paths = ["plain", "sub", "sub/deeper", "a b"].map(|path| site.tree.join(path));
+    for (number, path) in paths.iter().enumerate() {
+        let context = format!("user_u:object_r:{}_t:s0\0", "x".repeat(number));
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::lsetxattr(path, "security.selinux", context.as_bytes(), flags).unwrap();
+    }
+    site.place.index(&site.index, &site.tree);
+    for user in 0..3 {
+        for line in [
+            "-Z",
+            "-lZ",
+            "-gGnZ",
+            "-dZ",
+            "-dlZ sub plain",
+            "-mZ",
+            "-CZ",
+            "-xiZs -w 200",
+            "-l",
+            "-laZ",
+            "-RZ",
+            "-lRZ",
+            "-LZ",
+            "-lLZ empty",
+            "-ZH to-dir",
+            "-Z sub",
+            "-lD --context",
+        ] {
+            compare(&site, &words(line), &site.tree, user, &[TERMINAL]);
+        }
+        for line in ["-c %C sub", "-c %n|%20C|%.5C|%C plain sub to-dir", "-Lc %C to-dir plain"] {
+            site.compare(&Case {
+                tool: "stat",
+                words: words(line),
+                dir: &site.tree,
+                user: users()[user].as_ref(),
+                vars: &[],
+                end: b'\n',
+                unordered: false,
+            });
+        }
+    }
+}
+
+#[test]
 fn ls_says_where_links_lead_out_of_the_index() {
     let site = Site::new();
     std::os::unix::fs::symlink("/etc/passwd", site.tree.join("empty/outside")).unwrap();
@@ -544,7 +598,7 @@ fn ls_says_where_links_lead_out_of_the_index() {
         let words: Vec<_> = words(line).into_iter().map(Into::into).collect();
         let [_, shown] = site.run(None, &site.tree, "ls", &words, &[]);
         let said = String::from_utf8_lossy(&shown.stderr).into_owned();
-        assert!(said.contains("empty/outside: this link leads out of the index"), "{said}");
+        assert!(said.contains("empty/outside': this link leads out of the index"), "{said}");
         assert_eq!(shown.status.code(), Some(code), "{line}");
     }
 }

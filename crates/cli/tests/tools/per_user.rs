@@ -161,7 +161,7 @@ fn one_user_who_sees_nothing_of_it_does_not_keep_the_others_from_their_pages() {
     let output = site.write(&[], &site.tree.join("bob/bobs-inner"));
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     assert!(told(&output).starts_with("canopy: alice: "), "{}", told(&output));
-    assert!(told(&output).contains("not for you to see"), "{}", told(&output));
+    assert!(told(&output).contains("Permission denied"), "{}", told(&output));
     assert_eq!(site.written(), names(&["bob.html"]));
 }
 

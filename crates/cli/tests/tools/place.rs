@@ -188,10 +188,13 @@ impl Site {
             );
         }
         let told = String::from_utf8_lossy(&expected.stderr);
-        // du cannot tell which directories it did not see.
-        let unseen =
-            |line: &str| line.contains("cannot read directory") || line.contains("warning:");
-        if expected.status.success() || !told.lines().all(unseen) {
+        let alike = messages(case.tool, &errors) == messages(case.tool, &told);
+        let own = OWN_WORDS.iter().any(|own| errors.contains(own));
+        // Sums that are kept ready do not tell what was not seen.
+        let unseen = case.tool == "du" && told.contains("cannot read directory");
+        let ready = unseen && !errors.contains("cannot read directory");
+        assert!(alike || own || ready, "{what}\n{}: {told}", case.tool);
+        if !ready {
             assert_eq!(
                 shown.status.code(),
                 expected.status.code(),
@@ -204,6 +207,25 @@ impl Site {
             "{what}: {told}"
         );
     }
+}
+
+/// What is said where an index cannot tell what GNU's tools say.
+pub const OWN_WORDS: [&str; 4] =
+    ["or not for you to see", "this link leads out", "no index covers", "it is there now"];
+
+/// Returns the messages of a tool, or of the command in its place, without the name, in order of
+/// their words.
+pub fn messages(tool: &str, said: &str) -> Vec<String> {
+    // du does not say why it cannot look at broken links.
+    let why = if tool == "du" { ": No such file or directory" } else { "" };
+    let name = format!("{tool}: ");
+    let message = |line: &str| {
+        let line = line.strip_prefix(&name).or_else(|| line.strip_prefix("canopy: "));
+        line.unwrap_or_default().replace(why, "")
+    };
+    let mut lines: Vec<String> = said.lines().map(message).collect();
+    lines.sort();
+    lines
 }
 
 /// A command line.

@@ -178,6 +178,7 @@ fn stat_tells_what_is_missing_as_gnus_stat_does() {
         for line in [
             "-c %n missing plain",
             "-c %n plain/",
+            "-c=%n plain",
             "-L -c %n broken to-file",
             "-c %n private/secret sub",
             "-c %N sub/ sub// ./sub to-dir/ ../tree",
@@ -201,6 +202,7 @@ fn stat_tells_what_is_missing_as_gnus_stat_does() {
         "--cached= plain",
         "-c %5 plain",
         "-c %-10.3 plain",
+        "-c %5 missing plain missing",
     ] {
         site.both_refuse("stat", line, &[]);
     }

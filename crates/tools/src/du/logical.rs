@@ -9,7 +9,7 @@ use canopy_read::Inode;
 use canopy_read::contents::Contents;
 use canopy_read::follow::followed;
 use canopy_read::links::Links;
-use canopy_read::locate::{Start, device_within};
+use canopy_read::locate::{Start, device_within, why_unlisted};
 use std::sync::Arc;
 
 /// A directory that the walk is in.
@@ -97,7 +97,13 @@ impl Walk<'_, '_, '_> {
             let contents = Contents::of(&start.view, &start.source, &start.path, usize::MAX)?;
             let ahead = match contents {
                 Contents::Listed(all) => all,
-                Contents::Unlisted | Contents::TooMany => Vec::new(),
+                Contents::Unlisted | Contents::TooMany => {
+                    if let Some(why) = why_unlisted(&start)? {
+                        let (what, path) = ("read directory", start.given.clone());
+                        self.failed.push(Error::Cannot { what, path, why });
+                    }
+                    Vec::new()
+                }
             };
             let (ahead, below) = (ahead.into_iter(), Tally::default());
             self.open.push(OpenDirectory { start, id, ahead, own, below });

@@ -17,7 +17,8 @@ use canopy_index::Index;
 use canopy_model::{Attributes, Totals, compare_paths, escape, is_below, join};
 use canopy_read::fold::fold_tree;
 use canopy_read::follow::locate_all_followed;
-use canopy_read::locate::{Start, with_one_slash};
+use canopy_read::gaps;
+use canopy_read::locate::{Start, why_unlisted, with_one_slash};
 use canopy_read::resolve::locate_all;
 use canopy_read::totals::{DirectoryTotals, SeenInodes, Subtree, truncated};
 use canopy_text::{Characters, Glob, SizeForm, TimeStyle};
@@ -157,6 +158,10 @@ pub fn run(
     let mut du = Du { index, options, alone: false, seen, counted, lines, sum };
     let mut failed = Vec::new();
     for given in paths {
+        if given.is_empty() {
+            failed.push(Error::NoName);
+            continue;
+        }
         let given = OsStr::from_bytes(with_one_slash(given.as_bytes()));
         if du.excluded(&escape(given.as_bytes())) {
             continue;
@@ -168,7 +173,7 @@ pub fn run(
         let starts = match found {
             Ok(starts) => starts,
             Err(error) if error.is_of_path() => {
-                failed.push(error.into());
+                failed.push(Error::cannot("access", error));
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -181,7 +186,7 @@ pub fn run(
                     let sum = logical::walk(&mut du, start, &mut failed)?;
                     du.sum += sum;
                 }
-                None => du.argument(start)?,
+                None => du.argument(start, &mut failed)?,
             }
             if options.tree.is_some() {
                 du.lines.finish()?;
@@ -247,6 +252,13 @@ struct Counted {
     given: String,
 }
 
+impl Counted {
+    fn of(start: &Start) -> Self {
+        let (source, path, dev) = (start.source.id, start.path.clone(), start.inode.dev);
+        Counted { source, path, dev, given: escape(&start.given).into_owned() }
+    }
+}
+
 struct Du<'a> {
     index: &'a Index,
     options: &'a DuOptions,
@@ -261,23 +273,29 @@ struct Du<'a> {
 
 impl Du<'_> {
     /// Puts the lines of an argument, unless an earlier one has counted it.
-    fn argument(&mut self, start: &Start) -> Result<()> {
+    fn argument(&mut self, start: &Start, failed: &mut Vec<Error>) -> Result<()> {
         if self.counted_above(start) {
             return Ok(());
         }
         let sum = if !start.is_dir() {
             self.file(start)?
-        } else if self.must_walk(start) {
-            walk::walk(self, start)?
-        } else if self.options.depth_max == Some(0) && !self.options.separate {
-            self.summary(start)?
+        } else if self.is_summary(start) {
+            let sum = self.summary(start)?;
+            // Nothing was found in it. What lies further below costs more to find.
+            if sum.totals.entries == 0 && sum.totals.dirs == 1 {
+                self.tell_unlisted(start, &[], failed)?;
+            }
+            sum
         } else {
-            self.tree(start)?
+            let loops = gaps::loops(start)?;
+            self.tell_unlisted(start, &loops, failed)?;
+            match self.must_walk(start) {
+                true => walk::walk(self, start, loops)?,
+                false => self.tree(start, &loops)?,
+            }
         };
         self.sum += sum;
-        let (source, path, dev) = (start.source.id, start.path.clone(), start.inode.dev);
-        let given = escape(&start.given).into_owned();
-        self.counted.push(Counted { source, path, dev, given });
+        self.counted.push(Counted::of(start));
         Ok(())
     }
 
@@ -315,6 +333,34 @@ impl Du<'_> {
         self.counted.iter().filter(below).map(|counted| counted.path.clone()).collect()
     }
 
+    /// Tells of directories below a start that the caller may not list, unless they are left out.
+    fn tell_unlisted(
+        &self,
+        start: &Start,
+        loops: &[String],
+        failed: &mut Vec<Error>,
+    ) -> Result<()> {
+        let from = Counted::of(start);
+        for directory in gaps::unlisted(start)? {
+            let elsewhere = self.options.one_file_system && directory.inode.dev != start.inode.dev;
+            let in_loop = || loops.iter().any(|path| is_below(&directory.path, path));
+            if elsewhere || in_loop() || self.excluded_below(&from, &directory.path) {
+                continue;
+            }
+            if let Some(why) = why_unlisted(&directory)? {
+                let (what, path) = ("read directory", directory.given);
+                failed.push(Error::Cannot { what, path, why });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the sums that are kept ready are all that is asked for.
+    fn is_summary(&self, start: &Start) -> bool {
+        let options = self.options;
+        !self.must_walk(start) && options.depth_max == Some(0) && !options.separate
+    }
+
     /// Returns whether single entries have to be looked at.
     fn must_walk(&self, start: &Start) -> bool {
         let options = self.options;
@@ -350,13 +396,16 @@ impl Du<'_> {
         Ok(tally)
     }
 
-    /// Puts the lines of a start and the directories below it.
-    fn tree(&mut self, start: &Start) -> Result<Tally> {
+    /// Puts the lines of a start and the directories below it but those that are in loops.
+    fn tree(&mut self, start: &Start, loops: &[String]) -> Result<Tally> {
         let subtree = Subtree::of(start, self.options.threads);
         let shown = self.options.depth_max.unwrap_or(u32::MAX).saturating_add(start.depth());
         // Directories below those that are shown are added to them, unless they are to be apart.
-        let kept = if self.options.separate { usize::MAX } else { shown as usize };
+        let apart = self.options.separate || !loops.is_empty();
+        let kept = if apart { usize::MAX } else { shown as usize };
+        let in_loop = |path: &str| loops.iter().any(|around| is_below(path, around));
         let mut nodes = subtree.nodes(kept)?;
+        nodes.retain(|node| !in_loop(&node.path));
         let own = Tally::of_dir(&start.inode.attributes, self.options).totals;
         match nodes.first_mut() {
             Some(first) if first.path == start.path => first.own += own,
@@ -364,7 +413,7 @@ impl Du<'_> {
         }
         let links = if self.options.count_links { Vec::new() } else { subtree.links()? };
         for link in links {
-            if !self.seen.insert(link.id) {
+            if !in_loop(&link.listing) && !self.seen.insert(link.id) {
                 let path = truncated(&link.listing, kept);
                 if let Ok(at) = nodes.binary_search_by(|node| compare_paths(&node.path, path)) {
                     nodes[at].own -= link.once;

@@ -12,10 +12,12 @@ use canopy_read::depth_first::{self, ListedDirectory, ListingRows};
 use canopy_read::inode::InodeColumns;
 use canopy_read::locate::Start;
 
-/// Puts the lines of a start and what is below it. Returns the sum of all.
-pub(super) fn walk(du: &mut Du<'_>, start: &Start) -> Result<Tally> {
+/// Puts the lines of a start and what is below it, but for what is in loops. Returns the sum of
+/// all.
+pub(super) fn walk(du: &mut Du<'_>, start: &Start, loops: Vec<String>) -> Result<Tally> {
     let given = escape(&start.given).into_owned();
-    let counted = du.counted_below(start);
+    let mut counted = du.counted_below(start);
+    counted.extend(loops);
     let columns = NAME | INO | NLINK | SIZE | BLOCKS | time_column(du);
     let own = Tally::of_dir(&start.inode.attributes, du.options);
     let first = OpenDirectory { path: start.path.clone(), own, ..OpenDirectory::default() };
@@ -57,7 +59,7 @@ struct Walk<'a, 'd, 'o> {
     du: &'d mut Du<'o>,
     start: &'a Start,
     given: String,
-    /// Paths that earlier arguments have counted.
+    /// Paths that earlier arguments have counted, and those of loops.
     counted: Vec<String>,
     open: Vec<OpenDirectory>,
 }

@@ -1,5 +1,7 @@
 //! What find says of entries that it cannot look at, in find(1)'s words.
 
+use canopy_text::locale::is_utf8;
+
 /// What is said of a link that the index cannot follow.
 pub(crate) const UNKNOWN_TARGET: &str = "the index does not know where this link leads";
 
@@ -14,7 +16,12 @@ pub(crate) const NOT_A_DIRECTORY: &str = "Not a directory";
 
 /// Quotes a path as find(1) does in messages.
 pub(crate) fn quoted(path: &[u8]) -> String {
-    format!("‘{}’", String::from_utf8_lossy(path))
+    in_locale(format!("‘{}’", String::from_utf8_lossy(path)))
+}
+
+/// Returns a message with the quotation marks of the locale.
+pub fn in_locale(message: String) -> String {
+    if is_utf8() { message } else { message.replace(['‘', '’'], "'") }
 }
 
 /// Returns what is said of a directory that is one of those above it.

@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 /// The mode of a symbolic link without permissions.
 const SYMLINK_MODE: u32 = 0o120_000;
@@ -27,6 +28,8 @@ pub(super) struct LsEntry {
     pub(super) followed: Option<Box<Start>>,
     /// How many columns its name takes, where entries are sorted by that.
     pub(super) width: usize,
+    /// Its security context, where that is shown.
+    pub(super) context: Vec<u8>,
     /// Its absolute path without symbolic links, where names are hyperlinks.
     pub(super) absolute: Vec<u8>,
 }
@@ -54,6 +57,7 @@ impl LsEntry {
             known: true,
             followed: None,
             width: 0,
+            context: Vec::new(),
             absolute: Vec::new(),
         }
     }
@@ -69,6 +73,7 @@ impl LsEntry {
         let (target, xattrs) = (String::new(), String::new());
         self.inode = Inode { attributes, target, dev: self.inode.dev, xattrs };
         self.target = Target::Missing;
+        self.context.clear();
         self.known = false;
     }
 
@@ -125,6 +130,7 @@ fn live(metadata: &std::fs::Metadata) -> Inode {
     let time = |seconds: i64, nanoseconds: i64| {
         seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
     };
+    let birth = metadata.created().ok().and_then(|birth| birth.duration_since(UNIX_EPOCH).ok());
     let attributes = Attributes {
         ino: metadata.ino(),
         mode: metadata.mode(),
@@ -137,6 +143,7 @@ fn live(metadata: &std::fs::Metadata) -> Inode {
         atime_ns: time(metadata.atime(), metadata.atime_nsec()),
         mtime_ns: time(metadata.mtime(), metadata.mtime_nsec()),
         ctime_ns: time(metadata.ctime(), metadata.ctime_nsec()),
+        btime_ns: birth.map_or(0, |birth| birth.as_nanos() as i64),
         ..Attributes::default()
     };
     Inode { attributes, target: String::new(), dev: metadata.dev(), xattrs: String::new() }

@@ -4,6 +4,7 @@ use super::entry::{LsEntry, Target};
 use super::print::{Printer, Row, Table, UNKNOWN};
 use super::{LsOptions, LsTime};
 use canopy_model::{FileType, unescape, xattr_names};
+use canopy_read::contexts::is_context_alone;
 use canopy_text::{group_name, mode_string, user_name};
 use std::io::Write;
 
@@ -41,10 +42,14 @@ impl Printer<'_> {
                     };
                 }
             }
+            if self.options.context {
+                let _ = write!(before, "{:<w$} ", row.context, w = table.context_width);
+            }
             let mut after = Vec::new();
             let size = cells.size(&widths);
             let _ = write!(after, "{size:>width$} {} ", cells.time, width = widths.size);
-            let owned = self.options.owner || self.options.group || self.options.author;
+            let options = self.options;
+            let owned = options.owner || options.group || options.author || options.context;
             let column = after.len() + if owned { 0 } else { before.len() };
             lines.extend(before);
             lines.extend(after);
@@ -112,6 +117,8 @@ impl Cells {
         let mut mode = mode_string(attributes.mode);
         if ACLS.iter().any(|acl| xattr_names::has(&entry.inode.xattrs, acl)) {
             mode.push('+');
+        } else if is_context_alone(&entry.inode) {
+            mode.push('.');
         } else if !entry.inode.xattrs.is_empty() {
             mode.push('@');
         }

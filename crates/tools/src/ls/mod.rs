@@ -148,6 +148,8 @@ pub struct LsOptions {
     pub group: bool,
     /// Whether authors are shown, who are the owners.
     pub author: bool,
+    /// Whether security contexts are shown.
+    pub context: bool,
     /// Whether owners and groups are shown as numbers.
     pub numeric: bool,
     /// What entries are sorted by.
@@ -222,6 +224,7 @@ impl LsOptions {
             || self.recursive
             || self.inode
             || self.blocks
+            || self.context
             || self.hyperlink
             || self.json
     }

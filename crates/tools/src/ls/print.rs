@@ -36,6 +36,7 @@ pub(super) struct Row<'a> {
     quoted: bool,
     inode: String,
     blocks: String,
+    pub(super) context: Cow<'a, str>,
 }
 
 /// Rows of a listing and what they share.
@@ -43,6 +44,7 @@ pub(super) struct Table<'a> {
     pub(super) rows: Vec<Row<'a>>,
     inode_width: usize,
     block_width: usize,
+    pub(super) context_width: usize,
     /// Whether names without quotes have a space where the others have one.
     pub(super) align: bool,
 }
@@ -208,6 +210,10 @@ impl<'a> Printer<'a> {
                 (true, false) => UNKNOWN.to_owned(),
                 (false, _) => String::new(),
             },
+            context: match entry.context.as_slice() {
+                b"" => UNKNOWN.into(),
+                context => String::from_utf8_lossy(context),
+            },
         };
         let rows: Vec<Row<'_>> = entries.iter().map(row).collect();
         let others: Vec<Row<'_>> = beside.iter().map(|&entry| row(entry)).collect();
@@ -217,6 +223,7 @@ impl<'a> Printer<'a> {
         Table {
             inode_width: widest(|row| row.inode.len()),
             block_width: widest(|row| row.blocks.len()),
+            context_width: widest(|row| row.context.len()),
             align,
             rows,
         }
@@ -232,6 +239,7 @@ impl<'a> Printer<'a> {
         };
         number(self.options.inode, &row.inode, table.inode_width)
             + number(self.options.blocks, &row.blocks, table.block_width)
+            + number(self.options.context, &row.context, table.context_width)
             + usize::from(table.align && !row.quoted)
             + self.names.width(&row.name)
             + usize::from(self.indicator(row.entry.inode.attributes.mode).is_some())
@@ -260,7 +268,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints the inode number and the space of an entry.
+    /// Prints the inode number and the space of an entry, and the context, which long lines have
+    /// further behind.
     pub(super) fn numbers(&self, table: &Table<'_>, row: &Row<'_>, line: &mut Vec<u8>) {
         let commas = self.options.layout == Layout::Commas;
         let mut number = |shown: bool, text: &str, width: usize| {
@@ -273,6 +282,9 @@ impl<'a> Printer<'a> {
         };
         number(self.options.inode, &row.inode, table.inode_width);
         number(self.options.blocks, &row.blocks, table.block_width);
+        if self.options.layout != Layout::Long {
+            number(self.options.context, &row.context, table.context_width);
+        }
     }
 
     /// Prints a name. Returns how many bytes that took, without colours.

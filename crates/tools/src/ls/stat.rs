@@ -5,6 +5,7 @@ use super::json;
 use crate::error::{Error, Result};
 use canopy_index::Index;
 use canopy_model::{Attributes, FileType, parent, unescape};
+use canopy_read::contexts::context_of;
 use canopy_read::follow::locate_followed;
 use canopy_read::locate::{Start, absolute_path, device_within, to_path};
 use canopy_read::resolve::locate;
@@ -16,7 +17,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The form without options, but for the line of the device.
 const DEFAULT: [&str; 4] = [
@@ -45,6 +46,19 @@ pub enum StatFormat {
     Json,
 }
 
+impl StatFormat {
+    /// Returns whether it has to be known how names are quoted: as stat(1), which asks for that
+    /// only where a format has the directive without flags.
+    pub fn asks_how_to_quote(&self) -> bool {
+        match self {
+            StatFormat::Line(format) | StatFormat::Escaped(format) => {
+                format.windows(2).any(|two| two == b"%N")
+            }
+            StatFormat::Full | StatFormat::Terse | StatFormat::Json => false,
+        }
+    }
+}
+
 /// How to print.
 #[derive(Clone, Debug)]
 pub struct StatOptions {
@@ -52,7 +66,7 @@ pub struct StatOptions {
     pub format: StatFormat,
     /// Whether symbolic links are followed.
     pub dereference: bool,
-    /// How `%N` quotes names in formats.
+    /// How `%N` quotes names in formats that [ask](StatFormat::asks_how_to_quote).
     pub quoting: Quoting,
     /// Whether the output is a terminal, which names must not disturb.
     pub terminal: bool,
@@ -65,6 +79,8 @@ pub struct Stated {
     pub failed: Vec<Error>,
     /// Escapes of the format that mean nothing, each time one was met.
     pub warnings: Vec<String>,
+    /// The directive of the format that makes no sense, which ended it.
+    pub refused: Option<String>,
 }
 
 /// Prints what is known of each path. Returns the paths that could not be answered; other errors
@@ -78,8 +94,18 @@ pub fn stat(
     let mut stated = Stated::default();
     let mut printed_any = false;
     for given in paths {
-        let found =
-            if options.dereference { locate_followed(index, given) } else { locate(index, given) };
+        let found = match given.as_bytes() {
+            b"-" => match standard_input(index) {
+                Ok(None) => {
+                    stated.failed.push(Error::StandardInput);
+                    continue;
+                }
+                Ok(Some(start)) => Ok(start),
+                Err(error) => Err(error),
+            },
+            _ if options.dereference => locate_followed(index, given),
+            _ => locate(index, given),
+        };
         match found {
             Ok(start) => {
                 let mut text = Vec::new();
@@ -87,11 +113,17 @@ pub fn stat(
                     let first = !std::mem::replace(&mut printed_any, true);
                     text.extend_from_slice(if first { b"[\n" } else { b",\n" });
                 }
-                let printed = print(&start, options, &mut text, &mut stated.warnings);
+                let printed = print(&start, options, &mut text, &mut stated);
                 output.write_all(&text)?;
-                printed?;
+                match printed {
+                    Err(Error::Directive(directive)) => {
+                        stated.refused = Some(directive);
+                        break;
+                    }
+                    printed => printed?,
+                }
             }
-            Err(error) if error.is_of_path() => stated.failed.push(error.into()),
+            Err(error) if error.is_of_path() => stated.failed.push(Error::cannot("statx", error)),
             Err(error) => return Err(error.into()),
         }
     }
@@ -102,12 +134,22 @@ pub fn stat(
     Ok(stated)
 }
 
+/// Finds the file that standard input is; `None` if it has no path.
+fn standard_input(index: &Index) -> canopy_read::Result<Option<Start>> {
+    let path = match Path::new("/proc/self/fd/0").read_link() {
+        Ok(path) if path.is_absolute() => path,
+        _ => return Ok(None),
+    };
+    Ok(Some(Start { given: b"-".to_vec(), ..locate(index, path.as_os_str())? }))
+}
+
 fn print(
     start: &Start,
     options: &StatOptions,
     text: &mut Vec<u8>,
-    warnings: &mut Vec<String>,
+    stated: &mut Stated,
 ) -> Result<()> {
+    let failed = &mut stated.failed;
     let plain = Quoting { style: Style::Literal, ..options.quoting.clone() };
     let within = match start.is_dir() {
         true => device_within(&start.view, &start.source, &start.path)?,
@@ -115,18 +157,13 @@ fn print(
     };
     let device = within.unwrap_or(start.inode.dev);
     let printer = |quoting| Printer { start, device, quoting, terminal: options.terminal };
-    // stat asks how to quote only where a format has the directive without flags.
-    let of_format = |format: &[u8]| match format.windows(2).any(|two| two == b"%N") {
-        true => printer(&options.quoting),
-        false => printer(&plain),
-    };
     match &options.format {
         StatFormat::Full => {
             let device = start.inode.attributes.file_type();
             let device = matches!(device, FileType::Block | FileType::Character);
             let [head, file_line, device_line, tail] = DEFAULT;
             for part in [head, if device { device_line } else { file_line }, tail] {
-                printer(&plain).print(part.as_bytes(), false, text)?;
+                printer(&plain).print(part.as_bytes(), false, text, failed)?;
             }
             if !start.inode.xattrs.is_empty() {
                 text.extend_from_slice(b"Xattrs: ");
@@ -137,14 +174,14 @@ fn print(
                 text.push(b'\n');
             }
         }
-        StatFormat::Terse => printer(&plain).print(TERSE.as_bytes(), false, text)?,
+        StatFormat::Terse => printer(&plain).print(TERSE.as_bytes(), false, text, failed)?,
         StatFormat::Line(format) => {
-            of_format(format).print(format, false, text)?;
+            printer(&options.quoting).print(format, false, text, failed)?;
             text.push(b'\n');
         }
         StatFormat::Escaped(format) => {
-            of_format(format).print(format, true, text)?;
-            warnings.extend(unknown_escapes(format));
+            printer(&options.quoting).print(format, true, text, failed)?;
+            stated.warnings.extend(unknown_escapes(format));
         }
         StatFormat::Json => json::print_all(start, device, text),
     }
@@ -171,12 +208,19 @@ enum Value {
 }
 
 impl Printer<'_> {
-    fn print(&self, format: &[u8], escapes: bool, text: &mut Vec<u8>) -> Result<()> {
+    /// Prints a format. Adds what stands for nothing that is known.
+    fn print(
+        &self,
+        format: &[u8],
+        escapes: bool,
+        text: &mut Vec<u8>,
+        failed: &mut Vec<Error>,
+    ) -> Result<()> {
         let mut rest = format;
         while let Some((&byte, after)) = rest.split_first() {
             rest = after;
             match byte {
-                b'%' => self.directive(&mut rest, text)?,
+                b'%' => self.directive(&mut rest, text, failed)?,
                 b'\\' if escapes => escape_sequence(&mut rest, text),
                 byte => text.push(byte),
             }
@@ -185,7 +229,12 @@ impl Printer<'_> {
     }
 
     /// Prints what follows a '%'.
-    fn directive(&self, rest: &mut &[u8], text: &mut Vec<u8>) -> Result<()> {
+    fn directive(
+        &self,
+        rest: &mut &[u8],
+        text: &mut Vec<u8>,
+        failed: &mut Vec<Error>,
+    ) -> Result<()> {
         let all = *rest;
         // Groups of digits, of which the C locale has none, and other digits, likewise.
         let flags = Flags::read(rest, b"'I");
@@ -211,6 +260,13 @@ impl Printer<'_> {
         match self.value(letter, part) {
             _ if letter == b'%' => text.push(b'%'),
             _ if letter == b'N' => self.quoted_name(&flags, text),
+            _ if letter == b'C' => {
+                let context = context_of(self.start)?;
+                if context.is_none() {
+                    failed.push(Error::NoContext(self.start.given.clone()));
+                }
+                flags.text(context.unwrap_or_else(|| b"?".to_vec()), text);
+            }
             Some(Value::Text(value)) => flags.text(value, text),
             Some(Value::Signed(value)) => flags.signed(value, text),
             Some(Value::Number(value)) => flags.number(value.to_string(), "", text),

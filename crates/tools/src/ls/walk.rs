@@ -8,10 +8,13 @@ use super::{Dereference, Hidden, LsOptions, SortBy, Unlisted, hyperlink, json};
 use crate::error::{Error, Result};
 use canopy_index::Index;
 use canopy_model::{FileType, escape, join};
-use canopy_read::follow::{Lost, followed, inode_followed};
+use canopy_read::Lost;
+use canopy_read::contexts::{context_of, contexts_in, has_context};
+use canopy_read::follow::{followed, inode_followed};
 use canopy_read::links::Links;
-use canopy_read::locate::{Start, device_within, with_one_slash};
+use canopy_read::locate::{Start, device_within, why_unlisted, with_one_slash};
 use canopy_read::resolve::{in_removed_directory, locate_all};
+use rustc_hash::FxHashMap;
 use std::ffi::OsString;
 use std::io::Write;
 use std::sync::Arc;
@@ -23,6 +26,8 @@ pub(super) struct Walk<'a> {
     failed: Unlisted,
     /// Whether directories have a heading.
     headed: bool,
+    /// Security contexts by path in the source that is listed.
+    contexts: FxHashMap<String, Vec<u8>>,
     /// Follows links of the view that was listed last.
     links: Option<(Arc<Index>, Links)>,
     /// The directories on the way to the one that is listed, which is a loop if it is one of them.
@@ -51,6 +56,7 @@ impl<'a> Walk<'a> {
             printer: Printer::new(options, output),
             failed: Unlisted::default(),
             headed: false,
+            contexts: FxHashMap::default(),
             links: None,
             open: Vec::new(),
         }
@@ -68,7 +74,7 @@ impl<'a> Walk<'a> {
             let starts = match locate_all(self.index, given) {
                 Ok(starts) => starts,
                 Err(error) if error.is_of_path() => {
-                    self.failed.add(error.into(), true);
+                    self.failed.add(Error::cannot("access", error), true);
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -121,6 +127,9 @@ impl<'a> Walk<'a> {
         if start.inode.attributes.file_type() == FileType::Symlink {
             entry.target = self.target(&start);
         }
+        if self.options.context {
+            entry.context = context_of(&start)?.unwrap_or_default();
+        }
         if self.options.hyperlink {
             entry.absolute = hyperlink::absolute(self.links(&start), &start);
         }
@@ -138,7 +147,10 @@ impl<'a> Walk<'a> {
         match (wanted, found) {
             (Dereference::ToDirectories, Ok(found)) if found.is_dir() => Ok(found),
             // As ls does, which looks at the link itself only where it leads to nothing.
-            (Dereference::ToDirectories, Ok(_) | Err(Lost::Missing | Lost::Outside)) => Ok(start),
+            (
+                Dereference::ToDirectories,
+                Ok(_) | Err(Lost::Missing | Lost::Unseen | Lost::Unindexed | Lost::Outside),
+            ) => Ok(start),
             (_, Ok(found)) => Ok(found),
             (_, Err(lost)) => Err(Error::of_link(&start.given, lost)),
         }
@@ -161,8 +173,8 @@ impl<'a> Walk<'a> {
         let index = self.index;
         match inode_followed(index, self.links(start), start) {
             Ok(inode) => Target::Mode(inode.attributes.mode),
-            Err(Lost::Missing | Lost::Unreachable | Lost::Loop) => Target::Missing,
             Err(Lost::Outside) => Target::Unknown,
+            Err(_) => Target::Missing,
         }
     }
 
@@ -177,6 +189,10 @@ impl<'a> Walk<'a> {
             true => ReadAhead::new(&root, path_order)?,
             false => None,
         };
+        let recursive = self.options.recursive;
+        if self.options.context && recursive {
+            self.contexts = contexts_in(&root, true)?;
+        }
         let mut left = vec![Step::List(Box::new(start))];
         while let Some(step) = left.pop() {
             let Step::List(start) = step else {
@@ -195,9 +211,10 @@ impl<'a> Walk<'a> {
             let Some(listed) =
                 listed.map_or_else(|| children(&start), |listed| Ok(Some(listed)))?
             else {
-                let what = format!("the contents of {}", shown(&start.given));
                 let argument = self.open.is_empty();
-                self.failed.add(canopy_read::Error::NotFound(what).into(), argument);
+                let why = why_unlisted(&start)?.unwrap_or(Lost::Unseen);
+                let (what, path) = ("open directory", start.given.clone());
+                self.failed.add(Error::Cannot { what, path, why }, argument);
                 continue;
             };
             let mut entries = self.entries(&start, listed)?;
@@ -272,6 +289,7 @@ impl<'a> Walk<'a> {
             entries.splice(0..0, [dot, above]);
         }
         entries.retain(|entry| self.options.shows(&entry.name));
+        self.find_contexts(start, &mut entries)?;
         for entry in &mut entries {
             if self.options.hyperlink {
                 let place = match entry.name.as_slice() {
@@ -287,7 +305,7 @@ impl<'a> Walk<'a> {
             if entry.file_type() == FileType::Symlink {
                 let link = child(start, entry);
                 match self.options.dereference {
-                    Dereference::Always => self.look_through(entry, link),
+                    Dereference::Always => self.look_through(start, entry, link),
                     _ => entry.target = self.target(&link),
                 }
             }
@@ -295,16 +313,43 @@ impl<'a> Walk<'a> {
         Ok(entries)
     }
 
-    /// Makes a symbolic link what it leads to, where more than its name is shown.
-    fn look_through(&mut self, entry: &mut LsEntry, link: Start) {
+    /// Finds the contexts of entries of a directory, if they are shown.
+    fn find_contexts(&mut self, start: &Start, entries: &mut [LsEntry]) -> Result<()> {
+        if !self.options.context || !entries.iter().any(|entry| has_context(&entry.inode)) {
+            return Ok(());
+        }
+        if !self.options.recursive {
+            self.contexts = contexts_in(start, false)?;
+        }
+        for entry in entries.iter_mut().filter(|entry| has_context(&entry.inode)) {
+            let path = join(&start.path, &escape(&entry.name));
+            entry.context = match self.contexts.get(&path) {
+                Some(context) => context.clone(),
+                None if entry.name == b"." => context_of(start)?.unwrap_or_default(),
+                None => Vec::new(),
+            };
+        }
+        Ok(())
+    }
+
+    /// Makes a symbolic link of a directory what it leads to, where more than its name is shown.
+    fn look_through(&mut self, start: &Start, entry: &mut LsEntry, link: Start) {
         if !self.options.needs_more_than_names() {
             entry.target = Target::Unknown;
             return;
         }
-        let (index, given) = (self.index, link.given.clone());
+        let given = match link.given.strip_prefix(b"./") {
+            // ls leaves the working directory out.
+            Some(name) if start.given == b"." => name.to_vec(),
+            _ => link.given.clone(),
+        };
+        let index = self.index;
         match followed(index, self.links(&link), link) {
             Ok(found) => {
                 entry.inode = found.inode.clone();
+                if self.options.context {
+                    entry.context = context_of(&found).ok().flatten().unwrap_or_default();
+                }
                 entry.followed = Some(Box::new(found));
             }
             Err(lost) => {

@@ -461,6 +461,7 @@ fn too_many_links_on_the_way_are_told_as_find_tells_them() {
     for start in ["tree/00", "tree/first", "tree/20", "tree/first/next/next/"] {
         for line in ["", "-type l", "-printf %p|%y|%Y|%d\\n", "-maxdepth 39 -name file"] {
             trial.compare_index(None, &["-L", start], line);
+            trial.compare(None, &["-L", start], line);
         }
     }
 }

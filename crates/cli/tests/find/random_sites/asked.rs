@@ -76,7 +76,14 @@ pub fn ask(site: &Site, place: &Place, user: &User, question: &Question<'_>) -> 
     let said = String::from_utf8_lossy(&output.stderr);
     // Names have ends of lines in them.
     let fine = |message: &str| {
-        message.contains("or not for you to see") || message.contains("no index covers")
+        let known = [
+            "or not for you to see",
+            "Permission denied",
+            "No such file or directory",
+            "it is there now",
+            "no index covers",
+        ];
+        known.iter().any(|known| message.contains(known))
     };
     let mut messages = said.split("canopy: ");
     assert!(

@@ -64,7 +64,7 @@ pub fn run(
         let starts = match locate_all(index, given) {
             Ok(starts) => starts,
             Err(error) if error.is_of_path() => {
-                outcome.failed.push(error.into());
+                outcome.failed.push(Error::of_start(error));
                 continue;
             }
             Err(error) => return Err(error.into()),

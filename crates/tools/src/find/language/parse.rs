@@ -283,13 +283,13 @@ impl<'a> Parser<'a> {
                             "invalid expression; empty parentheses are not allowed.".to_owned()
                         );
                     }
-                    None => return Err(unclosed()),
+                    None => return Err(UNFINISHED.to_owned()),
                     Some(_) => {}
                 }
                 let expr = self.list()?;
                 match self.next() {
                     Some(close) if close == ")" => Ok(expr),
-                    _ => Err(unclosed()),
+                    _ => Err(UNCLOSED.to_owned()),
                 }
             }
             Some(name @ (b"-o" | b"-or" | b"-a" | b"-and" | b",")) => Err(format!(
@@ -415,9 +415,12 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn unclosed() -> String {
-    "invalid expression; I was expecting to find a ')' somewhere but did not see one.".to_owned()
-}
+const UNCLOSED: &str =
+    "invalid expression; I was expecting to find a ')' somewhere but did not see one.";
+
+/// What is said of a '(' with nothing behind it.
+const UNFINISHED: &str = "invalid expression; expected to find a ')' but didn't see one. Perhaps \
+    you need an extra predicate after '('";
 
 #[cfg(test)]
 mod tests {

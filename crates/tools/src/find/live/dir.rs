@@ -22,6 +22,8 @@ pub(super) struct Dir {
     /// Its name there.
     pub(super) name: CString,
     pub(super) depth: u32,
+    /// Whether a symbolic link is on its path, where all are followed.
+    pub(super) linked: bool,
     /// What it was when it was found, where that is asked for behind its contents.
     pub(super) stat: Option<Stat>,
     /// With `-depth`: it itself, and directories in it that are not done.
@@ -36,12 +38,14 @@ impl Dir {
         above: Option<Arc<Dir>>,
         name: CString,
         depth: u32,
+        linked: bool,
         stat: Option<Stat>,
     ) -> Arc<Self> {
         Arc::new(Dir {
             above,
             name,
             depth,
+            linked,
             stat,
             left: AtomicUsize::new(1),
             opened: Mutex::default(),

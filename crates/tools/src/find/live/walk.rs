@@ -6,14 +6,15 @@ use super::entry::LiveEntry;
 use super::{Live, Search, Tree};
 use crate::error::Result;
 use crate::find::path::push_component;
-use canopy_model::FileType;
+use canopy_model::{Attributes, FileType};
 use canopy_scan::{Stack, look_at, share};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, RawDir};
 use rustix::io::Errno;
 use std::cell::OnceCell;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -107,7 +108,8 @@ impl<'w, 'a> Walker<'w, 'a> {
         let _ = tree.dev.set(stat.1);
         let is_dir = stat.0.file_type() == FileType::Directory;
         let below = is_dir && globals.depth_max > 0;
-        let dir = || Dir::new(None, tree.name.clone(), 0, Some(stat));
+        let linked = globals.follow_all && has_link(tree.given);
+        let dir = || Dir::new(None, tree.name.clone(), 0, linked, Some(stat));
         if globals.depth_first && below {
             return Ok(Some(dir()));
         }
@@ -185,10 +187,17 @@ impl<'w, 'a> Walker<'w, 'a> {
         let shown = self.path.with_name(name.to_bytes());
         let mut entry =
             LiveEntry::new(live, self.tree, (directory, name), shown, depth, hint, None);
+        let mut linked = dir.linked;
         if globals.follow_all
             && matches!(hint, None | Some(FileType::Symlink | FileType::Directory))
         {
-            match look_through(&entry, dir, self.tree) {
+            let is_link = match hint {
+                Some(hint) => hint == FileType::Symlink,
+                None => entry.look(false).is_ok_and(|(own, _)| is_symlink(&own)),
+            };
+            linked |= is_link;
+            let counted = dir.linked && is_link;
+            match look_through(&entry, counted, dir, self.tree) {
                 Looked::There(stat) => {
                     entry.hint = Some(stat.0.file_type());
                     entry.stat = OnceCell::from(Some(stat));
@@ -204,13 +213,13 @@ impl<'w, 'a> Walker<'w, 'a> {
         let waits = globals.depth_first && below && entry.file_type() == Some(FileType::Directory);
         let stat = if waits && live.looks_first { entry.stat().copied() } else { None };
         if waits && stat.is_some() == live.looks_first {
-            self.subdirs.push(Dir::new(Some(dir.clone()), name.to_owned(), depth, stat));
+            self.subdirs.push(Dir::new(Some(dir.clone()), name.to_owned(), depth, linked, stat));
             return Ok(());
         }
         let pruned = self.actor.meet(&entry, Some(dir))?;
         let failed = matches!(entry.stat.get(), Some(None));
         if below && !pruned && !failed && entry.file_type() == Some(FileType::Directory) {
-            self.subdirs.push(Dir::new(Some(dir.clone()), name.to_owned(), depth, None));
+            self.subdirs.push(Dir::new(Some(dir.clone()), name.to_owned(), depth, linked, None));
         }
         Ok(())
     }
@@ -251,10 +260,29 @@ impl<'w, 'a> Walker<'w, 'a> {
     }
 }
 
+fn is_symlink(attributes: &Attributes) -> bool {
+    attributes.file_type() == FileType::Symlink
+}
+
+/// Returns whether a path of the file system leads through a symbolic link, or is one.
+fn has_link(path: &[u8]) -> bool {
+    let mut ends = (1..=path.len()).filter(|&end| path.get(end).is_none_or(|&next| next == b'/'));
+    ends.any(|end| std::path::Path::new(OsStr::from_bytes(&path[..end])).is_symlink())
+}
+
 /// Looks at what an entry leads to, where all links are followed. A directory that is one of those
-/// above it is left out.
-fn look_through(entry: &LiveEntry<'_>, dir: &Arc<Dir>, tree: &Tree<'_>) -> Looked {
-    let stat = match entry.look(true) {
+/// above it is left out. `counted` is whether the entry is a link with another one on its path: of
+/// those the kernel follows but so many, and find(1) asks it for the whole path.
+fn look_through(entry: &LiveEntry<'_>, counted: bool, dir: &Arc<Dir>, tree: &Tree<'_>) -> Looked {
+    let is_too_far = || {
+        let path = CString::new(entry.shown).expect("a path has no NUL");
+        look_at(CWD, &path, true).err() == Some(Errno::LOOP)
+    };
+    let looked = match entry.look(true) {
+        Ok(_) if counted && is_too_far() => Err(Errno::LOOP),
+        other => other,
+    };
+    let stat = match looked {
         Err(Errno::NOENT) => entry.look(false),
         Err(Errno::NOTDIR) => {
             entry.problem(Errno::NOTDIR);

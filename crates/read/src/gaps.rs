@@ -1,0 +1,124 @@
+//! What a pass over the directories of a tree finds otherwise than a walk of the file system would:
+//! those that the caller may not list, and those that are one of the directories above them.
+
+use crate::error::Result;
+use crate::inode::{Inode, InodeColumns, text_or_empty};
+use crate::listings::ListingHeads;
+use crate::locate::{Start, caller};
+use crate::plan::{BATCH_ROWS, row_count};
+use canopy_index::column::*;
+use canopy_index::{Columns, FileKind};
+use canopy_model::{compare_paths, is_below, join};
+use rustc_hash::FxHashSet;
+use std::hash::{BuildHasher, RandomState};
+
+/// Directories at or below a start whose listings the caller does not see, each with its path below
+/// the root of the source, in path order. Paths are compared by hashes, which are less to keep.
+/// Costs a look at numbers of rows where there are none.
+pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
+    if caller().is_root() {
+        return Ok(Vec::new());
+    }
+    let shards = start.view.shards_below(start.source.id, &start.path)?;
+    let mut parts = Vec::with_capacity(shards.len());
+    let (mut listing_count, mut dir_count, mut comes_in_parts) = (0, 1, false);
+    for shard in shards {
+        let listings = shard.listings_below(&start.path)?;
+        let (_, dirs) = shard.rows_of(&listings)?;
+        listing_count += row_count(&listings);
+        dir_count += row_count(&dirs);
+        comes_in_parts |= shard.record().parts;
+        parts.push((shard, listings, dirs));
+    }
+    if listing_count == dir_count && !comes_in_parts {
+        return Ok(Vec::new());
+    }
+    let hasher = RandomState::new();
+    let mut listed = FxHashSet::default();
+    for (shard, listings, _) in parts.iter().filter(|(_, listings, _)| !listings.is_empty()) {
+        for batch in shard.read(FileKind::Listings, PATH, listings, BATCH_ROWS)? {
+            let batch = batch?;
+            let paths = PATH.of(&batch)?;
+            listed.extend((0..batch.num_rows()).map(|at| hasher.hash_one(paths.value(at))));
+        }
+    }
+    let mut found = Vec::new();
+    if !listed.contains(&hasher.hash_one(start.path.as_str())) {
+        found.push(start.clone());
+    }
+    let columns: Columns = LISTING | NAME | MODE | UID | GID | XATTRS;
+    for (shard, _, dirs) in parts.iter().filter(|(_, _, dirs)| !dirs.is_empty()) {
+        for batch in shard.read(FileKind::Dirs, columns, dirs, BATCH_ROWS)? {
+            let batch = batch?;
+            let (listings, names) = (LISTING.of(&batch)?, NAME.of(&batch)?);
+            let (inodes, xattrs) = (InodeColumns::of(&batch), XATTRS.of(&batch)?);
+            let heads = ListingHeads::read_with_devices(shard, listings)?;
+            for (at, &listing) in listings.iter().enumerate() {
+                let head = heads.expect(shard, FileKind::Dirs, listing)?;
+                let path = join(head.path, names.value(at));
+                if listed.contains(&hasher.hash_one(path.as_str())) {
+                    continue;
+                }
+                let inode = Inode {
+                    attributes: inodes.row(at),
+                    target: String::new(),
+                    dev: head.dev.unwrap_or_default(),
+                    xattrs: text_or_empty(Some(xattrs), at).to_owned(),
+                };
+                let given = start.display(&path);
+                found.push(Start { given, path, inode, ..start.clone() });
+            }
+        }
+    }
+    found.sort_by(|a, b| compare_paths(&a.path, &b.path));
+    Ok(found)
+}
+
+/// The paths of directories below a start that are one of those above them, since it is bound
+/// there, in path order. Costs a pass over the inode numbers of directories.
+pub fn loops(start: &Start) -> Result<Vec<String>> {
+    let mut parts = Vec::new();
+    let mut numbers = Vec::new();
+    for shard in start.view.shards_below(start.source.id, &start.path)? {
+        let listings = shard.listings_below(&start.path)?;
+        if listings.is_empty() {
+            continue;
+        }
+        for batch in shard.read(FileKind::Listings, INO, &listings, BATCH_ROWS)? {
+            numbers.extend_from_slice(INO.of(&batch?)?);
+        }
+        parts.push((shard, listings));
+    }
+    numbers.sort_unstable();
+    let same = numbers.windows(2).filter(|two| two[0] == two[1]);
+    let repeated: FxHashSet<u64> = same.map(|two| two[0]).collect();
+    if repeated.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut met: Vec<(String, (u64, u64))> = Vec::new();
+    for (shard, listings) in parts {
+        for batch in shard.read(FileKind::Listings, PATH | INO | DEV, &listings, BATCH_ROWS)? {
+            let batch = batch?;
+            let (paths, inos, devs) = (PATH.of(&batch)?, INO.of(&batch)?, DEV.of(&batch)?);
+            let again = (0..batch.num_rows()).filter(|&at| repeated.contains(&inos[at]));
+            met.extend(again.map(|at| (paths.value(at).to_owned(), (devs[at], inos[at]))));
+        }
+    }
+    met.sort_by(|a, b| compare_paths(&a.0, &b.0));
+    let (mut open, mut found): (Vec<(String, (u64, u64))>, Vec<String>) = Default::default();
+    for (path, id) in met {
+        while open.last().is_some_and(|(above, _)| !is_below(&path, above)) {
+            open.pop();
+        }
+        if found.last().is_some_and(|last| is_below(&path, last)) {
+            continue;
+        }
+        // A huge directory comes in parts, which are not below each other.
+        if open.iter().any(|(above, of_above)| *of_above == id && *above != path) {
+            found.push(path);
+        } else {
+            open.push((path, id));
+        }
+    }
+    Ok(found)
+}
