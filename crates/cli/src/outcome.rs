@@ -112,7 +112,8 @@ static LACKS_SOMETHING: AtomicBool = AtomicBool::new(false);
 pub fn warn_of_denied_list(index: &Index) {
     let Some(list) = index.denied_list() else { return };
     message(format_args!(
-        "{} cannot be read by you, whom it is for: answers may lack what not everybody sees. The          index was copied without its permissions ('canopy index' by whoever writes it makes them \
+        "{} cannot be read by you, whom it is for: answers may lack what not everybody sees. The \
+         index was copied without its permissions ('canopy index' by whoever writes it makes them \
          right), its file system has no ACLs, or users have other numbers here",
         list.display()
     ));

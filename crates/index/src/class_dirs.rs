@@ -119,9 +119,15 @@ impl ClassDirs {
         let (mode, acl) = (guard.mode(), guard.acl());
         let mut expressed = true;
         if !self.unprivileged && !self.disk.is_guarded(&dir, guard.gid, mode, &acl) {
-            self.disk.set_mode(path, &dir, (0, guard.gid), mode.unwrap_or(0o700))?;
-            if mode.is_none() {
-                expressed = self.disk.set_acl(path, &dir, &acl)?;
+            // Where the ACL alone is another, nobody whom it lets in is kept out for a moment.
+            let is_done = mode.is_none()
+                && self.disk.is_owned_by(&dir, (0, guard.gid))
+                && self.disk.set_acl(path, &dir, &acl)?;
+            if !is_done {
+                self.disk.set_mode(path, &dir, (0, guard.gid), mode.unwrap_or(0o700))?;
+                if mode.is_none() {
+                    expressed = self.disk.set_acl(path, &dir, &acl)?;
+                }
             }
         }
         state.made.insert(path.to_owned());

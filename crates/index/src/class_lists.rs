@@ -130,8 +130,7 @@ impl ClassLists {
             written.iter().map(|list| (list.principal, list.generation)).collect();
         let mut lists = Vec::with_capacity(self.own.len());
         if !self.own.is_empty() {
-            let path = names.lists();
-            disk.set_mode(&path, &disk.private_dir(&path)?, (0, 0), 0o711)?;
+            make_directory(disk, names)?;
         }
         for (&principal, list) in &self.own {
             let kept = known.get(&principal).copied();
@@ -144,6 +143,12 @@ impl ClassLists {
         }
         Ok(lists)
     }
+}
+
+/// Makes the directory of the lists, which everybody may search.
+pub(crate) fn make_directory(disk: &Disk, names: &Names) -> Result<()> {
+    let path = names.lists();
+    disk.set_mode(&path, &disk.private_dir(&path)?, (0, 0), 0o711)
 }
 
 /// Returns the classes that the lists for these users and groups name, each once, and a list that

@@ -178,8 +178,13 @@ impl Disk {
                 return Ok(());
             }
             rustix::fs::fchmod(dir, Mode::from_raw_mode(0o700))?;
+            let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+            if let Err(errno) = rustix::fs::fchown(dir, Some(uid), Some(gid)) {
+                // A user namespace may not know them: it stays as it was.
+                rustix::fs::fchmod(dir, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+                return Err(errno.into());
+            }
             remove_acl(dir, "system.posix_acl_access")?;
-            rustix::fs::fchown(dir, Some(Uid::from_raw(owner.0)), Some(Gid::from_raw(owner.1)))?;
             Ok(rustix::fs::fchmod(dir, Mode::from_raw_mode(mode))?)
         };
         set().map_err(Error::io("set the permissions of", path))
@@ -204,6 +209,9 @@ impl Disk {
     pub(crate) fn is_shared_with(path: &Path, reader: Principal) -> bool {
         let Ok(about) = path.symlink_metadata() else { return false };
         let mode = about.mode() & 0o7777;
+        if about.uid() != rustix::process::geteuid().as_raw() {
+            return false;
+        }
         match reader {
             Principal::Group(gid) => (about.gid(), mode) == (gid, 0o640),
             Principal::User(uid) => {
@@ -214,6 +222,11 @@ impl Disk {
                 }
             }
         }
+    }
+
+    /// Returns whether a directory belongs to this owner and group.
+    pub(crate) fn is_owned_by(&self, dir: &OwnedFd, owner: (u32, u32)) -> bool {
+        rustix::fs::fstat(dir).is_ok_and(|stat| (stat.st_uid, stat.st_gid) == owner)
     }
 
     /// Replaces the access ACL of a directory. Returns false where the file system cannot hold it.
@@ -319,8 +332,6 @@ fn open_parent(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     Ok((directory, name))
 }
 
-/// Replaces the access ACL of a file or directory. Returns false where the file system cannot hold
-/// it.
 /// Returns the ACL of a file that a user may read, and nobody else but the owner.
 fn acl_of(uid: u32) -> Acl {
     let entry = |tag, permissions| AclEntry { tag, permissions };
@@ -335,6 +346,8 @@ fn acl_of(uid: u32) -> Acl {
     }
 }
 
+/// Replaces the access ACL of a file or directory. Returns false where the file system cannot hold
+/// it.
 fn set_acl(fd: impl AsFd, acl: &Acl) -> io::Result<bool> {
     let flags = rustix::fs::XattrFlags::empty();
     match rustix::fs::fsetxattr(fd, Acl::XATTR_NAME, &acl.encode(), flags) {

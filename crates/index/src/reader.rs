@@ -53,7 +53,7 @@ pub struct Index {
     tables: Arc<Tables>,
     /// Of the view of one class: the sources whose root is recorded in it.
     own_roots: Option<Vec<u32>>,
-    /// A list of classes of the caller's that the kernel denies.
+    /// A list of classes of the caller's, or the directory of all classes, where the kernel denies it.
     denied_list: Option<Arc<PathBuf>>,
     /// Of what is seen from a path: what is seen from anywhere.
     opened: Option<Arc<Index>>,
@@ -209,6 +209,7 @@ impl Index {
         self.tables = Arc::new(Tables { records: catalog.tables, queries: BTreeMap::new() });
         let mut sealed = SealedFiles::new(names.clone());
         let mut known = Contents::default();
+        let mut is_denied = false;
         for class in classes {
             let directory = names.class(class.place);
             let path = names::manifest(&directory, class.manifest);
@@ -222,9 +223,16 @@ impl Index {
                     self.loose.extend(known.add(ClassDir::new(|| directory), manifest));
                 }
                 // It is the directory that keeps others out, not the file.
-                Err(error) if denied(&error) && path.symlink_metadata().is_err() => {}
+                Err(error) if denied(&error) && path.symlink_metadata().is_err() => {
+                    is_denied |= class.place.depth > 0;
+                }
                 Err(error) => return Err(error),
             }
+        }
+        // Everybody may search the directory that those of classes are in.
+        let classes = names.classes();
+        if is_denied && classes.join(".").symlink_metadata().is_err() {
+            self.denied_list = Some(Arc::new(classes));
         }
         self.sealed = Arc::new(sealed);
         self.bundles = Arc::new(vec![Arc::new(ReadBundle::known(known))]);
@@ -518,8 +526,8 @@ impl Index {
         Ok(Failures::read(&self.path)?.checked().to_vec())
     }
 
-    /// Returns a list of what the caller sees that the kernel denies to the caller, if there is one:
-    /// then answers may lack what not everybody sees. So it is where an index was copied without
+    /// Returns a list of what the caller sees, or the directory of all that not everybody sees, if the
+    /// kernel denies it to the caller: then answers may lack something. So it is where an index was copied without
     /// its permissions, its file system has no ACLs, or the caller has other numbers.
     pub fn denied_list(&self) -> Option<&Path> {
         self.denied_list.as_ref().map(|path| path.as_path())

@@ -191,7 +191,6 @@ pub fn run(
         return companion::Companion::Sql.run();
     }
     interrupt::watch()?;
-    tell_of_renewed(&mut writer)?;
     let asked = asked(&arguments, &root_of);
     let mut resumed = resume(&mut writer, &arguments, &asked, (&rules, &root_of))?;
     if resumed.is_none() && arguments.replace {
@@ -203,8 +202,11 @@ pub fn run(
         } else if give_up(&mut writer, &arguments.paths, &rules, &root_of) {
             writer.publish()?;
             writer = Writer::open(&location, options.clone())?;
-            tell_of_renewed(&mut writer)?;
         }
+    }
+    // What goes on has manifests of its own; the next run looks at what is there then.
+    if resumed.is_none() {
+        tell_of_renewed(&mut writer)?;
     }
     let new_run = |writer: &Writer, resumed: Option<&Unfinished>| {
         Run::new(writer, (&arguments, threads), (&asked, resumed), (namespaces, &root_of))
@@ -382,8 +384,7 @@ fn resume(
     Ok(None)
 }
 
-/// Says why a scan that was interrupted does not go on.
-/// Has what readers go by written anew where it is damaged, and says so.
+/// Has what readers go by written anew with the next generation where it is damaged, and says so.
 fn tell_of_renewed(writer: &mut Writer) -> anyhow::Result<()> {
     let renewed = writer.renew_damaged()?;
     if let [first, ..] = &renewed[..] {
@@ -392,13 +393,14 @@ fn tell_of_renewed(writer: &mut Writer) -> anyhow::Result<()> {
             more => format!(" and {} likewise", counted(more as u64, "other")),
         };
         note(format_args!(
-            "{} is damaged, missing or not for whom it should be{more}: written anew",
+            "{} is damaged, missing or not for whom it should be{more}: it is to be written anew",
             first.display()
         ));
     }
     Ok(())
 }
 
+/// Says why a scan that was interrupted does not go on.
 fn tell_of_new_scan(why: impl std::fmt::Display) {
     note(format_args!(
         "all is scanned anew: the scan that was interrupted cannot go on, since {why}"
@@ -585,7 +587,7 @@ impl<'a> Run<'a> {
             if let Some(name) = self.arguments.name.as_ref().filter(|&name| *name != known.name) {
                 writer.rename_source(&known.name, name)?;
             }
-            writer.check_sealed(known.id)?;
+            writer.check_files(known.id)?;
             let begun = writer.refresh_source(new, [(String::new(), true)])?;
             if self.arguments.trust_directory_times && !is_same {
                 note(format_args!(

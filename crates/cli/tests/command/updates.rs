@@ -667,6 +667,56 @@ fn what_users_go_by_is_made_right_though_nothing_has_changed() {
             assert!(incremental().contains("nothing has changed"), "{name}");
         }
     }
+    let chmod = |mode: u32, name: &str, end: &str| {
+        let paths = crate::common::all_paths(&place.path("index"));
+        let is_one = |path: &&std::path::PathBuf| {
+            let text = path.to_str().unwrap();
+            text.contains(name) && text.ends_with(end)
+        };
+        let paths: Vec<_> = paths.iter().filter(is_one).collect();
+        assert!(!paths.is_empty(), "{name} {end}");
+        paths.iter().for_each(|path| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        });
+    };
+    for (name, end, told) in [
+        ("/catalog-", ".bin", "is to be written anew"),
+        ("/CURRENT", "", "is to be written anew"),
+        ("/manifest-", ".bin", "is to be written anew"),
+        ("-page.bin", "", "is scanned anew"),
+        ("-entries.parquet", "", "is scanned anew"),
+        ("-sealed.bin", "", "is scanned anew"),
+    ] {
+        chmod(0o600, name, end);
+        let (_, code, said) = find();
+        assert_eq!(code, Some(2), "{name} {said}");
+        assert!(incremental().contains(told), "{name}");
+        is_whole();
+        assert!(incremental().contains("nothing has changed"), "{name}");
+    }
+    for name in ["/lists", "/classes"] {
+        chmod(0o700, name, name);
+        let (found, code, told) = find();
+        assert!(found.len() < all.len() && code == Some(1), "{found:?} {told}");
+        assert!(told.contains("answers may lack what not everybody sees"), "{told}");
+        assert!(incremental().contains("nothing has changed"), "{name}");
+        is_whole();
+    }
+    // To a user namespace that does not know the users, what is right looks wrong.
+    fs::create_dir(place.path("other")).unwrap();
+    place.index(&place.path("index"), &place.path("other"));
+    let inside = Command::new("unshare")
+        .args(["--user", "--map-root-user"])
+        .arg(&place.canopy)
+        .arg("--index")
+        .arg(place.path("index"))
+        .args(["index", "--incremental"])
+        .arg(place.path("other"))
+        .output()
+        .unwrap();
+    assert_eq!(inside.status.code(), Some(0), "{}", said(&inside));
+    assert!(said(&inside).contains("nothing has changed"), "{}", said(&inside));
+    is_whole();
     // Copied without permissions, it shows less, and says so.
     let mut copied = Command::new("cp");
     copied.arg("-r").args([place.path("index"), place.path("copy")]);

@@ -310,19 +310,19 @@ pub(super) fn let_go(
     if due.is_empty() {
         return Ok(());
     }
-    let mut directories = BTreeSet::new();
     for Leaving { generation, .. } in due.iter().rev() {
         let path = names::leaving(index, *generation);
         let intents = journal::read_at(&path)?.intents;
         // Shards that have left never come back.
         let in_use = files_among(names, current.generation, known, &intents, None)?;
+        let mut directories = BTreeSet::new();
         for (intent, below) in &intents {
             perform(disk, index, (*intent, below), &in_use, &mut directories)?;
         }
+        remove_empty(disk, index, directories);
         // Last, so that the next writer can go on where this one ends.
         disk.remove(&path)?;
     }
-    remove_empty(disk, index, directories);
     Ok(())
 }
 
@@ -545,7 +545,10 @@ pub(super) fn data_files(
 }
 
 /// Returns the files of a shard, each with its size in bytes.
-fn shard_files(directory: &Path, shard: &ShardRecord) -> impl Iterator<Item = (PathBuf, u64)> {
+pub(super) fn shard_files(
+    directory: &Path,
+    shard: &ShardRecord,
+) -> impl Iterator<Item = (PathBuf, u64)> {
     FileKind::ALL
         .into_iter()
         .filter_map(|kind| Some((directory.join(shard.file_name(kind)), shard.file(kind)?.bytes)))

@@ -1,41 +1,68 @@
 //! What readers go by, checked and made good: as long as nothing changes in a source, nothing else
 //! would notice. What the writer itself goes by is read whenever an index is opened.
 
+use super::cleaning::shard_files;
 use super::{Held, Writer, class_lists, grants_of};
 use crate::class_lists::{ClassList, ListedClass, listed_for};
 use crate::disk::Disk;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::manifest::{self, Catalog, Document, Manifest};
 use crate::names;
+use crate::pages::PageRecord;
 use crate::sealed::Sealed;
+use crate::shard::ClassDir;
 use std::collections::{BTreeSet, HashSet};
+use std::fs::Metadata;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What everybody may do with a file in a class that is not for the writer alone.
+const READABLE: u32 = 0o444;
 
 impl Writer {
     /// Has the next generation write anew what is damaged, missing, or not for those whom it is for,
     /// as in an index that was copied without permissions: the catalog, and the lists and manifests
-    /// of classes. Returns these files. Directories of classes are made right at once.
+    /// of classes. Returns these files. Directories are made right at once.
+    ///
+    /// Does nothing in a user namespace that does not know all users and groups: there, what is
+    /// right looks wrong.
     pub fn renew_damaged(&mut self) -> Result<Vec<PathBuf>> {
-        let Some(current) = &self.current else { return Ok(Vec::new()) };
+        let Some(current) = self.current.as_ref().filter(|_| knows_all_ids()) else {
+            return Ok(Vec::new());
+        };
         let mut renewed = Vec::new();
+        let expected = class_lists(&self.table, &self.dirs, &self.classes);
         let path = names::catalog(&self.path, current.generation);
-        let is_right = |catalog: &Catalog| catalog.lists == self.lists;
-        renewed.extend(read_as(&path, is_right)?.is_none().then_some(path));
+        let is_right = |catalog: &Catalog| {
+            catalog.lists == self.lists
+                && catalog.tables == self.tables
+                && known(&catalog.classes) == known(&expected.everybody)
+        };
+        renewed.extend((!self.is_right(&path, self.public_mode(), is_right)?).then_some(path));
+        let path = names::current(&self.path);
+        renewed.extend((!self.has_mode(&path, self.public_mode())).then_some(path));
         let mut changed = HashSet::new();
-        for (&class, Held { manifest, written, .. }) in &self.classes {
+        for (&class, Held { manifest, written, gated, .. }) in &self.classes {
             let path = names::manifest(&self.dirs.ensure(&self.table, class)?, *written);
-            if read_as(&path, |known: &Manifest| known == manifest)?.is_none() {
+            if !gated.is_empty() {
+                self.dirs.ensure_gated(&self.table, class)?;
+            }
+            if !self.is_right(&path, 0o644, |known: &Manifest| known == manifest)? {
                 changed.insert(class);
                 renewed.push(path);
             }
         }
+        if !self.lists.is_empty() {
+            class_lists::make_directory(&self.options.disk, &self.names)?;
+        }
         let mut relisted = BTreeSet::new();
-        let own = class_lists(&self.table, &self.dirs, &self.classes).own;
         for list in &self.lists {
             let path = self.names.list(list.principal, list.generation);
-            let expected = own.get(&list.principal).map(classes_of).unwrap_or_default();
-            let known = read_as(&path, |list: &ClassList| classes_of(list) == expected)?;
-            if known.is_none() || !Disk::is_shared_with(&path, list.principal) {
+            let own = expected.own.get(&list.principal);
+            let own = own.map(|own| known(&own.classes)).unwrap_or_default();
+            let is_right = read_as(&path, |list: &ClassList| known(&list.classes) == own)?;
+            if !is_right || !Disk::is_shared_with(&path, list.principal) {
                 relisted.insert(list.principal);
                 renewed.push(path);
             }
@@ -49,28 +76,85 @@ impl Writer {
         Ok(renewed)
     }
 
-    /// Fails if anything that is sealed of a source is damaged or missing.
-    pub fn check_sealed(&self, source: u32) -> Result<()> {
-        for (&class, Held { manifest, .. }) in &self.classes {
+    /// Fails if a file that readers need of a source is missing, closed to them, or damaged as far as
+    /// its length tells; what is sealed is read whole.
+    pub fn check_files(&self, source: u32) -> Result<()> {
+        let checks_modes = knows_all_ids();
+        let check = |path: &Path, bytes: Option<u64>| -> Result<()> {
+            let about = path.symlink_metadata().map_err(Error::io("look at", path))?;
+            if let Some(bytes) = bytes.filter(|bytes| about.len() != *bytes) {
+                let is = about.len();
+                return Err(Error::corrupt(path, format!("it has {is} bytes, expected {bytes}")));
+            }
+            match checks_modes && !has_mode(&about, READABLE) {
+                true => Err(Error::corrupt(path, "not all may read it whom it is for")),
+                false => Ok(()),
+            }
+        };
+        for (&class, Held { manifest, gated, .. }) in &self.classes {
+            let directory = self.dirs.directory(&self.table, class);
             for file in manifest.sealed.iter().filter(|file| file.source == source) {
-                let directory = self.dirs.directory(&self.table, class);
-                Sealed::new(file.clone(), directory).check()?;
+                check(&directory.join(names::sealed_file(&file.id)), Some(file.bytes))?;
+                Sealed::new(file.clone(), directory.clone()).check()?;
+            }
+            let in_gated = directory.join(names::GATED);
+            for (directory, set) in [(&directory, &manifest.shards), (&in_gated, gated)] {
+                let at = directory.clone();
+                let place = Arc::new(ClassDir::new(|| at));
+                let own = |page: &&Arc<PageRecord>| page.extent.source == source;
+                for page in set.pages.iter().filter(own) {
+                    if page.id.secret.is_none() {
+                        check(&directory.join(page.id.file_name()), None)?;
+                    }
+                    for shard in self.read_pages.of(&place, page)?.iter() {
+                        shard_files(directory, shard.record())
+                            .try_for_each(|(path, bytes)| check(&path, Some(bytes)))?;
+                    }
+                }
             }
         }
         Ok(())
     }
+
+    /// Returns whether a document is whole, as expected, and has its permissions.
+    fn is_right<D: Document>(
+        &self,
+        path: &Path,
+        mode: u32,
+        is_expected: impl Fn(&D) -> bool,
+    ) -> Result<bool> {
+        Ok(self.has_mode(path, mode) && read_as(path, is_expected)?)
+    }
+
+    /// Returns whether a file is the writer's and lets those read it that `mode` does.
+    fn has_mode(&self, path: &Path, mode: u32) -> bool {
+        path.symlink_metadata().is_ok_and(|about| has_mode(&about, mode & READABLE))
+    }
 }
 
-/// Reads a document; nothing if it is damaged, missing or another than expected.
-fn read_as<D: Document>(path: &Path, is_expected: impl Fn(&D) -> bool) -> Result<Option<D>> {
+/// Returns whether a file is the caller's and has these permission bits, maybe among others.
+fn has_mode(about: &Metadata, bits: u32) -> bool {
+    about.uid() == rustix::process::geteuid().as_raw() && about.permissions().mode() & bits == bits
+}
+
+/// Returns whether the caller's user namespace knows all users and groups by their own numbers.
+fn knows_all_ids() -> bool {
+    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|path| {
+        let map = std::fs::read_to_string(path).unwrap_or_default();
+        map.split_whitespace().eq(["0", "0", "4294967295"])
+    })
+}
+
+/// Returns whether a document is whole and as expected.
+fn read_as<D: Document>(path: &Path, is_expected: impl Fn(&D) -> bool) -> Result<bool> {
     match manifest::read(path) {
-        Ok(document) => Ok(Some(document).filter(is_expected)),
-        Err(error) if error.damaged_file().is_some() => Ok(None),
+        Ok(document) => Ok(is_expected(&document)),
+        Err(error) if error.damaged_file().is_some() => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-fn classes_of(list: &ClassList) -> BTreeSet<([u8; 16], u64)> {
-    let of = |class: &ListedClass| (class.place.tag, class.manifest);
-    list.classes.iter().map(of).collect()
+/// Returns what readers know of classes, in any order.
+fn known(classes: &[ListedClass]) -> BTreeSet<([u8; 16], u64)> {
+    classes.iter().map(|class| (class.place.tag, class.manifest)).collect()
 }
