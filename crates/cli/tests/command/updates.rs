@@ -607,10 +607,11 @@ fn what_users_go_by_is_made_right_though_nothing_has_changed() {
     let place = Place::new();
     let bob = User { uid: 2002, gid: 3002, groups: vec![3002] };
     for (path, mode, uid, gid) in [
-        ("", 0o711, 0, 0),
+        ("", 0o755, 0, 0),
         ("/team", 0o750, 0, 3002),
         ("/bob", 0o700, 2002, 0),
-        ("/open", 0o755, 0, 0),
+        ("/gate", 0o711, 0, 0),
+        ("/gate/open", 0o755, 0, 0),
     ] {
         let path = place.path("tree").join(path.trim_start_matches('/'));
         fs::create_dir(&path).unwrap();
@@ -620,7 +621,7 @@ fn what_users_go_by_is_made_right_though_nothing_has_changed() {
     }
     place.index(&place.path("index"), &place.path("tree"));
     let find = || {
-        let names = ["bob", "team", "open"].map(|name| place.path("tree").join(name));
+        let names = ["bob", "team", "gate/open"].map(|name| place.path("tree").join(name));
         let mut words: Vec<&OsStr> = names.iter().map(|path| path.as_os_str()).collect();
         let index = place.path("index");
         words.splice(0..0, ["--index".as_ref(), index.as_os_str(), "find".as_ref()]);
@@ -631,7 +632,7 @@ fn what_users_go_by_is_made_right_though_nothing_has_changed() {
         lines.sort();
         (lines, output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let all = ["/bob", "/bob/file", "/open", "/open/file", "/team", "/team/file"];
+    let all = ["/bob", "/bob/file", "/gate/open", "/gate/open/file", "/team", "/team/file"];
     let is_whole = || {
         let (found, code, told) = find();
         assert_eq!((found, code, &*told), (all.map(str::to_owned).to_vec(), Some(0), ""));
