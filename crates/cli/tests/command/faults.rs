@@ -234,7 +234,7 @@ fn wrong_input_is_one_clear_error() {
     check(&index, &["index", "--exclude", "[", tree_path], 2, "--exclude");
     check(&index, &["index", tree_path], 0, "");
     check(&index, &["find", "/proc/self"], 1, "no index covers");
-    check(&index, &["find", &format!("{tree_path}/none")], 1, "no such file");
+    check(&index, &["find", &format!("{tree_path}/none")], 1, "No such file");
     check(&index, &["du", "/proc/self"], 1, "no index covers");
     check(&index, &["find", tree_path, "-frobnicate"], 1, "unknown predicate");
     check(&index, &["sql", "SELECT nonsense FROM entries"], 2, "nonsense");
