@@ -53,7 +53,7 @@ pub struct Index {
     tables: Arc<Tables>,
     /// Of the view of one class: the sources whose root is recorded in it.
     own_roots: Option<Vec<u32>>,
-    /// A list of classes of the caller's, or the directory of all classes, where the kernel denies it.
+    /// A list of classes of the caller's, or the directory of all classes, that the kernel denies.
     denied_list: Option<Arc<PathBuf>>,
     /// Of what is seen from a path: what is seen from anywhere.
     opened: Option<Arc<Index>>,
@@ -526,9 +526,10 @@ impl Index {
         Ok(Failures::read(&self.path)?.checked().to_vec())
     }
 
-    /// Returns a list of what the caller sees, or the directory of all that not everybody sees, if the
-    /// kernel denies it to the caller: then answers may lack something. So it is where an index was copied without
-    /// its permissions, its file system has no ACLs, or the caller has other numbers.
+    /// Returns a list of what the caller sees, or the directory of all that not everybody sees, if
+    /// the kernel denies it to the caller: then answers may lack something. So it is where an index
+    /// was copied without its permissions, its file system has no ACLs, or the caller has other
+    /// numbers.
     pub fn denied_list(&self) -> Option<&Path> {
         self.denied_list.as_ref().map(|path| path.as_path())
     }
