@@ -286,3 +286,92 @@ impl<'a> Search<'a> {
         Ok(known)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RenameMode::{Exchange, Replace};
+    use crate::change::New;
+    use crate::contents::Contents;
+    use crate::inode::file_type;
+    use crate::namespace::{create_namespace, system_clock};
+    use crate::query::{Component, Context, parse};
+    use crate::settings::Settings;
+    use canopy_store::Environment;
+    use canopy_store::storage::LocalStorage;
+    use jiff::tz::TimeZone;
+
+    /// Returns what an index finds of regular files: names with ids, sorted.
+    fn files(view: &View) -> Vec<(String, FileId)> {
+        let nobody = |_: &str| None;
+        let context = Context { now_ns: 0, zone: TimeZone::UTC, user: &nobody, group: &nobody };
+        let query = parse(b"[type=f]", &context).unwrap();
+        let Some(Component::Search(expression)) = query else { panic!("{query:?}") };
+        let mut found = Vec::new();
+        let by_index = view.search_by_index(ROOT, &expression, |one| {
+            found.push((String::from_utf8(one.path).unwrap(), one.inode.id));
+            true
+        });
+        assert!(by_index.unwrap());
+        found.sort();
+        found
+    }
+
+    /// Returns what the records say, likewise.
+    fn listed(view: &View) -> Vec<(String, FileId)> {
+        let mut found = Vec::new();
+        let told = view.list(ROOT, None, |name, inode| {
+            found.push((String::from_utf8(name.to_vec()).unwrap(), inode.id));
+            true
+        });
+        told.unwrap();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn files_are_found_where_they_are_now_and_where_they_were_then() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = Arc::new(LocalStorage::new(directory.path()).unwrap());
+        let environment = Environment::system(storage);
+        let clock = system_clock();
+        create_namespace(&environment, &Settings::default(), (0, 0), &clock).unwrap();
+        let contents = Contents::new(&directory.path().join("contents")).unwrap();
+        let namespace = Namespace::open(&environment, contents, clock).unwrap();
+        namespace.set_indexes(&["type"]).unwrap();
+        namespace.build_indexes(|| true).unwrap();
+        let new = New { mode: file_type::REGULAR | 0o644, ..New::default() };
+        let create = |name: &str| namespace.create(ROOT, name.as_bytes(), &new, false).unwrap().id;
+        let name = |name: &'static str| (ROOT, name.as_bytes());
+        let (_, second) = (create("first"), create("second"));
+        let mut views = Vec::new();
+        let mut keep = || {
+            let view = namespace.view().unwrap();
+            let now = listed(&view);
+            assert_eq!(files(&view), now);
+            views.push((view, now));
+        };
+        keep();
+        // Another file where one was seen last, and the other one elsewhere.
+        namespace.rename(name("first"), name("moved"), Replace).unwrap();
+        create("first");
+        keep();
+        namespace.rename(name("first"), name("moved"), Exchange).unwrap();
+        keep();
+        namespace.rename(name("first"), name("second"), Replace).unwrap();
+        keep();
+        create("first");
+        let linked = create("linked");
+        namespace.link(linked, ROOT, b"link").unwrap();
+        keep();
+        namespace.unlink(ROOT, b"linked").unwrap();
+        create("linked");
+        keep();
+        for (view, then) in &views {
+            assert_eq!(files(view), *then);
+        }
+        // The test tests something: `second` was seen, and is not there any more.
+        assert!(namespace.places.get(second).is_some());
+        assert_eq!(views.last().unwrap().1.len(), 5);
+    }
+}
