@@ -8,6 +8,7 @@
 use crate::limits::{MemoryLimit, TimeLimit};
 use crate::outcome::message;
 use crate::places::is_own_or_roots;
+use crate::query_limits::QueryLimits;
 use anyhow::{Context, bail, ensure};
 use canopy_scan::{Excludes, Mount};
 use serde_json::{Value, json};
@@ -46,6 +47,8 @@ pub struct Settings {
     pub sql_timeout: Option<TimeLimit>,
     /// How much memory it may use.
     pub sql_memory: Option<MemoryLimit>,
+    /// What the site lets the queries of some users take, by the site's file.
+    pub limits: Vec<QueryLimits>,
     /// Types of file systems whose modes and ACLs it trusts, besides those of local disks.
     pub trust_fs: Option<Vec<String>>,
     /// Bytes of the longest path below a source of a directory that it reads.
@@ -71,6 +74,9 @@ pub struct Source {
 
 /// The keys of a source that is not only a path.
 const SOURCE_KEYS: [&str; 5] = ["path", "name", "exclude", "one_file_system", "no_xattrs"];
+
+/// The keys of limits.
+const LIMIT_KEYS: [&str; 5] = ["users", "groups", "threads", "sql_timeout", "sql_memory"];
 
 /// The keys of a file, each with its variable of the environment and what it means.
 pub const KEYS: [(&str, &str, &str); 10] = [
@@ -104,6 +110,7 @@ pub fn settings() -> &'static Settings {
         prune_fs: None,
         sql_timeout: None,
         sql_memory: None,
+        limits: Vec::new(),
         trust_fs: None,
         path_max: None,
         files: Vec::new(),
@@ -134,7 +141,9 @@ pub fn load(scans: bool) -> anyhow::Result<()> {
     if let Some(own) = own_file()
         && let Some(text) = read_own(&own)?
     {
-        settings = settings.under(of_file(&own, &text)?);
+        let said = of_file(&own, &text)?;
+        ensure!(said.limits.is_empty(), "{}: 'limits' are the site's to set", own.display());
+        settings = settings.under(said);
         settings.files.push(own);
     }
     settings = settings.under(of_environment(variable)?);
@@ -156,6 +165,7 @@ impl Settings {
             prune_fs: over.prune_fs.or(self.prune_fs),
             sql_timeout: over.sql_timeout.or(self.sql_timeout),
             sql_memory: over.sql_memory.or(self.sql_memory),
+            limits: [self.limits, over.limits].concat(),
             trust_fs: over.trust_fs.or(self.trust_fs),
             path_max: over.path_max.or(self.path_max),
             files: [self.files, over.files].concat(),
@@ -209,7 +219,8 @@ impl Settings {
             Excludes::new(source.exclude.iter().map(String::as_str))
                 .with_context(|| format!("sources: 'exclude' of '{path}'"))?;
         }
-        if let Some(threads) = self.threads {
+        let of_limits = self.limits.iter().filter_map(|limits| limits.threads);
+        for threads in self.threads.into_iter().chain(of_limits) {
             ensure!((1..=1024).contains(&threads), "threads: {threads} is not between 1 and 1024");
         }
         if let Some(bytes) = self.path_max {
@@ -351,11 +362,12 @@ impl Settings {
             "prune_fs" => self.prune_fs = Some(strings(value)?),
             "sql_timeout" => self.sql_timeout = Some(limit(key, &string(value)?)?),
             "sql_memory" => self.sql_memory = Some(limit(key, &string(value)?)?),
+            "limits" => self.limits = limits(value)?,
             "trust_fs" => self.trust_fs = Some(strings(value)?),
             "path_max" => self.path_max = Some(number(value)?),
             _ => {
                 let known = KEYS.map(|(key, ..)| key).join(", ");
-                bail!("unknown key '{key}'; known are {known}");
+                bail!("unknown key '{key}'; known are {known}, limits");
             }
         }
         self.checked()
@@ -390,6 +402,38 @@ fn sources(value: &Spanned<DeValue<'_>>) -> anyhow::Result<Vec<Source>> {
         Ok(source)
     };
     values.iter().map(source).collect()
+}
+
+/// Reads limits: tables of whom they are for, and what they are.
+fn limits(value: &Spanned<DeValue<'_>>) -> anyhow::Result<Vec<QueryLimits>> {
+    let DeValue::Array(values) = value.get_ref() else {
+        bail!("limits: tables as [[limits]] are wanted, not {}", kind(value.get_ref()));
+    };
+    let read = |value: &Spanned<DeValue<'_>>| {
+        let DeValue::Table(table) = value.get_ref() else {
+            bail!("limits: tables as [[limits]] are wanted, not {}", kind(value.get_ref()));
+        };
+        let mut limits = QueryLimits::default();
+        for (key, value) in table.iter() {
+            let of_key = || format!("limits: '{}'", key.get_ref());
+            match key.get_ref().as_ref() {
+                "users" => limits.users = Some(strings(value).with_context(of_key)?),
+                "groups" => limits.groups = Some(strings(value).with_context(of_key)?),
+                "threads" => limits.threads = Some(number(value).with_context(of_key)?),
+                "sql_timeout" => {
+                    limits.sql_timeout = Some(limit("limits: sql_timeout", &string(value)?)?);
+                }
+                "sql_memory" => {
+                    limits.sql_memory = Some(limit("limits: sql_memory", &string(value)?)?);
+                }
+                other => {
+                    bail!("limits: unknown key '{other}'; known are {}", LIMIT_KEYS.join(", "))
+                }
+            }
+        }
+        Ok(limits)
+    };
+    values.iter().map(read).collect()
 }
 
 fn flag(value: &Spanned<DeValue<'_>>) -> anyhow::Result<bool> {
@@ -468,6 +512,7 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
         sql_memory: text("CANOPY_SQL_MEMORY")?
             .map(|size| limit("CANOPY_SQL_MEMORY", &size))
             .transpose()?,
+        limits: Vec::new(),
         trust_fs: list("CANOPY_TRUST_FS")?,
         path_max: number("CANOPY_PATH_MAX")?,
         files: Vec::new(),
@@ -587,6 +632,7 @@ mod tests {
             prune_fs: Some(Vec::new()),
             sql_timeout: Some(TimeLimit(Some(Duration::from_secs(90)))),
             sql_memory: Some(MemoryLimit(None)),
+            limits: Vec::new(),
             trust_fs: None,
             path_max: None,
             files: Vec::new(),
@@ -613,6 +659,11 @@ mod tests {
             ("prune_paths = ['tmp']", 1, "no absolute path"),
             ("sql_timeout = '5 hours'", 1, "sql_timeout: give a time such as 90s"),
             ("sql_memory = '4'", 1, "sql_memory: give a size such as 512M"),
+            ("[limits]\nthreads = 1", 1, "tables as [[limits]] are wanted, not a table"),
+            ("[[limits]]\nuser = ['a']", 1, "limits: unknown key 'user'; known are users, groups,"),
+            ("[[limits]]\nusers = 'a'", 1, "limits: 'users': a list of texts is wanted"),
+            ("[[limits]]\nsql_memory = 'x'", 1, "limits: sql_memory: give a size such as"),
+            ("[[limits]]\nthreads = 0", 1, "threads: 0 is not between 1 and 1024"),
             ("prune_fs = 'nfs'", 1, "a list of texts is wanted"),
             ("\n\n[section]\nx = 1", 3, "unknown key 'section'"),
             ("threads = 1\nthreads = 2", 2, "duplicate"),

@@ -17,6 +17,7 @@ mod offered;
 pub mod options;
 mod outcome;
 pub mod places;
+pub mod query_limits;
 
 pub use counted::counted;
 pub use outcome::{Outcome, message, say, warn_of};

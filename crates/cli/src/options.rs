@@ -3,6 +3,7 @@
 use crate::config::settings;
 use crate::outcome::message;
 use crate::places::{self, Opened};
+use crate::query_limits::{allowed, at_most};
 use canopy_index::{Index, Moment};
 pub use canopy_text::clock::age;
 use canopy_text::safe::{self, TerminalWriter};
@@ -255,12 +256,13 @@ fn tell_of(index: &Index) {
     }
 }
 
-/// How many threads to use: as asked, else as configured.
+/// How many threads to use: as asked, else as configured, but not more than the site allows.
 pub fn threads(asked: Option<usize>) -> usize {
-    asked
+    let wanted = asked
         .or(settings().threads)
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
-        .clamp(1, 1024)
+        .clamp(1, 1024);
+    at_most("--threads", asked.is_some(), Some(wanted), allowed().threads).unwrap_or(wanted)
 }
 
 /// Returns standard output for JSON, in which control characters above 127 are as they are: a

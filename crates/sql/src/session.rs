@@ -192,7 +192,10 @@ impl Session {
         let parts = Parts { received: parts, task: Some(task), limit };
         let style =
             Style { escaped: terminal, lines: !terminal, table: self.options.table.clone() };
-        let done = runtime.block_on(print(parts, format, style, output));
+        // Not by the statement's threads: while all of them compute, none of them looks at the clock.
+        let waiting = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let waiting = waiting.map_err(Error::Output)?;
+        let done = waiting.block_on(print(parts, format, style, output));
         end.abort();
         *self.running.statement.lock() = None;
         done.map_err(|error| match (error, self.options.memory_bytes) {

@@ -21,6 +21,7 @@ pub use worker::{Worker, is_worker, terminal_width};
 
 use anyhow::Context;
 use canopy::commands::sql::FormatName;
+use canopy::query_limits::allowed;
 use canopy::{counted, message};
 use canopy_sql::{AnswerFormat, Answered, Error, Session, blank, statement_end};
 use canopy_text::safe::TerminalWriter;
@@ -203,9 +204,15 @@ fn answer_format(name: FormatName) -> AnswerFormat {
     }
 }
 
-/// Adds to an error which setting makes a limit larger.
+/// What is said where the site allows no more.
+const NO_MORE: &str = "the site allows you no more, by 'limits' of its configuration";
+
+/// Adds to an error what makes a limit larger: a setting, or the site's administrator.
 fn with_setting(error: Error) -> anyhow::Error {
+    let allowed = allowed();
     let setting = match error {
+        Error::Time(time) if allowed.time == Some(time) => NO_MORE,
+        Error::Memory { limit_bytes, .. } if allowed.memory_bytes == Some(limit_bytes) => NO_MORE,
         Error::Time(_) => "--timeout or the setting sql_timeout gives more",
         Error::Memory { .. } => "--memory or the setting sql_memory gives more",
         error => return error.into(),

@@ -3,6 +3,7 @@
 use crate::config::settings;
 use crate::limits::{MemoryLimit, TimeLimit, half_of_memory};
 use crate::options::ReadOptions;
+use crate::query_limits::{allowed, at_most};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -60,15 +61,18 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns how long a statement may take: as asked, else as configured.
+    /// Returns how long a statement may take: as asked, else as configured, but not longer than the
+    /// site allows.
     pub fn timeout(&self) -> Option<Duration> {
-        self.timeout.or(settings().sql_timeout).unwrap_or(TimeLimit(Some(TIMEOUT))).0
+        let wanted = self.timeout.or(settings().sql_timeout).unwrap_or(TimeLimit(Some(TIMEOUT)));
+        at_most("--timeout", self.timeout.is_some(), wanted.0, allowed().time)
     }
 
-    /// Returns how many bytes of memory a statement may use: as asked, else as configured.
+    /// Returns how many bytes of memory a statement may use, likewise.
     pub fn memory_bytes(&self) -> Option<usize> {
-        let asked = self.memory.or(settings().sql_memory);
-        asked.unwrap_or_else(|| MemoryLimit(half_of_memory())).0
+        let wanted = self.memory.or(settings().sql_memory);
+        let wanted = wanted.unwrap_or_else(|| MemoryLimit(half_of_memory()));
+        at_most("--memory", self.memory.is_some(), wanted.0, allowed().memory_bytes)
     }
 }
 

@@ -157,6 +157,48 @@ fn limits_of_statements_come_from_options_before_the_configuration() {
     assert_eq!(at.run(&[], &["sql", "--timeout", "0", "SELECT 1"]).status.code(), Some(2));
 }
 
+#[test]
+fn the_site_limits_what_queries_of_users_take() {
+    let at = Configured::new();
+    let tree = at.place.path("tree");
+    fs::create_dir(&tree).unwrap();
+    (0..2000).for_each(|number| fs::write(tree.join(format!("file{number}")), "").unwrap());
+    let index = at.place.path("index");
+    at.place.index(&index, &tree);
+    let uid = nix::unistd::geteuid();
+    let limited = |who: &str| {
+        let limits = "sql_timeout = '1s'\nsql_memory = '16M'\nthreads = 1\n";
+        let said = format!("index = {index:?}\nsql_timeout = '2h'\n[[limits]]\n{who}\n{limits}");
+        fs::write(&at.site, said).unwrap();
+    };
+    let long = "SELECT count(*) FROM entries a \
+                JOIN (SELECT a.size FROM entries a, entries b) b ON a.size < b.size";
+    let large = "SELECT array_length(array_agg(a.ino + b.ino)) FROM entries a, entries b";
+    let why = "(the site allows you no more, by 'limits' of its configuration)\n";
+    limited(&format!("users = ['{uid}']"));
+    let expected = format!("canopy: the statement took more than 1 s {why}");
+    assert_eq!(at.refused(&[], &["sql", long]), expected);
+    let warning = "canopy: warning: the site allows you less than this --timeout, by 'limits' of \
+                   its configuration\n";
+    let error = at.refused(&[], &["sql", "--timeout", "5m", long]);
+    assert_eq!(error, format!("{warning}{expected}"));
+    // What a user sets is not more, and no option is to blame.
+    assert_eq!(at.refused(&[("CANOPY_SQL_TIMEOUT", "none")], &["sql", long]), expected);
+    let error = at.refused(&[("CANOPY_SQL_MEMORY", "1G")], &["sql", large]);
+    assert!(error.contains("needs more memory than 16M: ") && error.ends_with(why), "{error}");
+    let told = at.run(&[], &["find", "--threads", "2", tree.to_str().unwrap()]).stderr;
+    assert!(String::from_utf8(told).unwrap().contains("less than this --threads, by 'limits'"));
+    // Less is what it is.
+    let error = at.refused(&[], &["sql", "--memory", "17M", "--timeout", "1s", large]);
+    assert!(error.contains("less than this --memory"), "{error}");
+    limited("groups = ['no-such-group', '4000000000']");
+    let asked = ["sql", "--format", "csv", "--timeout", "none", "--memory", "none", large];
+    assert!(at.done(&[], &asked).ends_with("\n4000000\n"));
+    // A user's own file says nothing of it.
+    fs::write(&at.own, "[[limits]]\nthreads = 3\n").unwrap();
+    assert!(at.refused(&[], &["info"]).contains("'limits' are the site's to set"));
+}
+
 /// What an index of a tree holds, with a configuration.
 fn indexed(at: &Configured, tree: &Path, environment: &[(&str, &str)], options: &[&str]) -> String {
     let index = at.place.path("index");
