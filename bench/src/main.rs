@@ -4,6 +4,7 @@
 mod day;
 mod generate;
 mod gufi;
+mod layouts;
 mod live;
 mod lustre;
 mod measure;
@@ -78,6 +79,8 @@ enum Command {
     /// Compare searches with find, fd and bfs (FD_BIN, BFS_BIN), plocate (PLOCATE_BIN,
     /// UPDATEDB_BIN), ls and du
     Live(live::Arguments),
+    /// The layouts of an index side by side, on flat and on deep trees; needs root
+    Layouts(layouts::Arguments),
     /// Updates of single directories, incremental scans, and searches after them
     Update(update::Arguments),
     /// A day of changes: what updates cost, and what becomes of the space of the index
@@ -113,6 +116,7 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Gufi(arguments) => gufi::run(arguments),
         Command::Sweep(arguments) => sweep::run(arguments),
+        Command::Layouts(arguments) => layouts::run(&arguments),
         Command::Live(arguments) => live::run(&arguments),
         Command::Update(arguments) => update::run(&arguments),
         Command::Day(arguments) => day::run(&arguments),

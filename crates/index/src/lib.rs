@@ -85,7 +85,7 @@ pub use column::{Column, ColumnId, Columns};
 pub use disk::{Disk, Faults};
 pub use error::{Error, Result, parquet_write_error};
 pub use failures::{Checked, Failure};
-pub use manifest::{Configured, ScanRecord, SourceRecord};
+pub use manifest::{Configured, Layout, ScanRecord, SourceRecord};
 pub use own_tables::{
     ColumnType, TableColumn, TableFile, TableFormat, TableKind, TableRead, TableRecord,
     TableWriter, WrittenRows, table_schema,

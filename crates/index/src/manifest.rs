@@ -145,9 +145,42 @@ pub struct ScanRecord {
     pub no_prune: bool,
     /// Whether extended attributes were left out.
     pub no_xattrs: bool,
+    /// How its listings are divided into shards.
+    pub layout: Layout,
     /// What it went by besides; none if listings of the source went by something else, or lack some
     /// of what they should have.
     pub configured: Option<Configured>,
+}
+
+/// How the listings of a source are divided into shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Layout {
+    /// By who may read them, and by path.
+    #[default]
+    Access,
+    /// For root alone, or in a user's own index for that user: first by the directory at this level
+    /// below the root, then by the directory itself, by hash, into so many parts in all. This is how
+    /// Brindexer divides an index, for comparison.
+    Leveled {
+        /// Components of the path of a directory at the level.
+        level: u32,
+        /// Parts, at least 1.
+        shards: u32,
+    },
+}
+
+impl Layout {
+    /// Returns the part that the listing of a directory belongs to.
+    pub(crate) fn part_of(self, path: &str) -> u32 {
+        let Layout::Leveled { level, shards } = self else { return 0 };
+        let end = path.match_indices('/').nth((level as usize).max(1) - 1);
+        let subtree = &path[..end.map_or(path.len(), |(at, _)| at)];
+        let groups = shards.isqrt().max(1);
+        let in_group = shards.div_ceil(groups);
+        let (of_subtree, of_directory) =
+            (crc32fast::hash(subtree.as_bytes()), crc32fast::hash(path.as_bytes()));
+        (of_subtree % groups * in_group + of_directory % in_group) % shards.max(1)
+    }
 }
 
 /// What the configuration says of scans.

@@ -23,8 +23,8 @@ use crate::failures::{Failure, Failures};
 use crate::hidden::HiddenSource;
 use crate::journal::{self, Journal};
 use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Manifest,
-    ScanRecord, ShardSet, SourceRecord,
+    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Layout,
+    Manifest, ScanRecord, ShardSet, SourceRecord,
 };
 use crate::marker::{self, Marker};
 use crate::names::{self, Key, Names};
@@ -141,6 +141,13 @@ pub struct NewSource {
     pub scan: Option<ScanRecord>,
 }
 
+impl NewSource {
+    /// Returns how it is divided into shards.
+    fn layout(&self) -> Layout {
+        self.scan.as_ref().map(|scan| scan.layout).unwrap_or_default()
+    }
+}
+
 /// What a publication made.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
@@ -198,8 +205,11 @@ enum Written {
     },
 }
 
+/// What becomes a shard of its own: a class, and of a layout that divides it the part.
+type Bin = (ClassId, u32);
+
 /// Rows that are not yet in shards, and records that are not yet sealed, by class.
-type Rows = FxHashMap<ClassId, Vec<Builder>>;
+type Rows = FxHashMap<Bin, Vec<Builder>>;
 type Sealed = FxHashMap<ClassId, Vec<SealedBuilder>>;
 
 /// Rows from which on what a thread has left of a class becomes a shard of its own.
@@ -465,7 +475,7 @@ impl Writer {
     ) -> Result<()> {
         let mut threads = vec![(); threads];
         let joined =
-            |(class, builders)| merged(builders).into_iter().map(move |builder| (class, builder));
+            |((class, _), builders)| merged(builders).into_iter().map(move |one| (class, one));
         let mut left: Vec<(ClassId, Builder)> = left.into_iter().flat_map(joined).collect();
         left.sort_by_key(|(_, builder)| Reverse(builder.rows()));
         parallel(&mut threads, left, |(), (class, builder)| {
@@ -632,10 +642,25 @@ impl Writer {
         if self.unprivileged { 0o600 } else { 0o644 }
     }
 
-    /// Returns the class in which a listing of `class` is kept: an index that is built without
-    /// privilege has one.
-    fn effective(&self, class: ClassId) -> ClassId {
-        if self.unprivileged { ClassTable::EVERYONE } else { class }
+    /// Returns how a source that was begun is divided into shards.
+    fn layout_of(&self, source: u32) -> Layout {
+        self.begun.get(&source).map(|begun| begun.new.layout()).unwrap_or_default()
+    }
+
+    /// Returns the class in which all listings are kept, whatever theirs is, if there is one: an
+    /// index that is built without privilege has one, and so has a source whose layout does not go
+    /// by access.
+    fn only_class(&self, layout: Layout) -> Option<ClassId> {
+        match layout {
+            _ if self.unprivileged => Some(ClassTable::EVERYONE),
+            Layout::Leveled { .. } => Some(self.table.root_alone()),
+            Layout::Access => None,
+        }
+    }
+
+    /// Returns whether what is found behind gates of a source is sealed for those who know the way.
+    fn seals(&self, layout: Layout) -> bool {
+        !self.unprivileged && layout == Layout::Access
     }
 
     /// Returns those who find by name what an audience sees, and the passage that they must know.
@@ -644,8 +669,9 @@ impl Writer {
         &self,
         audience: Audience,
         passage: &'a Option<Arc<str>>,
+        layout: Layout,
     ) -> Option<(ClassId, &'a Arc<str>)> {
-        Some((audience.knowers?, passage.as_ref()?)).filter(|_| !self.unprivileged)
+        Some((audience.knowers?, passage.as_ref()?)).filter(|_| self.seals(layout))
     }
 
     /// Returns the id of another file or shard.
@@ -729,8 +755,8 @@ fn gathered(writers: Vec<ShardWriter<'_>>) -> (Rows, Sealed, Seen) {
     let (mut left, mut sealed, mut seen) = (Rows::default(), Sealed::default(), Seen::default());
     for writer in writers {
         seen.append(writer.seen);
-        for (class, builder) in writer.builders {
-            left.entry(class).or_default().push(builder);
+        for (bin, builder) in writer.builders {
+            left.entry(bin).or_default().push(builder);
         }
         for (class, builder) in writer.sealed {
             let builders = sealed.entry(class).or_default();

@@ -301,6 +301,13 @@ impl ClassTable {
         self.inner.write().class(grants.to_vec())
     }
 
+    /// Returns the class of root alone.
+    pub fn root_alone(&self) -> ClassId {
+        let mut inner = self.inner.write();
+        let nobody = inner.grant_id(Arc::new(Grant::nobody()));
+        inner.class(vec![nobody])
+    }
+
     /// Returns the grants of a class, sorted.
     pub fn grants_of(&self, class: ClassId) -> Vec<GrantId> {
         self.inner.read().classes[class.0 as usize].clone()

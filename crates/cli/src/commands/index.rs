@@ -16,7 +16,7 @@ use crate::places;
 use crate::{Engine, companion, counted, interrupt};
 use anyhow::Context;
 use canopy_index::{
-    NewSource, Retention, ScanRecord, Unfinished, UnfinishedSource, Writer, WriterOptions,
+    Layout, NewSource, Retention, ScanRecord, Unfinished, UnfinishedSource, Writer, WriterOptions,
 };
 use canopy_model::{escape, unescape};
 use canopy_scan::{Excludes, MountRules, Root, Selection};
@@ -99,6 +99,14 @@ pub struct Arguments {
     /// Scan all anew, even where an interrupted run could go on
     #[arg(long)]
     restart: bool,
+    /// How listings are divided into files: by who may read them, or for root alone by subtree and
+    /// directory, as Brindexer does, for comparison [default: access, or with --incremental as before]
+    #[arg(long, value_enum, hide_possible_values = true, value_name = "access|leveled")]
+    layout: Option<LayoutName>,
+    /// With --layout leveled, parts of the index
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    shards: u32,
     /// List entries that vanished or could not be read in FILE
     #[arg(long, value_name = "FILE")]
     errors: Option<PathBuf>,
@@ -425,6 +433,10 @@ impl Arguments {
             excludes: self.exclude.clone(),
             no_prune: self.no_prune,
             no_xattrs: self.no_xattrs || source.is_some_and(|it| it.no_xattrs),
+            layout: match self.layout {
+                None | Some(LayoutName::Access) => Layout::Access,
+                Some(LayoutName::Leveled) => Layout::Leveled { level: 1, shards: self.shards },
+            },
             configured: None,
         }
     }
@@ -433,6 +445,12 @@ impl Arguments {
     pub(super) fn name_of(&self, path: &Path) -> Option<String> {
         self.name.clone().or_else(|| configured_source(path)?.name.clone())
     }
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum LayoutName {
+    Access,
+    Leveled,
 }
 
 /// Returns how a tree is configured, if it is a source.
@@ -489,6 +507,22 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Returns how a tree is scanned: by the options and the configuration, and with `--incremental`
+    /// in the layout that it has.
+    fn record(&self, writer: &Writer, path: &Path) -> ScanRecord {
+        let mut record = self.arguments.record(path);
+        let root = path.canonicalize().map(|root| escape(root.as_os_str().as_bytes()).into_owned());
+        if self.arguments.layout.is_none()
+            && self.arguments.incremental
+            && let Ok(root) = root
+            && let Some((_, Some(known))) =
+                writer.sources().into_iter().find(|(source, _)| source.root == root)
+        {
+            record.layout = known.layout;
+        }
+        record
+    }
+
     fn notes(&self) -> &Notes {
         self.scans.notes.as_ref().expect("a run has notes")
     }
@@ -519,7 +553,7 @@ impl<'a> Run<'a> {
     fn go_on(&self, writer: &mut Writer, source: &UnfinishedSource) -> anyhow::Result<()> {
         let path = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
         let before = self.scans.shortfalls(writer, &self.rules);
-        let record = self.arguments.record(&path);
+        let record = self.record(writer, &path);
         let (root, new) = self.scans.open(writer, &path, &self.rules, &record)?;
         let identity = resuming::identity(&root)?;
         anyhow::ensure!(identity == source.identity, "{} was replaced", path.display());
@@ -565,14 +599,17 @@ impl<'a> Run<'a> {
     fn index_tree(&self, writer: &mut Writer, path: &Path, compares: bool) -> anyhow::Result<()> {
         places::check_links(path)?;
         let before = self.scans.shortfalls(writer, &self.rules);
-        let record = self.arguments.record(path);
+        let record = self.record(writer, path);
         let (root, new) = self.scans.open(writer, path, &self.rules, &record)?;
         let escaped = root.escaped_path();
         let record = new.scan.clone().unwrap_or_default();
         self.progress.begin(&root.path, &escaped, &self.scans.counts);
         let known = writer.sources().into_iter().find(|(source, _)| source.root == new.root);
         let keeps_name = known.is_some() && self.arguments.incremental;
-        let known = known.filter(|_| compares);
+        let has_layout = |known: &Option<ScanRecord>| {
+            known.as_ref().map(|known| known.layout).unwrap_or_default() == record.layout
+        };
+        let known = known.filter(|(_, known)| compares && has_layout(known));
         let is_same = known.as_ref().is_some_and(|(_, known)| known.as_ref() == Some(&record));
         let partial = self.scans.counts.partial.load(Ordering::Relaxed);
         let source = UnfinishedSource {

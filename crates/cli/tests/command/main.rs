@@ -12,6 +12,7 @@ mod faults;
 mod hostile;
 mod hostile_index;
 mod import;
+mod layouts;
 mod limits;
 mod locate;
 mod lustre;

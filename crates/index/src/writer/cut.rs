@@ -12,7 +12,7 @@
 use super::copying::{copy_listings, copy_values, read};
 use super::pages::page_with_room;
 use super::replaced::Replaced;
-use super::{Writer, now_ns};
+use super::{Rows, Writer, now_ns};
 use crate::builder::Builder;
 use crate::column::*;
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ use crate::sealed::SealedFile;
 use crate::shard::{RowRange, Shard};
 use crate::shard_record::{DeadListings, ShardRecord};
 use canopy_model::ClassId;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
 
 /// Rows of the smallest shards, for comparing sizes.
@@ -62,19 +62,15 @@ struct Rest {
 impl Writer {
     /// Takes listings out of the shards of a source, for what was begun under this number. What is
     /// written anew is added to the builders of its class.
-    pub(super) fn cut(
-        &self,
-        begun: u32,
-        replaced: &Replaced,
-        left: &mut FxHashMap<ClassId, Vec<Builder>>,
-    ) -> Result<()> {
+    pub(super) fn cut(&self, begun: u32, replaced: &Replaced, left: &mut Rows) -> Result<()> {
         let Some(begun) = self.begun.get(&begun) else { return Ok(()) };
         let source = replaced.source;
         let max = self.options.page_shards_max;
+        let written = left.iter().filter(|(_, builders)| !builders.is_empty());
+        let written: FxHashSet<ClassId> = written.map(|((class, _), _)| *class).collect();
         // What is written anew joins the shards of one page.
         let is_joined = |class: ClassId, page: &PageRecord| {
-            let comes = left.get(&class).is_some_and(|builders| !builders.is_empty());
-            let held = self.classes.get(&class).filter(|_| comes);
+            let held = self.classes.get(&class).filter(|_| written.contains(&class));
             let joins = held.and_then(|held| page_with_room(&held.manifest.shards, source, 1, max));
             joins.is_some_and(|joins| joins.id == page.id)
         };
@@ -84,7 +80,7 @@ impl Writer {
         for (class, shard) in self.shards_where(source, is_wanted)? {
             rests.push(rest_of(class, shard, replaced)?);
         }
-        let joined = joined(&rests, left);
+        let joined = joined(&rests, &written);
         let copied_rows_max = self.options.copied_rows_max;
         let mut cuts = begun.cuts.lock();
         for (rest, joined) in rests.into_iter().zip(joined) {
@@ -100,7 +96,7 @@ impl Writer {
                 || changed && (rows <= copied_rows_max || ranges > DEAD_RANGES_MAX)
                 || changed && rows < all / 2 && copied_rows_max > 0
             {
-                let builders = left.entry(class).or_default();
+                let builders = left.entry((class, 0)).or_default();
                 let mut builder = Builder::default();
                 for range in listings {
                     copy_listings(&shard, range, &mut builder)?;
@@ -220,12 +216,11 @@ pub(super) fn kept_values(
 
 /// Decides which shards are written anew since their class gets another one and has several of
 /// their size.
-fn joined(rests: &[Rest], left: &FxHashMap<ClassId, Vec<Builder>>) -> Vec<bool> {
+fn joined(rests: &[Rest], written: &FxHashSet<ClassId>) -> Vec<bool> {
     let mut sizes: FxHashMap<(ClassId, u32), usize> = FxHashMap::default();
     let size = |rest: &Rest| (rest.rows / SMALL_ROWS + 1).ilog(JOINED_SHARDS);
     let may_join = |rest: &&Rest| {
-        let is_written = left.get(&rest.class).is_some_and(|new| !new.is_empty());
-        is_written && rest.rows > 0 && rest.rows <= JOINED_ROWS_MAX
+        written.contains(&rest.class) && rest.rows > 0 && rest.rows <= JOINED_ROWS_MAX
     };
     for rest in rests.iter().filter(may_join) {
         *sizes.entry((rest.class, size(rest))).or_default() += 1;

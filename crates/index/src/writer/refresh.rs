@@ -249,7 +249,7 @@ impl Writer {
             compares,
             whole: RwLock::new(whole),
             alone,
-            seals: !self.unprivileged,
+            seals: self.seals(new_source.layout()),
             unread: None,
             scanned_ns,
             new,

@@ -374,8 +374,8 @@ fn copied(writers: &[ShardWriter<'_>]) -> (Rows, Sealed, Seen) {
     let (mut left, mut sealed, mut seen) = (Rows::default(), Sealed::default(), Seen::default());
     for writer in writers {
         seen.append(writer.seen.clone());
-        for (&class, builder) in &writer.builders {
-            left.entry(class).or_default().push(builder.clone());
+        for (&bin, builder) in &writer.builders {
+            left.entry(bin).or_default().push(builder.clone());
         }
         for (&class, builder) in &writer.sealed {
             sealed.entry(class).or_default().push(builder.clone());

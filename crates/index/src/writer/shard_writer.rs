@@ -1,10 +1,11 @@
 //! Takes listings in, in one thread: into a builder a class, which become shards.
 
-use super::Writer;
 use super::refresh::Seen;
+use super::{Bin, Writer};
 use crate::builder::{Builder, Value, shown_names};
 use crate::digest::Digester;
 use crate::error::Result;
+use crate::manifest::Layout;
 use crate::sealed::{SealedBuilder, SealedInode, SealedRecord};
 use canopy_model::{Acl, Audience, ClassId, Listing, Permissions, escape, join, join_absolute};
 use rustc_hash::FxHashMap;
@@ -15,12 +16,17 @@ use std::sync::Arc;
 pub struct ShardWriter<'a> {
     pub(super) writer: &'a Writer,
     pub(super) source: u32,
-    pub(super) builders: FxHashMap<ClassId, Builder>,
+    pub(super) builders: FxHashMap<Bin, Builder>,
     pub(super) sealed: FxHashMap<ClassId, SealedBuilder>,
     bytes: usize,
     bytes_max: usize,
-    /// Classes whose builders take no more.
-    full: Vec<ClassId>,
+    layout: Layout,
+    /// The class of all that is taken in, if it has only one.
+    only_class: Option<ClassId>,
+    /// The part of the layout that the listing under way belongs to.
+    part: u32,
+    /// What takes no more.
+    full: Vec<Bin>,
     full_sealed: Vec<ClassId>,
     order: Vec<u32>,
     digester: Digester,
@@ -32,7 +38,11 @@ impl<'a> ShardWriter<'a> {
     pub(super) fn new(writer: &'a Writer, source: u32, bytes_max: usize) -> Self {
         let (builders, sealed) = (FxHashMap::default(), FxHashMap::default());
         let (full, full_sealed, order) = (Vec::new(), Vec::new(), Vec::new());
+        let layout = writer.layout_of(source);
         ShardWriter {
+            layout,
+            only_class: writer.only_class(layout),
+            part: 0,
             writer,
             source,
             builders,
@@ -58,6 +68,7 @@ impl<'a> ShardWriter<'a> {
     }
 
     fn push_placed(&mut self, listing: &Listing<'_>) -> Result<()> {
+        self.part = self.layout.part_of(listing.path);
         let mut digests = self.digester.of(listing, &self.writer.table);
         self.seen.entries += listing.rows.len() as u64;
         self.writer.note_limits(listing);
@@ -74,10 +85,11 @@ impl<'a> ShardWriter<'a> {
         self.push_values(listing);
         let access = listing.access;
         if let Some(lookup) = access.lookup
-            && !self.writer.unprivileged
+            && self.writer.seals(self.layout)
         {
             self.push_entries(listing, lookup);
-            if let Some((knowers, passage)) = self.writer.knowers(access.listing, &access.passage) {
+            let knowers = self.writer.knowers(access.listing, &access.passage, self.layout);
+            if let Some((knowers, passage)) = knowers {
                 let listers = access.listing.listers;
                 self.add_sealed(knowers, |sealed| {
                     sealed.push_gate(passage, listers, listing.path);
@@ -89,15 +101,15 @@ impl<'a> ShardWriter<'a> {
             builder.push(listing, digests, &mut order);
         });
         self.order = order;
-        for class in std::mem::take(&mut self.full) {
-            self.flush(class)?;
+        for bin in std::mem::take(&mut self.full) {
+            self.flush(bin)?;
         }
         for class in std::mem::take(&mut self.full_sealed) {
             self.flush_sealed(class)?;
         }
         while self.bytes > self.bytes_max {
             match self.largest() {
-                Some(Largest::Rows(class)) => self.flush(class)?,
+                Some(Largest::Rows(bin)) => self.flush(bin)?,
                 Some(Largest::Sealed(class)) => self.flush_sealed(class)?,
                 None => break,
             }
@@ -113,7 +125,7 @@ impl<'a> ShardWriter<'a> {
         mut push: impl FnMut(&mut Builder),
     ) {
         self.add(audience.listers, &mut push);
-        if let Some((knowers, passage)) = self.writer.knowers(audience, passage) {
+        if let Some((knowers, passage)) = self.writer.knowers(audience, passage, self.layout) {
             self.add_sealed(knowers, |sealed| {
                 sealed.push_behind(passage, audience.listers, push);
             });
@@ -133,12 +145,13 @@ impl<'a> ShardWriter<'a> {
 
     /// Adds to the builder of a class.
     pub(super) fn add(&mut self, class: ClassId, push: impl FnOnce(&mut Builder)) {
-        let builder = self.builders.entry(self.writer.effective(class)).or_default();
+        let bin = (self.only_class.unwrap_or(class), self.part);
+        let builder = self.builders.entry(bin).or_default();
         let before = builder.bytes();
         push(builder);
         self.bytes += builder.bytes() - before;
         if builder.is_full() {
-            self.full.push(self.writer.effective(class));
+            self.full.push(bin);
         }
     }
 
@@ -204,10 +217,10 @@ impl<'a> ShardWriter<'a> {
     /// Writes what has at least so many rows. What cannot be written stays in memory.
     pub(super) fn write_larger_than(&mut self, rows_min: usize) -> Result<()> {
         let rows = self.builders.iter().filter(|(_, builder)| builder.rows() >= rows_min);
-        for class in rows.map(|(&class, _)| class).collect::<Vec<_>>() {
-            let builder = self.builders[&class].clone();
-            self.writer.write_shard(class, self.source, builder)?;
-            self.bytes -= self.builders.remove(&class).map_or(0, |builder| builder.bytes());
+        for bin in rows.map(|(&bin, _)| bin).collect::<Vec<_>>() {
+            let builder = self.builders[&bin].clone();
+            self.writer.write_shard(bin.0, self.source, builder)?;
+            self.bytes -= self.builders.remove(&bin).map_or(0, |builder| builder.bytes());
         }
         let sealed = self.sealed.iter().filter(|(_, sealed)| sealed.rows() >= rows_min);
         for class in sealed.map(|(&class, _)| class).collect::<Vec<_>>() {
@@ -220,16 +233,16 @@ impl<'a> ShardWriter<'a> {
 
     fn largest(&self) -> Option<Largest> {
         let builders = self.builders.iter().filter(|(_, builder)| !builder.is_empty());
-        let rows = builders.map(|(&class, builder)| (builder.bytes(), Largest::Rows(class)));
+        let rows = builders.map(|(&bin, builder)| (builder.bytes(), Largest::Rows(bin)));
         let sealed = self.sealed.iter();
         let sealed = sealed.map(|(&class, sealed)| (sealed.bytes(), Largest::Sealed(class)));
         rows.chain(sealed).max_by_key(|(bytes, _)| *bytes).map(|(_, largest)| largest)
     }
 
-    fn flush(&mut self, class: ClassId) -> Result<()> {
-        let Some(builder) = self.builders.remove(&class) else { return Ok(()) };
+    fn flush(&mut self, bin: Bin) -> Result<()> {
+        let Some(builder) = self.builders.remove(&bin) else { return Ok(()) };
         self.bytes -= builder.bytes();
-        self.writer.write_shard(class, self.source, builder).map(drop)
+        self.writer.write_shard(bin.0, self.source, builder).map(drop)
     }
 
     fn flush_sealed(&mut self, class: ClassId) -> Result<()> {
@@ -241,6 +254,6 @@ impl<'a> ShardWriter<'a> {
 
 /// What takes most memory.
 enum Largest {
-    Rows(ClassId),
+    Rows(Bin),
     Sealed(ClassId),
 }

@@ -386,7 +386,9 @@ impl Writer {
         new: &'a NewSource,
     ) -> (ClassId, Option<(ClassId, &'a Arc<str>)>) {
         let Approach { audience, passage } = &new.approach;
-        (self.effective(audience.listers), self.knowers(*audience, passage))
+        let layout = new.layout();
+        let listers = self.only_class(layout).unwrap_or(audience.listers);
+        (listers, self.knowers(*audience, passage, layout))
     }
 
     /// Seals sources again whose records have changed, or stand in classes that have.
