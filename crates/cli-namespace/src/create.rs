@@ -26,6 +26,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         bail!("--inline {inline}: {INLINE_BYTES_MAX} at most");
     }
     let mut settings = Settings { inline_bytes_max: inline, ..Settings::default() };
+    if indexes.iter().any(String::is_empty) {
+        bail!("--indexes: a name is empty; 'none' is for no index");
+    }
     if !indexes.is_empty() {
         let names = Vec::from_iter(indexes.iter().filter(|name| *name != "none"));
         settings = settings.with_indexes(&names)?;

@@ -93,7 +93,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
             || arguments.snapshot.is_some()
             || arguments.options.iter().any(|one| one == "ro"),
         snapshot: arguments.snapshot.clone(),
-        threads: arguments.threads.unwrap_or(threads),
+        threads: arguments.threads.map_or(threads, usize::from),
         name,
         passes_through: is_root && !arguments.no_passthrough,
         log: Arc::new(|said| canopy::message(said)),

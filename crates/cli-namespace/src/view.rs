@@ -5,18 +5,20 @@ use crate::unmount::mounted_on;
 use anyhow::{Context as _, anyhow, bail};
 use canopy::Outcome;
 use canopy::commands::ns::View as Arguments;
+use canopy::places::is_own_or_roots;
 use canopy_namespace::query::{Component, Context, parse, system_zone};
 use canopy_namespace::system_clock;
 use canopy_text::safe::terminal_name;
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder};
-use std::io::{ErrorKind, IsTerminal, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where views are, below the root of a mount.
-const VIEWS: &str = ".canopy/views";
+/// Where views are, one below the other, below the root of a mount.
+const VIEWS: [&str; 2] = [".canopy", "views"];
 
 /// What leads from there to the root.
 const UP: &[u8] = b"../../";
@@ -30,18 +32,59 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Complete)
 }
 
-/// Returns where the views of a mount are.
-fn views(directory: &Path) -> anyhow::Result<PathBuf> {
-    let shown = directory.display();
-    let full = directory.canonicalize().with_context(|| format!("cannot find {shown}"))?;
-    if mounted_on(&full)?.is_none_or(|mount| mount.file_system != canopy_mount::TYPE) {
-        bail!("{shown}: no namespace is mounted there; mount one first: canopy ns mount");
-    }
-    Ok(full.join(VIEWS))
+/// The directory of the views of a mount.
+struct Views {
+    path: PathBuf,
+    opened: OwnedFd,
 }
 
-/// Returns the path of a view.
-fn path_of(directory: &Path, name: &OsStr) -> anyhow::Result<PathBuf> {
+impl Views {
+    /// Opens it, and makes it if it is missing and wanted; none if there is none. Whoever owns a
+    /// directory on the way could have it lead elsewhere, so that must be the caller, root, or the
+    /// owner of the root of the mount.
+    fn open(directory: &Path, are_made: bool) -> anyhow::Result<Option<Self>> {
+        let shown = directory.display();
+        let mut path = directory.canonicalize().with_context(|| format!("cannot find {shown}"))?;
+        if mounted_on(&path)?.is_none_or(|mount| mount.file_system != canopy_mount::TYPE) {
+            bail!("{shown}: no namespace is mounted there; mount one first: canopy ns mount");
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut opened = rustix::fs::open(&path, flags, Mode::empty())
+            .with_context(|| format!("cannot open {shown}"))?;
+        let owner = rustix::fs::fstat(&opened)?.st_uid;
+        for name in VIEWS {
+            path.push(name);
+            let shown = path.display();
+            if are_made {
+                match rustix::fs::mkdirat(&opened, name, Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(Errno::ACCESS | Errno::PERM) => return Err(may_not(&path)),
+                    failed => failed.with_context(|| format!("cannot make {shown}"))?,
+                }
+            }
+            opened = match rustix::fs::openat(&opened, name, flags, Mode::empty()) {
+                Err(Errno::NOENT) => return Ok(None),
+                Err(Errno::LOOP | Errno::NOTDIR) => bail!("{shown} is no directory"),
+                other => other.with_context(|| format!("cannot open {shown}"))?,
+            };
+            let uid = rustix::fs::fstat(&opened)?.st_uid;
+            if uid != owner && !is_own_or_roots(uid) {
+                bail!("{shown} is of uid {uid}, who decides what is in it: it is left alone");
+            }
+        }
+        Ok(Some(Views { path, opened }))
+    }
+}
+
+fn may_not(views: &Path) -> anyhow::Error {
+    anyhow!(
+        "you may not make views in {}; make a symbolic link to the query where you may write",
+        views.display()
+    )
+}
+
+/// Checks the name of a view.
+fn check_name(name: &OsStr) -> anyhow::Result<()> {
     let bytes = name.as_bytes();
     if bytes.is_empty() || bytes.contains(&b'/') || matches!(bytes, b"." | b"..") {
         bail!("{}: the name of a view is one name, without a '/'", name.display());
@@ -49,7 +92,7 @@ fn path_of(directory: &Path, name: &OsStr) -> anyhow::Result<PathBuf> {
     if bytes.starts_with(b"[") && bytes.ends_with(b"]") {
         bail!("{}: a name in brackets would be a query itself", name.display());
     }
-    Ok(views(directory)?.join(name))
+    Ok(())
 }
 
 /// Returns what kind of view a path is. An error says what is wrong with a query in it.
@@ -78,57 +121,54 @@ fn kind(path: &[u8]) -> anyhow::Result<&'static str> {
 }
 
 fn add(directory: &Path, name: &OsStr, query: &OsStr) -> anyhow::Result<()> {
-    let path = path_of(directory, name)?;
+    check_name(name)?;
     let query = query.as_bytes();
     let query = query.strip_prefix(b"/").unwrap_or(query);
     kind(query)?;
     let target = OsStr::from_bytes(&[UP, query].concat()).to_owned();
-    let views = path.parent().unwrap_or(directory);
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(views);
-    let linked = made.and_then(|()| symlink(&target, &path));
-    linked.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => anyhow!(
+    let views = Views::open(directory, true)?.context("the directory of views has gone")?;
+    match rustix::fs::symlinkat(&target, &views.opened, name) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => bail!(
             "there is a view {} already; remove it first: canopy ns view remove",
             name.display()
         ),
-        ErrorKind::PermissionDenied => anyhow!(
-            "you may not make views in {}; make a symbolic link to the query where you may write",
-            views.display()
-        ),
-        _ => anyhow!("cannot make {}: {error}", path.display()),
-    })
+        Err(Errno::ACCESS | Errno::PERM) => Err(may_not(&views.path)),
+        Err(error) => Err(io::Error::from(error))
+            .with_context(|| format!("cannot make {}", views.path.join(name).display())),
+    }
 }
 
 fn remove(directory: &Path, name: &OsStr) -> anyhow::Result<()> {
-    let path = path_of(directory, name)?;
+    check_name(name)?;
     let shown = name.display();
-    match fs::symlink_metadata(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => bail!("there is no view {shown}"),
-        found => {
-            let found = found.with_context(|| format!("cannot find view {shown}"))?;
-            if !found.is_symlink() {
-                bail!("{}: not a view, but a file of somebody's", path.display());
-            }
-        }
+    let none = || format!("there is no view {shown}");
+    let views = Views::open(directory, false)?.with_context(none)?;
+    let found = match rustix::fs::statat(&views.opened, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => bail!(none()),
+        found => found.with_context(|| format!("cannot find view {shown}"))?,
+    };
+    if FileType::from_raw_mode(found.st_mode) != FileType::Symlink {
+        bail!("{}: not a view, but a file of somebody's", views.path.join(name).display());
     }
-    fs::remove_file(&path).with_context(|| format!("cannot remove view {shown}"))
+    rustix::fs::unlinkat(&views.opened, name, AtFlags::empty())
+        .with_context(|| format!("cannot remove view {shown}"))
 }
 
 fn list(directory: &Path, is_json: bool) -> anyhow::Result<()> {
-    let views = views(directory)?;
-    let entries = match fs::read_dir(&views) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        entries => entries.with_context(|| format!("cannot read {}", views.display()))?,
-    };
+    let Some(views) = Views::open(directory, false)? else { return Ok(()) };
+    let entries = Dir::read_from(&views.opened)
+        .with_context(|| format!("cannot read {}", views.path.display()))?;
     let mut all = Vec::new();
     for entry in entries {
         let entry = entry?;
-        let Ok(target) = fs::read_link(entry.path()) else { continue };
-        let target = target.into_os_string().into_vec();
-        let Some(query) = target.strip_prefix(UP) else { continue };
+        let target = rustix::fs::readlinkat(&views.opened, entry.file_name(), Vec::new());
+        let Ok(target) = target else { continue };
+        let Some(query) = target.as_bytes().strip_prefix(UP) else { continue };
         // A user that a query names may have gone since.
         let kind = kind(query).unwrap_or("wrong");
-        all.push((entry.file_name(), kind, query.to_vec()));
+        let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+        all.push((name, kind, query.to_vec()));
     }
     all.sort();
     let mut out = std::io::stdout().lock();

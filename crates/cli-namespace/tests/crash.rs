@@ -208,6 +208,45 @@ fn a_large_file_that_was_written_keeps_its_size_and_looks_changed() {
 }
 
 #[test]
+fn sizes_that_a_crash_left_behind_are_not_believed_for_long() {
+    let mounted = Mounted::new();
+    let path = mounted.path("large");
+    fs::write(&path, vec![1; 5000]).unwrap();
+    sync(&path).unwrap();
+    // Until nothing says any more that it is being written.
+    std::thread::sleep(Duration::from_secs(6));
+    let mut file = File::options().append(true).open(&path).unwrap();
+    file.write_all(&vec![2; 100_000]).unwrap();
+    mounted.crash();
+    drop(file);
+    mounted.mount(&["--no-passthrough"]);
+    // The kernel remembers what it is told now.
+    assert!(fs::metadata(&path).unwrap().len() >= 5000);
+    wait_until("the size is right", || fs::metadata(&path).unwrap().len() == 105_000);
+    assert_eq!(fs::read(&path).unwrap().len(), 105_000);
+    mounted.assert_sound();
+}
+
+#[test]
+fn what_was_synced_before_a_crash_is_found_without_a_mount() {
+    let mounted = Mounted::new();
+    fs::create_dir(mounted.path("directory")).unwrap();
+    fs::write(mounted.path("directory/large"), vec![1; 10_000]).unwrap();
+    fs::write(mounted.path("directory/small"), "1").unwrap();
+    sync(&mounted.path("directory/small")).unwrap();
+    sync(&mounted.path("directory/large")).unwrap();
+    mounted.crash();
+    mounted.let_go();
+    let found = ns("find").arg(&mounted.namespace).args(["-printf", "%P %s\n"]).output().unwrap();
+    let mut found = Vec::from_iter(success(&found).lines().map(str::to_owned));
+    found.sort_unstable();
+    assert_eq!(found[2..], ["directory/large 10000", "directory/small 1"], "{found:?}");
+    assert_eq!(found.len(), 4);
+    mounted.mount(&[]);
+    mounted.assert_sound();
+}
+
+#[test]
 fn files_without_a_name_vanish_in_a_crash() {
     let mounted = Mounted::new();
     let open = |name: &str, size: usize| {

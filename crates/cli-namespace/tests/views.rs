@@ -30,6 +30,47 @@ fn set<const N: usize, const M: usize>(all: [[&str; N]; M]) -> BTreeSet<BTreeSet
 }
 
 #[test]
+fn views_are_not_made_where_others_lead() {
+    let mounted = Mounted::new();
+    let elsewhere = mounted.place.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let view = |what: &str, name: &str| {
+        let mut view = ns("view");
+        view.arg(what).arg(&mounted.on).arg(name);
+        if what == "add" {
+            view.arg("[size>1]");
+        }
+        view.output().unwrap()
+    };
+    shell(&mounted.on, "chmod 1777 .");
+    let user = |line: &str| {
+        let made = as_user(NOBODY, "sh").args(["-c", line]).current_dir(&mounted.on).output();
+        success(&made.unwrap());
+    };
+    user(&format!("mkdir .canopy; ln -s {} .canopy/views", elsewhere.display()));
+    std::os::unix::fs::symlink("../../[size>1]", elsewhere.join("there")).unwrap();
+    for (what, name) in [("add", "x"), ("remove", "there")] {
+        let told = failure(&view(what, name));
+        assert!(told.contains(".canopy is of uid "), "{told}");
+    }
+    shell(&mounted.on, "chown root .canopy");
+    for (what, name) in [("add", "x"), ("remove", "there")] {
+        let told = failure(&view(what, name));
+        assert!(told.contains(".canopy/views is no directory"), "{told}");
+    }
+    let there = fs::read_dir(&elsewhere).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(Vec::from_iter(there), ["there"]);
+    shell(&mounted.on, "rm .canopy/views");
+    success(&view("add", "x"));
+    assert_eq!(
+        fs::read_link(mounted.path(".canopy/views/x")).unwrap(),
+        Path::new("../../[size>1]")
+    );
+    success(&view("remove", "x"));
+    assert!(!mounted.path(".canopy/views/x").is_symlink());
+}
+
+#[test]
 fn equal_files_are_found() {
     let mounted = Mounted::new();
     shell(

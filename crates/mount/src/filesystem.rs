@@ -57,6 +57,12 @@ pub(crate) struct Filesystem {
 }
 
 impl Filesystem {
+    /// Returns how long the kernel may believe what is looked up from now on. What a crash has left
+    /// may give files other sizes and times until it was looked at.
+    fn ttl(&self) -> Duration {
+        if self.namespace.has_strays() { Duration::ZERO } else { TTL }
+    }
+
     pub(crate) fn new(namespace: Arc<Namespace>, options: &Options) -> Answer<Self> {
         let queries = Arc::new(Queries::new(namespace.clone(), options.log.clone()));
         let root = match &options.snapshot {

@@ -33,7 +33,8 @@ type Answer<T> = Result<T, Error>;
 /// The snapshots that were asked for.
 pub(crate) struct Pasts {
     namespace: Arc<Namespace>,
-    slots: Mutex<Vec<Past>>,
+    /// None of snapshots that were deleted.
+    slots: Mutex<Vec<Option<Past>>>,
     open: Mutex<Open>,
 }
 
@@ -61,15 +62,23 @@ impl Pasts {
             return Err(Errno::ACCESS.into());
         }
         let mut slots = self.slots.lock();
-        let known = slots.iter().position(|one| one.number() == past.number());
+        let is_known = |one: &Option<Past>| one.as_ref().map(Past::number) == Some(past.number());
+        let known = slots.iter().position(is_known);
         let slot = known.unwrap_or(slots.len());
         if slot >= SLOTS_MAX {
             return Err(Errno::NFILE.into());
         }
         if known.is_none() {
-            slots.push(past);
+            slots.push(Some(past));
         }
         shown(slot as u64, inode)
+    }
+
+    /// Lets snapshots go that were deleted: they keep files open.
+    pub(crate) fn forget_deleted(&self) {
+        for slot in &mut *self.slots.lock() {
+            slot.take_if(|past| !self.namespace.has_snapshot(past.number()));
+        }
     }
 
     /// Returns the snapshot that a file of ours is of, its slot, and the file's own id. `STALE` if the
@@ -77,7 +86,7 @@ impl Pasts {
     pub(crate) fn locate(&self, id: u64) -> Answer<(Past, u64, FileId)> {
         let slot = (id - FIRST) >> FILE_BITS;
         let slots = self.slots.lock();
-        let past = usize::try_from(slot).ok().and_then(|slot| slots.get(slot));
+        let past = usize::try_from(slot).ok().and_then(|slot| slots.get(slot)?.as_ref());
         let past = past.filter(|past| self.namespace.has_snapshot(past.number()));
         Ok((past.cloned().ok_or(Errno::STALE)?, slot, id & ((1 << FILE_BITS) - 1)))
     }

@@ -11,7 +11,7 @@ use crate::results::{self, DEPTH_MAX, Hit, Hits, RESULTS_MAX, keep_recent};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::query::{Component, Expression};
-use canopy_namespace::{Error, FileId, Found, Inode, Namespace, Present};
+use canopy_namespace::{Error, FileId, Found, Inode, Namespace, PATH_BYTES_MAX, Present};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -90,6 +90,13 @@ pub(crate) struct Queries {
     refusals: Mutex<(Instant, u32)>,
 }
 
+/// Returns whether a component asks for files with the same contents. Reads no other component:
+/// regular expressions take long to compile.
+fn is_duplicates(component: &[u8]) -> bool {
+    let inner = component.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
+    inner.is_some_and(|inner| inner.trim_ascii().eq_ignore_ascii_case(b"duplicates"))
+}
+
 /// Returns whether an id is one of ours.
 pub(crate) fn is_virtual(id: u64) -> bool {
     id >= FIRST
@@ -135,13 +142,8 @@ impl Queries {
     ) {
         let reads = self
             .chain(query)
-            .is_ok_and(|(_, names)| names.last().is_some_and(|name| self.is_duplicates(name)));
+            .is_ok_and(|(_, names)| names.last().is_some_and(|name| is_duplicates(name)));
         if reads { self.run_reader(uid, work) } else { self.run(uid, work) }
-    }
-
-    fn is_duplicates(&self, name: &[u8]) -> bool {
-        let parsed = results::parsed(name, self.namespace.now_ns());
-        matches!(parsed, Ok(Some(Component::Duplicates)))
     }
 
     /// Tells whoever looks after the mount.
@@ -178,16 +180,20 @@ impl Queries {
 
     /// Returns the node of a query below a directory or another query, and holds it.
     pub(crate) fn query(&self, parent: u64, name: &[u8]) -> Answer<Inode> {
-        let (base, mut components) = self.chain(parent)?;
-        components.push(name.to_vec());
-        if components.len() > DEPTH_MAX {
+        let (base, above) = self.chain(parent)?;
+        if above.len() >= DEPTH_MAX {
             return Err(self.refuse(name, &format!("{DEPTH_MAX} queries below each other at most")));
         }
         if name == SNAPSHOTS && (is_virtual(parent) || is_past(base)) {
             return Err(self.refuse(name, "snapshots are listed below directories of now"));
         }
-        if name != SNAPSHOTS {
-            self.meaning(&components)?;
+        // Those above were looked up before.
+        match above.last() {
+            Some(last) if is_duplicates(last) || last == SNAPSHOTS => {
+                return Err(self.refuse(last, results::NO_QUERY));
+            }
+            _ if name == SNAPSHOTS => {}
+            _ => drop(self.meaning(&[name.to_vec()])?),
         }
         let base = match is_past(base) {
             true => self.pasts.inode(base)?,
@@ -305,7 +311,7 @@ impl Queries {
     /// Returns what queries ask for together.
     fn meaning(&self, components: &[Vec<u8>]) -> Answer<Meaning> {
         let (last, others) = components.split_last().ok_or(Errno::NOENT)?;
-        let reads = self.is_duplicates(last);
+        let reads = is_duplicates(last);
         let searches = if reads { others } else { components };
         let meaning = results::meaning(searches, self.namespace.now_ns());
         let (expression, limit) =
@@ -335,7 +341,7 @@ impl Queries {
         } else {
             let mut found = Vec::new();
             let mut is_too_much = false;
-            self.search(base, &expression, who, |one| {
+            let beyond = self.search(base, &expression, who, |one| {
                 found.push(one);
                 if limit < RESULTS_MAX && found.len() > 4 * limit {
                     keep_recent(&mut found, limit);
@@ -345,6 +351,13 @@ impl Queries {
             })?;
             if is_too_much {
                 return Err(too_much(&format!("more than {RESULTS_MAX} files; ask for fewer")));
+            }
+            if beyond > 0 {
+                let why = format!(
+                    "{beyond} files more, to which no link can lead: their paths have more than \
+                     {PATH_BYTES_MAX} bytes ('canopy ns find' prints them)"
+                );
+                self.refuse(last, &why);
             }
             keep_recent(&mut found, limit);
             Hits::new(found, components.len())
@@ -370,7 +383,7 @@ impl Queries {
         expression: &Expression,
         who: &Credentials,
         tell: impl FnMut(Found) -> bool,
-    ) -> Answer<()> {
+    ) -> Answer<u64> {
         if !is_past(base) {
             return self.namespace.search(base, expression, who, tell);
         }

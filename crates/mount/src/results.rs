@@ -14,6 +14,9 @@ pub const DEPTH_MAX: usize = 16;
 /// what they found is in memory.
 pub const RESULTS_MAX: usize = 500_000;
 
+/// What is said of a component that names something else.
+pub(crate) const NO_QUERY: &str = "this is no query, and stands neither in nor below one here";
+
 /// So many files are recent if nobody says since when.
 const RECENT: usize = 1000;
 
@@ -82,8 +85,7 @@ pub fn meaning(components: &[Vec<u8>], now_ns: i64) -> Result<(Expression, usize
                 }
             }
             _ => {
-                let why = "this is no query, and stands neither in nor below one here".into();
-                return Err(Refusal { component, why });
+                return Err(Refusal { component, why: NO_QUERY.into() });
             }
         }
     }
@@ -115,12 +117,14 @@ impl Hits {
         let mut used: HashSet<Vec<u8>> = firsts.collect();
         let mut hits: Vec<Hit> = Vec::with_capacity(found.len());
         let mut before: Vec<u8> = Vec::new();
+        // Of each file, where to go on looking for a number: it may have very many names.
+        let mut numbers: HashMap<FileId, u64> = HashMap::new();
         for Found { path, inode } in found {
             let own = name_of(&path).to_vec();
             let mut name = own.clone();
             // A name that is a query would be taken for one.
             if own == before || is_query(&own) {
-                name = unused(&own, inode.id, &used);
+                name = unused(&own, inode.id, &used, numbers.entry(inode.id).or_default());
                 used.insert(name.clone());
             }
             before = own;
@@ -137,18 +141,20 @@ impl Hits {
     }
 }
 
-/// Returns a name that is not used yet, made of one that is.
-fn unused(name: &[u8], id: FileId, used: &HashSet<Vec<u8>>) -> Vec<u8> {
-    // Somebody may have called a file so, or it has several names.
-    let suffixes = (0_u64..).map(|number| match number {
-        0 => format!("~{id}"),
-        _ => format!("~{id}~{number}"),
-    });
-    let mut names = suffixes.map(|suffix| {
+/// Returns a name that is not used yet, made of one that is: with the id, and if need be with a
+/// number above the last one of this file.
+fn unused(name: &[u8], id: FileId, used: &HashSet<Vec<u8>>, last: &mut u64) -> Vec<u8> {
+    let with = |suffix: String| {
         let kept = &name[..name.len().min(NAME_BYTES_MAX - suffix.len())];
         [kept, suffix.as_bytes()].concat()
-    });
-    names.find(|name| !used.contains(name)).unwrap_or_default()
+    };
+    let mut unused = with(format!("~{id}"));
+    // Somebody may have called a file so, or it has several names.
+    while used.contains(&unused) {
+        *last += 1;
+        unused = with(format!("~{id}~{last}"));
+    }
+    unused
 }
 
 fn name_of(path: &[u8]) -> &[u8] {
@@ -173,5 +179,23 @@ mod tests {
         let unique: HashSet<&Vec<u8>> = hits.iter().map(|hit| &hit.name).collect();
         assert_eq!(unique.len(), names.len());
         assert!(hits.iter().all(|hit| hit.name.len() <= NAME_BYTES_MAX));
+    }
+
+    #[test]
+    fn a_file_may_have_very_many_names() {
+        // Some of them alike, some as others would be called, and two times as long a time for twice
+        // as many.
+        let long = "y".repeat(NAME_BYTES_MAX - 1);
+        let found = (0..60_000).map(|number| {
+            let name = match number % 3 {
+                0 => "x".to_owned(),
+                1 => format!("x~7~{number}"),
+                _ => format!("{long}{}", number % 10),
+            };
+            let inode = Inode { id: 7, ..Inode::default() };
+            Found { path: format!("{number}/{name}").into_bytes(), inode }
+        });
+        let hits = Hits::new(found.collect(), 1);
+        assert_eq!(hits.by_name.len(), 60_000);
     }
 }

@@ -379,21 +379,27 @@ impl Namespace {
         if is_orphan { self.remove_orphan(id) } else { Ok(()) }
     }
 
-    /// Makes everything outlast a crash, notes that nothing was left undone, and has SSTables take
-    /// it, so that others read it without opening the namespace. To be called last.
+    /// Makes everything outlast a crash, does what an earlier crash has left undone, notes that
+    /// nothing was, and has SSTables take it all, so that others read it without opening the
+    /// namespace. To be called last. After an error, nothing is lost: the log has it.
     pub fn close(&self) -> Result<()> {
         self.sync()?;
+        let swept = self.remove_strays();
         let chunks = self.contents.chunks();
         let is_uncertain = chunks.is_some_and(|chunks| chunks.collecting.lock().is_uncertain);
-        if is_uncertain || self.has_strays.load(Ordering::Acquire) {
-            return Ok(());
+        if !is_uncertain && !self.has_strays() {
+            let mut batch = Batch::new();
+            batch.delete(keys::open().as_ref())?;
+            self.table.write(&batch, Durability::Durable)?;
         }
-        let mut batch = Batch::new();
-        batch.delete(keys::open().as_ref())?;
-        self.table.write(&batch, Durability::Durable)?;
-        // The log has it all if this fails.
-        let _ = self.table.flush();
-        Ok(())
+        self.table.flush()?;
+        swept
+    }
+
+    /// Returns whether a crash has left objects that were not looked at yet, from which files may get
+    /// other sizes and times than they have now.
+    pub fn has_strays(&self) -> bool {
+        self.has_strays.load(Ordering::Acquire)
     }
 
     /// Makes what happened so far outlast a crash.

@@ -12,13 +12,16 @@ use canopy_model::{Credentials, Wanted};
 use canopy_store::{Key, KeyRange};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Looking a candidate up takes as long as going through so many records.
 const LOOKUP_RECORDS: u64 = 150;
 
 /// One in so many names may have an entry in a part of an index for that to be read.
 const ENTRIES_OF_ALL: u64 = 4;
+
+/// Longer paths below the directory that is searched are not told by searches whose results are
+/// links: with `../` for each of 16 queries before it, what a link says has at most 4,095 bytes.
+pub const PATH_BYTES_MAX: usize = 4095 - 16 * "../".len();
 
 /// A file that a query asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +32,14 @@ pub struct Found {
     pub inode: Inode,
 }
 
-/// A directory on the way to a candidate.
-#[derive(Clone)]
+/// A directory on the way to a candidate. Its path is not kept: of deep trees, all paths together
+/// take the square of the depth.
 struct Directory {
-    /// Its path below the directory that is searched, with a slash at its end.
-    path: Arc<[u8]>,
+    /// The one above it, in the order in which they were looked at; none of the base.
+    above: Option<usize>,
+    name: Box<[u8]>,
+    /// Bytes of its path below the base, with a slash at its end.
+    path_bytes: usize,
     /// Whether who asks may see what is in it, and look at that.
     is_shown: bool,
 }
@@ -44,23 +50,30 @@ struct Search<'a> {
     who: &'a Credentials,
     /// What hides directories of the past; none if the present is searched.
     present: Option<Present<'a>>,
-    /// Directories that were looked at; none for those that do not lie below the base.
-    directories: HashMap<FileId, Option<Directory>>,
+    /// Directories below the base that were looked at, and the base.
+    directories: Vec<Directory>,
+    /// Where they are; none for those that do not lie below the base.
+    known: HashMap<FileId, Option<usize>>,
     needs_path: bool,
+    /// Files with longer paths are not told.
+    path_bytes_max: usize,
+    /// How many these were.
+    beyond: u64,
 }
 
 impl Namespace {
     /// Tells the files below a directory that an expression is true of, in no order, until `tell`
-    /// returns false. Only what `who` could see by listing directories from `base` on is told.
+    /// returns false. Only what `who` could see by listing directories from `base` on is told, and
+    /// nothing whose path has more than [`PATH_BYTES_MAX`] bytes: returns how many files these were.
     pub fn search(
         &self,
         base: FileId,
         expression: &Expression,
         who: &Credentials,
         tell: impl FnMut(Found) -> bool,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         if !expression.is_possible() {
-            return Ok(());
+            return Ok(0);
         }
         self.view()?.search(base, expression, who, tell)
     }
@@ -74,7 +87,7 @@ impl View {
         expression: &Expression,
         who: &Credentials,
         tell: impl FnMut(Found) -> bool,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         self.search_with(base, expression, who, None, tell)
     }
 
@@ -86,16 +99,18 @@ impl View {
         who: &Credentials,
         present: Option<Present<'_>>,
         mut tell: impl FnMut(Found) -> bool,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut search = Search::new(self, base, expression, who, present)?;
+        search.path_bytes_max = PATH_BYTES_MAX;
         match search.plan()? {
-            Some(ids) => search.look_up(&ids, &mut tell),
-            None => search.scan(&mut tell),
+            Some(ids) => search.look_up(&ids, &mut tell)?,
+            None => search.scan(&mut tell)?,
         }
+        Ok(search.beyond)
     }
 
-    /// Does the same for who may see everything, if an index helps. Returns whether one does; if
-    /// not, nothing is told.
+    /// Tells all files that an expression is true of, however long their paths are, to who may see
+    /// everything, if an index helps. Returns whether one does; if not, nothing is told.
     pub fn search_by_index(
         &self,
         base: FileId,
@@ -123,12 +138,19 @@ impl<'a> Search<'a> {
             expression,
             who,
             present,
-            directories: HashMap::new(),
+            directories: Vec::new(),
+            known: HashMap::from([(base, Some(0))]),
             needs_path: expression.needs().path,
+            path_bytes_max: usize::MAX,
+            beyond: 0,
         };
-        let shown = search.is_shown(&view.inode(base)?.ok_or(Errno::NOENT)?)?;
-        let own = Directory { path: Arc::from(&b""[..]), is_shown: shown };
-        search.directories.insert(base, Some(own));
+        let is_shown = search.is_shown(&view.inode(base)?.ok_or(Errno::NOENT)?)?;
+        search.directories.push(Directory {
+            above: None,
+            name: Box::default(),
+            path_bytes: 0,
+            is_shown,
+        });
         Ok(search)
     }
 
@@ -204,11 +226,15 @@ impl<'a> Search<'a> {
         if !self.needs_path && !self.matches(&inode, name, b"") {
             return Ok(true);
         }
-        let Some(directory) = self.directory(parent)? else { return Ok(true) };
-        if !directory.is_shown {
+        let Some(at) = self.directory(parent)? else { return Ok(true) };
+        if !self.directories[at].is_shown {
             return Ok(true);
         }
-        let path = [&directory.path, name].concat();
+        if self.directories[at].path_bytes + name.len() > self.path_bytes_max {
+            self.beyond += 1;
+            return Ok(true);
+        }
+        let path = self.path(at, name);
         if self.needs_path && !self.matches(&inode, name, &path) {
             return Ok(true);
         }
@@ -254,12 +280,28 @@ impl<'a> Search<'a> {
         Ok(true)
     }
 
-    /// Returns a directory, if it is the base or lies below it.
-    fn directory(&mut self, id: FileId) -> Result<Option<Directory>> {
+    /// Returns the path of a name in a directory that was looked at.
+    fn path(&self, directory: usize, name: &[u8]) -> Vec<u8> {
+        let mut path = vec![b'/'; self.directories[directory].path_bytes + name.len()];
+        let mut end = path.len() - name.len();
+        path[end..].copy_from_slice(name);
+        let mut at = directory;
+        while let Directory { above: Some(above), name, .. } = &self.directories[at] {
+            // Before the slash.
+            let start = end - 1 - name.len();
+            path[start..end - 1].copy_from_slice(name);
+            (at, end) = (*above, start);
+        }
+        path
+    }
+
+    /// Returns where a directory is among those that were looked at, if it is the base or lies below
+    /// it.
+    fn directory(&mut self, id: FileId) -> Result<Option<usize>> {
         let (mut way, mut at) = (Vec::new(), id);
         let mut known = loop {
-            if let Some(known) = self.directories.get(&at) {
-                break known.clone();
+            if let Some(known) = self.known.get(&at) {
+                break *known;
             }
             let place = if at == ROOT { None } else { self.view.names(at)?.into_iter().next() };
             let Some((parent, name)) = place else { break None };
@@ -267,21 +309,25 @@ impl<'a> Search<'a> {
             at = parent;
         };
         for (id, parent, name) in way.into_iter().rev() {
-            known = match known {
-                None => None,
-                Some(above) => {
-                    let value = self.view.get(Key::named(parent, &name).as_ref())?;
-                    let inode = value.map(|value| Inode::decode(&value)).transpose()?;
-                    match inode {
-                        None => None,
-                        Some(inode) => Some(Directory {
-                            path: [&above.path, name.as_slice(), b"/"].concat().into(),
-                            is_shown: above.is_shown && self.is_shown(&inode)?,
-                        }),
+            if let Some(above) = known {
+                let value = self.view.get(Key::named(parent, &name).as_ref())?;
+                let inode = value.map(|value| Inode::decode(&value)).transpose()?;
+                known = match inode {
+                    None => None,
+                    Some(inode) => {
+                        let Directory { path_bytes, is_shown, .. } = self.directories[above];
+                        let directory = Directory {
+                            above: Some(above),
+                            path_bytes: path_bytes + name.len() + 1,
+                            name: name.into(),
+                            is_shown: is_shown && self.is_shown(&inode)?,
+                        };
+                        self.directories.push(directory);
+                        Some(self.directories.len() - 1)
                     }
-                }
-            };
-            self.directories.insert(id, known.clone());
+                };
+            }
+            self.known.insert(id, known);
         }
         Ok(known)
     }
@@ -300,15 +346,26 @@ mod tests {
     use canopy_store::Environment;
     use canopy_store::storage::LocalStorage;
     use jiff::tz::TimeZone;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    /// Makes a namespace with an index of types.
+    fn namespace(directory: &Path) -> Namespace {
+        let storage = Arc::new(LocalStorage::new(directory).unwrap());
+        let environment = Environment::system(storage);
+        let clock = system_clock();
+        create_namespace(&environment, &Settings::default(), (0, 0), &clock).unwrap();
+        let contents = Contents::new(&directory.join("contents")).unwrap();
+        let namespace = Namespace::open(&environment, contents, clock).unwrap();
+        namespace.set_indexes(&["type"]).unwrap();
+        namespace.build_indexes(|| true).unwrap();
+        namespace
+    }
 
     /// Returns what an index finds of regular files: names with ids, sorted.
     fn files(view: &View) -> Vec<(String, FileId)> {
-        let nobody = |_: &str| None;
-        let context = Context { now_ns: 0, zone: TimeZone::UTC, user: &nobody, group: &nobody };
-        let query = parse(b"[type=f]", &context).unwrap();
-        let Some(Component::Search(expression)) = query else { panic!("{query:?}") };
         let mut found = Vec::new();
-        let by_index = view.search_by_index(ROOT, &expression, |one| {
+        let by_index = view.search_by_index(ROOT, &expression(b"[type=f]"), |one| {
             found.push((String::from_utf8(one.path).unwrap(), one.inode.id));
             true
         });
@@ -329,17 +386,53 @@ mod tests {
         found
     }
 
+    fn expression(query: &[u8]) -> Expression {
+        let nobody = |_: &str| None;
+        let context = Context { now_ns: 0, zone: TimeZone::UTC, user: &nobody, group: &nobody };
+        match parse(query, &context) {
+            Ok(Some(Component::Search(expression))) => expression,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn deep_trees_take_no_more_than_their_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let namespace = namespace(directory.path());
+        let new = New { mode: file_type::DIRECTORY | 0o755, ..New::default() };
+        let (name, depth) = ("x".repeat(255), 400);
+        let mut at = ROOT;
+        for _ in 0..depth {
+            at = namespace.create(at, name.as_bytes(), &new, false).unwrap().id;
+        }
+        let directories = expression(b"[type=d]");
+        let view = namespace.view().unwrap();
+        let mut all = Vec::new();
+        let by_index = view.search_by_index(ROOT, &directories, |one| {
+            all.push(one.path);
+            true
+        });
+        assert!(by_index.unwrap());
+        all.sort_by_key(Vec::len);
+        let paths = (1..=depth).map(|depth| vec![name.as_str(); depth].join("/").into_bytes());
+        assert!(all.iter().eq(&Vec::from_iter(paths)));
+        // Links lead no further than so many bytes.
+        for query in [&b"[type=d]"[..], b"[path~x*]"] {
+            let mut found = 0;
+            let root = Credentials::new(0, [0]);
+            let beyond = namespace.search(ROOT, &expression(query), &root, |one| {
+                assert!(one.path.len() <= PATH_BYTES_MAX);
+                found += 1;
+                true
+            });
+            assert_eq!((found, beyond.unwrap()), (15, depth as u64 - 15));
+        }
+    }
+
     #[test]
     fn files_are_found_where_they_are_now_and_where_they_were_then() {
         let directory = tempfile::tempdir().unwrap();
-        let storage = Arc::new(LocalStorage::new(directory.path()).unwrap());
-        let environment = Environment::system(storage);
-        let clock = system_clock();
-        create_namespace(&environment, &Settings::default(), (0, 0), &clock).unwrap();
-        let contents = Contents::new(&directory.path().join("contents")).unwrap();
-        let namespace = Namespace::open(&environment, contents, clock).unwrap();
-        namespace.set_indexes(&["type"]).unwrap();
-        namespace.build_indexes(|| true).unwrap();
+        let namespace = namespace(directory.path());
         let new = New { mode: file_type::REGULAR | 0o644, ..New::default() };
         let create = |name: &str| namespace.create(ROOT, name.as_bytes(), &new, false).unwrap().id;
         let name = |name: &'static str| (ROOT, name.as_bytes());

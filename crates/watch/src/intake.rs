@@ -486,6 +486,13 @@ impl Intake {
         state.requests_rest_until = now + took.max(ROUNDS_EVERY);
     }
 
+    /// Notes that what nobody tells of, but was asked for, is in a generation.
+    pub fn published(&self, generation: u64) {
+        let mut state = self.state.lock();
+        state.generation = Some(generation);
+        state.batches += 1;
+    }
+
     /// Notes that a batch is in the index for good.
     pub fn succeeded(&self, batch: &Batch, generation: u64) {
         self.advanced(batch, &[], generation);

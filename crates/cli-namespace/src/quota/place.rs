@@ -17,6 +17,9 @@ pub enum Place {
     Mounted(PathBuf),
 }
 
+/// The id that no user and no group has: to system calls it means "as it is".
+const NOBODYS: u32 = u32::MAX;
+
 /// Who or what is asked for by name.
 pub enum Named {
     Account(Account),
@@ -38,11 +41,13 @@ impl Place {
     /// Returns whom the arguments name.
     pub fn account(&self, arguments: &Arguments) -> anyhow::Result<Option<Named>> {
         if let Some(name) = &arguments.user {
-            let uid = user_id(name).with_context(|| format!("{name}: no such user"))?;
+            let uid = user_id(name).filter(|uid| *uid != NOBODYS);
+            let uid = uid.with_context(|| format!("{name}: no such user"))?;
             return Ok(Some(Named::Account(Account::User(uid))));
         }
         if let Some(name) = &arguments.group {
-            let gid = group_id(name).with_context(|| format!("{name}: no such group"))?;
+            let gid = group_id(name).filter(|gid| *gid != NOBODYS);
+            let gid = gid.with_context(|| format!("{name}: no such group"))?;
             return Ok(Some(Named::Account(Account::Group(gid))));
         }
         let Some(path) = &arguments.tree else { return Ok(None) };

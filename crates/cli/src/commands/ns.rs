@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 /// Make namespaces: file systems whose metadata is a table that is searched as fast as it is read
@@ -243,6 +244,13 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
     canopy_text::parse_size(text).map_err(|error| error.to_string())
 }
 
+fn parse_some_bytes(text: &str) -> Result<u64, String> {
+    parse_bytes(text).and_then(|bytes| match bytes {
+        0 => Err("give more than nothing".to_owned()),
+        bytes => Ok(bytes),
+    })
+}
+
 #[derive(clap::Args)]
 pub struct Index {
     /// The namespace, or where it is mounted
@@ -373,7 +381,7 @@ pub struct Mount {
     pub private: bool,
     /// Answer the kernel with so many threads [default: as many as there are processors]
     #[arg(long, value_name = "N")]
-    pub threads: Option<usize>,
+    pub threads: Option<NonZeroUsize>,
     /// Read and write large files for the kernel, though it could itself
     #[arg(long)]
     pub no_passthrough: bool,
@@ -382,7 +390,7 @@ pub struct Mount {
     #[arg(long, value_name = "DIRECTORY")]
     pub cache: Option<PathBuf>,
     /// Cache so much of them at most [default: 4G]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_some_bytes)]
     pub cache_size: Option<u64>,
     /// Options as of mount(8), for /etc/fstab: ro, nosuid, nodev and noexec; others change nothing
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]

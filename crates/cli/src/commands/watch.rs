@@ -434,6 +434,9 @@ impl Daemon {
             if self.intake.is_stopped() {
                 return;
             }
+            if let Ok(Some(generation)) = followed {
+                self.intake.published(generation);
+            }
             let mut namespaces = self.namespaces.lock();
             let namespace = &mut namespaces[at];
             let error = followed.err().map(|error| format!("{error:#}"));

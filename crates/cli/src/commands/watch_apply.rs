@@ -115,13 +115,16 @@ impl Applier {
         Ok(Index::open(&self.index)?.generation())
     }
 
-    /// Reads what has changed of a namespace, which `ns:` and what names it is. Ends early, with an
-    /// error, once `stop` says so.
-    pub fn follow(&self, namespace: &Path, stop: &dyn Fn() -> bool) -> anyhow::Result<()> {
+    /// Reads what has changed of a namespace, which `ns:` and what names it is, and returns the
+    /// generation that has it if anything had. Ends early, with an error, once `stop` says so.
+    pub fn follow(&self, namespace: &Path, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<u64>> {
         let mut command = self.canopy("index");
         command.env(TELLS_PARENT, "1");
         command.arg("--follow").arg("--").arg(namespace);
-        self.run(command, &[], stop).map(drop)
+        let told = self.run(command, &[], stop)?;
+        // "generation 7: 23 entries in ...", or "nothing has changed since generation 7".
+        let new = told.strip_prefix("generation ").and_then(|rest| rest.split(':').next());
+        Ok(new.and_then(|number| number.parse().ok()))
     }
 
     /// Lists again what users have asked for, and returns a generation that has it and how many

@@ -1,7 +1,7 @@
 //! Attributes, extended ones too, and how much space there is.
 
 use super::contents::privileges;
-use super::{Answer, Filesystem, TTL, asking, empty, real};
+use super::{Answer, Filesystem, asking, empty, real};
 use crate::caller::By;
 use crate::convert::{attributes, errno};
 use crate::past::is_past;
@@ -28,7 +28,7 @@ impl Filesystem {
 
     /// Tells the attributes of a file or directory.
     pub(super) fn tell_attributes(&self, id: INodeNo, reply: ReplyAttr) {
-        let ttl = if is_virtual(id.0) || is_past(id.0) { Duration::ZERO } else { TTL };
+        let ttl = if is_virtual(id.0) || is_past(id.0) { Duration::ZERO } else { self.ttl() };
         match self.attributes_of(id.0) {
             Ok(inode) => reply.attr(&ttl, &attributes(&inode)),
             Err(error) => reply.error(errno(&error)),
@@ -47,8 +47,9 @@ impl Filesystem {
         let set_all = move |this: &Self| {
             let is_in = |gid| by.is_in(gid);
             let privileges = privileges(by.uid == 0, &is_in);
+            let ttl = this.ttl();
             match real(id).and_then(|id| this.namespace.set_attributes(id, &set, privileges)) {
-                Ok(inode) => reply.attr(&TTL, &attributes(&inode)),
+                Ok(inode) => reply.attr(&ttl, &attributes(&inode)),
                 Err(error) => reply.error(errno(&error)),
             }
         };
@@ -107,11 +108,13 @@ impl Filesystem {
         if control::is_control(id.0, name, request.uid()) {
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
             let value = value.to_vec();
-            return self.queries.run(request.uid(), move |queries| {
+            // Not behind a check: the kernel keeps the root directory locked meanwhile.
+            return self.queries.run_reader(request.uid(), move |queries| {
                 let set = control::set(&namespace, &name, &value);
                 if let Err(error) = &set {
                     queries.tell(&format!("{}: {error}", value.escape_ascii()));
                 }
+                queries.pasts.forget_deleted();
                 empty(reply, set);
             });
         }

@@ -1,7 +1,7 @@
 //! What files have in them: opening, reading, writing and changing the space that they take.
 
 use super::names::free;
-use super::{Answer, Filesystem, GENERATION, TTL, asking, empty};
+use super::{Answer, Filesystem, GENERATION, asking, empty};
 use crate::caller::By;
 use crate::convert::{attributes, errno};
 use crate::handles::PASSED_THROUGH;
@@ -133,6 +133,7 @@ impl Filesystem {
 
     /// Makes a regular file and opens it.
     pub(super) fn create_file(&self, parent: INodeNo, name: &OsStr, new: &New, reply: ReplyCreate) {
+        let ttl = self.ttl();
         let created = free(parent, name)
             .and_then(|parent| self.namespace.create(parent, name.as_bytes(), new, true));
         let opened = created.and_then(|inode| {
@@ -143,7 +144,7 @@ impl Filesystem {
         });
         match opened {
             Ok(inode) => reply.created(
-                &TTL,
+                &ttl,
                 &attributes(&inode),
                 GENERATION,
                 FileHandle(0),

@@ -1,6 +1,6 @@
 //! Directories that are open: listings of what they have, and what queries have found.
 
-use super::{Answer, Filesystem, GENERATION, TTL, asking};
+use super::{Answer, Filesystem, GENERATION, asking};
 use crate::caller::credentials;
 use crate::convert::{attributes, errno, kind};
 use crate::handles::Directory;
@@ -77,7 +77,7 @@ impl Filesystem {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let ttl = if is_virtual(id.0) || is_past(id.0) { Duration::ZERO } else { TTL };
+        let ttl = if is_virtual(id.0) || is_past(id.0) { Duration::ZERO } else { self.ttl() };
         let add = |cookie, name: &[u8], inode: &Inode, is_entry: bool| {
             let (name, attributes) = (OsStr::from_bytes(name), attributes(inode));
             let is_held = is_entry && !is_virtual(inode.id) && !is_past(inode.id);

@@ -1,6 +1,6 @@
 //! Names: finding what they stand for, making, renaming and linking them.
 
-use super::{Answer, Filesystem, GENERATION, TTL, asking, empty, real};
+use super::{Answer, Filesystem, GENERATION, asking, empty, real};
 use crate::caller::credentials;
 use crate::convert::{attributes, errno};
 use crate::past::is_past;
@@ -37,8 +37,9 @@ impl Filesystem {
                 Err(error) => reply.error(errno(&error)),
             };
         }
+        let ttl = self.ttl();
         match self.namespace.lookup_held(parent.0, name.as_bytes()) {
-            Ok(inode) => reply.entry(&TTL, &attributes(&inode), GENERATION),
+            Ok(inode) => reply.entry(&ttl, &attributes(&inode), GENERATION),
             Err(error)
                 if error.errno() == rustix::io::Errno::NOENT && is_query(name.as_bytes()) =>
             {
@@ -46,7 +47,7 @@ impl Filesystem {
             }
             // All changes come through the kernel, so it may remember what there is not.
             Err(error) if error.errno() == rustix::io::Errno::NOENT => {
-                reply.entry(&TTL, &attributes(&Inode::default()), GENERATION);
+                reply.entry(&ttl, &attributes(&Inode::default()), GENERATION);
             }
             Err(error) => reply.error(errno(&error)),
         }
@@ -62,10 +63,13 @@ impl Filesystem {
         if let Some(found) = self.queries.snapshot(parent, &name, || asking(request)) {
             return answer(found, reply);
         }
-        if is_query(&name) {
-            return answer(self.queries.query(parent, &name), reply);
-        }
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
+        if is_query(&name) {
+            // Regular expressions and names of users may take long.
+            return self.queries.run(uid, move |queries| {
+                answer(queries.query(parent, &name), reply);
+            });
+        }
         self.queries.run_query(uid, parent, move |queries| {
             let who = credentials(uid, gid, pid).map_err(Error::from);
             answer(who.and_then(|who| queries.result(parent, &name, &who)), reply);
@@ -73,10 +77,11 @@ impl Filesystem {
     }
 
     pub(super) fn create_entry(&self, parent: INodeNo, name: &OsStr, new: &New, reply: ReplyEntry) {
+        let ttl = self.ttl();
         let created = free(parent, name)
             .and_then(|parent| self.namespace.create(parent, name.as_bytes(), new, true));
         match created {
-            Ok(inode) => reply.entry(&TTL, &attributes(&inode), GENERATION),
+            Ok(inode) => reply.entry(&ttl, &attributes(&inode), GENERATION),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -124,6 +129,7 @@ impl Filesystem {
 
     /// Gives a file one more name.
     pub(super) fn add_link(&self, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let ttl = self.ttl();
         let linked = real(id).and_then(|id| {
             let parent = free(parent, name)?;
             self.namespace.link(id, parent, name.as_bytes())
@@ -132,7 +138,7 @@ impl Filesystem {
             Ok(inode) => {
                 // The kernel holds it already, so it cannot have gone.
                 self.namespace.hold(inode.id);
-                reply.entry(&TTL, &attributes(&inode), GENERATION);
+                reply.entry(&ttl, &attributes(&inode), GENERATION);
             }
             Err(error) => reply.error(errno(&error)),
         }
