@@ -288,6 +288,8 @@ fn trees_may_be_deeper_than_paths() {
     shell(&mounted.on, line);
     assert_eq!(shell(&mounted.on, "find . -name file -printf '%d\\n'"), "31\n");
     assert_eq!(fs::read_dir(mounted.path("[name=file]")).unwrap().count(), 1);
+    let refused = fs::read_link(mounted.path("[name=file]/file")).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(nix::libc::ENAMETOOLONG));
     shell(&mounted.on, "rm -r x*");
     mounted.assert_sound();
 }

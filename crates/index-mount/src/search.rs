@@ -250,7 +250,7 @@ impl Search<'_> {
         };
         let candidate = Candidate { inode: &inode, name: &name, path: &path, xattr: &xattr };
         let matches = self.expression.matches(&candidate);
-        Ok(matches.then_some(Found { path, inode }))
+        Ok(matches.then_some(Found { path, is_beyond: false, inode }))
     }
 }
 

@@ -7,11 +7,11 @@
 use crate::duplicates::{Duplicate, Refused, duplicates};
 use crate::past::{Pasts, is_past};
 use crate::pool::{Pool, QUERIES};
-use crate::results::{self, DEPTH_MAX, Hit, Hits, RESULTS_MAX, keep_recent};
+use crate::results::{self, DEPTH_MAX, Hit, Hits, RESULTS_MAX, keep_recent, target_of};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::query::{Component, Expression};
-use canopy_namespace::{Error, FileId, Found, Inode, Namespace, PATH_BYTES_MAX, Present};
+use canopy_namespace::{Error, FileId, Found, Inode, Namespace, Present};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -341,7 +341,7 @@ impl Queries {
         } else {
             let mut found = Vec::new();
             let mut is_too_much = false;
-            let beyond = self.search(base, &expression, who, |one| {
+            self.search(base, &expression, who, |one| {
                 found.push(one);
                 if limit < RESULTS_MAX && found.len() > 4 * limit {
                     keep_recent(&mut found, limit);
@@ -351,13 +351,6 @@ impl Queries {
             })?;
             if is_too_much {
                 return Err(too_much(&format!("more than {RESULTS_MAX} files; ask for fewer")));
-            }
-            if beyond > 0 {
-                let why = format!(
-                    "{beyond} files more, to which no link can lead: their paths have more than \
-                     {PATH_BYTES_MAX} bytes ('canopy ns find' prints them)"
-                );
-                self.refuse(last, &why);
             }
             keep_recent(&mut found, limit);
             Hits::new(found, components.len())
@@ -383,7 +376,7 @@ impl Queries {
         expression: &Expression,
         who: &Credentials,
         tell: impl FnMut(Found) -> bool,
-    ) -> Answer<u64> {
+    ) -> Answer<()> {
         if !is_past(base) {
             return self.namespace.search(base, expression, who, tell);
         }
@@ -401,7 +394,7 @@ impl Queries {
 /// Links to files whose contents another one has.
 fn links_to_duplicates(found: Vec<Duplicate>, depth: usize) -> Hits {
     let hits = found.into_iter().map(|Duplicate { name, found }| {
-        let target = [b"../".repeat(depth), found.path].concat();
+        let target = target_of(&found, depth);
         Hit { name, target, inode: found.inode }
     });
     Hits::of(hits.collect())

@@ -24,7 +24,7 @@ const RECENT: usize = 1000;
 pub struct Hit {
     /// Its name.
     pub name: Vec<u8>,
-    /// Where it leads, from the query.
+    /// Where it leads, from the query; empty if that is too long for a link.
     pub target: Vec<u8>,
     /// The attributes of the file.
     pub inode: Inode,
@@ -119,8 +119,8 @@ impl Hits {
         let mut before: Vec<u8> = Vec::new();
         // Of each file, where to go on looking for a number: it may have very many names.
         let mut numbers: HashMap<FileId, u64> = HashMap::new();
-        for Found { path, inode } in found {
-            let own = name_of(&path).to_vec();
+        for one in found {
+            let (own, inode) = (name_of(&one.path).to_vec(), &one.inode);
             let mut name = own.clone();
             // A name that is a query would be taken for one.
             if own == before || is_query(&own) {
@@ -128,8 +128,7 @@ impl Hits {
                 used.insert(name.clone());
             }
             before = own;
-            let target = [b"../".repeat(depth), path].concat();
-            hits.push(Hit { name, target, inode });
+            hits.push(Hit { name, target: target_of(&one, depth), inode: one.inode });
         }
         Self::of(hits)
     }
@@ -139,6 +138,11 @@ impl Hits {
         let names = hits.iter().enumerate().map(|(at, hit)| (hit.name.clone(), at));
         Hits { by_name: names.collect(), hits }
     }
+}
+
+/// Returns where a link to a file leads that lies below so many queries.
+pub(crate) fn target_of(found: &Found, depth: usize) -> Vec<u8> {
+    if found.is_beyond { Vec::new() } else { [&b"../".repeat(depth)[..], &found.path].concat() }
 }
 
 /// Returns a name that is not used yet, made of one that is: with the id, and if need be with a
@@ -173,6 +177,7 @@ mod tests {
         let names = [&long, &long, &long, &cut("~7"), &cut("~"), &cut("~7~"), &cut("~7~1")];
         let found = names.iter().enumerate().map(|(at, name)| Found {
             path: format!("{at}/{name}").into_bytes(),
+            is_beyond: false,
             inode: Inode { id: 7, ..Inode::default() },
         });
         let hits = Hits::new(found.collect(), 1).hits;
@@ -193,7 +198,7 @@ mod tests {
                 _ => format!("{long}{}", number % 10),
             };
             let inode = Inode { id: 7, ..Inode::default() };
-            Found { path: format!("{number}/{name}").into_bytes(), inode }
+            Found { path: format!("{number}/{name}").into_bytes(), is_beyond: false, inode }
         });
         let hits = Hits::new(found.collect(), 1);
         assert_eq!(hits.by_name.len(), 60_000);

@@ -46,7 +46,7 @@ pub use namespace::{Clock, NAME_BYTES_MAX, Namespace, create_namespace, system_c
 pub use past::{Past, PastFile};
 pub use present::Present;
 pub use repair::{LOST_AND_FOUND, Repaired};
-pub use search::{Found, PATH_BYTES_MAX};
+pub use search::Found;
 pub use settings::{FORMAT, Settings, table_of};
 pub use snapshots::{SNAPSHOTS_MAX, SnapshotInfo, check_snapshot_name};
 pub use upkeep::Upkeep;

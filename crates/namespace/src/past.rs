@@ -80,7 +80,7 @@ impl Past {
         expression: &Expression,
         present: Present<'_>,
         tell: impl FnMut(Found) -> bool,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         self.view.search_with(base, expression, present.who, Some(present), tell)
     }
 

@@ -19,15 +19,17 @@ const LOOKUP_RECORDS: u64 = 150;
 /// One in so many names may have an entry in a part of an index for that to be read.
 const ENTRIES_OF_ALL: u64 = 4;
 
-/// Longer paths below the directory that is searched are not told by searches whose results are
-/// links: with `../` for each of 16 queries before it, what a link says has at most 4,095 bytes.
-pub const PATH_BYTES_MAX: usize = 4095 - 16 * "../".len();
+/// Bytes of the longest path below the directory that is searched to which a link can lead: with
+/// `../` for each of 16 queries before it, what a link says has at most 4,095 bytes.
+const PATH_BYTES_MAX: usize = 4095 - 16 * "../".len();
 
 /// A file that a query asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its path below the directory that was searched.
     pub path: Vec<u8>,
+    /// Whether the path is too long for a link: it is the name alone then.
+    pub is_beyond: bool,
     /// Its attributes.
     pub inode: Inode,
 }
@@ -55,25 +57,22 @@ struct Search<'a> {
     /// Where they are; none for those that do not lie below the base.
     known: HashMap<FileId, Option<usize>>,
     needs_path: bool,
-    /// Files with longer paths are not told.
+    /// Of files with longer paths only the name is told.
     path_bytes_max: usize,
-    /// How many these were.
-    beyond: u64,
 }
 
 impl Namespace {
     /// Tells the files below a directory that an expression is true of, in no order, until `tell`
-    /// returns false. Only what `who` could see by listing directories from `base` on is told, and
-    /// nothing whose path has more than [`PATH_BYTES_MAX`] bytes: returns how many files these were.
+    /// returns false. Only what `who` could see by listing directories from `base` on is told.
     pub fn search(
         &self,
         base: FileId,
         expression: &Expression,
         who: &Credentials,
         tell: impl FnMut(Found) -> bool,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         if !expression.is_possible() {
-            return Ok(0);
+            return Ok(());
         }
         self.view()?.search(base, expression, who, tell)
     }
@@ -87,7 +86,7 @@ impl View {
         expression: &Expression,
         who: &Credentials,
         tell: impl FnMut(Found) -> bool,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         self.search_with(base, expression, who, None, tell)
     }
 
@@ -99,18 +98,16 @@ impl View {
         who: &Credentials,
         present: Option<Present<'_>>,
         mut tell: impl FnMut(Found) -> bool,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         let mut search = Search::new(self, base, expression, who, present)?;
         search.path_bytes_max = PATH_BYTES_MAX;
         match search.plan()? {
-            Some(ids) => search.look_up(&ids, &mut tell)?,
-            None => search.scan(&mut tell)?,
+            Some(ids) => search.look_up(&ids, &mut tell),
+            None => search.scan(&mut tell),
         }
-        Ok(search.beyond)
     }
 
-    /// Tells all files that an expression is true of, however long their paths are, to who may see
-    /// everything, if an index helps. Returns whether one does; if not, nothing is told.
+    /// Does the same for who may see everything, with all paths, if an index helps. Returns whether one does; if not, nothing is told.
     pub fn search_by_index(
         &self,
         base: FileId,
@@ -142,7 +139,6 @@ impl<'a> Search<'a> {
             known: HashMap::from([(base, Some(0))]),
             needs_path: expression.needs().path,
             path_bytes_max: usize::MAX,
-            beyond: 0,
         };
         let is_shown = search.is_shown(&view.inode(base)?.ok_or(Errno::NOENT)?)?;
         search.directories.push(Directory {
@@ -230,15 +226,16 @@ impl<'a> Search<'a> {
         if !self.directories[at].is_shown {
             return Ok(true);
         }
-        if self.directories[at].path_bytes + name.len() > self.path_bytes_max {
-            self.beyond += 1;
-            return Ok(true);
-        }
-        let path = self.path(at, name);
+        let is_beyond = self.directories[at].path_bytes + name.len() > self.path_bytes_max;
+        let path = match is_beyond && !self.needs_path {
+            true => name.to_vec(),
+            false => self.path(at, name),
+        };
         if self.needs_path && !self.matches(&inode, name, &path) {
             return Ok(true);
         }
-        Ok(tell(Found { path, inode }))
+        let path = if is_beyond { name.to_vec() } else { path };
+        Ok(tell(Found { path, is_beyond, inode }))
     }
 
     fn matches(&self, inode: &Inode, name: &[u8], path: &[u8]) -> bool {
@@ -418,14 +415,16 @@ mod tests {
         assert!(all.iter().eq(&Vec::from_iter(paths)));
         // Links lead no further than so many bytes.
         for query in [&b"[type=d]"[..], b"[path~x*]"] {
-            let mut found = 0;
+            let (mut found, mut beyond) = (0, 0);
             let root = Credentials::new(0, [0]);
-            let beyond = namespace.search(ROOT, &expression(query), &root, |one| {
+            let searched = namespace.search(ROOT, &expression(query), &root, |one| {
                 assert!(one.path.len() <= PATH_BYTES_MAX);
-                found += 1;
+                assert!(!one.is_beyond || one.path == name.as_bytes());
+                *(if one.is_beyond { &mut beyond } else { &mut found }) += 1;
                 true
             });
-            assert_eq!((found, beyond.unwrap()), (15, depth as u64 - 15));
+            searched.unwrap();
+            assert_eq!((found, beyond), (15, depth - 15));
         }
     }
 

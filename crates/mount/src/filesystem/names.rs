@@ -89,7 +89,10 @@ impl Filesystem {
     /// Tells where a symbolic link leads.
     pub(super) fn tell_target(&self, id: INodeNo, reply: ReplyData) {
         let target = match is_virtual(id.0) {
-            true => self.queries.inode(id.0).map(|link| link.target),
+            true => self.queries.inode(id.0).and_then(|link| match link.target.is_empty() {
+                true => Err(rustix::io::Errno::NAMETOOLONG.into()),
+                false => Ok(link.target),
+            }),
             false if is_past(id.0) => self.queries.pasts.inode(id.0).map(|link| link.target),
             false => self.namespace.readlink(id.0).and_then(|target| {
                 self.touch_access(id.0)?;
