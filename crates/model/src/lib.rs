@@ -20,6 +20,7 @@ mod error_kind;
 #[doc(hidden)]
 pub mod fuzzing;
 mod grant;
+pub mod lustre;
 mod name;
 mod parallel;
 mod permissions;
