@@ -206,10 +206,15 @@ impl<'e> LiveEntry<'e> {
         keys.any(|key| {
             let Ok(key) = CStr::from_bytes_with_nul(key) else { return false };
             let name = escape(key.to_bytes());
-            test.key.matches(&name)
-                && test.value.as_ref().is_none_or(|glob| {
-                    self.xattr(key).is_some_and(|value| glob.matches(&escape(&value)))
+            let holds = |value: Vec<u8>| {
+                test.holds(&name, &escape(&value)).unwrap_or_else(|| {
+                    if !self.diagnosed.replace(true) {
+                        self.live.cannot_understand(self.shown, &name);
+                    }
+                    false
                 })
+            };
+            test.asks(&name) && (test.passes_by_name() || self.xattr(key).is_some_and(holds))
         })
     }
 }
