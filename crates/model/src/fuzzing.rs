@@ -69,8 +69,8 @@ fn layout(bytes: &[u8]) {
     let mut stripes = 0;
     for size in [0, 1, u64::MAX] {
         stripes = 0;
-        layout.each_stripe(size, |_, of_one| {
-            assert!(of_one <= size);
+        layout.each_stripe(size, |_, stripe| {
+            assert!(stripe.bytes <= size);
             stripes += 1;
         });
     }

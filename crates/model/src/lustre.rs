@@ -110,6 +110,17 @@ pub struct Component<'a> {
     place: usize,
 }
 
+/// A stripe of a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StripeOnOst {
+    /// Its number in the component.
+    pub number: usize,
+    /// Index of the OST that has it.
+    pub ost: u32,
+    /// How many bytes of the file are in it, if that has no holes.
+    pub bytes: u64,
+}
+
 impl<'a> Layout<'a> {
     /// Decodes the value of an attribute of [`LAYOUT_KEYS`]. Returns `None` if it is none.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
@@ -156,23 +167,23 @@ impl<'a> Layout<'a> {
         self.components.iter().filter(|component| component.is_instantiated())
     }
 
-    /// Calls `each` with every stripe of a file of a size: its OST, and how many bytes it has if the
-    /// file has no holes.
-    pub fn each_stripe(&self, file_bytes: u64, mut each: impl FnMut(u32, u64)) {
+    /// Calls `each` with every stripe that is on an OST of a file of a size, and with its component.
+    pub fn each_stripe(&self, file_bytes: u64, mut each: impl FnMut(&Component<'a>, StripeOnOst)) {
         for component in self.instantiated() {
             let end = component.end.unwrap_or(u64::MAX).min(file_bytes);
             let of_one_round = component.stripe_size.saturating_mul(component.objects.len() as u64);
-            for (at, ost) in component.osts() {
+            for (number, ost) in component.osts() {
                 // Stripes are counted from the beginning of the file, not of the component.
                 let until = |end: u64| match of_one_round {
                     0 => 0,
                     round => {
-                        let before = component.stripe_size * at as u64;
+                        let before = component.stripe_size * number as u64;
                         let rest = (end % round).saturating_sub(before).min(component.stripe_size);
                         end / round * component.stripe_size + rest
                     }
                 };
-                each(ost, until(end).saturating_sub(until(component.start.min(end))));
+                let bytes = until(end).saturating_sub(until(component.start.min(end)));
+                each(component, StripeOnOst { number, ost, bytes });
             }
         }
     }

@@ -93,7 +93,9 @@ fn composite_of(flags: u32, layout: Vec<u8>) -> Vec<u8> {
 fn bytes_are_where_stripes_are() {
     let stripes = |value: &[u8], size: u64| {
         let mut all = Vec::new();
-        Layout::decode(value).unwrap().each_stripe(size, |ost, bytes| all.push((ost, bytes)));
+        Layout::decode(value).unwrap().each_stripe(size, |_, stripe| {
+            all.push((stripe.ost, stripe.bytes));
+        });
         all
     };
     let three = plain(1, 100, 3, "", &[7, 8, 9]);
