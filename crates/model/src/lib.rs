@@ -25,6 +25,7 @@ mod name;
 mod parallel;
 mod permissions;
 mod rows;
+pub mod storage_scale;
 mod summary;
 mod totals;
 pub mod xattr_names;

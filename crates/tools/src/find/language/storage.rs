@@ -4,11 +4,9 @@
 use super::arguments::{invalid, is_digits, parse_number};
 use super::test::Number;
 use canopy_model::lustre::{HSM_KEYS, HsmState, LAYOUT_KEYS, Layout, STRIPES_KEYS, Stripes};
+use canopy_model::storage_scale;
 use canopy_text::{Characters, Glob};
 use std::ops::RangeInclusive;
-
-/// The pool of a file of Storage Scale.
-const GPFS_POOL: &str = "gpfs.pool";
 
 /// What is asked of the storage of an entry.
 #[derive(Debug)]
@@ -58,7 +56,7 @@ impl StorageTest {
         match self {
             StorageTest::Mdt(_) => STRIPES_KEYS.contains(&key),
             StorageTest::HsmState(_) => HSM_KEYS.contains(&key),
-            StorageTest::Pool(_) if key == GPFS_POOL => true,
+            StorageTest::Pool(_) if key == storage_scale::POOL => true,
             _ => LAYOUT_KEYS.contains(&key),
         }
     }
@@ -71,7 +69,7 @@ impl StorageTest {
             StorageTest::HsmState(bits) => {
                 return Some(HsmState::decode(value)?.flags & bits == *bits);
             }
-            StorageTest::Pool(pattern) if key == GPFS_POOL => {
+            StorageTest::Pool(pattern) if key == storage_scale::POOL => {
                 return Some(is_pool(pattern, value));
             }
             _ => {}
