@@ -6,7 +6,7 @@
 
 pub mod lustre;
 
-use crate::lustre::{HsmState, Layout, Stripes};
+use crate::lustre::{HsmState, Layout, Stripes, forget_ids};
 use crate::{Acl, xattr_names};
 
 /// A decoder of bytes from outside, and bytes that it can decode.
@@ -75,6 +75,10 @@ fn layout(bytes: &[u8]) {
         });
     }
     assert!(stripes * 24 <= bytes.len(), "no more than the bytes hold");
+    let mut without_ids = bytes.to_vec();
+    forget_ids(&mut without_ids);
+    let kept = Layout::decode(&without_ids).expect("ids decide nothing");
+    assert!(kept.components.iter().zip(&layout.components).all(|(a, b)| a.osts().eq(b.osts())));
     assert!(layout.components.len() * 48 <= bytes.len().max(48));
     for part in &layout.components {
         assert!(part.pattern_words().count() + part.flag_words().count() <= 20);

@@ -38,6 +38,7 @@ const MAGIC_EXTENDING: u32 = 0x0BD8_0BD0;
 
 const V1_BYTES: usize = 32;
 const POOL_BYTES: usize = 16;
+const V3_BYTES: usize = V1_BYTES + POOL_BYTES;
 const COMPOSITE_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 48;
 const OBJECT_BYTES: usize = 24;
@@ -130,18 +131,21 @@ impl<'a> Layout<'a> {
         }
         let entries = bytes.get(COMPOSITE_BYTES..)?.as_chunks::<ENTRY_BYTES>().0;
         let entries = entries.get(..usize::from(u16_at(bytes, 14)?))?;
-        // Layouts that lie in each other would make more of the bytes than there are.
-        let mut left = bytes.len();
+        // Layouts follow each other: in each other, they would make more of the bytes than there are.
+        let mut free = COMPOSITE_BYTES + entries.len() * ENTRY_BYTES;
         let component = |entry: &[u8; ENTRY_BYTES]| {
             let (start, size) = (u32_at(entry, 24)? as usize, u32_at(entry, 28)? as usize);
-            left = left.checked_sub(size)?;
+            let place = start..start.checked_add(size)?;
+            if place.start < std::mem::replace(&mut free, place.end) {
+                return None;
+            }
             let end = u64_at(entry, 16)?;
             Some(Component {
                 id: u32_at(entry, 0)?,
                 flags: u32_at(entry, 4)?,
                 start: u64_at(entry, 8)?,
                 end: Some(end).filter(|end| *end != u64::MAX),
-                ..Component::decode(bytes, start..start.checked_add(size)?)?
+                ..Component::decode(bytes, place)?
             })
         };
         let components: Option<Vec<_>> = entries.iter().map(component).collect();
@@ -189,6 +193,22 @@ impl<'a> Layout<'a> {
     }
 }
 
+/// Puts zeros in place of the ids of the inode and of its objects in a value of [`LAYOUT_KEYS`].
+/// Nothing is answered by them, and they make the value of each file another.
+pub fn forget_ids(value: &mut [u8]) {
+    let Some(layout) = Layout::decode(value) else { return };
+    let parts = layout.components.iter().filter(|part| !part.is_foreign());
+    let parts: Vec<_> = parts.map(|part| (part.place, part.objects.len())).collect();
+    for (place, objects) in parts {
+        value[place + 8..place + 24].fill(0);
+        let header = if u32_at(value, place) == Some(MAGIC_V1) { V1_BYTES } else { V3_BYTES };
+        let objects = &mut value[place + header..][..objects * OBJECT_BYTES];
+        for object in objects.as_chunks_mut::<OBJECT_BYTES>().0 {
+            object[..20].fill(0);
+        }
+    }
+}
+
 impl<'a> Component<'a> {
     /// Decodes the layout of all of a file that is in a part of an attribute.
     fn decode(bytes: &'a [u8], place: Range<usize>) -> Option<Self> {
@@ -208,7 +228,8 @@ impl<'a> Component<'a> {
         let (pool, objects) = match u32_at(bytes, 0)? {
             MAGIC_FOREIGN => return Some(component),
             MAGIC_V1 => (&[][..], bytes.get(V1_BYTES..)?),
-            MAGIC_V3 | MAGIC_SPECIFIC => bytes.get(V1_BYTES..)?.split_at_checked(POOL_BYTES)?,
+            MAGIC_V3 => bytes.get(V1_BYTES..)?.split_at_checked(POOL_BYTES)?,
+            MAGIC_SPECIFIC => (bytes.get(V1_BYTES..V3_BYTES)?, &[][..]),
             _ => return None,
         };
         let count = u16_at(bytes, 28)?;

@@ -90,6 +90,31 @@ fn composite_of(flags: u32, layout: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
+fn layouts_without_ids_are_alike() {
+    for value in layouts() {
+        let mut other = value.clone();
+        for id in [&b"id of the inode "[..], b"id of the object"] {
+            while let Some(at) = other.windows(16).position(|bytes| bytes == id) {
+                other[at..at + 16].fill(7);
+            }
+        }
+        let mut plain = value.clone();
+        forget_ids(&mut plain);
+        forget_ids(&mut other);
+        assert_eq!(plain, other);
+        let (before, after) = (Layout::decode(&value).unwrap(), Layout::decode(&plain).unwrap());
+        let osts = |layout: &Layout<'_>| -> Vec<(u32, Vec<(usize, u32)>)> {
+            layout.components.iter().map(|part| (part.id, part.osts().collect())).collect()
+        };
+        assert_eq!(osts(&before), osts(&after));
+    }
+    // OSTs that files in a directory shall be on are no objects of it.
+    let mut directory = plain(1, 1 << 20, 1, "flash", &[3]);
+    directory[2] = 0xD5;
+    assert_eq!(Layout::decode(&directory).unwrap().components[0].osts().count(), 0);
+}
+
+#[test]
 fn bytes_are_where_stripes_are() {
     let stripes = |value: &[u8], size: u64| {
         let mut all = Vec::new();
