@@ -1,7 +1,7 @@
 //! Tables whose rows are made of values of extended attributes: each value gives any number of them.
 
 use super::tables::{Table, external};
-use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Schema};
 use canopy_index::Columns;
@@ -24,6 +24,8 @@ pub(super) enum Holds {
     Text,
     U32,
     U64,
+    /// As sizes of entries are.
+    I64,
 }
 
 /// An extended attribute of an entry.
@@ -106,6 +108,7 @@ impl DecodedColumn {
             Holds::Text => DataType::Utf8,
             Holds::U32 => DataType::UInt32,
             Holds::U64 => DataType::UInt64,
+            Holds::I64 => DataType::Int64,
         };
         Field::new(self.name, data_type, self.nullable)
     }
@@ -133,6 +136,10 @@ impl DecodedColumn {
                 Arc::new(numbers.collect::<UInt32Array>())
             }
             Holds::U64 => Arc::new(cells.map(numbers).collect::<UInt64Array>()),
+            Holds::I64 => {
+                let numbers = cells.map(|cell| numbers(cell).map(|number| number as i64));
+                Arc::new(numbers.collect::<Int64Array>())
+            }
         }
     }
 }

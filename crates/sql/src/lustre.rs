@@ -14,10 +14,10 @@ const fn column(name: &'static str, holds: Holds) -> DecodedColumn {
 pub(super) static LAYOUT: [DecodedColumn; 10] = [
     column("component", Holds::U32),
     column("mirror", Holds::U32),
-    column("extent_start", Holds::U64),
-    column("extent_end", Holds::U64),
+    column("extent_start", Holds::I64),
+    column("extent_end", Holds::I64),
     column("stripe_count", Holds::U32),
-    column("stripe_size", Holds::U64),
+    column("stripe_size", Holds::I64),
     column("pool", Holds::Text),
     column("pattern", Holds::Text),
     column("flags", Holds::Text),
@@ -30,7 +30,7 @@ pub(super) static STRIPE: [DecodedColumn; 5] = [
     column("stripe", Holds::U32),
     column("ost", Holds::U32),
     column("pool", Holds::Text),
-    column("bytes", Holds::U64),
+    column("bytes", Holds::I64),
 ];
 
 /// Of `directory_layouts`: a row for each striped directory.
