@@ -16,6 +16,7 @@
 //!
 //! The same bytes are in `trusted.*`, which only root is shown, and in `lustre.*`.
 
+use std::ffi::CStr;
 use std::ops::Range;
 
 /// Names of the attributes that hold a [`Layout`].
@@ -26,6 +27,15 @@ pub const STRIPES_KEYS: [&str; 2] = ["lustre.lmv", "trusted.lmv"];
 
 /// Names of the attributes that hold a [`HsmState`].
 pub const HSM_KEYS: [&str; 2] = ["lustre.hsm", "trusted.hsm"];
+
+/// Name of the attribute that holds the id of a project, as decimal digits. Clients since 2.16 tell
+/// it to root who asks for it, and mostly do not list it.
+pub const PROJECT_KEY: &CStr = c"trusted.projid";
+
+/// Returns the id of a project that is the value of [`PROJECT_KEY`], if it is one.
+pub fn project(value: &[u8]) -> Option<u32> {
+    std::str::from_utf8(text(value)).ok()?.parse().ok()
+}
 
 const MAGIC_V1: u32 = 0x0BD1_0BD0;
 const MAGIC_V3: u32 = 0x0BD3_0BD0;

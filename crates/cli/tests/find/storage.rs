@@ -36,6 +36,9 @@ fn tree(place: &Place) -> PathBuf {
     set("striped", "trusted.lmv", &striped(&[1, 0, 2], 3));
     set("released", "trusted.hsm", &hsm(0xD, 2));
     set("one", "trusted.hsm", &hsm(0x3, 1));
+    for (name, project) in [("one", "1000"), ("striped", "1000"), ("none", "7"), ("over", "0")] {
+        set(name, "trusted.projid", project.as_bytes());
+    }
     tree
 }
 
@@ -77,7 +80,7 @@ fn files_are_found_by_where_lustre_keeps_them() {
     let place = Place::new();
     let tree = tree(&place);
     place.index(&place.path("index"), &tree);
-    let cases: [(&[&str], &[&str]); 17] = [
+    let cases: [(&[&str], &[&str]); 20] = [
         (&["-ost", "17"], &["private/parts"]),
         (&["-ost", "5,3"], &["one", "over", "private/parts"]),
         (&["-ost", "4-6", "-size", "+1M", "-name", "o*"], &["one", "over"]),
@@ -95,6 +98,9 @@ fn files_are_found_by_where_lustre_keeps_them() {
         (&["-hsm-state", "exists,released"], &["released"]),
         (&["(", "-ost", "17", "-o", "-hsm-state", "dirty", ")"], &["one", "private/parts"]),
         (&["-xattr", "trusted.hsm", "-ost", "5"], &["one"]),
+        (&["-projid", "1000"], &["one", "striped"]),
+        (&["-projid", "-1000"], &["none"]),
+        (&["-projid", "0"], &[]),
     ];
     let root = user(0);
     for (words, expected) in cases {

@@ -160,5 +160,6 @@ fn directories_and_archives_are_told() {
     assert_eq!((words(state.words()).as_str(), state.archive), ("exists,released,archived", 3));
     assert_eq!((HsmState::bit("lost"), HsmState::bit("gone")), (Some(0x40), None));
     assert!(HsmState::decode(&hsm(1, 1)[..23]).is_none());
+    assert_eq!([&b"1000"[..], b"7\0", b"x", b""].map(project), [Some(1000), Some(7), None, None]);
     assert!(Layout::decode(&bytes).is_none() && Stripes::decode(&hsm(1, 1)).is_none());
 }

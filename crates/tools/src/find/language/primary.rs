@@ -240,7 +240,7 @@ impl Parser<'_> {
                 self.xattr_test(&[b"security.selinux=", argument.as_bytes()].concat())?
             }
             "-ost" | "-mdt-index" | "-pool" | "-stripe-count" | "-stripe-size"
-            | "-component-count" | "-hsm-state" => {
+            | "-component-count" | "-hsm-state" | "-projid" => {
                 let text = self.argument(name)?.to_string_lossy();
                 self.asks_xattr(AskedXattr::Storage(StorageTest::parse(name, &text)?))
             }

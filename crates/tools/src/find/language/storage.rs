@@ -3,7 +3,9 @@
 
 use super::arguments::{invalid, is_digits, parse_number};
 use super::test::Number;
-use canopy_model::lustre::{HSM_KEYS, HsmState, LAYOUT_KEYS, Layout, STRIPES_KEYS, Stripes};
+use canopy_model::lustre::{
+    HSM_KEYS, HsmState, LAYOUT_KEYS, Layout, PROJECT_KEY, STRIPES_KEYS, Stripes, project,
+};
 use canopy_model::storage_scale;
 use canopy_text::{Characters, Glob};
 use std::ops::RangeInclusive;
@@ -25,6 +27,8 @@ pub enum StorageTest {
     ComponentCount(Number),
     /// `-hsm-state`: all of these bits
     HsmState(u32),
+    /// `-projid`
+    Project(Number),
 }
 
 impl StorageTest {
@@ -43,6 +47,7 @@ impl StorageTest {
                 let (number, unit) = sized(text);
                 StorageTest::StripeSize(parse_number(name, number).map_err(|_| wrong())?, unit)
             }
+            "-projid" => StorageTest::Project(parse_number(name, text)?),
             "-component-count" => StorageTest::ComponentCount(parse_number(name, text)?),
             _ => {
                 let bits = text.split(',').map(HsmState::bit);
@@ -56,6 +61,7 @@ impl StorageTest {
         match self {
             StorageTest::Mdt(_) => STRIPES_KEYS.contains(&key),
             StorageTest::HsmState(_) => HSM_KEYS.contains(&key),
+            StorageTest::Project(_) => key.as_bytes() == PROJECT_KEY.to_bytes(),
             StorageTest::Pool(_) if key == storage_scale::POOL => true,
             _ => LAYOUT_KEYS.contains(&key),
         }
@@ -68,6 +74,11 @@ impl StorageTest {
             StorageTest::Mdt(among) => return Some(has(among, Stripes::decode(value)?.mdt)),
             StorageTest::HsmState(bits) => {
                 return Some(HsmState::decode(value)?.flags & bits == *bits);
+            }
+            StorageTest::Project(number) => {
+                // As good as none, and mostly not told.
+                let id = Some(project(value)?).filter(|id| *id > 0);
+                return Some(id.is_some_and(|id| number.holds(id.into())));
             }
             StorageTest::Pool(pattern) if key == storage_scale::POOL => {
                 return Some(is_pool(pattern, value));
@@ -95,7 +106,7 @@ impl StorageTest {
                 true => number.holds(layout.components.len() as i64),
                 false => number.holds(0),
             },
-            StorageTest::Mdt(_) | StorageTest::HsmState(_) => false,
+            StorageTest::Mdt(_) | StorageTest::HsmState(_) | StorageTest::Project(_) => false,
         })
     }
 }
@@ -198,6 +209,9 @@ mod tests {
         let archived = hsm(0x9, 1);
         assert!(passes("-hsm-state", "exists,archived", "trusted.hsm", &archived));
         assert!(!passes("-hsm-state", "exists,released", "trusted.hsm", &archived));
+        assert!(passes("-projid", "1000", "trusted.projid", b"1000"));
+        assert!(!passes("-projid", "-1000", "trusted.projid", b"1000"));
+        assert!(!passes("-projid", "-1000", "trusted.projid", b"0"));
         assert!(StorageTest::parse("-ost", "1").unwrap().holds("lustre.lov", b"short").is_none());
     }
 

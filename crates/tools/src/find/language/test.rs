@@ -5,9 +5,11 @@ use super::storage::StorageTest;
 use crate::error::Result;
 use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns};
+use canopy_model::lustre::PROJECT_KEY;
 use canopy_model::{FileType, Wanted, XattrAccess, unescape, xattr_names};
 use canopy_text::Glob;
 use canopy_text::regular::PathRegex;
+use std::ffi::CStr;
 
 /// A number with find's sign: `+n` more, `-n` less, `n` exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +176,12 @@ impl XattrTest {
             AskedXattr::Named(name, ..) => name.matches(key),
             AskedXattr::Storage(test) => test.asks(key),
         }
+    }
+
+    /// Returns the name of the attribute that it asks for, if that may be there without being listed.
+    pub(crate) fn unlisted_key(&self) -> Option<&'static CStr> {
+        let is_project = matches!(self.asked, AskedXattr::Storage(StorageTest::Project(_)));
+        is_project.then_some(PROJECT_KEY)
     }
 
     /// Returns whether an attribute of this name that may pass does, whatever its value.

@@ -25,7 +25,7 @@ const HSM_STATES: Operand =
 const TYPES: Operand = Words(&["f", "d", "l", "p", "s", "b", "c"]);
 
 /// All words that begin with a hyphen but operators of one letter, each with what stands behind it.
-pub const WORDS: [(&str, Operand); 102] = [
+pub const WORDS: [(&str, Operand); 103] = [
     ("-H", None),
     ("-L", None),
     ("-P", None),
@@ -96,6 +96,7 @@ pub const WORDS: [(&str, Operand); 102] = [
     ("-print", None),
     ("-print0", None),
     ("-printf", Text),
+    ("-projid", Text),
     ("-prune", None),
     ("-quit", None),
     ("-readable", None),

@@ -202,9 +202,9 @@ impl<'e> LiveEntry<'e> {
 
     fn has_xattr(&self, test: &XattrTest) -> bool {
         let names = self.xattr_names();
-        let mut keys = names.split_inclusive(|&byte| byte == 0);
-        keys.any(|key| {
-            let Ok(key) = CStr::from_bytes_with_nul(key) else { return false };
+        let listed = names.split_inclusive(|&byte| byte == 0);
+        let listed = listed.filter_map(|key| CStr::from_bytes_with_nul(key).ok());
+        listed.chain(test.unlisted_key()).any(|key| {
             let name = escape(key.to_bytes());
             let holds = |value: Vec<u8>| {
                 test.holds(&name, &escape(&value)).unwrap_or_else(|| {
