@@ -4,6 +4,9 @@
 //! The targets of every crate are called both by `fuzz/` and by a short deterministic run in its
 //! tests. A target must return, whatever the bytes are.
 
+pub mod lustre;
+
+use crate::lustre::{HsmState, Layout, Stripes, forget_ids};
 use crate::{Acl, xattr_names};
 
 /// A decoder of bytes from outside, and bytes that it can decode.
@@ -23,6 +26,12 @@ pub const TARGETS: &[Target] = &[
         name: "xattr_names",
         run: names,
         seeds: || vec![br"user.a,user.b\,\\,system.c".into()],
+    },
+    Target { name: "lustre_layout", run: layout, seeds: lustre::layouts },
+    Target {
+        name: "lustre_others",
+        run: others,
+        seeds: || vec![lustre::striped(&[1, 0], 3), lustre::hsm(9, 1)],
     },
 ];
 
@@ -52,6 +61,36 @@ fn names(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for name in xattr_names::decode(&text) {
         assert!(xattr_names::has(&text, &name));
+    }
+}
+
+fn layout(bytes: &[u8]) {
+    let Some(layout) = Layout::decode(bytes) else { return };
+    let mut stripes = 0;
+    for size in [0, 1, u64::MAX] {
+        stripes = 0;
+        layout.each_stripe(size, |_, stripe| {
+            assert!(stripe.bytes <= size);
+            stripes += 1;
+        });
+    }
+    assert!(stripes * 24 <= bytes.len(), "no more than the bytes hold");
+    let mut without_ids = bytes.to_vec();
+    forget_ids(&mut without_ids);
+    let kept = Layout::decode(&without_ids).expect("ids decide nothing");
+    assert!(kept.components.iter().zip(&layout.components).all(|(a, b)| a.osts().eq(b.osts())));
+    assert!(layout.components.len() * 48 <= bytes.len().max(48));
+    for part in &layout.components {
+        assert!(part.pattern_words().count() + part.flag_words().count() <= 20);
+    }
+}
+
+fn others(bytes: &[u8]) {
+    if let Some(stripes) = Stripes::decode(bytes) {
+        assert!(!stripes.hash_word().is_empty());
+    }
+    if let Some(state) = HsmState::decode(bytes) {
+        assert!(state.words().all(|word| HsmState::bit(word).is_some()));
     }
 }
 

@@ -20,10 +20,12 @@ mod error_kind;
 #[doc(hidden)]
 pub mod fuzzing;
 mod grant;
+pub mod lustre;
 mod name;
 mod parallel;
 mod permissions;
 mod rows;
+pub mod storage_scale;
 mod summary;
 mod totals;
 pub mod xattr_names;

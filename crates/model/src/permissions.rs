@@ -69,9 +69,10 @@ const PRIVILEGED: &str = "trusted.";
 /// What the kernel asks of those who want to see an extended attribute (xattr(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrAccess {
-    /// Whoever may look the entry up sees the name and the value.
+    /// Whoever may look the entry up sees the name and the value: `security.*`, `system.*`.
     Lookup,
-    /// Whoever may look the entry up sees the name; the value takes read permission: `user.*`.
+    /// Whoever may look the entry up sees the name; the value takes read permission: `user.*`, and
+    /// what only some file systems have, such as `lustre.*`.
     Read,
     /// Neither name nor value is shown without privilege: `trusted.*`.
     Privilege,
@@ -80,12 +81,12 @@ pub enum XattrAccess {
 impl XattrAccess {
     /// Returns what it takes to see the attribute of this name, such as `user.mime_type`.
     pub fn of(key: &str) -> Self {
-        if key.starts_with("user.") {
-            XattrAccess::Read
+        if key.starts_with("security.") || key.starts_with("system.") {
+            XattrAccess::Lookup
         } else if key.starts_with(PRIVILEGED) {
             XattrAccess::Privilege
         } else {
-            XattrAccess::Lookup
+            XattrAccess::Read
         }
     }
 
@@ -131,6 +132,9 @@ mod tests {
     fn namespaces_decide_who_sees_an_attribute() {
         assert_eq!(XattrAccess::of("user.a"), XattrAccess::Read);
         assert_eq!(XattrAccess::of("security.selinux"), XattrAccess::Lookup);
+        assert_eq!(XattrAccess::of("system.posix_acl_access"), XattrAccess::Lookup);
+        // xattr_permission() in fs/xattr.c asks for read permission wherever it knows no other rule.
+        assert_eq!(XattrAccess::of("lustre.lov"), XattrAccess::Read);
         assert!(!XattrAccess::shows_name("trusted.a") && XattrAccess::shows_name("trusteda"));
     }
 }

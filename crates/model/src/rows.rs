@@ -1,5 +1,6 @@
 //! A listing as it travels from a scanner to the index: one directory and what is in it.
 
+use crate::lustre::{self, LAYOUT_KEYS};
 use crate::{Access, Attributes, Audience};
 
 /// One entry of a directory.
@@ -55,14 +56,31 @@ impl Rows {
         self.attributes.push(attributes);
     }
 
-    /// Adds an extended attribute to the entry that was added last.
+    /// Adds an extended attribute to the entry that was added last. Layouts of Lustre's lose their
+    /// ids ([`lustre::forget_ids`]), and `lustre.lov` takes the place of `trusted.lov`, which says
+    /// the same to root alone.
     pub fn push_xattr(&mut self, xattr: Xattr<'_>) {
         let Some(row) = self.attributes.len().checked_sub(1) else { return };
+        let [public, private] = LAYOUT_KEYS;
+        let has_layout = |rows: &Rows| {
+            rows.xattrs(row).any(|other| other.key == public && other.value.is_some())
+        };
+        if xattr.key == private && has_layout(self) {
+            return;
+        }
+        if xattr.key == public && xattr.value.is_some() {
+            let first = self.xattrs.partition_point(|place| (place.row as usize) < row);
+            let place = self.xattrs(row).position(|other| other.key == private);
+            place.map(|at| self.xattrs.remove(first + at));
+        }
         let start = self.bytes.len();
         self.bytes.extend_from_slice(xattr.key.as_bytes());
         let key_end = self.bytes.len();
         if let Some((value, _)) = xattr.value {
             self.bytes.extend_from_slice(value);
+            if LAYOUT_KEYS.contains(&xattr.key) {
+                lustre::forget_ids(&mut self.bytes[key_end..]);
+            }
         }
         self.xattrs.push(XattrPlace {
             row: row as u32,
@@ -196,4 +214,42 @@ pub trait Sink: Send {
 
     /// Takes in a listing. An error ends the work of all threads.
     fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Self::Error>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClassTable;
+    use crate::fuzzing::lustre::plain;
+
+    #[test]
+    fn a_layout_is_kept_once() {
+        let all = Audience { listers: ClassTable::EVERYONE, knowers: None };
+        let layout = plain(1, 1 << 20, 1, "", &[5]);
+        let kept = |keys: &[(&str, bool)]| {
+            let mut rows = Rows::default();
+            rows.push("before", Attributes::default(), "");
+            rows.push_xattr(Xattr { key: "trusted.lov", value: Some((&layout, all)) });
+            rows.push("file", Attributes::default(), "");
+            for (key, is_known) in keys {
+                let value = is_known.then_some((&layout[..], all));
+                rows.push_xattr(Xattr { key, value });
+            }
+            assert_eq!(rows.xattrs(0).count(), 1);
+            let keys: Vec<String> = rows.xattrs(1).map(|xattr| xattr.key.to_owned()).collect();
+            keys.join(" ")
+        };
+        let (private, public) = (("trusted.lov", true), ("lustre.lov", true));
+        assert_eq!(kept(&[private, ("user.a", true), public]), "user.a lustre.lov");
+        assert_eq!(kept(&[public, private]), "lustre.lov");
+        assert_eq!(kept(&[private, ("lustre.lov", false)]), "trusted.lov lustre.lov");
+        assert_eq!(kept(&[("lustre.lov", false), private]), "lustre.lov trusted.lov");
+        let mut rows = Rows::default();
+        rows.push("file", Attributes::default(), "");
+        rows.push_xattr(Xattr { key: "lustre.lov", value: Some((&layout, all)) });
+        let mut without_ids = layout.clone();
+        lustre::forget_ids(&mut without_ids);
+        assert_ne!(without_ids, layout);
+        assert_eq!(rows.xattrs(0).next().unwrap().value.unwrap().0, without_ids);
+    }
 }

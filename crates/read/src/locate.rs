@@ -305,8 +305,15 @@ pub fn xattrs_of(
 pub fn read_xattrs(
     shard: &Shard,
 ) -> Result<impl Iterator<Item = canopy_index::Result<RecordBatch>>> {
+    read_xattr_columns(shard, VALUE_PATH | NAME | KEY | VALUE)
+}
+
+/// Reads other columns of the same.
+pub fn read_xattr_columns(
+    shard: &Shard,
+    columns: Columns,
+) -> Result<impl Iterator<Item = canopy_index::Result<RecordBatch>>> {
     let rows = shard.live_values()?;
-    let columns = VALUE_PATH | NAME | KEY | VALUE;
     let read = match rows.is_empty() {
         true => None,
         false => Some(shard.read(FileKind::Xattrs, columns, &rows, BATCH_ROWS)?),

@@ -8,6 +8,7 @@
 
 use crate::inode::look_at_open;
 use crate::rules::Rules;
+use canopy_model::lustre::{self, LAYOUT_KEYS, PROJECT_KEY};
 use canopy_model::{
     Acl, Attributes, Audience, ClassTable, Permissions, Xattr, XattrAccess, escape,
 };
@@ -149,6 +150,30 @@ impl XattrReader {
         self.value_of(Acl::XATTR_NAME.as_bytes()) == now
     }
 
+    /// Adds the project of an inode of Lustre's to the names that are listed, which end at `length`:
+    /// clients tell it, but do not list it. Returns where they end then. The project 0, which is
+    /// that of most inodes, is as good as none.
+    fn add_project(&mut self, path: &CStr, length: usize) -> usize {
+        let names = || self.names[..length].split(|&byte| byte == 0);
+        let project = PROJECT_KEY.to_bytes();
+        let is_of_lustre = names().any(|name| LAYOUT_KEYS.iter().any(|key| key.as_bytes() == name));
+        if !is_of_lustre || names().any(|name| name == project) {
+            return length;
+        }
+        let mut value = [0; 16];
+        let read = rustix::fs::getxattr(path, PROJECT_KEY, &mut value[..]);
+        let is_told =
+            read.is_ok_and(|bytes| lustre::project(&value[..bytes]).is_some_and(|id| id > 0));
+        let key = PROJECT_KEY.to_bytes_with_nul();
+        match self.names.get_mut(length..length + key.len()).filter(|_| is_told) {
+            Some(room) => {
+                room.copy_from_slice(key);
+                length + key.len()
+            }
+            None => length,
+        }
+    }
+
     fn load(&mut self, path: &CStr) -> Result<(), Errno> {
         self.ranges.clear();
         self.values.clear();
@@ -160,6 +185,7 @@ impl XattrReader {
             Err(Errno::NOENT) => return Err(Errno::NOSYS),
             Err(errno) => return Err(errno),
         };
+        let length = self.add_project(path, length);
         let mut start = 0;
         while let Some(name_length) = self.names[start..length].iter().position(|&byte| byte == 0) {
             let name = start..start + name_length;

@@ -1,6 +1,7 @@
 //! `sql`: the index as tables of DataFusion, read-only.
 //!
-//! `tables` has the tables of rows, which `reader` reads, `summaries` those of statistics, which
+//! `tables` has the tables of rows, which `reader` reads (those that `acls` and `lustre` make of
+//! values of extended attributes, through `decoded`), `summaries` those of statistics, which
 //! `summary_rows` makes and whose columns are in `statistics`; `queue` lets threads share the work
 //! of either. `seen` is what a statement sees of the index. `restriction` turns predicates into
 //! `places` of the tree, shards and row groups that need not be read and `prefilter` into rows,
@@ -10,10 +11,12 @@
 //! `output` prints answers, `grid` those for people, `messages` says what the engine refuses.
 
 mod acls;
+mod decoded;
 mod error;
 mod functions;
 mod grid;
 mod gufi;
+mod lustre;
 mod messages;
 mod output;
 mod own;

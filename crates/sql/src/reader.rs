@@ -1,10 +1,10 @@
 //! Makes rows of the tables of rows of those that the shards' files hold.
 
-use super::acls;
+use super::decoded;
 use super::prefilter::Prefilter;
 use super::queue::Batches;
 use super::seen::Unlisted;
-use super::tables::TableColumn::{Acl, Depth, Dev, Path, Source, Stored, Type};
+use super::tables::TableColumn::{Decoded, Depth, Dev, Path, Source, Stored, Type};
 use super::tables::{Table, TableColumn, Work, external};
 use arrow::array::{
     Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray, StringBuilder,
@@ -81,13 +81,12 @@ impl Reader {
             return Ok(Box::new(std::iter::empty()));
         }
         let answer = self.answer.clone();
-        let of_acls = answer.table.is_of_acls();
-        let columns = answer.file_columns() | (KEY | VALUE).when(of_acls);
+        let of_values = answer.table.decode.is_some();
+        let columns = answer.file_columns() | decoded::columns().when(of_values);
         let read = unit.0.read_rows(columns, &selected).map_err(external)?;
         Ok(Box::new(read.map(move |batch| {
             let batch = batch.map_err(external)?;
-            let batch = if of_acls { acls::decode(&batch)? } else { batch };
-            answer.batch(&source, &unit.0, batch)
+            answer.batch(&source, &unit.0, answer.decoded(batch)?)
         })))
     }
 }
@@ -109,10 +108,18 @@ impl Projection {
                 (Source, _) => Columns::NONE,
                 (Type, _) => MODE.into(),
                 (Stored(column), _) => (*column).into(),
-                (Acl(_), _) => KEY | VALUE,
+                (Decoded(_), _) => Columns::NONE,
             });
         }
         columns
+    }
+
+    /// Makes rows of values of extended attributes, if those of the table are made of them.
+    fn decoded(&self, batch: RecordBatch) -> Result<RecordBatch> {
+        match self.table.decode {
+            Some(decode) => decoded::decode(self.table, decode, &batch),
+            None => Ok(batch),
+        }
     }
 
     /// Makes its columns of those of rows of a file.
@@ -143,7 +150,7 @@ impl Projection {
                     Arc::new(StringArray::from_iter_values(modes.map(letter)))
                 }
                 Stored(column) => stored(*column, &batch)?,
-                Acl(column) => column.array(&batch)?.clone(),
+                Decoded(column) => column.array(&batch)?.clone(),
             })
         };
         let columns: canopy_read::Result<Vec<_>> = self.columns.iter().map(column).collect();
@@ -179,8 +186,7 @@ impl Projection {
             columns.push(Arc::new(StringArray::from(texts)));
         }
         let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
-        let rows = if self.table.is_of_acls() { acls::decode(&rows)? } else { rows };
-        self.single(source, path, &entry.inode, rows)
+        self.single(source, path, &entry.inode, self.decoded(rows)?)
     }
 
     /// Makes its columns of rows of one entry of a source.
@@ -202,7 +208,7 @@ impl Projection {
                 Type => repeated(&kind, count),
                 Dev => Arc::new(UInt64Array::from(vec![inode.dev; count])),
                 Stored(column) => stored(*column, &rows)?,
-                Acl(column) => column.array(&rows)?.clone(),
+                Decoded(column) => column.array(&rows)?.clone(),
             })
         };
         let columns: canopy_index::Result<Vec<_>> = self.columns.iter().map(column).collect();

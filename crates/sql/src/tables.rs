@@ -7,11 +7,17 @@
 //! | `usage` | a directory, owner and group, with the sums of their entries |
 //! | `xattrs` | the value of an extended attribute that the asking user may see |
 //! | `acls` | an entry of a POSIX ACL |
+//! | `layouts` | a component of the layout of a file in Lustre |
+//! | `stripes` | an object of such a file on an OST |
+//! | `directory_layouts` | a striped directory in Lustre |
+//! | `hsm` | the state of a file in an archive of Lustre's |
 //!
 //! All have `path` (absolute) and `source`. The tables of statistics are in `summaries`; `reader`
 //! makes the rows.
 
-use super::acls::AclColumn;
+use super::acls;
+use super::decoded::{Decode, DecodedColumn};
+use super::lustre;
 use super::places::Place;
 use super::prefilter::Prefilter;
 use super::provider::{Provider, ScanRequest, Scannable};
@@ -39,6 +45,9 @@ pub(super) struct Table {
     pub(super) kind: FileKind,
     /// The columns in front.
     first: &'static [TableColumn],
+    /// The columns behind those that are made of values of extended attributes, and how.
+    decoded: &'static [DecodedColumn],
+    pub(super) decode: Option<Decode>,
     /// The columns behind those, as the file has them.
     stored: &'static [ColumnId],
 }
@@ -58,11 +67,11 @@ pub(super) enum TableColumn {
     Dev,
     /// A column of the file, under its own name.
     Stored(ColumnId),
-    /// A part of an entry of an ACL.
-    Acl(AclColumn),
+    /// What is made of the value of an extended attribute.
+    Decoded(&'static DecodedColumn),
 }
 
-use TableColumn::{Acl, Depth, Dev, Path, Source, Stored, Type};
+use TableColumn::{Decoded, Depth, Dev, Path, Source, Stored, Type};
 
 /// The name of the column of absolute paths, which all tables have.
 pub(super) const PATH_COLUMN: &str = "path";
@@ -73,12 +82,20 @@ macro_rules! stored {
     ($($column:ident),*) => { &[$($column.id()),*] };
 }
 
+/// The first columns of tables that are made of values of extended attributes.
+const OF_VALUES: &[TableColumn] = &[Path, Source, NAME_COLUMN, Type];
+
+/// The last ones of some of these: attributes of the entry.
+const OF_ENTRIES: &[ColumnId] = stored![INO, MODE, UID, GID, SIZE, MTIME];
+
 #[rustfmt::skip]
-pub(super) const TABLES: [&Table; 5] = [
+pub(super) const TABLES: [&Table; 9] = [
     &Table {
         name: "entries",
         kind: FileKind::Entries,
         first: &[Path, Source, NAME_COLUMN, Depth, Type, Dev],
+        decoded: &[],
+        decode: None,
         stored: stored![
             INO, MODE, NLINK, UID, GID, SIZE, BLKSIZE, BLOCKS, ATIME, MTIME, CTIME, BTIME, TARGET,
             RDEV, XATTRS
@@ -88,6 +105,8 @@ pub(super) const TABLES: [&Table; 5] = [
         name: "directories",
         kind: FileKind::Dirs,
         first: &[Path, Source, NAME_COLUMN, Depth, Type, Dev],
+        decoded: &[],
+        decode: None,
         stored: stored![
             INO, MODE, NLINK, UID, GID, SIZE, BLKSIZE, BLOCKS, ATIME, MTIME, CTIME, BTIME, XATTRS
         ],
@@ -96,22 +115,57 @@ pub(super) const TABLES: [&Table; 5] = [
         name: "usage",
         kind: FileKind::Usage,
         first: &[Path, Source],
+        decoded: &[],
+        decode: None,
         stored: stored![UID, GID, COUNT, SIZE, BLOCKS],
     },
     &Table {
         name: "xattrs",
         kind: FileKind::Xattrs,
         first: &[Path, Source, NAME_COLUMN, Type],
+        decoded: &[],
+        decode: None,
         stored: stored![KEY, VALUE, INO, MODE, UID, GID, SIZE, MTIME],
     },
     &Table {
         name: "acls",
         kind: FileKind::Xattrs,
-        first: &[
-            Path, Source, NAME_COLUMN, Type, Acl(AclColumn::Kind), Acl(AclColumn::Tag),
-            Acl(AclColumn::Id), Acl(AclColumn::Who), Acl(AclColumn::Permissions),
-        ],
+        first: OF_VALUES,
+        decoded: &acls::COLUMNS,
+        decode: Some(acls::decode),
         stored: &[],
+    },
+    &Table {
+        name: "layouts",
+        kind: FileKind::Xattrs,
+        first: OF_VALUES,
+        decoded: &lustre::LAYOUT,
+        decode: Some(lustre::layouts),
+        stored: OF_ENTRIES,
+    },
+    &Table {
+        name: "stripes",
+        kind: FileKind::Xattrs,
+        first: OF_VALUES,
+        decoded: &lustre::STRIPE,
+        decode: Some(lustre::stripes),
+        stored: OF_ENTRIES,
+    },
+    &Table {
+        name: "directory_layouts",
+        kind: FileKind::Xattrs,
+        first: OF_VALUES,
+        decoded: &lustre::DIRECTORY,
+        decode: Some(lustre::directory_layouts),
+        stored: OF_ENTRIES,
+    },
+    &Table {
+        name: "hsm",
+        kind: FileKind::Xattrs,
+        first: OF_VALUES,
+        decoded: &lustre::HSM,
+        decode: Some(lustre::hsm),
+        stored: OF_ENTRIES,
     },
 ];
 
@@ -122,6 +176,8 @@ pub(super) const LISTINGS: Table = Table {
     name: "listings",
     kind: FileKind::Listings,
     first: &[Path, Source],
+    decoded: &[],
+    decode: None,
     stored: stored![
         DEPTH, PART, INO, MODE, NLINK, UID, GID, SIZE, BLKSIZE, BLOCKS, ATIME, MTIME, CTIME, BTIME,
         FILES, SYMLINKS, OTHERS, SUBDIRS
@@ -140,7 +196,7 @@ impl TableColumn {
             // A birth that is not known is null.
             Stored(column) if column == BTIME.id() => column.field().with_nullable(true),
             Stored(column) => column.field(),
-            Acl(column) => column.field(),
+            Decoded(column) => column.field(),
         }
     }
 }
@@ -148,13 +204,14 @@ impl TableColumn {
 impl Table {
     /// Returns all its columns, in their order.
     fn columns(&self) -> Vec<TableColumn> {
-        let stored = self.stored.iter().map(|&column| Stored(column));
-        self.first.iter().copied().chain(stored).collect()
+        let (decoded, stored) = (self.decoded.iter(), self.stored.iter());
+        let first = self.first.iter().copied().chain(decoded.map(Decoded));
+        first.chain(stored.map(|&column| Stored(column))).collect()
     }
 
-    /// Returns whether its rows are made of values that are ACLs.
-    pub(super) fn is_of_acls(&self) -> bool {
-        self.first.iter().any(|column| matches!(column, Acl(_)))
+    /// Returns the columns that are made of values of extended attributes.
+    pub(super) fn decoded_columns(&self) -> impl Iterator<Item = &'static DecodedColumn> {
+        self.decoded.iter()
     }
 }
 

@@ -25,7 +25,7 @@ const LIMITS_BYTES_MAX: u64 = 16 << 20;
 ///
 /// The answer is of what you see. Sections: totals, quotas, users, groups, user_ages, user_groups, types,
 /// extensions, sizes, ages, largest, newest, oldest, used, unused, trees, outliers, directories,
-/// deepest, empty, duplicates, links, symlinks, sparse, permissions, owners, names, future.
+/// deepest, empty, duplicates, links, symlinks, storage, sparse, permissions, owners, names, future.
 ///
 /// Example: canopy report --html -o report.html /data
 #[derive(clap::Args)]

@@ -14,7 +14,8 @@ const TIMEOUT: Duration = Duration::from_secs(3600);
 ///
 /// Tables: entries (all but directories), directories, summaries (statistics of each directory's
 /// entries), trees (statistics of everything below each directory), both also as _by_user and
-/// _by_group, usage (by directory, owner and group), xattrs (values of extended attributes), acls;
+/// _by_group, usage (by directory, owner and group), xattrs (values of extended attributes), acls,
+/// layouts, stripes, directory_layouts and hsm (where Lustre keeps files);
 /// 'DESCRIBE entries' lists columns, 'canopy table list' the tables that were added.
 /// Functions: user_name(uid), group_name(gid), human_size(bytes), extension(name), depth(path).
 /// Queries for GUFI: its views (pentries, summary, vrpentries, vrsummary, treesummary, ...) and

@@ -13,4 +13,5 @@ mod mounts;
 mod patterns;
 mod random_sites;
 mod secrets;
+mod storage;
 mod terminal;

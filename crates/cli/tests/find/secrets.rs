@@ -31,8 +31,20 @@ fn file(path: &Path, owner: u32) {
 fn all_seen(place: &Place, index: &Path, tree: &Path, user: &User) -> String {
     let index_text = index.as_os_str();
     let mut seen = String::new();
-    let queries = ["entries", "directories", "summaries", "trees", "usage", "xattrs", "acls"]
-        .map(|table| format!("SELECT * FROM {table}"));
+    let queries = [
+        "entries",
+        "directories",
+        "summaries",
+        "trees",
+        "usage",
+        "xattrs",
+        "acls",
+        "layouts",
+        "stripes",
+        "directory_layouts",
+        "hsm",
+    ]
+    .map(|table| format!("SELECT * FROM {table}"));
     let mut commands: Vec<Vec<&OsStr>> = vec![
         vec!["find".as_ref(), tree.as_os_str(), "-ls".as_ref()],
         vec!["du".as_ref(), "-a".as_ref(), tree.as_os_str()],

@@ -7,10 +7,11 @@
 use super::fields::Fields;
 use crate::fault::{Checked, Fault};
 use crate::number::{hex_2, size, unsigned};
+use canopy_model::storage_scale;
 use memchr::{memchr, memmem};
 
-/// What SHOW has, in this order, with `|` between.
-const SHOW: [&str; 11] = [
+/// What SHOW has, in this order, with `|` between. Lists of older rules end before `POOL_NAME`.
+const SHOW: [&str; 14] = [
     "MODE",
     "NLINK",
     "USER_ID",
@@ -22,7 +23,13 @@ const SHOW: [&str; 11] = [
     "MODIFICATION_TIME",
     "CHANGE_TIME",
     "CREATION_TIME",
+    "POOL_NAME",
+    "FILESET_NAME",
+    "MISC_ATTRIBUTES",
 ];
+
+/// How many values there are without those that say where the file's data are.
+const SHOW_BEFORE_STORAGE: usize = 11;
 
 /// Reads an entry from its line.
 pub(super) fn record(line: &[u8]) -> Checked<Fields> {
@@ -40,7 +47,7 @@ pub(super) fn record(line: &[u8]) -> Checked<Fields> {
     }
     let show = decoded(rest.trim_ascii(), false)?;
     let values: Vec<&[u8]> = show.split(|&byte| byte == b'|').collect();
-    if values.len() != SHOW.len() {
+    if values.len() != SHOW.len() && values.len() != SHOW_BEFORE_STORAGE {
         return Err(Fault::form(format!(
             "SHOW has {} values, expected {}: {}",
             values.len(),
@@ -61,6 +68,18 @@ pub(super) fn record(line: &[u8]) -> Checked<Fields> {
 }
 
 fn set(fields: &mut Fields, attribute: &str, value: &[u8]) -> Checked<()> {
+    let xattr = match attribute {
+        "POOL_NAME" => Some(storage_scale::POOL),
+        "FILESET_NAME" => Some(storage_scale::FILESET),
+        "MISC_ATTRIBUTES" => Some(storage_scale::STATE),
+        _ => None,
+    };
+    if let Some(key) = xattr {
+        if !value.is_empty() {
+            fields.xattrs.push((key.into(), value.to_vec()));
+        }
+        return Ok(());
+    }
     if value.is_empty() {
         return Err(Fault::missing("value"));
     }

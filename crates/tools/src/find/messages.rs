@@ -14,6 +14,11 @@ pub(crate) const DENIED: &str = "Permission denied";
 /// What is said of a link that leads through something that is no directory.
 pub(crate) const NOT_A_DIRECTORY: &str = "Not a directory";
 
+/// Returns what is said of an extended attribute that is not what its name says.
+pub(crate) fn unknown_value(key: &str) -> String {
+    format!("the value of {key} cannot be understood")
+}
+
 /// Quotes a path as find(1) does in messages.
 pub(crate) fn quoted(path: &[u8]) -> String {
     in_locale(format!("‘{}’", String::from_utf8_lossy(path)))

@@ -5,6 +5,7 @@ use super::chunk::Locations;
 use super::facts::SubtreeFacts;
 use crate::error::Result;
 use crate::find::language::XattrTest;
+use crate::find::messages::unknown_value;
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use canopy_index::column::*;
@@ -172,9 +173,18 @@ impl Candidates for IndexRows<'_> {
     fn xattrs(&self, test: &XattrTest) -> Result<impl Fn(usize) -> bool> {
         let names = XATTRS.of(self.batch)?;
         let by_value = &self.facts.xattr_matches[test.number];
+        let unknown = &self.facts.unknown_values;
+        let has_values = test.reads_values() && !(by_value.is_empty() && unknown.is_empty());
+        let passes_by_value = move |at: usize| {
+            let path = &self.locations.paths[at];
+            if let Some(key) = unknown.get(path).filter(|key| test.asks(key)) {
+                self.facts.add_problem(&self.locations.shown[at], &unknown_value(key));
+            }
+            by_value.contains(path)
+        };
         Ok(move |at| {
             (names.is_valid(at) && test.holds_in(names.value(at)))
-                || (!by_value.is_empty() && by_value.contains(&self.locations.paths[at]))
+                || (has_values && passes_by_value(at))
         })
     }
 

@@ -19,6 +19,8 @@ pub(crate) struct SubtreeFacts {
     /// Paths in the source that pass tests of extended attributes that need values, by the number
     /// of the test.
     pub(crate) xattr_matches: Vec<FxHashSet<String>>,
+    /// Names of attributes that such tests could not understand, by path.
+    pub(crate) unknown_values: FxHashMap<String, String>,
     /// Values of the access ACLs that the caller may see, escaped, by path in the source.
     pub(crate) acls: FxHashMap<String, String>,
     /// Security contexts likewise.

@@ -24,9 +24,11 @@ pub(crate) fn preload(find: &Find, start: &Start, links: &Arc<Links>) -> Result<
         true => xattr_values(start, key),
         false => Ok(FxHashMap::default()),
     };
+    let (xattr_matches, unknown_values) = xattr_matches(find, start)?;
     Ok(SubtreeFacts {
         empty_dirs: if asks_empty { empty_dirs(start)? } else { FxHashSet::default() },
-        xattr_matches: xattr_matches(find, start)?,
+        xattr_matches,
+        unknown_values,
         acls: values_if(asks_access, Acl::XATTR_NAME)?,
         contexts: values_if(find.prints('Z'), "security.selinux")?,
         caller: if asks_access { caller() } else { Credentials::new(0, []) },
@@ -103,22 +105,35 @@ fn xattr_values(start: &Start, wanted: &str) -> Result<FxHashMap<String, String>
     Ok(found)
 }
 
+/// Paths that pass each of some tests, and names of attributes that could not be understood, by
+/// path.
+type XattrMatches = (Vec<FxHashSet<String>>, FxHashMap<String, String>);
+
 /// Returns the paths that pass each test of extended attributes, by the number of the test, if
 /// names in listings are not enough for any of them.
-fn xattr_matches(find: &Find, start: &Start) -> Result<Vec<FxHashSet<String>>> {
+fn xattr_matches(find: &Find, start: &Start) -> Result<XattrMatches> {
     let mut tests: Vec<&XattrTest> = Vec::new();
     find.expr.each_test(&mut |test| {
         if let Test::Xattr(test) = test {
             tests.push(test);
         }
     });
-    let mut matches = vec![FxHashSet::default(); tests.len()];
+    let (mut matches, mut unknown) =
+        (vec![FxHashSet::default(); tests.len()], FxHashMap::default());
     if tests.iter().any(|test| test.reads_values()) {
         each_value(start, |path, key, value| {
-            for test in tests.iter().filter(|test| test.holds(key, value)) {
-                matches[test.number].insert(path());
+            for test in tests.iter().filter(|test| test.asks(key)) {
+                match test.holds(key, value) {
+                    Some(true) => {
+                        matches[test.number].insert(path());
+                    }
+                    Some(false) => {}
+                    None => {
+                        unknown.insert(path(), key.to_owned());
+                    }
+                }
             }
         })?;
     }
-    Ok(matches)
+    Ok((matches, unknown))
 }

@@ -6,6 +6,7 @@ mod globals;
 mod moment;
 mod parse;
 mod primary;
+mod storage;
 mod test;
 mod words;
 
@@ -14,5 +15,5 @@ pub use globals::ColorWhen;
 pub(crate) use globals::Globals;
 pub use moment::parse_moment;
 pub use parse::{Find, parse, parse_for_records};
-pub(crate) use test::{Number, Test, XattrTest};
+pub(crate) use test::{AskedXattr, Number, Test, XattrTest};
 pub use words::{Operand, WORDS};

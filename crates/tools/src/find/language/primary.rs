@@ -8,7 +8,8 @@ use super::expr::Expr;
 use super::globals::ColorWhen;
 use super::moment::{SECOND_NS, end_of_day, parse_moment};
 use super::parse::Parser;
-use super::test::{PermBits, PermMatch, Test, XattrTest};
+use super::storage::StorageTest;
+use super::test::{AskedXattr, PermBits, PermMatch, Test, XattrTest};
 use crate::find::actions::{Action, Destination, EntryFormat, Exec, PrintfFormat, SortField};
 use crate::find::messages::system_message;
 use canopy_index::column::{GID, MTIME, NLINK, UID};
@@ -238,6 +239,11 @@ impl Parser<'_> {
                 let argument = self.argument(name)?;
                 self.xattr_test(&[b"security.selinux=", argument.as_bytes()].concat())?
             }
+            "-ost" | "-mdt-index" | "-pool" | "-stripe-count" | "-stripe-size"
+            | "-component-count" | "-hsm-state" | "-projid" => {
+                let text = self.argument(name)?.to_string_lossy();
+                self.asks_xattr(AskedXattr::Storage(StorageTest::parse(name, &text)?))
+            }
             "-name" | "-iname" => {
                 self.warn_of_slash(name);
                 Test::Name(self.glob(name)?)
@@ -402,9 +408,12 @@ impl Parser<'_> {
         };
         let wildcard = key.iter().position(|byte| b"*?[\\".contains(byte)).unwrap_or(key.len());
         let key_start = String::from_utf8_lossy(&key[..wildcard]).into_owned();
+        Ok(self.asks_xattr(AskedXattr::Named(compiled(key, false)?, key_start, value)))
+    }
+
+    fn asks_xattr(&mut self, asked: AskedXattr) -> Test {
         self.xattr_tests += 1;
-        let number = self.xattr_tests - 1;
-        Ok(Test::Xattr(XattrTest { number, key: compiled(key, false)?, key_start, value }))
+        Test::Xattr(XattrTest { number: self.xattr_tests - 1, asked })
     }
 }
 

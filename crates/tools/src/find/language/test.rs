@@ -1,12 +1,15 @@
 //! The tests of find: what they ask, which columns tell it, and what bounds of those columns
 //! settle. How rows are tested is in `evaluation`.
 
+use super::storage::StorageTest;
 use crate::error::Result;
 use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns};
-use canopy_model::{FileType, Wanted, XattrAccess, xattr_names};
+use canopy_model::lustre::PROJECT_KEY;
+use canopy_model::{FileType, Wanted, XattrAccess, unescape, xattr_names};
 use canopy_text::Glob;
 use canopy_text::regular::PathRegex;
+use std::ffi::CStr;
 
 /// A number with find's sign: `+n` more, `-n` less, `n` exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +122,7 @@ pub enum Test {
     Inode(Number),
     /// `-perm`
     Perm(PermBits, PermMatch),
-    /// `-xattr`, `-acl`
+    /// `-xattr`, `-acl`, `-ost` and its like
     Xattr(XattrTest),
     /// `-lname`, `-ilname`
     Target(Glob),
@@ -140,33 +143,65 @@ pub enum Test {
     Access(Wanted),
 }
 
-/// A test of extended attributes: whether there is one with such a name and, if asked, such a
-/// value.
+/// A test of extended attributes: whether there is one that passes.
 #[derive(Debug)]
 pub struct XattrTest {
     /// Tells this test from the others of its kind in the expression.
     pub(crate) number: usize,
-    /// Pattern of the name, and its text up to the first wildcard.
-    pub(crate) key: Glob,
-    pub(crate) key_start: String,
-    pub(crate) value: Option<Glob>,
+    pub(crate) asked: AskedXattr,
+}
+
+/// What is asked of an extended attribute.
+#[derive(Debug)]
+pub enum AskedXattr {
+    /// Such a name, of which the text up to the first wildcard stands alone, and such a value.
+    Named(Glob, String, Option<Glob>),
+    /// A value that tells such a thing of storage.
+    Storage(StorageTest),
 }
 
 impl XattrTest {
     /// Returns whether names in listings are not enough: where a value is asked for, or a name that
     /// listings do not tell.
     pub(crate) fn reads_values(&self) -> bool {
-        self.value.is_some() || XattrAccess::may_hide(&self.key_start)
+        match &self.asked {
+            AskedXattr::Named(_, start, value) => value.is_some() || XattrAccess::may_hide(start),
+            AskedXattr::Storage(_) => true,
+        }
     }
 
-    /// Returns whether an attribute passes.
-    pub(crate) fn holds(&self, key: &str, value: &str) -> bool {
-        self.key.matches(key) && self.value.as_ref().is_none_or(|glob| glob.matches(value))
+    /// Returns whether an attribute of this name may pass.
+    pub(crate) fn asks(&self, key: &str) -> bool {
+        match &self.asked {
+            AskedXattr::Named(name, ..) => name.matches(key),
+            AskedXattr::Storage(test) => test.asks(key),
+        }
+    }
+
+    /// Returns the name of the attribute that it asks for, if that may be there without being listed.
+    pub(crate) fn unlisted_key(&self) -> Option<&'static CStr> {
+        let is_project = matches!(self.asked, AskedXattr::Storage(StorageTest::Project(_)));
+        is_project.then_some(PROJECT_KEY)
+    }
+
+    /// Returns whether an attribute of this name that may pass does, whatever its value.
+    pub(crate) fn passes_by_name(&self) -> bool {
+        matches!(self.asked, AskedXattr::Named(_, _, None))
+    }
+
+    /// Returns whether an attribute that may pass does; `None` if its value cannot be understood.
+    pub(crate) fn holds(&self, key: &str, value: &str) -> Option<bool> {
+        match &self.asked {
+            AskedXattr::Named(_, _, wanted) => {
+                Some(wanted.as_ref().is_none_or(|glob| glob.matches(value)))
+            }
+            AskedXattr::Storage(test) => test.holds(key, &unescape(value)),
+        }
     }
 
     /// Returns whether one of the names that are joined in a column passes.
     pub(crate) fn holds_in(&self, joined: &str) -> bool {
-        self.value.is_none() && xattr_names::decode(joined).any(|key| self.key.matches(&key))
+        self.passes_by_name() && xattr_names::decode(joined).any(|key| self.asks(&key))
     }
 }
 

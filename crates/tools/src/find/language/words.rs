@@ -19,10 +19,13 @@ pub enum Operand {
 
 use Operand::{File, Group, None, Text, User, Words};
 
+const HSM_STATES: Operand =
+    Words(&["archived", "dirty", "exists", "lost", "noarchive", "norelease", "released"]);
+
 const TYPES: Operand = Words(&["f", "d", "l", "p", "s", "b", "c"]);
 
 /// All words that begin with a hyphen but operators of one letter, each with what stands behind it.
-pub const WORDS: [(&str, Operand); 95] = [
+pub const WORDS: [(&str, Operand); 103] = [
     ("-H", None),
     ("-L", None),
     ("-P", None),
@@ -34,6 +37,7 @@ pub const WORDS: [(&str, Operand); 95] = [
     ("-atime", Text),
     ("-cmin", Text),
     ("-cnewer", File),
+    ("-component-count", Text),
     ("-context", Text),
     ("-ctime", Text),
     ("-daystart", None),
@@ -53,6 +57,7 @@ pub const WORDS: [(&str, Operand); 95] = [
     ("-fstype", Text),
     ("-gid", Text),
     ("-group", Group),
+    ("-hsm-state", HSM_STATES),
     ("-ignore_readdir_race", None),
     ("-ilname", Text),
     ("-iname", Text),
@@ -65,6 +70,7 @@ pub const WORDS: [(&str, Operand); 95] = [
     ("-lname", Text),
     ("-ls", None),
     ("-maxdepth", Text),
+    ("-mdt-index", Text),
     ("-mindepth", Text),
     ("-mmin", Text),
     ("-mount", None),
@@ -83,11 +89,14 @@ pub const WORDS: [(&str, Operand); 95] = [
     ("-ok", Text),
     ("-okdir", Text),
     ("-or", None),
+    ("-ost", Text),
     ("-path", Text),
     ("-perm", Text),
+    ("-pool", Text),
     ("-print", None),
     ("-print0", None),
     ("-printf", Text),
+    ("-projid", Text),
     ("-prune", None),
     ("-quit", None),
     ("-readable", None),
@@ -112,6 +121,8 @@ pub const WORDS: [(&str, Operand); 95] = [
     ),
     ("-samefile", File),
     ("-size", Text),
+    ("-stripe-count", Text),
+    ("-stripe-size", Text),
     ("-true", None),
     ("-type", TYPES),
     ("-uid", Text),

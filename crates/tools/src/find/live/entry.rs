@@ -202,14 +202,19 @@ impl<'e> LiveEntry<'e> {
 
     fn has_xattr(&self, test: &XattrTest) -> bool {
         let names = self.xattr_names();
-        let mut keys = names.split_inclusive(|&byte| byte == 0);
-        keys.any(|key| {
-            let Ok(key) = CStr::from_bytes_with_nul(key) else { return false };
+        let listed = names.split_inclusive(|&byte| byte == 0);
+        let listed = listed.filter_map(|key| CStr::from_bytes_with_nul(key).ok());
+        listed.chain(test.unlisted_key()).any(|key| {
             let name = escape(key.to_bytes());
-            test.key.matches(&name)
-                && test.value.as_ref().is_none_or(|glob| {
-                    self.xattr(key).is_some_and(|value| glob.matches(&escape(&value)))
+            let holds = |value: Vec<u8>| {
+                test.holds(&name, &escape(&value)).unwrap_or_else(|| {
+                    if !self.diagnosed.replace(true) {
+                        self.live.cannot_understand(self.shown, &name);
+                    }
+                    false
                 })
+            };
+            test.asks(&name) && (test.passes_by_name() || self.xattr(key).is_some_and(holds))
         })
     }
 }

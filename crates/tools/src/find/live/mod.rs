@@ -24,7 +24,7 @@ use crate::find::actions::{
 };
 use crate::find::evaluation::{FileSystems, FindOutcome, RunOptions};
 use crate::find::language::{Find, Test};
-use crate::find::messages::{file_system_loop, quoted, system_message};
+use crate::find::messages::{file_system_loop, quoted, system_message, unknown_value};
 use act::{HeldEntry, LiveActor};
 use parking_lot::Mutex;
 use std::ffi::CString;
@@ -150,6 +150,10 @@ impl<'s> Live<'s> {
     /// Says what is wrong with an entry, whose path is `shown`.
     fn problem(&self, shown: &[u8], error: &std::io::Error) {
         self.diagnose(&format!("{}: {}", quoted(shown), system_message(error)));
+    }
+
+    fn cannot_understand(&self, shown: &[u8], key: &str) {
+        self.diagnose(&format!("{}: {}", quoted(shown), unknown_value(key)));
     }
 
     fn cannot_delete(&self, shown: &[u8], error: &std::io::Error) {

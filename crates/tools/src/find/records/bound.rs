@@ -2,7 +2,7 @@
 //! attributes understand. It is never false of an entry that is acted on; of others it may be true.
 
 use crate::find::actions::Action;
-use crate::find::language::{Expr, Find, Number, Test};
+use crate::find::language::{AskedXattr, Expr, Find, Number, Test, XattrTest};
 use canopy_index::ColumnId;
 use canopy_index::column::{BTIME, INO, SIZE};
 use canopy_model::FileType;
@@ -169,14 +169,11 @@ fn passes(test: &Test) -> Bound {
             Err(_) => Bound::Always(true),
         },
         Test::Target(_) => Bound::Type(vec![FileType::Symlink]),
-        Test::Xattr(test) => {
-            let text = &test.key_start;
-            // Names are escaped in patterns; what is not plain is left to the test itself.
-            let is_literal = matches!(&test.key, Glob::Literal(literal) if literal == text);
-            match is_literal && text.is_ascii() {
-                true => Bound::Xattr(text.clone().into_bytes()),
-                false => Bound::Always(true),
-            }
+        // Names are escaped in patterns; what is not plain is left to the test itself.
+        Test::Xattr(XattrTest { asked: AskedXattr::Named(Glob::Literal(name), ..), .. })
+            if name.is_ascii() =>
+        {
+            Bound::Xattr(name.clone().into_bytes())
         }
         _ => Bound::Always(true),
     }

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::find::actions::{EntryView, LookedUp, Met, Needs, attribute};
 use crate::find::evaluation::{Candidates, Numeric};
 use crate::find::language::XattrTest;
+use crate::find::messages::unknown_value;
 use crate::find::path::trim_slashes;
 use canopy_index::column::Column;
 use canopy_model::{Acl, FileType, Grant, Wanted, escape};
@@ -66,7 +67,16 @@ impl<'e, 'a, R: Records> RecordEntry<'e, 'a, R> {
 
     fn has_xattr(&self, test: &XattrTest) -> bool {
         let mut all = self.own_xattrs().iter();
-        all.any(|(name, value)| test.holds(&escape(name), &escape(value)))
+        all.any(|(name, value)| {
+            let (name, value) = (escape(name), escape(value));
+            test.asks(&name)
+                && test.holds(&name, &value).unwrap_or_else(|| {
+                    if !self.diagnosed.replace(true) {
+                        self.search.problem(self.shown, &unknown_value(&name));
+                    }
+                    false
+                })
+        })
     }
 
     fn is_empty(&self) -> bool {

@@ -4,6 +4,7 @@ use super::owners::{Breakdown, EACH_NAME};
 use super::*;
 use canopy_model::{Count, NUMBERED};
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 /// What the names that end alike use, those with most bytes first.
 #[derive(Clone, Debug, Serialize)]
@@ -26,19 +27,9 @@ impl ReportSection for Extensions {
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         // They take more memory than all other statistics, and nobody else asks for them.
         let extensions = std::mem::take(&mut facts.statistics.whole.extensions);
-        let mut all: Vec<(&str, &Count)> =
-            extensions.iter().map(|(name, count)| (&**name, count)).collect();
-        let rank = |row: &(&str, &Count)| (Reverse(row.1.bytes), Reverse(row.1.entries));
-        all.sort_unstable_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.0.cmp(b.0)));
-        let others = all.split_off(facts.options.top.min(all.len()));
-        let mut rest = Usage::default();
-        others.iter().for_each(|(_, count)| rest.add(&usage(count)));
-        let row = |(extension, count): (&str, &Count)| ExtensionUsage {
-            extension: extension.to_string(),
-            count: *count,
-        };
-        let rows = all.into_iter().map(row).collect();
-        Ok(Some(Extensions(Breakdown { rows, others: others.len(), rest })))
+        let Breakdown { rows, others, rest } = largest(&extensions, facts.options.top);
+        let row = |(extension, count)| ExtensionUsage { extension, count };
+        Ok(Some(Extensions(Breakdown { rows: rows.into_iter().map(row).collect(), others, rest })))
     }
 
     fn blocks(&self) -> Vec<Block> {
@@ -56,6 +47,18 @@ impl ReportSection for Extensions {
     }
 }
 
-fn usage(count: &Count) -> Usage {
+/// Gives what has most bytes, by name.
+pub(super) fn largest(of: &HashMap<Box<str>, Count>, top: usize) -> Breakdown<(String, Count)> {
+    let mut all: Vec<(&str, &Count)> = of.iter().map(|(name, count)| (&**name, count)).collect();
+    let rank = |row: &(&str, &Count)| (Reverse(row.1.bytes), Reverse(row.1.entries));
+    all.sort_unstable_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.0.cmp(b.0)));
+    let others = all.split_off(top.min(all.len()));
+    let mut rest = Usage::default();
+    others.iter().for_each(|(_, count)| rest.add(&usage(count)));
+    let rows = all.into_iter().map(|(name, count)| (name.to_owned(), *count)).collect();
+    Breakdown { rows, others: others.len(), rest }
+}
+
+pub(super) fn usage(count: &Count) -> Usage {
     Usage { entries: count.entries, bytes: count.bytes, disk_bytes: 0 }
 }

@@ -22,6 +22,7 @@ mod quotas;
 mod ranked;
 mod sizes;
 mod sparse;
+mod storage;
 mod symlinks;
 mod totals;
 mod trees;
@@ -224,6 +225,7 @@ sections! {
     duplicates: duplicates::Duplicates,
     links: links::Links,
     symlinks: symlinks::Symlinks,
+    storage: storage::Storage,
     sparse: sparse::Sparse,
     permissions: permissions::Permissions,
     owners: owners::Owners,
