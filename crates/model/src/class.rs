@@ -301,6 +301,22 @@ impl ClassTable {
         self.inner.write().class(grants.to_vec())
     }
 
+    /// Returns the class with these grants as another table has it, and charges it to whom that one
+    /// did. `None` where this goes beyond what the owner may ask for.
+    pub fn adopt(
+        &self,
+        grants: impl IntoIterator<Item = Grant>,
+        charged: Option<u32>,
+    ) -> Option<ClassId> {
+        let grants: Vec<Arc<Grant>> = grants.into_iter().map(Arc::new).collect();
+        let mut inner = self.inner.write();
+        if charged.is_some_and(|owner| !inner.charge(&grants, owner, &self.limits)) {
+            return None;
+        }
+        let ids = grants.into_iter().map(|grant| inner.grant_id(grant)).collect();
+        Some(inner.class(ids))
+    }
+
     /// Returns the grants of a class, sorted.
     pub fn grants_of(&self, class: ClassId) -> Vec<GrantId> {
         self.inner.read().classes[class.0 as usize].clone()
