@@ -96,15 +96,10 @@ pub enum Error {
     Locked(PathBuf),
     /// Workers share a scan of it.
     #[error(
-        "workers share a scan of {root} for {index}; wait until they have published it, join them \
-         with 'canopy index --worker', or give up what they have done with 'canopy index --restart'"
+        "workers share a scan for {0}; wait until they have published it, join them with 'canopy \
+         index --worker', or give up what they have done with 'canopy index --restart'"
     )]
-    Shared {
-        /// The index.
-        index: PathBuf,
-        /// What they scan.
-        root: String,
-    },
+    Shared(PathBuf),
     /// Others have gone on with what this worker had, or it was published or given up.
     #[error("this worker was taken for dead, or what it scans was published or given up")]
     WorkerLost,
@@ -164,7 +159,7 @@ impl Error {
             Error::Corrupt { .. } | Error::PastDamaged { .. } | Error::Version { .. } => {
                 ErrorKind::Corrupt
             }
-            Error::Locked(_) | Error::Shared { .. } | Error::WorkerLost => ErrorKind::Unavailable,
+            Error::Locked(_) | Error::Shared(_) | Error::WorkerLost => ErrorKind::Unavailable,
             Error::NotAnIndex(_)
             | Error::Unsafe { .. }
             | Error::NameTaken { .. }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! workers/
-//!   scan                what is scanned, and on top of which generation
+//!   scan-41             what is scanned, on top of generation 41 (0 for none)
 //!   w7/                 worker 7; it goes as a whole once the worker is taken for dead, or ends
 //!     alive             its number, and a byte more each time it shows that it lives
 //!     journal           what it has made in the index
@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is scanned: `scan`.
+/// What is scanned: `scan-GENERATION`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SharedScan {
     /// The root, escaped.
@@ -276,11 +276,6 @@ impl Worker {
         current(&self.index).ok().filter(|&now| now != self.scan.base)
     }
 
-    /// Lets others go on with what this worker has.
-    pub fn leave(&self) {
-        end(&self.directory());
-    }
-
     /// Says whether a part is being listed.
     pub(crate) fn lists(&self, lists: bool) {
         self.heart.shares.store(false, Ordering::Relaxed);
@@ -440,7 +435,7 @@ impl Drop for Worker {
             thread.thread().unpark();
             drop(thread.join());
         }
-        self.leave();
+        end(&self.directory());
     }
 }
 
@@ -483,21 +478,22 @@ fn listed(directory: &Path) -> io::Result<HashSet<String>> {
 impl SharedScan {
     /// Returns the scan that workers share in an index, if there is one that counts still.
     pub fn read(index: &Path) -> Result<Option<Self>> {
-        let scan: Option<Self> = or_none(manifest::read(&names::workers(index).join("scan")))?;
-        let Some(scan) = scan else { return Ok(None) };
-        Ok(Some(scan.base)
-            .filter(|&base| current(index).is_ok_and(|now| now == base))
-            .map(|_| scan))
+        or_none(manifest::read(&scan_path(&names::workers(index), current(index)?)))
     }
 
     /// Makes the directory of workers, as a whole.
     pub(crate) fn begin(&self, index: &Path) -> Result<()> {
         let (disk, new) = (Disk::default(), index.join("workers.new"));
-        disk.remove(&new.join("scan"))?;
         disk.directories(&new, 0o700)?;
-        manifest::write(&disk, &new.join("scan"), self, 0o600, true)?;
+        // Of one that did not come further.
+        disk.remove(&scan_path(&new, self.base))?;
+        manifest::write(&disk, &scan_path(&new, self.base), self, 0o600, true)?;
         disk.replace(&new, &names::workers(index))
     }
+}
+
+fn scan_path(directory: &Path, base: u64) -> PathBuf {
+    directory.join(format!("scan-{base}"))
 }
 
 fn or_none<T>(read: Result<T>) -> Result<Option<T>> {
@@ -514,11 +510,11 @@ fn current(index: &Path) -> Result<u64> {
     Ok(current.map_or(0, |current| current.generation))
 }
 
-/// Returns whether there is a directory of workers, and whether what they scan counts still.
-pub(crate) fn state(index: &Path) -> Option<bool> {
-    let is_there = [names::workers(index), names::workers_over(index)].map(|path| path.exists());
-    let counts = || matches!(SharedScan::read(index), Ok(Some(_)));
-    (is_there != [false, false]).then(|| is_there[0] && counts())
+/// Returns whether there is a directory of workers, and whether what they scan counts still, where
+/// this generation is current.
+pub(crate) fn state(index: &Path, current: u64) -> Option<bool> {
+    let (workers, over) = (names::workers(index), names::workers_over(index));
+    (workers.exists() || over.exists()).then(|| scan_path(&workers, current).exists())
 }
 
 /// Takes the directory away from all workers, and returns what their journals name.
@@ -552,11 +548,10 @@ pub(crate) fn remove(disk: &Disk, index: &Path) -> Result<()> {
             // Last, as the others need it.
             disk.remove(&path.join("journal"))?;
             disk.remove_empty_dir(&path);
-        } else if name.starts_with("claim-") || name.starts_with("done-") || name == "idle" {
+        } else if ["claim-", "done-", "scan-", "idle"].iter().any(|own| name.starts_with(own)) {
             disk.remove(&path)?;
         }
     }
-    disk.remove(&over.join("scan"))?;
     disk.remove_empty_dir(&over);
     Ok(())
 }

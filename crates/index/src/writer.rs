@@ -36,7 +36,7 @@ use crate::safety;
 use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
 use crate::unfinished::{self, Found};
-use crate::workers::{self, SharedScan, Worker};
+use crate::workers::{self, Worker};
 use canopy_model::{
     Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits, Principal, parallel,
 };
@@ -351,11 +351,8 @@ impl Writer {
             }
         }
         if shared.is_none() {
-            match workers::state(&path) {
-                Some(true) if !options.gives_up_shared => {
-                    let root = SharedScan::read(&path)?.unwrap_or_default().root;
-                    return Err(Error::Shared { index: path, root });
-                }
+            match workers::state(&path, committed) {
+                Some(true) if !options.gives_up_shared => return Err(Error::Shared(path)),
                 Some(_) => cleaning::forget_workers(&options.disk, &names, &current_tree)?,
                 None => {}
             }

@@ -6,7 +6,6 @@ use super::index_namespace::{NamespaceSource, Reading};
 use super::index_plan::Plan;
 use super::index_progress::Progress;
 use super::index_summary::Summary;
-use super::index_workers;
 use super::resuming::{self, Notes};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader, scan_threads};
 use super::update::scan_part;
@@ -146,7 +145,7 @@ pub fn run(
         be_quiet();
     }
     if arguments.worker {
-        return index_workers::run(&places::to_write(index)?, &arguments, engine);
+        return share(&places::to_write(index)?, &arguments, engine);
     }
     if arguments.paths.is_empty() {
         let sources = settings().sources.iter().flatten();
@@ -189,7 +188,7 @@ pub fn run(
         return plan.print(arguments.json);
     }
     if arguments.level.is_some() {
-        return index_workers::run(&location, &arguments, engine);
+        return share(&location, &arguments, engine);
     }
     let options = WriterOptions {
         memory_bytes: arguments.memory,
@@ -332,6 +331,18 @@ pub fn run(
         summary.print()?;
     }
     Ok(if complete { derived } else { Outcome::Partial })
+}
+
+/// Shares a scan with workers, which may have to compute derived tables: `canopy-sql` does it.
+fn share(
+    location: &Path,
+    arguments: &Arguments,
+    engine: Option<&Engine>,
+) -> anyhow::Result<Outcome> {
+    match engine {
+        Some(engine) => (engine.share)(location, arguments, engine),
+        None => companion::Companion::Sql.run(),
+    }
 }
 
 /// Returns what a run asks for, in words that another one can be compared with.

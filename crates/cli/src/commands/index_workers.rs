@@ -17,7 +17,7 @@ use crate::config::settings;
 use crate::limits::subordinate_uids;
 use crate::options::now_ns;
 use crate::outcome::{Outcome, message, note, warn_of};
-use crate::{Engine, companion, interrupt, places};
+use crate::{Engine, interrupt, places};
 use anyhow::Context;
 use canopy_index::{
     Error, NewSource, Next, PartOutcome, ScanPart, SharedScan, Unfinished, Worker, Writer,
@@ -45,15 +45,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOKED_EVERY: Duration = Duration::from_millis(100);
 
 /// Works until the scan is published.
-pub(super) fn run(
-    location: &Path,
-    arguments: &Arguments,
-    engine: Option<&Engine>,
-) -> anyhow::Result<Outcome> {
+pub fn run(location: &Path, arguments: &Arguments, engine: &Engine) -> anyhow::Result<Outcome> {
     let threads = (scan_threads(arguments.threads) / arguments.workers.max(1)).max(1);
     interrupt::watch()?;
     if arguments.level.is_some() {
-        begin(location, arguments, (engine, threads))?;
+        begin(location, arguments, threads)?;
     }
     if arguments.workers == 0 {
         return Ok(Outcome::Complete);
@@ -88,11 +84,7 @@ fn other_worker(location: &Path, arguments: &Arguments, threads: usize) -> anyho
 }
 
 /// Begins a scan, unless it was begun.
-fn begin(
-    location: &Path,
-    arguments: &Arguments,
-    (engine, threads): (Option<&Engine>, usize),
-) -> anyhow::Result<()> {
+fn begin(location: &Path, arguments: &Arguments, threads: usize) -> anyhow::Result<()> {
     let [path] = &arguments.paths[..] else { anyhow::bail!("--level is for one PATH") };
     places::check_links(path)?;
     let rules = rules(arguments.no_prune);
@@ -118,7 +110,7 @@ fn begin(
             return Ok(());
         }
         match Writer::open(location, options.clone()) {
-            Err(Error::Locked(_) | Error::Shared { .. })
+            Err(Error::Locked(_) | Error::Shared(_))
                 if begun.elapsed() < PATIENCE && !interrupt::asked() =>
             {
                 std::thread::sleep(LOOKED_EVERY);
@@ -126,11 +118,6 @@ fn begin(
             opened => break opened?,
         }
     };
-    if companion::must_refresh(&writer, engine) {
-        drop(writer);
-        companion::Companion::Sql.run()?;
-        return Ok(());
-    }
     writer.give_up_unfinished()?;
     let root = Root::open(path, writer.classes(), &rules)?;
     writer.share(wanted(arguments, &root, path))?;
@@ -180,7 +167,7 @@ fn options(arguments: &Arguments, threads: usize, scan: &SharedScan) -> WriterOp
 struct Sharer<'a> {
     location: &'a Path,
     arguments: &'a Arguments,
-    engine: Option<&'a Engine>,
+    engine: &'a Engine,
     threads: usize,
 }
 
@@ -244,6 +231,9 @@ impl Sharer<'_> {
         let scans = self.scans(&writer, Faults::kept())?;
         let rules = rules(scan.record.no_prune);
         let (root, new) = open(&scans, &writer, &rules, scan)?;
+        // What is wrong with the root itself, who publishes finds, too.
+        scans.counts.set_back([0; 10]);
+        scans.faults.take_kept();
         let record = new.scan.clone().unwrap_or_default();
         let begun = writer.add_source(NewSource { name: scan.name.clone(), ..new })?;
         let left = Mutex::new(Vec::new());
@@ -287,11 +277,6 @@ impl Sharer<'_> {
                 opened => break opened?,
             }
         };
-        if companion::must_refresh(&writer, self.engine) {
-            drop(writer);
-            worker.leave();
-            return companion::Companion::Sql.run();
-        }
         let faults = Faults::new(self.arguments.errors.as_deref(), writer.path(), None)?;
         let scans = self.scans(&writer, faults)?;
         let rules = rules(scan.record.no_prune);
@@ -330,7 +315,7 @@ impl Sharer<'_> {
             writer.incomplete(&escaped, missing.join("; "));
         }
         writer.forget_failure(&escaped);
-        let (published, derived) = publish_changes(writer, self.engine, self.threads)?;
+        let (published, derived) = publish_changes(writer, Some(self.engine), self.threads)?;
         let Scans { counts, faults, .. } = scans;
         let listed = faults.finish(&counts);
         if let Err(error) = &listed {

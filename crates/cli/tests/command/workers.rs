@@ -11,9 +11,10 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -77,7 +78,7 @@ fn assert_tidy(place: &Place, (location, fresh): (&Path, &Path), tree: &Path) {
 #[test]
 fn workers_that_are_killed_anywhere_make_the_index_that_one_process_makes() {
     let mut killed = 0;
-    for (seed, count) in [1, 2, 4, 3, 4].into_iter().enumerate() {
+    for (seed, count) in [1, 2, 4].into_iter().enumerate() {
         let mut random = seeded(700 + seed as u64);
         let place = Place::new();
         let (tree, location, fresh) =
@@ -89,6 +90,8 @@ fn workers_that_are_killed_anywhere_make_the_index_that_one_process_makes() {
                 random_tree(&tree.join(format!("new{number}")), &mut random, true);
             }
         }
+        // First, since reading links changes their times of access.
+        finish(&place, &fresh, &[tree.as_os_str()]);
         let level = (1 + seed % 2).to_string();
         let mut all =
             vec![first(&place, &location, &tree, &["--level", &level, "--max-rate", "400"])];
@@ -109,7 +112,6 @@ fn workers_that_are_killed_anywhere_make_the_index_that_one_process_makes() {
             std::thread::sleep(Duration::from_millis(random.random_range(1..400)));
         }
         all.into_iter().for_each(|run| drop(ends_well(run)));
-        finish(&place, &fresh, &[tree.as_os_str()]);
         assert_equal(&place, (&location, &fresh), &tree, &mut random);
         assert_sound(&place, &location, &tree);
         // The digests of the listings are those of one process: nothing has changed.
@@ -118,12 +120,12 @@ fn workers_that_are_killed_anywhere_make_the_index_that_one_process_makes() {
         assert_tidy(&place, (&location, &fresh), &tree);
         killed += kills;
     }
-    assert!(killed > 10, "{killed}");
+    assert!(killed > 8, "{killed}");
 }
 
 #[test]
 fn a_worker_that_stands_still_and_comes_back_does_no_harm() {
-    for seed in 0..6 {
+    for seed in 0..4 {
         let mut random = seeded(750 + seed);
         let place = Place::new();
         let (tree, location, fresh) =
@@ -170,7 +172,7 @@ fn nobody_else_writes_until_it_is_published_or_given_up() {
         let refused = place.canopy(&location, arguments);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(2), "{said}");
-        assert!(said.contains("workers share a scan of"), "{said}");
+        assert!(said.contains("workers share a scan"), "{said}");
         assert!(said.contains("--restart"), "{said}");
     }
     // Who asks for the same joins.
@@ -268,4 +270,128 @@ fn sources_in_others_are_what_they_are_to_one_process() {
 fn change(tree: &Path, random: &mut StdRng) {
     let new = tree.join(format!("t3/new{}", random.random_range(0..1_000_000)));
     random_tree(&new, random, false);
+}
+
+/// A cluster of Slurm on this machine, with three nodes; `None` where Slurm is not installed.
+struct Cluster {
+    dir: PathBuf,
+}
+
+impl Cluster {
+    fn begin(dir: PathBuf) -> Option<Self> {
+        let programs = ["munged", "slurmctld", "slurmd"];
+        let is_there = |name: &str| Path::new("/usr/sbin").join(name).exists();
+        if !programs.into_iter().all(is_there) {
+            eprintln!("Slurm is not installed: slurmctld slurmd slurm-client munge");
+            return None;
+        }
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
+        for name in ["state", "n1", "n2", "n3"] {
+            std::fs::create_dir(dir.join(name)).unwrap();
+        }
+        std::fs::write(dir.join("key"), [7; 1024]).unwrap();
+        std::fs::set_permissions(dir.join("key"), PermissionsExt::from_mode(0o600)).unwrap();
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let (host, at) = (host.trim(), dir.display());
+        // Other tests do not use these ports, and another cluster of this test is another process.
+        let port = 20_000 + std::process::id() % 10_000;
+        let [first, last] = [port + 1, port + 3];
+        let text = format!(
+            "ClusterName=canopy\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser=root\n\
+             AuthType=auth/munge\nAuthInfo=socket={at}/munge.sock\nCredType=cred/munge\n\
+             MpiDefault=none\nProctrackType=proctrack/pgid\nTaskPlugin=task/none\n\
+             ReturnToService=2\nSelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n\
+             SlurmdParameters=config_overrides\nSlurmctldPort={port}\n\
+             SlurmctldPidFile={at}/slurmctld.pid\nSlurmctldLogFile={at}/slurmctld.log\n\
+             SlurmdPidFile={at}/%n.pid\nSlurmdLogFile={at}/%n.log\nSlurmdSpoolDir={at}/%n\n\
+             StateSaveLocation={at}/state\nNodeName=n[1-3] NodeHostname={host} \
+             NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=1 State=UNKNOWN\n\
+             PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        );
+        std::fs::write(dir.join("slurm.conf"), text).unwrap();
+        let cluster = Cluster { dir };
+        let path = |name: &str| cluster.dir.join(name);
+        let mut munged = Command::new("/usr/sbin/munged");
+        for (option, name) in [
+            ("--key-file", "key"),
+            ("--socket", "munge.sock"),
+            ("--pid-file", "munged.pid"),
+            ("--log-file", "munged.log"),
+            ("--seed-file", "seed"),
+        ] {
+            munged.arg(format!("{option}={}", path(name).display()));
+        }
+        assert!(munged.arg("--force").status().unwrap().success());
+        assert!(cluster.command("slurmctld").status().unwrap().success());
+        for node in ["n1", "n2", "n3"] {
+            assert!(cluster.command("slurmd").args(["-N", node]).status().unwrap().success());
+        }
+        wait_until("three nodes are idle", || {
+            let said = cluster.command("sinfo").args(["-h", "-o", "%t %D"]).output().unwrap();
+            String::from_utf8_lossy(&said.stdout).trim() == "idle 3"
+        });
+        Some(cluster)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("SLURM_CONF", self.dir.join("slurm.conf"));
+        command
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for name in ["n1", "n2", "n3", "slurmctld", "munged"] {
+            let Ok(pid) = std::fs::read_to_string(self.dir.join(name).with_extension("pid")) else {
+                continue;
+            };
+            let _ = kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL);
+        }
+    }
+}
+
+/// The workers of a job, by what they were started with.
+fn workers_of(location: &Path) -> Vec<Pid> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    let is_one = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
+        words.first().is_some_and(|name| name.ends_with(b"canopy"))
+            && words.contains(&location.as_os_str().as_bytes())
+            && words.contains(&&b"--worker"[..])
+    };
+    pids.filter(is_one).map(Pid::from_raw).collect()
+}
+
+#[test]
+fn a_job_of_slurm_has_a_worker_on_each_node_and_may_lose_one() {
+    let mut random = seeded(795);
+    let place = Place::new();
+    let Some(cluster) = Cluster::begin(place.path("slurm")) else { return };
+    let (tree, location, fresh) = (place.path("tree"), place.path("index"), place.path("fresh"));
+    many_trees(&tree, &mut random);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/canopy-index.sbatch");
+    let path =
+        format!("{}:{}", place.canopy.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut job = cluster.command("sbatch");
+    job.args(["--wait", "--nodes=3", "--output"]).arg(place.path("said")).arg(script);
+    job.env("TREE", &tree).env("INDEX", &location).env("LEVEL", "1").env("PATH", path);
+    // Slowly, and a worker that is lost is taken for dead soon.
+    job.env("WORKER", "--max-rate=100 --beat=10 --threads=1");
+    let mut job = job.stdout(Stdio::null()).spawn().unwrap();
+    wait_until("three workers", || workers_of(&location).len() == 3);
+    std::thread::sleep(Duration::from_millis(500));
+    let all = workers_of(&location);
+    assert_eq!(all.len(), 3);
+    kill(all[1], Signal::SIGKILL).unwrap();
+    job.wait().unwrap();
+    let said = std::fs::read_to_string(place.path("said")).unwrap();
+    assert!(said.contains("generation 1: "), "{said}");
+    assert!(is_over(&location), "{said}");
+    finish(&place, &fresh, &[tree.as_os_str()]);
+    assert_equal(&place, (&location, &fresh), &tree, &mut random);
+    assert_tidy(&place, (&location, &fresh), &tree);
 }

@@ -234,9 +234,17 @@ impl Drop for Writer {
         {
             drop(forget_unfinished(&self.options.disk, &self.names, &self.current_tree));
         }
-        if self.publisher.is_some() && workers::state(&self.path) == Some(false) {
+        if self.publisher.is_some() && self.is_over() {
             drop(forget_workers(&self.options.disk, &self.names, &self.current_tree));
         }
+    }
+}
+
+impl Writer {
+    /// Returns whether what workers shared is over, since something was published.
+    fn is_over(&self) -> bool {
+        let current = current(&self.path).ok().flatten().map_or(0, |current| current.generation);
+        workers::state(&self.path, current) == Some(false)
     }
 }
 
@@ -303,6 +311,7 @@ pub(super) fn forget_workers(disk: &Disk, names: &Names, known: &Tree) -> Result
 }
 
 /// Removes what was made and is not current.
+#[inline(never)]
 fn remove_unused(
     disk: &Disk,
     names: &Names,
