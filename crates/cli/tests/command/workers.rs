@@ -90,7 +90,9 @@ fn workers_that_are_killed_anywhere_make_the_index_that_one_process_makes() {
                 random_tree(&tree.join(format!("new{number}")), &mut random, true);
             }
         }
-        // First, since reading links changes their times of access.
+        // First, since reading links and directories changes their times of access, once they are
+        // older than the tick of the clock in which they were made.
+        std::thread::sleep(Duration::from_millis(50));
         finish(&place, &fresh, &[tree.as_os_str()]);
         let level = (1 + seed % 2).to_string();
         let mut all =
