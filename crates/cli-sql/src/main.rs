@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         table: table::run,
         import: import::run,
         refresh: table::follow_all,
+        share: canopy::commands::index_workers::run,
     };
     canopy::main(Some(&engine))
 }

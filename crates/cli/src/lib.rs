@@ -25,7 +25,7 @@ pub use outcome::{Outcome, message, say, warn_of};
 use canopy_index::Writer;
 use canopy_watch::requests;
 use companion::Companion;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The functions that need the SQL engine, which only `canopy-sql` has.
@@ -40,6 +40,8 @@ pub struct Engine {
     /// Computes anew what changes touch of derived tables, with that many threads, for the
     /// generation that the writer publishes next.
     pub refresh: fn(&mut Writer, usize) -> anyhow::Result<Outcome>,
+    /// Carries out `canopy index` for scans that several workers share.
+    pub share: fn(&Path, &commands::index::Arguments, &Engine) -> anyhow::Result<Outcome>,
 }
 
 /// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is

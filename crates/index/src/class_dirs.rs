@@ -21,8 +21,9 @@ use std::sync::Arc;
 pub(crate) struct ClassDirs {
     disk: Disk,
     names: Names,
-    /// Whether the writer is not root: then the directories are its own and there is one class.
-    unprivileged: bool,
+    /// Whether new directories stay the writer's own: it is not root, and there is one class, or it
+    /// is a worker, and who publishes opens them.
+    are_private: bool,
     /// Makes the names of new directories differ from all others.
     salt: Key,
     state: Mutex<State>,
@@ -41,12 +42,12 @@ impl ClassDirs {
     pub(crate) fn new(
         disk: Disk,
         names: Names,
-        unprivileged: bool,
+        are_private: bool,
         salt: Key,
         places: FxHashMap<ClassId, ClassPlace>,
     ) -> Self {
         let state = Mutex::new(State { places, ..State::default() });
-        ClassDirs { disk, names, unprivileged, salt, state }
+        ClassDirs { disk, names, are_private, salt, state }
     }
 
     /// Returns where a class is, or will be.
@@ -56,9 +57,22 @@ impl ClassDirs {
             return ClassPlace::EVERYONE;
         }
         *self.state.lock().places.entry(class).or_insert_with(|| {
+            // By its grants, so that workers with the same salt agree.
             let mut tag = [0; 16];
             let mut hasher = blake3::Hasher::new_keyed(&self.salt);
-            hasher.update(b"class").update(&class.0.to_le_bytes()).finalize_xof().fill(&mut tag);
+            hasher.update(b"class");
+            let mut grants = grants_of(table, class);
+            grants.sort_unstable();
+            for grant in grants {
+                for outcomes in [grant.users(), grant.groups()] {
+                    hasher.update(&outcomes.len().to_le_bytes());
+                    for (&id, &passes) in outcomes {
+                        hasher.update(&(u64::from(id) << 1 | u64::from(passes)).to_le_bytes());
+                    }
+                }
+                hasher.update(&[grant.other().into()]);
+            }
+            hasher.finalize_xof().fill(&mut tag);
             ClassPlace { tag, depth }
         })
     }
@@ -76,8 +90,7 @@ impl ClassDirs {
         if state.made.contains(&path) {
             return Ok(path);
         }
-        let mut grants: Vec<Arc<Grant>> =
-            table.grants_of(class).into_iter().map(|id| table.grant(id)).collect();
+        let mut grants = grants_of(table, class);
         class_lists::sort_chain(&mut grants);
         match grants.is_empty() {
             true => self.make_once(&mut state, &path, &Guard::everyone())?,
@@ -97,8 +110,10 @@ impl ClassDirs {
         let mut state = self.state.lock();
         if !state.made.contains(&path) {
             let dir = self.disk.private_dir(&path)?;
-            // Whoever comes this far has passed the class.
-            self.disk.set_mode(&path, &dir, (0, 0), 0o711)?;
+            if !self.are_private {
+                // Whoever comes this far has passed the class.
+                self.disk.set_mode(&path, &dir, (0, 0), 0o711)?;
+            }
             state.made.insert(path.clone());
         }
         Ok(path)
@@ -118,7 +133,7 @@ impl ClassDirs {
         let dir = self.disk.private_dir(path)?;
         let (mode, acl) = (guard.mode(), guard.acl());
         let mut expressed = true;
-        if !self.unprivileged && !self.disk.is_guarded(&dir, guard.gid, mode, &acl) {
+        if !self.are_private && !self.disk.is_guarded(&dir, guard.gid, mode, &acl) {
             // Where the ACL alone is another, nobody whom it lets in is kept out for a moment.
             let is_done = mode.is_none()
                 && self.disk.is_owned_by(&dir, (0, guard.gid))
@@ -133,6 +148,11 @@ impl ClassDirs {
         state.made.insert(path.to_owned());
         Ok(expressed)
     }
+}
+
+/// Returns the grants of a class.
+pub(crate) fn grants_of(table: &ClassTable, class: ClassId) -> Vec<Arc<Grant>> {
+    table.grants_of(class).into_iter().map(|id| table.grant(id)).collect()
 }
 
 /// The permissions of a class directory, each r 4 and x 1.

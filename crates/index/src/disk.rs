@@ -151,7 +151,11 @@ impl Disk {
                 other => return Ok(other?),
             }
             self.note(Intent::Make, path)?;
-            rustix::fs::mkdirat(&directory, name, Mode::from_raw_mode(0o700))?;
+            match rustix::fs::mkdirat(&directory, name, Mode::from_raw_mode(0o700)) {
+                // Another worker's.
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
             let fd = open()?;
             remove_acl(&fd, "system.posix_acl_default")?;
             Ok(fd)
@@ -247,8 +251,8 @@ impl Disk {
     pub(crate) fn replace(&self, from: &Path, to: &Path) -> Result<()> {
         let replace = || -> io::Result<OwnedFd> {
             self.check()?;
-            let ((directory, from), (_, to)) = (open_parent(from)?, open_parent(to)?);
-            rustix::fs::renameat(&directory, from, &directory, to)?;
+            let ((above, from), (directory, to)) = (open_parent(from)?, open_parent(to)?);
+            rustix::fs::renameat(above, from, &directory, to)?;
             Ok(directory)
         };
         let directory = replace().map_err(Error::io("replace", to))?;

@@ -94,6 +94,15 @@ pub enum Error {
     /// Another writer is at work.
     #[error("another canopy is writing to {0}; wait until it is done")]
     Locked(PathBuf),
+    /// Workers share a scan of it.
+    #[error(
+        "workers share a scan for {0}; wait until they have published it, join them with 'canopy \
+         index --worker', or give up what they have done with 'canopy index --restart'"
+    )]
+    Shared(PathBuf),
+    /// Others have gone on with what this worker had, or it was published or given up.
+    #[error("this worker was taken for dead, or what it scans was published or given up")]
+    WorkerLost,
     /// The place of the index is not safe from others.
     #[error("{path} is no safe place for an index: {why}")]
     Unsafe {
@@ -150,7 +159,7 @@ impl Error {
             Error::Corrupt { .. } | Error::PastDamaged { .. } | Error::Version { .. } => {
                 ErrorKind::Corrupt
             }
-            Error::Locked(_) => ErrorKind::Unavailable,
+            Error::Locked(_) | Error::Shared(_) | Error::WorkerLost => ErrorKind::Unavailable,
             Error::NotAnIndex(_)
             | Error::Unsafe { .. }
             | Error::NameTaken { .. }

@@ -24,7 +24,10 @@ const BYTES_MAX: u64 = 1 << 30;
 #[derive(Debug)]
 pub(crate) struct Journal {
     index: PathBuf,
+    path: PathBuf,
     generation: u64,
+    /// Whether it was made before, and may be taken away.
+    is_workers: bool,
     file: Mutex<Option<File>>,
 }
 
@@ -63,7 +66,13 @@ pub(crate) struct Leftover {
 impl Journal {
     /// Returns the journal of a generation of the index at a real path.
     pub(crate) fn new(index: &Path, generation: u64) -> Self {
-        Journal { index: index.to_owned(), generation, file: Mutex::default() }
+        let (path, index) = (names::journal(index), index.to_owned());
+        Journal { index, path, generation, is_workers: false, file: Mutex::default() }
+    }
+
+    /// Returns that of a worker, which is there; once it is not, nothing can be noted in it.
+    pub(crate) fn of_worker(index: &Path, path: PathBuf, generation: u64) -> Self {
+        Journal { path, is_workers: true, ..Journal::new(index, generation) }
     }
 
     /// Writes down what is about to be done with a path in the index.
@@ -72,18 +81,21 @@ impl Journal {
         let line = line(&self.index, intent, path).ok_or_else(outside)?;
         let mut file = self.file.lock();
         let file = match &mut *file {
-            Some(file) => file,
-            none => none.insert(self.create()?),
+            Some(file) if !self.is_workers => file,
+            file => file.insert(self.open()?),
         };
         let length = file.metadata()?.len();
         // What a full disk has torn would spoil the next line, too.
         file.write_all(line.as_bytes()).inspect_err(|_| drop(file.set_len(length)))
     }
 
-    fn create(&self) -> io::Result<File> {
+    fn open(&self) -> io::Result<File> {
         let mut options = std::fs::OpenOptions::new();
-        let path = names::journal(&self.index);
-        let mut file = options.append(true).create_new(true).mode(0o600).open(&path)?;
+        let (path, options) = (&self.path, options.append(true));
+        if self.is_workers {
+            return options.open(path);
+        }
+        let mut file = options.create_new(true).mode(0o600).open(path)?;
         let mut begin = || {
             file.write_all(first_line(self.generation).as_bytes())?;
             // So that the next writer takes a number that no file has yet, whatever power it loses.

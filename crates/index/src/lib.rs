@@ -7,6 +7,7 @@
 //!   failures                    root only: sources that could not be indexed, or not all of them
 //!   unfinished                  root only: a scan that was interrupted, and can go on
 //!   unfinished-files            root only: the files of it
+//!   workers/                    root only: a scan that several workers share
 //!   CURRENT                     generation and time of publication, which older ones are kept, and
 //!                               what is leaving; replaced by rename
 //!   leaving-7                   root only: what no generation from 7 on needs
@@ -37,7 +38,7 @@
 //! generation and [`Shard`] answers from one shard's files. `docs/format.md` draws all of it field
 //! by field. Everything that changes the disk goes through [`Disk`], after `journal` has it;
 //! `marker` is what tells an index from other directories, `failures` what is known of sources that
-//! could not be indexed, `unfinished` what there is of a scan that was interrupted. Files are opened by `plain_file` and, as Parquet, by `parquet_file`, which
+//! could not be indexed, `unfinished` what there is of a scan that was interrupted, `workers` of one that several share. Files are opened by `plain_file` and, as Parquet, by `parquet_file`, which
 //! trust nothing in them.
 //!
 //! Not its job: where listings come from, and what is asked of them.
@@ -78,6 +79,7 @@ mod shard_record;
 mod summaries;
 mod thrift;
 mod unfinished;
+mod workers;
 mod writer;
 
 pub use canopy_model::ErrorKind;
@@ -98,4 +100,5 @@ pub use shard::{RowRange, Shard, ShardRead, holds};
 pub use shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 pub use summaries::BlockSummary;
 pub use unfinished::{RemainingDirectory, RemainingExtent, Unfinished, UnfinishedSource};
+pub use workers::{Next, PartOutcome, ScanPart, SharedScan, Worker};
 pub use writer::{Compacted, Due, NewSource, Published, ShardWriter, Writer, WriterOptions};

@@ -81,6 +81,11 @@ pub(crate) fn claim(index: &Path) -> Result<(File, Marker)> {
     }
 }
 
+/// Returns the keys of an index that others write, too.
+pub(crate) fn read(index: &Path) -> Result<Marker> {
+    manifest::read(&names::lock(index))
+}
+
 /// Returns whether a directory has nothing in it but, maybe, an empty file for the marker.
 fn holds_nothing_else(index: &Path) -> Result<bool> {
     for entry in std::fs::read_dir(index).map_err(Error::io("list", index))? {

@@ -172,6 +172,16 @@ pub(crate) fn unfinished_files(index: &Path) -> PathBuf {
     index.join("unfinished-files")
 }
 
+/// Returns the path of what those have who share a scan.
+pub(crate) fn workers(index: &Path) -> PathBuf {
+    index.join("workers")
+}
+
+/// Returns its path once nobody counts on it any more.
+pub(crate) fn workers_over(index: &Path) -> PathBuf {
+    index.join("workers.over")
+}
+
 pub(crate) fn catalog(index: &Path, generation: u64) -> PathBuf {
     index.join(format!("catalog-{generation}.bin"))
 }

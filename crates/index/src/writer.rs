@@ -13,7 +13,7 @@
 
 use crate::builder::Builder;
 use crate::bundles::{self, BUNDLE_CLASSES_MAX, BundleId, Bundled};
-use crate::class_dirs::ClassDirs;
+use crate::class_dirs::{ClassDirs, grants_of};
 use crate::class_lists::{self, ClassLists, ListRecord, ListedClass};
 use crate::digest::DigestKey;
 use crate::disk::Disk;
@@ -21,7 +21,7 @@ use crate::encoder::{ShardTarget, write_shard};
 use crate::error::{Error, Result};
 use crate::failures::{Failure, Failures};
 use crate::hidden::HiddenSource;
-use crate::journal::{self, Journal};
+use crate::journal::{self, Journal, Leftover};
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Layout,
     Manifest, ScanRecord, ShardSet, SourceRecord,
@@ -36,8 +36,9 @@ use crate::safety;
 use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
 use crate::unfinished::{self, Found};
+use crate::workers::{self, Worker};
 use canopy_model::{
-    Approach, Audience, ClassId, ClassTable, Grant, GrantId, OwnerLimits, Principal, parallel,
+    Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits, Principal, parallel,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -63,6 +64,7 @@ mod renewing;
 mod replaced;
 mod resuming;
 mod shard_writer;
+mod sharing;
 mod sources;
 mod tables;
 mod unchanged;
@@ -99,6 +101,8 @@ pub struct WriterOptions {
     pub keep_replaced: bool,
     /// Which older generations stay from now on; `None`: as the index was told before.
     pub retention: Option<Retention>,
+    /// Whether a scan that workers share is given up, which otherwise keeps others from writing.
+    pub gives_up_shared: bool,
     /// The disk, with faults for tests.
     pub disk: Disk,
 }
@@ -115,6 +119,7 @@ impl Default for WriterOptions {
             bundle_classes_max: BUNDLE_CLASSES_MAX,
             keep_replaced: true,
             retention: None,
+            gives_up_shared: false,
             disk: Disk::default(),
         }
     }
@@ -279,18 +284,39 @@ pub struct Writer {
     interrupted: Found,
     /// Whether this run has noted how far it is, or goes on with one that has.
     has_noted: AtomicBool,
-    _lock: File,
+    /// Whether it writes for a worker, and publishes nothing.
+    is_workers: bool,
+    /// The directory of the worker that publishes; once it is gone, another one does.
+    publisher: Option<PathBuf>,
+    _lock: Option<File>,
+}
+
+/// For whom an index is opened.
+enum Role<'a> {
+    /// For one process that does all.
+    Alone,
+    /// For a worker that lists parts.
+    Worker(&'a Worker),
+    /// For the worker that publishes.
+    Publisher(&'a Worker),
 }
 
 impl Writer {
     /// Opens an index for writing, made if there is none. Fails if another writer is at work, or if
     /// anybody else could change the directory.
     pub fn open(path: &Path, options: WriterOptions) -> Result<Self> {
+        Self::open_for(Role::Alone, path, options)
+    }
+
+    fn open_for(role: Role<'_>, path: &Path, options: WriterOptions) -> Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let mode = if uid == 0 { 0o755 } else { 0o700 };
         options.disk.directories(path, mode)?;
         let path = safety::check(path, uid)?;
-        let (lock, Marker { key, secret }) = marker::claim(&path)?;
+        let (lock, Marker { key, secret }) = match role {
+            Role::Worker(_) => (None, marker::read(&path)?),
+            _ => marker::claim(&path).map(|(lock, marker)| (Some(lock), marker))?,
+        };
         let mut current = cleaning::current(&path)?;
         let known = current.as_ref().map(|current| current.retention.clone()).unwrap_or_default();
         let retention = options.retention.clone().unwrap_or(known);
@@ -316,13 +342,32 @@ impl Writer {
         let limits = options.limits.or(known);
         let Loaded { table, classes, places, next_source, .. } =
             Loaded::new(&all_path, manifests, grants, state.next_grant, limits, &options)?;
-        let interrupted = unfinished::read(&path, (committed, now_ns()), key);
-        let left = journal::read(&path)?;
-        cleaning::clean(&options.disk, &names, &left, &current_tree)?;
-        if matches!(interrupted, Found::Useless(_)) {
-            cleaning::forget_unfinished(&options.disk, &names, &current_tree)?;
+        let (mut interrupted, mut left) = (Found::Nothing, Leftover::default());
+        let shared = match &role {
+            Role::Alone => None,
+            Role::Worker(worker) | Role::Publisher(worker) => Some((*worker, worker.scan())),
+        };
+        let is_workers = matches!(role, Role::Worker(_));
+        match shared {
+            Some((_, scan)) if scan.base != committed => return Err(Error::WorkerLost),
+            _ if is_workers => {}
+            _ => {
+                interrupted = unfinished::read(&path, (committed, now_ns()), key);
+                left = journal::read(&path)?;
+                cleaning::clean(&options.disk, &names, &left, &current_tree)?;
+                if matches!(interrupted, Found::Useless(_)) {
+                    cleaning::forget_unfinished(&options.disk, &names, &current_tree)?;
+                }
+            }
         }
-        if let Some(current) = &mut current {
+        if shared.is_none() {
+            match workers::state(&path, committed) {
+                Some(true) if !options.gives_up_shared => return Err(Error::Shared(path)),
+                Some(_) => cleaning::forget_workers(&options.disk, &names, &current_tree)?,
+                None => {}
+            }
+        }
+        if let Some(current) = current.as_mut().filter(|_| !is_workers) {
             let pages = classes.values().flat_map(|held: &Held| &held.manifest.shards.pages);
             let bytes = pages.map(|page| page.extent.bytes).sum();
             let staying = match options.keep_replaced {
@@ -345,10 +390,20 @@ impl Writer {
         while is_used(generation) {
             generation += 1;
         }
-        let disk = options.disk.journaled(Journal::new(&path, generation));
+        let (journal, salt, first_file) = match shared {
+            Some((worker, scan)) if is_workers => {
+                generation = scan.generation;
+                let journal = worker.directory().join("journal");
+                let journal = Journal::of_worker(&path, journal, generation);
+                (journal, scan.salt, worker.next_file.load(Ordering::Relaxed))
+            }
+            Some((_, scan)) => (Journal::new(&path, generation), scan.salt, 0),
+            None => (Journal::new(&path, generation), marker::random_key(&path)?, 0),
+        };
+        let disk = options.disk.journaled(journal);
         let options = WriterOptions { disk, ..options };
-        let salt = marker::random_key(&path)?;
-        let dirs = ClassDirs::new(options.disk.clone(), names.clone(), uid != 0, salt, places);
+        let are_private = uid != 0 || is_workers;
+        let dirs = ClassDirs::new(options.disk.clone(), names.clone(), are_private, salt, places);
         Ok(Writer {
             lists,
             relisted: BTreeSet::new(),
@@ -383,9 +438,11 @@ impl Writer {
             changed: HashSet::new(),
             read_pages: ReadPages::default(),
             shards: Mutex::default(),
-            next_shard: AtomicU64::new(0),
+            next_shard: AtomicU64::new(first_file),
             beyond_limits: Mutex::default(),
             next_source,
+            is_workers,
+            publisher: shared.map(|(worker, _)| worker.directory()),
             _lock: lock,
         })
     }
@@ -445,7 +502,7 @@ impl Writer {
             if let Some(refresh) = &begun.refresh {
                 seen.append(refresh.seen_unread());
             }
-            begun.entries.store(seen.entries, Ordering::Relaxed);
+            begun.entries.fetch_add(seen.entries, Ordering::Relaxed);
             begun.kept_entries.store(seen.kept_entries, Ordering::Relaxed);
             let nothing_new = left.is_empty() && sealed.is_empty();
             let is_as_before = self.is_as_before(begun, &seen);
@@ -510,7 +567,8 @@ impl Writer {
         let current = self.leave(&tree)?;
         let disk = &self.options.disk;
         disk.sync_all(&self.path)?;
-        let new = self.path.join("CURRENT.new");
+        // Who publishes in the place of this one has taken its directory away.
+        let new = self.publisher.as_ref().unwrap_or(&self.path).join("CURRENT.new");
         manifest::write(disk, &new, &current, self.public_mode(), true)?;
         disk.replace(&new, &names::current(&self.path))?;
         self.current_tree = tree;
@@ -528,7 +586,7 @@ impl Writer {
         for owner in self.table.beyond_limits() {
             published.beyond_limits.entry(owner).or_default();
         }
-        published.folded = self.table.folded();
+        published.folded += self.table.folded();
         published
     }
 
@@ -744,10 +802,6 @@ fn class_lists(
         lists.add(ListedClass { place, manifest: held.written }, &grants);
     }
     lists
-}
-
-fn grants_of(table: &ClassTable, class: ClassId) -> Vec<Arc<Grant>> {
-    table.grants_of(class).into_iter().map(|id| table.grant(id)).collect()
 }
 
 /// Returns what shard writers have: rows and sealed records by class, and what they have seen.

@@ -308,6 +308,22 @@ impl ClassTable {
         inner.class(vec![nobody])
     }
 
+    /// Returns the class with these grants as another table has it, and charges it to whom that one
+    /// did. `None` where this goes beyond what the owner may ask for.
+    pub fn adopt(
+        &self,
+        grants: impl IntoIterator<Item = Grant>,
+        charged: Option<u32>,
+    ) -> Option<ClassId> {
+        let grants: Vec<Arc<Grant>> = grants.into_iter().map(Arc::new).collect();
+        let mut inner = self.inner.write();
+        if charged.is_some_and(|owner| !inner.charge(&grants, owner, &self.limits)) {
+            return None;
+        }
+        let ids = grants.into_iter().map(|grant| inner.grant_id(grant)).collect();
+        Some(inner.class(ids))
+    }
+
     /// Returns the grants of a class, sorted.
     pub fn grants_of(&self, class: ClassId) -> Vec<GrantId> {
         self.inner.read().classes[class.0 as usize].clone()
@@ -419,6 +435,8 @@ impl Inner {
         let mut grant = Arc::new(grant.clone());
         let members = self.classes[class.0 as usize].iter().map(|id| self.grants[id].clone());
         let mut grants: Vec<Arc<Grant>> = members.filter(|member| !grant.implies(member)).collect();
+        // By what they say: which are joined must not depend on what was asked for before.
+        grants.sort_unstable();
         while let Some((at, both)) =
             grants.iter().enumerate().find_map(|(at, member)| Some((at, member.and(&grant)?)))
         {
@@ -538,6 +556,36 @@ mod tests {
         // Two private directories of different owners: root only.
         let nobody = restricted(owner, grant(0o700, 2, 10));
         assert_eq!(nobody, restricted(ClassTable::EVERYONE, Grant::nobody()));
+    }
+
+    /// Processes that share a scan say the same of the same directory.
+    #[test]
+    fn a_class_does_not_depend_on_what_was_asked_for_before() {
+        let grants: Vec<Grant> = (0..40_u32)
+            .map(|seed| {
+                let bit = |at: u32| (seed.wrapping_mul(0x9e37_79b9) >> at) & 1 == 1;
+                let users = (1..5).filter(|&uid| bit(uid)).map(|uid| (uid, bit(uid + 8)));
+                let groups = (1..4).filter(|&gid| bit(gid + 16)).map(|gid| (gid, bit(gid + 20)));
+                Grant::from_parts(users, groups, bit(28))
+            })
+            .collect();
+        let (one, other) = (ClassTable::default(), ClassTable::default());
+        for grant in grants.iter().rev() {
+            other.restricted(ClassTable::EVERYONE, grant, 0);
+        }
+        for (at, third) in grants.iter().enumerate() {
+            let chain = [&grants[(at * 7 + 3) % 40], &grants[(at * 11 + 5) % 40], third];
+            let said = |table: &ClassTable| {
+                let class = chain
+                    .into_iter()
+                    .fold(ClassTable::EVERYONE, |class, grant| table.restricted(class, grant, 0));
+                let grants = table.grants_of(class).into_iter().map(|id| table.grant(id));
+                let mut grants: Vec<Arc<Grant>> = grants.collect();
+                grants.sort_unstable();
+                grants
+            };
+            assert_eq!(said(&one), said(&other), "{at}");
+        }
     }
 
     fn permissions(mode: u32, uid: u32, gid: u32) -> Permissions<'static> {

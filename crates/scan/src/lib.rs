@@ -48,5 +48,5 @@ pub use root::{Root, RootError};
 pub use rules::{ClosedMount, MountRules, Rules};
 pub use selection::{Known, Selection};
 pub use stealing::{Stack, share};
-pub use walk::{Part, Pauses, scan, threads_max};
+pub use walk::{Others, Part, Pauses, scan, threads_max};
 pub use xattrs::FoundXattr;

@@ -46,7 +46,13 @@ pub struct Part<'a> {
     pub selection: &'a Selection,
     /// What is known of the rest.
     pub known: &'a dyn Known,
+    /// Where others list the rest: they have listed what is on the way.
+    pub others: Option<&'a Others<'a>>,
 }
+
+/// Returns whether a directory, by its path below the root, escaped, and its depth below that, is
+/// left to others with all below it.
+pub type Others<'a> = dyn Fn(&str, u32) -> bool + Sync + 'a;
 
 /// Stops a walk for a moment, or for good.
 pub struct Pauses<'a, S: Sink> {
@@ -76,6 +82,7 @@ pub fn scan<S: Sink>(
         due,
         paused: AtomicBool::new(false),
         known: part.map(|part| part.known),
+        others: part.and_then(|part| part.others),
         options,
         classes,
         rules,
@@ -206,6 +213,7 @@ struct Walk<'a> {
     /// Whether threads stop.
     paused: AtomicBool,
     known: Option<&'a dyn Known>,
+    others: Option<&'a Others<'a>>,
     options: &'a ScanOptions,
     classes: &'a ClassTable,
     rules: &'a MountRules,
@@ -437,6 +445,11 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             };
             outcome = handed_over.and_then(|()| match task {
                 Task::Read { directory, begun, selected } => self.read(directory, begun, selected),
+                Task::Open { above, name, selected, .. }
+                    if self.is_left(&above, &name, selected) =>
+                {
+                    Ok(())
+                }
                 Task::Open { above, name, selected, passed } => {
                     let opened = self.open(above.clone(), name, passed);
                     let settled = opened.and_then(|directory| {
@@ -460,6 +473,13 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             stack.stop();
         }
         outcome.map(|()| self.sink)
+    }
+
+    /// Returns whether a directory in another one is left to others.
+    fn is_left(&self, above: &Directory, name: &CString, selected: Selected<'s>) -> bool {
+        let Some(others) = self.walk.others else { return false };
+        let path = || join(&above.path(), &escape(name.as_bytes()));
+        matches!(selected, Selected::Whole) && others(&path(), above.depth + 1)
     }
 
     /// Reads a directory, of which some may have been read, and puts its subdirectories on the
@@ -594,7 +614,9 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         let opened = open_dir(&above.fd, &name).and_then(|fd| Ok((stat_open(&fd)?, fd)));
         let (stat, fd): (Stat, OwnedFd) = match opened {
             Ok(opened) => opened,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if passed.is_some() => {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+                if passed.is_some() && walk.others.is_none() =>
+            {
                 self.list_passed(above, passed);
                 return None;
             }
@@ -629,7 +651,9 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
 
     /// Reads a directory that was passed after all, since what was selected in it is not there.
     fn list_passed(&self, directory: Arc<Directory>, passed: Option<&'s Selection>) {
-        if let Some(selection) = passed.filter(|selection| selection.list_too()) {
+        if self.walk.others.is_none()
+            && let Some(selection) = passed.filter(|selection| selection.list_too())
+        {
             let (selected, begun) = (Selected::Part(selection), Begun::default());
             self.stack.put(Task::Read { directory, begun, selected });
         }

@@ -49,10 +49,10 @@ pub struct Arguments {
     pub(super) paths: Vec<PathBuf>,
     /// Threads that scan [default: one per core]
     #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    pub(super) threads: Option<usize>,
     /// Entries to look at per second at most, so that a busy server is spared (not of namespaces)
     #[arg(long, value_name = "N", value_parser = rate)]
-    max_rate: Option<NonZeroU32>,
+    pub(super) max_rate: Option<NonZeroU32>,
     /// Stay on the file system of each PATH
     #[arg(short = 'x', long)]
     one_file_system: bool,
@@ -65,7 +65,7 @@ pub struct Arguments {
     pub(super) no_prune: bool,
     /// Leave out extended attributes and ACLs (permissions count all the same); scans faster
     #[arg(long)]
-    no_xattrs: bool,
+    pub(super) no_xattrs: bool,
     /// Name of the source, for one PATH [default: its path, or with --incremental as before]
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     name: Option<String>,
@@ -76,14 +76,14 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     pub(super) memory: usize,
     #[command(flatten)]
-    limits: OwnerLimitOptions,
+    pub(super) limits: OwnerLimitOptions,
     /// Rows up to which what stays of a shard is written anew, where something of it is replaced
     #[arg(long, value_name = "N", default_value_t = COPIED_ROWS_MAX, hide = true)]
     pub(super) copied_rows: usize,
     /// Which older generations to keep from now on: so many, or the last one of each of so many
     /// hours, days and weeks, such as 24h,14d,8w; or none [default: as before, at first none]
     #[arg(long, value_name = "N|Nh|Nd|Nw,...|none")]
-    keep: Option<Retention>,
+    pub(super) keep: Option<Retention>,
     /// Write only what has changed since each PATH was indexed
     #[arg(long, conflicts_with = "replace")]
     incremental: bool,
@@ -98,7 +98,21 @@ pub struct Arguments {
     replace: bool,
     /// Scan all anew, even where an interrupted run could go on
     #[arg(long)]
-    restart: bool,
+    pub(super) restart: bool,
+    /// Share the scan of PATH with workers on this and other machines: directories N levels below it
+    /// become parts that they list
+    #[arg(long, value_name = "N", conflicts_with_all = ["incremental", "replace", "worker"])]
+    pub(super) level: Option<NonZeroU32>,
+    /// Join those who share a scan that was begun with --level
+    #[arg(long, conflicts_with_all = ["paths", "exclude", "one_file_system", "no_xattrs", "no_prune",
+          "name", "keep", "incremental", "replace", "restart"])]
+    pub(super) worker: bool,
+    /// With --level, workers on this machine, which share its threads; with 0, the scan is only begun
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(super) workers: usize,
+    /// How often a worker shows that it lives, in milliseconds: after 60 times it is taken for dead
+    #[arg(long, value_name = "MS", default_value_t = 1000, hide = true)]
+    pub(super) beat: u64,
     /// How listings are divided into files: by who may read them, or for root alone by subtree and
     /// directory, as Brindexer does, for comparison [default: access, or with --incremental as before]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "access|leveled")]
@@ -109,16 +123,16 @@ pub struct Arguments {
     shards: u32,
     /// List entries that vanished or could not be read in FILE
     #[arg(long, value_name = "FILE")]
-    errors: Option<PathBuf>,
+    pub(super) errors: Option<PathBuf>,
     /// Tell what would be scanned and left out, by which configuration; write nothing
     #[arg(long)]
     dry_run: bool,
     /// Say nothing but errors, for cron
     #[arg(short, long)]
-    quiet: bool,
+    pub(super) quiet: bool,
     /// Print the summary, or what --dry-run tells, as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Entries after which it is noted how far the scan is, besides each minute
     #[arg(long, value_name = "N", hide = true)]
     noted_every: Option<NonZeroU64>,
@@ -137,6 +151,9 @@ pub fn run(
     let mut arguments = arguments;
     if arguments.quiet {
         be_quiet();
+    }
+    if arguments.worker {
+        return share(&places::to_write(index)?, &arguments, engine);
     }
     if arguments.paths.is_empty() {
         let sources = settings().sources.iter().flatten();
@@ -178,6 +195,9 @@ pub fn run(
         let plan = Plan::new(&location, (&arguments, &rules, threads), &root_of)?;
         return plan.print(arguments.json);
     }
+    if arguments.level.is_some() {
+        return share(&location, &arguments, engine);
+    }
     let options = WriterOptions {
         memory_bytes: arguments.memory,
         threads,
@@ -186,6 +206,7 @@ pub fn run(
         copied_rows_max: arguments.copied_rows,
         keep_replaced: !arguments.replace,
         retention: arguments.keep.clone(),
+        gives_up_shared: arguments.restart,
         ..WriterOptions::default()
     };
     let mut writer = Writer::open(&location, options.clone())?;
@@ -320,6 +341,18 @@ pub fn run(
     Ok(if complete { derived } else { Outcome::Partial })
 }
 
+/// Shares a scan with workers, which may have to compute derived tables: `canopy-sql` does it.
+fn share(
+    location: &Path,
+    arguments: &Arguments,
+    engine: Option<&Engine>,
+) -> anyhow::Result<Outcome> {
+    match engine {
+        Some(engine) => (engine.share)(location, arguments, engine),
+        None => companion::Companion::Sql.run(),
+    }
+}
+
 /// Returns what a run asks for, in words that another one can be compared with.
 fn asked(arguments: &Arguments, root_of: &dyn Fn(&Path) -> String) -> String {
     let limits = arguments.limits.given().map(|limits| [limits.classes, limits.names]);
@@ -435,7 +468,10 @@ impl Arguments {
             no_xattrs: self.no_xattrs || source.is_some_and(|it| it.no_xattrs),
             layout: match self.layout {
                 None | Some(LayoutName::Access) => Layout::Access,
-                Some(LayoutName::Leveled) => Layout::Leveled { level: 1, shards: self.shards },
+                Some(LayoutName::Leveled) => {
+                    let level = self.level.map_or(1, NonZeroU32::get);
+                    Layout::Leveled { level, shards: self.shards }
+                }
             },
             configured: None,
         }

@@ -27,6 +27,9 @@ const SHOWN_MAX: usize = 200;
 const LISTED_PATH_MAX: usize = 4096;
 const LISTED_MAX: usize = 64 << 20;
 
+/// Most errors of a part of a scan that are kept for who publishes it.
+const KEPT_MAX: usize = 200_000;
+
 /// Most mounts that are warned of one by one.
 const MOUNTS_MAX: usize = 8;
 
@@ -35,6 +38,8 @@ const MOUNTS_MAX: usize = 8;
 pub(super) struct Faults {
     /// Fault, reason and path, one a line, with control characters escaped.
     file: Option<(PathBuf, Mutex<ErrorList>)>,
+    /// All of them, for who publishes what this process lists.
+    kept: Option<Mutex<Vec<ScanError>>>,
     failed: OnceLock<(PathBuf, String)>,
     narrowed: OnceLock<PathBuf>,
     moved: OnceLock<PathBuf>,
@@ -57,8 +62,25 @@ impl Faults {
         Ok(Faults { file: Some((path.to_owned(), Mutex::new(list))), ..Faults::default() })
     }
 
+    /// Returns what keeps all of them.
+    pub(super) fn kept() -> Self {
+        Faults { kept: Some(Mutex::default()), ..Faults::default() }
+    }
+
+    /// Returns those that were kept, which are none any more.
+    pub(super) fn take_kept(&self) -> Vec<ScanError> {
+        self.kept.as_ref().map(|kept| std::mem::take(&mut *kept.lock())).unwrap_or_default()
+    }
+
     /// Takes in one of an entry below the root `base`.
     pub(super) fn add(&self, base: &Path, error: &ScanError) {
+        if let Some(kept) = &self.kept {
+            let mut kept = kept.lock();
+            if kept.len() < KEPT_MAX {
+                kept.push(error.clone());
+            }
+            return;
+        }
         let path = base.join(std::ffi::OsStr::from_bytes(&error.path));
         let (what, why) = match error.fault {
             Fault::Failed(step, errno) => {

@@ -19,6 +19,7 @@ pub mod index_namespace;
 mod index_plan;
 mod index_progress;
 mod index_summary;
+pub mod index_workers;
 pub mod info;
 pub mod locate;
 pub mod ls;

@@ -180,9 +180,9 @@ fn directory(remaining: Remaining) -> RemainingDirectory {
     RemainingDirectory::new(remaining.path, extent)
 }
 
-fn others(counts: &Counts) -> [&AtomicU64; 6] {
-    let Counts { failed, vanished, narrowed, moved, long_paths, unmapped, .. } = counts;
-    [failed, vanished, narrowed, moved, long_paths, unmapped]
+pub(super) fn others(counts: &Counts) -> [&AtomicU64; 7] {
+    let Counts { failed, vanished, narrowed, moved, long_paths, unmapped, partial, .. } = counts;
+    [failed, vanished, narrowed, moved, long_paths, unmapped, partial]
 }
 
 /// Adds what was counted before a scan was interrupted.

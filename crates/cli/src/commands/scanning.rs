@@ -7,7 +7,7 @@ use crate::config::{prune_patterns, settings};
 use crate::interrupt;
 use crate::options::threads;
 use anyhow::Context;
-use canopy_index::{Configured, NewSource, ScanRecord, Writer};
+use canopy_index::{Configured, NewSource, ScanRecord, ShardWriter, Writer};
 use canopy_scan::{
     Counts, Excludes, Fault, Left, MountRules, Part, Pauses, RateLimit, Root, ScanError,
     ScanOptions, Step, scan, threads_max,
@@ -120,10 +120,27 @@ impl Scans {
         &self,
         writer: &Writer,
         begun: u32,
-        (root, part): (Root, Option<Part<'_>>),
+        part: (Root, Option<Part<'_>>),
         rules: &MountRules,
         record: &ScanRecord,
     ) -> anyhow::Result<()> {
+        let writers = self.walk(writer, begun, part, rules, record)?;
+        if self.notes.is_some() {
+            // What is over is noted as a whole.
+            interrupt::go_on_to_the_end();
+        }
+        Ok(writer.finish_shards(writers)?)
+    }
+
+    /// Lists a source that was begun under this number, or a part of it, and returns what has it.
+    pub fn walk<'w>(
+        &self,
+        writer: &'w Writer,
+        begun: u32,
+        (root, part): (Root, Option<Part<'_>>),
+        rules: &MountRules,
+        record: &ScanRecord,
+    ) -> anyhow::Result<Vec<ShardWriter<'w>>> {
         let options = self.options(record, &root.path)?;
         let base = root.path.clone();
         let unlisted = OnceLock::new();
@@ -138,9 +155,11 @@ impl Scans {
         self.whereabouts.forget();
         let sinks = Listings::of(writer.shard_writers(begun), &self.whereabouts);
         let classes = writer.classes();
+        let is_shared = part.is_some_and(|part| part.others.is_some());
         let due = || {
             let is_due = |notes: &Notes| notes.are_due(&self.counts);
-            interrupt::asked() || self.notes.as_ref().is_some_and(is_due)
+            // What others list is ended by leaving them the rest.
+            !is_shared && interrupt::asked() || self.notes.as_ref().is_some_and(is_due)
         };
         let mut pause = |sinks: &mut Vec<Listings<'_>>, left: &dyn Fn() -> Left| {
             let ends = interrupt::asked();
@@ -164,12 +183,7 @@ impl Scans {
             Some(_) => anyhow::bail!("{} was moved while it was scanned", base.display()),
             None => {}
         }
-        if self.notes.is_some() {
-            // What is over is noted as a whole.
-            interrupt::go_on_to_the_end();
-        }
-        writer.finish_shards(sinks.into_iter().map(|sink| sink.shards).collect())?;
-        Ok(())
+        Ok(sinks.into_iter().map(|sink| sink.shards).collect())
     }
 
     /// Returns what the index does not show so far though the source would.

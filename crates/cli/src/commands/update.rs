@@ -569,7 +569,7 @@ pub(super) fn with_known(
     scan: impl FnOnce(Part<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let known = KnownListings { writer, begun, error: Mutex::new(None) };
-    let scanned = scan(Part { selection, known: &known });
+    let scanned = scan(Part { selection, known: &known, others: None });
     match known.error.into_inner() {
         Some(error) => Err(error.into()),
         None => scanned,

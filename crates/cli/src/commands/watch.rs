@@ -248,8 +248,8 @@ impl Daemon {
         places::check_links(location)?;
         // Makes an index where there is none, and fails where the caller may not write.
         match Writer::open(location, WriterOptions::default()) {
-            // By a scan, or by the last batch of a daemon that was killed.
-            Ok(_) | Err(canopy_index::Error::Locked(_)) => {}
+            // By a scan, of workers too, or by the last batch of a daemon that was killed.
+            Ok(_) | Err(canopy_index::Error::Locked(_) | canopy_index::Error::Shared(_)) => {}
             Err(error) => return Err(error.into()),
         }
         let location = location.canonicalize()?;

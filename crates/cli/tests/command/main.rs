@@ -28,4 +28,5 @@ mod running;
 mod sources;
 mod updates;
 mod watch;
+mod workers;
 mod workspace;

@@ -22,7 +22,7 @@ use std::time::Duration;
 const SIGNALS: [Signal; 4] = [Signal::SIGINT, Signal::SIGKILL, Signal::SIGTERM, Signal::SIGHUP];
 
 /// A tree of many small ones.
-fn many_trees(root: &Path, random: &mut StdRng) {
+pub fn many_trees(root: &Path, random: &mut StdRng) {
     std::fs::create_dir(root).unwrap();
     for number in 0..30 {
         let tree = root.join(format!("t{number}"));
@@ -63,7 +63,7 @@ fn interrupt(
     run.wait_with_output().unwrap()
 }
 
-fn finish(place: &Place, location: &Path, arguments: &[&OsStr]) -> (String, String) {
+pub fn finish(place: &Place, location: &Path, arguments: &[&OsStr]) -> (String, String) {
     let output = index(place, location, arguments).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (said, warned) = (text(&output.stdout), text(&output.stderr));
@@ -72,7 +72,7 @@ fn finish(place: &Place, location: &Path, arguments: &[&OsStr]) -> (String, Stri
 }
 
 /// Asserts that two indexes give users the same answers about a tree.
-fn assert_equal(place: &Place, (one, other): (&Path, &Path), tree: &Path, random: &mut StdRng) {
+pub fn assert_equal(place: &Place, (one, other): (&Path, &Path), tree: &Path, random: &mut StdRng) {
     let mut starts = vec![tree.to_owned()];
     let dirs = all_paths(tree).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir());
     starts.extend(dirs.filter(|_| random.random_bool(0.2)));
@@ -110,7 +110,7 @@ fn assert_equal(place: &Place, (one, other): (&Path, &Path), tree: &Path, random
 }
 
 /// Asserts that the directory above whatever the index has is in it, too, and nothing is twice.
-fn assert_sound(place: &Place, location: &Path, tree: &Path) {
+pub fn assert_sound(place: &Place, location: &Path, tree: &Path) {
     let output =
         place.canopy(location, &["find".as_ref(), tree.as_os_str(), "-print0".as_ref()]).stdout;
     let mut known = HashSet::new();

@@ -32,6 +32,7 @@ use crate::schema::FileKind;
 use crate::shard::ClassDir;
 use crate::shard_record::ShardRecord;
 use crate::unfinished;
+use crate::workers;
 use rustc_hash::FxHashMap;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -220,6 +221,10 @@ impl Drop for Writer {
     /// Removes what nothing refers to any more: if the generation was not committed, what was made
     /// for it. What cannot be removed now is removed by the next writer.
     fn drop(&mut self) {
+        // What a worker has made is for who publishes, and another one who does has its own journal.
+        if self.is_workers || self.publisher.as_ref().is_some_and(|path| !path.exists()) {
+            return;
+        }
         if let Ok(left) = journal::read(&self.path) {
             drop(clean(&self.options.disk, &self.names, &left, &self.current_tree));
         }
@@ -229,6 +234,17 @@ impl Drop for Writer {
         {
             drop(forget_unfinished(&self.options.disk, &self.names, &self.current_tree));
         }
+        if self.publisher.is_some() && self.is_over() {
+            drop(forget_workers(&self.options.disk, &self.names, &self.current_tree));
+        }
+    }
+}
+
+impl Writer {
+    /// Returns whether what workers shared is over, since something was published.
+    fn is_over(&self) -> bool {
+        let current = current(&self.path).ok().flatten().map_or(0, |current| current.generation);
+        workers::state(&self.path, current) == Some(false)
     }
 }
 
@@ -279,21 +295,43 @@ pub(super) fn forget_unfinished(disk: &Disk, names: &Names, known: &Tree) -> Res
     let index = names.index();
     let list = names::unfinished_files(index);
     let intents = journal::read_at(&list)?.intents;
+    // First, so that it never names what is gone.
+    disk.remove(&names::unfinished(index))?;
+    remove_unused(disk, names, &intents, known)?;
+    disk.remove(&list)
+}
+
+/// Removes what there is of a scan that workers share, but for what is current. Those who still live
+/// find their directories gone.
+pub(super) fn forget_workers(disk: &Disk, names: &Names, known: &Tree) -> Result<()> {
+    let index = names.index();
+    let intents = workers::take_away(index)?;
+    remove_unused(disk, names, &intents, known)?;
+    workers::remove(disk, index)
+}
+
+/// Removes what was made and is not current.
+#[inline(never)]
+fn remove_unused(
+    disk: &Disk,
+    names: &Names,
+    intents: &[(Intent, PathBuf)],
+    known: &Tree,
+) -> Result<()> {
+    let index = names.index();
     let in_use = match current(index)? {
         Some(current) => {
             let since = intents.iter().filter_map(|(_, path)| names::generation_of(path)).min();
-            files_among(names, current.generation, known, &intents, since)?
+            files_among(names, current.generation, known, intents, since)?
         }
         None => Files::new(),
     };
-    // First, so that it never names what is gone.
-    disk.remove(&names::unfinished(index))?;
     let mut directories = BTreeSet::new();
-    for (intent, below) in &intents {
+    for (intent, below) in intents {
         perform(disk, index, (*intent, below), &in_use, &mut directories)?;
     }
     remove_empty(disk, index, directories);
-    disk.remove(&list)
+    Ok(())
 }
 
 /// Does what waited for readers of older generations to end: what the lists of the oldest

@@ -2,7 +2,8 @@
 //! would notice. What the writer itself goes by is read whenever an index is opened.
 
 use super::cleaning::shard_files;
-use super::{Held, Writer, class_lists, grants_of};
+use super::{Held, Writer, class_lists};
+use crate::class_dirs::grants_of;
 use crate::class_lists::{ClassList, ListedClass, listed_for};
 use crate::disk::Disk;
 use crate::error::{Error, Result};

@@ -11,10 +11,8 @@
 use super::cleaning::{data_files, is_of_current};
 use super::refresh::{Seen, names_in};
 use super::sources::Contents;
-use super::{
-    Held, Loaded, Rows, Sealed, ShardWriter, Writer, Written, cleaning, gathered, grants_of,
-};
-use crate::class_dirs::ClassDirs;
+use super::{Held, Loaded, Rows, Sealed, ShardWriter, Writer, Written, cleaning, gathered};
+use crate::class_dirs::{ClassDirs, grants_of};
 use crate::class_lists;
 use crate::error::{Error, Result};
 use crate::journal::{self, Intent};
