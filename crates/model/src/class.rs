@@ -561,24 +561,28 @@ mod tests {
     /// Processes that share a scan say the same of the same directory.
     #[test]
     fn a_class_does_not_depend_on_what_was_asked_for_before() {
-        let grants: Vec<Grant> = (0..40_u32)
-            .map(|seed| {
-                let bit = |at: u32| (seed.wrapping_mul(0x9e37_79b9) >> at) & 1 == 1;
-                let users = (1..5).filter(|&uid| bit(uid)).map(|uid| (uid, bit(uid + 8)));
-                let groups = (1..4).filter(|&gid| bit(gid + 16)).map(|gid| (gid, bit(gid + 20)));
-                Grant::from_parts(users, groups, bit(28))
+        // Every way to let two users and two groups in, or not, or not to name them.
+        let way = |number: usize, at: u32| match number / 3_usize.pow(at) % 3 {
+            0 => None,
+            way => Some(way == 1),
+        };
+        let grants: Vec<Grant> = (0..162)
+            .map(|number| {
+                let users = (1..3).filter_map(|uid| Some((uid, way(number, uid - 1)?)));
+                let groups = (1..3).filter_map(|gid| Some((gid, way(number, gid + 1)?)));
+                Grant::from_parts(users, groups, number >= 81)
             })
             .collect();
         let (one, other) = (ClassTable::default(), ClassTable::default());
         for grant in grants.iter().rev() {
             other.restricted(ClassTable::EVERYONE, grant, 0);
         }
-        for (at, third) in grants.iter().enumerate() {
-            let chain = [&grants[(at * 7 + 3) % 40], &grants[(at * 11 + 5) % 40], third];
+        for at in 0..grants.len() * 40 {
+            let chain = [at * 7 + 3, at * 11 + 5, at * 13 + at / 162, at];
             let said = |table: &ClassTable| {
-                let class = chain
-                    .into_iter()
-                    .fold(ClassTable::EVERYONE, |class, grant| table.restricted(class, grant, 0));
+                let class = chain.iter().fold(ClassTable::EVERYONE, |class, at| {
+                    table.restricted(class, &grants[at % grants.len()], 0)
+                });
                 let grants = table.grants_of(class).into_iter().map(|id| table.grant(id));
                 let mut grants: Vec<Arc<Grant>> = grants.collect();
                 grants.sort_unstable();

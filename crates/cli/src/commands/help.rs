@@ -89,7 +89,7 @@ fn config() -> String {
          \nSources with options of their own ('name' and 'no_xattrs' are others):\n\
          \n  [[sources]]\n  path = \"/scratch\"\n  exclude = [\"*.tmp\"]\n  one_file_system = \
          true\n\
-         \nWhat queries of some users, or of all but root, may take at most, in the site's file:\n\
+         \nWhat queries of some users may take at most, in the site's file:\n\
          \n  [[limits]]\n  groups = [\"students\"]\n  threads = 2\n  sql_timeout = \"5m\"\n  \
          sql_memory = \"2G\"\n"
     )

@@ -108,7 +108,7 @@ pub struct Arguments {
           "name", "keep", "incremental", "replace", "restart"])]
     pub(super) worker: bool,
     /// With --level, workers on this machine, which share its threads; with 0, the scan is only begun
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "level")]
     pub(super) workers: usize,
     /// How often a worker shows that it lives, in milliseconds: after 60 times it is taken for dead
     #[arg(long, value_name = "MS", default_value_t = 1000, hide = true)]
@@ -118,7 +118,7 @@ pub struct Arguments {
     #[arg(long, value_enum, hide_possible_values = true, value_name = "access|leveled")]
     layout: Option<LayoutName>,
     /// With --layout leveled, parts of the index
-    #[arg(long, value_name = "N", default_value_t = 64,
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "layout",
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     shards: u32,
     /// List entries that vanished or could not be read in FILE
