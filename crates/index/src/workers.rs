@@ -35,6 +35,7 @@ use crate::marker;
 use crate::names;
 use crate::packed::PackedList;
 use crate::retention::Retention;
+use crate::safety;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -90,6 +91,8 @@ pub struct PartOutcome {
     pub counts: Vec<u64>,
     /// What is wrong with entries: paths, and what it is, as whoever scans tells it.
     pub faults: Vec<(Vec<u8>, u8, i32)>,
+    /// How many more there were.
+    pub faults_left_out: u64,
     /// What else is missing, for people.
     pub missing: Vec<String>,
     /// Directories that are left to others, by part: paths below the root, escaped.
@@ -205,9 +208,11 @@ struct Heart {
 
 impl Worker {
     /// Joins those who share the scan of an index, if there is one; each of them shows once in `beat`
-    /// that it lives.
+    /// that it lives. Fails if anybody else could change the directory.
     pub fn join(index: &Path, beat: Duration) -> Result<Option<Self>> {
         let Ok(index) = index.canonicalize() else { return Ok(None) };
+        // Before anything is made in it, by paths.
+        let index = safety::check(&index, rustix::process::geteuid().as_raw())?;
         let Some(scan) = SharedScan::read(&index)? else { return Ok(None) };
         let disk = Disk::default();
         let (number, directory) = loop {
@@ -309,8 +314,12 @@ impl Worker {
                 continue;
             }
             if !self.done.contains_key(&part.id) {
-                let record: PartRecord = manifest::read(&workers.join(part.done()))?;
-                let further = part.further(record.outcome.left).collect();
+                let further = match manifest::read::<PartRecord>(&workers.join(part.done())) {
+                    Ok(record) => part.further(record.outcome.left).collect(),
+                    // Who publishes lists it anew, with all that it has left to others.
+                    Err(error) if error.damaged_file().is_some() => Vec::new(),
+                    Err(error) => return Err(error),
+                };
                 self.done.insert(part.id.clone(), further);
             }
             parts.extend(self.done[&part.id].iter().cloned());
@@ -476,8 +485,13 @@ fn listed(directory: &Path) -> io::Result<HashSet<String>> {
 }
 
 impl SharedScan {
-    /// Returns the scan that workers share in an index, if there is one that counts still.
+    /// Returns the scan that workers share in an index, if there is one that counts still. Fails if
+    /// anybody else could change the directory.
     pub fn read(index: &Path) -> Result<Option<Self>> {
+        if !names::workers(index).exists() {
+            return Ok(None);
+        }
+        safety::check(index, rustix::process::geteuid().as_raw())?;
         or_none(manifest::read(&scan_path(&names::workers(index), current(index)?)))
     }
 

@@ -296,10 +296,10 @@ impl<'a> Component<'a> {
 /// be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripes<'a> {
-    /// The MDT of the directory itself.
-    pub mdt: u32,
-    /// How many stripes there are.
-    pub count: u32,
+    /// The MDT of the directory itself, if it is told.
+    pub mdt: Option<u32>,
+    /// How many stripes there are; `None` for as many as MDTs, or more.
+    pub count: Option<u32>,
     hash: u32,
     /// Name of the pool of MDTs, empty if there is none.
     pub pool: &'a [u8],
@@ -310,12 +310,17 @@ impl<'a> Stripes<'a> {
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         const MAGIC_STORED: u32 = 0x0CD2_0CD0;
         const MAGIC_USER: u32 = 0x0CD3_0CD0;
+        const MAGIC_FOREIGN: u32 = 0x0CD5_0CD0;
         let pool = match u32_at(bytes, 0)? {
             MAGIC_STORED => bytes.get(40..40 + POOL_BYTES)?,
             MAGIC_USER => bytes.get(32..32 + POOL_BYTES)?,
+            // Whatever another system means by it.
+            MAGIC_FOREIGN => return Some(Stripes { mdt: None, count: None, hash: 0, pool: b"" }),
             _ => return None,
         };
-        let (count, mdt) = (u32_at(bytes, 4)?, u32_at(bytes, 8)?);
+        // Less than 0 is any MDT, and all of them or several times so many.
+        let known = |number: u32| (number <= i32::MAX as u32).then_some(number);
+        let (count, mdt) = (known(u32_at(bytes, 4)?), known(u32_at(bytes, 8)?));
         Some(Stripes { mdt, count, hash: u32_at(bytes, 12)?, pool: text(pool) })
     }
 

@@ -149,6 +149,25 @@ pub(super) fn columns() -> Columns {
     KEY | VALUE | SIZE
 }
 
+/// Most bytes of values of which rows are made at a time: a value of 64 KiB may give 2,700 rows, each
+/// with the entry's path.
+const PIECE_BYTES_MAX: usize = 256 << 10;
+
+/// Divides a batch of values into pieces that do not become too large.
+pub(super) fn pieces(batch: RecordBatch) -> Result<Vec<RecordBatch>> {
+    let values = VALUE.of(&batch).map_err(external)?;
+    let (mut pieces, mut first, mut bytes) = (Vec::new(), 0, 0);
+    for at in 0..batch.num_rows() {
+        bytes += values.value(at).len();
+        if bytes > PIECE_BYTES_MAX && at > first {
+            pieces.push(batch.slice(first, at - first));
+            (first, bytes) = (at, values.value(at).len());
+        }
+    }
+    pieces.push(batch.slice(first, batch.num_rows() - first));
+    Ok(pieces)
+}
+
 /// Makes the rows of a table of a batch of values, with the columns of the value and those of the
 /// table.
 pub(super) fn decode(table: &Table, decode: Decode, batch: &RecordBatch) -> Result<RecordBatch> {

@@ -84,9 +84,21 @@ impl Reader {
         let of_values = answer.table.decode.is_some();
         let columns = answer.file_columns() | decoded::columns().when(of_values);
         let read = unit.0.read_rows(columns, &selected).map_err(external)?;
-        Ok(Box::new(read.map(move |batch| {
-            let batch = batch.map_err(external)?;
-            answer.batch(&source, &unit.0, answer.decoded(batch)?)
+        let unit = Arc::new(unit);
+        Ok(Box::new(read.flat_map(move |batch| -> Batches {
+            let (answer, source, unit) = (answer.clone(), source.clone(), unit.clone());
+            let pieces = batch.map_err(external).and_then(|batch| match of_values {
+                true => decoded::pieces(batch),
+                false => Ok(vec![batch]),
+            });
+            match pieces {
+                Err(error) => Box::new(std::iter::once(Err(error))),
+                Ok(pieces) => Box::new(
+                    pieces
+                        .into_iter()
+                        .map(move |piece| answer.batch(&source, &unit.0, answer.decoded(piece)?)),
+                ),
+            }
         })))
     }
 }

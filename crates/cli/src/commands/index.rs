@@ -108,8 +108,9 @@ pub struct Arguments {
           "name", "keep", "incremental", "replace", "restart"])]
     pub(super) worker: bool,
     /// With --level, workers on this machine, which share its threads; with 0, the scan is only begun
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "level")]
-    pub(super) workers: usize,
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "level",
+          value_parser = clap::value_parser!(u16).range(..=1024))]
+    pub(super) workers: u16,
     /// How often a worker shows that it lives, in milliseconds: after 60 times it is taken for dead
     #[arg(long, value_name = "MS", default_value_t = 1000, hide = true)]
     pub(super) beat: u64,
@@ -172,7 +173,12 @@ pub fn run(
             || (arguments.paths.len() == 1 && namespace_of(&arguments.paths[0]).is_some()),
         "--root is for one namespace: ns:PATH"
     );
-    if namespaces.is_none() && arguments.paths.iter().any(|path| namespace_of(path).is_some()) {
+    let has_namespace = arguments.paths.iter().any(|path| namespace_of(path).is_some());
+    anyhow::ensure!(
+        arguments.level.is_none() || !has_namespace,
+        "--level is for trees; a namespace is read by one process"
+    );
+    if namespaces.is_none() && has_namespace {
         return companion::Companion::Namespace.run();
     }
     let asked_root = arguments.root.clone();

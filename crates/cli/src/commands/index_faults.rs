@@ -27,8 +27,9 @@ const SHOWN_MAX: usize = 200;
 const LISTED_PATH_MAX: usize = 4096;
 const LISTED_MAX: usize = 64 << 20;
 
-/// Most errors of a part of a scan that are kept for who publishes it.
+/// Most errors of a part of a scan, and bytes of their paths, that are kept for who publishes it.
 const KEPT_MAX: usize = 200_000;
+const KEPT_BYTES_MAX: usize = 8 << 20;
 
 /// Most mounts that are warned of one by one.
 const MOUNTS_MAX: usize = 8;
@@ -39,7 +40,7 @@ pub(super) struct Faults {
     /// Fault, reason and path, one a line, with control characters escaped.
     file: Option<(PathBuf, Mutex<ErrorList>)>,
     /// All of them, for who publishes what this process lists.
-    kept: Option<Mutex<Vec<ScanError>>>,
+    kept: Option<Mutex<KeptErrors>>,
     failed: OnceLock<(PathBuf, String)>,
     narrowed: OnceLock<PathBuf>,
     moved: OnceLock<PathBuf>,
@@ -67,18 +68,22 @@ impl Faults {
         Faults { kept: Some(Mutex::default()), ..Faults::default() }
     }
 
+    /// Notes that there were so many more.
+    pub(super) fn leave_out(&self, count: u64) {
+        if let Some((_, file)) = &self.file {
+            file.lock().left_out += count;
+        }
+    }
+
     /// Returns those that were kept, which are none any more.
-    pub(super) fn take_kept(&self) -> Vec<ScanError> {
+    pub(super) fn take_kept(&self) -> KeptErrors {
         self.kept.as_ref().map(|kept| std::mem::take(&mut *kept.lock())).unwrap_or_default()
     }
 
     /// Takes in one of an entry below the root `base`.
     pub(super) fn add(&self, base: &Path, error: &ScanError) {
         if let Some(kept) = &self.kept {
-            let mut kept = kept.lock();
-            if kept.len() < KEPT_MAX {
-                kept.push(error.clone());
-            }
+            kept.lock().add(error);
             return;
         }
         let path = base.join(std::ffi::OsStr::from_bytes(&error.path));
@@ -223,6 +228,26 @@ fn open_special(path: &Path) -> anyhow::Result<Option<File>> {
     let file = OpenOptions::new().write(true).open(path)?;
     anyhow::ensure!(!file.metadata()?.is_file(), "it is a symbolic link");
     Ok(Some(file))
+}
+
+/// Errors of a part of a scan.
+#[derive(Default)]
+pub(super) struct KeptErrors {
+    pub(super) errors: Vec<ScanError>,
+    bytes: usize,
+    /// How many more there were.
+    pub(super) left_out: u64,
+}
+
+impl KeptErrors {
+    fn add(&mut self, error: &ScanError) {
+        if self.errors.len() >= KEPT_MAX || self.bytes + error.path.len() > KEPT_BYTES_MAX {
+            self.left_out += 1;
+            return;
+        }
+        self.bytes += error.path.len();
+        self.errors.push(error.clone());
+    }
 }
 
 /// The file of `--errors`.

@@ -39,6 +39,9 @@ use std::time::{Duration, Instant};
 const PARTS_MAX: usize = 64;
 const SHARED_MAX: usize = 8;
 
+/// Most bytes of paths of directories that a worker leaves to others; it lists the rest itself.
+const LEFT_BYTES_MAX: usize = 64 << 20;
+
 /// How long to wait for who writes the index, who may be about to begin the same.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -46,16 +49,21 @@ const LOOKED_EVERY: Duration = Duration::from_millis(100);
 
 /// Works until the scan is published.
 pub fn run(location: &Path, arguments: &Arguments, engine: &Engine) -> anyhow::Result<Outcome> {
-    let threads = (scan_threads(arguments.threads) / arguments.workers.max(1)).max(1);
+    if let Some(parent) = arguments.errors.as_deref().and_then(Path::parent) {
+        let is_there = parent.as_os_str().is_empty() || parent.is_dir();
+        anyhow::ensure!(is_there, "--errors: there is no directory {}", parent.display());
+    }
+    let workers = usize::from(arguments.workers);
+    let threads = (scan_threads(arguments.threads) / workers.max(1)).max(1);
     interrupt::watch()?;
     if arguments.level.is_some() {
         begin(location, arguments, threads)?;
     }
-    if arguments.workers == 0 {
+    if workers == 0 {
         return Ok(Outcome::Complete);
     }
     let mut others = Vec::new();
-    for _ in 1..arguments.workers {
+    for _ in 1..workers {
         others.push(other_worker(location, arguments, threads)?);
     }
     let outcome = Sharer { location, arguments, engine, threads }.work();
@@ -236,29 +244,31 @@ impl Sharer<'_> {
         scans.faults.take_kept();
         let record = new.scan.clone().unwrap_or_default();
         let begun = writer.add_source(NewSource { name: scan.name.clone(), ..new })?;
-        let left = Mutex::new(Vec::new());
+        let left = Mutex::new(Left::default());
         let others_list = |path: &str, depth: u32| {
             let is_left = part.is_first() && depth == scan.level
                 || worker.should_share()
                 || interrupt::asked();
-            if is_left {
-                left.lock().push(path.to_owned());
-            }
-            is_left
+            is_left && left.lock().add(path)
         };
         let selection = selection(&part.paths);
         let listed = Part { selection: &selection, known: &Nothing, others: Some(&others_list) };
         let writers = scans.walk(&writer, begun, (root, Some(listed)), &rules, &record)?;
         let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+        let kept = scans.faults.take_kept();
         let none = Shortfalls::new(&Counts::default(), BTreeMap::new(), Vec::new());
         let outcome = PartOutcome {
             entries: count(&scans.counts.entries),
             directories: count(&scans.counts.directories),
             counts: others(&scans.counts).map(count).to_vec(),
-            faults: scans.faults.take_kept().into_iter().map(coded).collect(),
+            faults: kept.errors.into_iter().map(coded).collect(),
+            faults_left_out: kept.left_out,
             missing: Shortfalls::new(&Counts::default(), BTreeMap::new(), rules.closed())
                 .since(&none),
-            left: parts(left.into_inner(), if part.is_first() { PARTS_MAX } else { SHARED_MAX }),
+            left: parts(
+                left.into_inner().paths,
+                if part.is_first() { PARTS_MAX } else { SHARED_MAX },
+            ),
         };
         writer.end_part((worker, part), begun, writers, outcome)?;
         Ok(())
@@ -288,7 +298,8 @@ impl Sharer<'_> {
         let begun = writer.add_source(new)?;
         let mut missing = BTreeSet::new();
         let anew = writer.take_in_parts(begun, worker, |outcome| {
-            let PartOutcome { entries, directories, counts, .. } = outcome.clone();
+            let &PartOutcome { entries, directories, ref counts, .. } = outcome;
+            let counts = counts.clone();
             let counted = Unfinished { entries, directories, counts, ..Unfinished::default() };
             add_counts(&scans.counts, &counted);
             missing.extend(outcome.missing.iter().cloned());
@@ -296,6 +307,7 @@ impl Sharer<'_> {
                 let fault = decoded(*code, *errno);
                 scans.faults.add(&base, &ScanError { path: path.clone(), fault });
             }
+            scans.faults.leave_out(outcome.faults_left_out);
         })?;
         match anew.is_empty() {
             true => writer.finish_shards(writer.shard_writers(begun))?,
@@ -374,6 +386,25 @@ fn selection(paths: &[String]) -> Selection {
     let mut selection = Selection::default();
     paths.iter().for_each(|path| selection.add(path, true));
     selection
+}
+
+/// Directories that are left to others.
+#[derive(Default)]
+struct Left {
+    paths: Vec<String>,
+    bytes: usize,
+}
+
+impl Left {
+    /// Returns whether another one is left to others, too: all that take a part read of them.
+    fn add(&mut self, path: &str) -> bool {
+        let has_room = self.bytes + path.len() <= LEFT_BYTES_MAX;
+        if has_room {
+            self.bytes += path.len();
+            self.paths.push(path.to_owned());
+        }
+        has_room
+    }
 }
 
 /// Returns parts of these directories, so many at most, each of some that lie close together.

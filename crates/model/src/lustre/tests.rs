@@ -154,7 +154,13 @@ fn layouts_in_each_other_are_none() {
 fn directories_and_archives_are_told() {
     let bytes = striped(&[2, 0, 1], 0x0200_0003);
     let stripes = Stripes::decode(&bytes).unwrap();
-    assert_eq!((stripes.mdt, stripes.count, stripes.hash_word()), (2, 3, "crush"));
+    assert_eq!((stripes.mdt, stripes.count, stripes.hash_word()), (Some(2), Some(3), "crush"));
+    let any = [&0x0CD3_0CD0_u32.to_le_bytes()[..], &[0xFF; 8], &[0; 40]].concat();
+    let any = Stripes::decode(&any).unwrap();
+    assert_eq!((any.mdt, any.count), (None, None));
+    let foreign = 0x0CD5_0CD0_u32.to_le_bytes();
+    let foreign = Stripes::decode(&foreign).unwrap();
+    assert_eq!((foreign.mdt, foreign.count), (None, None));
     assert!(stripes.pool.is_empty() && Stripes::decode(&bytes[..55]).is_none());
     let state = HsmState::decode(&hsm(0xD, 3)).unwrap();
     assert_eq!((words(state.words()).as_str(), state.archive), ("exists,released,archived", 3));

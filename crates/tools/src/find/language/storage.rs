@@ -50,8 +50,9 @@ impl StorageTest {
             "-projid" => StorageTest::Project(parse_number(name, text)?),
             "-component-count" => StorageTest::ComponentCount(parse_number(name, text)?),
             _ => {
-                let bits = text.split(',').map(HsmState::bit);
-                StorageTest::HsmState(bits.sum::<Option<u32>>().ok_or_else(wrong)?)
+                let bits: Option<Vec<u32>> = text.split(',').map(HsmState::bit).collect();
+                let bits = bits.ok_or_else(wrong)?;
+                StorageTest::HsmState(bits.into_iter().fold(0, |all, bit| all | bit))
             }
         })
     }
@@ -71,7 +72,9 @@ impl StorageTest {
     /// decoded.
     pub(super) fn holds(&self, key: &str, value: &[u8]) -> Option<bool> {
         match self {
-            StorageTest::Mdt(among) => return Some(has(among, Stripes::decode(value)?.mdt)),
+            StorageTest::Mdt(among) => {
+                return Some(Stripes::decode(value)?.mdt.is_some_and(|mdt| has(among, mdt)));
+            }
             StorageTest::HsmState(bits) => {
                 return Some(HsmState::decode(value)?.flags & bits == *bits);
             }
@@ -121,17 +124,26 @@ fn is_pool(pattern: &Glob, name: &[u8]) -> bool {
     name.is_empty() == is_none && pattern.matches(&canopy_model::escape(name))
 }
 
-/// Takes indexes (`17`), ranges of them (`0-3`) and names of targets (`scratch-OST0011_UUID`) with
-/// commas between.
+/// Takes indexes (`17`), names of targets (`scratch-OST0011_UUID`) and ranges from one to another
+/// (`0-3`), with commas between.
 fn targets(text: &str, kind: &str) -> Option<Vec<RangeInclusive<u32>>> {
-    let index = |text: &str| is_digits(text).then(|| text.parse().ok())?;
+    let index = |text: &str| match text.split_once(kind) {
+        None => is_digits(text).then(|| text.parse().ok())?,
+        // That is a range, as no file system has a number for a name.
+        Some((before, _)) if is_digits(before.trim_end_matches('-')) => None,
+        Some((_, digits)) => {
+            let digits = digits.strip_suffix("_UUID").unwrap_or(digits);
+            let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            is_hex.then(|| u32::from_str_radix(digits, 16).ok())?
+        }
+    };
     let range = |text: &str| {
-        if let Some((_, digits)) = text.rsplit_once(kind) {
-            let index = u32::from_str_radix(digits.trim_end_matches("_UUID"), 16).ok()?;
+        if let Some(index) = index(text) {
             return Some(index..=index);
         }
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        Some(index(first)?..=index(last)?).filter(|range| !range.is_empty())
+        let mut halves = text.match_indices('-').map(|(at, _)| (&text[..at], &text[at + 1..]));
+        let range = halves.find_map(|(first, last)| Some(index(first)?..=index(last)?));
+        range.filter(|range| !range.is_empty())
     };
     text.split(',').map(range).collect()
 }
@@ -167,6 +179,11 @@ mod tests {
             ("-ost", "1,scratch-OST0011_UUID", true),
             ("-ost", "OST0003", true),
             ("-ost", "5", false),
+            ("-ost", "OST0001-OST0003", true),
+            ("-ost", "OST0012-OST0013", false),
+            ("-ost", "my-fs-OST0010-my-fs-OST0012_UUID", true),
+            ("-ost", "0-OST0003", true),
+            ("-ost", "0-OST0002", false),
             ("-pool", "flash", true),
             ("-pool", "f*", true),
             ("-pool", "*", true),
@@ -209,6 +226,8 @@ mod tests {
         let archived = hsm(0x9, 1);
         assert!(passes("-hsm-state", "exists,archived", "trusted.hsm", &archived));
         assert!(!passes("-hsm-state", "exists,released", "trusted.hsm", &archived));
+        assert!(passes("-hsm-state", "exists,exists", "trusted.hsm", &archived));
+        assert!(!passes("-hsm-state", "dirty", "trusted.hsm", &archived));
         assert!(passes("-projid", "1000", "trusted.projid", b"1000"));
         assert!(!passes("-projid", "-1000", "trusted.projid", b"1000"));
         assert!(!passes("-projid", "-1000", "trusted.projid", b"0"));
@@ -222,6 +241,9 @@ mod tests {
             ("-ost", "1,"),
             ("-ost", "3-1"),
             ("-ost", "OSTxyz"),
+            ("-ost", "OST+11"),
+            ("-ost", "OST0003-OST0001"),
+            ("-ost", "1-2-3"),
             ("-ost", "MDT0001"),
             ("-ost", "+1"),
             ("-stripe-size", "M"),
