@@ -137,7 +137,8 @@ impl DecodedColumn {
             }
             Holds::U64 => Arc::new(cells.map(numbers).collect::<UInt64Array>()),
             Holds::I64 => {
-                let numbers = cells.map(|cell| numbers(cell).map(|number| number as i64));
+                let signed = |number| i64::try_from(number).unwrap_or(i64::MAX);
+                let numbers = cells.map(|cell| numbers(cell).map(signed));
                 Arc::new(numbers.collect::<Int64Array>())
             }
         }
@@ -172,7 +173,12 @@ pub(super) fn pieces(batch: RecordBatch) -> Result<Vec<RecordBatch>> {
 /// table.
 pub(super) fn decode(table: &Table, decode: Decode, batch: &RecordBatch) -> Result<RecordBatch> {
     let rows = rows(decode, batch).map_err(external)?;
-    let taken = take_record_batch(batch, &UInt32Array::from(rows.values))?;
+    // Not the value itself, which would be there once for each row that it gives.
+    let schema = batch.schema();
+    let is_kept =
+        |at: &usize| ![KEY.name(), VALUE.name()].contains(&schema.field(*at).name().as_str());
+    let kept = Vec::from_iter((0..batch.num_columns()).filter(is_kept));
+    let taken = take_record_batch(&batch.project(&kept)?, &UInt32Array::from(rows.values))?;
     let own: Vec<_> = table.decoded_columns().collect();
     let mut fields = taken.schema().fields().to_vec();
     let mut columns = taken.columns().to_vec();

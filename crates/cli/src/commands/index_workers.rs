@@ -40,7 +40,7 @@ const PARTS_MAX: usize = 64;
 const SHARED_MAX: usize = 8;
 
 /// Most bytes of paths of directories that a worker leaves to others; it lists the rest itself.
-const LEFT_BYTES_MAX: usize = 64 << 20;
+const LEFT_BYTES_MAX: usize = 16 << 20;
 
 /// How long to wait for who writes the index, who may be about to begin the same.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -102,7 +102,11 @@ fn begin(location: &Path, arguments: &Arguments, threads: usize) -> anyhow::Resu
     };
     let begun = Instant::now();
     let mut writer = loop {
-        if let Some(known) = SharedScan::read(location)?.filter(|_| !arguments.restart) {
+        let known = match arguments.restart {
+            true => None,
+            false => SharedScan::read(location).map_err(|error| unreadable(error, location))?,
+        };
+        if let Some(known) = known {
             let root = Root::open(path, &Default::default(), &rules)?;
             let wanted = wanted(arguments, &root, path);
             let same = |scan: &SharedScan| {
@@ -130,6 +134,19 @@ fn begin(location: &Path, arguments: &Arguments, threads: usize) -> anyhow::Resu
     let root = Root::open(path, writer.classes(), &rules)?;
     writer.share(wanted(arguments, &root, path))?;
     Ok(())
+}
+
+/// Says what to do where what workers share cannot be read: the rest of the index is sound.
+fn unreadable(error: Error, index: &Path) -> anyhow::Error {
+    let is_damaged = error.damaged_file().is_some() || matches!(error, Error::Version { .. });
+    match is_damaged {
+        true => anyhow::anyhow!(
+            "what workers share in {} is damaged, or of another version of canopy; give up what they \
+             have done with 'canopy index --restart'",
+            index.display()
+        ),
+        false => error.into(),
+    }
 }
 
 /// Returns what is asked for.
@@ -185,7 +202,9 @@ impl Sharer<'_> {
         let mut joined = false;
         while !interrupt::asked() {
             let beat = Duration::from_millis(self.arguments.beat.max(1));
-            let Some(mut worker) = Worker::join(self.location, beat)? else {
+            let joined_now = Worker::join(self.location, beat);
+            let joined_now = joined_now.map_err(|error| unreadable(error, self.location))?;
+            let Some(mut worker) = joined_now else {
                 anyhow::ensure!(!joined, "the scan was given up");
                 break;
             };

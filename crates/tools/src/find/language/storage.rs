@@ -4,7 +4,7 @@
 use super::arguments::{invalid, is_digits, parse_number};
 use super::test::Number;
 use canopy_model::lustre::{
-    HSM_KEYS, HsmState, LAYOUT_KEYS, Layout, PROJECT_KEY, STRIPES_KEYS, Stripes, project,
+    Component, HSM_KEYS, HsmState, LAYOUT_KEYS, Layout, PROJECT_KEY, STRIPES_KEYS, Stripes, project,
 };
 use canopy_model::storage_scale;
 use canopy_text::{Characters, Glob};
@@ -106,8 +106,10 @@ impl StorageTest {
                 size.is_some_and(|size| after < size && size <= until)
             }
             StorageTest::ComponentCount(number) => match layout.is_composite {
-                true => number.holds(layout.components.len() as i64),
-                false => number.holds(0),
+                true => {
+                    !layout.components.is_empty() && number.holds(layout.components.len() as i64)
+                }
+                false => !layout.components.iter().any(Component::is_foreign) && number.holds(0),
             },
             StorageTest::Mdt(_) | StorageTest::HsmState(_) | StorageTest::Project(_) => false,
         })
@@ -208,6 +210,7 @@ mod tests {
         assert!(!passes("-pool", "*", "trusted.lov", &simple));
         let foreign = &layouts()[3];
         assert!(passes("-stripe-count", "0", "trusted.lov", foreign));
+        assert!(!passes("-component-count", "0", "trusted.lov", foreign));
         assert!(!passes("-pool", "", "trusted.lov", foreign));
         assert!(!passes("-stripe-size", "0", "trusted.lov", foreign));
         let planned = composite(&[(1, 0, 0, u64::MAX, simple)]);
