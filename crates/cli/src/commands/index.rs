@@ -175,8 +175,8 @@ pub fn run(
     );
     let has_namespace = arguments.paths.iter().any(|path| namespace_of(path).is_some());
     anyhow::ensure!(
-        arguments.level.is_none() || !has_namespace,
-        "--level is for trees; a namespace is read by one process"
+        !has_namespace || arguments.level.is_none() && arguments.layout.is_none(),
+        "--level and --layout are for trees: a namespace is read by one process, and divided by access"
     );
     if namespaces.is_none() && has_namespace {
         return companion::Companion::Namespace.run();

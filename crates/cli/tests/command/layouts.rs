@@ -81,6 +81,11 @@ fn a_leveled_index_has_all_for_root_and_nothing_for_others() {
     is_leveled();
     canopy(&place, &leveled, &["compact"]);
     is_leveled();
+    // A namespace has no layout of its own, and none is taken for it in silence.
+    let asked = ["index", "--layout", "leveled", "ns:/no/where"].map(AsRef::as_ref);
+    let refused = place.canopy(&leveled, &asked);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--layout are for trees"));
     // Another layout is a new scan.
     canopy(&place, &leveled, &["index", "--incremental", "--layout", "access", root]);
     assert_eq!(all(&place, &leveled, root), all(&place, &index, root));
