@@ -34,7 +34,12 @@ pub const PROJECT_KEY: &CStr = c"trusted.projid";
 
 /// Returns the id of a project that is the value of [`PROJECT_KEY`], if it is one.
 pub fn project(value: &[u8]) -> Option<u32> {
-    std::str::from_utf8(text(value)).ok()?.parse().ok()
+    // `parse` would take a sign too.
+    let digits = text(value);
+    if !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 const MAGIC_V1: u32 = 0x0BD1_0BD0;

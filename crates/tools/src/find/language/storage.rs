@@ -234,6 +234,10 @@ mod tests {
         assert!(passes("-projid", "1000", "trusted.projid", b"1000"));
         assert!(!passes("-projid", "-1000", "trusted.projid", b"1000"));
         assert!(!passes("-projid", "-1000", "trusted.projid", b"0"));
+        for not_written_so in [&b"+1000"[..], b"-1000", b" 1000", b"", b"4294967296"] {
+            let test = StorageTest::parse("-projid", "1000").unwrap();
+            assert_eq!(test.holds("trusted.projid", not_written_so), None);
+        }
         assert!(StorageTest::parse("-ost", "1").unwrap().holds("lustre.lov", b"short").is_none());
     }
 
