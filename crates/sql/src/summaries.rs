@@ -103,7 +103,8 @@ impl By {
         }
     }
 
-    fn column(self) -> Option<ColumnId> {
+    /// Returns the column of it.
+    pub(super) fn column(self) -> Option<ColumnId> {
         match self {
             By::All => None,
             By::User => Some(UID.id()),
