@@ -47,8 +47,8 @@ pub(super) struct Table {
     pub(super) kind: FileKind,
     /// The columns in front.
     first: &'static [TableColumn],
-    /// What makes rows of values of extended attributes, if they are no rows of the file; its columns
-    /// are behind the first ones.
+    /// What makes rows of values of extended attributes, if they are no rows of the file; its
+    /// columns are behind the first ones.
     pub(super) decoder: Option<&'static Decoder>,
     /// The last columns, as the file has them.
     stored: &'static [ColumnId],
