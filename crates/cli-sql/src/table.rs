@@ -10,6 +10,7 @@ use canopy_read::to_path;
 use canopy_sql::{AttachedFormat, DerivedRows};
 use canopy_text::safe::one_line;
 use serde_json::json;
+use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -39,34 +40,28 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
                 FormatName::Sqlite => AttachedFormat::Sqlite(sqlite_table),
             };
             writer.add_table(canopy_sql::attach(&name, &file, format)?, None)?;
-            say(format_args!(
-                "generation {}: table {name} attached",
-                writer.publish()?.generation
-            ))?;
+            publish(writer, format_args!("table {name} attached"))?;
         }
         Command::Derive { name, query, threads: asked } => {
             let mut writer = open(index)?;
             let rows = canopy_sql::derive(&mut writer, &name, &query, threads(asked))?;
-            report(&name, rows, writer.publish()?.generation)?;
+            report(writer, &name, rows)?;
         }
         Command::Refresh { name: Some(name), threads: asked } => {
             let mut writer = open(index)?;
             let rows = canopy_sql::refresh(&mut writer, &name, threads(asked))?;
-            report(&name, rows, writer.publish()?.generation)?;
+            report(writer, &name, rows)?;
         }
         Command::Refresh { name: None, threads: asked } => {
             let mut writer = open(index)?;
             let outcome = told(canopy_sql::refresh_all(&mut writer, threads(asked))?);
-            say(format_args!(
-                "generation {}: derived tables computed anew",
-                writer.publish()?.generation
-            ))?;
+            publish(writer, format_args!("derived tables computed anew"))?;
             return Ok(outcome);
         }
         Command::Drop { name } => {
             let mut writer = open(index)?;
             writer.drop_table(&name)?;
-            say(format_args!("generation {}: table {name} dropped", writer.publish()?.generation))?;
+            publish(writer, format_args!("table {name} dropped"))?;
         }
     }
     Ok(Outcome::Complete)
@@ -93,12 +88,14 @@ fn open(index: Option<PathBuf>) -> anyhow::Result<Writer> {
     Ok(Writer::open(&index, WriterOptions { disk: Disk::default(), ..WriterOptions::default() })?)
 }
 
-fn report(name: &str, rows: DerivedRows, generation: u64) -> anyhow::Result<()> {
-    say(format_args!(
-        "generation {generation}: table {name}, {} in {}",
-        counted(rows.rows, "row"),
-        counted(rows.classes, "class")
-    ))
+fn report(writer: Writer, name: &str, rows: DerivedRows) -> anyhow::Result<()> {
+    let (rows, classes) = (counted(rows.rows, "row"), counted(rows.classes, "class"));
+    publish(writer, format_args!("table {name}, {rows} in {classes}"))
+}
+
+/// Publishes what was written and says what that is.
+fn publish(writer: Writer, what: impl Display) -> anyhow::Result<()> {
+    say(format_args!("generation {}: {what}", writer.publish()?.generation))
 }
 
 fn format_of(file: &Path) -> Option<FormatName> {

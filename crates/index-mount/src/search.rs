@@ -19,7 +19,7 @@ use canopy_namespace::query::{Candidate, Expression, Field, Test, TextField, Typ
 use canopy_namespace::{Found, Inode};
 use canopy_read::inode::{ENTRY, InodeColumns, text_or_empty};
 use canopy_read::locate::{look_up, source_of};
-use canopy_read::plan::{Unit, below};
+use canopy_read::plan::{Unit, below, push_row};
 use canopy_read::work::in_parallel;
 use nix::errno::Errno;
 use parking_lot::Mutex;
@@ -224,10 +224,7 @@ impl Search<'_> {
                 if verdict(&self.expression, &inode_of(&inodes.row(at), "")) == Verdict::No {
                     continue;
                 }
-                match selected.last_mut() {
-                    Some(last) if last.end == row => last.end += 1,
-                    _ => selected.push(row..row + 1),
-                }
+                push_row(&mut selected, row);
             }
         }
         Ok(selected)

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::inode::{Inode, InodeColumns, text_or_empty};
 use crate::listings::ListingHeads;
 use crate::locate::{Start, caller};
-use crate::plan::{BATCH_ROWS, row_count};
+use crate::plan::{self, BATCH_ROWS, ShardRange, row_count};
 use canopy_index::column::*;
 use canopy_index::{Columns, FileKind};
 use canopy_model::{compare_paths, is_below, join};
@@ -19,11 +19,9 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
     if caller().is_root() {
         return Ok(Vec::new());
     }
-    let shards = start.view.shards_below(start.source.id, &start.path)?;
-    let mut parts = Vec::with_capacity(shards.len());
+    let mut parts = Vec::new();
     let (mut listing_count, mut dir_count, mut comes_in_parts) = (0, 1, false);
-    for shard in shards {
-        let listings = shard.listings_below(&start.path)?;
+    for ShardRange { shard, listings } in plan::below(&start.view, start.source.id, &start.path)? {
         let (_, dirs) = shard.rows_of(&listings)?;
         listing_count += row_count(&listings);
         dir_count += row_count(&dirs);
@@ -35,7 +33,7 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
     }
     let hasher = RandomState::new();
     let mut listed = FxHashSet::default();
-    for (shard, listings, _) in parts.iter().filter(|(_, listings, _)| !listings.is_empty()) {
+    for (shard, listings, _) in &parts {
         for batch in shard.read(FileKind::Listings, PATH, listings, BATCH_ROWS)? {
             let batch = batch?;
             let paths = PATH.of(&batch)?;
@@ -77,17 +75,12 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
 /// The paths of directories below a start that are one of those above them, since it is bound
 /// there, in path order. Costs a pass over the inode numbers of directories.
 pub fn loops(start: &Start) -> Result<Vec<String>> {
-    let mut parts = Vec::new();
+    let ranges = plan::below(&start.view, start.source.id, &start.path)?;
     let mut numbers = Vec::new();
-    for shard in start.view.shards_below(start.source.id, &start.path)? {
-        let listings = shard.listings_below(&start.path)?;
-        if listings.is_empty() {
-            continue;
-        }
-        for batch in shard.read(FileKind::Listings, INO, &listings, BATCH_ROWS)? {
+    for ShardRange { shard, listings } in &ranges {
+        for batch in shard.read(FileKind::Listings, INO, listings, BATCH_ROWS)? {
             numbers.extend_from_slice(INO.of(&batch?)?);
         }
-        parts.push((shard, listings));
     }
     numbers.sort_unstable();
     let same = numbers.windows(2).filter(|two| two[0] == two[1]);
@@ -96,8 +89,8 @@ pub fn loops(start: &Start) -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let mut met: Vec<(String, (u64, u64))> = Vec::new();
-    for (shard, listings) in parts {
-        for batch in shard.read(FileKind::Listings, PATH | INO | DEV, &listings, BATCH_ROWS)? {
+    for ShardRange { shard, listings } in &ranges {
+        for batch in shard.read(FileKind::Listings, PATH | INO | DEV, listings, BATCH_ROWS)? {
             let batch = batch?;
             let (paths, inos, devs) = (PATH.of(&batch)?, INO.of(&batch)?, DEV.of(&batch)?);
             let again = (0..batch.num_rows()).filter(|&at| repeated.contains(&inos[at]));

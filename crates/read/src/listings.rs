@@ -17,10 +17,15 @@ pub struct ListingHead<'a> {
 impl ListingHead<'_> {
     /// How many components the path has.
     pub fn depth(&self) -> u32 {
-        match self.path {
-            "" => 0,
-            path => 1 + memchr::memchr_iter(b'/', path.as_bytes()).count() as u32,
-        }
+        depth(self.path)
+    }
+}
+
+/// How many components a path in a source has.
+pub fn depth(path: &str) -> u32 {
+    match path {
+        "" => 0,
+        path => 1 + memchr::memchr_iter(b'/', path.as_bytes()).count() as u32,
     }
 }
 

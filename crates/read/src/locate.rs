@@ -3,6 +3,7 @@
 
 use crate::error::{Lost, Result};
 use crate::inode::{ENTRY, Inode, inodes};
+use crate::listings::depth;
 use crate::plan::BATCH_ROWS;
 use arrow::array::RecordBatch;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
@@ -51,7 +52,7 @@ impl Start {
 
     /// How many components its path has.
     pub fn depth(&self) -> u32 {
-        if self.path.is_empty() { 0 } else { self.path.split('/').count() as u32 }
+        depth(&self.path)
     }
 
     /// The path to print for an entry at or below the start.
@@ -115,7 +116,7 @@ pub fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Optio
             }
         }
     }
-    let sealed = sealed(index, source, &absolute_path(source, path))?;
+    let sealed = sealed(index, source, path)?;
     Ok(sealed.into_iter().find_map(|record| record.inode).map(unsealed))
 }
 
@@ -132,7 +133,7 @@ pub struct UnlistedEntry {
 /// the caller in.
 pub fn unlisted(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<UnlistedEntry>> {
     let Some(directory) = parent(path) else { return Ok(None) };
-    let records = sealed(index, source, &absolute_path(source, path))?;
+    let records = sealed(index, source, path)?;
     let Some(inode) = records.iter().find_map(|record| record.inode.clone()).map(unsealed) else {
         return Ok(None);
     };
@@ -245,8 +246,7 @@ pub fn subdirectories(index: &Index, source: &SourceRecord, path: &str) -> Resul
     let mut found = Vec::new();
     for shard in index.shards_at(source.id, path)? {
         let (_, dirs) = shard.rows_of(&shard.listings_at(path)?)?;
-        let columns = Columns::of(&[NAME.id()]);
-        for batch in shard.read(FileKind::Dirs, columns, &dirs, BATCH_ROWS)? {
+        for batch in shard.read(FileKind::Dirs, NAME, &dirs, BATCH_ROWS)? {
             let batch = batch?;
             let names = NAME.of(&batch)?;
             found.extend((0..batch.num_rows()).map(|at| names.value(at).to_owned()));
@@ -262,7 +262,8 @@ pub(crate) fn caller() -> Credentials {
     Credentials::new(rustix::process::geteuid().as_raw(), groups)
 }
 
-fn root_inode(source: &SourceRecord) -> Inode {
+/// What the root of a source is.
+pub fn root_inode(source: &SourceRecord) -> Inode {
     Inode {
         attributes: source.attributes,
         target: String::new(),
@@ -271,9 +272,9 @@ fn root_inode(source: &SourceRecord) -> Inode {
     }
 }
 
-/// What is sealed for those who know an absolute path.
-fn sealed(index: &Index, source: &SourceRecord, absolute: &str) -> Result<Vec<SealedRecord>> {
-    Ok(index.unseal(source.id, absolute)?)
+/// What is sealed for those who know a path.
+fn sealed(index: &Index, source: &SourceRecord, path: &str) -> Result<Vec<SealedRecord>> {
+    Ok(index.unseal(source.id, &absolute_path(source, path))?)
 }
 
 /// The extended attributes of one entry whose values the caller may see, escaped.
@@ -293,7 +294,7 @@ pub fn xattrs_of(
             found.extend(here.map(|at| (keys.value(at).to_owned(), values.value(at).to_owned())));
         }
     }
-    let sealed = sealed(index, source, &absolute_path(source, path))?;
+    let sealed = sealed(index, source, path)?;
     found.extend(sealed.into_iter().flat_map(|record| record.xattrs));
     found.sort();
     found.dedup();

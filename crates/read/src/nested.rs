@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::links::parent_of;
-use crate::locate::{look_up, source_of};
+use crate::locate::{lists, look_up, source_of};
 use canopy_index::{Index, SourceRecord};
 use canopy_model::{base_name, join};
 
@@ -16,11 +16,6 @@ pub fn root_is_listed(index: &Index, source: &SourceRecord) -> Result<bool> {
     if around.id == source.id {
         return Ok(false);
     }
-    for shard in index.shards_at(around.id, &directory)? {
-        if !shard.listings_at(&directory)?.is_empty() {
-            let path = join(&directory, base_name(&source.root));
-            return Ok(look_up(index, around, &path)?.is_some());
-        }
-    }
-    Ok(false)
+    let path = join(&directory, base_name(&source.root));
+    Ok(lists(index, around, &directory)? && look_up(index, around, &path)?.is_some())
 }

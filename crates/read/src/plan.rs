@@ -130,12 +130,8 @@ impl ShardRange {
         let mut numbers = all.clone();
         for batch in self.shard.read(kind, LISTING, &[all], BATCH_ROWS)? {
             for (&listing, row) in LISTING.of(&batch?)?.iter().zip(&mut numbers) {
-                if !holds(&self.listings, listing as usize) {
-                    continue;
-                }
-                match rows.last_mut() {
-                    Some(last) if last.end == row => last.end += 1,
-                    _ => rows.push(row..row + 1),
+                if holds(&self.listings, listing as usize) {
+                    push_row(&mut rows, row);
                 }
             }
         }
@@ -186,6 +182,15 @@ pub(crate) fn take_rows(ranges: &mut VecDeque<RowRange>, mut count: usize) -> Ve
         }
     }
     taken
+}
+
+/// Adds a row to ranges, which comes after all that they have.
+#[inline]
+pub fn push_row(ranges: &mut Vec<RowRange>, row: usize) {
+    match ranges.last_mut() {
+        Some(last) if last.end == row => last.end += 1,
+        _ => ranges.push(row..row + 1),
+    }
 }
 
 /// Returns how many rows there are in some ranges.

@@ -11,7 +11,7 @@ use crate::locate::Start;
 use crate::plan::BATCH_ROWS;
 use crate::work::in_parallel;
 use canopy_index::column::*;
-use canopy_index::{FileKind, HardLink, Index, RowRange, Shard};
+use canopy_index::{FileKind, Index, RowRange, Shard};
 use canopy_model::{Totals, compare_paths, join};
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
@@ -115,9 +115,9 @@ impl<'a> Subtree<'a> {
         in_parallel(self.threads.min(asked.len() / THREAD_LOOKUPS), &asked, |shard| add(shard))?;
         let (mut totals, links) = found.into_inner();
         seen.reserve(links.len());
-        for (id, once) in links.iter().map(counted) {
-            if !seen.insert(id) {
-                totals -= once;
+        for link in links {
+            if !seen.insert(link.id()) {
+                totals -= link.once();
             }
         }
         Ok(totals)
@@ -180,11 +180,9 @@ impl<'a> Subtree<'a> {
             let heads = ListingHeads::read(shard, &ordinals)?;
             let mut found = Vec::with_capacity(rows.len());
             for row in rows {
-                let (id, once) = counted(&row);
-                let bad =
-                    || shard.corrupt(FileKind::Hardlinks, "it names a listing that does not exist");
-                let listing = heads.get(row.listing).ok_or_else(bad)?.path.to_owned();
-                found.push(LinkSighting { listing, id, once });
+                let listing =
+                    heads.expect(shard, FileKind::Hardlinks, row.listing)?.path.to_owned();
+                found.push(LinkSighting { listing, id: row.id(), once: row.once() });
             }
             all.lock().extend(found);
             Ok(())
@@ -193,11 +191,6 @@ impl<'a> Subtree<'a> {
         all.sort_by(|a: &LinkSighting, b: &LinkSighting| compare_paths(&a.listing, &b.listing));
         Ok(all)
     }
-}
-
-/// Device and inode of a link, and what one of them adds to totals.
-fn counted(link: &HardLink) -> ((u64, u64), Totals) {
-    (link.id(), link.once())
 }
 
 /// Nodes in the making; neighbours with the same path become one.

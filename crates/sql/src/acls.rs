@@ -1,26 +1,30 @@
 //! The table `acls`: POSIX ACLs, which the index keeps as extended attributes, an entry a row.
 
-use super::decoded::{DecodedColumn, DecodedRows, Holds, XattrValue};
+use super::decoded::{DecodedColumn, DecodedRows, Decoder, XattrValue};
+use arrow::datatypes::DataType;
 use canopy_model::{Acl, AclTag};
 use canopy_text::{group_name, user_name};
 
-/// Whether the ACL is that of the entry or the default one of a directory; whom the entry is about;
-/// the user or group that it names; the name of that; what is allowed, as three letters.
-pub(super) static COLUMNS: [DecodedColumn; 5] = [
-    DecodedColumn::new("kind", Holds::Text),
-    DecodedColumn::new("tag", Holds::Text),
-    DecodedColumn::new("id", Holds::U32).or_null(),
-    DecodedColumn::new("who", Holds::Text).or_null(),
-    DecodedColumn::new("permissions", Holds::Text),
-];
+/// A row for each entry of an ACL; a value that is no ACL gives none. The columns: whether the ACL
+/// is that of the entry or the default one of a directory; whom the entry is about; the user or
+/// group that it names; the name of that; what is allowed, as three letters.
+pub(super) static ACLS: Decoder = Decoder {
+    keys: &[Acl::XATTR_NAME, DEFAULT],
+    columns: &[
+        DecodedColumn::new("kind", DataType::Utf8),
+        DecodedColumn::new("tag", DataType::Utf8),
+        DecodedColumn::new("id", DataType::UInt32).or_null(),
+        DecodedColumn::new("who", DataType::Utf8).or_null(),
+        DecodedColumn::new("permissions", DataType::Utf8),
+    ],
+    decode,
+};
 
-/// Makes a row of each entry of an ACL. A value that is no ACL gives no rows.
-pub(super) fn decode(xattr: &XattrValue<'_>, rows: &mut DecodedRows) {
-    let kind = match xattr.key {
-        "system.posix_acl_access" => "access",
-        "system.posix_acl_default" => "default",
-        _ => return,
-    };
+/// The attribute with the default ACL of a directory.
+const DEFAULT: &str = "system.posix_acl_default";
+
+fn decode(xattr: &XattrValue<'_>, rows: &mut DecodedRows) -> Option<()> {
+    let kind = if xattr.key == DEFAULT { "default" } else { "access" };
     for entry in Acl::decode(xattr.value).unwrap_or_default().entries {
         let (tag, id, who) = match entry.tag {
             AclTag::Owner => ("owner", None, None),
@@ -33,6 +37,7 @@ pub(super) fn decode(xattr: &XattrValue<'_>, rows: &mut DecodedRows) {
         let permissions = letters(entry.permissions);
         rows.push([kind.into(), tag.into(), id.into(), who.into(), permissions.into()]);
     }
+    Some(())
 }
 
 fn letters(permissions: u16) -> String {

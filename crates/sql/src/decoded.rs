@@ -1,31 +1,34 @@
 //! Tables whose rows are made of values of extended attributes: each value gives any number of them.
 
-use super::tables::{Table, external};
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use arrow::compute::take_record_batch;
+use super::tables::external;
+use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow::compute::{cast, take_record_batch};
 use arrow::datatypes::{DataType, Field, Schema};
+use arrow::error::ArrowError;
 use canopy_index::Columns;
 use canopy_index::column::{KEY, SIZE, VALUE};
 use canopy_model::unescape;
 use datafusion::error::Result;
 use std::sync::Arc;
 
-/// A column that is no column of the value's row.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct DecodedColumn {
-    pub(super) name: &'static str,
-    pub(super) holds: Holds,
-    pub(super) nullable: bool,
+/// How rows are made of values.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    /// The attributes whose values give rows.
+    pub(super) keys: &'static [&'static str],
+    /// The columns that are no columns of the value's row.
+    pub(super) columns: &'static [DecodedColumn],
+    /// Adds the rows that a value gives. One of which it returns `None` gives a row of nulls.
+    pub(super) decode: fn(&XattrValue<'_>, &mut DecodedRows) -> Option<()>,
 }
 
-/// What a column holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
-    Text,
-    U32,
-    U64,
-    /// As sizes of entries are.
-    I64,
+/// A column that is no column of the value's row: of texts, or of numbers without a sign, which are
+/// `Int64` where they are sizes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct DecodedColumn {
+    name: &'static str,
+    data_type: DataType,
+    nullable: bool,
 }
 
 /// An extended attribute of an entry.
@@ -36,9 +39,6 @@ pub(super) struct XattrValue<'a> {
     pub(super) size_bytes: u64,
 }
 
-/// Adds the rows that a value gives.
-pub(super) type Decode = fn(&XattrValue<'_>, &mut DecodedRows);
-
 /// A value of a column in a row.
 pub(super) enum Cell {
     Null,
@@ -46,7 +46,7 @@ pub(super) enum Cell {
     Number(u64),
 }
 
-/// Rows with a cell for each of the table's decoded columns, in their order.
+/// Rows with a cell for each of the decoder's columns, in their order.
 #[derive(Default)]
 pub(super) struct DecodedRows {
     /// The number of the value that each row comes from.
@@ -57,7 +57,7 @@ pub(super) struct DecodedRows {
 
 impl DecodedRows {
     /// Adds a row.
-    pub(super) fn push<const N: usize>(&mut self, row: [Cell; N]) {
+    pub(super) fn push(&mut self, row: impl IntoIterator<Item = Cell>) {
         self.values.push(self.value);
         self.cells.extend(row);
     }
@@ -94,23 +94,18 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
 }
 
 impl DecodedColumn {
-    pub(super) const fn new(name: &'static str, holds: Holds) -> Self {
-        DecodedColumn { name, holds, nullable: false }
+    pub(super) const fn new(name: &'static str, data_type: DataType) -> Self {
+        DecodedColumn { name, data_type, nullable: false }
     }
 
-    pub(super) const fn or_null(self) -> Self {
-        DecodedColumn { nullable: true, ..self }
+    pub(super) const fn or_null(mut self) -> Self {
+        self.nullable = true;
+        self
     }
 
     /// Returns the column as Arrow has it.
     pub(super) fn field(&self) -> Field {
-        let data_type = match self.holds {
-            Holds::Text => DataType::Utf8,
-            Holds::U32 => DataType::UInt32,
-            Holds::U64 => DataType::UInt64,
-            Holds::I64 => DataType::Int64,
-        };
-        Field::new(self.name, data_type, self.nullable)
+        Field::new(self.name, self.data_type.clone(), self.nullable)
     }
 
     /// Returns its values in a batch of [`decode`].
@@ -118,30 +113,20 @@ impl DecodedColumn {
         batch.column_by_name(self.name).ok_or(canopy_index::Error::NotRead(self.name))
     }
 
-    fn of<'a>(&self, cells: impl Iterator<Item = &'a Cell>) -> ArrayRef {
-        let numbers = |cell: &Cell| match cell {
-            Cell::Number(number) => Some(*number),
-            _ => None,
-        };
-        match self.holds {
-            Holds::Text => {
-                let texts = cells.map(|cell| match cell {
-                    Cell::Text(text) => Some(text.as_str()),
-                    _ => None,
-                });
-                Arc::new(texts.collect::<StringArray>())
-            }
-            Holds::U32 => {
-                let numbers = cells.map(|cell| numbers(cell).map(|number| number as u32));
-                Arc::new(numbers.collect::<UInt32Array>())
-            }
-            Holds::U64 => Arc::new(cells.map(numbers).collect::<UInt64Array>()),
-            Holds::I64 => {
-                let signed = |number| i64::try_from(number).unwrap_or(i64::MAX);
-                let numbers = cells.map(|cell| numbers(cell).map(signed));
-                Arc::new(numbers.collect::<Int64Array>())
-            }
+    fn of<'a>(&self, cells: impl Iterator<Item = &'a Cell>) -> Result<ArrayRef, ArrowError> {
+        if self.data_type == DataType::Utf8 {
+            let texts = cells.map(|cell| match cell {
+                Cell::Text(text) => Some(text.as_str()),
+                _ => None,
+            });
+            return Ok(Arc::new(texts.collect::<StringArray>()));
         }
+        let most = if self.data_type == DataType::Int64 { i64::MAX as u64 } else { u64::MAX };
+        let numbers = cells.map(|cell| match cell {
+            Cell::Number(number) => Some(most.min(*number)),
+            _ => None,
+        });
+        cast(&numbers.collect::<UInt64Array>(), &self.data_type)
     }
 }
 
@@ -169,33 +154,38 @@ pub(super) fn pieces(batch: RecordBatch) -> Result<Vec<RecordBatch>> {
     Ok(pieces)
 }
 
-/// Makes the rows of a table of a batch of values, with the columns of the value and those of the
-/// table.
-pub(super) fn decode(table: &Table, decode: Decode, batch: &RecordBatch) -> Result<RecordBatch> {
-    let rows = rows(decode, batch).map_err(external)?;
+/// Makes rows of a batch of values, with the columns of the value and those of the decoder.
+pub(super) fn decode(decoder: &Decoder, batch: &RecordBatch) -> Result<RecordBatch> {
+    let rows = rows(decoder, batch).map_err(external)?;
     // Not the value itself, which would be there once for each row that it gives.
     let schema = batch.schema();
     let is_kept =
         |at: &usize| ![KEY.name(), VALUE.name()].contains(&schema.field(*at).name().as_str());
     let kept = Vec::from_iter((0..batch.num_columns()).filter(is_kept));
     let taken = take_record_batch(&batch.project(&kept)?, &UInt32Array::from(rows.values))?;
-    let own: Vec<_> = table.decoded_columns().collect();
     let mut fields = taken.schema().fields().to_vec();
     let mut columns = taken.columns().to_vec();
-    for (at, column) in own.iter().enumerate() {
+    for (at, column) in decoder.columns.iter().enumerate() {
         fields.push(Arc::new(column.field()));
-        columns.push(column.of(rows.cells.iter().skip(at).step_by(own.len())));
+        columns.push(column.of(rows.cells.iter().skip(at).step_by(decoder.columns.len()))?);
     }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
-fn rows(decode: Decode, batch: &RecordBatch) -> canopy_index::Result<DecodedRows> {
+fn rows(decoder: &Decoder, batch: &RecordBatch) -> canopy_index::Result<DecodedRows> {
     let (keys, values, sizes) = (KEY.of(batch)?, VALUE.of(batch)?, SIZE.of(batch)?);
     let mut rows = DecodedRows::default();
     for (at, size) in sizes.iter().enumerate() {
+        let key = keys.value(at);
+        if !decoder.keys.contains(&key) {
+            continue;
+        }
         rows.value = at as u32;
-        let (key, value) = (keys.value(at), unescape(values.value(at)));
-        decode(&XattrValue { key, value: &value, size_bytes: *size as u64 }, &mut rows);
+        let value = unescape(values.value(at));
+        let xattr = XattrValue { key, value: &value, size_bytes: *size as u64 };
+        if (decoder.decode)(&xattr, &mut rows).is_none() {
+            rows.push(decoder.columns.iter().map(|_| Cell::Null));
+        }
     }
     Ok(rows)
 }

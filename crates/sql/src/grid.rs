@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{FieldRef, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use canopy_text::safe;
@@ -67,6 +67,19 @@ pub(super) struct Style {
     pub(super) table: TableStyle,
 }
 
+impl Style {
+    fn shown(&self, text: String) -> String {
+        let text = match self.escaped {
+            true => safe::table_cell(&text, self.lines).into_owned(),
+            false => text,
+        };
+        match self.table.form {
+            TableForm::Markdown => text.replace('|', "\\|").replace('\n', "<br>"),
+            _ => text,
+        }
+    }
+}
+
 /// A table that is being printed.
 pub(super) struct Grid<'a> {
     /// Titles of the columns, and whether they have numbers.
@@ -87,21 +100,11 @@ impl<'a> Grid<'a> {
         style: Style,
         output: &'a mut (dyn Write + Send),
     ) -> Self {
-        let mut grid = Grid {
-            columns: Vec::new(),
-            style,
-            first: Vec::new(),
-            first_bytes: 0,
-            widths: None,
-            rows: 0,
-            output,
-        };
-        let column = |field: &arrow::datatypes::FieldRef| {
-            let is_number = field.data_type().is_numeric();
-            (grid.shown(field.name().clone()), is_number)
-        };
-        grid.columns = schema.fields().iter().map(column).collect();
-        grid
+        let column =
+            |field: &FieldRef| (style.shown(field.name().clone()), field.data_type().is_numeric());
+        let columns = schema.fields().iter().map(column).collect();
+        let (first, first_bytes, widths, rows) = (Vec::new(), 0, None, 0);
+        Grid { columns, style, first, first_bytes, widths, rows, output }
     }
 
     /// Takes rows, and prints them once there have been enough to know the widths.
@@ -118,8 +121,10 @@ impl<'a> Grid<'a> {
             if self.style.table.rows_max.is_some_and(|most| self.rows > most) {
                 continue;
             }
-            let row =
-                columns.iter().map(|column| self.shown(column.value(at).to_string())).collect();
+            let row = columns
+                .iter()
+                .map(|column| self.style.shown(column.value(at).to_string()))
+                .collect();
             self.row(row)?;
         }
         Ok(())
@@ -138,17 +143,6 @@ impl<'a> Grid<'a> {
             writeln!(self.output, "({most} of {} row{plural} shown)", self.rows)?;
         }
         Ok(self.output.flush()?)
-    }
-
-    fn shown(&self, text: String) -> String {
-        let text = match self.style.escaped {
-            true => safe::table_cell(&text, self.style.lines).into_owned(),
-            false => text,
-        };
-        match self.style.table.form {
-            TableForm::Markdown => text.replace('|', "\\|").replace('\n', "<br>"),
-            _ => text,
-        }
     }
 
     fn row(&mut self, row: Vec<String>) -> Result<()> {

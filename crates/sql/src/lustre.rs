@@ -2,58 +2,67 @@
 //! `directory_layouts` and `hsm`. A value that cannot be decoded gives a row of nulls, so that
 //! nothing is missing in silence.
 
-use super::decoded::{Cell, DecodedColumn, DecodedRows, Holds, XattrValue};
+use super::decoded::{Cell, DecodedColumn, DecodedRows, Decoder, XattrValue};
+use arrow::datatypes::DataType::{self, Int64, UInt32, UInt64, Utf8};
 use canopy_model::escape;
 use canopy_model::lustre::{HSM_KEYS, HsmState, LAYOUT_KEYS, Layout, STRIPES_KEYS, Stripes};
 
-const fn column(name: &'static str, holds: Holds) -> DecodedColumn {
-    DecodedColumn::new(name, holds).or_null()
+const fn column(name: &'static str, data_type: DataType) -> DecodedColumn {
+    DecodedColumn::new(name, data_type).or_null()
 }
 
-/// Of `layouts`: a row for each component.
-pub(super) static LAYOUT: [DecodedColumn; 10] = [
-    column("component", Holds::U32),
-    column("mirror", Holds::U32),
-    column("extent_start", Holds::I64),
-    column("extent_end", Holds::I64),
-    column("stripe_count", Holds::U32),
-    column("stripe_size", Holds::I64),
-    column("pool", Holds::Text),
-    column("pattern", Holds::Text),
-    column("flags", Holds::Text),
-    column("osts", Holds::Text),
-];
+/// A row for each component of a layout.
+pub(super) static LAYOUTS: Decoder = Decoder {
+    keys: &LAYOUT_KEYS,
+    columns: &[
+        column("component", UInt32),
+        column("mirror", UInt32),
+        column("extent_start", Int64),
+        column("extent_end", Int64),
+        column("stripe_count", UInt32),
+        column("stripe_size", Int64),
+        column("pool", Utf8),
+        column("pattern", Utf8),
+        column("flags", Utf8),
+        column("osts", Utf8),
+    ],
+    decode: layouts,
+};
 
-/// Of `stripes`: a row for each object on an OST.
-pub(super) static STRIPE: [DecodedColumn; 5] = [
-    column("component", Holds::U32),
-    column("stripe", Holds::U32),
-    column("ost", Holds::U32),
-    column("pool", Holds::Text),
-    column("bytes", Holds::I64),
-];
+/// A row for each object on an OST.
+pub(super) static STRIPES: Decoder = Decoder {
+    keys: &LAYOUT_KEYS,
+    columns: &[
+        column("component", UInt32),
+        column("stripe", UInt32),
+        column("ost", UInt32),
+        column("pool", Utf8),
+        column("bytes", Int64),
+    ],
+    decode: stripes,
+};
 
-/// Of `directory_layouts`: a row for each striped directory.
-pub(super) static DIRECTORY: [DecodedColumn; 4] = [
-    column("mdt_index", Holds::U32),
-    column("stripe_count", Holds::U32),
-    column("hash", Holds::Text),
-    column("pool", Holds::Text),
-];
+/// A row for each striped directory.
+pub(super) static DIRECTORY_LAYOUTS: Decoder = Decoder {
+    keys: &STRIPES_KEYS,
+    columns: &[
+        column("mdt_index", UInt32),
+        column("stripe_count", UInt32),
+        column("hash", Utf8),
+        column("pool", Utf8),
+    ],
+    decode: directory_layouts,
+};
 
-/// Of `hsm`: a row for each file that an archive knows.
-pub(super) static HSM: [DecodedColumn; 3] =
-    [column("state", Holds::Text), column("archive", Holds::U64), column("version", Holds::U64)];
+/// A row for each file that an archive knows.
+pub(super) static HSM: Decoder = Decoder {
+    keys: &HSM_KEYS,
+    columns: &[column("state", Utf8), column("archive", UInt64), column("version", UInt64)],
+    decode: hsm,
+};
 
-/// Makes the rows of `layouts`.
-pub(super) fn layouts(xattr: &XattrValue<'_>, rows: &mut DecodedRows) {
-    if !LAYOUT_KEYS.contains(&xattr.key) {
-        return;
-    }
-    let Some(layout) = Layout::decode(xattr.value) else {
-        return rows.push([const { Cell::Null }; LAYOUT.len()]);
-    };
-    for part in &layout.components {
+fn layouts(xattr: &XattrValue<'_>, rows: &mut DecodedRows) -> Option<()> {
+    for part in &Layout::decode(xattr.value)?.components {
         let osts: Vec<String> = part.osts().map(|(_, ost)| ost.to_string()).collect();
         rows.push([
             part.id.into(),
@@ -68,17 +77,11 @@ pub(super) fn layouts(xattr: &XattrValue<'_>, rows: &mut DecodedRows) {
             osts.join(",").into(),
         ]);
     }
+    Some(())
 }
 
-/// Makes the rows of `stripes`.
-pub(super) fn stripes(xattr: &XattrValue<'_>, rows: &mut DecodedRows) {
-    if !LAYOUT_KEYS.contains(&xattr.key) {
-        return;
-    }
-    let Some(layout) = Layout::decode(xattr.value) else {
-        return rows.push([const { Cell::Null }; STRIPE.len()]);
-    };
-    layout.each_stripe(xattr.size_bytes, |part, stripe| {
+fn stripes(xattr: &XattrValue<'_>, rows: &mut DecodedRows) -> Option<()> {
+    Layout::decode(xattr.value)?.each_stripe(xattr.size_bytes, |part, stripe| {
         rows.push([
             part.id.into(),
             (stripe.number as u32).into(),
@@ -87,33 +90,20 @@ pub(super) fn stripes(xattr: &XattrValue<'_>, rows: &mut DecodedRows) {
             stripe.bytes.into(),
         ]);
     });
+    Some(())
 }
 
-/// Makes the row of `directory_layouts`.
-pub(super) fn directory_layouts(xattr: &XattrValue<'_>, rows: &mut DecodedRows) {
-    if !STRIPES_KEYS.contains(&xattr.key) {
-        return;
-    }
-    rows.push(match Stripes::decode(xattr.value) {
-        None => [const { Cell::Null }; DIRECTORY.len()],
-        Some(stripes) => [
-            stripes.mdt.into(),
-            stripes.count.into(),
-            stripes.hash_word().into(),
-            text(stripes.pool),
-        ],
-    });
+fn directory_layouts(xattr: &XattrValue<'_>, rows: &mut DecodedRows) -> Option<()> {
+    let stripes = Stripes::decode(xattr.value)?;
+    let (mdt, count) = (stripes.mdt.into(), stripes.count.into());
+    rows.push([mdt, count, stripes.hash_word().into(), text(stripes.pool)]);
+    Some(())
 }
 
-/// Makes the row of `hsm`.
-pub(super) fn hsm(xattr: &XattrValue<'_>, rows: &mut DecodedRows) {
-    if !HSM_KEYS.contains(&xattr.key) {
-        return;
-    }
-    rows.push(match HsmState::decode(xattr.value) {
-        None => [const { Cell::Null }; HSM.len()],
-        Some(state) => [words(state.words()), state.archive.into(), state.version.into()],
-    });
+fn hsm(xattr: &XattrValue<'_>, rows: &mut DecodedRows) -> Option<()> {
+    let state = HsmState::decode(xattr.value)?;
+    rows.push([words(state.words()), state.archive.into(), state.version.into()]);
+    Some(())
 }
 
 fn text(bytes: &[u8]) -> Cell {

@@ -2,8 +2,9 @@
 
 use super::grid::Grid;
 pub(super) use super::grid::Style;
+use super::tables::batch_of;
 use crate::error::{Error, Result};
-use arrow::array::{Array, RecordBatch, RecordBatchOptions, StringArray};
+use arrow::array::{Array, RecordBatch, StringArray};
 use arrow::csv::writer::{Writer as CsvWriter, WriterBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
@@ -148,8 +149,7 @@ fn flat(batch: &RecordBatch) -> std::result::Result<RecordBatch, ArrowError> {
         columns.push(Arc::new((0..column.len()).map(text).collect::<StringArray>()));
         fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
     }
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
+    batch_of(&Arc::new(Schema::new(fields)), columns, batch.num_rows())
 }
 
 pub(super) fn arrow_error(error: ArrowError) -> Error {

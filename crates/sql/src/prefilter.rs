@@ -4,7 +4,7 @@
 use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use canopy_index::RowRange;
-use canopy_read::plan::row_count;
+use canopy_read::plan::{push_row, row_count};
 use datafusion::catalog::Session;
 use datafusion::common::DFSchema;
 use datafusion::common::cast::as_boolean_array;
@@ -67,10 +67,7 @@ impl Prefilter {
                     continue;
                 }
                 count += 1;
-                match selected.last_mut() {
-                    Some(last) if last.end == row => last.end += 1,
-                    _ => selected.push(row..row + 1),
-                }
+                push_row(&mut selected, row);
             }
         }
         // Skipping single rows costs more than it saves where many pass.

@@ -14,13 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A table whose rows are in an index.
-pub(super) trait Scannable: Send + Sync + 'static {
-    /// Returns the name in SQL.
-    fn name(&self) -> &str;
-
-    /// Returns the schema of all its columns.
-    fn schema(&self) -> &SchemaRef;
-
+pub(super) trait Scannable: fmt::Debug + Send + Sync + 'static {
     /// Plans a scan; reads no rows yet.
     fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>>;
 }
@@ -30,6 +24,8 @@ pub(super) struct ScanRequest<'a> {
     pub(super) session: &'a dyn Session,
     /// What the statement sees of the index.
     pub(super) seen: Arc<Seen>,
+    /// The schema of all columns of the table.
+    pub(super) all: &'a SchemaRef,
     /// The columns of the answer, by their numbers in the table.
     pub(super) columns: Vec<usize>,
     /// The schema of these columns.
@@ -43,21 +39,18 @@ pub(super) struct ScanRequest<'a> {
 }
 
 /// A table of an index as the engine takes it.
+#[derive(Debug)]
 pub(super) struct Provider<T> {
     pub(super) index: Arc<Index>,
+    /// The schema of all its columns.
+    pub(super) schema: SchemaRef,
     pub(super) table: T,
-}
-
-impl<T: Scannable> fmt::Debug for Provider<T> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Provider({})", self.table.name())
-    }
 }
 
 #[async_trait]
 impl<T: Scannable> TableProvider for Provider<T> {
     fn schema(&self) -> SchemaRef {
-        self.table.schema().clone()
+        self.schema.clone()
     }
 
     fn table_type(&self) -> TableType {
@@ -78,12 +71,21 @@ impl<T: Scannable> TableProvider for Provider<T> {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let all = self.table.schema();
+        let all = &self.schema;
         let columns = projection.cloned().unwrap_or_else(|| (0..all.fields().len()).collect());
         let schema = Arc::new(all.project(&columns)?);
         let restriction = Restriction::new(filters);
         let seen = session.config().get_extension::<Seen>();
         let seen = seen.unwrap_or_else(|| Arc::new(Seen::listed(self.index.clone())));
-        self.table.scan(ScanRequest { session, seen, columns, schema, filters, restriction, limit })
+        self.table.scan(ScanRequest {
+            session,
+            seen,
+            all,
+            columns,
+            schema,
+            filters,
+            restriction,
+            limit,
+        })
     }
 }

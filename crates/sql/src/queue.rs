@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The rows of one unit of work.
 pub(super) type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
@@ -28,26 +28,21 @@ pub(super) fn scan<U: Send + 'static>(
     limit: Option<usize>,
     read: impl Fn(U) -> Result<Batches> + Send + Sync + 'static,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let queue = Arc::new(Queue {
-        units: units.len(),
-        announced: AtomicBool::new(false),
-        left: Mutex::new(units),
-    });
+    let queue =
+        Arc::new(Queue { unannounced: AtomicUsize::new(units.len()), left: Mutex::new(units) });
     let read = Arc::new(read);
     let partition = || -> Arc<dyn PartitionStream> {
         Arc::new(Partition { schema: schema.clone(), queue: queue.clone(), read: read.clone() })
     };
     let partitions = (0..threads.max(1)).map(|_| partition()).collect();
     let scan = StreamingTableExec::try_new(schema.clone(), partitions, None, [], false, limit)?;
-    Ok(Arc::new(IndexScan::new(Arc::new(extent), Arc::new(scan))))
+    Ok(Arc::new(IndexScan { extent: Arc::new(extent), inner: Arc::new(scan) }))
 }
 
 /// What is left of the work.
 struct Queue<U> {
-    /// How many units there were.
-    units: usize,
-    /// Whether the statement's counters have them.
-    announced: AtomicBool,
+    /// How many units the statement's counters do not have yet: all of them, or none.
+    unannounced: AtomicUsize,
     left: Mutex<VecDeque<U>>,
 }
 
@@ -84,9 +79,8 @@ where
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let (queue, read) = (self.queue.clone(), self.read.clone());
         let counters = context.session_config().get_extension::<Counters>().unwrap_or_default();
-        if !queue.announced.swap(true, Ordering::Relaxed) {
-            counters.units.fetch_add(queue.units, Ordering::Relaxed);
-        }
+        let units = queue.unannounced.swap(0, Ordering::Relaxed);
+        counters.units.fetch_add(units, Ordering::Relaxed);
         let counted = counters.clone();
         let batches = std::iter::from_fn(move || queue.next(&counters))
             .flat_map(move |unit| {

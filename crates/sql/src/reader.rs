@@ -5,10 +5,10 @@ use super::prefilter::Prefilter;
 use super::queue::Batches;
 use super::seen::Unlisted;
 use super::tables::TableColumn::{Decoded, Depth, Dev, Path, Source, Stored, Type};
-use super::tables::{Table, TableColumn, Work, external};
+use super::tables::{Table, TableColumn, Work, batch_of, external};
 use arrow::array::{
-    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray, StringBuilder,
-    TimestampNanosecondArray, UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, RecordBatch, StringArray, StringBuilder, TimestampNanosecondArray,
+    UInt32Array, UInt64Array,
 };
 use arrow::buffer::NullBuffer;
 use arrow::compute::take_record_batch;
@@ -18,7 +18,8 @@ use canopy_index::{ColumnId, Columns, FileKind, SourceRecord};
 use canopy_model::{FileType, base_name, join};
 use canopy_read::Inode;
 use canopy_read::inode::one_row;
-use canopy_read::locate::absolute_path;
+use canopy_read::listings::depth;
+use canopy_read::locate::{absolute_path, root_inode};
 use canopy_read::plan::{Placed, Unit};
 use datafusion::error::Result;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ impl Reader {
             return Ok(Box::new(std::iter::empty()));
         }
         let answer = self.answer.clone();
-        let of_values = answer.table.decode.is_some();
+        let of_values = answer.table.decoder.is_some();
         let columns = answer.file_columns() | decoded::columns().when(of_values);
         let read = unit.0.read_rows(columns, &selected).map_err(external)?;
         let unit = Arc::new(unit);
@@ -128,8 +129,8 @@ impl Projection {
 
     /// Makes rows of values of extended attributes, if those of the table are made of them.
     fn decoded(&self, batch: RecordBatch) -> Result<RecordBatch> {
-        match self.table.decode {
-            Some(decode) => decoded::decode(self.table, decode, &batch),
+        match self.table.decoder {
+            Some(decoder) => decoded::decode(decoder, &batch),
             None => Ok(batch),
         }
     }
@@ -166,17 +167,12 @@ impl Projection {
             })
         };
         let columns: canopy_read::Result<Vec<_>> = self.columns.iter().map(column).collect();
-        self.finish(columns.map_err(external)?, rows)
+        Ok(batch_of(&self.schema, columns.map_err(external)?, rows)?)
     }
 
     /// Makes the row of a source's root.
     fn root(&self, source: &SourceRecord) -> Result<RecordBatch> {
-        let inode = Inode {
-            attributes: source.attributes,
-            target: String::new(),
-            dev: source.dev,
-            xattrs: source.xattrs.clone(),
-        };
+        let inode = root_inode(source);
         self.single(source, "", &inode, one_row(base_name(&source.root), &inode))
     }
 
@@ -211,12 +207,11 @@ impl Projection {
     ) -> Result<RecordBatch> {
         let count = rows.num_rows();
         let kind = inode.attributes.file_type().letter().to_string();
-        let depth = path.split('/').filter(|name| !name.is_empty()).count() as u32;
         let column = |column: &TableColumn| -> canopy_index::Result<ArrayRef> {
             Ok(match column {
                 Path => repeated(&absolute_path(source, path), count),
                 Source => repeated(&source.name, count),
-                Depth => Arc::new(UInt32Array::from(vec![depth; count])),
+                Depth => Arc::new(UInt32Array::from(vec![depth(path); count])),
                 Type => repeated(&kind, count),
                 Dev => Arc::new(UInt64Array::from(vec![inode.dev; count])),
                 Stored(column) => stored(*column, &rows)?,
@@ -224,12 +219,7 @@ impl Projection {
             })
         };
         let columns: canopy_index::Result<Vec<_>> = self.columns.iter().map(column).collect();
-        self.finish(columns.map_err(external)?, count)
-    }
-
-    fn finish(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+        Ok(batch_of(&self.schema, columns.map_err(external)?, count)?)
     }
 }
 

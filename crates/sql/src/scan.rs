@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// What is read of a table, of what the asking user can read of it at all.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Extent {
     /// The name of the table.
     pub(super) table: String,
@@ -23,42 +23,29 @@ pub(super) struct Extent {
     pub(super) counts: Vec<(&'static str, usize, usize)>,
 }
 
-impl fmt::Display for Extent {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "table={}", self.table)?;
-        for (what, read, all) in &self.counts {
-            write!(formatter, ", {what}={read} of {all}")?;
-        }
-        Ok(())
-    }
-}
-
 /// A scan in front of the engine's, which it stands for in every way but its name.
 #[derive(Debug)]
 pub(super) struct IndexScan {
-    extent: Arc<Extent>,
-    inner: Arc<dyn ExecutionPlan>,
+    pub(super) extent: Arc<Extent>,
+    pub(super) inner: Arc<dyn ExecutionPlan>,
 }
 
 impl IndexScan {
-    pub(super) fn new(extent: Arc<Extent>, inner: Arc<dyn ExecutionPlan>) -> Self {
-        IndexScan { extent, inner }
-    }
-
     fn around(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(IndexScan::new(self.extent.clone(), inner))
+        Arc::new(IndexScan { extent: self.extent.clone(), inner })
     }
 }
 
 impl DisplayAs for IndexScan {
     fn fmt_as(&self, form: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut counts = self.extent.counts.iter();
         if form == DisplayFormatType::TreeRender {
             writeln!(formatter, "table={}", self.extent.table)?;
-            let mut counts = self.extent.counts.iter();
             return counts
                 .try_for_each(|(what, read, all)| writeln!(formatter, "{what}={read} of {all}"));
         }
-        write!(formatter, "IndexScan: {}", self.extent)?;
+        write!(formatter, "IndexScan: table={}", self.extent.table)?;
+        counts.try_for_each(|(what, read, all)| write!(formatter, ", {what}={read} of {all}"))?;
         let columns: Vec<String> =
             self.inner.schema().fields().iter().map(|field| field.name().clone()).collect();
         write!(formatter, ", columns=[{}]", columns.join(", "))?;

@@ -9,6 +9,7 @@
 
 use super::output::{self, Style, Writer};
 use super::seen::Named;
+use super::tables::batch_of;
 use super::{AnswerFormat, TABLES, gufi, plan_session, summaries, titles};
 use crate::error::{Error, Result};
 use crate::grid::TableStyle;
@@ -215,13 +216,11 @@ impl Session {
     /// Returns the names of all tables, sorted; those of the views for GUFI only in a session for
     /// them.
     pub fn tables(&self) -> Vec<String> {
-        let own = self.table_names("public");
-        let gufi = self.options.gufi.then(|| self.table_names(gufi::SCHEMA));
-        own.into_iter()
-            .chain(gufi.into_iter().flatten())
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect()
+        let mut names = self.table_names("public");
+        if self.options.gufi {
+            names.extend(self.table_names(gufi::SCHEMA));
+        }
+        names.into_iter().collect()
     }
 
     /// Returns the names of all tables by where they are from, sorted, each kind with its title:
@@ -321,7 +320,10 @@ async fn execute(
     let begin = Part::Begin { schema: schema.clone(), explains, notes };
     let mut sent = sender.send(Ok(begin)).await;
     while let (Ok(()), Some(batch)) = (&sent, rows.next().await) {
-        let batch = titles::renamed(&batch?, &schema).map_err(output::arrow_error)?;
+        let batch = batch?;
+        // Under the titles that were typed.
+        let batch = batch_of(&schema, batch.columns().to_vec(), batch.num_rows());
+        let batch = batch.map_err(output::arrow_error)?;
         sent = sender.send(Ok(Part::Rows(batch))).await;
     }
     Ok(())

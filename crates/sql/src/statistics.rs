@@ -125,28 +125,21 @@ impl Statistic {
             }
             Id(value) => Arc::new(rows().map(value).collect::<UInt32Array>()),
             Sizes => {
-                let lows = |summary: &Summary| -> Vec<(i64, Count)> {
-                    summary
-                        .sizes
-                        .iter()
-                        .map(|(class, count)| (size_class_min(class), count))
-                        .collect()
-                };
-                let lists: Vec<_> = rows().map(lows).collect();
+                let lists = rows().map(|summary| {
+                    let sizes = summary.sizes.iter();
+                    sizes.map(|(class, count)| (size_class_min(class), count)).collect()
+                });
                 list("low", DataType::Int64, lists, |lows| Arc::new(Int64Array::from(lows)))
             }
             Months(histogram) => {
-                let months = |summary: &Summary| -> Vec<(i32, Count)> {
-                    histogram(summary)
-                        .iter()
-                        .map(|(month, count)| (first_day(month), count))
-                        .collect()
-                };
-                let lists: Vec<_> = rows().map(months).collect();
+                let lists = rows().map(|summary| {
+                    let months = histogram(summary).iter();
+                    months.map(|(month, count)| (first_day(month), count)).collect()
+                });
                 list("month", DataType::Date32, lists, |days| Arc::new(Date32Array::from(days)))
             }
             Extensions => {
-                let lists: Vec<_> = rows().map(extensions).collect();
+                let lists = rows().map(extensions);
                 list("extension", DataType::Utf8, lists, |names| Arc::new(StringArray::from(names)))
             }
         }
@@ -180,9 +173,10 @@ fn list_of(key: &str, key_type: DataType) -> DataType {
 fn list<K>(
     key: &str,
     key_type: DataType,
-    lists: Vec<Vec<(K, Count)>>,
+    lists: impl Iterator<Item = Vec<(K, Count)>>,
     keys: impl Fn(Vec<K>) -> ArrayRef,
 ) -> ArrayRef {
+    let lists: Vec<_> = lists.collect();
     let offsets = OffsetBuffer::from_lengths(lists.iter().map(Vec::len));
     let (names, counts): (Vec<K>, Vec<Count>) = lists.into_iter().flatten().unzip();
     let number = |value: fn(&Count) -> i64| -> ArrayRef {

@@ -20,7 +20,7 @@ use super::seen::Seen;
 use super::statistics::{STATISTICS, Statistic};
 use super::summary_rows::Reader;
 use super::tables::{PATH_COLUMN, external};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema};
 use canopy_index::column::{GID, PART, UID};
 use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, SourceRecord};
 use canopy_model::{Parts, Totals, is_below};
@@ -103,7 +103,8 @@ impl By {
         }
     }
 
-    fn column(self) -> Option<ColumnId> {
+    /// Returns the column of it.
+    pub(super) fn column(self) -> Option<ColumnId> {
         match self {
             By::All => None,
             By::User => Some(UID.id()),
@@ -166,10 +167,10 @@ impl Table {
 }
 
 /// A table of statistics over an index.
+#[derive(Debug)]
 pub(super) struct SummaryTable {
     table: &'static Table,
     columns: Vec<SummaryColumn>,
-    schema: SchemaRef,
     threads: usize,
 }
 
@@ -179,19 +180,11 @@ impl SummaryTable {
         let columns = table.columns();
         let fields: Vec<Field> = columns.iter().map(|column| column.field()).collect();
         let schema = Arc::new(Schema::new(fields));
-        Provider { index, table: SummaryTable { table, columns, schema, threads } }
+        Provider { index, schema, table: SummaryTable { table, columns, threads } }
     }
 }
 
 impl Scannable for SummaryTable {
-    fn name(&self) -> &str {
-        self.table.name
-    }
-
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
     fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>> {
         let ScanRequest { seen, columns, schema, restriction, limit, .. } = request;
         if self.table.scope == Scope::Subtree && seen.index.is_one_class() {

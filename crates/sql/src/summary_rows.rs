@@ -2,15 +2,14 @@
 
 use super::reader::repeated;
 use super::summaries::{By, SummaryColumn, Work};
-use super::tables::external;
-use arrow::array::{
-    ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array,
-};
+use super::tables::{batch_of, external};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array};
 use arrow::datatypes::SchemaRef;
 use canopy_index::column::{PATH, SUBDIRS};
 use canopy_index::{FileKind, Index, SourceRecord};
 use canopy_model::{FileType, Summary, Totals, compare_paths};
 use canopy_read::Inode;
+use canopy_read::listings::depth;
 use canopy_read::locate::{Start, absolute_path, look_up};
 use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
 use canopy_read::summaries::{self, ByOwner, StatisticsRequest};
@@ -204,9 +203,7 @@ impl Reader {
     fn batch(&self, source: &SourceRecord, rows: &[Row]) -> Result<RecordBatch> {
         let summaries: Vec<&Summary> = rows.iter().map(|row| &row.summary).collect();
         let columns = self.columns.iter().map(|column| array(column, source, rows, &summaries));
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-        let schema = self.schema.clone();
-        Ok(RecordBatch::try_new_with_options(schema, columns.collect(), &options)?)
+        Ok(batch_of(&self.schema, columns.collect(), rows.len())?)
     }
 }
 
@@ -293,11 +290,8 @@ fn array(
         }
         SummaryColumn::Source => repeated(&source.name, rows.len()),
         SummaryColumn::Depth => {
-            let depth = |row: &Row| match row.path.as_str() {
-                "" => 0,
-                path => path.split('/').count() as u32,
-            };
-            Arc::new(UInt32Array::from_iter_values(rows.iter().map(depth)))
+            let depths = rows.iter().map(|row| depth(&row.path));
+            Arc::new(UInt32Array::from_iter_values(depths))
         }
         SummaryColumn::Key(_) => {
             Arc::new(UInt32Array::from_iter_values(rows.iter().map(|row| row.key)))

@@ -16,7 +16,7 @@
 //! makes the rows.
 
 use super::acls;
-use super::decoded::{Decode, DecodedColumn};
+use super::decoded::{DecodedColumn, Decoder};
 use super::lustre;
 use super::places::Place;
 use super::prefilter::Prefilter;
@@ -26,7 +26,9 @@ use super::reader::{Projection, Reader};
 use super::restriction::{Restriction, RowPath};
 use super::scan::Extent;
 use super::seen::{Seen, Unlisted};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use canopy_index::column::*;
 use canopy_index::{ColumnId, FileKind, Index, SourceRecord};
 use canopy_read::nested::root_is_listed;
@@ -45,10 +47,10 @@ pub(super) struct Table {
     pub(super) kind: FileKind,
     /// The columns in front.
     first: &'static [TableColumn],
-    /// The columns behind those that are made of values of extended attributes, and how.
-    decoded: &'static [DecodedColumn],
-    pub(super) decode: Option<Decode>,
-    /// The columns behind those, as the file has them.
+    /// What makes rows of values of extended attributes, if they are no rows of the file; its
+    /// columns are behind the first ones.
+    pub(super) decoder: Option<&'static Decoder>,
+    /// The last columns, as the file has them.
     stored: &'static [ColumnId],
 }
 
@@ -82,107 +84,45 @@ macro_rules! stored {
     ($($column:ident),*) => { &[$($column.id()),*] };
 }
 
-/// The first columns of tables that are made of values of extended attributes.
-const OF_VALUES: &[TableColumn] = &[Path, Source, NAME_COLUMN, Type];
+/// The first columns of tables of extended attributes.
+const OF_XATTRS: &[TableColumn] = &[Path, Source, NAME_COLUMN, Type];
 
-/// The last ones of some of these: attributes of the entry.
-const OF_ENTRIES: &[ColumnId] = stored![INO, MODE, UID, GID, SIZE, MTIME];
+/// The first columns of tables of entries or directories.
+const OF_ENTRIES: &[TableColumn] = &[Path, Source, NAME_COLUMN, Depth, Type, Dev];
+
+/// The last columns of the tables of what Lustre tells: attributes of the entry.
+const OF_LUSTRE: &[ColumnId] = stored![INO, MODE, UID, GID, SIZE, MTIME];
 
 #[rustfmt::skip]
 pub(super) const TABLES: [&Table; 9] = [
-    &Table {
-        name: "entries",
-        kind: FileKind::Entries,
-        first: &[Path, Source, NAME_COLUMN, Depth, Type, Dev],
-        decoded: &[],
-        decode: None,
-        stored: stored![
-            INO, MODE, NLINK, UID, GID, SIZE, BLKSIZE, BLOCKS, ATIME, MTIME, CTIME, BTIME, TARGET,
-            RDEV, XATTRS
-        ],
-    },
-    &Table {
-        name: "directories",
-        kind: FileKind::Dirs,
-        first: &[Path, Source, NAME_COLUMN, Depth, Type, Dev],
-        decoded: &[],
-        decode: None,
-        stored: stored![
-            INO, MODE, NLINK, UID, GID, SIZE, BLKSIZE, BLOCKS, ATIME, MTIME, CTIME, BTIME, XATTRS
-        ],
-    },
-    &Table {
-        name: "usage",
-        kind: FileKind::Usage,
-        first: &[Path, Source],
-        decoded: &[],
-        decode: None,
-        stored: stored![UID, GID, COUNT, SIZE, BLOCKS],
-    },
-    &Table {
-        name: "xattrs",
-        kind: FileKind::Xattrs,
-        first: &[Path, Source, NAME_COLUMN, Type],
-        decoded: &[],
-        decode: None,
-        stored: stored![KEY, VALUE, INO, MODE, UID, GID, SIZE, MTIME],
-    },
-    &Table {
-        name: "acls",
-        kind: FileKind::Xattrs,
-        first: OF_VALUES,
-        decoded: &acls::COLUMNS,
-        decode: Some(acls::decode),
-        stored: &[],
-    },
-    &Table {
-        name: "layouts",
-        kind: FileKind::Xattrs,
-        first: OF_VALUES,
-        decoded: &lustre::LAYOUT,
-        decode: Some(lustre::layouts),
-        stored: OF_ENTRIES,
-    },
-    &Table {
-        name: "stripes",
-        kind: FileKind::Xattrs,
-        first: OF_VALUES,
-        decoded: &lustre::STRIPE,
-        decode: Some(lustre::stripes),
-        stored: OF_ENTRIES,
-    },
-    &Table {
-        name: "directory_layouts",
-        kind: FileKind::Xattrs,
-        first: OF_VALUES,
-        decoded: &lustre::DIRECTORY,
-        decode: Some(lustre::directory_layouts),
-        stored: OF_ENTRIES,
-    },
-    &Table {
-        name: "hsm",
-        kind: FileKind::Xattrs,
-        first: OF_VALUES,
-        decoded: &lustre::HSM,
-        decode: Some(lustre::hsm),
-        stored: OF_ENTRIES,
-    },
+    &Table::of_rows("entries", FileKind::Entries, OF_ENTRIES, stored![
+        INO, MODE, NLINK, UID, GID, SIZE, BLKSIZE, BLOCKS, ATIME, MTIME, CTIME, BTIME, TARGET, RDEV,
+        XATTRS
+    ]),
+    &Table::of_rows("directories", FileKind::Dirs, OF_ENTRIES, stored![
+        INO, MODE, NLINK, UID, GID, SIZE, BLKSIZE, BLOCKS, ATIME, MTIME, CTIME, BTIME, XATTRS
+    ]),
+    &Table::of_rows("usage", FileKind::Usage, &[Path, Source], stored![
+        UID, GID, COUNT, SIZE, BLOCKS
+    ]),
+    &Table::of_rows("xattrs", FileKind::Xattrs, OF_XATTRS, stored![
+        KEY, VALUE, INO, MODE, UID, GID, SIZE, MTIME
+    ]),
+    &Table::of_values("acls", &acls::ACLS, &[]),
+    &Table::of_values("layouts", &lustre::LAYOUTS, OF_LUSTRE),
+    &Table::of_values("stripes", &lustre::STRIPES, OF_LUSTRE),
+    &Table::of_values("directory_layouts", &lustre::DIRECTORY_LAYOUTS, OF_LUSTRE),
+    &Table::of_values("hsm", &lustre::HSM, OF_LUSTRE),
 ];
 
 /// Directories that can be listed, with their own attributes and counts of their entries, for
 /// `gufi`.
 #[rustfmt::skip]
-pub(super) const LISTINGS: Table = Table {
-    name: "listings",
-    kind: FileKind::Listings,
-    first: &[Path, Source],
-    decoded: &[],
-    decode: None,
-    stored: stored![
+pub(super) const LISTINGS: Table =
+    Table::of_rows("listings", FileKind::Listings, &[Path, Source], stored![
         DEPTH, PART, INO, MODE, NLINK, UID, GID, SIZE, BLKSIZE, BLOCKS, ATIME, MTIME, CTIME, BTIME,
         FILES, SYMLINKS, OTHERS, SUBDIRS
-    ],
-};
+    ]);
 
 impl TableColumn {
     fn field(self) -> Field {
@@ -202,16 +142,30 @@ impl TableColumn {
 }
 
 impl Table {
-    /// Returns all its columns, in their order.
-    fn columns(&self) -> Vec<TableColumn> {
-        let (decoded, stored) = (self.decoded.iter(), self.stored.iter());
-        let first = self.first.iter().copied().chain(decoded.map(Decoded));
-        first.chain(stored.map(|&column| Stored(column))).collect()
+    const fn of_rows(
+        name: &'static str,
+        kind: FileKind,
+        first: &'static [TableColumn],
+        stored: &'static [ColumnId],
+    ) -> Self {
+        Table { name, kind, first, decoder: None, stored }
     }
 
-    /// Returns the columns that are made of values of extended attributes.
-    pub(super) fn decoded_columns(&self) -> impl Iterator<Item = &'static DecodedColumn> {
-        self.decoded.iter()
+    /// Returns a table whose rows are made of values of extended attributes.
+    const fn of_values(
+        name: &'static str,
+        decoder: &'static Decoder,
+        stored: &'static [ColumnId],
+    ) -> Self {
+        let (kind, first) = (FileKind::Xattrs, OF_XATTRS);
+        Table { name, kind, first, decoder: Some(decoder), stored }
+    }
+
+    /// Returns all its columns, in their order.
+    fn columns(&self) -> Vec<TableColumn> {
+        let decoded = self.decoder.into_iter().flat_map(|decoder| decoder.columns);
+        let first = self.first.iter().copied().chain(decoded.map(Decoded));
+        first.chain(self.stored.iter().map(|&column| Stored(column))).collect()
     }
 }
 
@@ -226,10 +180,10 @@ pub(super) enum Work {
 }
 
 /// A table of the index.
+#[derive(Debug)]
 pub(super) struct IndexTable {
     table: &'static Table,
     columns: Vec<TableColumn>,
-    schema: SchemaRef,
     threads: usize,
 }
 
@@ -239,7 +193,7 @@ impl IndexTable {
         let columns = table.columns();
         let fields: Vec<Field> = columns.iter().map(|column| column.field()).collect();
         let schema = Arc::new(Schema::new(fields));
-        Provider { index, table: IndexTable { table, columns, schema, threads } }
+        Provider { index, schema, table: IndexTable { table, columns, threads } }
     }
 
     /// Returns what has to be read, less what the predicates rule out. The units of a shard follow
@@ -311,36 +265,40 @@ impl IndexTable {
         Extent { table: self.table.name.to_owned(), counts }
     }
 
-    fn projection(&self, columns: &[usize]) -> Result<Projection> {
-        let schema = Arc::new(self.schema.project(columns)?);
+    fn projection(&self, all: &SchemaRef, columns: &[usize]) -> Result<Projection> {
+        let schema = Arc::new(all.project(columns)?);
         let columns = columns.iter().map(|&at| self.columns[at]).collect();
         Ok(Projection { table: self.table, columns, schema })
     }
 }
 
 impl Scannable for IndexTable {
-    fn name(&self) -> &str {
-        self.table.name
-    }
-
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
     fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>> {
-        let ScanRequest { session, seen, columns, schema, filters, restriction, limit } = request;
+        let ScanRequest { session, seen, all, columns, filters, restriction, limit, .. } = request;
         let work = self.plan(&seen, &restriction).map_err(external)?;
         let extent = self.extent(&seen.index, &work);
         let cheap = |at: usize| matches!(self.columns[at], Stored(_));
-        let prefilter = match Prefilter::new(session, &self.schema, filters, cheap)? {
+        let prefilter = match Prefilter::new(session, all, filters, cheap)? {
             Some(prefilter) if columns.iter().any(|at| !prefilter.columns.contains(at)) => {
-                Some((self.projection(&prefilter.columns)?, prefilter))
+                Some((self.projection(all, &prefilter.columns)?, prefilter))
             }
             _ => None,
         };
-        let reader = Reader::new(self.projection(&columns)?, prefilter);
-        queue::scan(extent, schema, work, self.threads, limit, move |work| reader.read(work))
+        let reader = Reader::new(self.projection(all, &columns)?, prefilter);
+        queue::scan(extent, request.schema, work, self.threads, limit, move |work| {
+            reader.read(work)
+        })
     }
+}
+
+/// Makes a batch of so many rows, which may have no columns.
+pub(super) fn batch_of(
+    schema: &SchemaRef,
+    columns: Vec<ArrayRef>,
+    rows: usize,
+) -> std::result::Result<RecordBatch, ArrowError> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema.clone(), columns, &options)
 }
 
 /// Wraps an error of another crate for the engine.

@@ -1,9 +1,7 @@
 //! Titles of an answer's columns as they were typed, where the engine calls them otherwise: in lower
 //! case, with their tables, or by what it has made of an expression.
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow::error::ArrowError;
 use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr};
 use std::sync::Arc;
@@ -20,15 +18,6 @@ pub(super) fn typed(statement: &str, schema: &SchemaRef) -> SchemaRef {
     let fields: Vec<_> =
         fields.map(|(field, title)| field.as_ref().clone().with_name(title)).collect();
     Arc::new(Schema::new(fields))
-}
-
-/// Returns rows under other titles.
-pub(super) fn renamed(
-    batch: &RecordBatch,
-    schema: &SchemaRef,
-) -> std::result::Result<RecordBatch, ArrowError> {
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(schema.clone(), batch.columns().to_vec(), &options)
 }
 
 /// Returns a title for each column; `None` where it is not clear what became of what was typed.

@@ -5,7 +5,6 @@ use canopy::counted;
 use canopy_sql::{Progress, Running};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
-use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -82,18 +81,17 @@ impl<W: Write> Write for Before<W> {
 
 fn draw(running: &Running, ended: &Receiver<()>) {
     let begun = Instant::now();
-    let bar = RefCell::new(None);
+    let mut bar = None;
     let wait = |time| matches!(ended.recv_timeout(time), Err(RecvTimeoutError::Timeout));
     let mut time = PATIENCE;
     while wait(time) {
         time = INTERVAL;
         let Some(progress) = running.progress() else { continue };
-        let mut bar = bar.borrow_mut();
         let bar: &mut ProgressBar = bar.get_or_insert_with(spinner);
         bar.set_message(text(progress, begun.elapsed()));
         bar.tick();
     }
-    if let Some(bar) = bar.take() {
+    if let Some(bar) = bar {
         bar.finish_and_clear();
     }
 }

@@ -3,12 +3,12 @@
 use super::histograms::{Ages, Categories, Extensions, Histogram, Modes, MostFrequent, Powers};
 use super::values::{numbers, texts};
 use arrow::array::{ArrayRef, AsArray};
-use arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
+use arrow::datatypes::{DataType, Field, Float64Type};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Signature, TypeSignature, Volatility,
+    Accumulator, AggregateUDF, Signature, SimpleAggregateUDF, TypeSignature, Volatility,
 };
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ type New = fn() -> Box<dyn Accumulator>;
 
 /// Returns all aggregates.
 pub(super) fn all() -> Vec<AggregateUDF> {
-    let text = |name, arguments, new| Aggregate::new(name, arguments, DataType::Utf8, 1, new);
-    let real = |name, new| Aggregate::new(name, 1, DataType::Float64, 3, new);
-    [
+    let text = |name, arguments, new| aggregate(name, arguments, DataType::Utf8, 1, new);
+    let real = |name, new| aggregate(name, 1, DataType::Float64, 3, new);
+    vec![
         text("log_hist", 3, counting::<Powers>()),
         text("log_hist_combine", 1, combining::<Powers>()),
         text("mode_hist", 1, counting::<Modes>()),
@@ -34,68 +34,26 @@ pub(super) fn all() -> Vec<AggregateUDF> {
         real("stdevs", || Box::new(Deviation { sample: true, ..Deviation::default() })),
         real("stdevp", || Box::new(Deviation::default())),
     ]
-    .into_iter()
-    .map(AggregateUDF::from)
-    .collect()
 }
 
-#[derive(Debug)]
-struct Aggregate {
-    name: &'static str,
-    signature: Signature,
+/// Makes an aggregate whose state takes so many columns of the type of the answer.
+fn aggregate(
+    name: &str,
+    arguments: usize,
     returns: DataType,
-    /// How many columns of the type of the answer the state takes.
     states: usize,
     new: New,
-}
-
-impl Aggregate {
-    fn new(
-        name: &'static str,
-        arguments: usize,
-        returns: DataType,
-        states: usize,
-        new: New,
-    ) -> Self {
-        // Only some versions of GUFI take whether categories are to be sorted.
-        let kind = match name {
-            "category_hist" | "extension_hist" => {
-                vec![TypeSignature::Any(2), TypeSignature::Any(3)]
-            }
-            "category_hist_combine" | "extension_hist_combine" => {
-                vec![TypeSignature::Any(1), TypeSignature::Any(2)]
-            }
-            _ => vec![TypeSignature::Any(arguments)],
-        };
-        let signature = Signature::one_of(kind, Volatility::Immutable);
-        Aggregate { name, signature, returns, states, new }
+) -> AggregateUDF {
+    let mut kinds = vec![TypeSignature::Any(arguments)];
+    // Only some versions of GUFI take whether categories are to be sorted.
+    if name.starts_with("category_hist") || name.starts_with("extension_hist") {
+        kinds.insert(0, TypeSignature::Any(arguments - 1));
     }
-}
-
-equal_by_name!(Aggregate);
-
-impl AggregateUDFImpl for Aggregate {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(self.returns.clone())
-    }
-
-    fn accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        Ok((self.new)())
-    }
-
-    fn state_fields(&self, arguments: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        let name = |state| format!("{}[{state}]", arguments.name);
-        let field = |state| Arc::new(Field::new(name(state), self.returns.clone(), true));
-        Ok((0..self.states).map(field).collect())
-    }
+    let signature = Signature::one_of(kinds, Volatility::Immutable);
+    let state = |at| Arc::new(Field::new(format!("{name}[{at}]"), returns.clone(), true));
+    let states = (0..states).map(state).collect();
+    let new = Arc::new(move |_: AccumulatorArgs<'_>| Ok(new()));
+    SimpleAggregateUDF::new_with_signature(name, signature, returns, new, states).into()
 }
 
 /// Counts values, or adds up histograms.

@@ -8,17 +8,13 @@ use super::text;
 use super::values::{integers, numbers, seconds, texts};
 use arrow::array::{Array, ArrayRef, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field};
-use canopy_text::{group_name, user_name};
-use datafusion::common::ScalarValue;
+use canopy_read::links::parent_of;
+use canopy_text::{group_or_number, user_or_number};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility,
-};
+use datafusion::functions::utils::make_scalar_function;
+use datafusion::logical_expr::{ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-type Call = fn(&[ArrayRef]) -> Result<ArrayRef>;
 
 /// Returns all functions, those that the views alone use included.
 pub(super) fn all() -> Vec<ScalarUDF> {
@@ -26,99 +22,61 @@ pub(super) fn all() -> Vec<ScalarUDF> {
     let pure = Volatility::Immutable;
     let list = DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
     let (word, number) = (DataType::Utf8, DataType::Int64);
-    let functions: Vec<Function> = vec![
-        Function::new("uidtouser", 1, stable, word.clone(), |a| named(a, user_name)),
-        Function::new("gidtogroup", 1, stable, word.clone(), |a| named(a, group_name)),
-        Function::new("modetotxt", 1, pure, word.clone(), |a| {
+    vec![
+        function("uidtouser", 1, stable, word.clone(), |a| named(a, user_or_number)),
+        function("gidtogroup", 1, stable, word.clone(), |a| named(a, group_or_number)),
+        function("modetotxt", 1, pure, word.clone(), |a| {
             let modes = integers(&a[0])?;
             Ok(Arc::new(
                 modes.iter().map(|m| Some(text::mode(m.unwrap_or(0)))).collect::<StringArray>(),
             ))
         }),
-        Function::new("strftime", 2, stable, word.clone(), strftime),
-        Function::new("datetime", 2, stable, word.clone(), datetime),
-        Function::new("blocksize", 2, pure, word.clone(), blocksize),
-        Function::new("intcat", 1, pure, word.clone(), |a| of_numbers(a, text::integer_category)),
-        Function::new("bytecat", 1, pure, word.clone(), |a| of_numbers(a, text::byte_category)),
-        Function::new("agecat", 1, stable, word.clone(), |a| {
+        function("strftime", 2, stable, word.clone(), strftime),
+        function("datetime", 2, stable, word.clone(), datetime),
+        function("blocksize", 2, pure, word.clone(), blocksize),
+        function("intcat", 1, pure, word.clone(), |a| of_numbers(a, text::integer_category)),
+        function("bytecat", 1, pure, word.clone(), |a| of_numbers(a, text::byte_category)),
+        function("agecat", 1, stable, word.clone(), |a| {
             let now = now_s();
             of_numbers(a, move |time| text::age_category(now as f64 - time))
         }),
-        Function::new("epochtoage", 2, stable, number.clone(), epochtoage),
-        Function::new("hostname", 0, stable, word.clone(), |_| {
+        function("epochtoage", 2, stable, number.clone(), epochtoage),
+        function("hostname", 0, stable, word.clone(), |_| {
             Ok(Arc::new(StringArray::from(vec![hostname()])))
         }),
-        Function::new("human_readable_size", 1, pure, word.clone(), |a| of_numbers(a, text::size)),
-        Function::new("basename", 1, pure, word.clone(), |a| {
+        function("human_readable_size", 1, pure, word.clone(), |a| of_numbers(a, text::size)),
+        function("basename", 1, pure, word.clone(), |a| {
             let paths = texts(&a[0])?;
             let name = |path: Option<&str>| path.map_or("", text::base_name).to_owned();
             Ok(Arc::new(StringArray::from_iter_values(paths.iter().map(name))))
         }),
-        Function::new("ext", 1, pure, word.clone(), |a| of_texts(a, text::extension)),
-        Function::new("stdev_from_parts", 4, pure, DataType::Float64, stdev_from_parts),
-        Function::new("below", 2, pure, DataType::Boolean, paths::below),
-        Function::new("gufi_listed_below", 2, pure, DataType::Boolean, paths::below),
-        Function::new("gufi_rpad", 2, pure, word.clone(), rpad),
-        Function::new("gufi_seconds", 1, pure, number.clone(), |a| Ok(Arc::new(seconds(&a[0])?))),
-        Function::new("gufi_directory", 1, pure, word.clone(), |a| {
-            of_texts(a, |p| Some(paths::parent(p)))
-        }),
-        Function::new("gufi_join", 2, pure, word.clone(), paths::joined),
-        Function::new("gufi_root", 2, pure, word.clone(), paths::roots),
-        Function::new("gufi_ancestors", 2, pure, list, paths::ancestors),
-        Function::new("gufi_xattrs", 1, pure, word, paths::xattr_names),
-        Function::new("gufi_xattr_count", 1, pure, number, paths::xattr_counts),
-    ];
-    functions.into_iter().map(ScalarUDF::from).collect()
+        function("ext", 1, pure, word.clone(), |a| of_texts(a, text::extension)),
+        function("stdev_from_parts", 4, pure, DataType::Float64, stdev_from_parts),
+        function("below", 2, pure, DataType::Boolean, paths::below),
+        function("gufi_listed_below", 2, pure, DataType::Boolean, paths::below),
+        function("gufi_rpad", 2, pure, word.clone(), rpad),
+        function("gufi_seconds", 1, pure, number.clone(), |a| Ok(Arc::new(seconds(&a[0])?))),
+        function("gufi_directory", 1, pure, word.clone(), |a| of_texts(a, |p| Some(parent_of(p)))),
+        function("gufi_join", 2, pure, word.clone(), paths::joined),
+        function("gufi_root", 2, pure, word.clone(), paths::roots),
+        function("gufi_ancestors", 2, pure, list, paths::ancestors),
+        function("gufi_xattrs", 1, pure, word, paths::xattr_names),
+        function("gufi_xattr_count", 1, pure, number, paths::xattr_counts),
+    ]
 }
 
-/// A function whose arguments may be of any type.
-#[derive(Debug)]
-struct Function {
-    name: &'static str,
-    signature: Signature,
+/// Makes a function whose arguments may be of any type.
+fn function(
+    name: &str,
+    arguments: usize,
+    volatility: Volatility,
     returns: DataType,
-    call: Call,
-}
-
-impl Function {
-    fn new(
-        name: &'static str,
-        arguments: usize,
-        volatility: Volatility,
-        returns: DataType,
-        call: Call,
-    ) -> Self {
-        let kind =
-            if arguments == 0 { TypeSignature::Nullary } else { TypeSignature::Any(arguments) };
-        Function { name, signature: Signature::new(kind, volatility), returns, call }
-    }
-}
-
-equal_by_name!(Function);
-
-impl ScalarUDFImpl for Function {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(self.returns.clone())
-    }
-
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let scalar = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
-        let arrays = ColumnarValue::values_to_arrays(&arguments.args)?;
-        let result = (self.call)(&arrays)?;
-        Ok(match scalar {
-            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
-            false => ColumnarValue::Array(result),
-        })
-    }
+    call: fn(&[ArrayRef]) -> Result<ArrayRef>,
+) -> ScalarUDF {
+    let kind = if arguments == 0 { TypeSignature::Nullary } else { TypeSignature::Any(arguments) };
+    let signature = Signature::new(kind, volatility);
+    let call = Arc::new(make_scalar_function(call, Vec::new()));
+    SimpleScalarUDF::new_with_signature(name, signature, returns, call).into()
 }
 
 fn of_texts(arguments: &[ArrayRef], function: impl Fn(&str) -> Option<&str>) -> Result<ArrayRef> {
@@ -134,9 +92,9 @@ fn of_numbers<T: AsRef<str>>(
     Ok(Arc::new(values.iter().map(|value| value.and_then(&function)).collect::<StringArray>()))
 }
 
-fn named(arguments: &[ArrayRef], name: fn(u32) -> Option<String>) -> Result<ArrayRef> {
+fn named(arguments: &[ArrayRef], name: fn(u32) -> String) -> Result<ArrayRef> {
     let ids = integers(&arguments[0])?;
-    let text = |id: i64| u32::try_from(id).ok().and_then(name).unwrap_or_else(|| id.to_string());
+    let text = |id: i64| u32::try_from(id).map_or_else(|_| id.to_string(), name);
     Ok(Arc::new(ids.iter().map(|id| id.map(text)).collect::<StringArray>()))
 }
 

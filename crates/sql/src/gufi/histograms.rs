@@ -13,6 +13,7 @@ use super::values::{integers, is_text, numbers, texts};
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
 /// Counts of values.
 pub(super) trait Histogram: Default + std::fmt::Debug + Send + Sync + 'static {
@@ -127,18 +128,12 @@ impl Histogram for Powers {
             values.iter().for_each(|value| self.count(value.map_or(0, str::len) as u64));
         } else if arguments[0].data_type() == &DataType::Float64 {
             let values = numbers(&arguments[0])?;
-            values.iter().map(Option::unwrap_or_default).filter(|value| *value >= 0.0).for_each(
-                |value| {
-                    self.count(value as u64);
-                },
-            );
+            let values = values.iter().map(Option::unwrap_or_default);
+            values.filter(|value| *value >= 0.0).for_each(|value| self.count(value as u64));
         } else {
             let values = integers(&arguments[0])?;
-            values.iter().filter_map(|value| u64::try_from(value.unwrap_or(0)).ok()).for_each(
-                |value| {
-                    self.count(value);
-                },
-            );
+            let values = values.iter().map(Option::unwrap_or_default);
+            values.filter_map(|value| value.try_into().ok()).for_each(|value| self.count(value));
         }
         Ok(())
     }
@@ -252,28 +247,68 @@ impl Histogram for Ages {
 }
 
 /// `category_hist(text, keep_1, sort)`: by the text itself. Categories are always sorted.
+pub(super) type Categories = Counts<Text>;
+
+/// `extension_hist(name, keep_1, sort)`: by extension.
+pub(super) type Extensions = Counts<Extension>;
+
+/// `mode_count(value)`: the most frequent value as `bytes:value:count;`, if one is more frequent
+/// than all others.
+pub(super) type MostFrequent = Counts<Mode>;
+
+/// What is counted of texts.
+pub(super) trait Counted: Default + std::fmt::Debug + Send + Sync + 'static {
+    /// Returns the category of a text.
+    fn category(text: &str) -> &str {
+        text
+    }
+
+    /// Returns what the function gives of these categories.
+    fn answer(counts: &[(&String, &u64)]) -> Option<String> {
+        Some(listed(counts))
+    }
+}
+
 #[derive(Debug, Default)]
-pub(super) struct Categories {
+pub(super) struct Text;
+
+#[derive(Debug, Default)]
+pub(super) struct Extension;
+
+#[derive(Debug, Default)]
+pub(super) struct Mode;
+
+impl Counted for Text {}
+
+impl Counted for Extension {
+    fn category(name: &str) -> &str {
+        text::extension(name).unwrap_or("no-ext")
+    }
+}
+
+impl Counted for Mode {
+    fn answer(counts: &[(&String, &u64)]) -> Option<String> {
+        let (name, count) = counts.iter().max_by_key(|(_, count)| **count)?;
+        let alone = counts.iter().filter(|(_, other)| other == count).count() == 1;
+        alone.then(|| format!("{}:{name}:{count};", name.len()))
+    }
+}
+
+/// Counts by category.
+#[derive(Debug, Default)]
+pub(super) struct Counts<C> {
     counts: BTreeMap<String, u64>,
     /// Whether categories that were seen once are left out of the answer.
     repeated_only: bool,
+    counted: PhantomData<C>,
 }
 
-impl Categories {
+impl<C: Counted> Counts<C> {
     fn count(&mut self, name: &str, times: u64) {
         match self.counts.get_mut(name) {
             Some(count) => *count += times,
             None => _ = self.counts.insert(name.to_owned(), times),
         }
-    }
-
-    fn add_as(&mut self, arguments: &[ArrayRef], name: fn(&str) -> &str) -> Result<()> {
-        if let Some(keep) = arguments.get(1).filter(|keep| !keep.is_empty()) {
-            self.repeated_only = integers(keep)?.value(0) == 0;
-        }
-        let values = texts(&arguments[0])?;
-        values.iter().flatten().for_each(|value| self.count(name(value), 1));
-        Ok(())
     }
 
     fn parse(&mut self, text: &str) -> Option<()> {
@@ -294,19 +329,16 @@ impl Categories {
         }
         rest.is_empty().then_some(())
     }
-
-    fn listed(counts: &[(&String, &u64)]) -> String {
-        let mut text = format!("{};", counts.len());
-        for (name, count) in counts {
-            text.push_str(&format!("{}:{name}:{count};", name.len()));
-        }
-        text
-    }
 }
 
-impl Histogram for Categories {
+impl<C: Counted> Histogram for Counts<C> {
     fn add(&mut self, arguments: &[ArrayRef]) -> Result<()> {
-        self.add_as(arguments, |name| name)
+        if let Some(keep) = arguments.get(1).filter(|keep| !keep.is_empty()) {
+            self.repeated_only = integers(keep)?.value(0) == 0;
+        }
+        let values = texts(&arguments[0])?;
+        values.iter().flatten().for_each(|value| self.count(C::category(value), 1));
+        Ok(())
     }
 
     fn add_text(&mut self, text: &str) -> Result<()> {
@@ -315,12 +347,12 @@ impl Histogram for Categories {
 
     fn text(&self) -> String {
         let all: Vec<_> = self.counts.iter().collect();
-        format!("{}{}", if self.repeated_only { "!" } else { "" }, Self::listed(&all))
+        format!("{}{}", if self.repeated_only { "!" } else { "" }, listed(&all))
     }
 
     fn answer(&self) -> Option<String> {
         let kept = self.counts.iter().filter(|(_, count)| **count > 1 || !self.repeated_only);
-        Some(Self::listed(&kept.collect::<Vec<_>>()))
+        C::answer(&kept.collect::<Vec<_>>())
     }
 
     fn heap_bytes(&self) -> usize {
@@ -328,59 +360,12 @@ impl Histogram for Categories {
     }
 }
 
-/// `extension_hist(name, keep_1, sort)`: by extension.
-#[derive(Debug, Default)]
-pub(super) struct Extensions(Categories);
-
-impl Histogram for Extensions {
-    fn add(&mut self, arguments: &[ArrayRef]) -> Result<()> {
-        self.0.add_as(arguments, |name| text::extension(name).unwrap_or("no-ext"))
+fn listed(counts: &[(&String, &u64)]) -> String {
+    let mut text = format!("{};", counts.len());
+    for (name, count) in counts {
+        text.push_str(&format!("{}:{name}:{count};", name.len()));
     }
-
-    fn add_text(&mut self, text: &str) -> Result<()> {
-        self.0.add_text(text)
-    }
-
-    fn text(&self) -> String {
-        self.0.text()
-    }
-
-    fn answer(&self) -> Option<String> {
-        self.0.answer()
-    }
-
-    fn heap_bytes(&self) -> usize {
-        self.0.heap_bytes()
-    }
-}
-
-/// `mode_count(value)`: the most frequent value as `bytes:value:count;`, if one is more frequent
-/// than all others.
-#[derive(Debug, Default)]
-pub(super) struct MostFrequent(Categories);
-
-impl Histogram for MostFrequent {
-    fn add(&mut self, arguments: &[ArrayRef]) -> Result<()> {
-        self.0.add_as(arguments, |name| name)
-    }
-
-    fn add_text(&mut self, text: &str) -> Result<()> {
-        self.0.add_text(text)
-    }
-
-    fn text(&self) -> String {
-        self.0.text()
-    }
-
-    fn answer(&self) -> Option<String> {
-        let (name, count) = self.0.counts.iter().max_by_key(|(_, count)| **count)?;
-        let alone = self.0.counts.values().filter(|other| *other == count).count() == 1;
-        alone.then(|| format!("{}:{name}:{count};", name.len()))
-    }
-
-    fn heap_bytes(&self) -> usize {
-        self.0.heap_bytes()
-    }
+    text
 }
 
 #[cfg(test)]

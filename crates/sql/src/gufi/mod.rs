@@ -7,25 +7,6 @@
 //!
 //! Not its job: who may see what. The views read the index's own tables and nothing else.
 
-/// Makes functions equal that have the same name, which the engine asks of its functions.
-macro_rules! equal_by_name {
-    ($Function:ty) => {
-        impl PartialEq for $Function {
-            fn eq(&self, other: &Self) -> bool {
-                self.name == other.name
-            }
-        }
-
-        impl Eq for $Function {}
-
-        impl std::hash::Hash for $Function {
-            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-                self.name.hash(state);
-            }
-        }
-    };
-}
-
 mod aggregates;
 mod dialect;
 mod error;
@@ -71,11 +52,9 @@ pub(super) fn register(
     };
     let catalog = context.catalog(&catalog).ok_or_else(missing)?;
     let own = catalog.schema(&schema).ok_or_else(missing)?;
-    catalog.register_schema(
-        &schema,
-        Arc::new(Views::new(own.clone(), index.clone(), threads, false)),
-    )?;
-    catalog.register_schema(SCHEMA, Arc::new(Views::new(own, index, threads, true)))?;
+    let views = |first| Arc::new(Views { own: own.clone(), index: index.clone(), threads, first });
+    catalog.register_schema(&schema, views(false))?;
+    catalog.register_schema(SCHEMA, views(true))?;
     if default {
         options.write().config_mut().options_mut().catalog.default_schema = SCHEMA.to_owned();
     }

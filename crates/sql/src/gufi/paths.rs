@@ -5,19 +5,12 @@
 use super::values::{integers, texts};
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, ListBuilder, StringArray, StringBuilder};
 use canopy_model::xattr_names;
+use canopy_read::links::parent_of;
 use datafusion::error::Result;
 use std::sync::Arc;
 
 /// Ends the name of an attribute in GUFI's lists of them.
 const END: char = '\u{1f}';
-
-/// Returns the directory that holds an absolute path; that of the root is the root.
-pub(super) fn parent(path: &str) -> &str {
-    match path.rfind('/') {
-        Some(0) | None => "/",
-        Some(at) => &path[..at],
-    }
-}
 
 /// Joins directories and names of entries of them.
 pub(super) fn joined(arguments: &[ArrayRef]) -> Result<ArrayRef> {
@@ -31,7 +24,7 @@ pub(super) fn joined(arguments: &[ArrayRef]) -> Result<ArrayRef> {
 /// Returns the directories so many levels above others.
 pub(super) fn roots(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (paths, depths) = (texts(&arguments[0])?, integers(&arguments[1])?);
-    let above = |path, depth| (0..depth).fold(path, |path, _| parent(path));
+    let above = |path, depth| (0..depth).fold(path, |path, _| parent_of(path));
     let rows = paths.iter().zip(&depths);
     let roots = rows.map(|(path, depth)| Some(above(path?, depth?)));
     Ok(Arc::new(roots.collect::<StringArray>()))
@@ -45,7 +38,7 @@ pub(super) fn ancestors(arguments: &[ArrayRef]) -> Result<ArrayRef> {
         if let (Some(mut path), Some(depth)) = (path, depth) {
             lists.values().append_value(path);
             for _ in 0..depth {
-                path = parent(path);
+                path = parent_of(path);
                 lists.values().append_value(path);
             }
         }
@@ -96,7 +89,7 @@ mod tests {
     #[test]
     fn the_parent_of_the_root_is_the_root() {
         for (path, above) in [("/a/b", "/a"), ("/a", "/"), ("/", "/")] {
-            assert_eq!(parent(path), above);
+            assert_eq!(parent_of(path), above);
         }
     }
 

@@ -28,29 +28,23 @@ const LISTINGS: &str = " listings";
 /// The tables of a schema: the views, and the index's own tables where names differ.
 pub(super) struct Views {
     /// The index's own tables.
-    own: Arc<dyn SchemaProvider>,
-    index: Arc<Index>,
-    threads: usize,
+    pub(super) own: Arc<dyn SchemaProvider>,
+    pub(super) index: Arc<Index>,
+    pub(super) threads: usize,
     /// Whether a name that both have means the view.
-    first: bool,
+    pub(super) first: bool,
 }
 
 impl Views {
-    pub(super) fn new(
-        own: Arc<dyn SchemaProvider>,
-        index: Arc<Index>,
-        threads: usize,
-        first: bool,
-    ) -> Self {
-        Views { own, index, threads, first }
-    }
-
     fn view(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
         let view = match name.strip_suffix(WITH_PATHS) {
             Some(name) => views::named(name)?.with_paths(),
             None => views::named(name)?,
         };
-        Some(Arc::new(ViewTable::new(view)))
+        let field =
+            |column: &Column| Field::new(column.name.as_ref(), column.data_type.clone(), true);
+        let schema = Arc::new(Schema::new(view.columns.iter().map(field).collect::<Vec<_>>()));
+        Some(Arc::new(ViewTable { view, schema }))
     }
 }
 
@@ -96,12 +90,6 @@ struct ViewTable {
 }
 
 impl ViewTable {
-    fn new(view: View) -> Self {
-        let field = |column: &Column| Field::new(column.name.as_ref(), data_type(column), true);
-        let schema = Arc::new(Schema::new(view.columns.iter().map(field).collect::<Vec<_>>()));
-        ViewTable { view, schema }
-    }
-
     /// Writes the query of the columns in a projection and in predicates.
     fn query(&self, projection: &[usize], filters: &[Expr]) -> String {
         let read: Vec<&Name> = filters.iter().flat_map(Expr::column_refs).collect();
@@ -119,10 +107,6 @@ impl ViewTable {
         let directory = restriction.directory().filter(|directory| !directory.is_empty())?;
         Some(format!("/{directory}"))
     }
-}
-
-fn data_type(column: &Column) -> DataType {
-    if column.text { DataType::Utf8 } else { DataType::Int64 }
 }
 
 #[async_trait]

@@ -4,9 +4,12 @@
 //! keeps of each directory is over all entries, so it serves for counts; the rest is made of the
 //! entries. [`sum`] says which.
 
+use super::super::summaries::By;
 use super::views::{
     ABOVE, ALONE, Column, ENTRIES, NAMES, Needs, SUMS, inode_columns, kept_entries, literal, prefix,
 };
+use canopy_index::ColumnId;
+use std::borrow::Cow;
 
 /// Extremum of nothing, in GUFI.
 const LEAST: &str = "9223372036854775807";
@@ -15,32 +18,17 @@ const GREATEST: &str = "(-9223372036854775807 - 1)";
 /// The inode of the directory above; GUFI has 0 for the root of an index.
 pub(super) const PINODE: &str = "CASE WHEN l.depth = 0 THEN 0 ELSE p.ino END";
 
-/// Of whose entries sums are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Per {
-    /// Everybody's: GUFI's record type 0.
-    All,
-    /// One user's: record type 1.
-    User,
-    /// One group's: record type 2.
-    Group,
+/// Returns the column of whose entries sums are, unless they are everybody's.
+fn owner_column(by: By) -> Option<&'static str> {
+    by.column().map(ColumnId::name)
 }
 
-impl Per {
-    fn id(self) -> Option<&'static str> {
-        match self {
-            Per::All => None,
-            Per::User => Some("uid"),
-            Per::Group => Some("gid"),
-        }
-    }
-
-    fn record_type(self) -> &'static str {
-        match self {
-            Per::All => "0",
-            Per::User => "1",
-            Per::Group => "2",
-        }
+/// Returns GUFI's number of such sums.
+fn record_type(by: By) -> &'static str {
+    match by {
+        By::All => "0",
+        By::User => "1",
+        By::Group => "2",
     }
 }
 
@@ -85,64 +73,28 @@ const OF_ENTRIES: [(&str, &str); 35] = [
     ("totoss", "sum(0)"),
 ];
 
-/// The sums in GUFI's order.
-const SUMS_IN_ORDER: [&str; 45] = [
-    "totfiles",
-    "totlinks",
-    "minuid",
-    "maxuid",
-    "mingid",
-    "maxgid",
-    "minsize",
-    "maxsize",
-    "totzero",
-    "totltk",
-    "totmtk",
-    "totltm",
-    "totmtm",
-    "totmtg",
-    "totmtt",
-    "totsize",
-    "minctime",
-    "maxctime",
-    "totctime",
-    "minmtime",
-    "maxmtime",
-    "totmtime",
-    "minatime",
-    "maxatime",
-    "totatime",
-    "minblocks",
-    "maxblocks",
-    "totblocks",
-    "totxattr",
-    "depth",
-    "mincrtime",
-    "maxcrtime",
-    "totcrtime",
-    "minossint1",
-    "maxossint1",
-    "totossint1",
-    "minossint2",
-    "maxossint2",
-    "totossint2",
-    "minossint3",
-    "maxossint3",
-    "totossint3",
-    "minossint4",
-    "maxossint4",
-    "totossint4",
-];
+/// Returns the names of the sums in GUFI's order; those for more than POSIX are there four times.
+fn sums() -> impl Iterator<Item = Cow<'static, str>> {
+    let (posix, more) = OF_ENTRIES.split_at(OF_ENTRIES.len() - 3);
+    let posix = posix.iter().flat_map(|(name, _)| match *name {
+        "mincrtime" => vec!["depth", name],
+        name => vec![name],
+    });
+    let more = (1..=4).flat_map(move |number| {
+        more.iter().map(move |(name, _)| Cow::from(format!("{name}int{number}")))
+    });
+    posix.map(Cow::from).chain(more)
+}
 
 /// Returns the SQL of a sum of one directory, over the tables `l` (the directory) and `a` (sums of
 /// entries), and what it needs.
 ///
 /// This is the one place that says what comes from the index's own sums. They are over all entries
 /// that are not directories, those that GUFI leaves out (sockets, pipes, devices) among them.
-fn sum(per: Per, name: &str) -> (String, Needs) {
+fn sum(by: By, name: &str) -> (String, Needs) {
     match name {
-        "totfiles" if per == Per::All => return ("l.files".to_owned(), SUMS),
-        "totlinks" if per == Per::All => return ("l.symlinks".to_owned(), SUMS),
+        "totfiles" if by == By::All => return ("l.files".to_owned(), SUMS),
+        "totlinks" if by == By::All => return ("l.symlinks".to_owned(), SUMS),
         _ => {}
     }
     let of_nothing = match &name[..3] {
@@ -151,7 +103,7 @@ fn sum(per: Per, name: &str) -> (String, Needs) {
         _ => "0",
     };
     // All columns for more than POSIX are the same.
-    let stored = name.find("ossint").map_or(name.to_owned(), |at| format!("{}oss", &name[..at]));
+    let stored = name.split_once("int").map_or(name, |(stored, _)| stored);
     (format!("coalesce(a.{stored}, {of_nothing})"), ENTRIES)
 }
 
@@ -166,14 +118,14 @@ pub(super) fn names() -> Vec<Column> {
 }
 
 /// Returns the columns of `summary`.
-pub(super) fn columns(per: Per) -> Vec<Column> {
+pub(super) fn columns(by: By) -> Vec<Column> {
     let mut columns = vec![
         Column::text("name", "basename(l.path)", ALONE),
         Column::text("type", "'d'", ALONE),
         Column::text("inode", "l.ino", ALONE),
     ];
     columns.extend(inode_columns("l", "", ALONE));
-    if let Some(id) = per.id() {
+    if let Some(id) = owner_column(by) {
         for column in columns.iter_mut().filter(|column| column.name == id) {
             (column.value, column.needs) = (format!("a.{id}").into(), ENTRIES);
         }
@@ -183,56 +135,48 @@ pub(super) fn columns(per: Per) -> Vec<Column> {
         Column::text("xattr_names", "gufi_xattrs(d.xattrs)", NAMES),
         Column::new("crtime", "coalesce(gufi_seconds(l.btime), 0)", ALONE),
     ]);
-    for name in SUMS_IN_ORDER {
-        columns.push(match name {
+    for name in sums() {
+        let (value, needs) = match &*name {
             // GUFI keeps levels of directories that were rolled up alone.
-            "depth" => Column::new(name, "0", ALONE),
-            _ => {
-                let (value, needs) = sum(per, name);
-                Column::new(name, value, needs)
-            }
-        });
+            "depth" => ("0".to_owned(), ALONE),
+            name => sum(by, name),
+        };
+        columns.push(Column::new(name, value, needs));
     }
-    columns.push(Column::new("rectype", per.record_type(), ALONE));
+    columns.push(Column::new("rectype", record_type(by), ALONE));
     columns.push(Column::text("pinode", PINODE, ABOVE));
     for (name, value) in [("isroot", "1"), ("canrollup", "0"), ("isrolledup", "0")] {
         columns.push(Column::new(name, value, ALONE));
-    }
-    if per != Per::All {
-        // There is a row for each user or group that has entries.
-        columns.iter_mut().for_each(|column| column.needs |= ENTRIES);
     }
     columns
 }
 
 /// Returns the columns of `treesummary`, over a table `t` of [`trees`].
-pub(super) fn tree_columns(per: Per) -> Vec<Column> {
+pub(super) fn tree_columns(by: By) -> Vec<Column> {
     let mut columns =
         vec![Column::text("inode", "l.ino", ALONE), Column::text("pinode", PINODE, ABOVE)];
-    let of_tree = |name: &'static str, needs| Column::new(name, format!("t.{name}"), needs);
-    columns.push(of_tree("totsubdirs", ALONE));
-    columns.push(of_tree("maxsubdirfiles", SUMS));
-    columns.push(of_tree("maxsubdirlinks", SUMS));
-    columns.push(of_tree("maxsubdirsize", SUMS | ENTRIES));
-    for name in SUMS_IN_ORDER {
-        columns.push(match name {
-            "depth" => {
-                Column::new(name, "length(l.path) - length(replace(l.path, '/', ''))", ALONE)
-            }
+    let own = [
+        ("totsubdirs", ALONE),
+        ("maxsubdirfiles", SUMS),
+        ("maxsubdirlinks", SUMS),
+        ("maxsubdirsize", SUMS | ENTRIES),
+    ];
+    columns.extend(own.map(|(name, needs)| Column::new(name, format!("t.{name}"), needs)));
+    for name in sums() {
+        let (value, needs) = match &*name {
+            "depth" => ("length(l.path) - length(replace(l.path, '/', ''))".to_owned(), ALONE),
             // Extrema are of directories with files alone, so they need the number of files too.
-            _ => of_tree(name, sum(per, name).1 | SUMS),
-        });
+            name => (format!("t.{name}"), sum(by, name).1 | SUMS),
+        };
+        columns.push(Column::new(name, value, needs));
     }
     columns.push(Column::new("totextdbs", "0", ALONE));
-    columns.push(Column::new("rectype", per.record_type(), ALONE));
+    columns.push(Column::new("rectype", record_type(by), ALONE));
     for id in ["uid", "gid"] {
         // Otherwise whose the directory is.
-        let table = if per.id() == Some(id) { "t" } else { "l" };
+        let table = if owner_column(by) == Some(id) { "t" } else { "l" };
         let value = format!("{table}.{id}");
         columns.push(Column::new(id, value, ALONE));
-    }
-    if per != Per::All {
-        columns.iter_mut().for_each(|column| column.needs |= ENTRIES);
     }
     columns
 }
@@ -261,7 +205,7 @@ pub(super) fn listings(needs: Needs, below: Option<&str>) -> String {
 }
 
 /// Writes what is joined to directories `l`.
-pub(super) fn joined(per: Per, needs: Needs, below: Option<&str>) -> String {
+pub(super) fn joined(by: By, needs: Needs, below: Option<&str>) -> String {
     let mut tables = String::new();
     if needs & ABOVE != 0 {
         let above = listings(ALONE, None);
@@ -270,8 +214,8 @@ pub(super) fn joined(per: Per, needs: Needs, below: Option<&str>) -> String {
         );
     }
     if needs & ENTRIES != 0 {
-        let outer = if per == Per::All { "LEFT " } else { "" };
-        let sums = entry_sums(per, below);
+        let outer = if by == By::All { "LEFT " } else { "" };
+        let sums = entry_sums(by, below);
         tables += &format!(" {outer}JOIN {sums} a ON a.source = l.source AND a.directory = l.path");
     }
     if needs & NAMES != 0 {
@@ -290,10 +234,10 @@ pub(super) fn joined(per: Per, needs: Needs, below: Option<&str>) -> String {
     tables
 }
 
-fn entry_sums(per: Per, below: Option<&str>) -> String {
+fn entry_sums(by: By, below: Option<&str>) -> String {
     let sums = OF_ENTRIES
         .map(|(name, sql)| format!("{} AS \"{name}\"", sql.replace('?', "(mode & 61440) = 32768")));
-    let id = per.id().map(|id| format!(", {id}")).unwrap_or_default();
+    let id = owner_column(by).map(|id| format!(", {id}")).unwrap_or_default();
     format!(
         "(SELECT source, gufi_directory(path) AS directory{id}, {} FROM {} GROUP BY source, \
          gufi_directory(path){id})",
@@ -303,17 +247,17 @@ fn entry_sums(per: Per, below: Option<&str>) -> String {
 }
 
 /// Writes the sums of each directory and all below it, as `t`, with the directory as `l`.
-pub(super) fn trees(per: Per, needs: Needs, below: Option<&str>) -> String {
+pub(super) fn trees(by: By, needs: Needs, below: Option<&str>) -> String {
     let mut one: Vec<String> =
         vec!["l.source".into(), "gufi_ancestors(l.path, l.depth) AS above".into()];
     let mut all = vec!["count(*) - 1 AS totsubdirs".to_owned()];
     let of_files = needs & SUMS != 0;
-    let id = per.id().map(|id| format!(", {id}")).unwrap_or_default();
-    if let Some(id) = per.id() {
+    let id = owner_column(by).map(|id| format!(", {id}")).unwrap_or_default();
+    if let Some(id) = owner_column(by) {
         one.push(format!("a.{id}"));
     }
-    for name in SUMS_IN_ORDER.iter().filter(|name| **name != "depth") {
-        let (value, needed) = sum(per, name);
+    for name in sums().filter(|name| name != "depth") {
+        let (value, needed) = sum(by, &name);
         if (needed | SUMS) & !needs != 0 {
             continue;
         }
@@ -340,8 +284,8 @@ pub(super) fn trees(per: Per, needs: Needs, below: Option<&str>) -> String {
         all.push("max(totsize) AS maxsubdirsize".to_owned());
     }
     let directories = listings(needs, below);
-    let sums = joined(per, needs & ENTRIES, below);
-    let above = if needs & ABOVE != 0 { joined(Per::All, ABOVE, None) } else { String::new() };
+    let sums = joined(by, needs & ENTRIES, below);
+    let above = if needs & ABOVE != 0 { joined(By::All, ABOVE, None) } else { String::new() };
     format!(
         "(SELECT source, directory{id}, {} FROM (SELECT *, unnest(above) AS directory FROM \
          (SELECT {} FROM {directories} l{sums})) GROUP BY source, directory{id}) t JOIN {} l \

@@ -4,7 +4,9 @@
 //! extended attributes (`...x...`). [`View::query`] joins what the columns that are asked for need
 //! and no more.
 
-use super::summary::{self, Per};
+use super::super::summaries::By;
+use super::summary;
+use arrow::datatypes::DataType;
 use std::borrow::Cow;
 
 /// Files and links, which are all entries that GUFI keeps besides directories.
@@ -32,28 +34,29 @@ pub(super) const NAMES: Needs = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     pub(super) name: Cow<'static, str>,
-    /// Whether it is text; else it is a whole number.
-    pub(super) text: bool,
+    pub(super) data_type: DataType,
     /// The SQL that gives it.
     pub(super) value: Cow<'static, str>,
     pub(super) needs: Needs,
 }
 
 impl Column {
+    /// Returns a column of whole numbers.
     pub(super) fn new(
         name: impl Into<Cow<'static, str>>,
         value: impl Into<Cow<'static, str>>,
         needs: Needs,
     ) -> Self {
-        Column { name: name.into(), text: false, value: value.into(), needs }
+        Column { name: name.into(), data_type: DataType::Int64, value: value.into(), needs }
     }
 
+    /// Returns a column of texts.
     pub(super) fn text(
         name: &'static str,
         value: impl Into<Cow<'static, str>>,
         needs: Needs,
     ) -> Self {
-        Column { text: true, ..Column::new(name, value, needs) }
+        Column { data_type: DataType::Utf8, ..Column::new(name, value, needs) }
     }
 }
 
@@ -61,8 +64,8 @@ impl Column {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowKind {
     Entries,
-    Directories(Per),
-    Trees(Per),
+    Directories(By),
+    Trees(By),
     Xattrs,
 }
 
@@ -137,24 +140,23 @@ pub(super) fn named(name: &str) -> Option<View> {
     };
     let xattrs = !plain.starts_with("xattrs") && plain.contains('x');
     let plain = plain.replacen('x', "", usize::from(xattrs));
-    let entries = |columns: Vec<Column>| (RowKind::Entries, columns);
-    let directories = |per, columns: Vec<Column>| (RowKind::Directories(per), columns);
+    let by = match plain.as_str() {
+        "vsummaryuser" | "vtsummaryuser" => By::User,
+        "vsummarygroup" | "vtsummarygroup" => By::Group,
+        _ => By::All,
+    };
     let (rows, mut columns) = match plain.as_str() {
-        "entries" => entries(entry_columns()),
-        "pentries" => entries(pentries_columns()),
-        "vrpentries" => entries([directory_columns(), pentries_columns()].concat()),
-        "summary" | "vsummarydir" | "summarylong" => {
-            directories(Per::All, summary::columns(Per::All))
+        "entries" => (RowKind::Entries, entry_columns()),
+        "pentries" => (RowKind::Entries, pentries_columns()),
+        "vrpentries" => (RowKind::Entries, [directory_columns(), pentries_columns()].concat()),
+        "summary" | "summarylong" | "vsummarydir" | "vsummaryuser" | "vsummarygroup" => {
+            (RowKind::Directories(by), summary::columns(by))
         }
-        "vsummaryuser" => directories(Per::User, summary::columns(Per::User)),
-        "vsummarygroup" => directories(Per::Group, summary::columns(Per::Group)),
         "vrsummary" | "vrsummarylong" => {
-            directories(Per::All, [summary::names(), summary::columns(Per::All)].concat())
+            (RowKind::Directories(by), [summary::names(), summary::columns(by)].concat())
         }
-        "vtsummaryuser" => (RowKind::Trees(Per::User), summary::tree_columns(Per::User)),
-        "vtsummarygroup" => (RowKind::Trees(Per::Group), summary::tree_columns(Per::Group)),
-        "treesummary" | "tsummary" | "vtsummarydir" => {
-            (RowKind::Trees(Per::All), summary::tree_columns(Per::All))
+        "treesummary" | "tsummary" | "vtsummarydir" | "vtsummaryuser" | "vtsummarygroup" => {
+            (RowKind::Trees(by), summary::tree_columns(by))
         }
         _ => (RowKind::Xattrs, xattr_columns()),
     };
@@ -200,9 +202,9 @@ impl View {
     /// Writes the query for some columns, of rows at or below a directory.
     pub(super) fn query(&self, columns: &[&Column], below: Option<&str>) -> String {
         let mut needs = columns.iter().fold(ALONE, |needs, column| needs | column.needs);
-        // Which rows there are goes by their entries.
-        if let RowKind::Directories(per) | RowKind::Trees(per) = self.rows
-            && per != Per::All
+        // There is a row for each user or group that has entries.
+        if let RowKind::Directories(by) | RowKind::Trees(by) = self.rows
+            && by != By::All
         {
             needs |= ENTRIES;
         }
@@ -210,38 +212,33 @@ impl View {
             columns.iter().map(|column| format!("{} AS \"{}\"", column.value, column.name));
         let values: Vec<String> = values.collect();
         let values = if values.is_empty() { "1 AS one".to_owned() } else { values.join(", ") };
-        let tables = match self.rows {
-            RowKind::Entries => self.entries(needs, below),
-            RowKind::Directories(per) => self.directories(per, needs, below),
-            RowKind::Trees(per) => summary::trees(per, needs, below),
-            RowKind::Xattrs => format!("{XATTRS} x"),
+        let (row, mut tables) = match self.rows {
+            RowKind::Entries => ("e", entries(needs, below)),
+            RowKind::Directories(by) => ("l", directories(by, needs, below)),
+            RowKind::Trees(by) => ("l", summary::trees(by, needs, below)),
+            RowKind::Xattrs => ("x", format!("{XATTRS} x")),
         };
+        if self.xattrs {
+            let joined = format!("x.source = {row}.source AND x.path = {row}.path");
+            tables += &format!(" LEFT JOIN {XATTRS} x ON {joined}");
+        }
         format!("SELECT {values} FROM {tables}")
     }
+}
 
-    fn entries(&self, needs: Needs, below: Option<&str>) -> String {
-        let mut tables = format!("(SELECT * FROM {}) e", kept_entries(below));
-        if needs & (DIRECTORY | ABOVE | SUMS | ENTRIES) != 0 {
-            let listings = summary::listings(needs, below);
-            tables += &format!(
-                " JOIN {listings} l ON l.source = e.source AND l.path = gufi_directory(e.path)"
-            );
-        }
-        tables += &summary::joined(Per::All, needs, below);
-        if self.xattrs {
-            tables += &format!(" LEFT JOIN {XATTRS} x ON x.source = e.source AND x.path = e.path");
-        }
-        tables
+fn entries(needs: Needs, below: Option<&str>) -> String {
+    let mut tables = format!("(SELECT * FROM {}) e", kept_entries(below));
+    if needs & (DIRECTORY | ABOVE | SUMS | ENTRIES) != 0 {
+        let listings = summary::listings(needs, below);
+        tables += &format!(
+            " JOIN {listings} l ON l.source = e.source AND l.path = gufi_directory(e.path)"
+        );
     }
+    tables + &summary::joined(By::All, needs, below)
+}
 
-    fn directories(&self, per: Per, needs: Needs, below: Option<&str>) -> String {
-        let mut tables = format!("{} l", summary::listings(needs, below));
-        tables += &summary::joined(per, needs, below);
-        if self.xattrs {
-            tables += &format!(" LEFT JOIN {XATTRS} x ON x.source = l.source AND x.path = l.path");
-        }
-        tables
-    }
+fn directories(by: By, needs: Needs, below: Option<&str>) -> String {
+    format!("{} l{}", summary::listings(needs, below), summary::joined(by, needs, below))
 }
 
 /// Writes a text in quotes.
@@ -312,7 +309,7 @@ fn directory_columns() -> Vec<Column> {
     let mut columns = summary::names()[..2].to_vec();
     columns.extend(inode_columns("l", "d", ALONE));
     columns.push(Column::text("dlinkname", "''", ALONE));
-    let sums = summary::columns(Per::All);
+    let sums = summary::columns(By::All);
     let first = sums.iter().position(|column| column.name == "totfiles").unwrap_or(sums.len());
     for column in &sums[first..] {
         let name = match column.name.as_ref() {

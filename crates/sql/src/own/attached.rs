@@ -7,7 +7,8 @@ use super::error::{FileError, TableError};
 use super::{csv, parquet, sqlite};
 use crate::queue::{self, Batches};
 use crate::scan::Extent;
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use crate::tables::batch_of;
+use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use canopy_index::{TableFormat, TableKind, TableRecord};
@@ -43,7 +44,7 @@ pub(super) trait Content: fmt::Debug + Send + Sync {
 }
 
 /// A table whose rows are in a file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct AttachedTable {
     name: String,
     path: PathBuf,
@@ -94,13 +95,9 @@ impl AttachedTable {
         });
         let content = content
             .and_then(|content| unique_names(&content.schema()).map(|()| content))
-            .map_err(|cause| cannot_read(name, &path, cause))?;
+            .map_err(|cause| TableError::File { path: path.clone(), cause }.of(name))?;
         Ok(AttachedTable { name: name.to_owned(), path, content })
     }
-}
-
-fn cannot_read(name: &str, path: &Path, cause: FileError) -> DataFusionError {
-    TableError::File { path: path.to_owned(), cause }.of(name)
 }
 
 fn unique_names(schema: &Schema) -> FileResult<()> {
@@ -171,43 +168,29 @@ impl TableProvider for AttachedTable {
         let all = self.content.schema();
         let columns = projection.cloned().unwrap_or_else(|| (0..all.fields().len()).collect());
         let schema = Arc::new(all.project(&columns)?);
-        let columns = Columns {
-            name: self.name.clone(),
-            path: self.path.clone(),
-            content: self.content.clone(),
-            columns,
-            schema: schema.clone(),
-        };
         // A file is read by one thread.
         let extent = Extent { table: self.name.clone(), counts: Vec::new() };
-        queue::scan(extent, schema, [columns].into(), 1, limit, |columns| columns.batches())
+        let (table, all) = (self.clone(), schema.clone());
+        let read = move |columns: Vec<usize>| table.batches(&columns, &all);
+        queue::scan(extent, schema, [columns].into(), 1, limit, read)
     }
 }
 
-/// Columns of a file to be read.
-struct Columns {
-    name: String,
-    path: PathBuf,
-    content: Arc<dyn Content>,
-    columns: Vec<usize>,
-    schema: SchemaRef,
-}
+impl AttachedTable {
+    fn unreadable(&self, cause: FileError) -> DataFusionError {
+        TableError::File { path: self.path.clone(), cause }.of(&self.name)
+    }
 
-impl Columns {
-    fn batches(&self) -> Result<Batches> {
+    fn batches(&self, columns: &[usize], schema: &SchemaRef) -> Result<Batches> {
         // To count rows, one column has to be read.
-        let mut wanted: Vec<usize> =
-            if self.columns.is_empty() { vec![0] } else { self.columns.clone() };
+        let mut wanted = if columns.is_empty() { vec![0] } else { columns.to_vec() };
         wanted.sort_unstable();
         wanted.dedup();
-        let places: Vec<usize> = self
-            .columns
-            .iter()
-            .map(|column| wanted.partition_point(|other| other < column))
-            .collect();
-        let (name, path, schema) = (self.name.clone(), self.path.clone(), self.schema.clone());
-        let rows = guarded(|| self.content.read(&wanted))
-            .map_err(|cause| cannot_read(&name, &path, cause))?;
+        let place = |column: &usize| wanted.partition_point(|other| other < column);
+        let places: Vec<usize> = columns.iter().map(place).collect();
+        let (table, schema) = (self.clone(), schema.clone());
+        let rows =
+            guarded(|| self.content.read(&wanted)).map_err(|cause| self.unreadable(cause))?;
         let mut rows = Some(rows);
         Ok(Box::new(std::iter::from_fn(move || {
             let open = rows.as_mut()?;
@@ -216,11 +199,9 @@ impl Columns {
                 // What comes after a fault makes no sense.
                 rows = None;
             }
-            Some(columns.map_err(|cause| cannot_read(&name, &path, cause)).and_then(|columns| {
-                let options = RecordBatchOptions::new()
-                    .with_row_count(columns.first().map(|column| column.len()));
+            Some(columns.map_err(|cause| table.unreadable(cause)).and_then(|columns| {
                 let chosen = places.iter().map(|&place| columns[place].clone()).collect();
-                Ok(RecordBatch::try_new_with_options(schema.clone(), chosen, &options)?)
+                Ok(batch_of(&schema, chosen, columns[0].len())?)
             }))
         })))
     }

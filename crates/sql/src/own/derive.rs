@@ -71,19 +71,23 @@ fn is_identifier(name: &str) -> bool {
         && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
+/// Returns the record of a derived table whose rows are all to be computed.
+fn stale(name: &str) -> TableRecord {
+    let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
+    TableRecord { name: name.to_owned(), kind }
+}
+
 /// Adds a derived table to what the writer publishes next. Blocks.
 pub fn derive(writer: &mut Writer, name: &str, query: &str, threads: usize) -> Result<DerivedRows> {
     check_name(writer, name)?;
-    let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
-    writer.add_table(TableRecord { name: name.to_owned(), kind }, Some(query.to_owned()))?;
+    writer.add_table(stale(name), Some(query.to_owned()))?;
     refresh(writer, name, threads)
 }
 
 /// Computes a derived table anew for what the writer publishes next. Blocks.
 pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<DerivedRows> {
     if writer.table_query(name).is_some() {
-        let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
-        writer.replace_table(TableRecord { name: name.to_owned(), kind })?;
+        writer.replace_table(stale(name))?;
     }
     follow(writer, name, threads)
 }
@@ -117,8 +121,7 @@ fn follow(writer: &mut Writer, name: &str, threads: usize) -> Result<DerivedRows
 /// Computes all derived tables anew, as [`follow_all`] does if it has to.
 pub fn refresh_all(writer: &mut Writer, threads: usize) -> Result<Vec<(String, Error)>> {
     for name in derived_names(writer) {
-        let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
-        writer.replace_table(TableRecord { name, kind })?;
+        writer.replace_table(stale(&name))?;
     }
     follow_all(writer, threads)
 }
@@ -134,8 +137,7 @@ pub fn follow_all(writer: &mut Writer, threads: usize) -> Result<Vec<(String, Er
     let mut failed = Vec::new();
     for name in derived_names(writer) {
         if let Err(error) = follow(writer, &name, threads) {
-            let kind = TableKind::Derived { columns: Vec::new(), fresh: false };
-            writer.replace_table(TableRecord { name: name.clone(), kind })?;
+            writer.replace_table(stale(&name))?;
             failed.push((name, error));
         }
     }

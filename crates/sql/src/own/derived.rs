@@ -4,8 +4,7 @@
 use crate::provider::{Provider, ScanRequest, Scannable};
 use crate::queue::{self, Batches};
 use crate::scan::Extent;
-use crate::tables::external;
-use arrow::array::{RecordBatch, RecordBatchOptions};
+use crate::tables::{batch_of, external};
 use arrow::datatypes::SchemaRef;
 use canopy_index::{Index, TableColumn, TableFile, table_schema};
 use canopy_read::plan::BATCH_ROWS;
@@ -15,33 +14,25 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A derived table as its caller sees it.
+#[derive(Debug)]
 pub(super) struct DerivedTable {
     name: String,
-    schema: SchemaRef,
 }
 
 impl DerivedTable {
     /// Describes a table of an index to the engine; opens nothing.
     pub(super) fn new(index: Arc<Index>, name: &str, columns: &[TableColumn]) -> Provider<Self> {
-        let table = DerivedTable { name: name.to_owned(), schema: table_schema(columns) };
-        Provider { index, table }
+        let table = DerivedTable { name: name.to_owned() };
+        Provider { index, schema: table_schema(columns), table }
     }
 }
 
 impl Scannable for DerivedTable {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
     fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>> {
         let ScanRequest { session, seen, schema, limit, .. } = request;
         let files = seen.index.table_files(&self.name).map_err(external)?;
         let files = VecDeque::from(files);
-        let (all, threads) = (self.schema.clone(), session.config().target_partitions());
+        let (all, threads) = (request.all.clone(), session.config().target_partitions());
         let wanted = schema.clone();
         let extent =
             Extent { table: self.name.clone(), counts: vec![("files", files.len(), files.len())] };
@@ -58,7 +49,6 @@ fn rows(file: &TableFile, all: &SchemaRef, schema: &SchemaRef) -> Result<Batches
         let columns = schema.fields().iter().map(|field| batch.schema().index_of(field.name()));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
         let columns = columns.into_iter().map(|at| batch.column(at).clone()).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+        Ok(batch_of(&schema, columns, batch.num_rows())?)
     })))
 }

@@ -10,7 +10,7 @@
 //!    left, and write them out as one block (`actions`).
 
 use super::chunk::{Chunk, ChunkRow};
-use super::select::{Selected, push_row};
+use super::select::Selected;
 use super::visit::{Visit, start_at};
 use crate::error::{Error, Result};
 use crate::find::actions::{
@@ -21,7 +21,7 @@ use canopy_index::column::NAME;
 use canopy_index::{FileKind, Index, RowRange};
 use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::locate::Start;
-use canopy_read::plan::{Unit, below};
+use canopy_read::plan::{Unit, below, push_row};
 use canopy_read::resolve::locate_all;
 use canopy_read::work::in_parallel;
 use parking_lot::Mutex;

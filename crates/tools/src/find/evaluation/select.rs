@@ -11,7 +11,7 @@ use canopy_index::column::{LISTING, MODE, NAME};
 use canopy_index::{FileKind, RowRange};
 use canopy_model::FileType;
 use canopy_read::inode::one_row;
-use canopy_read::plan::{Placed, Unit};
+use canopy_read::plan::{Placed, Unit, push_row};
 
 /// Rows of a unit, each with a bit for every action that is to be carried out on it.
 #[derive(Default)]
@@ -48,14 +48,6 @@ impl Selected {
     pub(crate) fn actions(&self) -> impl Iterator<Item = u64> {
         let mut bits = self.bits.iter().copied();
         std::iter::from_fn(move || self.same.or_else(|| bits.next()))
-    }
-}
-
-/// Adds a row to ranges, which comes after all that they have.
-pub(super) fn push_row(ranges: &mut Vec<RowRange>, row: usize) {
-    match ranges.last_mut() {
-        Some(last) if last.end == row => last.end += 1,
-        _ => ranges.push(row..row + 1),
     }
 }
 
