@@ -25,7 +25,7 @@ mod records;
 
 pub(crate) use actions::{EntryView, LookedUp, print_json};
 pub use evaluation::{FindOutcome, RunOptions, run};
-pub use language::{ColorWhen, Find, Operand, WORDS, parse, parse_for_records, parse_moment};
+pub use language::{ColorWhen, Find, Operand, parse, parse_for_records, parse_moment, words};
 pub use live::run_live;
 pub use messages::in_locale;
 pub(crate) use messages::quoted;
