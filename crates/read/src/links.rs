@@ -328,6 +328,14 @@ impl Links {
         Links { index, known: Mutex::default(), views: Mutex::default() }
     }
 
+    /// Returns what follows links of an index: the last one, if that is of the same.
+    pub fn of<'l>(last: &'l mut Option<Links>, index: &Arc<Index>) -> &'l Links {
+        if last.as_ref().is_some_and(|links| !Arc::ptr_eq(&links.index, index)) {
+            *last = None;
+        }
+        last.get_or_insert_with(|| Links::new(index.clone()))
+    }
+
     /// Where the link at an absolute path leads; both escaped. A file that cannot be read counts as
     /// unknown.
     pub fn follow(&self, absolute: &str, target: &str) -> Resolved {

@@ -42,6 +42,15 @@ impl Start {
         self.inode.attributes.file_type() == FileType::Directory
     }
 
+    /// Returns its device, or that of what is in it, as [`device_within`] has it.
+    pub fn device(&self) -> Result<u64> {
+        let within = match self.is_dir() {
+            true => device_within(&self.view, &self.source, &self.path)?,
+            false => None,
+        };
+        Ok(within.unwrap_or(self.inode.dev))
+    }
+
     /// The root of a source, given by its own path.
     pub fn of_source(view: &Arc<Index>, source: &SourceRecord) -> Self {
         let given = unescape(&source.root).into_owned();

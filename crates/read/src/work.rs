@@ -13,6 +13,40 @@ pub fn in_parallel<T: Sync, E: Send>(
     by_workers(threads, pieces, |_| Ok(()), |(), piece| work(piece), |()| Ok(()))
 }
 
+/// As [`in_parallel`], for work that finds something: each worker adds to what `start` makes, and
+/// in the end `merge` makes one of all, in no certain order.
+pub fn merged<T: Sync, S: Send, E: Send>(
+    threads: usize,
+    pieces: &[T],
+    start: impl Fn() -> S + Sync,
+    work: impl Fn(&mut S, &T) -> Result<(), E> + Sync,
+    merge: impl Fn(&mut S, S) + Sync,
+) -> Result<S, E> {
+    let all = Mutex::new(None);
+    let finish = |found| {
+        match &mut *all.lock() {
+            Some(all) => merge(all, found),
+            none => *none = Some(found),
+        }
+        Ok(())
+    };
+    by_workers(threads.clamp(1, pieces.len().max(1)), pieces, |_| Ok(start()), work, finish)?;
+    Ok(all.into_inner().unwrap_or_else(start))
+}
+
+/// As [`merged`], for lists.
+pub fn listed<T: Sync, F: Send, E: Send>(
+    threads: usize,
+    pieces: &[T],
+    work: impl Fn(&T) -> Result<Vec<F>, E> + Sync,
+) -> Result<Vec<F>, E> {
+    let add = |all: &mut Vec<F>, piece: &T| -> Result<(), E> {
+        all.extend(work(piece)?);
+        Ok(())
+    };
+    merged(threads, pieces, Vec::new, add, |all, more| all.extend(more))
+}
+
 /// As [`in_parallel`], for work that keeps something from piece to piece: `start` makes it for the
 /// worker of that number, `finish` takes it when no piece is left. It is dropped without `finish`
 /// after an error.

@@ -40,6 +40,6 @@ pub use human::{SizeForm, human_size, line_width, parse_size, whole_number};
 pub use mode::mode_string;
 pub use names::{group_id, group_name, group_or_number, user_id, user_name, user_or_number};
 pub use pattern::Glob;
-pub use printf::{Flags, WIDTH_MAX, control};
+pub use printf::{Flags, WIDTH_MAX, byte_of_digits, control};
 pub use quote::{Quoting, Style};
 pub use times::TimeStyle;

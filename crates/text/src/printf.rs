@@ -152,6 +152,16 @@ pub fn control(letter: u8) -> Option<u8> {
     escapes.into_iter().find(|(known, _)| *known == letter).map(|(_, byte)| *byte)
 }
 
+/// Takes so many digits off a text, at most, and returns the byte that they stand for, if there are
+/// any; what is too large for a byte loses its highest bits.
+pub fn byte_of_digits(rest: &mut &[u8], radix: u32, most: usize) -> Option<u8> {
+    let digits = rest.iter().take(most).map_while(|byte| char::from(*byte).to_digit(radix));
+    let (count, value) =
+        digits.fold((0, 0), |(count, value), digit| (count + 1, value * radix + digit));
+    *rest = &rest[count..];
+    (count > 0).then_some(value as u8)
+}
+
 /// Returns the character that stands for a byte behind a backslash in C.
 pub(crate) fn letter_of(byte: u8) -> Option<u8> {
     let escapes = ESCAPES.iter().chain(&[(b'\\', b'\\')]);

@@ -422,9 +422,7 @@ impl<'a> Side<'a> {
         }
         Ok(())
     }
-}
 
-impl Side<'_> {
     /// Adds those rows that are asked for, by their absolute paths.
     fn add_rows(
         &self,
@@ -550,7 +548,7 @@ impl Found {
             match old.remove(&path) {
                 Some(old) if old.is_inode(&new) && !parent_of(&path).is_some_and(&is_replaced) => {
                     if old.differs(&new) {
-                        self.changed.push(changed(path, old, new));
+                        self.changed.push(difference(Change::Changed, path, Some(old), Some(new)));
                     } else {
                         self.linked.extend(old.linked_with(&new));
                     }
@@ -566,6 +564,7 @@ impl Found {
 
     /// Returns all differences, by path.
     fn differences(self) -> Vec<Difference> {
+        let deleted_of = |path, old| difference(Change::Deleted, path, Some(old), None);
         let Found { gone, mut came, changed: mut all, mut linked } = self;
         came.sort_by(|(a, _), (b, _)| compare_paths(a, b));
         let mut moves = Moves { gone, pairs: Vec::new() };
@@ -591,13 +590,10 @@ impl Found {
                 || path_along(&path).as_deref() == Some(&*old_path);
             match is_expected {
                 true if !old.differs(&new) => linked.extend(old.linked_with(&new)),
-                true => all.push(changed(path, old, new)),
+                true => all.push(difference(Change::Changed, path, Some(old), Some(new))),
                 false => all.push(Difference {
-                    change: Change::Moved,
-                    path,
                     old_path: Some(old_path),
-                    old: Some(old),
-                    new: Some(new),
+                    ..difference(Change::Moved, path, Some(old), Some(new))
                 }),
             }
         }
@@ -605,12 +601,11 @@ impl Found {
             let difference = match deleted.remove(&path) {
                 // Written anew under its name, as editors do.
                 Some(old) if old.is_dir() == new.is_dir() && directory_stays(&path) => {
-                    changed(path, old, new)
+                    difference(Change::Changed, path, Some(old), Some(new))
                 }
                 before => {
                     all.extend(before.map(|old| deleted_of(path.clone(), old)));
-                    let (change, new) = (Change::Created, Some(new));
-                    Difference { change, path, old_path: None, old: None, new }
+                    difference(Change::Created, path, None, Some(new))
                 }
             };
             all.push(difference);
@@ -666,13 +661,8 @@ impl Moves {
     }
 }
 
-fn changed(path: String, old: Entry, new: Entry) -> Difference {
-    let (old, new) = (Some(old), Some(new));
-    Difference { change: Change::Changed, path, old_path: None, old, new }
-}
-
-fn deleted_of(path: String, old: Entry) -> Difference {
-    Difference { change: Change::Deleted, path, old_path: None, old: Some(old), new: None }
+fn difference(change: Change, path: String, old: Option<Entry>, new: Option<Entry>) -> Difference {
+    Difference { change, path, old_path: None, old, new }
 }
 
 fn parent_of(path: &str) -> Option<&str> {

@@ -108,6 +108,23 @@ impl Error {
     }
 }
 
+/// Returns what was found of a path. Where that path has no answer, what is said of it is added to
+/// `failed`; other errors are returned.
+pub(crate) fn found_or_failed<T>(
+    found: canopy_read::Result<T>,
+    failed: &mut Vec<Error>,
+    said: impl FnOnce(canopy_read::Error) -> Error,
+) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_of_path() => {
+            failed.push(said(error));
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Quotes a path as du, ls and stat do in messages.
 fn shell_quoted(path: &[u8]) -> String {
     let style = Style::ShellEscapeAlways;

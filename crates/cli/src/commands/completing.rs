@@ -1,7 +1,7 @@
 //! What shells complete besides commands and options: the words of find, and names that the index
 //! knows. The scripts that clap makes are changed for it, so that all of a shell's is in one.
 
-use canopy_tools::find::{Operand, WORDS};
+use canopy_tools::find::{self, Operand};
 use std::fmt::Write;
 
 /// Sub-commands whose operand is the name of a table or of a source.
@@ -10,14 +10,14 @@ const NAMED: [(&str, &str); 4] =
 
 /// Adds to the script for bash.
 pub(super) fn bash(script: &str) -> String {
-    let words: Vec<&str> = WORDS.iter().map(|(word, _)| *word).collect();
+    let words: Vec<&str> = find::words().iter().map(|(word, _)| *word).collect();
     let mut cases = String::new();
-    for (word, operand) in WORDS {
+    for (word, operand) in find::words() {
         let made = match operand {
             Operand::File => "compgen -f --".to_owned(),
             Operand::User => "compgen -u --".to_owned(),
             Operand::Group => "compgen -g --".to_owned(),
-            Operand::Words(words) => format!("compgen -W \"{}\" --", words.join(" ")),
+            Operand::Words(words) => format!("compgen -W \"{words}\" --"),
             Operand::None | Operand::Text => continue,
         };
         write_all(
@@ -63,17 +63,17 @@ fn in_block(script: &str, label: &str, change: impl Fn(&str) -> String) -> Strin
 /// Adds to the script for zsh.
 pub(super) fn zsh(script: &str) -> String {
     let mut cases = String::new();
-    for (word, operand) in WORDS {
+    for (word, operand) in find::words() {
         let made = match operand {
             Operand::File => "_files".to_owned(),
             Operand::User => "_users".to_owned(),
             Operand::Group => "_groups".to_owned(),
-            Operand::Words(words) => format!("compadd -- {}", words.join(" ")),
+            Operand::Words(words) => format!("compadd -- {words}"),
             Operand::None | Operand::Text => continue,
         };
         write_all(&mut cases, format_args!("        ({word}) {made} ;;\n"));
     }
-    let words: Vec<&str> = WORDS.iter().map(|(word, _)| *word).collect();
+    let words: Vec<&str> = find::words().iter().map(|(word, _)| *word).collect();
     let functions = format!(
         "_canopy_find() {{\n    case $words[CURRENT-1] in\n{cases}        (*)\n            \
          if [[ $words[CURRENT] == -* ]]; then\n                compadd -- {}\n            else\n                \
@@ -105,7 +105,7 @@ pub(super) fn zsh(script: &str) -> String {
 /// Returns what is added to the script for fish.
 pub(super) fn fish() -> String {
     let mut script = String::new();
-    for (word, operand) in WORDS {
+    for (word, operand) in find::words() {
         let option = match (word.strip_prefix("--"), &word[1..]) {
             (Some(long), _) if long.contains('=') => continue,
             (Some(long), _) => format!("-l {long}"),
@@ -118,7 +118,7 @@ pub(super) fn fish() -> String {
             Operand::File => " -r -F".to_owned(),
             Operand::User => " -x -a '(__fish_complete_users)'".to_owned(),
             Operand::Group => " -x -a '(__fish_complete_groups)'".to_owned(),
-            Operand::Words(words) => format!(" -x -a '{}'", words.join(" ")),
+            Operand::Words(words) => format!(" -x -a '{words}'"),
         };
         write_all(
             &mut script,

@@ -6,6 +6,7 @@ use canopy_model::escape;
 use canopy_text::clock::full_time;
 use canopy_text::safe::terminal_name;
 use serde::Serialize;
+use std::cmp::Ordering;
 use std::io::Write;
 
 /// One line.
@@ -18,6 +19,17 @@ pub(super) struct Line {
     /// What the line is of the path: a user, a group and so on.
     pub(super) key: Option<String>,
     pub(super) path: Vec<u8>,
+}
+
+impl Line {
+    /// Compares two lines for an order.
+    pub(super) fn compare(&self, other: &Line, order: Order) -> Ordering {
+        let sizes = match order {
+            Order::Size => other.size.cmp(&self.size),
+            Order::Name => Ordering::Equal,
+        };
+        sizes.then_with(|| (&self.path, &self.key).cmp(&(&other.path, &other.key)))
+    }
 }
 
 /// A line as JSON.
@@ -81,17 +93,8 @@ impl<'a> Lines<'a> {
     }
 
     fn sort(&mut self) {
-        match self.options.order {
-            Some(Order::Size) => self.kept.sort_by(|a, b| {
-                b.size
-                    .cmp(&a.size)
-                    .then_with(|| a.path.cmp(&b.path))
-                    .then_with(|| a.key.cmp(&b.key))
-            }),
-            Some(Order::Name) => {
-                self.kept.sort_by(|a, b| a.path.cmp(&b.path).then_with(|| a.key.cmp(&b.key)));
-            }
-            None => {}
+        if let Some(order) = self.options.order {
+            self.kept.sort_by(|a, b| a.compare(b, order));
         }
         self.kept.truncate(self.options.top.unwrap_or(usize::MAX));
     }
@@ -127,11 +130,7 @@ impl<'a> Lines<'a> {
             self.output.write_all(if first { b"[\n" } else { b",\n" })?;
             return self.print_json(line, total);
         }
-        let form = match self.options.measure {
-            Measure::Inodes => self.options.form.with_block_bytes(1),
-            _ => self.options.form,
-        };
-        self.output.write_all(form.show(line.size).as_bytes())?;
+        self.output.write_all(self.options.shown_form().show(line.size).as_bytes())?;
         if let (Some(time_ns), Some((_, style))) = (line.time_ns, &self.options.time) {
             let time_ns = if time_ns == i64::MIN { 0 } else { time_ns };
             write!(self.output, "\t{}", style.show(time_ns, i64::MAX))?;

@@ -1,16 +1,14 @@
 //! du's walk that follows symbolic links: directories are looked up one by one, wherever links
 //! lead, and everything counts once, by device and inode.
 
-use super::{Du, Tally};
+use super::{Du, Tally, why_unread};
 use crate::error::{Error, Result};
-use canopy_index::Index;
 use canopy_model::{FileType, escape, join};
 use canopy_read::Inode;
 use canopy_read::contents::Contents;
 use canopy_read::follow::followed;
 use canopy_read::links::Links;
-use canopy_read::locate::{Start, device_within, why_unlisted};
-use std::sync::Arc;
+use canopy_read::locate::Start;
 
 /// A directory that the walk is in.
 struct OpenDirectory {
@@ -31,14 +29,14 @@ struct Walk<'a, 'd, 'o> {
     device: u64,
     open: Vec<OpenDirectory>,
     /// Follows links of the view of the last one.
-    links: Option<(Arc<Index>, Links)>,
+    links: Option<Links>,
     sum: Tally,
 }
 
 /// Puts the lines of a start, which is no symbolic link, and what is below it. Returns the sum of
 /// all; adds links that lead to nothing that is known.
 pub(super) fn walk(du: &mut Du<'_>, start: &Start, failed: &mut Vec<Error>) -> Result<Tally> {
-    let (device, sum) = (device(start)?, Tally::default());
+    let (device, sum) = (start.device()?, Tally::default());
     let mut walk = Walk { du, failed, device, open: Vec::new(), links: None, sum };
     walk.meet(start.clone())?;
     while let Some(directory) = walk.open.last_mut() {
@@ -63,13 +61,9 @@ impl Walk<'_, '_, '_> {
         if start.inode.attributes.file_type() != FileType::Symlink {
             return Some(start);
         }
-        let (index, given) = (self.du.index, start.given.clone());
-        let view = start.view.clone();
-        if self.links.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, &view)) {
-            self.links = None;
-        }
-        let (_, links) = self.links.get_or_insert_with(|| (view.clone(), Links::new(view)));
-        match followed(index, links, start) {
+        let given = start.given.clone();
+        let links = Links::of(&mut self.links, &start.view);
+        match followed(self.du.index, links, start) {
             Ok(found) => Some(Start { given, ..found }),
             Err(lost) => {
                 self.failed.push(Error::of_link(&given, lost));
@@ -82,7 +76,7 @@ impl Walk<'_, '_, '_> {
     fn meet(&mut self, start: Start) -> Result<()> {
         let options = self.du.options;
         let attributes = start.inode.attributes;
-        let id = (device(&start)?, attributes.ino);
+        let id = (start.device()?, attributes.ino);
         let elsewhere = options.one_file_system && id.0 != self.device;
         // Where every name counts, directories that lie in themselves still end.
         let met = match options.count_links {
@@ -98,10 +92,7 @@ impl Walk<'_, '_, '_> {
             let ahead = match contents {
                 Contents::Listed(all) => all,
                 Contents::Unlisted | Contents::TooMany => {
-                    if let Some(why) = why_unlisted(&start)? {
-                        let (what, path) = ("read directory", start.given.clone());
-                        self.failed.push(Error::Cannot { what, path, why });
-                    }
+                    self.failed.extend(why_unread(&start)?);
                     Vec::new()
                 }
             };
@@ -148,13 +139,4 @@ fn child(directory: &Start, name: &str, inode: Inode) -> Start {
     let path = join(&directory.path, name);
     let given = directory.display(&path);
     Start { given, path, inode, ..directory.clone() }
-}
-
-/// Returns the device of a file, or of what is in a directory.
-fn device(start: &Start) -> Result<u64> {
-    let within = match start.is_dir() {
-        true => device_within(&start.view, &start.source, &start.path)?,
-        false => None,
-    };
-    Ok(within.unwrap_or(start.inode.dev))
 }

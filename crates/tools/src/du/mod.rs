@@ -12,7 +12,7 @@ mod logical;
 mod tree;
 mod walk;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, found_or_failed};
 use canopy_index::Index;
 use canopy_model::{Attributes, Totals, compare_paths, escape, is_below, join};
 use canopy_read::fold::fold_tree;
@@ -114,6 +114,14 @@ pub struct DuOptions {
 }
 
 impl DuOptions {
+    /// Returns how what is added up is shown: a count without a unit.
+    fn shown_form(&self) -> SizeForm {
+        match self.measure {
+            Measure::Inodes => self.form.with_block_bytes(1),
+            Measure::Disk | Measure::Apparent => self.form,
+        }
+    }
+
     /// Returns the time of an entry that is asked for, the earliest there is if none is.
     fn time_of(&self, attributes: &Attributes) -> i64 {
         match self.time {
@@ -170,14 +178,8 @@ pub fn run(
             true => locate_all_followed(index, given),
             false => locate_all(index, given),
         };
-        let starts = match found {
-            Ok(starts) => starts,
-            Err(error) if error.is_of_path() => {
-                failed.push(Error::cannot("access", error));
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let said = |error| Error::cannot("access", error);
+        let Some(starts) = found_or_failed(found, &mut failed, said)? else { continue };
         du.alone = !options.once && paths.len() == 1 && starts.len() == 1;
         for start in &starts {
             match options.by {
@@ -347,10 +349,7 @@ impl Du<'_> {
             if elsewhere || in_loop() || self.excluded_below(&from, &directory.path) {
                 continue;
             }
-            if let Some(why) = why_unlisted(&directory)? {
-                let (what, path) = ("read directory", directory.given);
-                failed.push(Error::Cannot { what, path, why });
-            }
+            failed.extend(why_unread(&directory)?);
         }
         Ok(())
     }
@@ -444,6 +443,12 @@ impl Du<'_> {
         let time_ns = self.options.time.is_some().then_some(sum.time_ns);
         Line { size, time_ns, key: None, path }
     }
+}
+
+/// Returns what is said of a directory whose listing the caller does not see, if there is one.
+fn why_unread(directory: &Start) -> Result<Option<Error>> {
+    let (what, path) = ("read directory", directory.given.clone());
+    Ok(why_unlisted(directory)?.map(|why| Error::Cannot { what, path, why }))
 }
 
 /// Returns what totals come to.

@@ -1,7 +1,7 @@
 //! `du --tree`: lines as a tree for people, from the top, with bars for the shares of the whole.
 
 use super::lines::Line;
-use super::{DuOptions, Measure, Order};
+use super::{DuOptions, Order};
 use crate::error::Result;
 use canopy_text::bar;
 use canopy_text::safe::terminal_name;
@@ -24,10 +24,7 @@ struct Node {
 /// Prints the lines of an argument, of which each directory comes after what is in it.
 pub(super) fn print(lines: Vec<Line>, options: &DuOptions, output: &mut dyn Write) -> Result<()> {
     let (nodes, roots) = nodes(lines, options);
-    let form = match options.measure {
-        Measure::Inodes => options.form.with_block_bytes(1),
-        _ => options.form,
-    };
+    let form = options.shown_form();
     let sizes: Vec<String> = nodes.iter().map(|node| form.show(node.line.size)).collect();
     let width = sizes.iter().map(String::len).max().unwrap_or(0);
     let columns = options.tree.unwrap_or(0);
@@ -66,15 +63,8 @@ fn nodes(lines: Vec<Line>, options: &DuOptions) -> (Vec<Node>, Vec<usize>) {
     let mut waiting: FxHashMap<Vec<u8>, Vec<usize>> = FxHashMap::default();
     for line in lines {
         let mut children = waiting.remove(trimmed(&line.path)).unwrap_or_default();
-        match options.order {
-            Some(Order::Name) => {
-                children.sort_by(|a, b| nodes[*a].line.path.cmp(&nodes[*b].line.path));
-            }
-            _ => children.sort_by(|a, b| {
-                let (a, b): (&Line, &Line) = (&nodes[*a].line, &nodes[*b].line);
-                b.size.cmp(&a.size).then_with(|| a.path.cmp(&b.path))
-            }),
-        }
+        let order = options.order.unwrap_or(Order::Size);
+        children.sort_by(|a, b| nodes[*a].line.compare(&nodes[*b].line, order));
         let rest = children.split_off(options.top.unwrap_or(usize::MAX).min(children.len()));
         if !rest.is_empty() {
             let size = rest.iter().map(|child| nodes[*child].line.size).sum();

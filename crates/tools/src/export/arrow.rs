@@ -6,17 +6,13 @@ use crate::error::{Error, Result};
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use arrow::ipc::writer::{FileWriter, StreamWriter};
+use arrow::record_batch::RecordBatchWriter;
 use canopy_read::locate::Start;
 use parking_lot::Mutex;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 
 /// Bytes written at a time.
 const BUFFER_BYTES: usize = 1 << 20;
-
-enum Writer<'a> {
-    Stream(StreamWriter<BufWriter<&'a mut Output>>),
-    File(FileWriter<BufWriter<&'a mut Output>>),
-}
 
 /// Writes the rows of all starts. Workers make batches, which are written one at a time.
 pub(super) fn write(
@@ -27,28 +23,31 @@ pub(super) fn write(
 ) -> Result<()> {
     let schema = rows::schema();
     let output = BufWriter::with_capacity(BUFFER_BYTES, output);
-    let writer = match file {
-        true => Writer::File(FileWriter::try_new(output, &schema).map_err(arrow_error)?),
-        false => Writer::Stream(StreamWriter::try_new(output, &schema).map_err(arrow_error)?),
-    };
-    let writer = Mutex::new(writer);
-    rows::write(starts, threads, || Ok(Shared(&writer)))?;
-    match writer.into_inner() {
-        Writer::Stream(writer) => writer.into_inner().map_err(arrow_error)?.flush()?,
-        Writer::File(writer) => writer.into_inner().map_err(arrow_error)?.flush()?,
+    match file {
+        true => {
+            write_to(FileWriter::try_new(output, &schema).map_err(arrow_error)?, starts, threads)
+        }
+        false => {
+            write_to(StreamWriter::try_new(output, &schema).map_err(arrow_error)?, starts, threads)
+        }
     }
-    Ok(())
 }
 
-struct Shared<'a, 'b>(&'a Mutex<Writer<'b>>);
+fn write_to<W: RecordBatchWriter + Send>(
+    writer: W,
+    starts: &[Start],
+    threads: usize,
+) -> Result<()> {
+    let writer = Mutex::new(writer);
+    rows::write(starts, threads, || Ok(Shared(&writer)))?;
+    writer.into_inner().close().map_err(arrow_error)
+}
 
-impl BatchSink for Shared<'_, '_> {
+struct Shared<'a, W>(&'a Mutex<W>);
+
+impl<W: RecordBatchWriter> BatchSink for Shared<'_, W> {
     fn batch(&mut self, batch: &RecordBatch) -> Result<()> {
-        let mut writer = self.0.lock();
-        match &mut *writer {
-            Writer::Stream(writer) => writer.write(batch).map_err(arrow_error),
-            Writer::File(writer) => writer.write(batch).map_err(arrow_error),
-        }
+        self.0.lock().write(batch).map_err(arrow_error)
     }
 
     fn finish(self) -> Result<()> {

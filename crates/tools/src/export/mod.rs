@@ -20,7 +20,7 @@ mod xattrs;
 
 pub use blocks::Output;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, found_or_failed};
 use canopy_index::Index;
 use canopy_read::locate::Start;
 use canopy_read::resolve::locate_all;
@@ -138,11 +138,8 @@ fn starts(index: &Index, paths: &[OsString], failed: &mut Vec<Error>) -> Result<
     }
     let mut starts = Vec::new();
     for path in paths {
-        match locate_all(index, path) {
-            Ok(found) => starts.extend(found),
-            Err(error) if error.is_of_path() => failed.push(error.into()),
-            Err(error) => return Err(error.into()),
-        }
+        let found = found_or_failed(locate_all(index, path), failed, Error::from)?;
+        starts.extend(found.into_iter().flatten());
     }
     Ok(starts)
 }

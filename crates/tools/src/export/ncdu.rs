@@ -7,26 +7,14 @@
 use super::blocks::{Blocks, Output, push_number};
 use crate::error::Result;
 use arrow::array::RecordBatch;
+use canopy_index::RowRange;
 use canopy_index::column::{BLOCKS, GID, INO, MODE, MTIME, NAME, NLINK, SIZE, UID};
-use canopy_index::{Columns, RowRange};
 use canopy_model::{Attributes, FileType, is_below, unescape};
 use canopy_read::depth_first::{self, ListedDirectory, ListingRows};
 use canopy_read::inode::InodeColumns;
 use canopy_read::locate::{Start, absolute_path};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-
-const COLUMNS: Columns = Columns::of(&[
-    NAME.id(),
-    INO.id(),
-    MODE.id(),
-    NLINK.id(),
-    UID.id(),
-    GID.id(),
-    SIZE.id(),
-    BLOCKS.id(),
-    MTIME.id(),
-]);
 
 /// Writes all below one start; `now_s` is the time of the export.
 pub(super) fn write(start: &Start, now_s: i64, output: &Mutex<Output>) -> Result<()> {
@@ -36,7 +24,8 @@ pub(super) fn write(start: &Start, now_s: i64, output: &Mutex<Output>) -> Result
     tree.text("\",\"timestamp\":");
     push_number(&mut tree.blocks.buffer, now_s);
     tree.text("}");
-    depth_first::in_order(start, COLUMNS, |directory, rows| tree.directory(directory, rows))?;
+    let columns = NAME | INO | MODE | NLINK | UID | GID | SIZE | BLOCKS | MTIME;
+    depth_first::in_order(start, columns, |directory, rows| tree.directory(directory, rows))?;
     if tree.open.is_empty() {
         tree.open_start(true);
     }

@@ -88,41 +88,32 @@ pub(super) fn schema() -> SchemaRef {
     SCHEMA.clone()
 }
 
-/// What a worker makes rows of at a time.
-enum RowSource<'a> {
-    /// A start itself, whose row no listing below it holds.
-    Start(&'a Start),
-    /// Rows below a start.
-    Unit(&'a Start, Unit),
-}
-
 /// Gives the rows of all starts to sinks, one a worker, in no certain order.
 pub(super) fn write<S: BatchSink>(
     starts: &[Start],
     threads: usize,
     sink: impl Fn() -> Result<S> + Sync,
 ) -> Result<()> {
-    let mut sources = Vec::new();
+    // Rows below each start, and the start itself, whose row no listing below it holds.
+    let mut sources: Vec<(&Start, Option<Unit>)> = Vec::new();
     for start in starts {
-        sources.push(RowSource::Start(start));
+        sources.push((start, None));
         if !start.is_dir() {
             continue;
         }
         for range in plan::below(&start.view, start.source.id, &start.path)? {
             for kind in [FileKind::Dirs, FileKind::Entries] {
                 let units = range.units(kind, &range.rows(kind)?);
-                sources.extend(units.into_iter().map(|unit| RowSource::Unit(start, unit)));
+                sources.extend(units.into_iter().map(|unit| (start, Some(unit))));
             }
         }
     }
-    let work = |sink: &mut S, source: &RowSource<'_>| match source {
-        RowSource::Start(start) => sink.batch(&start_row(start)?),
-        RowSource::Unit(start, unit) => {
-            for placed in unit.read_placed(ENTRY, &unit.rows, false)? {
-                sink.batch(&flat(start, &placed?)?)?;
-            }
-            Ok(())
+    let work = |sink: &mut S, (start, unit): &(&Start, Option<Unit>)| {
+        let Some(unit) = unit else { return sink.batch(&start_row(start)?) };
+        for placed in unit.read_placed(ENTRY, &unit.rows, false)? {
+            sink.batch(&flat(start, &placed?)?)?;
         }
+        Ok(())
     };
     by_workers(threads, &sources, |_| sink(), work, S::finish)
 }

@@ -1,5 +1,6 @@
 //! What find says of entries that it cannot look at, in find(1)'s words.
 
+use canopy_read::links::Resolved;
 use canopy_text::locale::is_utf8;
 
 /// What is said of a link that the index cannot follow.
@@ -8,11 +9,19 @@ pub(crate) const UNKNOWN_TARGET: &str = "the index does not know where this link
 /// What is said of a link that leads to itself, or through too many others.
 pub(crate) const TOO_MANY_LINKS: &str = "Too many levels of symbolic links";
 
-/// What is said of a link that leads through a directory that may not be searched.
-pub(crate) const DENIED: &str = "Permission denied";
-
 /// What is said of a link that leads through something that is no directory.
 pub(crate) const NOT_A_DIRECTORY: &str = "Not a directory";
+
+/// Returns what is said of a link that leads there; of one that leads to nothing, nothing is said.
+pub(crate) fn link_problem(resolved: &Resolved) -> Option<&'static str> {
+    match resolved {
+        Resolved::Entry(_) | Resolved::Missing => None,
+        Resolved::NotDirectory => Some(NOT_A_DIRECTORY),
+        Resolved::Loop => Some(TOO_MANY_LINKS),
+        Resolved::Denied => Some("Permission denied"),
+        Resolved::Unknown => Some(UNKNOWN_TARGET),
+    }
+}
 
 /// Returns what is said of an extended attribute that is not what its name says.
 pub(crate) fn unknown_value(key: &str) -> String {

@@ -13,7 +13,7 @@
 //! an entry is a function of `evaluation::Candidates`, which rows of the index, live entries and
 //! records answer; what indexes can tell of it, `records/bound.rs` says. A new action is a variant
 //! of `actions::Action`, with an arm in each function of it, a line in `language/primary.rs`, and an
-//! arm in `ActionSink::act` and in `live/act.rs`.
+//! arm in `ActionSink::act` and, if it needs no sink, in `Actor::act`.
 
 mod actions;
 mod evaluation;
@@ -23,9 +23,9 @@ mod messages;
 mod path;
 mod records;
 
-pub(crate) use actions::{EntryView, LookedUp, print_json};
+pub(crate) use actions::{EntryView, print_json};
 pub use evaluation::{FindOutcome, RunOptions, run};
-pub use language::{ColorWhen, Find, Operand, WORDS, parse, parse_for_records, parse_moment};
+pub use language::{ColorWhen, Find, Operand, parse, parse_for_records, parse_moment, words};
 pub use live::run_live;
 pub use messages::in_locale;
 pub(crate) use messages::quoted;

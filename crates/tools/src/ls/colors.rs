@@ -4,7 +4,7 @@
 
 use super::entry::{LsEntry, Target};
 use canopy_model::{FileType, xattr_names};
-use canopy_text::control;
+use canopy_text::{byte_of_digits, control};
 
 /// The attribute of a program that runs with capabilities.
 const CAPABILITY: &str = "security.capability";
@@ -261,27 +261,15 @@ fn token(rest: &mut &[u8], end: u8) -> Option<Vec<u8>> {
 }
 
 fn backslash(rest: &mut &[u8]) -> Option<u8> {
-    let digits = |rest: &[u8], radix: u32, most: usize| {
-        rest.iter().take(most).take_while(|byte| (**byte as char).is_digit(radix)).count()
-    };
-    let number = |rest: &mut &[u8], count: usize, radix: u32| {
-        let text = std::str::from_utf8(&rest[..count]).ok()?;
-        *rest = &rest[count..];
-        u32::from_str_radix(text, radix).ok().map(|value| value as u8)
-    };
-    let octal = digits(rest, 8, 3);
-    if octal > 0 {
-        return number(rest, octal, 8);
+    if let Some(byte) = byte_of_digits(rest, 8, 3) {
+        return Some(byte);
     }
     let (&letter, after) = rest.split_first()?;
     *rest = after;
     Some(match letter {
         b'?' => 127,
         b'_' => b' ',
-        b'x' | b'X' => {
-            let count = digits(rest, 16, 2);
-            return number(rest, count, 16);
-        }
+        b'x' | b'X' => return byte_of_digits(rest, 16, 2),
         other => control(other).unwrap_or(other),
     })
 }

@@ -1,6 +1,6 @@
 //! What only stat(1)'s formats have: seconds with fractions, backslash escapes.
 
-use canopy_text::{Flags, control};
+use canopy_text::{Flags, byte_of_digits, control};
 
 /// Prints seconds since 1970, with as many digits behind the dot as the precision says.
 pub(super) fn seconds(flags: &Flags, time_ns: i64, text: &mut Vec<u8>) {
@@ -51,20 +51,12 @@ pub(super) fn seconds(flags: &Flags, time_ns: i64, text: &mut Vec<u8>) {
 
 /// Prints what follows a backslash of `--printf`.
 pub(super) fn escape_sequence(rest: &mut &[u8], text: &mut Vec<u8>) {
-    let mut number = |rest: &mut &[u8], radix: u32, most: usize| {
-        let count =
-            rest.iter().take(most).take_while(|byte| (**byte as char).is_digit(radix)).count();
-        let digit = |byte: &u8| (*byte as char).to_digit(radix).unwrap_or(0);
-        let value = rest[..count].iter().fold(0, |value, byte| value * radix + digit(byte));
-        *rest = &rest[count..];
-        text.push(value as u8);
-    };
     match rest.first().copied() {
         None => text.push(b'\\'),
-        Some(b'0'..=b'7') => number(rest, 8, 3),
+        Some(b'0'..=b'7') => text.extend(byte_of_digits(rest, 8, 3)),
         Some(b'x') if rest.get(1).is_some_and(u8::is_ascii_hexdigit) => {
             *rest = &rest[1..];
-            number(rest, 16, 2);
+            text.extend(byte_of_digits(rest, 16, 2));
         }
         Some(letter) => {
             *rest = &rest[1..];

@@ -6,13 +6,13 @@ use canopy_index::Index;
 use canopy_model::{Attributes, FileType, parent, unescape};
 use canopy_read::Inode;
 use canopy_read::contents::Contents;
-use canopy_read::locate::{Start, absolute_path, look_up};
+use canopy_read::locate::{Start, absolute_path, look_up, to_path};
 use canopy_read::resolve::locate;
-use std::ffi::OsStr;
+use canopy_scan::look_at;
+use rustix::fs::CWD;
+use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
 
 /// The mode of a symbolic link without permissions.
 const SYMLINK_MODE: u32 = 0o120_000;
@@ -117,34 +117,18 @@ pub(super) fn parent_of(index: &Index, start: &Start) -> Result<Inode> {
             look_up(&start.view, &start.source, above)?.unwrap_or_else(|| start.inode.clone())
         );
     }
-    let root = absolute_path(&start.source, "");
-    let root = unescape(&root);
-    let above = Path::new(OsStr::from_bytes(&root)).parent().unwrap_or(Path::new("/"));
-    if let Ok(found) = locate(index, above.as_os_str()) {
+    let root = to_path(&absolute_path(&start.source, ""));
+    let above = root.parent().unwrap_or(Path::new("/")).as_os_str();
+    if let Ok(found) = locate(index, above) {
         return Ok(found.inode);
     }
-    Ok(above.symlink_metadata().map_or_else(|_| start.inode.clone(), |metadata| live(&metadata)))
-}
-
-fn live(metadata: &std::fs::Metadata) -> Inode {
-    let time = |seconds: i64, nanoseconds: i64| {
-        seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
-    };
-    let birth = metadata.created().ok().and_then(|birth| birth.duration_since(UNIX_EPOCH).ok());
-    let attributes = Attributes {
-        ino: metadata.ino(),
-        mode: metadata.mode(),
-        nlink: metadata.nlink() as u32,
-        uid: metadata.uid(),
-        gid: metadata.gid(),
-        size_bytes: metadata.size() as i64,
-        blksize_bytes: metadata.blksize() as u32,
-        blocks: metadata.blocks() as i64,
-        atime_ns: time(metadata.atime(), metadata.atime_nsec()),
-        mtime_ns: time(metadata.mtime(), metadata.mtime_nsec()),
-        ctime_ns: time(metadata.ctime(), metadata.ctime_nsec()),
-        btime_ns: birth.map_or(0, |birth| birth.as_nanos() as i64),
-        ..Attributes::default()
-    };
-    Inode { attributes, target: String::new(), dev: metadata.dev(), xattrs: String::new() }
+    let live = CString::new(above.as_bytes()).ok();
+    let live = live.and_then(|above| look_at(CWD, &above, false).ok());
+    Ok(live.map_or_else(
+        || start.inode.clone(),
+        |(attributes, dev)| {
+            let (target, xattrs) = (String::new(), String::new());
+            Inode { attributes, target, dev, xattrs }
+        },
+    ))
 }

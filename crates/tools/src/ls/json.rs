@@ -1,20 +1,14 @@
 //! Entries as JSON, the same objects that find prints.
 
-use super::entry::LsEntry;
-use crate::find::{EntryView, LookedUp, print_json};
+use crate::find::{EntryView, print_json};
 use canopy_model::{unescape, xattr_names};
 use canopy_read::{Inode, Start};
 use std::borrow::Cow;
 
-/// Prints an entry with a path, so far below an argument.
-pub(super) fn print(entry: &LsEntry, path: &[u8], depth: usize, output: &mut Vec<u8>) {
-    object(&entry.inode, entry.inode.dev, path, depth, output);
-}
-
 /// Prints all that is known of an entry on a device.
 pub(super) fn print_all(start: &Start, device: u64, output: &mut Vec<u8>) {
     let inode = &start.inode;
-    object(inode, device, &start.given, 0, output);
+    print(inode, device, &start.given, 0, output);
     output.pop();
     let names: Vec<Cow<'_, str>> = xattr_names::decode(&inode.xattrs).collect();
     let more = serde_json::json!({
@@ -27,7 +21,8 @@ pub(super) fn print_all(start: &Start, device: u64, output: &mut Vec<u8>) {
     output.extend_from_slice(&more.as_bytes()[1..]);
 }
 
-fn object(inode: &Inode, device: u64, path: &[u8], depth: usize, output: &mut Vec<u8>) {
+/// Prints an entry on a device, with a path, so far below an argument.
+pub(super) fn print(inode: &Inode, device: u64, path: &[u8], depth: usize, output: &mut Vec<u8>) {
     let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or(path);
     let view = EntryView {
         shown: path,
@@ -38,8 +33,7 @@ fn object(inode: &Inode, device: u64, path: &[u8], depth: usize, output: &mut Ve
         target: &unescape(&inode.target),
         dev: device,
         attributes: inode.attributes,
-        looked_up: LookedUp::default(),
-        directory: None,
+        ..EntryView::default()
     };
     print_json(&view, output);
 }

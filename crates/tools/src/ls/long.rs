@@ -84,13 +84,11 @@ struct Cells {
     /// With whether it is a number.
     owner: (String, bool),
     group: (String, bool),
-    size: Size,
+    /// Empty where a device stands in its place.
+    size: String,
+    /// Its major and minor number.
+    device: Option<(String, String)>,
     time: String,
-}
-
-enum Size {
-    Bytes(String),
-    Device(String, String),
 }
 
 /// The widths of the columns of long lines.
@@ -122,12 +120,13 @@ impl Cells {
         } else if !entry.inode.xattrs.is_empty() {
             mode.push('@');
         }
-        let size = match attributes.file_type() {
-            FileType::Block | FileType::Character => Size::Device(
-                rustix::fs::major(attributes.rdev).to_string(),
-                rustix::fs::minor(attributes.rdev).to_string(),
-            ),
-            _ => Size::Bytes(options.size_form.show(attributes.size_bytes)),
+        let (major, minor) =
+            (rustix::fs::major(attributes.rdev), rustix::fs::minor(attributes.rdev));
+        let (size, device) = match attributes.file_type() {
+            FileType::Block | FileType::Character => {
+                (String::new(), Some((major.to_string(), minor.to_string())))
+            }
+            _ => (options.size_form.show(attributes.size_bytes), None),
         };
         let time = entry.time_ns(options.time);
         Cells {
@@ -136,6 +135,7 @@ impl Cells {
             owner: name(user_name(attributes.uid), attributes.uid),
             group: name(group_name(attributes.gid), attributes.gid),
             size,
+            device,
             time: match options.time {
                 // The file system does not tell.
                 LsTime::Birth if time == 0 => unknown_time(options),
@@ -153,23 +153,17 @@ impl Cells {
             links: UNKNOWN.to_owned(),
             owner: name(),
             group: name(),
-            size: Size::Bytes(UNKNOWN.to_owned()),
+            size: UNKNOWN.to_owned(),
+            device: None,
             time: unknown_time(options),
         }
     }
 
     fn size(&self, widths: &Widths) -> String {
-        match &self.size {
-            Size::Bytes(size) => size.clone(),
-            Size::Device(major, minor) => {
-                let blank = widths.size - (widths.major + 2 + widths.minor).min(widths.size);
-                format!(
-                    "{major:>first$}, {minor:>second$}",
-                    first = widths.major + blank,
-                    second = widths.minor
-                )
-            }
-        }
+        let Some((major, minor)) = &self.device else { return self.size.clone() };
+        let blank = widths.size - (widths.major + 2 + widths.minor).min(widths.size);
+        let (first, second) = (widths.major + blank, widths.minor);
+        format!("{major:>first$}, {minor:>second$}")
     }
 }
 
@@ -182,18 +176,11 @@ fn unknown_time(options: &LsOptions) -> String {
 impl Widths {
     fn of(cells: &[Cells]) -> Self {
         let widest = |text: fn(&Cells) -> usize| cells.iter().map(text).max().unwrap_or(0);
-        let device = |part: fn(&(&String, &String)) -> usize| {
-            let devices = cells.iter().filter_map(|cells| match &cells.size {
-                Size::Device(major, minor) => Some((major, minor)),
-                Size::Bytes(_) => None,
-            });
-            devices.map(|pair| part(&pair)).max()
+        let device = |part: fn(&(String, String)) -> usize| {
+            cells.iter().filter_map(|cells| cells.device.as_ref()).map(part).max()
         };
         let (major, minor) = (device(|(major, _)| major.len()), device(|(_, minor)| minor.len()));
-        let bytes = widest(|cells| match &cells.size {
-            Size::Bytes(size) => size.len(),
-            Size::Device(..) => 0,
-        });
+        let bytes = widest(|cells| cells.size.len());
         let devices = major.zip(minor).map_or(0, |(major, minor)| major + 2 + minor);
         Widths {
             mode: widest(|cells| cells.mode.len()),

@@ -253,6 +253,13 @@ impl<'a> Printer<'a> {
         line.extend(self.indicator(row.entry.inode.attributes.mode));
     }
 
+    /// Notes that what the line has behind a place gives colours.
+    fn color_since(&mut self, before: usize, line: &[u8]) {
+        if let Some(positions) = &mut self.positions {
+            positions.color(line.len() - before);
+        }
+    }
+
     pub(super) fn normal(&mut self, line: &mut Vec<u8>) {
         if let Some(colors) = &self.options.colors
             && let Some(code) = colors.normal()
@@ -262,9 +269,7 @@ impl<'a> Printer<'a> {
                 colors.end(line);
             }
             colors.begin(code, line);
-            if let Some(positions) = &mut self.positions {
-                positions.color(line.len() - before);
-            }
+            self.color_since(before, line);
         }
     }
 
@@ -336,9 +341,7 @@ impl<'a> Printer<'a> {
             }
             colors.begin(code, line);
         }
-        if let Some(positions) = &mut self.positions {
-            positions.color(line.len() - before);
-        }
+        self.color_since(before, line);
         line.len()
     }
 
@@ -354,9 +357,7 @@ impl<'a> Printer<'a> {
                 colors.clear(line);
             }
         }
-        if let Some(positions) = &mut self.positions {
-            positions.color(line.len() - before);
-        }
+        self.color_since(before, line);
     }
 
     /// Returns the character behind the name of an entry of a mode.

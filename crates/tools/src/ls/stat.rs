@@ -151,11 +151,7 @@ fn print(
 ) -> Result<()> {
     let failed = &mut stated.failed;
     let plain = Quoting { style: Style::Literal, ..options.quoting.clone() };
-    let within = match start.is_dir() {
-        true => device_within(&start.view, &start.source, &start.path)?,
-        false => None,
-    };
-    let device = within.unwrap_or(start.inode.dev);
+    let device = start.device()?;
     let printer = |quoting| Printer { start, device, quoting, terminal: options.terminal };
     match &options.format {
         StatFormat::Full => {
@@ -238,13 +234,15 @@ impl Printer<'_> {
         let all = *rest;
         // Groups of digits, of which the C locale has none, and other digits, likewise.
         let flags = Flags::read(rest, b"'I");
+        let length = all.len() - rest.len();
+        let wrong = |length: usize| {
+            Err(Error::Directive(format!("%{}", String::from_utf8_lossy(&all[..length]))))
+        };
         if flags.is_too_wide() {
-            let length = all.len() - rest.len();
-            return Err(Error::Directive(format!("%{}", String::from_utf8_lossy(&all[..length]))));
+            return wrong(length);
         }
-        if rest.len() < all.len() && matches!(rest.first(), None | Some(b'%')) {
-            let length = all.len() - rest.len() + usize::from(!rest.is_empty());
-            return Err(Error::Directive(format!("%{}", String::from_utf8_lossy(&all[..length]))));
+        if length > 0 && matches!(rest.first(), None | Some(b'%')) {
+            return wrong(length + usize::from(!rest.is_empty()));
         }
         let part = rest.first().filter(|part| matches!(part, b'H' | b'L')).copied();
         let letter = match part.map_or(rest.first(), |_| rest.get(1)) {

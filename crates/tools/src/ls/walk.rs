@@ -5,19 +5,18 @@ use super::entry::{LsEntry, Target, children, parent_of};
 use super::order::{measure, sort};
 use super::print::Printer;
 use super::{Dereference, Hidden, LsOptions, SortBy, Unlisted, hyperlink, json};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, found_or_failed};
 use canopy_index::Index;
 use canopy_model::{FileType, escape, join};
 use canopy_read::Lost;
 use canopy_read::contexts::{context_of, contexts_in, has_context};
 use canopy_read::follow::{followed, inode_followed};
 use canopy_read::links::Links;
-use canopy_read::locate::{Start, device_within, why_unlisted, with_one_slash};
+use canopy_read::locate::{Start, why_unlisted, with_one_slash};
 use canopy_read::resolve::{in_removed_directory, locate_all};
 use rustc_hash::FxHashMap;
 use std::ffi::OsString;
 use std::io::Write;
-use std::sync::Arc;
 
 pub(super) struct Walk<'a> {
     index: &'a Index,
@@ -29,7 +28,7 @@ pub(super) struct Walk<'a> {
     /// Security contexts by path in the source that is listed.
     contexts: FxHashMap<String, Vec<u8>>,
     /// Follows links of the view that was listed last.
-    links: Option<(Arc<Index>, Links)>,
+    links: Option<Links>,
     /// The directories on the way to the one that is listed, which is a loop if it is one of them.
     open: Vec<Start>,
 }
@@ -39,13 +38,6 @@ struct Argument {
     entry: LsEntry,
     /// What is listed, if it is a directory.
     directory: Option<Start>,
-}
-
-/// What is done next in a tree.
-enum Step {
-    List(Box<Start>),
-    /// All of the innermost directory was listed.
-    Leave,
 }
 
 impl<'a> Walk<'a> {
@@ -71,13 +63,11 @@ impl<'a> Walk<'a> {
         let mut arguments = Vec::new();
         let mut several = paths.len() > 1;
         for given in paths {
-            let starts = match locate_all(self.index, given) {
-                Ok(starts) => starts,
-                Err(error) if error.is_of_path() => {
-                    self.failed.add(Error::cannot("access", error), true);
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
+            let found = locate_all(self.index, given);
+            let said = |error| Error::cannot("access", error);
+            let Some(starts) = found_or_failed(found, &mut self.failed.errors, said)? else {
+                self.failed.arguments = true;
+                continue;
             };
             // What stands for a path above sources must not look like what is in that path.
             several |= starts.iter().any(|start| start.given != given.as_encoded_bytes());
@@ -131,7 +121,7 @@ impl<'a> Walk<'a> {
             entry.context = context_of(&start)?.unwrap_or_default();
         }
         if self.options.hyperlink {
-            entry.absolute = hyperlink::absolute(self.links(&start), &start);
+            entry.absolute = hyperlink::absolute(Links::of(&mut self.links, &start.view), &start);
         }
         Ok(Argument { entry, directory: listed.then_some(start) })
     }
@@ -141,8 +131,8 @@ impl<'a> Walk<'a> {
         if wanted == Dereference::Never || start.inode.attributes.file_type() != FileType::Symlink {
             return Ok(start);
         }
-        let index = self.index;
-        let found = followed(index, self.links(&start), start.clone());
+        let links = Links::of(&mut self.links, &start.view);
+        let found = followed(self.index, links, start.clone());
         let found = found.map(|found| Start { given: start.given.clone(), ..found });
         match (wanted, found) {
             (Dereference::ToDirectories, Ok(found)) if found.is_dir() => Ok(found),
@@ -156,22 +146,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns what follows links of the view that a start is in.
-    fn links(&mut self, start: &Start) -> &Links {
-        let view = &start.view;
-        match &self.links {
-            Some((known, _)) if Arc::ptr_eq(known, view) => {}
-            _ => self.links = None,
-        }
-        &self.links.get_or_insert_with(|| (view.clone(), Links::new(view.clone()))).1
-    }
-
     fn target(&mut self, start: &Start) -> Target {
         if !self.options.needs_targets() {
             return Target::Unknown;
         }
-        let index = self.index;
-        match inode_followed(index, self.links(start), start) {
+        match inode_followed(self.index, Links::of(&mut self.links, &start.view), start) {
             Ok(inode) => Target::Mode(inode.attributes.mode),
             Err(Lost::Outside) => Target::Unknown,
             Err(_) => Target::Missing,
@@ -193,9 +172,10 @@ impl<'a> Walk<'a> {
         if self.options.context && recursive {
             self.contexts = contexts_in(&root, true)?;
         }
-        let mut left = vec![Step::List(Box::new(start))];
-        while let Some(step) = left.pop() {
-            let Step::List(start) = step else {
+        // Directories to list; none where all of the innermost one was listed.
+        let mut left = vec![Some(Box::new(start))];
+        while let Some(next) = left.pop() {
+            let Some(start) = next else {
                 self.open.pop();
                 continue;
             };
@@ -222,13 +202,13 @@ impl<'a> Walk<'a> {
             sort(self.options, &mut entries, |entry| entry);
             self.directory(&start, &entries)?;
             if self.options.recursive {
-                left.push(Step::Leave);
+                left.push(None);
                 let dirs = entries.iter().rev().filter(|entry| {
                     entry.file_type() == FileType::Directory
                         && entry.name != b"."
                         && entry.name != b".."
                 });
-                left.extend(dirs.map(|entry| Step::List(Box::new(child(&start, entry)))));
+                left.extend(dirs.map(|entry| Some(Box::new(child(&start, entry)))));
                 self.open.push(*start);
             }
         }
@@ -239,7 +219,7 @@ impl<'a> Walk<'a> {
     fn is_open(&self, start: &Start) -> Result<bool> {
         let same = |other: &&Start| other.inode.attributes.ino == start.inode.attributes.ino;
         for other in self.open.iter().filter(same) {
-            if device(other)? == device(start)? {
+            if other.device()? == start.device()? {
                 return Ok(true);
             }
         }
@@ -251,7 +231,7 @@ impl<'a> Walk<'a> {
         if !self.options.json {
             if self.headed {
                 let absolute = match self.options.hyperlink {
-                    true => hyperlink::absolute(self.links(start), start),
+                    true => hyperlink::absolute(Links::of(&mut self.links, &start.view), start),
                     false => Vec::new(),
                 };
                 self.printer.heading(&start.given, &absolute)?;
@@ -276,7 +256,8 @@ impl<'a> Walk<'a> {
                 Some(start) => child(start, entry).given,
                 None => entry.name.clone(),
             };
-            self.printer.json(|output| json::print(entry, &path, depth, output))?;
+            let inode = &entry.inode;
+            self.printer.json(|output| json::print(inode, inode.dev, &path, depth, output))?;
         }
         Ok(())
     }
@@ -296,7 +277,8 @@ impl<'a> Walk<'a> {
                     b"." | b".." => start,
                     _ => &child(start, entry),
                 };
-                entry.absolute = hyperlink::absolute(self.links(place), place);
+                let links = Links::of(&mut self.links, &place.view);
+                entry.absolute = hyperlink::absolute(links, place);
                 if entry.name == b".." {
                     let end = entry.absolute.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
                     entry.absolute.truncate(end.max(1));
@@ -343,8 +325,8 @@ impl<'a> Walk<'a> {
             Some(name) if start.given == b"." => name.to_vec(),
             _ => link.given.clone(),
         };
-        let index = self.index;
-        match followed(index, self.links(&link), link) {
+        let links = Links::of(&mut self.links, &link.view);
+        match followed(self.index, links, link) {
             Ok(found) => {
                 entry.inode = found.inode.clone();
                 if self.options.context {
@@ -374,12 +356,6 @@ fn child(start: &Start, entry: &LsEntry) -> Start {
         Some(found) => Start { given, ..(**found).clone() },
         None => Start { given, path, inode: entry.inode.clone(), ..start.clone() },
     }
-}
-
-/// Returns the device of what is in a directory.
-fn device(start: &Start) -> Result<u64> {
-    let within = device_within(&start.view, &start.source, &start.path)?;
-    Ok(within.unwrap_or(start.inode.dev))
 }
 
 fn shown(path: &[u8]) -> String {

@@ -4,7 +4,7 @@
 //! Numbers are exact, sizes in bytes, times as RFC 3339 has them. What a spreadsheet would take for
 //! a formula has an apostrophe before it.
 
-use super::view::{Block, View, views};
+use super::view::{Block, Cell, Table, View, views};
 use super::{Report, Section};
 use crate::error::Result;
 use std::borrow::Cow;
@@ -20,23 +20,24 @@ pub fn write_csv(report: &Report, section: Section, output: &mut dyn Write) -> R
 }
 
 fn write_view(view: &View, output: &mut dyn Write) -> Result<()> {
-    let several = view.blocks.len() > 1;
+    let tables: Vec<Cow<'_, Table>> = view.blocks.iter().map(as_table).collect();
+    let several = tables.len() > 1;
     let mut columns: Vec<String> = several.then(|| "table".to_owned()).into_iter().collect();
-    for title in view.blocks.iter().flat_map(titles) {
+    for title in tables.iter().flat_map(|table| titles(table)) {
         if !columns.contains(&title) {
             columns.push(title);
         }
     }
-    write_row(columns.iter().map(|title| title.as_str().into()), output)?;
-    for block in &view.blocks {
-        let own: Vec<String> = titles(block);
+    write_row(columns.iter().map(String::as_str), output)?;
+    for table in &tables {
+        let own = titles(table);
         let places: Vec<Option<usize>> =
             columns.iter().map(|column| own.iter().position(|title| title == column)).collect();
-        for cells in rows(block) {
+        for row in &table.rows {
             let of_column = |(at, place): (usize, &Option<usize>)| match place {
-                Some(place) => Cow::Borrowed(cells[*place]),
-                None if several && at == 0 => Cow::Borrowed(table_title(block)),
-                None => Cow::Borrowed(""),
+                Some(place) => row[*place].value(),
+                None if several && at == 0 => table.title.as_deref().unwrap_or(""),
+                None => "",
             };
             write_row(places.iter().enumerate().map(of_column), output)?;
         }
@@ -44,41 +45,30 @@ fn write_view(view: &View, output: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// The names of the columns of a block.
-fn titles(block: &Block) -> Vec<String> {
+/// Gives a block as a table.
+fn as_table(block: &Block) -> Cow<'_, Table> {
     match block {
-        Block::Facts(_) => vec!["what".to_owned(), "value".to_owned()],
-        Block::Table(table) => {
-            let word = |title: &str| match title {
-                "" => "what".to_owned(),
-                title => title.replace(' ', "_"),
-            };
-            table.columns.iter().map(|(title, _)| word(title)).collect()
-        }
-    }
-}
-
-/// What its rows have in these columns.
-fn rows(block: &Block) -> Vec<Vec<&str>> {
-    match block {
+        Block::Table(table) => Cow::Borrowed(table),
         Block::Facts(facts) => {
-            facts.iter().map(|(value, name)| vec![*name, value.value()]).collect()
-        }
-        Block::Table(table) => {
-            table.rows.iter().map(|row| row.iter().map(|cell| cell.value()).collect()).collect()
+            let columns = vec![("what".into(), false), ("value".into(), true)];
+            let row = |(value, name): &(Cell, &str)| vec![Cell::from(*name), value.clone()];
+            let rows = facts.iter().map(row).collect();
+            Cow::Owned(Table { columns, rows, ..Table::default() })
         }
     }
 }
 
-fn table_title(block: &Block) -> &str {
-    match block {
-        Block::Facts(_) => "",
-        Block::Table(table) => table.title.as_deref().unwrap_or(""),
-    }
+/// The names of the columns of a table.
+fn titles(table: &Table) -> Vec<String> {
+    let word = |title: &str| match title {
+        "" => "what".to_owned(),
+        title => title.replace(' ', "_"),
+    };
+    table.columns.iter().map(|(title, _)| word(title)).collect()
 }
 
-fn write_row<'a>(cells: impl Iterator<Item = Cow<'a, str>>, output: &mut dyn Write) -> Result<()> {
-    let cells: Vec<String> = cells.map(|cell| quoted(&cell)).collect();
+fn write_row<'a>(cells: impl Iterator<Item = &'a str>, output: &mut dyn Write) -> Result<()> {
+    let cells: Vec<String> = cells.map(quoted).collect();
     writeln!(output, "{}", cells.join(","))?;
     Ok(())
 }

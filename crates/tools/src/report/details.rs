@@ -7,9 +7,8 @@ use canopy_index::{Columns, FileKind};
 use canopy_model::{Attributes, compare_paths, join_absolute};
 use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::locate::{Start, absolute_path};
-use canopy_read::work::in_parallel;
+use canopy_read::work::listed;
 use canopy_text::user_name;
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::cmp::Ordering;
@@ -68,66 +67,44 @@ impl EntryDetails {
     }
 }
 
-/// What to read of entries; what is not asked for is 0 or empty.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Detail {
-    /// All attributes.
-    All,
-    /// Inode, links, owners and sizes.
-    Links,
-    /// Names and targets alone.
-    Targets,
-}
-
-impl Detail {
-    fn columns(self) -> Columns {
-        match self {
-            Detail::All => INODE,
-            Detail::Links => INO | NLINK | UID | GID | SIZE | BLOCKS,
-            Detail::Targets => TARGET.into(),
-        }
-    }
-}
-
-/// Reads the entries of rows.
+/// Reads the entries of rows; what is in none of the columns of inodes and targets is 0 or empty.
 pub(super) fn read(
     parts: &[Part<'_>],
     mut ids: Vec<RowId>,
-    detail: Detail,
+    columns: Columns,
     threads: usize,
 ) -> Result<FxHashMap<RowId, EntryDetails>> {
     ids.sort_unstable();
     ids.dedup();
     let by_part: Vec<&[RowId]> = ids.chunk_by(|a, b| a.part == b.part).collect();
-    let found = Mutex::new(FxHashMap::default());
-    in_parallel(threads, &by_part, |ids| -> Result<()> {
-        let entries = read_part(&parts[ids[0].part as usize], ids, detail)?;
-        found.lock().extend(entries);
-        Ok(())
-    })?;
-    Ok(found.into_inner())
+    let read = |ids: &&[RowId]| read_part(&parts[ids[0].part as usize], ids, columns);
+    Ok(listed(threads, &by_part, read)?.into_iter().collect())
 }
 
 /// Reads the entries of rows in the order of their paths, each with the start that it is below.
 pub(super) fn read_in_order<'a>(
     parts: &[Part<'a>],
     ids: Vec<RowId>,
-    detail: Detail,
+    columns: Columns,
     threads: usize,
 ) -> Result<Vec<(&'a Start, EntryDetails)>> {
-    let entries = read(parts, ids, detail, threads)?.into_iter();
+    let entries = read(parts, ids, columns, threads)?.into_iter();
     let mut entries: Vec<_> =
         entries.map(|(id, entry)| (parts[id.part as usize].start, entry)).collect();
     entries.sort_by(|a, b| a.1.cmp_path(&b.1));
     Ok(entries)
 }
 
-fn read_part(part: &Part<'_>, ids: &[RowId], detail: Detail) -> Result<Vec<(RowId, EntryDetails)>> {
+fn read_part(
+    part: &Part<'_>,
+    ids: &[RowId],
+    columns: Columns,
+) -> Result<Vec<(RowId, EntryDetails)>> {
     let unit = part.unit_of(ids.iter().map(|id| id.row));
     let no_device = || part.shard.corrupt(FileKind::Listings, "it has no devices");
     let mut found = Vec::with_capacity(ids.len());
     let mut ids = ids.iter();
-    for placed in unit.read_placed(detail.columns(), &unit.rows, true)? {
+    for placed in unit.read_placed(columns, &unit.rows, true)? {
         let placed = placed?;
         let batch = &placed.batch;
         let (listings, names, targets) = (LISTING.of(batch)?, NAME.of(batch)?, TARGET.find(batch));
@@ -175,6 +152,6 @@ pub(super) fn of_rows(
         ids.extend(rows.into_iter().map(|row| RowId { part: part as u32, row }));
     }
     let number = |id: RowId| (parts[id.part as usize].base + id.row as usize) as u32;
-    let found = read(parts, ids, Detail::All, threads)?.into_iter();
+    let found = read(parts, ids, INODE, threads)?.into_iter();
     Ok(found.map(|(id, entry)| (number(id), entry)).collect())
 }

@@ -14,13 +14,9 @@ use crate::error::Result;
 use arrow::array::RecordBatch;
 use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns, FileKind};
-use canopy_model::Totals;
+use canopy_model::{FileType, Totals};
 use canopy_read::plan::Unit;
-use canopy_read::work::by_workers;
-use parking_lot::Mutex;
-
-const TYPE: u32 = 0o170_000;
-const REGULAR: u32 = 0o100_000;
+use canopy_read::work::merged;
 
 /// What a section collects in the pass, by one worker at first.
 pub(super) trait EntryCollector: Sized + Send {
@@ -96,19 +92,13 @@ pub(super) fn read(
     let entries = units.iter().filter(|(_, unit)| unit.kind == FileKind::Entries);
     let entries = entries.map(|(_, unit)| unit.row_count()).sum();
     let scope = Scope { options, statistics, links, entries, workers };
-    let all = Mutex::new(FirstPass::default());
-    let start = |_| Ok(FirstPass { collected: Collected::new(&scope), ..FirstPass::default() });
+    let start = || FirstPass { collected: Collected::new(&scope), ..FirstPass::default() };
     let work = |pass: &mut FirstPass, (number, unit): &(u32, Unit)| -> Result<()> {
         pass.read(*number, &parts[*number as usize], unit, &scope)?;
         unit.close();
         Ok(())
     };
-    let finish = |pass: FirstPass| {
-        all.lock().merge(pass);
-        Ok(())
-    };
-    by_workers(workers, &units, start, work, finish)?;
-    Ok(all.into_inner())
+    merged(workers, &units, start, work, FirstPass::merge)
 }
 
 impl FirstPass {
@@ -194,7 +184,10 @@ impl<'a> EntryBatch<'a> {
         };
         let modes = MODE.find(batch).filter(|_| part.kind == FileKind::Entries);
         let files = modes.map_or(Vec::new(), |modes| {
-            rows.iter().copied().filter(|&at| modes[at] & TYPE == REGULAR).collect()
+            rows.iter()
+                .copied()
+                .filter(|&at| FileType::of_mode(modes[at]) == FileType::Regular)
+                .collect()
         });
         let (kind, updated_ns) = (part.kind, part.start.source.updated_ns);
         Ok(EntryBatch { batch, kind, updated_ns, rows, files, ids, base: part.base })

@@ -1,7 +1,7 @@
 //! What the sections of a report are answered from, read stage by stage.
 
 use super::ReportOptions;
-use super::details::{self, Detail, EntryDetails, ListedEntry};
+use super::details::{self, EntryDetails, ListedEntry};
 use super::entries::{self, Scope};
 use super::link_names::LinkNames;
 use super::listings::{self, ListingPass};
@@ -11,7 +11,7 @@ use super::statistics::{Statistics, statistics};
 use super::top_k::TopK;
 use crate::error::Result;
 use canopy_index::FileKind;
-use canopy_index::column::PATH;
+use canopy_index::column::{INODE, PATH};
 use canopy_model::{Totals, compare_paths};
 use canopy_read::locate::{Start, absolute_path};
 use rustc_hash::FxHashMap;
@@ -97,7 +97,7 @@ impl Facts<'_> {
         for list in collected.lists() {
             ids.extend(list.candidates().iter().map(|(_, id)| *id));
         }
-        self.preloaded = details::read(&self.parts, ids, Detail::All, self.options.threads)?;
+        self.preloaded = details::read(&self.parts, ids, INODE, self.options.threads)?;
         Ok(())
     }
 

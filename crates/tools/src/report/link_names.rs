@@ -1,10 +1,11 @@
 //! The names of inodes with several: for their section, and so that sums count each inode once.
 
 use super::ReportOptions;
-use super::details::{self, Detail, EntryDetails};
+use super::details::{self, EntryDetails};
 use super::parts::{Part, RowId};
 use crate::error::Result;
 use canopy_index::FileKind;
+use canopy_index::column::{BLOCKS, GID, INO, NLINK, SIZE, UID};
 use canopy_model::{Attributes, Totals};
 use canopy_read::locate::Start;
 use rustc_hash::FxHashSet;
@@ -30,7 +31,8 @@ impl<'a> LinkNames<'a> {
             None => sharing(parts, ids)?,
             Some(_) => (ids, 0),
         };
-        let names = details::read_in_order(parts, ids, Detail::Links, options.threads)?;
+        let columns = INO | NLINK | UID | GID | SIZE | BLOCKS;
+        let names = details::read_in_order(parts, ids, columns, options.threads)?;
         Ok(LinkNames { names, single })
     }
 

@@ -9,7 +9,7 @@ mod held;
 
 use super::ReportOptions;
 use super::parts::{Part, RowId, units_of_owner};
-use super::sections::{DirectorySizes, EmptyDirectories};
+use super::sections::{DirectorySizes, FlaggedRows};
 use super::top_k::TopK;
 use super::tree_sums::{OpenTree, TreeSums, add, start_key};
 use crate::error::Result;
@@ -18,8 +18,7 @@ use canopy_index::column::*;
 use canopy_index::{FileKind, RowRange};
 use canopy_read::fold::{Folded, TreeFold};
 use canopy_read::listings::merge_ranges;
-use canopy_read::work::by_workers;
-use parking_lot::Mutex;
+use canopy_read::work::merged;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub(super) use held::Held;
@@ -30,7 +29,7 @@ pub(super) struct ListingPass {
     pub(super) trees: TreeSums,
     pub(super) directories: DirectorySizes,
     pub(super) deepest: TopK,
-    pub(super) empty: EmptyDirectories,
+    pub(super) empty: FlaggedRows,
     /// Directories whose listing comes in several parts, by start and path.
     split: FxHashMap<(u128, String), (RowId, Held)>,
 }
@@ -52,20 +51,14 @@ pub(super) fn read(
 ) -> Result<ListingPass> {
     let split = split_directories(parts)?;
     let scope = Scope { top: options.top, owner: options.owner, trees, split: &split };
-    let all = Mutex::new(ListingPass::new(scope.top));
     let numbered: Vec<(u32, &Part<'_>)> = (0..).zip(parts).collect();
     let work = |found: &mut ListingPass, &(number, part): &(u32, &Part<'_>)| -> Result<()> {
         PartPass { part, number, scope: &scope, found }.run()?;
         part.shard.close(FileKind::Listings);
         Ok(())
     };
-    let finish = |found: ListingPass| {
-        all.lock().merge(found);
-        Ok(())
-    };
-    let workers = options.threads.clamp(1, parts.len().max(1));
-    by_workers(workers, &numbered, |_| Ok(ListingPass::new(scope.top)), work, finish)?;
-    let mut all = all.into_inner();
+    let start = || ListingPass::new(scope.top);
+    let mut all = merged(options.threads, &numbered, start, work, ListingPass::merge)?;
     all.trees.join();
     for (id, held) in std::mem::take(&mut all.split).into_values() {
         if scope.counts(&held) {
@@ -103,7 +96,7 @@ impl ListingPass {
         ListingPass {
             directories: DirectorySizes::new(top),
             deepest: TopK::new(top),
-            empty: EmptyDirectories::new(top),
+            empty: FlaggedRows::new(top),
             ..ListingPass::default()
         }
     }
@@ -131,17 +124,6 @@ struct PartPass<'a, 'f> {
     number: u32,
     scope: &'a Scope<'a>,
     found: &'f mut ListingPass,
-}
-
-/// A listing, for the lists of single directories.
-struct Listing<'a> {
-    path: &'a str,
-    id: RowId,
-    depth: u32,
-    /// Whether it is the first part of a directory that counts.
-    own: bool,
-    empty: bool,
-    held: &'a Held,
 }
 
 impl PartPass<'_, '_> {
@@ -207,7 +189,19 @@ impl PartPass<'_, '_> {
             let own = numbers[at] == 0 && self.scope.owner.is_none_or(|owner| owner == uids[at]);
             let no_others = counts.iter().flatten().all(|count| count[at] == 0);
             let empty = own && held.entries == 0 && no_others;
-            self.directory(&Listing { path, id, depth: depths[at], own, empty, held });
+            let split = !self.scope.split.is_empty() && self.scope.split.contains(path);
+            if split {
+                self.found.add_split((start_key(self.part.start), path.to_owned()), id, held);
+            } else if self.scope.counts(held) {
+                self.found.directories.add(id, held);
+            }
+            if own {
+                let depth = i64::from(depths[at]) - i64::from(self.part.start.depth());
+                self.found.deepest.offer(depth, id);
+            }
+            if empty && !split {
+                self.found.empty.add(0, id);
+            }
             if self.scope.trees {
                 let tree =
                     fold.enter_through_with(path, OpenTree::child, |tree| self.leave(tree))?;
@@ -219,24 +213,6 @@ impl PartPass<'_, '_> {
             }
         }
         Ok(())
-    }
-
-    /// Takes in one listing for the lists of single directories.
-    fn directory(&mut self, listing: &Listing<'_>) {
-        let &Listing { path, id, held, .. } = listing;
-        let split = !self.scope.split.is_empty() && self.scope.split.contains(path);
-        if split {
-            self.found.add_split((start_key(self.part.start), path.to_owned()), id, held);
-        } else if self.scope.counts(held) {
-            self.found.directories.add(id, held);
-        }
-        if listing.own {
-            let depth = i64::from(listing.depth) - i64::from(self.part.start.depth());
-            self.found.deepest.offer(depth, id);
-        }
-        if listing.empty && !split {
-            self.found.empty.add(id);
-        }
     }
 
     /// Takes in the tree of a directory that has been left.

@@ -189,11 +189,6 @@ fn problems(index: &Index, covered: &[Covered]) -> Result<Vec<Problem>> {
     Ok(failures.map(problem).collect())
 }
 
-/// Finds the id of a user that is named or numbered.
-pub fn user_id(name: &str) -> Option<u32> {
-    canopy_text::user_id(name)
-}
-
 /// Finds the directories to report on, none below another one.
 fn starts(index: &Index, paths: &[OsString]) -> Result<(Vec<Start>, Vec<Error>)> {
     let mut failed = Vec::new();
@@ -214,17 +209,17 @@ fn starts(index: &Index, paths: &[OsString]) -> Result<(Vec<Start>, Vec<Error>)>
             Err(error) => return Err(error.into()),
         }
     }
-    let place = |start: &Start| (start.source.id, start.path.clone());
-    let places: Vec<(u32, String)> = starts.iter().map(place).collect();
-    let mut at = 0;
+    let all = starts.clone();
+    let mut at = 0..;
     starts.retain(|start| {
-        let (own, path) = (at, &start.path);
-        at += 1;
+        let own = at.next();
         // Of the same directory twice, the first stays.
-        let covers = |(other, (source, above)): (usize, &(u32, String))| {
-            *source == start.source.id && is_below(path, above) && (above != path || other < own)
+        let covers = |(other, above): (usize, &Start)| {
+            above.source.id == start.source.id
+                && is_below(&start.path, &above.path)
+                && (above.path != start.path || Some(other) < own)
         };
-        !places.iter().enumerate().any(covers)
+        !all.iter().enumerate().any(covers)
     });
     Ok((starts, failed))
 }

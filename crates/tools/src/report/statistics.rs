@@ -11,8 +11,7 @@ use canopy_read::ages::{AGES, add_ages};
 use canopy_read::locate::Start;
 use canopy_read::summaries::{self, ByOwner, StatisticsRequest};
 use canopy_read::totals::Subtree;
-use canopy_read::work::by_workers;
-use parking_lot::Mutex;
+use canopy_read::work::merged;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -23,11 +22,9 @@ pub(super) struct Statistics {
     pub(super) whole: Summary,
     pub(super) users: FxHashMap<u32, Usage>,
     pub(super) groups: FxHashMap<u32, Usage>,
-    /// By [`AGES`].
-    pub(super) modified: Vec<Count>,
-    pub(super) accessed: Vec<Count>,
+    pub(super) ages: ByAge,
     /// Of each user, where that was asked for.
-    pub(super) ages: Option<FxHashMap<u32, AgesOfUser>>,
+    pub(super) user_ages: Option<FxHashMap<u32, ByAge>>,
     /// What each user has of each group, where that was asked for.
     pub(super) by_both: Option<ByBoth>,
 }
@@ -35,23 +32,27 @@ pub(super) struct Statistics {
 /// Usage by user and group.
 pub(super) type ByBoth = FxHashMap<(u32, u32), Usage>;
 
-/// What a user has, by [`AGES`].
-#[derive(Clone)]
-pub(super) struct AgesOfUser {
+/// What there is, by [`AGES`].
+pub(super) struct ByAge {
     pub(super) modified: Vec<Count>,
     pub(super) accessed: Vec<Count>,
 }
 
-impl Default for AgesOfUser {
+impl Default for ByAge {
     fn default() -> Self {
         let none = vec![Count::default(); AGES.len()];
-        AgesOfUser { modified: none.clone(), accessed: none }
+        ByAge { modified: none.clone(), accessed: none }
     }
 }
 
-impl AgesOfUser {
+impl ByAge {
+    fn add_summary(&mut self, summary: &Summary, scanned_month: i32) {
+        add_ages(&mut self.modified, &summary.mtimes, scanned_month);
+        add_ages(&mut self.accessed, &summary.atimes, scanned_month);
+    }
+
     /// Adds those of another user.
-    pub(super) fn add(&mut self, other: &AgesOfUser) {
+    pub(super) fn add(&mut self, other: &ByAge) {
         for (sums, more) in
             [(&mut self.modified, &other.modified), (&mut self.accessed, &other.accessed)]
         {
@@ -88,12 +89,9 @@ pub(super) fn statistics(
     let mut wanted = StatisticsRequest::all();
     wanted.parts = Parts { owners: false, histograms: true, extensions };
     wanted.columns = INODE | XATTRS | Columns::from(NAME).when(extensions);
-    let none = vec![Count::default(); AGES.len()];
     let has = |section| options.sections.has(section);
     let mut sums = Statistics {
-        modified: none.clone(),
-        accessed: none,
-        ages: has(Section::UserAges).then(FxHashMap::default),
+        user_ages: has(Section::UserAges).then(FxHashMap::default),
         by_both: has(Section::UserGroups).then(FxHashMap::default),
         ..Statistics::default()
     };
@@ -126,13 +124,10 @@ impl Statistics {
             if let Some(by_both) = &mut self.by_both {
                 by_both.entry((*uid, *gid)).or_default().add(&usage);
             }
-            if let Some(ages) = &mut self.ages {
-                let ages = ages.entry(*uid).or_default();
-                add_ages(&mut ages.modified, &summary.mtimes, scanned_month);
-                add_ages(&mut ages.accessed, &summary.atimes, scanned_month);
+            if let Some(ages) = &mut self.user_ages {
+                ages.entry(*uid).or_default().add_summary(summary, scanned_month);
             }
-            add_ages(&mut self.modified, &summary.mtimes, scanned_month);
-            add_ages(&mut self.accessed, &summary.atimes, scanned_month);
+            self.ages.add_summary(summary, scanned_month);
             self.whole.merge(summary);
         }
     }
@@ -146,19 +141,12 @@ fn of_owner(
     owner: u32,
     threads: usize,
 ) -> Result<ByOwner> {
-    let all = Mutex::new(ByOwner::default());
     let work = |found: &mut ByOwner, part: &&Part<'_>| -> Result<()> {
         summaries::of_rows(&part.shard, &part.rows, wanted, owner, found)?;
         part.close();
         Ok(())
     };
-    let finish = |found: ByOwner| {
-        summaries::merge_into(&mut all.lock(), found);
-        Ok(())
-    };
-    let workers = threads.clamp(1, parts.len().max(1));
-    by_workers(workers, parts, |_| Ok(ByOwner::default()), work, finish)?;
-    Ok(all.into_inner())
+    merged(threads, parts, ByOwner::default, work, summaries::merge_into)
 }
 
 /// Gives mean and standard deviation of so many values, from their sum and that of their squares.

@@ -83,10 +83,8 @@ fn write_table(table: &Table, options: TextOptions, output: &mut dyn Write) -> R
     }
     let last = table.columns.len() - 1;
     let width = |column: usize| {
-        let cells = table
-            .rows
-            .iter()
-            .map(|row| row[column].shown.lines().map(|line| line.chars().count()).max());
+        let lines = |row: &Vec<Cell>| row[column].shown.lines().map(|l| l.chars().count()).max();
+        let cells = table.rows.iter().map(lines);
         cells.flatten().max().unwrap_or(0).max(table.columns[column].0.chars().count())
     };
     let widths: Vec<usize> = (0..=last).map(width).collect();
@@ -97,10 +95,7 @@ fn write_table(table: &Table, options: TextOptions, output: &mut dyn Write) -> R
     writeln!(output, "{}", line.trim_end())?;
     for (number, row) in table.rows.iter().enumerate() {
         let mut line = String::from(" ");
-        for (at, (_, right)) in table.columns.iter().enumerate() {
-            if at == last {
-                break;
-            }
+        for (at, (_, right)) in table.columns.iter().enumerate().take(last) {
             line += &aligned(&row[at].shown, widths[at], *right, false);
         }
         let indent = line.chars().count();

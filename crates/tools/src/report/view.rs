@@ -25,7 +25,7 @@ pub(super) enum Block {
 }
 
 /// Rows under a heading.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Table {
     pub(super) title: Option<String>,
     /// Titles, and whether a column is of numbers. The last one is of names.
@@ -88,7 +88,7 @@ pub(super) fn name(escaped: &str) -> Cell {
 /// Says of which directories a report is, and how old what is known of them is.
 pub(super) fn coverage(report: &Report) -> Vec<String> {
     let time = |ns: i64| clock::full_time(ns).split('.').next().unwrap_or("").to_owned();
-    let ago = |ns: i64| format!("{} ago", clock::age(report.reported_ns - ns));
+    let ago = |ns| ago(report, ns);
     let one = |covered: &Covered| {
         let Covered { path, scanned_ns, updated_ns } = covered;
         let updated = match updated_ns > scanned_ns {
@@ -103,7 +103,7 @@ pub(super) fn coverage(report: &Report) -> Vec<String> {
 
 /// Says what went wrong when the sources of a report were scanned.
 pub(super) fn problems(report: &Report) -> Vec<String> {
-    let ago = |ns: i64| format!("{} ago", clock::age(report.reported_ns - ns));
+    let ago = |ns| ago(report, ns);
     let one = |problem: &Problem| {
         let what = if problem.published { "is incomplete" } else { "could not be scanned" };
         let (since, last) = (ago(problem.since_ns), ago(problem.last_ns));
@@ -111,6 +111,10 @@ pub(super) fn problems(report: &Report) -> Vec<String> {
         format!("{root} {what} since {since}, last tried {last}: {reason}")
     };
     report.problems.iter().map(one).collect()
+}
+
+fn ago(report: &Report, time_ns: i64) -> String {
+    format!("{} ago", clock::age(report.reported_ns - time_ns))
 }
 
 /// Shows the sections of a report, in order.

@@ -9,7 +9,7 @@ use canopy_read::inode::InodeColumns;
 use canopy_read::listings::RowCounts;
 use canopy_read::locate::Start;
 use canopy_read::plan::{ShardRange, row_count, units};
-use canopy_read::work::in_parallel;
+use canopy_read::work::{in_parallel, listed};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -81,8 +81,7 @@ fn inodes_of(
     wanted: &FxHashSet<(u32, String)>,
     threads: usize,
 ) -> Result<FxHashMap<(u32, String), u64>> {
-    let inodes = Mutex::new(FxHashMap::default());
-    in_parallel(threads, listings, |listings| -> Result<()> {
+    let found = listed(threads, listings, |listings| -> Result<_> {
         let mut found = Vec::new();
         for unit in listings.units() {
             for batch in unit.read(PATH | INO)? {
@@ -95,10 +94,9 @@ fn inodes_of(
                 }
             }
         }
-        inodes.lock().extend(found);
-        Ok(())
+        Ok(found)
     })?;
-    Ok(inodes.into_inner())
+    Ok(found.into_iter().collect())
 }
 
 impl ListingsUnit<'_> {

@@ -3,12 +3,15 @@
 
 use super::action::{Action, Destination};
 use super::entry::EntryView;
+use super::held::Held;
+use super::order::Sortable;
 use super::printf::PrintfFormat;
-use super::sink::{Acting, ActionSink};
+use super::sink::{ActionSink, State};
 use crate::error::Result;
 use crate::find::evaluation::{Candidates, RunOptions, Step};
 use crate::find::language::Find;
 use canopy_index::column::TARGET;
+use parking_lot::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Bytes after which what has been printed is written out.
@@ -52,10 +55,6 @@ pub(crate) trait Met: Candidates {
 
 /// What one thread does with entries.
 pub(crate) struct Actor<'w, 'a> {
-    find: &'w Find,
-    /// By action.
-    needs: &'w [Needs],
-    options: RunOptions,
     sink: &'w ActionSink<'a>,
     block: Vec<u8>,
     counted: u64,
@@ -63,21 +62,15 @@ pub(crate) struct Actor<'w, 'a> {
 }
 
 impl<'w, 'a> Actor<'w, 'a> {
-    pub(crate) fn new(
-        find: &'w Find,
-        needs: &'w [Needs],
-        options: RunOptions,
-        sink: &'w ActionSink<'a>,
-    ) -> Self {
-        let (block, written) = (Vec::new(), Instant::now());
-        Actor { find, needs, options, sink, block, counted: 0, written }
+    pub(crate) fn new(sink: &'w ActionSink<'a>) -> Self {
+        Actor { sink, block: Vec::new(), counted: 0, written: Instant::now() }
     }
 
     /// Evaluates the expression on an entry and acts on it. Returns whether it is pruned.
     pub(crate) fn evaluate(&mut self, entry: &impl Met) -> Result<bool> {
         let (mut pruned, mut acted) = (false, false);
-        let mut acting: Option<Acting<'_, '_>> = None;
-        let expr = &self.find.expr;
+        let mut acting: Option<MutexGuard<'_, State<'_>>> = None;
+        let expr = &self.sink.find.expr;
         let outcome = expr.carry_out(entry, 0, &mut |step| match step {
             Step::Prune => {
                 pruned = true;
@@ -89,7 +82,7 @@ impl<'w, 'a> Actor<'w, 'a> {
             }
         })?;
         if let Some(mut acting) = acting {
-            acting.row_done(acted, outcome);
+            self.sink.row_done(&mut acting, acted, outcome);
         }
         if self.block.len() >= BLOCK_BYTES {
             self.write()?;
@@ -97,15 +90,39 @@ impl<'w, 'a> Actor<'w, 'a> {
         Ok(pruned)
     }
 
+    /// Evaluates the expression on an entry, which is so far below its start, now or when all are
+    /// there: then of those on which anything is to be done, what `hold` makes is held. Returns
+    /// whether it is pruned.
+    pub(crate) fn meet<H: Sortable>(
+        &mut self,
+        entry: &impl Met,
+        depth: u32,
+        held: &Mutex<Held<H>>,
+        hold: impl FnOnce() -> H,
+    ) -> Result<bool> {
+        let Find { expr, actions, globals, .. } = self.sink.find;
+        if depth < globals.depth_min {
+            return Ok(false);
+        }
+        if !globals.holds() {
+            return self.evaluate(entry);
+        }
+        let reached = expr.evaluate(entry, actions)?;
+        if reached.actions.iter().any(|rows| rows.value(0)) {
+            held.lock().push(hold(), globals);
+        }
+        Ok(reached.pruned.value(0))
+    }
+
     fn act(
         &mut self,
         number: usize,
         entry: &impl Met,
-        acting: &mut Option<Acting<'w, 'a>>,
+        acting: &mut Option<MutexGuard<'w, State<'a>>>,
     ) -> Result<Option<bool>> {
         let sink = self.sink;
-        let view = || entry.view(&self.needs[number]);
-        let action = &self.find.actions[number];
+        let view = || entry.view(&sink.needs[number]);
+        let action = &sink.find.actions[number];
         if !sink.is_sequential() {
             match action {
                 Action::Delete => return Ok(Some(entry.delete())),
@@ -115,8 +132,8 @@ impl<'w, 'a> Actor<'w, 'a> {
                 }
                 Action::Write(format, Destination::Stdout) => {
                     let Some(view) = view() else { return Ok(Some(false)) };
-                    let options = &self.options;
-                    format.write(&view, options.terminal, options.now_ns, &mut self.block);
+                    let RunOptions { terminal, now_ns, .. } = sink.options;
+                    format.write(&view, terminal, now_ns, &mut self.block);
                     return Ok(Some(true));
                 }
                 Action::Write(..) | Action::Exec(_) | Action::Quit => {}
@@ -137,13 +154,15 @@ impl<'w, 'a> Actor<'w, 'a> {
         }
         match action {
             Action::Delete => Ok(Some(entry.delete())),
-            _ => view().map_or(Ok(Some(false)), |view| acting.act(number, &view)),
+            _ => view().map_or(Ok(Some(false)), |view| sink.act(acting, number, &view)),
         }
     }
 
     /// Writes out what has waited for long.
     pub(crate) fn pause(&mut self) -> Result<()> {
-        if !self.block.is_empty() && (self.options.terminal || self.written.elapsed() > BLOCK_AGE) {
+        if !self.block.is_empty()
+            && (self.sink.options.terminal || self.written.elapsed() > BLOCK_AGE)
+        {
             self.write()?;
             self.sink.flush()?;
         }

@@ -6,6 +6,7 @@ use canopy_model::Attributes;
 use rustix::fd::BorrowedFd;
 
 /// One entry, as actions see it.
+#[derive(Default)]
 pub(crate) struct EntryView<'a> {
     /// The path to print; empty where no action needs it (see [`super::Action::needs_listing`]).
     pub(crate) shown: &'a [u8],

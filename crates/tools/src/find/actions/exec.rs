@@ -3,7 +3,7 @@
 
 use super::jobs::{Jobs, Running};
 use crate::find::messages::{quoted, system_message};
-use crate::find::path::trim_slashes;
+use crate::find::path::{file_name, trim_slashes};
 use canopy_text::safe;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::{OsStr, OsString};
@@ -54,13 +54,8 @@ pub(crate) struct Target<'a> {
     pub(crate) directory: Option<BorrowedFd<'a>>,
 }
 
-/// A directory to run a command in.
-#[derive(Debug)]
-enum WorkingDirectory {
-    Open(OwnedFd),
-    /// That of find itself.
-    Own,
-}
+/// A directory to run a command in, if it is not that of find itself.
+type WorkingDirectory = Option<OwnedFd>;
 
 impl Exec {
     /// Returns whether the user is asked before it runs.
@@ -172,11 +167,9 @@ impl Exec {
         if !self.in_directory {
             return target.shown.to_vec();
         }
-        let trimmed = trim_slashes(target.shown);
-        match trimmed.iter().rposition(|&byte| byte == b'/') {
-            _ if trimmed == b"/" => trimmed.to_vec(),
-            Some(at) => [b"./", &trimmed[at + 1..]].concat(),
-            None => [b"./", trimmed].concat(),
+        match trim_slashes(file_name(target.shown)) {
+            b"/" => b"/".to_vec(),
+            name => [b"./", name].concat(),
         }
     }
 
@@ -185,13 +178,13 @@ impl Exec {
     /// it.
     fn working_directory(&self, target: Target<'_>) -> Result<WorkingDirectory, String> {
         if !self.in_directory {
-            return Ok(WorkingDirectory::Own);
+            return Ok(None);
         }
         let directory = directory_of(target.shown);
         let failed =
             |error: std::io::Error| format!("{}: {}", quoted(directory), system_message(&error));
         if let Some(open) = target.directory {
-            return open.try_clone_to_owned().map(WorkingDirectory::Open).map_err(failed);
+            return open.try_clone_to_owned().map(Some).map_err(failed);
         }
         let failed = |errno: rustix::io::Errno| failed(errno.into());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -202,10 +195,10 @@ impl Exec {
         let top = rustix::fs::open(OsStr::from_bytes(top), flags | no_link, Mode::empty())
             .map_err(failed)?;
         if target.is_start {
-            return Ok(WorkingDirectory::Open(top));
+            return Ok(Some(top));
         }
         let below = directory.get(target.start.len()..).unwrap_or_default();
-        open_below(top, below).map(WorkingDirectory::Open).map_err(failed)
+        open_below(top, below).map(Some).map_err(failed)
     }
 }
 
@@ -259,7 +252,7 @@ fn start_in(
     let os = |word: &Vec<u8>| OsString::from_vec(word.clone());
     let mut command = Command::new(os(&words[0]));
     command.args(words[1..].iter().chain(paths).map(os));
-    if let WorkingDirectory::Open(directory) = directory {
+    if let Some(directory) = directory {
         // The child has the descriptor until it becomes the command.
         command.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
     }

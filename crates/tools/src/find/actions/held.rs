@@ -2,7 +2,6 @@
 //! on (`--limit`), no more than twice as many wait: those behind the last of them are let go.
 
 use super::order::{Sortable, first, precedes};
-use crate::error::Result;
 use crate::find::evaluation::{Chunk, ChunkRow};
 use crate::find::language::Globals;
 use std::sync::Arc;
@@ -37,21 +36,18 @@ impl<T> Default for Held<T> {
 
 impl<T: Sortable> Held<T> {
     /// Adds an entry, if it may be acted on.
-    pub(crate) fn push(&mut self, row: T, globals: &Globals) -> Result<()> {
-        if let Some(last) = self.last
-            && !precedes(&row, &self.rows[last], globals)?
-        {
-            return Ok(());
+    pub(crate) fn push(&mut self, row: T, globals: &Globals) {
+        if self.last.is_some_and(|last| !precedes(&row, &self.rows[last], globals)) {
+            return;
         }
         self.rows.push(row);
-        match limit(globals) {
-            Some(limit) if self.rows.len() / 2 >= limit => self.cut(limit, globals),
-            _ => Ok(()),
+        if let Some(limit) = limit(globals).filter(|limit| self.rows.len() / 2 >= *limit) {
+            self.cut(limit, globals);
         }
     }
 
-    fn cut(&mut self, limit: usize, globals: &Globals) -> Result<()> {
-        let mut numbers = first(&self.rows, limit, globals)?;
+    fn cut(&mut self, limit: usize, globals: &Globals) {
+        let mut numbers = first(&self.rows, limit, globals);
         let last = numbers[limit - 1];
         numbers.sort_unstable();
         self.last = numbers.binary_search(&last).ok();
@@ -60,7 +56,6 @@ impl<T: Sortable> Held<T> {
             at += 1;
             kept.next_if_eq(&(at - 1)).is_some()
         });
-        Ok(())
     }
 
     /// Returns the entries that wait.
@@ -76,18 +71,17 @@ impl HeldChunks {
     }
 
     /// Adds rows.
-    pub(super) fn push(&mut self, chunk: Chunk, globals: &Globals) -> Result<()> {
+    pub(super) fn push(&mut self, chunk: Chunk, globals: &Globals) {
         self.rows += chunk.len();
         self.chunks.push(chunk);
-        match limit(globals) {
-            Some(limit) if self.rows / 2 >= limit => self.cut(limit, globals),
-            _ => Ok(()),
+        if let Some(limit) = limit(globals).filter(|limit| self.rows / 2 >= *limit) {
+            self.cut(limit, globals);
         }
     }
 
-    fn cut(&mut self, limit: usize, globals: &Globals) -> Result<()> {
+    fn cut(&mut self, limit: usize, globals: &Globals) {
         let rows: Vec<ChunkRow<'_>> = self.chunks.iter().flat_map(Chunk::each).collect();
-        let mut numbers = first(&rows, limit, globals)?;
+        let mut numbers = first(&rows, limit, globals);
         let last = rows[numbers[limit - 1]];
         let last = last.chunk.keep(&[last.at]);
         numbers.sort_unstable();
@@ -106,7 +100,6 @@ impl HeldChunks {
             }
         }
         (self.chunks, self.rows, self.last) = (kept, limit, Some(Arc::new(last)));
-        Ok(())
     }
 
     /// Takes the chunks that wait.
@@ -117,30 +110,20 @@ impl HeldChunks {
 
 /// Returns the rows of a chunk that may be acted on: no more than the limit, and none behind
 /// `last`.
-pub(super) fn leading(
-    chunk: Chunk,
-    last: Option<&Chunk>,
-    globals: &Globals,
-) -> Result<Option<Chunk>> {
-    let Some(limit) = limit(globals) else { return Ok(Some(chunk)) };
-    let mut places = Vec::new();
-    for row in chunk.each() {
-        let may_act = match last {
-            Some(last) => precedes(&row, &ChunkRow { chunk: last, at: 0 }, globals)?,
-            None => true,
-        };
-        if may_act {
-            places.push(row.at);
-        }
-    }
+pub(super) fn leading(chunk: Chunk, last: Option<&Chunk>, globals: &Globals) -> Option<Chunk> {
+    let Some(limit) = limit(globals) else { return Some(chunk) };
+    let may_act = |row: &ChunkRow<'_>| {
+        last.is_none_or(|last| precedes(row, &ChunkRow { chunk: last, at: 0 }, globals))
+    };
+    let mut places: Vec<usize> = chunk.each().filter(may_act).map(|row| row.at).collect();
     if places.len() > limit {
         let rows: Vec<ChunkRow<'_>> =
             places.iter().map(|&at| ChunkRow { chunk: &chunk, at }).collect();
-        places = first(&rows, limit, globals)?.into_iter().map(|number| places[number]).collect();
+        places = first(&rows, limit, globals).into_iter().map(|number| places[number]).collect();
     }
-    Ok(match places.len() {
+    match places.len() {
         0 => None,
         count if count == chunk.len() => Some(chunk),
         _ => Some(chunk.keep(&places)),
-    })
+    }
 }

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 /// So many commands may run at once, of all threads and actions together.
 #[derive(Clone)]
 pub(crate) struct Jobs {
+    pub(crate) count: usize,
     free: Arc<(Mutex<usize>, Condvar)>,
 }
 
@@ -21,7 +22,7 @@ pub(crate) struct Running(JoinHandle<Result<bool, String>>);
 impl Jobs {
     /// Allows so many.
     pub(crate) fn new(count: usize) -> Self {
-        Jobs { free: Arc::new((Mutex::new(count), Condvar::new())) }
+        Jobs { count, free: Arc::new((Mutex::new(count), Condvar::new())) }
     }
 
     /// Waits until a command may run.

@@ -21,7 +21,7 @@ pub(crate) use entry::{EntryView, LookedUp, attribute};
 pub(crate) use exec::Exec;
 pub(crate) use held::Held;
 pub(crate) use json::print_json;
-pub(crate) use order::{SortField, SortKey, Sortable, in_order, match_rank, may_precede};
+pub(crate) use order::{SortField, SortKey, Sortable, in_order, may_precede};
 pub(crate) use print::Printer;
 pub(crate) use printf::PrintfFormat;
 pub(crate) use sink::ActionSink;

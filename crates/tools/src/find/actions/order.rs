@@ -1,10 +1,10 @@
 //! `--sort`, `--reverse` and `-depth`: the order in which entries are acted on.
 
-use crate::error::Result;
+use super::entry::attribute;
 use crate::find::language::Globals;
 use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns};
-use canopy_model::{compare_paths, is_below};
+use canopy_model::{Attributes, compare_paths, is_below};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -80,6 +80,23 @@ impl SortField {
         }
     }
 
+    /// Returns what an entry is sorted by; only what the field asks for need be known.
+    pub(crate) fn key<'a>(
+        &self,
+        path: &'a str,
+        name: impl FnOnce() -> &'a str,
+        depth: u32,
+        attributes: impl FnOnce() -> Attributes,
+    ) -> SortKey<'a> {
+        match self {
+            SortField::Path => SortKey::Path(path),
+            SortField::Depth => SortKey::Number(i64::from(depth)),
+            SortField::Name => SortKey::Text(name()),
+            SortField::Match(word) => SortKey::Number(match_rank(name(), word)),
+            SortField::Attribute(column) => SortKey::Number(attribute(*column)(&attributes())),
+        }
+    }
+
     /// Returns the column that it reads.
     pub(crate) fn columns(&self) -> Columns {
         match self {
@@ -93,7 +110,7 @@ impl SortField {
 /// Returns the place of a name among those that match a word, in lower case: the word itself, the
 /// word with an extension, what begins with it, what has it behind a mark, then what has it anywhere
 /// and what has it not; the shorter name first.
-pub(crate) fn match_rank(name: &str, word: &str) -> i64 {
+fn match_rank(name: &str, word: &str) -> i64 {
     const APART: [&str; 5] = ["-", "_", ".", " ", "+"];
     let folded = name.to_lowercase();
     let rank = match folded.find(word) {
@@ -112,7 +129,7 @@ pub(crate) fn match_rank(name: &str, word: &str) -> i64 {
 /// What can be put in order.
 pub(crate) trait Sortable {
     /// Returns what it is sorted by.
-    fn key(&self, field: &SortField) -> Result<SortKey<'_>>;
+    fn key(&self, field: &SortField) -> SortKey<'_>;
     /// Returns the number of its start.
     fn start(&self) -> usize;
     /// Returns its path as it is printed, escaped, without slashes at its end.
@@ -121,32 +138,27 @@ pub(crate) trait Sortable {
 
 /// Returns the numbers of the rows in the order that is asked for. Rows that compare equal are in
 /// path order.
-pub(crate) fn in_order<R: Sortable>(rows: &[R], globals: &Globals) -> Result<Vec<usize>> {
+pub(crate) fn in_order<R: Sortable>(rows: &[R], globals: &Globals) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..rows.len()).collect();
-    let keys = Keys::of(rows, globals)?;
+    let keys = Keys::of(rows, globals);
     numbers.sort_unstable_by(|&a, &b| keys.compare(a, b));
-    Ok(numbers)
+    numbers
 }
 
 /// Returns the numbers of the first `count` rows, at least 1, in the order that is asked for: the
 /// last of them at the end, the others in no certain order. There are more rows.
-pub(super) fn first<R: Sortable>(
-    rows: &[R],
-    count: usize,
-    globals: &Globals,
-) -> Result<Vec<usize>> {
+pub(super) fn first<R: Sortable>(rows: &[R], count: usize, globals: &Globals) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..rows.len()).collect();
-    let keys = Keys::of(rows, globals)?;
+    let keys = Keys::of(rows, globals);
     numbers.select_nth_unstable_by(count - 1, |&a, &b| keys.compare(a, b));
     numbers.truncate(count);
-    Ok(numbers)
+    numbers
 }
 
 /// Returns whether a row comes before another one in the order that is asked for.
-pub(super) fn precedes<R: Sortable>(row: &R, other: &R, globals: &Globals) -> Result<bool> {
-    let key = globals.sort.as_ref().map(|field| row.key(field)).transpose()?;
-    let other_key = globals.sort.as_ref().map(|field| other.key(field)).transpose()?;
-    Ok(compare((row, key.as_ref()), (other, other_key.as_ref()), globals).is_lt())
+pub(super) fn precedes<R: Sortable>(row: &R, other: &R, globals: &Globals) -> bool {
+    let keys = [row, other].map(|row| globals.sort.as_ref().map(|field| row.key(field)));
+    compare((row, keys[0].as_ref()), (other, keys[1].as_ref()), globals).is_lt()
 }
 
 /// Returns whether rows with a key may come before a row with another one.
@@ -166,10 +178,10 @@ struct Keys<'r, R> {
 }
 
 impl<'r, R: Sortable> Keys<'r, R> {
-    fn of(rows: &'r [R], globals: &'r Globals) -> Result<Self> {
+    fn of(rows: &'r [R], globals: &'r Globals) -> Self {
         let keys =
             globals.sort.as_ref().map(|field| rows.iter().map(|row| row.key(field)).collect());
-        Ok(Keys { rows, keys: keys.transpose()?, globals })
+        Keys { rows, keys, globals }
     }
 
     fn compare(&self, a: usize, b: usize) -> Ordering {

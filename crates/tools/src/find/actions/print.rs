@@ -1,11 +1,10 @@
 //! Carries actions out on the rows that a search has selected, in all threads.
 
 use super::action::Action;
-use super::entry::{EntryView, LookedUp};
+use super::entry::EntryView;
 use super::sink::ActionSink;
 use crate::error::Result;
 use crate::find::evaluation::{RunOptions, Selected, Visit};
-use crate::find::language::Find;
 use crate::find::path::push_component;
 use arrow::array::StringArray;
 use canopy_index::Columns;
@@ -21,9 +20,7 @@ const BLOCK_BYTES: usize = 256 << 10;
 
 /// Prints for one start.
 pub(crate) struct Printer<'s, 'a> {
-    find: &'a Find,
     visit: &'s Visit,
-    options: RunOptions,
     sink: &'s ActionSink<'a>,
     /// What the actions read.
     columns: Columns,
@@ -45,21 +42,14 @@ struct Directory {
 
 impl<'s, 'a> Printer<'s, 'a> {
     /// Makes one that prints the rows of a visit.
-    pub(crate) fn new(
-        find: &'a Find,
-        visit: &'s Visit,
-        options: RunOptions,
-        sink: &'s ActionSink<'a>,
-    ) -> Self {
-        let columns = find.actions.iter().map(Action::columns);
+    pub(crate) fn new(visit: &'s Visit, sink: &'s ActionSink<'a>) -> Self {
+        let actions = sink.find.actions.iter();
         Printer {
-            find,
             visit,
-            options,
             sink,
-            columns: columns.fold(Columns::NONE, |all, columns| all | columns),
-            needs_listing: find.actions.iter().any(Action::needs_listing),
-            needs_device: find.actions.iter().any(Action::needs_device),
+            columns: actions.clone().fold(Columns::NONE, |all, action| all | action.columns()),
+            needs_listing: actions.clone().any(Action::needs_listing),
+            needs_device: actions.clone().any(Action::needs_device),
         }
     }
 
@@ -120,8 +110,7 @@ impl<'s, 'a> Printer<'s, 'a> {
                         true => Attributes::default(),
                         false => inodes.row(at),
                     },
-                    looked_up: LookedUp::default(),
-                    directory: None,
+                    ..EntryView::default()
                 };
                 self.act(&entry, actions.next().unwrap_or(0), &mut block);
                 if block.len() >= BLOCK_BYTES {
@@ -134,8 +123,8 @@ impl<'s, 'a> Printer<'s, 'a> {
 
     /// Carries the actions out whose bits are set.
     fn act(&self, entry: &EntryView<'_>, actions: u64, block: &mut Vec<u8>) {
-        let RunOptions { terminal, now_ns, .. } = self.options;
-        for (number, action) in self.find.actions.iter().enumerate() {
+        let RunOptions { terminal, now_ns, .. } = self.sink.options;
+        for (number, action) in self.sink.find.actions.iter().enumerate() {
             if actions >> number & 1 == 1
                 && let Action::Write(format, _) = action
             {

@@ -7,7 +7,9 @@ use canopy_index::column::*;
 use canopy_model::Attributes;
 use canopy_text::clock::{ctime, time_of, time_value};
 use canopy_text::safe::hidden_name;
-use canopy_text::{Flags, WIDTH_MAX, control, group_name, mode_string, user_name};
+use canopy_text::{
+    Flags, WIDTH_MAX, byte_of_digits, control, group_or_number, mode_string, user_or_number,
+};
 use std::io::Write;
 
 /// A compiled format.
@@ -77,9 +79,8 @@ impl PrintfFormat {
     /// Returns the columns that it needs besides those of the path.
     pub(crate) fn columns(&self) -> Columns {
         self.segments.iter().fold(Columns::NONE, |columns, segment| match segment {
-            Segment::Directive { value: Value::Plain(letter), .. } => columns | columns_of(*letter),
-            Segment::Directive { value: Value::Time(letter, _), .. } => {
-                columns | columns_of(if *letter == 'B' { 'B' } else { letter.to_ascii_lowercase() })
+            Segment::Directive { value: Value::Plain(letter) | Value::Time(letter, _), .. } => {
+                columns | columns_of(*letter)
             }
             Segment::Text(_) | Segment::Stop => columns,
         })
@@ -152,9 +153,9 @@ fn columns_of(letter: char) -> Columns {
         'n' => NLINK.into(),
         'l' => TARGET.into(),
         'Y' => TARGET | MODE,
-        't' => MTIME.into(),
-        'a' => ATIME.into(),
-        'c' => CTIME.into(),
+        't' | 'T' => MTIME.into(),
+        'a' | 'A' => ATIME.into(),
+        'c' | 'C' => CTIME.into(),
         'B' => BTIME.into(),
         _ => Columns::NONE,
     }
@@ -166,12 +167,8 @@ fn escape_sequence(rest: &mut &[u8], warnings: &mut Vec<String>) -> Option<Vec<u
         warnings.push("warning: escape `\\' followed by nothing at all".to_owned());
         return Some(vec![b'\\']);
     };
-    let digits = rest.iter().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
-    if digits > 0 {
-        let value =
-            rest[..digits].iter().fold(0_u32, |value, digit| value * 8 + u32::from(digit - b'0'));
-        *rest = &rest[digits..];
-        return Some(vec![value as u8]);
+    if let Some(value) = byte_of_digits(rest, 8, 3) {
+        return Some(vec![value]);
     }
     *rest = after;
     Some(match byte {
@@ -254,9 +251,9 @@ fn write_value(value: Value, entry: &EntryView<'_>, terminal: bool, output: &mut
         'D' => write!(output, "{}", entry.dev),
         'm' => write!(output, "{:o}", mode & 0o7777),
         'M' => write!(output, "{}", mode_string(mode)),
-        'u' => write_name(user_name(uid), uid, output),
+        'u' => write!(output, "{}", user_or_number(uid)),
         'U' => write!(output, "{uid}"),
-        'g' => write_name(group_name(gid), gid, output),
+        'g' => write!(output, "{}", group_or_number(gid)),
         'G' => write!(output, "{gid}"),
         'i' => write!(output, "{}", attributes.ino),
         'n' => write!(output, "{}", attributes.nlink),
@@ -266,13 +263,6 @@ fn write_value(value: Value, entry: &EntryView<'_>, terminal: bool, output: &mut
         _ => unreachable!("directives are checked when the format is compiled"),
     };
     written.expect("writing to memory does not fail");
-}
-
-fn write_name(name: Option<String>, id: u32, output: &mut Vec<u8>) -> std::io::Result<()> {
-    match name {
-        Some(name) => output.write_all(name.as_bytes()),
-        None => write!(output, "{id}"),
-    }
 }
 
 /// Formats space taken over size as C's `%g` prints it.

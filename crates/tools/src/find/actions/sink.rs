@@ -6,6 +6,7 @@
 //! threads, each row by one, and only what is written is so one by one.
 
 use super::action::{Action, Destination, EntryFormat};
+use super::actor::Needs;
 use super::entry::{EntryView, LookedUp};
 use super::exec::{Exec, Target, Waiting};
 use super::held::{HeldChunks, leading};
@@ -14,7 +15,7 @@ use super::json::print_json;
 use super::order::{SortField, in_order};
 use super::printf::PrintfFormat;
 use crate::error::Result;
-use crate::find::evaluation::{Chunk, ChunkRow, RunOptions, Step};
+use crate::find::evaluation::{Chunk, ChunkRow, Location, RunOptions, Step};
 use crate::find::language::Find;
 use crate::find::messages::UNKNOWN_TARGET;
 use crate::find::path::file_name;
@@ -31,20 +32,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Carries the actions of a find out; see the module.
 pub(crate) struct ActionSink<'a> {
-    find: &'a Find,
-    options: RunOptions,
+    pub(in crate::find) find: &'a Find,
+    pub(in crate::find) options: RunOptions,
+    /// By action: what it asks of an entry that is not of an index.
+    pub(in crate::find) needs: Vec<Needs>,
     /// Whether rows are acted on one by one.
     sequential: bool,
     /// Whether `%F`, `%Y` or `%Z` is printed.
     looks_up: bool,
     done: AtomicBool,
     counted: AtomicU64,
-    /// Whether commands run beside each other, and how many may.
-    jobs: Option<(usize, Jobs)>,
+    /// How many commands may run beside each other, if any.
+    jobs: Option<Jobs>,
     state: Mutex<State<'a>>,
 }
 
-struct State<'a> {
+pub(crate) struct State<'a> {
     output: &'a mut (dyn Write + Send),
     /// Each with whether it is a terminal.
     files: Vec<(BufWriter<&'a File>, bool)>,
@@ -83,11 +86,12 @@ impl<'a> ActionSink<'a> {
         ActionSink {
             find,
             options,
+            needs: find.actions.iter().map(Needs::of).collect(),
             sequential: !parallel || globals.holds() || globals.limit.is_some() || globals.json,
             looks_up: formats.any(PrintfFormat::needs_look_up),
             done: AtomicBool::new(globals.limit == Some(0)),
             counted: AtomicU64::new(0),
-            jobs: globals.jobs.map(|jobs| (jobs, Jobs::new(jobs))),
+            jobs: globals.jobs.map(Jobs::new),
             state: Mutex::new(state),
         }
     }
@@ -131,10 +135,10 @@ impl<'a> ActionSink<'a> {
         let globals = &self.find.globals;
         if globals.holds() {
             let last = self.last_held();
-            return match leading(chunk, last.as_deref(), globals)? {
-                Some(chunk) => self.state.lock().held.push(chunk, globals),
-                None => Ok(()),
-            };
+            if let Some(chunk) = leading(chunk, last.as_deref(), globals) {
+                self.state.lock().held.push(chunk, globals);
+            }
+            return Ok(());
         }
         if self.jobs.is_some() {
             return self.side_by_side(chunk.len(), |at| self.row_beside(&chunk, at));
@@ -155,7 +159,7 @@ impl<'a> ActionSink<'a> {
         rows: usize,
         act: impl Fn(usize) -> Result<()> + Sync,
     ) -> Result<()> {
-        let threads = self.jobs.as_ref().map_or(1, |(jobs, _)| *jobs).min(rows);
+        let threads = self.jobs.as_ref().map_or(1, |jobs| jobs.count).min(rows);
         let next = AtomicUsize::new(0);
         let work = || -> Result<()> {
             loop {
@@ -186,7 +190,7 @@ impl<'a> ActionSink<'a> {
     pub(crate) fn finish(self) -> Result<bool> {
         let held = self.state.lock().held.take();
         let rows: Vec<ChunkRow<'_>> = held.iter().flat_map(Chunk::each).collect();
-        let order = in_order(&rows, &self.find.globals)?;
+        let order = in_order(&rows, &self.find.globals);
         if self.jobs.is_some() {
             self.side_by_side(order.len(), |place| {
                 let ChunkRow { chunk, at } = rows[order[place]];
@@ -213,8 +217,7 @@ impl<'a> ActionSink<'a> {
         state.flush()?;
         for (number, action) in self.find.actions.iter().enumerate() {
             if let Action::Exec(exec) = action {
-                let jobs = self.jobs.as_ref().map(|(_, jobs)| jobs);
-                let outcome = exec.run_waiting(&mut state.waiting[number], jobs);
+                let outcome = exec.run_waiting(&mut state.waiting[number], self.jobs.as_ref());
                 self.note(&mut state, outcome);
             }
         }
@@ -250,23 +253,21 @@ impl<'a> ActionSink<'a> {
         act: &mut dyn FnMut(usize, &EntryView<'_>) -> Result<Option<bool>>,
     ) -> Result<Option<bool>> {
         let Chunk { visit, batch, locations, .. } = chunk;
-        visit.facts.forget_problem(&locations.shown[at]);
-        let shown = unescape(&locations.shown[at]);
-        let start = &visit.start;
-        let depth = locations.depths[at];
+        let Location { shown, depth, dev, .. } = &locations[at];
+        visit.facts.forget_problem(shown);
+        let name = unescape(base_name(shown));
+        let (start, depth) = (&visit.start, *depth);
         let target = text_or_empty(TARGET.find(batch), at);
-        let name = unescape(base_name(&locations.shown[at]));
         let mut entry = EntryView {
-            shown: &shown,
+            shown: &unescape(shown),
             name: if depth == 0 { file_name(&start.given) } else { &name },
             start: &visit.given,
             link: &start.given,
             depth,
             target: &unescape(target),
-            dev: locations.devs[at],
+            dev: *dev,
             attributes: InodeColumns::of(batch).row(at),
-            looked_up: LookedUp::default(),
-            directory: None,
+            ..EntryView::default()
         };
         if self.looks_up {
             entry.looked_up = look_up(chunk, at, entry.attributes.file_type(), target);
@@ -277,7 +278,8 @@ impl<'a> ActionSink<'a> {
         })
     }
 
-    fn row_done(&self, state: &mut State<'a>, acted: bool, outcome: Option<bool>) {
+    /// Notes what has become of an entry.
+    pub(crate) fn row_done(&self, state: &mut State<'a>, acted: bool, outcome: Option<bool>) {
         state.acted += u64::from(acted);
         if outcome.is_none() || self.find.globals.limit.is_some_and(|limit| state.acted >= limit) {
             self.done.store(true, Ordering::Relaxed);
@@ -285,8 +287,8 @@ impl<'a> ActionSink<'a> {
     }
 
     /// Makes other threads wait until what is acted on next is done.
-    pub(crate) fn begin(&self) -> Acting<'_, 'a> {
-        Acting { sink: self, state: self.state.lock() }
+    pub(crate) fn begin(&self) -> MutexGuard<'_, State<'a>> {
+        self.state.lock()
     }
 
     /// Writes out what was written.
@@ -294,7 +296,8 @@ impl<'a> ActionSink<'a> {
         self.state.lock().flush()
     }
 
-    fn act(
+    /// Carries an action out. Returns whether it is true; `None` ends the search.
+    pub(crate) fn act(
         &self,
         state: &mut State<'a>,
         number: usize,
@@ -344,8 +347,7 @@ impl<'a> ActionSink<'a> {
         state.flush()?;
         let target = self.target(entry);
         if exec.batch {
-            let jobs = self.jobs.as_ref().map(|(_, jobs)| jobs);
-            let outcome = exec.wait(target, &mut state.waiting[number], jobs);
+            let outcome = exec.wait(target, &mut state.waiting[number], self.jobs.as_ref());
             self.note(state, outcome);
             return Ok(true);
         }
@@ -369,7 +371,7 @@ impl<'a> ActionSink<'a> {
     /// other, as many as may.
     pub(crate) fn act_beside(&self, number: usize, entry: &EntryView<'_>) -> Result<Option<bool>> {
         match (&self.find.actions[number], &self.jobs) {
-            (Action::Exec(exec), Some((_, jobs))) if !exec.batch => {
+            (Action::Exec(exec), Some(jobs)) if !exec.batch => {
                 self.flush()?;
                 let _permit = jobs.permit();
                 Ok(Some(self.told(exec.run(self.target(entry), true))))
@@ -393,24 +395,6 @@ impl<'a> ActionSink<'a> {
     }
 }
 
-/// Actions on one entry, while no other thread acts.
-pub(crate) struct Acting<'s, 'a> {
-    sink: &'s ActionSink<'a>,
-    state: MutexGuard<'s, State<'a>>,
-}
-
-impl Acting<'_, '_> {
-    /// Carries an action out. Returns whether it is true; `None` ends the search.
-    pub(crate) fn act(&mut self, number: usize, entry: &EntryView<'_>) -> Result<Option<bool>> {
-        self.sink.act(&mut self.state, number, entry)
-    }
-
-    /// Notes what has become of the entry.
-    pub(crate) fn row_done(&mut self, acted: bool, outcome: Option<bool>) {
-        self.sink.row_done(&mut self.state, acted, outcome);
-    }
-}
-
 impl State<'_> {
     fn flush(&mut self) -> Result<()> {
         self.output.flush()?;
@@ -423,23 +407,23 @@ impl State<'_> {
 
 /// Looks up what `%F`, `%Y` and `%Z` print.
 fn look_up(chunk: &Chunk, at: usize, file_type: FileType, target: &str) -> LookedUp {
-    let (facts, path) = (&chunk.visit.facts, &chunk.locations.paths[at]);
+    let (facts, location) = (&chunk.visit.facts, &chunk.locations[at]);
     let target_type = match file_type {
-        FileType::Symlink => match facts.follow(path, target) {
+        FileType::Symlink => match facts.follow(location, target) {
             Resolved::Entry(reached) => reached.inode.attributes.file_type().letter(),
             Resolved::Missing | Resolved::NotDirectory => 'N',
             Resolved::Loop => 'L',
             Resolved::Denied => '?',
             Resolved::Unknown => {
-                facts.add_problem(&chunk.locations.shown[at], UNKNOWN_TARGET);
+                facts.add_problem(&location.shown, UNKNOWN_TARGET);
                 '?'
             }
         },
         other => other.letter(),
     };
-    let context = facts.contexts.get(path).map(|value| unescape(value).into_owned());
+    let context = facts.contexts.get(&location.path).map(|value| unescape(value).into_owned());
     LookedUp {
-        file_system: facts.file_systems.name(chunk.locations.devs[at]).to_owned(),
+        file_system: facts.file_systems.name(location.dev).to_owned(),
         target_type,
         context: context.unwrap_or_default(),
     }

@@ -1,7 +1,7 @@
 //! What tests ask of entries: [`Candidates`] is answered by a batch of the index ([`IndexRows`])
 //! and by an entry of the live file system, so that each test is written once.
 
-use super::chunk::Locations;
+use super::chunk::Location;
 use super::facts::SubtreeFacts;
 use crate::error::Result;
 use crate::find::language::XattrTest;
@@ -121,7 +121,7 @@ pub(crate) struct IndexRows<'a> {
     /// Whether the rows are what a symbolic link of their path leads to.
     pub(crate) via_link: bool,
     /// Where the rows are; empty where no test asks for it.
-    pub(crate) locations: &'a Locations,
+    pub(crate) locations: &'a [Location],
     /// What is known besides.
     pub(crate) facts: &'a SubtreeFacts,
 }
@@ -137,7 +137,7 @@ impl Candidates for IndexRows<'_> {
     }
 
     fn shown(&self, at: usize) -> Cow<'_, str> {
-        Cow::Borrowed(&self.locations.shown[at])
+        Cow::Borrowed(&self.locations[at].shown)
     }
 
     fn types(&self) -> Result<impl Fn(usize) -> Option<FileType>> {
@@ -151,7 +151,7 @@ impl Candidates for IndexRows<'_> {
     }
 
     fn dev(&self, at: usize) -> Option<u64> {
-        Some(self.locations.devs[at])
+        Some(self.locations[at].dev)
     }
 
     fn targets<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str> {
@@ -166,7 +166,7 @@ impl Candidates for IndexRows<'_> {
         };
         Ok(move |at| match &files {
             Some((types, sizes)) => types(at) == Some(FileType::Regular) && sizes[at] == 0,
-            None => self.facts.empty_dirs.contains(&self.locations.paths[at]),
+            None => self.facts.empty_dirs.contains(&self.locations[at].path),
         })
     }
 
@@ -176,9 +176,9 @@ impl Candidates for IndexRows<'_> {
         let unknown = &self.facts.unknown_values;
         let has_values = test.reads_values() && !(by_value.is_empty() && unknown.is_empty());
         let passes_by_value = move |at: usize| {
-            let path = &self.locations.paths[at];
+            let Location { path, shown, .. } = &self.locations[at];
             if let Some(key) = unknown.get(path).filter(|key| test.asks(key)) {
-                self.facts.add_problem(&self.locations.shown[at], &unknown_value(key));
+                self.facts.add_problem(shown, &unknown_value(key));
             }
             by_value.contains(path)
         };
@@ -194,7 +194,7 @@ impl Candidates for IndexRows<'_> {
             _ if self.via_link => types.contains(&FileType::Symlink),
             FileType::Symlink => {
                 let target = text_or_empty(targets, at);
-                self.facts.target_type_is(self.locations, at, target, types)
+                self.facts.target_type_is(&self.locations[at], target, types)
             }
             other => types.contains(&other),
         })
@@ -206,17 +206,17 @@ impl Candidates for IndexRows<'_> {
         Ok(move |at| match FileType::of_mode(modes[at]) {
             FileType::Symlink => {
                 let target = text_or_empty(targets, at);
-                self.facts.may_access_target(self.locations, at, target, wanted)
+                self.facts.may_access_target(&self.locations[at], target, wanted)
             }
             _ => {
                 let names = text_or_empty(Some(names), at);
                 let owner = (modes[at], uids[at], gids[at]);
-                self.facts.may_access(&self.locations.paths[at], names, owner, wanted)
+                self.facts.may_access(&self.locations[at].path, names, owner, wanted)
             }
         })
     }
 
     fn is_on(&self, file_system: &str, at: usize) -> bool {
-        self.facts.file_systems.name(self.locations.devs[at]) == file_system
+        self.facts.file_systems.name(self.locations[at].dev) == file_system
     }
 }

@@ -1,11 +1,10 @@
 //! The tests, carried out over candidates: all that are asked for at once, or one.
 
-use super::candidates::{Among, Candidates, Over};
+use super::candidates::{Among, Candidates, Numeric, Over};
 use crate::error::Result;
 use crate::find::language::Test;
 use arrow::buffer::BooleanBuffer;
-use canopy_index::column::{ATIME, BTIME, CTIME, GID, INO, MODE, SIZE, UID};
-use canopy_text::{group_name, user_name};
+use canopy_index::column::{ATIME, BTIME, CTIME, Column, INO, MODE, SIZE};
 use std::cell::Cell;
 
 impl Test {
@@ -51,26 +50,17 @@ impl Test {
             }
             Test::Size(number, unit) => {
                 let (after, until) = number.span(*unit);
-                let sizes = rows.numbers(SIZE)?;
-                over.each(|at| sizes(at).is_some_and(|size| after < size && size <= until))
+                of_number(rows, over, SIZE, |size| after < size && size <= until)?
             }
             Test::Empty => over.each(rows.empties()?),
             Test::Time(column, after, until) => {
-                let times = rows.numbers(*column)?;
                 let is_known = |time: i64| time != 0 || column.id() != BTIME.id();
-                over.each(|at| {
-                    let time = times(at).filter(|&time| is_known(time));
-                    time.is_some_and(|time| *after < time && time <= *until)
-                })
+                of_number(rows, over, *column, |time| {
+                    is_known(time) && *after < time && time <= *until
+                })?
             }
-            Test::Id(column, number) => {
-                let ids = rows.numbers(*column)?;
-                over.each(|at| ids(at).is_some_and(|id| number.holds(id)))
-            }
-            Test::Inode(number) => {
-                let inodes = rows.numbers(INO)?;
-                over.each(|at| inodes(at).is_some_and(|inode| number.holds(inode)))
-            }
+            Test::Id(column, number) => of_number(rows, over, *column, |id| number.holds(id))?,
+            Test::Inode(number) => of_number(rows, over, INO, |inode| number.holds(inode))?,
             Test::Xattr(test) => over.each(rows.xattrs(test)?),
             Test::Target(glob) => {
                 let targets = rows.targets();
@@ -80,13 +70,8 @@ impl Test {
                 })
             }
             Test::TargetType(types) => over.each(rows.leads_to(types)?),
-            Test::NoUser => {
-                let ids = rows.numbers(UID)?;
-                over.each(|at| ids(at).is_some_and(|id| user_name(id as u32).is_none()))
-            }
-            Test::NoGroup => {
-                let ids = rows.numbers(GID)?;
-                over.each(|at| ids(at).is_some_and(|id| group_name(id as u32).is_none()))
+            Test::NoName(column, name) => {
+                of_number(rows, over, *column, |id| name(id as u32).is_none())?
             }
             Test::Used(after, until) => {
                 let (read, changed) = (rows.numbers(ATIME)?, rows.numbers(CTIME)?);
@@ -104,9 +89,19 @@ impl Test {
             Test::FileSystem(name) => over.each(|at| rows.is_on(name, at)),
             Test::Access(wanted) => over.each(rows.may_access(*wanted)?),
             Test::Perm(bits, kind) => {
-                let modes = rows.numbers(MODE)?;
-                over.each(|at| modes(at).is_some_and(|mode| bits.match_mode(mode as u32, *kind)))
+                of_number(rows, over, MODE, |mode| bits.match_mode(mode as u32, *kind))?
             }
         })
     }
+}
+
+/// Carries out a test of a column of numbers.
+fn of_number<T: Numeric, O: Over>(
+    rows: &impl Candidates,
+    over: O,
+    column: Column<T>,
+    holds: impl Fn(i64) -> bool,
+) -> Result<O::Outcome> {
+    let numbers = rows.numbers(column)?;
+    Ok(over.each(|at| numbers(at).is_some_and(&holds)))
 }

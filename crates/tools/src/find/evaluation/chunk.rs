@@ -3,68 +3,42 @@
 use super::candidates::IndexRows;
 use super::visit::Visit;
 use crate::error::Result;
-use crate::find::actions::{SortField, SortKey, Sortable, attribute, match_rank};
+use crate::find::actions::{SortField, SortKey, Sortable};
 use crate::find::path::{file_name, trim_slashes};
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::compute::take_record_batch;
 use canopy_index::FileKind;
 use canopy_index::column::NAME;
 use canopy_model::{escape, join};
-use canopy_read::inode::{InodeColumns, one_row};
+use canopy_read::inode::{InodeColumns, one_row, text_or_empty};
 use canopy_read::plan::{Placed, Unit};
 use std::sync::Arc;
 
-/// Where the rows of a batch are.
-#[derive(Clone, Default)]
-pub(crate) struct Locations {
-    /// The path of each as it would be printed, escaped.
-    pub(crate) shown: Vec<String>,
-    /// The path of each in the source, escaped.
-    pub(crate) paths: Vec<String>,
-    /// How far below the start of the user each is.
-    pub(crate) depths: Vec<u32>,
-    /// The device of each one's directory.
-    pub(crate) devs: Vec<u64>,
+/// Where a row is.
+#[derive(Clone)]
+pub(crate) struct Location {
+    /// The path as it would be printed, escaped.
+    pub(crate) shown: String,
+    /// The path in the source, escaped.
+    pub(crate) path: String,
+    /// How far below the start of the user it is.
+    pub(crate) depth: u32,
+    /// The device of its directory.
+    pub(crate) dev: u64,
 }
 
-impl Locations {
+impl Location {
     /// Looks up where rows of a visit are.
-    pub(crate) fn of(visit: &Visit, placed: &Placed) -> Result<Self> {
+    pub(crate) fn of_rows(visit: &Visit, placed: &Placed) -> Result<Vec<Self>> {
         let names = NAME.of(&placed.batch)?;
-        let rows = placed.batch.num_rows();
-        let mut locations = Locations {
-            shown: Vec::with_capacity(rows),
-            paths: Vec::with_capacity(rows),
-            depths: Vec::with_capacity(rows),
-            devs: Vec::with_capacity(rows),
-        };
+        let mut locations = Vec::with_capacity(placed.batch.num_rows());
         for (at, &listing) in placed.ordinals()?.iter().enumerate() {
             let head = placed.head(listing)?;
             let path = join(head.path, names.value(at));
-            locations.shown.push(visit.shown(&path));
-            locations.paths.push(path);
-            locations.depths.push(visit.depth_of_entries(&head));
-            locations.devs.extend(head.dev);
+            let (shown, depth) = (visit.shown(&path), visit.depth_of_entries(&head));
+            locations.push(Location { shown, path, depth, dev: head.dev.unwrap_or_default() });
         }
         Ok(locations)
-    }
-
-    fn of_start(visit: &Visit) -> Self {
-        Locations {
-            shown: vec![visit.shown_start.clone()],
-            paths: vec![visit.start.path.clone()],
-            depths: vec![visit.depth],
-            devs: vec![visit.start.inode.dev],
-        }
-    }
-
-    fn keep(&self, rows: &[usize]) -> Self {
-        Locations {
-            shown: rows.iter().map(|&at| self.shown[at].clone()).collect(),
-            paths: rows.iter().map(|&at| self.paths[at].clone()).collect(),
-            depths: rows.iter().map(|&at| self.depths[at]).collect(),
-            devs: rows.iter().map(|&at| self.devs[at]).collect(),
-        }
     }
 }
 
@@ -73,7 +47,8 @@ impl Locations {
 pub(crate) struct Chunk {
     pub(crate) visit: Arc<Visit>,
     pub(crate) batch: RecordBatch,
-    pub(crate) locations: Locations,
+    /// Of each row.
+    pub(crate) locations: Vec<Location>,
     dirs: bool,
     via_link: bool,
 }
@@ -81,7 +56,7 @@ pub(crate) struct Chunk {
 impl Chunk {
     /// Takes rows of a unit below the start of a visit.
     pub(crate) fn below(visit: &Arc<Visit>, unit: &Unit, placed: Placed) -> Result<Self> {
-        let locations = Locations::of(visit, &placed)?;
+        let locations = Location::of_rows(visit, &placed)?;
         let dirs = unit.kind == FileKind::Dirs;
         Ok(Chunk { visit: visit.clone(), batch: placed.batch, locations, dirs, via_link: false })
     }
@@ -90,10 +65,11 @@ impl Chunk {
     pub(crate) fn of_start(visit: &Arc<Visit>) -> Self {
         let start = &visit.start;
         let name = escape(trim_slashes(file_name(&start.given)));
+        let (shown, path) = (visit.shown_start.clone(), start.path.clone());
         Chunk {
             visit: visit.clone(),
             batch: one_row(&name, &start.inode),
-            locations: Locations::of_start(visit),
+            locations: vec![Location { shown, path, depth: visit.depth, dev: start.inode.dev }],
             dirs: start.is_dir(),
             via_link: visit.via_link,
         }
@@ -104,7 +80,7 @@ impl Chunk {
         Chunk {
             visit: self.visit.clone(),
             batch: self.batch.slice(at, 1),
-            locations: self.locations.keep(&[at]),
+            locations: vec![self.locations[at].clone()],
             ..*self
         }
     }
@@ -113,7 +89,7 @@ impl Chunk {
     pub(crate) fn keep(&self, rows: &[usize]) -> Self {
         let numbers: UInt64Array = rows.iter().map(|&at| at as u64).collect();
         let batch = take_record_batch(&self.batch, &numbers).expect("the batch has these rows");
-        let locations = self.locations.keep(rows);
+        let locations = rows.iter().map(|&at| self.locations[at].clone()).collect();
         Chunk { visit: self.visit.clone(), batch, locations, ..*self }
     }
 
@@ -147,18 +123,11 @@ pub(crate) struct ChunkRow<'c> {
 }
 
 impl Sortable for ChunkRow<'_> {
-    fn key(&self, field: &SortField) -> Result<SortKey<'_>> {
+    fn key(&self, field: &SortField) -> SortKey<'_> {
         let Chunk { batch, locations, .. } = self.chunk;
-        let at = self.at;
-        Ok(match field {
-            SortField::Path => SortKey::Path(&locations.shown[at]),
-            SortField::Depth => SortKey::Number(i64::from(locations.depths[at])),
-            SortField::Name => SortKey::Text(NAME.of(batch)?.value(at)),
-            SortField::Match(word) => SortKey::Number(match_rank(NAME.of(batch)?.value(at), word)),
-            SortField::Attribute(column) => {
-                SortKey::Number(attribute(*column)(&InodeColumns::of(batch).row(at)))
-            }
-        })
+        let Location { shown, depth, .. } = &locations[self.at];
+        let name = || text_or_empty(NAME.find(batch), self.at);
+        field.key(shown, name, *depth, || InodeColumns::of(batch).row(self.at))
     }
 
     fn start(&self) -> usize {
@@ -166,6 +135,6 @@ impl Sortable for ChunkRow<'_> {
     }
 
     fn shown(&self) -> &str {
-        self.chunk.locations.shown[self.at].trim_end_matches('/')
+        self.chunk.locations[self.at].shown.trim_end_matches('/')
     }
 }

@@ -2,8 +2,8 @@
 //! extended attributes, who asks, types of file systems, and where symbolic links lead. `preload`
 //! reads it.
 
-use super::chunk::Locations;
-use crate::find::messages::{DENIED, TOO_MANY_LINKS, UNKNOWN_TARGET, quoted};
+use super::chunk::Location;
+use crate::find::messages::{UNKNOWN_TARGET, link_problem, quoted};
 use canopy_index::SourceRecord;
 use canopy_model::{Acl, Credentials, FileType, Grant, Wanted, unescape, xattr_names};
 use canopy_read::links::{Links, Resolved};
@@ -46,25 +46,16 @@ impl SubtreeFacts {
     /// leads nowhere.
     pub(crate) fn target_type_is(
         &self,
-        locations: &Locations,
-        at: usize,
+        location: &Location,
         target: &str,
         types: &[FileType],
     ) -> bool {
-        match self.follow(&locations.paths[at], target) {
+        match self.follow(location, target) {
             Resolved::Entry(reached) => types.contains(&reached.inode.attributes.file_type()),
             Resolved::Missing | Resolved::NotDirectory => types.contains(&FileType::Symlink),
             // As to find(1), this is an error.
-            Resolved::Loop => {
-                self.add_problem(&locations.shown[at], TOO_MANY_LINKS);
-                false
-            }
-            Resolved::Denied => {
-                self.add_problem(&locations.shown[at], DENIED);
-                false
-            }
-            Resolved::Unknown => {
-                self.add_problem(&locations.shown[at], UNKNOWN_TARGET);
+            other => {
+                self.add_problem(&location.shown, link_problem(&other).unwrap_or_default());
                 false
             }
         }
@@ -73,19 +64,18 @@ impl SubtreeFacts {
     /// Returns whether access(2) would grant the wanted bits of what a link leads to.
     pub(crate) fn may_access_target(
         &self,
-        locations: &Locations,
-        at: usize,
+        location: &Location,
         target: &str,
         wanted: Wanted,
     ) -> bool {
-        match self.follow(&locations.paths[at], target) {
+        match self.follow(location, target) {
             Resolved::Entry(reached) => {
                 let (inode, a) = (&reached.inode, &reached.inode.attributes);
                 self.may_access(&reached.path, &inode.xattrs, (a.mode, a.uid, a.gid), wanted)
             }
             Resolved::Missing | Resolved::NotDirectory | Resolved::Loop | Resolved::Denied => false,
             Resolved::Unknown => {
-                self.add_problem(&locations.shown[at], UNKNOWN_TARGET);
+                self.add_problem(&location.shown, UNKNOWN_TARGET);
                 false
             }
         }
@@ -109,9 +99,10 @@ impl SubtreeFacts {
         grant.passes_access(&self.caller, mode, wanted)
     }
 
-    /// Returns where the link at a path of the source leads.
-    pub(crate) fn follow(&self, path: &str, target: &str) -> Resolved {
-        self.links.follow_after(self.links_before, &absolute_path(&self.source, path), target)
+    /// Returns where the link there leads.
+    pub(crate) fn follow(&self, link: &Location, target: &str) -> Resolved {
+        let link = absolute_path(&self.source, &link.path);
+        self.links.follow_after(self.links_before, &link, target)
     }
 
     /// Notes what is wrong with an entry.

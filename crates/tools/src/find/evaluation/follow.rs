@@ -9,9 +9,7 @@ use super::chunk::Chunk;
 use super::search::Search;
 use super::visit::Visit;
 use crate::error::Result;
-use crate::find::messages::{
-    DENIED, NOT_A_DIRECTORY, TOO_MANY_LINKS, UNKNOWN_TARGET, file_system_loop, quoted,
-};
+use crate::find::messages::{file_system_loop, link_problem, quoted};
 use crate::find::path::push_component;
 use canopy_index::RowRange;
 use canopy_index::column::{MODE, TARGET};
@@ -89,29 +87,27 @@ impl Search<'_, '_> {
     }
 
     fn follow_link(&self, chunk: &Chunk, at: usize) -> Result<()> {
-        let (facts, locations) = (&self.visit.facts, &chunk.locations);
-        let shown = || quoted(&unescape(&locations.shown[at]));
-        let add_problem = |what| facts.add_link_problem(format!("{}: {what}", shown()));
-        match facts.follow(&locations.paths[at], text_or_empty(TARGET.find(&chunk.batch), at)) {
-            Resolved::Entry(reached) => return self.visit_next(chunk, at, &reached),
-            Resolved::Loop => {
-                add_problem(TOO_MANY_LINKS);
-                return Ok(());
-            }
-            Resolved::Denied => add_problem(DENIED),
-            Resolved::NotDirectory => add_problem(NOT_A_DIRECTORY),
-            Resolved::Unknown => add_problem(UNKNOWN_TARGET),
-            Resolved::Missing => {}
+        let (facts, location) = (&self.visit.facts, &chunk.locations[at]);
+        let there = facts.follow(location, text_or_empty(TARGET.find(&chunk.batch), at));
+        if let Resolved::Entry(reached) = there {
+            return self.visit_next(chunk, at, &reached);
         }
-        let near = locations.depths[at] < self.find.globals.depth_min;
+        if let Some(what) = link_problem(&there) {
+            let shown = quoted(&unescape(&location.shown));
+            facts.add_link_problem(format!("{shown}: {what}"));
+        }
+        if let Resolved::Loop = there {
+            return Ok(());
+        }
+        let near = location.depth < self.find.globals.depth_min;
         self.act_alone(chunk.only(at), near).map(|_| ())
     }
 
     /// Has what a link leads to visited, unless it is a directory above the link.
     fn visit_next(&self, chunk: &Chunk, at: usize, reached: &ResolvedEntry) -> Result<()> {
-        let visit = self.visit;
-        let shown = unescape(&chunk.locations.shown[at]).into_owned();
-        let link = absolute_path(&self.start.source, &chunk.locations.paths[at]);
+        let (visit, location) = (self.visit, &chunk.locations[at]);
+        let shown = unescape(&location.shown).into_owned();
+        let link = absolute_path(&self.start.source, &location.path);
         let mut ancestors = visit.ancestors.clone();
         ancestors.push(Ancestors {
             top: absolute_path(&self.start.source, &self.start.path),
@@ -151,7 +147,7 @@ impl Search<'_, '_> {
         let loops = loops.collect();
         let next = Visit {
             given: visit.given.clone(),
-            depth: chunk.locations.depths[at],
+            depth: location.depth,
             via_link: true,
             ancestors,
             loops,

@@ -18,7 +18,7 @@ mod select;
 mod visit;
 
 pub(crate) use candidates::{Candidates, Numeric};
-pub(crate) use chunk::{Chunk, ChunkRow};
+pub(crate) use chunk::{Chunk, ChunkRow, Location};
 pub(crate) use evaluate::Step;
 pub(crate) use facts::FileSystems;
 pub(crate) use preload::caller;

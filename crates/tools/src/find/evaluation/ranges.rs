@@ -9,8 +9,7 @@ use canopy_index::{Columns, FileKind, RowRange};
 use canopy_model::{compare_paths, join, parent};
 use canopy_read::listings::{ListingHeads, merge_ranges};
 use canopy_read::plan::{BATCH_ROWS, ShardRange, Unit};
-use canopy_read::work::in_parallel;
-use parking_lot::Mutex;
+use canopy_read::work::listed;
 
 impl Search<'_, '_> {
     /// Returns the rows below the start, less those too near (unless `near`), too far or pruned,
@@ -82,13 +81,7 @@ impl Search<'_, '_> {
         for range in ranges {
             units.extend(range.units(FileKind::Dirs, &range.rows(FileKind::Dirs)?));
         }
-        let pruned = Mutex::new(Vec::new());
-        in_parallel(threads, &units, |unit| -> Result<()> {
-            let found = self.pruned_in(unit)?;
-            pruned.lock().extend(found);
-            Ok(())
-        })?;
-        let mut pruned = pruned.into_inner();
+        let mut pruned = listed(threads, &units, |unit| self.pruned_in(unit))?;
         pruned.sort_by(|a, b| compare_paths(a, b));
         Ok(pruned)
     }

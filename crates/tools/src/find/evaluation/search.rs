@@ -12,10 +12,8 @@
 use super::chunk::{Chunk, ChunkRow};
 use super::select::Selected;
 use super::visit::{Visit, start_at};
-use crate::error::{Error, Result};
-use crate::find::actions::{
-    ActionSink, Printer, SortField, SortKey, Sortable, attribute, match_rank, may_precede,
-};
+use crate::error::{Error, Result, found_or_failed};
+use crate::find::actions::{ActionSink, Printer, SortField, SortKey, Sortable, may_precede};
 use crate::find::language::Find;
 use canopy_index::column::NAME;
 use canopy_index::{FileKind, Index, RowRange};
@@ -61,15 +59,9 @@ pub fn run(
     let mut outcome = FindOutcome::default();
     let mut visits: Vec<Arc<Visit>> = Vec::new();
     for (number, given) in find.starts.iter().enumerate() {
-        let starts = match locate_all(index, given) {
-            Ok(starts) => starts,
-            Err(error) if error.is_of_path() => {
-                outcome.failed.push(Error::of_start(error));
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        for start in starts {
+        let found = locate_all(index, given);
+        let starts = found_or_failed(found, &mut outcome.failed, Error::of_start)?;
+        for start in starts.into_iter().flatten() {
             match start_at(index, find, number, start, options) {
                 Ok((visit, diagnosed)) => {
                     outcome.partial |= diagnosed;
@@ -84,7 +76,7 @@ pub fn run(
     let mut next = 0;
     while let Some(visit) = visits.get(next).cloned() {
         next += 1;
-        visits.extend(Search::new(find, options, &visit, &sink).run()?);
+        visits.extend(Search::new(&visit, &sink).run()?);
     }
     outcome.partial |= sink.finish()?;
     for visit in &visits {
@@ -98,7 +90,6 @@ pub fn run(
 /// The search of one visit.
 pub(super) struct Search<'s, 'a> {
     pub(super) find: &'a Find,
-    options: RunOptions,
     pub(super) visit: &'s Arc<Visit>,
     pub(super) start: &'s Start,
     /// Directories below which nothing is looked at, in path order.
@@ -109,14 +100,9 @@ pub(super) struct Search<'s, 'a> {
 }
 
 impl<'s, 'a> Search<'s, 'a> {
-    fn new(
-        find: &'a Find,
-        options: RunOptions,
-        visit: &'s Arc<Visit>,
-        sink: &'s ActionSink<'a>,
-    ) -> Self {
-        let (start, pruned, followed) = (&visit.start, Vec::new(), Mutex::default());
-        Search { find, options, visit, start, pruned, sink, followed }
+    fn new(visit: &'s Arc<Visit>, sink: &'s ActionSink<'a>) -> Self {
+        let (find, start) = (sink.find, &visit.start);
+        Search { find, visit, start, pruned: Vec::new(), sink, followed: Mutex::default() }
     }
 
     /// Searches, and returns what links lead to that are followed.
@@ -131,7 +117,7 @@ impl<'s, 'a> Search<'s, 'a> {
 
     fn search_below(&mut self) -> Result<()> {
         let ranges = below(&self.start.view, self.start.source.id, &self.start.path)?;
-        let threads = self.options.threads;
+        let threads = self.sink.options.threads;
         if self.find.expr.prunes() {
             self.pruned = self.find_pruned(threads, &ranges)?;
         }
@@ -139,12 +125,9 @@ impl<'s, 'a> Search<'s, 'a> {
         if self.find.globals.follow_all {
             in_parallel(threads, &self.units(&ranges, true)?, |unit| self.follow_links(unit))?;
         }
-        let printer = Printer::new(self.find, self.visit, self.options, self.sink);
+        let printer = Printer::new(self.visit, self.sink);
         in_parallel(threads, &self.units(&ranges, false)?, |unit| -> Result<()> {
-            if self.sink.is_done() {
-                return Ok(());
-            }
-            if self.is_behind(unit)? {
+            if self.sink.is_done() || self.is_behind(unit)? {
                 return Ok(());
             }
             let selected = self.select(unit)?;
@@ -189,7 +172,7 @@ impl<'s, 'a> Search<'s, 'a> {
             return Ok(false);
         };
         let last = ChunkRow { chunk: &last, at: 0 };
-        let last = last.key(field)?;
+        let last = last.key(field);
         Ok(unit.bounds(*column)?.is_some_and(|(low, high)| {
             let best = if globals.reverse { high } else { low };
             !may_precede(&SortKey::Number(best), &last, globals)
@@ -200,30 +183,19 @@ impl<'s, 'a> Search<'s, 'a> {
     /// as far as what they are sorted by can be read without their paths.
     fn leading(&self, unit: &Unit, ranges: &[RowRange]) -> Result<Vec<RowRange>> {
         let globals = &self.find.globals;
-        let (Some(field), Some(last)) = (&globals.sort, self.sink.last_held()) else {
+        let field = globals.sort.as_ref().filter(|field| !field.columns().is_empty());
+        let (Some(field), Some(last)) = (field, self.sink.last_held()) else {
             return Ok(ranges.to_vec());
         };
-        let columns = field.columns();
-        if columns.is_empty() {
-            return Ok(ranges.to_vec());
-        }
         let last = ChunkRow { chunk: &last, at: 0 };
-        let last = last.key(field)?;
+        let last = last.key(field);
         let mut rows = ranges.iter().cloned().flatten();
         let mut leading = Vec::new();
-        for batch in unit.read_rows(columns, ranges)? {
+        for batch in unit.read_rows(field.columns(), ranges)? {
             let batch = batch?;
             let (names, inodes) = (NAME.find(&batch), InodeColumns::of(&batch));
             for at in 0..batch.num_rows() {
-                let key = match (field, names) {
-                    (SortField::Attribute(column), _) => {
-                        SortKey::Number(attribute(*column)(&inodes.row(at)))
-                    }
-                    (SortField::Match(word), names) => {
-                        SortKey::Number(match_rank(text_or_empty(names, at), word))
-                    }
-                    (_, names) => SortKey::Text(text_or_empty(names, at)),
-                };
+                let key = field.key("", || text_or_empty(names, at), 0, || inodes.row(at));
                 if let Some(row) = rows.next().filter(|_| may_precede(&key, &last, globals)) {
                     push_row(&mut leading, row);
                 }

@@ -1,14 +1,14 @@
 //! Selects the rows of a unit on which actions are to be carried out.
 
 use super::candidates::IndexRows;
-use super::chunk::Locations;
+use super::chunk::Location;
 use super::evaluate::Reached;
 use super::search::Search;
 use crate::error::Result;
 use crate::find::language::Expr;
 use arrow::array::{RecordBatch, StringArray, StringBuilder};
 use canopy_index::column::{LISTING, MODE, NAME};
-use canopy_index::{FileKind, RowRange};
+use canopy_index::{Columns, FileKind, RowRange};
 use canopy_model::FileType;
 use canopy_read::inode::one_row;
 use canopy_read::plan::{Placed, Unit, push_row};
@@ -98,7 +98,7 @@ impl Search<'_, '_> {
             batch: &one_row("", &self.start.inode),
             dirs: true,
             via_link: false,
-            locations: &Locations::default(),
+            locations: &[],
             facts: &self.visit.facts,
         };
         Ok(expr.evaluate(&rows, &self.find.actions)?.bits(0))
@@ -127,12 +127,8 @@ impl Search<'_, '_> {
         let skips_links = self.find.globals.follow_all && !dirs;
         let loops = if dirs { &self.visit.loops[..] } else { &[] };
         let mut columns = expr.columns(dirs);
-        if skips_links {
-            columns.add(MODE);
-        }
-        if !loops.is_empty() {
-            columns.add(LISTING | NAME);
-        }
+        columns.add(Columns::from(MODE).when(skips_links));
+        columns.add((LISTING | NAME).when(!loops.is_empty()));
         let mut hits = Vec::new();
         // The range that has the row, how many rows are before it, and before the batch.
         let (mut range, mut passed, mut before) = (0, 0, 0);
@@ -142,9 +138,9 @@ impl Search<'_, '_> {
             let locations = match columns.has(LISTING) {
                 true => {
                     let placed = Placed::new(&unit.shard, unit.kind, batch.clone(), true)?;
-                    Locations::of(self.visit, &placed)?
+                    Location::of_rows(self.visit, &placed)?
                 }
-                false => Locations::default(),
+                false => Vec::new(),
             };
             let (via_link, facts) = (false, &self.visit.facts);
             let rows = IndexRows { batch: &batch, dirs, via_link, locations: &locations, facts };
@@ -152,7 +148,7 @@ impl Search<'_, '_> {
             let modes = if skips_links { Some(MODE.of(&batch)?) } else { None };
             hits.clear();
             for at in reached.any().set_indices() {
-                let is_loop = loops.iter().any(|(path, _)| *path == locations.paths[at]);
+                let is_loop = loops.iter().any(|(path, _)| *path == locations[at].path);
                 let is_link = |modes: &[u32]| FileType::of_mode(modes[at]) == FileType::Symlink;
                 if is_loop || modes.is_some_and(is_link) {
                     continue;

@@ -7,12 +7,12 @@ use super::follow::Ancestors;
 use super::preload::preload;
 use crate::error::Result;
 use crate::find::language::Find;
-use crate::find::messages::{DENIED, NOT_A_DIRECTORY, TOO_MANY_LINKS, UNKNOWN_TARGET, quoted};
+use crate::find::messages::{link_problem, quoted};
 use canopy_index::Index;
 use canopy_model::{FileType, escape};
 use canopy_read::links::{Links, Resolved};
 use canopy_read::listings::ListingHead;
-use canopy_read::locate::{Start, absolute_path, to_path};
+use canopy_read::locate::{Start, absolute_path, device_within, to_path};
 use canopy_read::resolve::locate;
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ pub(crate) fn start_at(
     let visit = |start: Start, via_link: bool| -> Result<Option<Visit>> {
         let visit = Visit::new(find, number, start, &links)?;
         let device = match find.globals.one_file_system {
-            true => device(&visit.start)?,
+            true => device_within(&visit.start.view, &visit.start.source, &visit.start.path)?,
             false => None,
         };
         Ok(Some(Visit { via_link, device, ..visit }))
@@ -102,8 +102,6 @@ pub(crate) fn start_at(
     if !find.globals.follow_starts || start.inode.attributes.file_type() != FileType::Symlink {
         return Ok((visit(start, false)?, false));
     }
-    let given = quoted(&start.given);
-    let say = |what: &str| (options.diagnostic)(&format!("{given}: {what}"));
     let link = absolute_path(&start.source, &start.path);
     match links.follow_after(start.links, &link, &start.inode.target) {
         Resolved::Entry(reached) => {
@@ -111,33 +109,16 @@ pub(crate) fn start_at(
             let links = reached.links;
             Ok((visit(Start { given: start.given, links, ..there }, true)?, false))
         }
-        Resolved::Missing => Ok((visit(start, false)?, false)),
-        Resolved::Loop => {
-            say(TOO_MANY_LINKS);
-            Ok((None, true))
-        }
-        Resolved::NotDirectory => {
-            say(NOT_A_DIRECTORY);
-            Ok((None, true))
-        }
-        Resolved::Denied => {
-            say(DENIED);
-            Ok((None, true))
-        }
-        Resolved::Unknown => {
-            say(UNKNOWN_TARGET);
-            Ok((visit(start, false)?, true))
+        lost => {
+            let problem = link_problem(&lost);
+            if let Some(what) = problem {
+                (options.diagnostic)(&format!("{}: {what}", quoted(&start.given)));
+            }
+            let visit = match lost {
+                Resolved::Missing | Resolved::Unknown => visit(start, false)?,
+                _ => None,
+            };
+            Ok((visit, problem.is_some()))
         }
     }
-}
-
-/// Returns the device of the start directory's own listing, which is not that of its parent's where
-/// something is mounted.
-fn device(start: &Start) -> Result<Option<u64>> {
-    for shard in start.view.shards_at(start.source.id, &start.path)? {
-        if let Some(listings) = shard.listings_at(&start.path)?.first() {
-            return Ok(Some(shard.device_of(listings.start)?));
-        }
-    }
-    Ok(None)
 }

@@ -16,4 +16,4 @@ pub(crate) use globals::Globals;
 pub use moment::parse_moment;
 pub use parse::{Find, parse, parse_for_records};
 pub(crate) use test::{AskedXattr, Number, Test, XattrTest};
-pub use words::{Operand, WORDS};
+pub use words::{Operand, words};

@@ -11,6 +11,7 @@ use crate::find::actions::{Action, Destination, EntryFormat};
 use crate::find::messages::system_message;
 use crate::ls::Colors;
 use canopy_text::regular::Syntax;
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -62,10 +63,7 @@ impl Find {
 
     /// Returns whether `-printf` and its like print this directive.
     pub(crate) fn prints(&self, letter: char) -> bool {
-        self.actions.iter().any(|action| match action {
-            Action::Write(EntryFormat::Printf(format), _) => format.has(letter),
-            _ => false,
-        })
+        self.actions.iter().filter_map(Action::printf).any(|format| format.has(letter))
     }
 }
 
@@ -229,6 +227,11 @@ impl<'a> Parser<'a> {
         self.next().ok_or_else(|| format!("missing argument to `{name}'"))
     }
 
+    /// Takes the argument of `name` as text.
+    pub(super) fn text(&mut self, name: &str) -> Result<Cow<'a, str>, String> {
+        Ok(self.argument(name)?.to_string_lossy())
+    }
+
     fn list(&mut self) -> Result<Expr, String> {
         let mut expr = self.alternatives()?;
         while self.peek() == Some(b",") {
@@ -375,14 +378,14 @@ impl<'a> Parser<'a> {
             );
         }
         let needs_files = |action: &Action| matches!(action, Action::Exec(_) | Action::Delete);
-        match self.actions.iter().any(needs_files) {
-            true => {
-                Err("-exec, -execdir, -ok, -okdir and -delete need files, which there are only \
+        if self.actions.iter().any(needs_files) {
+            return Err(
+                "-exec, -execdir, -ok, -okdir and -delete need files, which there are only \
                 where it is mounted: canopy find --live DIRECTORY"
-                    .to_owned())
-            }
-            false => Ok(()),
+                    .to_owned(),
+            );
         }
+        Ok(())
     }
 
     /// Takes the file that an action writes to. Actions on one file share what writes to it, by

@@ -6,20 +6,22 @@ use super::arguments::{
 };
 use super::expr::Expr;
 use super::globals::ColorWhen;
-use super::moment::{SECOND_NS, end_of_day, parse_moment};
+use super::moment::{end_of_day, parse_moment};
 use super::parse::Parser;
 use super::storage::StorageTest;
-use super::test::{AskedXattr, PermBits, PermMatch, Test, XattrTest};
+use super::test::{AskedXattr, Number, PermBits, PermMatch, Test, XattrTest};
 use crate::find::actions::{Action, Destination, EntryFormat, Exec, PrintfFormat, SortField};
 use crate::find::messages::system_message;
 use canopy_index::column::{GID, MTIME, NLINK, UID};
-use canopy_model::Wanted;
+use canopy_model::{Attributes, Wanted};
+use canopy_text::clock::time_of;
 use canopy_text::regular::{PathRegex, Syntax};
-use canopy_text::{Characters, Glob, group_id, user_id};
-use std::ffi::OsStr;
+use canopy_text::{Characters, Glob, group_id, group_name, user_id, user_name};
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use std::ffi::{CString, OsStr};
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 /// Most commands that run at once.
@@ -44,7 +46,8 @@ impl Parser<'_> {
                 }
                 b"-D" => {
                     self.next();
-                    self.argument_is_there("-D")?;
+                    self.argument("-D")?;
+                    continue;
                 }
                 [b'-', b'O', rest @ ..]
                     if rest.iter().all(u8::is_ascii_digit) && !rest.is_empty() => {}
@@ -67,10 +70,6 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn argument_is_there(&self, name: &str) -> Result<(), String> {
-        self.peek().map(|_| ()).ok_or_else(|| format!("missing argument to `{name}'"))
-    }
-
     /// Takes an option that find(1) does not have. Returns whether it was one.
     fn extra(&mut self, name: &str) -> Result<bool, String> {
         match name {
@@ -80,12 +79,9 @@ impl Parser<'_> {
             "--json" => self.globals.json = true,
             "--ndjson" => self.globals.ndjson = true,
             "--0" => self.globals.zero = true,
-            "--sort" => {
-                let field = self.argument(name)?.to_string_lossy();
-                self.globals.sort = Some(SortField::named(&field)?);
-            }
+            "--sort" => self.globals.sort = Some(SortField::named(&self.text(name)?)?),
             "--limit" => {
-                let number = self.argument(name)?.to_string_lossy();
+                let number = self.text(name)?;
                 let limit = number
                     .parse()
                     .map_err(|_| format!("--limit needs a number, not '{number}'"))?;
@@ -97,10 +93,7 @@ impl Parser<'_> {
             _ if name.starts_with("--color=") => {
                 return Err(format!("{name}: give always, auto or never"));
             }
-            "-j" => {
-                let number = self.argument(name)?.to_string_lossy();
-                self.globals.jobs = jobs(&number)?;
-            }
+            "-j" => self.globals.jobs = jobs(&self.text(name)?)?,
             _ if name.starts_with("-j") && is_digits(&name[2..]) => {
                 self.globals.jobs = jobs(&name[2..])?;
             }
@@ -152,7 +145,7 @@ impl Parser<'_> {
             }
             "-files0-from" => self.globals.starts_from = Some(self.argument(name)?.to_owned()),
             "-regextype" => {
-                let syntax = Syntax::named(&self.argument(name)?.to_string_lossy());
+                let syntax = Syntax::named(&self.text(name)?);
                 self.syntax = syntax.map_err(|error| error.to_string())?;
             }
             "-ignore_readdir_race" => self.globals.ignores_races = true,
@@ -165,7 +158,7 @@ impl Parser<'_> {
     }
 
     fn levels(&mut self, name: &str) -> Result<u32, String> {
-        let argument = self.argument(name)?.to_string_lossy();
+        let argument = self.text(name)?;
         if !is_digits(&argument) {
             return Err(format!(
                 "Expected a positive decimal integer argument to {name}, but got ‘{argument}’"
@@ -221,12 +214,13 @@ impl Parser<'_> {
     }
 
     fn test(&mut self, name: &str) -> Result<Option<Test>, String> {
+        let column = time_column(char::from(name.as_bytes()[1])).unwrap_or(MTIME);
         Ok(Some(match name {
             "-true" => Test::Always(true),
             "-false" => Test::Always(false),
             "-empty" => Test::Empty,
-            "-nouser" => Test::NoUser,
-            "-nogroup" => Test::NoGroup,
+            "-nouser" => Test::NoName(UID, user_name),
+            "-nogroup" => Test::NoName(GID, group_name),
             "-readable" => Test::Access(Wanted::READ),
             "-writable" => Test::Access(Wanted::WRITE),
             "-executable" => Test::Access(Wanted::EXECUTE),
@@ -241,8 +235,8 @@ impl Parser<'_> {
             }
             "-ost" | "-mdt-index" | "-pool" | "-stripe-count" | "-stripe-size"
             | "-component-count" | "-hsm-state" | "-projid" => {
-                let text = self.argument(name)?.to_string_lossy();
-                self.asks_xattr(AskedXattr::Storage(StorageTest::parse(name, &text)?))
+                let test = StorageTest::parse(name, &self.text(name)?)?;
+                self.asks_xattr(AskedXattr::Storage(test))
             }
             "-name" | "-iname" => {
                 self.warn_of_slash(name);
@@ -265,43 +259,20 @@ impl Parser<'_> {
                 self.newer(letter, 'm', name)?
             }
             "-samefile" => {
-                let file = self.metadata(name)?;
-                Test::SameFile(file.dev(), file.ino())
+                let (file, dev) = self.look_at(name)?;
+                Test::SameFile(dev, file.ino)
             }
-            _ => return self.text_test(name),
-        }))
-    }
-
-    /// Takes a test with an argument that is text.
-    fn text_test(&mut self, name: &str) -> Result<Option<Test>, String> {
-        if let Some(test) = self.newer_xy(name)? {
-            return Ok(Some(test));
-        }
-        const NAMES: [&str; 17] = [
-            "-type", "-xtype", "-size", "-uid", "-gid", "-links", "-inum", "-user", "-group",
-            "-perm", "-used", "-fstype", "-amin", "-cmin", "-mmin", "-atime", "-ctime",
-        ];
-        if !NAMES.contains(&name) && name != "-mtime" {
-            return Ok(None);
-        }
-        // As find(1), which takes the name itself for the number.
-        let takes_number = matches!(name, "-uid" | "-gid" | "-links" | "-inum");
-        if takes_number && self.peek().is_none() {
-            return Err(invalid(name, name));
-        }
-        let text = self.argument(name)?.to_string_lossy();
-        let column = time_column(char::from(name.as_bytes()[1])).unwrap_or(MTIME);
-        Ok(Some(match name {
-            "-type" => Test::Type(parse_types(name, &text)?),
-            "-xtype" => Test::TargetType(parse_types(name, &text)?),
-            "-size" => parse_size(&text)?,
-            "-uid" => Test::Id(UID, parse_number(name, &text)?),
-            "-gid" => Test::Id(GID, parse_number(name, &text)?),
-            "-links" => Test::Id(NLINK, parse_number(name, &text)?),
-            "-inum" => Test::Inode(parse_number(name, &text)?),
-            "-user" => Test::Id(UID, parse_owner(&text, user_id, true)?),
-            "-group" => Test::Id(GID, parse_owner(&text, group_id, false)?),
+            "-type" => Test::Type(parse_types(name, &self.text(name)?)?),
+            "-xtype" => Test::TargetType(parse_types(name, &self.text(name)?)?),
+            "-size" => parse_size(&self.text(name)?)?,
+            "-uid" => Test::Id(UID, self.number(name)?),
+            "-gid" => Test::Id(GID, self.number(name)?),
+            "-links" => Test::Id(NLINK, self.number(name)?),
+            "-inum" => Test::Inode(self.number(name)?),
+            "-user" => Test::Id(UID, parse_owner(&self.text(name)?, user_id, true)?),
+            "-group" => Test::Id(GID, parse_owner(&self.text(name)?, group_id, false)?),
             "-perm" => {
+                let text = self.text(name)?;
                 let (bits, kind) = parse_perm(&text)?;
                 if kind == PermMatch::Any && bits == PermBits::of(0) {
                     self.warnings.push(format!(
@@ -313,16 +284,31 @@ impl Parser<'_> {
                 }
                 Test::Perm(bits, kind)
             }
-            "-used" => used_test(&text)?,
-            "-fstype" => Test::FileSystem(text.into_owned()),
-            "-amin" | "-cmin" | "-mmin" => minutes_test(column, self.now_ns, name, &text)?,
-            _ => days_test(column, self.now_ns, name, &text)?,
+            "-used" => used_test(&self.text(name)?)?,
+            "-fstype" => Test::FileSystem(self.text(name)?.into_owned()),
+            "-amin" | "-cmin" | "-mmin" => {
+                minutes_test(column, self.now_ns, name, &self.text(name)?)?
+            }
+            "-atime" | "-ctime" | "-mtime" => {
+                days_test(column, self.now_ns, name, &self.text(name)?)?
+            }
+            _ => match name.strip_prefix("-newer") {
+                Some(letters) => self.newer_xy(letters, name)?,
+                None => return Ok(None),
+            },
         }))
     }
 
+    /// Takes a number; as find(1), which takes the name itself for one that is missing.
+    fn number(&mut self, name: &str) -> Result<Number, String> {
+        if self.peek().is_none() {
+            return Err(invalid(name, name));
+        }
+        parse_number(name, &self.text(name)?)
+    }
+
     /// Takes a test of `-newerXY`.
-    fn newer_xy(&mut self, name: &str) -> Result<Option<Test>, String> {
-        let Some(letters) = name.strip_prefix("-newer") else { return Ok(None) };
+    fn newer_xy(&mut self, letters: &str, name: &str) -> Result<Test, String> {
         let letters: Vec<char> = letters.chars().collect();
         let invalid_name = || Err(format!("invalid predicate `{name}'"));
         let [of, than] = letters[..] else { return invalid_name() };
@@ -332,7 +318,7 @@ impl Parser<'_> {
         if self.peek().is_none() {
             return Err(format!("The ‘{name}’ test needs an argument"));
         }
-        self.newer(of, than, name).map(Some)
+        self.newer(of, than, name)
     }
 
     /// Takes the argument of a test for entries of which one time is later than a time of a file,
@@ -340,20 +326,17 @@ impl Parser<'_> {
     fn newer(&mut self, of: char, than: char, name: &str) -> Result<Test, String> {
         let reference = match than {
             't' => {
-                let text = self.argument(name)?.to_string_lossy();
+                let text = self.text(name)?;
                 parse_moment(&text, self.began_ns).ok_or_else(|| {
                     format!("I cannot figure out how to interpret ‘{text}’ as a date or time")
                 })?
             }
             letter => {
-                let file = self.metadata(name)?;
-                let (seconds, rest) = match letter {
-                    'a' => (file.atime(), file.atime_nsec()),
-                    'c' => (file.ctime(), file.ctime_nsec()),
-                    'B' => born(&file, name)?,
-                    _ => (file.mtime(), file.mtime_nsec()),
-                };
-                seconds.saturating_mul(SECOND_NS).saturating_add(rest)
+                let (file, _) = self.look_at(name)?;
+                if letter == 'B' && file.btime_ns == 0 {
+                    return Err(format!("the birth time that {name} asks for is not known here"));
+                }
+                time_of(letter, &file)
             }
         };
         let column = time_column(of).unwrap_or(MTIME);
@@ -361,15 +344,15 @@ impl Parser<'_> {
     }
 
     /// Asks the live file system about the file that is the argument of `name`.
-    fn metadata(&mut self, name: &str) -> Result<std::fs::Metadata, String> {
+    fn look_at(&mut self, name: &str) -> Result<(Attributes, u64), String> {
         let file = self.argument(name)?;
-        let follow = self.globals.follow_starts;
-        let metadata = match follow {
-            true => std::fs::metadata(file).or_else(|_| std::fs::symlink_metadata(file)),
-            false => std::fs::symlink_metadata(file),
+        let look = |follow| {
+            let path = CString::new(file.as_bytes()).map_err(|_| Errno::INVAL)?;
+            canopy_scan::look_at(CWD, &path, follow)
         };
-        metadata
-            .map_err(|error| format!("‘{}’: {}", file.to_string_lossy(), system_message(&error)))
+        look(self.globals.follow_starts).or_else(|_| look(false)).map_err(|errno| {
+            format!("‘{}’: {}", file.to_string_lossy(), system_message(&errno.into()))
+        })
     }
 
     /// Warns of a pattern of names that no name matches, where somebody sits at a terminal.
@@ -430,11 +413,4 @@ fn unknown(name: &str) -> String {
 
 fn compiled(pattern: &[u8], ignore_case: bool) -> Result<Glob, String> {
     Glob::new(pattern, ignore_case, Characters::of_locale()).map_err(|error| error.to_string())
-}
-
-fn born(file: &std::fs::Metadata, name: &str) -> Result<(i64, i64), String> {
-    let unknown = || format!("the birth time that {name} asks for is not known here");
-    let since = file.created().map_err(|_| unknown())?.duration_since(std::time::UNIX_EPOCH);
-    let since = since.map_err(|_| unknown())?;
-    Ok((since.as_secs() as i64, i64::from(since.subsec_nanos())))
 }

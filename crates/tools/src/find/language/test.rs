@@ -128,10 +128,8 @@ pub enum Test {
     Target(Glob),
     /// `-xtype`
     TargetType(Vec<FileType>),
-    /// `-nouser`
-    NoUser,
-    /// `-nogroup`
-    NoGroup,
+    /// `-nouser`, `-nogroup`: an id in a column of which no name is known
+    NoName(Column<u32>, fn(u32) -> Option<String>),
     /// `-used`: last read later after the last change than the first span (exclusive) and up to the
     /// second one, in nanoseconds
     Used(i64, i64),
@@ -245,8 +243,7 @@ impl Test {
             Test::Xattr(test) => PLACE.when(test.reads_values()) | XATTRS,
             Test::Target(_) => TARGET.into(),
             Test::TargetType(_) => PLACE | MODE | TARGET,
-            Test::NoUser => UID.into(),
-            Test::NoGroup => GID.into(),
+            Test::NoName(column, _) => (*column).into(),
             Test::Used(..) => ATIME | CTIME,
             Test::SameFile(..) => PLACE | INO,
             Test::Access(_) => PLACE | MODE | UID | GID | XATTRS | TARGET,

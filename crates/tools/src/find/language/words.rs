@@ -13,146 +13,54 @@ pub enum Operand {
     User,
     /// A group.
     Group,
-    /// One of some words, or another.
-    Words(&'static [&'static str]),
+    /// One of some words, with blanks between, or another.
+    Words(&'static str),
 }
 
 use Operand::{File, Group, None, Text, User, Words};
 
-const HSM_STATES: Operand =
-    Words(&["archived", "dirty", "exists", "lost", "noarchive", "norelease", "released"]);
-
-const TYPES: Operand = Words(&["f", "d", "l", "p", "s", "b", "c"]);
-
-/// All words that begin with a hyphen but operators of one letter, each with what stands behind it.
-pub const WORDS: [(&str, Operand); 103] = [
-    ("-H", None),
-    ("-L", None),
-    ("-P", None),
-    ("-a", None),
-    ("-acl", None),
-    ("-amin", Text),
-    ("-and", None),
-    ("-anewer", File),
-    ("-atime", Text),
-    ("-cmin", Text),
-    ("-cnewer", File),
-    ("-component-count", Text),
-    ("-context", Text),
-    ("-ctime", Text),
-    ("-daystart", None),
-    ("-delete", None),
-    ("-depth", None),
-    ("-empty", None),
-    ("-exec", Text),
-    ("-execdir", Text),
-    ("-executable", None),
-    ("-false", None),
-    ("-files0-from", File),
-    ("-fls", File),
-    ("-follow", None),
-    ("-fprint", File),
-    ("-fprint0", File),
-    ("-fprintf", File),
-    ("-fstype", Text),
-    ("-gid", Text),
-    ("-group", Group),
-    ("-hsm-state", HSM_STATES),
-    ("-ignore_readdir_race", None),
-    ("-ilname", Text),
-    ("-iname", Text),
-    ("-inum", Text),
-    ("-ipath", Text),
-    ("-iregex", Text),
-    ("-iwholename", Text),
-    ("-j", Text),
-    ("-links", Text),
-    ("-lname", Text),
-    ("-ls", None),
-    ("-maxdepth", Text),
-    ("-mdt-index", Text),
-    ("-mindepth", Text),
-    ("-mmin", Text),
-    ("-mount", None),
-    ("-mtime", Text),
-    ("-name", Text),
-    ("-newer", File),
-    ("-newerat", Text),
-    ("-newerct", Text),
-    ("-newermt", Text),
-    ("-nogroup", None),
-    ("-noignore_readdir_race", None),
-    ("-not", None),
-    ("-nouser", None),
-    ("-nowarn", None),
-    ("-o", None),
-    ("-ok", Text),
-    ("-okdir", Text),
-    ("-or", None),
-    ("-ost", Text),
-    ("-path", Text),
-    ("-perm", Text),
-    ("-pool", Text),
-    ("-print", None),
-    ("-print0", None),
-    ("-printf", Text),
-    ("-projid", Text),
-    ("-prune", None),
-    ("-quit", None),
-    ("-readable", None),
-    ("-regex", Text),
+/// All words that begin with a hyphen but operators of one letter, by what stands behind them.
+const WORDS: [(Operand, &str); 9] = [
     (
-        "-regextype",
-        Words(&[
-            "awk",
-            "ed",
-            "egrep",
-            "emacs",
-            "findutils-default",
-            "gnu-awk",
-            "grep",
-            "posix-awk",
-            "posix-basic",
-            "posix-egrep",
-            "posix-extended",
-            "posix-minimal-basic",
-            "sed",
-        ]),
+        None,
+        "-H -L -P -a -acl -and -daystart -delete -depth -empty -executable -false -follow \
+         -ignore_readdir_race -ls -mount -nogroup -noignore_readdir_race -not -nouser -nowarn -o \
+         -or -print -print0 -prune -quit -readable -true -warn -writable -xdev --0 --color \
+         --color=always --color=auto --color=never --count --json --live --ndjson --reverse",
     ),
-    ("-samefile", File),
-    ("-size", Text),
-    ("-stripe-count", Text),
-    ("-stripe-size", Text),
-    ("-true", None),
-    ("-type", TYPES),
-    ("-uid", Text),
-    ("-used", Text),
-    ("-user", User),
-    ("-warn", None),
-    ("-wholename", Text),
-    ("-writable", None),
-    ("-xattr", Text),
-    ("-xdev", None),
-    ("-xtype", TYPES),
-    ("--0", None),
-    ("--color", None),
-    ("--color=always", None),
-    ("--color=auto", None),
-    ("--color=never", None),
-    ("--count", None),
-    ("--json", None),
-    ("--limit", Text),
-    ("--live", None),
-    ("--ndjson", None),
-    ("--reverse", None),
     (
+        Text,
+        "-amin -atime -cmin -component-count -context -ctime -exec -execdir -fstype -gid -ilname \
+         -iname -inum -ipath -iregex -iwholename -j -links -lname -maxdepth -mdt-index -mindepth \
+         -mmin -mtime -name -newerat -newerct -newermt -ok -okdir -ost -path -perm -pool -printf \
+         -projid -regex -size -stripe-count -stripe-size -uid -used -wholename -xattr --limit",
+    ),
+    (File, "-anewer -cnewer -files0-from -fls -fprint -fprint0 -fprintf -newer -samefile"),
+    (User, "-user"),
+    (Group, "-group"),
+    (Words("f d l p s b c"), "-type -xtype"),
+    (Words("archived dirty exists lost noarchive norelease released"), "-hsm-state"),
+    (
+        Words(
+            "awk ed egrep emacs findutils-default gnu-awk grep posix-awk posix-basic posix-egrep \
+             posix-extended posix-minimal-basic sed",
+        ),
+        "-regextype",
+    ),
+    (
+        Words("path depth name size blocks mtime atime ctime btime uid gid links ino match="),
         "--sort",
-        Words(&[
-            "path", "depth", "name", "size", "blocks", "mtime", "atime", "ctime", "btime", "uid",
-            "gid", "links", "ino", "match=",
-        ]),
     ),
 ];
+
+/// Returns those words, each with what stands behind it: find's own in order, then ours.
+pub fn words() -> Vec<(&'static str, Operand)> {
+    let words =
+        WORDS.iter().flat_map(|(operand, words)| words.split(' ').map(|word| (word, *operand)));
+    let mut words: Vec<(&str, Operand)> = words.collect();
+    words.sort_by_key(|(word, _)| (word.starts_with("--"), *word));
+    words
+}
 
 #[cfg(test)]
 mod tests {
@@ -167,18 +75,18 @@ mod tests {
             parse(&words, 0).err().is_none_or(|error| !error.contains("unknown predicate"))
         };
         assert!(!is_known(&[".", "-nonsense", "x"]));
-        for (word, operand) in WORDS {
+        for (word, operand) in words() {
             let is_leading = ["-H", "-L", "-P"].contains(&word);
-            let words = if is_leading {
+            let line = if is_leading {
                 vec![word, "."]
             } else {
                 vec![".", "-true", word, "/dev/null", ";"]
             };
-            assert!(is_known(&words), "{word}");
+            assert!(is_known(&line), "{word}");
             if let Words(operands) = operand {
-                for one in operands {
-                    let words = [".", word, one].map(OsString::from);
-                    assert!(parse(&words, 0).is_ok(), "{word} {one}");
+                for one in operands.split(' ') {
+                    let line = [".", word, one].map(OsString::from);
+                    assert!(parse(&line, 0).is_ok(), "{word} {one}");
                 }
             }
         }
@@ -194,7 +102,7 @@ mod tests {
         });
         let mut count = 0;
         for name in names.filter(|name| !OTHERS.contains(name)) {
-            assert!(WORDS.iter().any(|(word, _)| *word == name), "{name}");
+            assert!(words().iter().any(|(word, _)| *word == name), "{name}");
             count += 1;
         }
         assert!(count > 70, "{count}");

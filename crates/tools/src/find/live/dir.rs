@@ -76,13 +76,10 @@ impl Dir {
     }
 
     fn open_again(&self, live: &Live<'_>) -> Result<OwnedFd, Errno> {
+        let follows = live.find.globals.follows(self.depth);
         match &self.above {
-            None => open_dir(CWD, &self.name, live.find.globals.follows(0)),
-            Some(above) => open_dir(
-                &*above.descriptor(live)?,
-                &self.name,
-                live.find.globals.follows(self.depth),
-            ),
+            None => open_dir(CWD, &self.name, follows),
+            Some(above) => open_dir(&*above.descriptor(live)?, &self.name, follows),
         }
     }
 
@@ -126,14 +123,8 @@ impl Dir {
 
     /// Returns this directory or the one above it that is `id`, device and inode.
     pub(super) fn same_above(&self, id: (u64, u64)) -> Option<&Dir> {
-        let mut dir = Some(self);
-        while let Some(here) = dir {
-            if here.id.get() == Some(&id) {
-                return Some(here);
-            }
-            dir = here.above.as_deref();
-        }
-        None
+        let mut dirs = std::iter::successors(Some(self), |dir| dir.above.as_deref());
+        dirs.find(|dir| dir.id.get() == Some(&id))
     }
 
     /// Writes its path to the end of `path`, as it is shown.

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::find::actions::{EntryView, LookedUp, Met, Needs, attribute};
 use crate::find::evaluation::{Candidates, Numeric};
 use crate::find::language::XattrTest;
+use crate::find::messages::{quoted, system_message, unknown_value};
 use crate::find::path::{file_name, trim_slashes};
 use canopy_index::column::Column;
 use canopy_model::{Attributes, FileType, Wanted, escape};
@@ -88,7 +89,7 @@ impl<'e> LiveEntry<'e> {
     pub(super) fn problem(&self, errno: Errno) {
         let gone = errno == Errno::NOENT && self.live.find.globals.ignores_races && self.depth > 0;
         if !gone && !self.diagnosed.replace(true) {
-            self.live.problem(self.shown, &errno.into());
+            self.live.problem(self.shown, errno);
         }
     }
 
@@ -104,17 +105,15 @@ impl<'e> LiveEntry<'e> {
 
     fn look_up(&self, needs: &Needs, dev: u64) -> LookedUp {
         LookedUp {
-            file_system: if needs.file_system {
-                self.live.file_systems.name(dev).to_owned()
-            } else {
-                String::new()
+            file_system: match needs.file_system {
+                true => self.live.file_systems.name(dev).to_owned(),
+                false => String::new(),
             },
             target_type: if needs.target_type { self.target_type() } else { ' ' },
-            context: needs
-                .context
-                .then(|| self.xattr(c"security.selinux"))
-                .flatten()
-                .unwrap_or_default(),
+            context: match needs.context {
+                true => self.xattr(c"security.selinux").unwrap_or_default(),
+                false => Vec::new(),
+            },
         }
     }
 
@@ -209,7 +208,8 @@ impl<'e> LiveEntry<'e> {
             let holds = |value: Vec<u8>| {
                 test.holds(&name, &escape(&value)).unwrap_or_else(|| {
                     if !self.diagnosed.replace(true) {
-                        self.live.cannot_understand(self.shown, &name);
+                        let what = unknown_value(&name);
+                        self.live.diagnose(&format!("{}: {what}", quoted(self.shown)));
                     }
                     false
                 })
@@ -259,7 +259,8 @@ impl Met for LiveEntry<'_> {
             Ok(()) => true,
             Err(Errno::NOENT) if self.live.find.globals.ignores_races => true,
             Err(errno) => {
-                self.live.cannot_delete(self.shown, &errno.into());
+                let why = system_message(&errno.into());
+                self.live.diagnose(&format!("cannot delete {}: {why}", quoted(self.shown)));
                 false
             }
         }

@@ -9,9 +9,10 @@
 //! 3. Each entry is evaluated as soon as its name is read. It is looked at with statx only if a
 //!    test or action asks for what the directory does not tell (`entry`).
 //! 4. What only prints is collected by each thread and written in large blocks; all else goes
-//!    through the action sink, one entry at a time (`act`).
+//!    through the action sink, one entry at a time.
 //! 5. With `--sort` or `--reverse`, entries on which something is to be done are held until all are
-//!    there; with `--limit`, the first ones. One that has gone by then leaves its place empty.
+//!    there (`act`); with `--limit`, the first ones. One that has gone by then leaves its place
+//!    empty.
 
 mod act;
 mod dir;
@@ -20,18 +21,22 @@ mod walk;
 
 use crate::error::Result;
 use crate::find::actions::{
-    Action, ActionSink, Held, Needs, SortField, SortKey, Sortable, attribute, in_order, match_rank,
+    Action, ActionSink, Actor, Held, SortField, SortKey, Sortable, in_order,
 };
 use crate::find::evaluation::{FileSystems, FindOutcome, RunOptions};
 use crate::find::language::{Find, Test};
-use crate::find::messages::{file_system_loop, quoted, system_message, unknown_value};
-use act::{HeldEntry, LiveActor};
+use crate::find::messages::{quoted, system_message};
+use act::HeldEntry;
+use canopy_model::base_name;
+use dir::Dir;
+use entry::LiveEntry;
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::ffi::CString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Descriptors that are left to others when their number decides how many directories may be open.
 const DESCRIPTORS_KEPT: u64 = 64;
@@ -49,10 +54,6 @@ struct Live<'s> {
     find: &'s Find,
     options: RunOptions,
     file_systems: FileSystems,
-    /// By action: what it asks of an entry.
-    needs: Vec<Needs>,
-    /// Whether entries are held until all are there.
-    holds: bool,
     /// Whether directories are looked at before anything in them is changed, though they are
     /// evaluated behind it.
     looks_first: bool,
@@ -80,7 +81,7 @@ pub fn run_live(
 ) -> Result<FindOutcome> {
     let sink = ActionSink::new(find, options, output);
     let trees: Vec<Tree<'_>> = find.starts.iter().enumerate().map(Tree::new).collect();
-    let search = Search { live: Live::new(find, options), sink: &sink, held: Mutex::default() };
+    let search = Search { live: Live::new(&sink), sink: &sink, held: Mutex::default() };
     for tree in &trees {
         walk::walk(&search, tree)?;
         if sink.is_done() {
@@ -95,22 +96,40 @@ pub fn run_live(
 /// Acts on what was held.
 fn act_in_order(search: &Search<'_, '_>, trees: &[Tree<'_>]) -> Result<()> {
     let held = std::mem::take(&mut *search.held.lock()).into_rows();
-    if search.live.find.globals.jobs.is_some() {
-        let order = in_order(&held, &search.live.find.globals)?;
+    let globals = &search.live.find.globals;
+    let order = in_order(&held, globals);
+    if globals.jobs.is_some() {
         return search.sink.side_by_side(order.len(), |place| {
-            let mut actor = LiveActor::new(search).actor;
-            held[order[place]].with_entry(&search.live, trees, |entry| actor.evaluate(entry))?;
+            let mut actor = search.actor();
+            held[order[place]].act(&search.live, trees, &mut actor)?;
             actor.finish()
         });
     }
-    let mut actor = LiveActor::new(search).actor;
-    for row in in_order(&held, &search.live.find.globals)? {
+    let mut actor = search.actor();
+    for row in order {
         if search.sink.is_done() {
             break;
         }
-        held[row].with_entry(&search.live, trees, |entry| actor.evaluate(entry))?;
+        held[row].act(&search.live, trees, &mut actor)?;
     }
     actor.finish()
+}
+
+impl<'a> Search<'_, 'a> {
+    fn actor(&self) -> Actor<'_, 'a> {
+        Actor::new(self.sink)
+    }
+
+    /// Evaluates the expression on an entry, which is in `dir`, now or when all are there. Returns
+    /// whether it is pruned.
+    fn meet(
+        &self,
+        actor: &mut Actor<'_, 'a>,
+        entry: &LiveEntry<'_>,
+        dir: Option<&Arc<Dir>>,
+    ) -> Result<bool> {
+        actor.meet(entry, entry.depth, &self.held, || HeldEntry::of(entry, dir))
+    }
 }
 
 impl<'a> Tree<'a> {
@@ -123,12 +142,11 @@ impl<'a> Tree<'a> {
 }
 
 impl<'s> Live<'s> {
-    fn new(find: &'s Find, options: RunOptions) -> Self {
+    fn new(sink: &ActionSink<'s>) -> Self {
+        let (find, options) = (sink.find, sink.options);
         let globals = &find.globals;
-        let needs: Vec<Needs> = find.actions.iter().map(Needs::of).collect();
         let knows_mounts =
             find.has_test(&|test| matches!(test, Test::FileSystem(_))) || find.prints('F');
-        let holds = globals.holds();
         let runs = find.actions.iter().any(|action| matches!(action, Action::Exec(_)));
         Live {
             find,
@@ -138,30 +156,16 @@ impl<'s> Live<'s> {
                 false => FileSystems::default(),
             },
             looks_first: globals.depth_first
-                && (needs.iter().any(|needs| needs.stat)
+                && (sink.needs.iter().any(|needs| needs.stat)
                     || find.has_test(&|test| !test.reads_names_only())),
-            needs,
-            holds,
-            open_depth: if holds { 0 } else { open_depth(options.threads, runs) },
+            open_depth: if globals.holds() { 0 } else { open_depth(options.threads, runs) },
             partial: AtomicBool::new(false),
         }
     }
 
     /// Says what is wrong with an entry, whose path is `shown`.
-    fn problem(&self, shown: &[u8], error: &std::io::Error) {
-        self.diagnose(&format!("{}: {}", quoted(shown), system_message(error)));
-    }
-
-    fn cannot_understand(&self, shown: &[u8], key: &str) {
-        self.diagnose(&format!("{}: {}", quoted(shown), unknown_value(key)));
-    }
-
-    fn cannot_delete(&self, shown: &[u8], error: &std::io::Error) {
-        self.diagnose(&format!("cannot delete {}: {}", quoted(shown), system_message(error)));
-    }
-
-    fn found_loop(&self, shown: &[u8], above: &[u8]) {
-        self.diagnose(&file_system_loop(shown, above));
+    fn problem(&self, shown: &[u8], errno: Errno) {
+        self.diagnose(&format!("{}: {}", quoted(shown), system_message(&errno.into())));
     }
 
     fn diagnose(&self, text: &str) {
@@ -182,17 +186,9 @@ fn open_depth(threads: usize, runs_commands: bool) -> u32 {
 }
 
 impl Sortable for HeldEntry {
-    fn key(&self, field: &SortField) -> Result<SortKey<'_>> {
-        let (attributes, _) = self.stat.unwrap_or_default();
-        Ok(match field {
-            SortField::Path => SortKey::Path(self.escaped()),
-            SortField::Depth => SortKey::Number(i64::from(self.depth)),
-            SortField::Name => SortKey::Text(canopy_model::base_name(self.escaped())),
-            SortField::Match(word) => {
-                SortKey::Number(match_rank(canopy_model::base_name(self.escaped()), word))
-            }
-            SortField::Attribute(column) => SortKey::Number(attribute(*column)(&attributes)),
-        })
+    fn key(&self, field: &SortField) -> SortKey<'_> {
+        let name = || base_name(&self.escaped);
+        field.key(&self.escaped, name, self.depth, || self.stat.unwrap_or_default().0)
     }
 
     fn start(&self) -> usize {
@@ -200,6 +196,6 @@ impl Sortable for HeldEntry {
     }
 
     fn shown(&self) -> &str {
-        self.escaped()
+        &self.escaped
     }
 }

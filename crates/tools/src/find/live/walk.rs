@@ -1,10 +1,11 @@
 //! The walk of a live search: directories are the pieces of work that threads share.
 
-use super::act::{LiveActor, keep_error};
 use super::dir::{Dir, Stat};
 use super::entry::LiveEntry;
 use super::{Live, Search, Tree};
 use crate::error::Result;
+use crate::find::actions::Actor;
+use crate::find::messages::file_system_loop;
 use crate::find::path::push_component;
 use canopy_model::{Attributes, FileType};
 use canopy_scan::{Stack, look_at, share};
@@ -25,7 +26,7 @@ const DIRENT_BYTES: usize = 64 * 1024;
 pub(super) fn walk(search: &Search<'_, '_>, tree: &Tree<'_>) -> Result<()> {
     let mut first = Walker::new(search, tree);
     let start = first.start()?;
-    first.actor.actor.finish()?;
+    first.actor.finish()?;
     let Some(start) = start else { return Ok(()) };
     let states = vec![(); search.live.options.threads.max(1)];
     let (outcomes, _) =
@@ -33,21 +34,12 @@ pub(super) fn walk(search: &Search<'_, '_>, tree: &Tree<'_>) -> Result<()> {
     outcomes.into_iter().collect()
 }
 
-/// What a look has found.
-enum Looked {
-    There(Stat),
-    /// Nothing is known but the name, of which there was a diagnostic.
-    Unknown,
-    /// It is left out, of which there was a diagnostic.
-    LeftOut,
-}
-
 /// One thread.
 struct Walker<'w, 'a> {
     search: &'w Search<'w, 'a>,
     live: &'w Live<'w>,
     tree: &'w Tree<'w>,
-    actor: LiveActor<'w, 'a>,
+    actor: Actor<'w, 'a>,
     buffer: Vec<MaybeUninit<u8>>,
     path: Path,
     subdirs: Vec<Arc<Dir>>,
@@ -69,7 +61,7 @@ impl<'w, 'a> Walker<'w, 'a> {
             search,
             live: &search.live,
             tree,
-            actor: LiveActor::new(search),
+            actor: search.actor(),
             buffer: vec![MaybeUninit::uninit(); DIRENT_BYTES],
             path: Path::default(),
             subdirs: Vec::new(),
@@ -77,16 +69,21 @@ impl<'w, 'a> Walker<'w, 'a> {
     }
 
     fn run(mut self, stack: &Stack<'_, Arc<Dir>>) -> Result<()> {
-        let mut failed = None;
-        while let Some(dir) = stack.take(|| keep_error(&mut failed, self.actor.actor.pause())) {
-            let outcome = self.read(dir, stack).and_then(|()| self.actor.actor.pause());
-            keep_error(&mut failed, outcome);
-            if failed.is_some() || self.search.sink.is_done() {
+        let mut outcome = Ok(());
+        while let Some(dir) = stack.take(|| {
+            if outcome.is_ok() {
+                outcome = self.actor.pause();
+            }
+        }) {
+            if outcome.is_ok() {
+                outcome = self.read(dir, stack).and_then(|()| self.actor.pause());
+            }
+            if outcome.is_err() || self.search.sink.is_done() {
                 stack.stop();
             }
         }
-        let written = self.actor.actor.finish();
-        failed.map_or(written, Err)
+        let written = self.actor.finish();
+        outcome.and(written)
     }
 
     /// Looks at the start and acts on it. Returns it as a directory if it is to be read.
@@ -101,7 +98,7 @@ impl<'w, 'a> Walker<'w, 'a> {
         let stat = match looked {
             Ok(stat) => stat,
             Err(errno) => {
-                live.problem(tree.given, &errno.into());
+                live.problem(tree.given, errno);
                 return Ok(None);
             }
         };
@@ -115,7 +112,7 @@ impl<'w, 'a> Walker<'w, 'a> {
         }
         let hint = Some(stat.0.file_type());
         let entry = LiveEntry::new(live, tree, (CWD, &tree.name), tree.given, 0, hint, Some(stat));
-        let pruned = self.actor.meet(&entry, None)?;
+        let pruned = self.search.meet(&mut self.actor, &entry, None)?;
         Ok((below && !pruned && !self.search.sink.is_done()).then(dir))
     }
 
@@ -126,7 +123,7 @@ impl<'w, 'a> Walker<'w, 'a> {
             Ok(Some(opened)) => opened,
             Ok(None) => return self.finish(dir),
             Err(errno) => {
-                self.live.problem(self.path.directory(), &errno.into());
+                self.live.problem(self.path.directory(), errno);
                 return self.finish(dir);
             }
         };
@@ -166,7 +163,7 @@ impl<'w, 'a> Walker<'w, 'a> {
                 // A directory that was removed meanwhile is empty.
                 Err(Errno::NOENT) => break,
                 Err(errno) => {
-                    self.live.problem(self.path.directory(), &errno.into());
+                    self.live.problem(self.path.directory(), errno);
                     break;
                 }
             }
@@ -197,17 +194,9 @@ impl<'w, 'a> Walker<'w, 'a> {
             };
             linked |= is_link;
             let counted = dir.linked && is_link;
-            match look_through(&entry, counted, dir, self.tree) {
-                Looked::There(stat) => {
-                    entry.hint = Some(stat.0.file_type());
-                    entry.stat = OnceCell::from(Some(stat));
-                }
-                Looked::Unknown => {
-                    entry.hint = None;
-                    entry.stat = OnceCell::from(None);
-                }
-                Looked::LeftOut => return Ok(()),
-            }
+            let Some(stat) = look_through(&entry, counted, dir, self.tree) else { return Ok(()) };
+            entry.hint = stat.map(|(attributes, _)| attributes.file_type());
+            entry.stat = OnceCell::from(stat);
         }
         let below = depth < globals.depth_max;
         let waits = globals.depth_first && below && entry.file_type() == Some(FileType::Directory);
@@ -216,7 +205,7 @@ impl<'w, 'a> Walker<'w, 'a> {
             self.subdirs.push(Dir::new(Some(dir.clone()), name.to_owned(), depth, linked, stat));
             return Ok(());
         }
-        let pruned = self.actor.meet(&entry, Some(dir))?;
+        let pruned = self.search.meet(&mut self.actor, &entry, Some(dir))?;
         let failed = matches!(entry.stat.get(), Some(None));
         if below && !pruned && !failed && entry.file_type() == Some(FileType::Directory) {
             self.subdirs.push(Dir::new(Some(dir.clone()), name.to_owned(), depth, linked, None));
@@ -231,7 +220,7 @@ impl<'w, 'a> Walker<'w, 'a> {
             // Another thread may be the last one and write the directory's line: what is in it
             // comes first.
             if dir.left.load(Ordering::Acquire) > 1 {
-                self.actor.actor.write()?;
+                self.actor.write()?;
             }
             if dir.left.fetch_sub(1, Ordering::AcqRel) > 1 {
                 break;
@@ -249,9 +238,9 @@ impl<'w, 'a> Walker<'w, 'a> {
                     let entry = LiveEntry::new(
                         self.live, self.tree, place, &shown, dir.depth, hint, dir.stat,
                     );
-                    self.actor.meet(&entry, dir.above.as_ref())?;
+                    self.search.meet(&mut self.actor, &entry, dir.above.as_ref())?;
                 }
-                Err(errno) => self.live.problem(&shown, &errno.into()),
+                Err(errno) => self.live.problem(&shown, errno),
             }
             let Some(above) = dir.above.clone() else { break };
             dir = above;
@@ -272,8 +261,15 @@ fn has_link(path: &[u8]) -> bool {
 
 /// Looks at what an entry leads to, where all links are followed. A directory that is one of those
 /// above it is left out. `counted` is whether the entry is a link with another one on its path: of
-/// those the kernel follows but so many, and find(1) asks it for the whole path.
-fn look_through(entry: &LiveEntry<'_>, counted: bool, dir: &Arc<Dir>, tree: &Tree<'_>) -> Looked {
+/// those the kernel follows but so many, and find(1) asks it for the whole path. Returns `None` for
+/// what is left out, and no attributes where nothing is known but the name; of both there was a
+/// diagnostic.
+fn look_through(
+    entry: &LiveEntry<'_>,
+    counted: bool,
+    dir: &Arc<Dir>,
+    tree: &Tree<'_>,
+) -> Option<Option<Stat>> {
     let is_too_far = || {
         let path = CString::new(entry.shown).expect("a path has no NUL");
         look_at(CWD, &path, true).err() == Some(Errno::LOOP)
@@ -290,7 +286,7 @@ fn look_through(entry: &LiveEntry<'_>, counted: bool, dir: &Arc<Dir>, tree: &Tre
         }
         Err(Errno::LOOP) => {
             entry.problem(Errno::LOOP);
-            return Looked::LeftOut;
+            return None;
         }
         other => other,
     };
@@ -298,7 +294,7 @@ fn look_through(entry: &LiveEntry<'_>, counted: bool, dir: &Arc<Dir>, tree: &Tre
         Ok(stat) => stat,
         Err(errno) => {
             entry.problem(errno);
-            return Looked::Unknown;
+            return Some(None);
         }
     };
     if stat.0.file_type() == FileType::Directory
@@ -306,10 +302,10 @@ fn look_through(entry: &LiveEntry<'_>, counted: bool, dir: &Arc<Dir>, tree: &Tre
     {
         let mut path = Vec::new();
         above.append_path(tree, &mut path);
-        entry.live.found_loop(entry.shown, &path);
-        return Looked::LeftOut;
+        entry.live.diagnose(&file_system_loop(entry.shown, &path));
+        return None;
     }
-    Looked::There(stat)
+    Some(Some(stat))
 }
 
 impl Path {
@@ -349,16 +345,7 @@ impl Path {
     }
 }
 
+/// Returns the type that a directory tells of an entry, if it tells one.
 fn file_type(hint: rustix::fs::FileType) -> Option<FileType> {
-    use rustix::fs::FileType as Hint;
-    Some(match hint {
-        Hint::RegularFile => FileType::Regular,
-        Hint::Directory => FileType::Directory,
-        Hint::Symlink => FileType::Symlink,
-        Hint::Fifo => FileType::Fifo,
-        Hint::Socket => FileType::Socket,
-        Hint::BlockDevice => FileType::Block,
-        Hint::CharacterDevice => FileType::Character,
-        Hint::Unknown => return None,
-    })
+    Some(FileType::of_mode(hint.as_raw_mode())).filter(|known| *known != FileType::Unknown)
 }

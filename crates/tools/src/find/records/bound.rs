@@ -38,43 +38,31 @@ impl Bound {
         Conditions::of(&find.expr, &find.actions).acts
     }
 
-    fn all(parts: impl IntoIterator<Item = Bound>) -> Self {
-        let mut all = Vec::new();
-        for part in parts {
-            match part {
-                Bound::Always(true) => {}
-                Bound::Always(false) => return Bound::Always(false),
-                Bound::All(parts) => all.extend(parts),
-                other => all.push(other),
-            }
-        }
-        match all.pop() {
-            None => Bound::Always(true),
-            Some(only) if all.is_empty() => only,
-            Some(last) => {
-                all.push(last);
-                Bound::All(all)
-            }
-        }
+    fn all(parts: [Bound; 2]) -> Self {
+        Self::joined(parts, true)
     }
 
-    fn any(parts: impl IntoIterator<Item = Bound>) -> Self {
-        let mut any = Vec::new();
+    fn any(parts: [Bound; 2]) -> Self {
+        Self::joined(parts, false)
+    }
+
+    /// Returns the condition that all of these hold, or any.
+    fn joined(parts: [Bound; 2], all: bool) -> Self {
+        let mut joined = Vec::new();
         for part in parts {
             match part {
-                Bound::Always(false) => {}
-                Bound::Always(true) => return Bound::Always(true),
-                Bound::Any(parts) => any.extend(parts),
-                other => any.push(other),
+                Bound::Always(outcome) if outcome == all => {}
+                Bound::Always(outcome) => return Bound::Always(outcome),
+                Bound::All(parts) if all => joined.extend(parts),
+                Bound::Any(parts) if !all => joined.extend(parts),
+                other => joined.push(other),
             }
         }
-        match any.pop() {
-            None => Bound::Always(false),
-            Some(only) if any.is_empty() => only,
-            Some(last) => {
-                any.push(last);
-                Bound::Any(any)
-            }
+        match joined.len() {
+            0 => Bound::Always(all),
+            1 => joined.remove(0),
+            _ if all => Bound::All(joined),
+            _ => Bound::Any(joined),
         }
     }
 
@@ -103,36 +91,14 @@ impl Conditions {
         let (always, never) = (Bound::Always(true), Bound::Always(false));
         let of = |expr: &Expr| Self::of(expr, actions);
         match expr {
-            Expr::And(first, second) => {
-                let (first, second) = (of(first), of(second));
-                Conditions {
-                    passes: Bound::all([first.passes.clone(), second.passes]),
-                    fails: Bound::any([
-                        first.fails,
-                        Bound::all([first.passes.clone(), second.fails]),
-                    ]),
-                    acts: Bound::any([first.acts, Bound::all([first.passes, second.acts])]),
-                }
-            }
-            Expr::Or(first, second) => {
-                let (first, second) = (of(first), of(second));
-                Conditions {
-                    passes: Bound::any([
-                        first.passes,
-                        Bound::all([first.fails.clone(), second.passes]),
-                    ]),
-                    fails: Bound::all([first.fails.clone(), second.fails]),
-                    acts: Bound::any([first.acts, Bound::all([first.fails, second.acts])]),
-                }
-            }
+            Expr::And(first, second) => of(first).and(of(second)),
+            // It is false where both are.
+            Expr::Or(first, second) => of(first).not().and(of(second).not()).not(),
             Expr::Comma(first, second) => {
                 let (first, second) = (of(first), of(second));
                 Conditions { acts: Bound::any([first.acts, second.acts]), ..second }
             }
-            Expr::Not(inner) => {
-                let Conditions { passes, fails, acts } = of(inner);
-                Conditions { passes: fails, fails: passes, acts }
-            }
+            Expr::Not(inner) => of(inner).not(),
             Expr::Test(test) => {
                 Conditions { passes: passes(test), fails: fails(test), acts: never }
             }
@@ -142,6 +108,19 @@ impl Conditions {
             }
             Expr::Prune => Conditions { passes: always, fails: never.clone(), acts: never },
         }
+    }
+
+    fn and(self, second: Conditions) -> Self {
+        let after = |second: Bound| Bound::all([self.passes.clone(), second]);
+        Conditions {
+            fails: Bound::any([self.fails, after(second.fails)]),
+            acts: Bound::any([self.acts, after(second.acts)]),
+            passes: after(second.passes),
+        }
+    }
+
+    fn not(self) -> Self {
+        Conditions { passes: self.fails, fails: self.passes, acts: self.acts }
     }
 }
 
@@ -231,13 +210,10 @@ fn name(glob: &Glob) -> Bound {
         Glob::Literal(text) if plain(text) => Bound::Name(text.clone().into_bytes()),
         Glob::Prefix(text) if plain(text) => Bound::NameStart(text.clone().into_bytes()),
         Glob::Suffix(text) if plain(text) => extension(text, false),
-        Glob::Parts(begin, _, end) => Bound::all([
-            match plain(begin) {
-                true => Bound::NameStart(begin.clone().into_bytes()),
-                false => Bound::Always(true),
-            },
-            extension(end, plain(begin)),
-        ]),
+        Glob::Parts(begin, _, end) if plain(begin) => {
+            Bound::all([Bound::NameStart(begin.clone().into_bytes()), extension(end, true)])
+        }
+        Glob::Parts(_, _, end) => extension(end, false),
         _ => Bound::Always(true),
     }
 }

@@ -8,7 +8,7 @@ use crate::find::language::XattrTest;
 use crate::find::messages::unknown_value;
 use crate::find::path::trim_slashes;
 use canopy_index::column::Column;
-use canopy_model::{Acl, FileType, Grant, Wanted, escape};
+use canopy_model::{Acl, Attributes, FileType, Grant, Wanted, escape};
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 
@@ -96,30 +96,24 @@ impl<'e, 'a, R: Records> RecordEntry<'e, 'a, R> {
     /// Returns whether access(2) would grant the wanted bits, as far as mode, owner, group and ACL
     /// tell.
     fn may_access(&self, wanted: Wanted) -> bool {
-        let followed;
         let record = match self.file_type() {
             FileType::Symlink => match self.search.look(self.shown, true) {
-                Place::Entry(record) => {
-                    followed = record;
-                    &followed
-                }
+                Place::Entry(record) => Cow::Owned(record),
                 Place::Outside => {
                     self.problem(&Place::Outside);
                     return false;
                 }
                 _ => return false,
             },
-            _ => self.record,
+            _ => Cow::Borrowed(self.record),
         };
-        let xattrs = self.xattrs_of(record);
+        let xattrs = self.xattrs_of(&record);
         let acl = xattrs.iter().find(|(name, _)| name == Acl::XATTR_NAME.as_bytes());
-        let acl = acl.map(|(_, value)| Acl::decode(value));
-        let (mode, uid, gid) =
-            (record.attributes.mode, record.attributes.uid, record.attributes.gid);
-        let grant = match &acl {
-            Some(Err(_)) => Grant::of_hidden_acl(mode, uid, wanted),
-            Some(Ok(acl)) => Grant::new(mode, uid, gid, Some(acl), wanted),
-            None => Grant::new(mode, uid, gid, None, wanted),
+        let acl = acl.map(|(_, value)| Acl::decode(value).ok());
+        let Attributes { mode, uid, gid, .. } = record.attributes;
+        let grant = match acl {
+            Some(None) => Grant::of_hidden_acl(mode, uid, wanted),
+            acl => Grant::new(mode, uid, gid, acl.flatten().as_ref(), wanted),
         };
         grant.passes_access(&self.search.caller, mode, wanted)
     }

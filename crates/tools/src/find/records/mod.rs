@@ -18,14 +18,12 @@ mod walk;
 pub use bound::Bound;
 
 use crate::error::Result;
-use crate::find::actions::{
-    ActionSink, Actor, Held, Needs, SortField, SortKey, Sortable, attribute, in_order, match_rank,
-};
+use crate::find::actions::{ActionSink, Actor, Held, SortField, SortKey, Sortable, in_order};
 use crate::find::evaluation::{FindOutcome, RunOptions, caller};
 use crate::find::language::Find;
 use crate::find::messages::quoted;
 use crate::find::path::{file_name, push_component, trim_slashes};
-use canopy_model::{Attributes, Credentials, FileType, escape};
+use canopy_model::{Attributes, Credentials, FileType, base_name, escape};
 use entry::RecordEntry;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -88,11 +86,8 @@ pub trait Records: Sync {
 /// The search, which threads share.
 struct Search<'s, 'a, R> {
     find: &'s Find,
-    options: RunOptions,
     records: &'s R,
     sink: &'s ActionSink<'a>,
-    /// By action: what it asks of an entry.
-    needs: Vec<Needs>,
     /// Who asks.
     caller: Credentials,
     /// Entries that wait until all are there.
@@ -130,10 +125,8 @@ pub fn run_records<R: Records>(
     let sink = ActionSink::new(find, options, output);
     let search = Search {
         find,
-        options,
         records,
         sink: &sink,
-        needs: find.actions.iter().map(Needs::of).collect(),
         caller: caller(),
         held: Mutex::default(),
         entered: Mutex::default(),
@@ -218,38 +211,26 @@ impl<'s, 'a, R: Records> Search<'s, 'a, R> {
     }
 
     fn actor(&self) -> Actor<'_, 'a> {
-        Actor::new(self.find, &self.needs, self.options, self.sink)
+        Actor::new(self.sink)
     }
 
     /// Evaluates the expression on an entry, now or when all are there. Returns whether it is
     /// pruned.
     fn meet(&self, entry: &RecordEntry<'_, '_, R>, actor: &mut Actor<'_, 'a>) -> Result<bool> {
-        let globals = &self.find.globals;
-        if entry.depth < globals.depth_min {
-            return Ok(false);
-        }
-        if !globals.holds() {
-            return actor.evaluate(entry);
-        }
-        let reached = self.find.expr.evaluate(entry, &self.find.actions)?;
-        if reached.actions.iter().any(|rows| rows.value(0)) {
-            let held = HeldEntry {
-                tree: entry.tree.number,
-                depth: entry.depth,
-                shown: entry.shown.to_vec(),
-                escaped: escape(trim_slashes(entry.shown)).into_owned(),
-                record: entry.record.clone(),
-            };
-            self.held.lock().push(held, globals)?;
-        }
-        Ok(reached.pruned.value(0))
+        actor.meet(entry, entry.depth, &self.held, || HeldEntry {
+            tree: entry.tree.number,
+            depth: entry.depth,
+            shown: entry.shown.to_vec(),
+            escaped: escape(trim_slashes(entry.shown)).into_owned(),
+            record: entry.record.clone(),
+        })
     }
 
     /// Acts on what was held.
     fn act_in_order(&self, trees: &[Tree<'_>]) -> Result<()> {
         let held = std::mem::take(&mut *self.held.lock()).into_rows();
         let mut actor = self.actor();
-        for row in in_order(&held, &self.find.globals)? {
+        for row in in_order(&held, &self.find.globals) {
             if self.sink.is_done() {
                 break;
             }
@@ -279,7 +260,7 @@ impl<'s, 'a, R: Records> Search<'s, 'a, R> {
     }
 
     fn diagnose(&self, text: &str) {
-        (self.options.diagnostic)(text);
+        (self.sink.options.diagnostic)(text);
         self.partial.store(true, Ordering::Relaxed);
     }
 }
@@ -303,18 +284,9 @@ impl Place {
 }
 
 impl Sortable for HeldEntry {
-    fn key(&self, field: &SortField) -> Result<SortKey<'_>> {
-        Ok(match field {
-            SortField::Path => SortKey::Path(&self.escaped),
-            SortField::Depth => SortKey::Number(i64::from(self.depth)),
-            SortField::Name => SortKey::Text(canopy_model::base_name(&self.escaped)),
-            SortField::Match(word) => {
-                SortKey::Number(match_rank(canopy_model::base_name(&self.escaped), word))
-            }
-            SortField::Attribute(column) => {
-                SortKey::Number(attribute(*column)(&self.record.attributes))
-            }
-        })
+    fn key(&self, field: &SortField) -> SortKey<'_> {
+        let name = || base_name(&self.escaped);
+        field.key(&self.escaped, name, self.depth, || self.record.attributes)
     }
 
     fn start(&self) -> usize {

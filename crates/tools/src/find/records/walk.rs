@@ -23,7 +23,7 @@ struct Dir {
 /// Meets everything below a start. Errors but those of single entries end it.
 pub(super) fn walk<R: Records>(search: &Search<'_, '_, R>, tree: &Tree<'_>, id: u64) -> Result<()> {
     let first = Arc::new(Dir { id, shown: tree.given.to_vec(), depth: 0, above: None });
-    let states = vec![(); search.options.threads.max(1)];
+    let states = vec![(); search.sink.options.threads.max(1)];
     let (outcomes, _) = share(vec![vec![first]], states, |(), stack| {
         Walker { search, tree, actor: search.actor(), subdirs: Vec::new() }.run(stack)
     });

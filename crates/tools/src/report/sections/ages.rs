@@ -35,11 +35,8 @@ impl ReportSection for Ages {
     type Entries = ();
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
-        let statistics = &facts.statistics;
-        Ok(Some(Ages {
-            modified: classes(&statistics.modified),
-            accessed: classes(&statistics.accessed),
-        }))
+        let ages = &facts.statistics.ages;
+        Ok(Some(Ages { modified: classes(&ages.modified), accessed: classes(&ages.accessed) }))
     }
 
     fn blocks(&self) -> Vec<Block> {

@@ -1,11 +1,11 @@
 //! Usage by two things at once: users by age, users by group.
 
 use super::ages::{AgeClass, classes};
-use super::owners::{Breakdown, EACH_NAME, OwnerUsage, by_owner};
+use super::owners::{Breakdown, EACH_NAME, OwnerUsage, by_owner, others};
 use super::*;
 use crate::report::Owner;
 use crate::report::format::owner_name;
-use crate::report::statistics::{AgesOfUser, ByBoth};
+use crate::report::statistics::{ByAge, ByBoth};
 use canopy_read::ages::AGES;
 use canopy_text::{group_name, user_name};
 use rustc_hash::FxHashMap;
@@ -48,7 +48,7 @@ struct AgedUsage {
 }
 
 impl AgedUsage {
-    fn new(usage: Usage, ages: &AgesOfUser) -> Self {
+    fn new(usage: Usage, ages: &ByAge) -> Self {
         let (modified, accessed) = (classes(&ages.modified), classes(&ages.accessed));
         AgedUsage { usage, modified, accessed }
     }
@@ -64,7 +64,7 @@ impl ReportSection for UserAges {
     type Entries = ();
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
-        let Some(mut ages) = facts.statistics.ages.take() else { return Ok(None) };
+        let Some(mut ages) = facts.statistics.user_ages.take() else { return Ok(None) };
         let Breakdown { rows, others, rest } =
             by_owner(&facts.statistics.users, user_name, facts.options.top);
         let row = |OwnerUsage { owner, usage }| {
@@ -72,7 +72,7 @@ impl ReportSection for UserAges {
             UserAge { owner, aged }
         };
         let rows = rows.into_iter().map(row).collect();
-        let mut left = AgesOfUser::default();
+        let mut left = ByAge::default();
         ages.values().for_each(|ages| left.add(ages));
         Ok(Some(UserAges { rows, others, rest: AgedUsage::new(rest, &left) }))
     }
@@ -93,12 +93,9 @@ impl UserAges {
         let occur = rows.iter().flat_map(|(aged, _)| ages(aged));
         let occur: BTreeSet<i32> =
             occur.filter(|class| class.count.entries > 0).map(|class| class.from_months).collect();
-        let spans: Vec<(usize, i32)> = (0..)
-            .zip(AGES)
-            .map(|(at, age)| (at, age.1))
-            .filter(|age| occur.contains(&age.1))
-            .collect();
-        let titles = spans.iter().map(|(at, _)| (Cow::Borrowed(AGE_TITLES[*at]), true));
+        let spans = AGE_TITLES.into_iter().zip(AGES.iter().map(|age| age.1));
+        let spans: Vec<(&str, i32)> = spans.filter(|(_, from)| occur.contains(from)).collect();
+        let titles = spans.iter().map(|(title, _)| (Cow::Borrowed(*title), true));
         let cells = |(aged, name): (&AgedUsage, String)| {
             let of = |from: i32| ages(aged).iter().find(|class| class.from_months == from);
             let bytes =
@@ -200,11 +197,6 @@ impl ReportSection for UserGroups {
 /// What a user has of a group.
 fn taken(by_both: &ByBoth, uid: u32, gid: u32) -> i64 {
     by_both.get(&(uid, gid)).map_or(0, |usage| usage.disk_bytes)
-}
-
-/// Names those that have no row, if there are any.
-fn others(count: usize) -> Option<String> {
-    (count > 0).then(|| format!("({} others)", grouped(count as i64)))
 }
 
 /// A size, where there is one: what is empty stands back.

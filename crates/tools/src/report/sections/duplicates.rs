@@ -13,7 +13,7 @@ use super::*;
 use crate::report::details;
 use canopy_index::column::{INO, LISTING, MODE, MTIME, NAME, NLINK, SIZE};
 use canopy_read::listings::ListingHeads;
-use canopy_read::work::{by_workers, in_parallel};
+use canopy_read::work::listed;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -197,20 +197,14 @@ impl KeyHashes {
         let pieces: Vec<Mutex<Vec<u64>>> = self.pieces.into_iter().map(Mutex::new).collect();
         let take = |at: usize| std::mem::take(&mut *pieces[at].lock());
         let numbers: Vec<usize> = if workers == 0 { Vec::new() } else { (0..PIECES).collect() };
-        let all = Mutex::new(Vec::new());
-        let work = |piece: &mut Vec<u64>, &number: &usize| -> Result<()> {
-            piece.clear();
+        listed(threads, &numbers, |&number| {
+            let mut piece = Vec::new();
             (0..workers).for_each(|worker| piece.extend(take(worker * PIECES + number)));
             piece.sort_unstable();
             let groups = piece.chunk_by(|a, b| a >> 32 == b >> 32).filter(|group| group.len() > 1);
             let repeated: Vec<u32> = groups.flatten().map(|file| *file as u32).collect();
-            if !repeated.is_empty() {
-                all.lock().push(repeated);
-            }
-            Ok(())
-        };
-        by_workers(threads.clamp(1, PIECES), &numbers, |_| Ok(Vec::new()), work, |_| Ok(()))?;
-        Ok(all.into_inner())
+            Ok(Some(repeated).filter(|rows| !rows.is_empty()).into_iter().collect())
+        })
     }
 }
 
@@ -223,23 +217,14 @@ struct Member {
     inode: Option<(u64, u64)>,
 }
 
-/// A group that may be shown.
-struct Group {
-    wasted_bytes: i64,
-    size_bytes: i64,
-    files: i64,
-    mtime_ns: i64,
-    name: String,
-    rows: Vec<u32>,
-}
-
 /// The groups that have been found so far.
 struct Groups<'a> {
     parts: &'a [Part<'a>],
     top: usize,
     threads: usize,
     found: Duplicates,
-    largest: Vec<Group>,
+    /// Groups that may be shown, still without paths, and their rows.
+    largest: Vec<(DuplicateGroup, Vec<u32>)>,
 }
 
 impl Groups<'_> {
@@ -277,13 +262,15 @@ impl Groups<'_> {
         let mut firsts: Vec<u32> = groups.iter().map(|group| group.3[0]).collect();
         firsts.sort_unstable();
         let firsts = details::of_rows(self.parts, &firsts, self.threads)?;
-        for (wasted_bytes, size_bytes, files, rows) in groups {
+        for (wasted_bytes, bytes, files, rows) in groups {
             let Some(first) = firsts.get(&rows[0]) else { continue };
             let (name, mtime_ns) = (first.name.clone(), first.attributes.mtime_ns);
-            self.largest.push(Group { wasted_bytes, size_bytes, files, mtime_ns, name, rows });
+            let paths = Vec::new();
+            let group = DuplicateGroup { name, bytes, mtime_ns, files, wasted_bytes, paths };
+            self.largest.push((group, rows));
         }
-        self.largest.sort_by(|a, b| {
-            let sums = (b.wasted_bytes, b.size_bytes).cmp(&(a.wasted_bytes, a.size_bytes));
+        self.largest.sort_by(|(a, _), (b, _)| {
+            let sums = (b.wasted_bytes, b.bytes).cmp(&(a.wasted_bytes, a.bytes));
             sums.then_with(|| (a.mtime_ns, &a.name).cmp(&(b.mtime_ns, &b.name)))
         });
         self.largest.truncate(self.top);
@@ -292,22 +279,16 @@ impl Groups<'_> {
 
     /// Reads the paths of the first files of the largest groups, one for each inode.
     fn finish(mut self) -> Result<Duplicates> {
-        for group in self.largest {
-            let entries = details::of_rows(self.parts, &group.rows, self.threads)?;
+        for (mut group, rows) in self.largest {
+            let entries = details::of_rows(self.parts, &rows, self.threads)?;
             let mut entries: Vec<_> = entries.into_values().collect();
             entries.sort_by(|a, b| a.cmp_path(b));
             let mut seen = FxHashSet::default();
             entries.retain(|entry| {
                 entry.attributes.nlink < 2 || seen.insert((entry.dev, entry.attributes.ino))
             });
-            self.found.largest.push(DuplicateGroup {
-                name: group.name,
-                bytes: group.size_bytes,
-                mtime_ns: group.mtime_ns,
-                files: group.files,
-                wasted_bytes: group.wasted_bytes,
-                paths: entries.iter().take(self.top).map(|entry| entry.path()).collect(),
-            });
+            group.paths = entries.iter().take(self.top).map(|entry| entry.path()).collect();
+            self.found.largest.push(group);
         }
         Ok(self.found)
     }
@@ -315,9 +296,7 @@ impl Groups<'_> {
 
 /// Reads the keys of rows by number among those of all parts, which ascend.
 fn read_members(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<Vec<Member>> {
-    let all = Mutex::new(Vec::with_capacity(rows.len()));
-    let pieces = details::by_part(parts, rows);
-    in_parallel(threads, &pieces, |(part, rows)| -> Result<()> {
+    listed(threads, &details::by_part(parts, rows), |(part, rows)| {
         let part = &parts[*part];
         let mut at_row = rows.iter();
         let mut found = Vec::with_capacity(rows.len());
@@ -344,8 +323,6 @@ fn read_members(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<Vec<
                 });
             }
         }
-        all.lock().extend(found);
-        Ok(())
-    })?;
-    Ok(all.into_inner())
+        Ok(found)
+    })
 }

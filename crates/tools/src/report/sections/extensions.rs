@@ -27,9 +27,8 @@ impl ReportSection for Extensions {
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         // They take more memory than all other statistics, and nobody else asks for them.
         let extensions = std::mem::take(&mut facts.statistics.whole.extensions);
-        let Breakdown { rows, others, rest } = largest(&extensions, facts.options.top);
-        let row = |(extension, count)| ExtensionUsage { extension, count };
-        Ok(Some(Extensions(Breakdown { rows: rows.into_iter().map(row).collect(), others, rest })))
+        let row = |extension, count| ExtensionUsage { extension, count };
+        Ok(Some(Extensions(largest(&extensions, facts.options.top, row))))
     }
 
     fn blocks(&self) -> Vec<Block> {
@@ -47,15 +46,19 @@ impl ReportSection for Extensions {
     }
 }
 
-/// Gives what has most bytes, by name.
-pub(super) fn largest(of: &HashMap<Box<str>, Count>, top: usize) -> Breakdown<(String, Count)> {
+/// Gives rows of what has most bytes, by name.
+pub(super) fn largest<T>(
+    of: &HashMap<Box<str>, Count>,
+    top: usize,
+    row: impl Fn(String, Count) -> T,
+) -> Breakdown<T> {
     let mut all: Vec<(&str, &Count)> = of.iter().map(|(name, count)| (&**name, count)).collect();
     let rank = |row: &(&str, &Count)| (Reverse(row.1.bytes), Reverse(row.1.entries));
     all.sort_unstable_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.0.cmp(b.0)));
     let others = all.split_off(top.min(all.len()));
     let mut rest = Usage::default();
     others.iter().for_each(|(_, count)| rest.add(&usage(count)));
-    let rows = all.into_iter().map(|(name, count)| (name.to_owned(), *count)).collect();
+    let rows = all.into_iter().map(|(name, count)| row(name.to_owned(), *count)).collect();
     Breakdown { rows, others: others.len(), rest }
 }
 

@@ -12,6 +12,7 @@ pub(in crate::report) struct Flagged {
 }
 
 /// What is collected of them.
+#[derive(Default)]
 pub(in crate::report) struct FlaggedRows {
     pub(super) count: i64,
     pub(super) first: TopK,
@@ -19,18 +20,18 @@ pub(in crate::report) struct FlaggedRows {
 
 impl FlaggedRows {
     /// Begins with none.
-    pub(super) fn new(top: usize) -> Self {
+    pub(in crate::report) fn new(top: usize) -> Self {
         FlaggedRows { count: 0, first: TopK::new(top) }
     }
 
     /// Counts a row and offers it; the largest keys come first.
-    pub(super) fn add(&mut self, key: i64, id: RowId) {
+    pub(in crate::report) fn add(&mut self, key: i64, id: RowId) {
         self.count += 1;
         self.first.offer(key, id);
     }
 
     /// Takes in the rows of another worker.
-    pub(super) fn merge(&mut self, other: FlaggedRows) {
+    pub(in crate::report) fn merge(&mut self, other: FlaggedRows) {
         self.count += other.count;
         self.first.merge(other.first);
     }

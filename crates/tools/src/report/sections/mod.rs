@@ -41,11 +41,11 @@ use crate::error::Result;
 use canopy_index::{Columns, FileKind};
 use canopy_text::human_size;
 use canopy_text::safe::report_name;
-use lists::{Flagged, FlaggedRows, entries_table, flagged_blocks, user};
+use lists::{Flagged, entries_table, flagged_blocks, user};
 use serde::Serialize;
 
 pub(super) use directories::DirectorySizes;
-pub(super) use empty::EmptyDirectories;
+pub(super) use lists::FlaggedRows;
 pub(super) use totals::once;
 pub(super) use trees::count_once;
 

@@ -16,19 +16,14 @@ pub(in crate::report) struct Names {
     direction: Flagged,
 }
 
-/// What is collected of them.
-pub(in crate::report) struct OddNames {
-    control: FlaggedRows,
-    not_utf8: FlaggedRows,
-    direction: FlaggedRows,
-}
+/// What is collected of them, in the order of [`Names`].
+pub(in crate::report) struct OddNames([FlaggedRows; 3]);
 
 impl EntryCollector for OddNames {
     const READS_DIRS: bool = true;
 
     fn new(scope: &Scope<'_>) -> Self {
-        let none = || FlaggedRows::new(scope.options.top);
-        OddNames { control: none(), not_utf8: none(), direction: none() }
+        OddNames(std::array::from_fn(|_| FlaggedRows::new(scope.options.top)))
     }
 
     fn columns(&self, _: &Part<'_>) -> Result<Columns> {
@@ -45,12 +40,12 @@ impl EntryCollector for OddNames {
             if is_plain(name.as_bytes()) {
                 continue;
             }
-            let lists = [
-                (name.chars().any(char::is_control), &mut self.control),
-                (std::str::from_utf8(&unescape(name)).is_err(), &mut self.not_utf8),
-                (name.chars().any(turns_text), &mut self.direction),
+            let is_odd = [
+                name.chars().any(char::is_control),
+                std::str::from_utf8(&unescape(name)).is_err(),
+                name.chars().any(turns_text),
             ];
-            for (_, list) in lists.into_iter().filter(|(is_odd, _)| *is_odd) {
+            for (list, _) in self.0.iter_mut().zip(is_odd).filter(|(_, is_odd)| *is_odd) {
                 list.add(0, batch.id(at));
             }
         }
@@ -58,14 +53,11 @@ impl EntryCollector for OddNames {
     }
 
     fn merge(&mut self, other: Self) {
-        self.control.merge(other.control);
-        self.not_utf8.merge(other.not_utf8);
-        self.direction.merge(other.direction);
+        self.0.iter_mut().zip(other.0).for_each(|(own, other)| own.merge(other));
     }
 
     fn lists(&mut self) -> Vec<&mut TopK> {
-        let lists = [&mut self.control, &mut self.not_utf8, &mut self.direction];
-        lists.map(|list| &mut list.first).into()
+        self.0.iter_mut().map(|list| &mut list.first).collect()
     }
 }
 
@@ -75,11 +67,8 @@ impl ReportSection for Names {
     type Entries = OddNames;
 
     fn answer(facts: &mut Facts<'_>, found: OddNames) -> Result<Option<Self>> {
-        Ok(Some(Names {
-            control: found.control.answer(facts),
-            not_utf8: found.not_utf8.answer(facts),
-            direction: found.direction.answer(facts),
-        }))
+        let [control, not_utf8, direction] = found.0.map(|rows| rows.answer(facts));
+        Ok(Some(Names { control, not_utf8, direction }))
     }
 
     fn blocks(&self) -> Vec<Block> {

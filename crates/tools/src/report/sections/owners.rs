@@ -33,15 +33,18 @@ impl<T> Breakdown<T> {
     ) -> Block {
         let mut rows: Vec<_> = self.rows.iter().map(usage_and_name).collect();
         let whole = rows.iter().map(|(usage, _)| bar(usage)).sum::<i64>() + bar(&self.rest);
-        if self.others > 0 {
-            rows.push((self.rest, format!("({} others)", grouped(self.others as i64))));
-        }
+        rows.extend(others(self.others).map(|others| (self.rest, others)));
         let table = table(columns, &rows, |(usage, name)| {
             cells(usage).into_iter().chain([Cell::from(name.clone())]).collect()
         });
         let table = Table { rest: self.others > 0, ..table };
         table.with_shares(rows.iter().map(|(usage, _)| bar(usage)), whole).block()
     }
+}
+
+/// Names those that have no row, if there are any.
+pub(super) fn others(count: usize) -> Option<String> {
+    (count > 0).then(|| format!("({} others)", grouped(count as i64)))
 }
 
 /// What an owner uses.

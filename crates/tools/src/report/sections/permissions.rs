@@ -21,25 +21,17 @@ pub(in crate::report) struct Permissions {
 
 /// What is collected of them.
 pub(in crate::report) struct PermissionRows {
-    writable_files: FlaggedRows,
-    writable_dirs: FlaggedRows,
+    /// Files and directories that everybody may write, setuid and setgid files.
+    lists: [FlaggedRows; 4],
     sticky: i64,
-    setuid: FlaggedRows,
-    setgid: FlaggedRows,
 }
 
 impl EntryCollector for PermissionRows {
     const READS_DIRS: bool = true;
 
     fn new(scope: &Scope<'_>) -> Self {
-        let none = || FlaggedRows::new(scope.options.top);
-        PermissionRows {
-            writable_files: none(),
-            writable_dirs: none(),
-            sticky: 0,
-            setuid: none(),
-            setgid: none(),
-        }
+        let lists = std::array::from_fn(|_| FlaggedRows::new(scope.options.top));
+        PermissionRows { lists, sticky: 0 }
     }
 
     fn columns(&self, _: &Part<'_>) -> Result<Columns> {
@@ -48,21 +40,18 @@ impl EntryCollector for PermissionRows {
 
     fn add(&mut self, batch: &EntryBatch<'_>) -> Result<()> {
         let modes = MODE.of(batch.batch)?;
+        let [files, dirs, setuid, setgid] = &mut self.lists;
         if batch.kind == FileKind::Dirs {
             for &at in batch.rows.iter().filter(|&&at| modes[at] & 0o002 != 0) {
                 match modes[at] & 0o1000 {
-                    0 => self.writable_dirs.add(0, batch.id(at)),
+                    0 => dirs.add(0, batch.id(at)),
                     _ => self.sticky += 1,
                 }
             }
             return Ok(());
         }
         for &at in batch.files.iter().filter(|&&at| modes[at] & 0o6002 != 0) {
-            let lists = [
-                (0o002, &mut self.writable_files),
-                (0o4000, &mut self.setuid),
-                (0o2000, &mut self.setgid),
-            ];
+            let lists = [(0o002, &mut *files), (0o4000, &mut *setuid), (0o2000, &mut *setgid)];
             for (_, list) in lists.into_iter().filter(|(bit, _)| modes[at] & bit != 0) {
                 list.add(0, batch.id(at));
             }
@@ -71,17 +60,12 @@ impl EntryCollector for PermissionRows {
     }
 
     fn merge(&mut self, other: Self) {
-        self.writable_files.merge(other.writable_files);
-        self.writable_dirs.merge(other.writable_dirs);
+        self.lists.iter_mut().zip(other.lists).for_each(|(own, other)| own.merge(other));
         self.sticky += other.sticky;
-        self.setuid.merge(other.setuid);
-        self.setgid.merge(other.setgid);
     }
 
     fn lists(&mut self) -> Vec<&mut TopK> {
-        let lists =
-            [&mut self.writable_files, &mut self.writable_dirs, &mut self.setuid, &mut self.setgid];
-        lists.map(|list| &mut list.first).into()
+        self.lists.iter_mut().map(|list| &mut list.first).collect()
     }
 }
 
@@ -91,12 +75,13 @@ impl ReportSection for Permissions {
     type Entries = PermissionRows;
 
     fn answer(facts: &mut Facts<'_>, found: PermissionRows) -> Result<Option<Self>> {
+        let [files, directories, setuid, setgid] = found.lists.map(|rows| rows.answer(facts));
         Ok(Some(Permissions {
-            world_writable_files: found.writable_files.answer(facts),
-            world_writable_directories: found.writable_dirs.answer(facts),
+            world_writable_files: files,
+            world_writable_directories: directories,
             world_writable_sticky: found.sticky,
-            setuid: found.setuid.answer(facts),
-            setgid: found.setgid.answer(facts),
+            setuid,
+            setgid,
         }))
     }
 

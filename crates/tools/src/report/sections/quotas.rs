@@ -121,16 +121,12 @@ impl ReportSection for Quotas {
             }
         }
         let users = limits.users.iter().filter(|(uid, _)| only.is_none_or(|only| only == **uid));
-        let users = users.map(|(&id, limit)| {
-            let taken = taken.users.get(&id).copied().unwrap_or_default();
-            Quota::new("user", Owner { id, name: user_name(id) }, taken, limit)
-        });
+        let users =
+            users.map(|(id, limit)| Quota::new("user", *id, user_name, &taken.users, limit));
         // Of a group, one user's entries say nothing.
         let groups = limits.groups.iter().filter(|_| only.is_none());
-        let groups = groups.map(|(&id, limit)| {
-            let taken = taken.groups.get(&id).copied().unwrap_or_default();
-            Quota::new("group", Owner { id, name: group_name(id) }, taken, limit)
-        });
+        let groups =
+            groups.map(|(id, limit)| Quota::new("group", *id, group_name, &taken.groups, limit));
         let mut rows: Vec<Quota> = users.chain(groups).collect();
         let (limited, over) = (rows.len(), rows.iter().filter(|row| row.is_over()).count());
         rows.sort_by(|a, b| b.share().total_cmp(&a.share()));
@@ -170,10 +166,17 @@ impl ReportSection for Quotas {
 }
 
 impl Quota {
-    fn new(kind: &'static str, owner: Owner, taken: Taken, limit: &Limit) -> Self {
+    fn new(
+        kind: &'static str,
+        id: u32,
+        name: fn(u32) -> Option<String>,
+        taken: &FxHashMap<u32, Taken>,
+        limit: &Limit,
+    ) -> Self {
+        let taken = taken.get(&id).copied().unwrap_or_default();
         Quota {
             kind,
-            owner,
+            owner: Owner { id, name: name(id) },
             taken,
             limit_bytes: limit.bytes,
             limit_inodes: limit.inodes,

@@ -10,8 +10,7 @@ use canopy_index::column::{KEY, MODE, NAME, SIZE, UID, VALUE, VALUE_PATH};
 use canopy_model::lustre::{LAYOUT_KEYS, Layout};
 use canopy_model::{Count, FileType, escape, is_below, join, storage_scale, unescape};
 use canopy_read::locate::read_xattr_columns;
-use canopy_read::work::in_parallel;
-use parking_lot::Mutex;
+use canopy_read::work::merged;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -59,11 +58,9 @@ impl ReportSection for Storage {
         if found.osts.is_empty() && found.pools.is_empty() && found.unknown == 0 {
             return Ok(None);
         }
-        let [osts, pools] = [found.osts, found.pools].map(|of| {
-            let Breakdown { rows, others, rest } = largest(&of, facts.options.top);
-            let row = |(name, count)| PlaceUsage { name, count };
-            Breakdown { rows: rows.into_iter().map(row).collect(), others, rest }
-        });
+        let place = |name, count| PlaceUsage { name, count };
+        let [osts, pools] =
+            [found.osts, found.pools].map(|of| largest(&of, facts.options.top, place));
         Ok(Some(Storage { osts, pools, unknown: found.unknown }))
     }
 
@@ -95,20 +92,19 @@ fn read(facts: &Facts<'_>) -> Result<Found> {
         let shards = start.view.shards_with_values(start.source.id, &start.path)?;
         pieces.extend(shards.into_iter().map(|shard| (start.path.as_str(), shard)));
     }
-    let all = Mutex::new(Found::default());
-    in_parallel(facts.options.threads, &pieces, |(start, shard)| -> Result<()> {
-        let columns = VALUE_PATH | NAME | KEY | VALUE | SIZE | MODE | UID;
-        let mut found = Found::default();
+    let columns = VALUE_PATH | NAME | KEY | VALUE | SIZE | MODE | UID;
+    let work = |found: &mut Found, (start, shard): &(&str, &Arc<Shard>)| -> Result<()> {
         for batch in read_xattr_columns(shard, columns)? {
             found.add_batch(&batch?, start, facts.options.owner)?;
         }
-        let mut all = all.lock();
-        add_all(&mut all.osts, &found.osts);
-        add_all(&mut all.pools, &found.pools);
-        all.unknown += found.unknown;
         Ok(())
-    })?;
-    Ok(all.into_inner())
+    };
+    let merge = |all: &mut Found, more: Found| {
+        add_all(&mut all.osts, &more.osts);
+        add_all(&mut all.pools, &more.pools);
+        all.unknown += more.unknown;
+    };
+    merged(facts.options.threads, &pieces, Found::default, work, merge)
 }
 
 impl Found {

@@ -4,20 +4,16 @@
 //! and the names in those listings that some link leads through.
 
 use super::*;
-use crate::report::details::{self, Detail};
+use crate::report::details;
 use canopy_index::column::{FIRST_DIR, FIRST_ENTRY, MODE, NAME, PATH, TARGET};
 use canopy_index::{Index, RowRange, Shard, holds};
-use canopy_model::is_below;
+use canopy_model::{FileType, is_below};
 use canopy_read::inode::text_or_empty;
 use canopy_read::links::{NameKind, Trail, TrailEnd};
 use canopy_read::locate::{Start, absolute_path, source_of};
 use canopy_read::plan::BATCH_ROWS;
-use canopy_read::work::in_parallel;
-use parking_lot::Mutex;
+use canopy_read::work::merged;
 use rustc_hash::{FxHashMap, FxHashSet};
-
-const TYPE: u32 = 0o170_000;
-const SYMLINK: u32 = 0o120_000;
 
 /// Where symbolic links lead, as far as the index tells.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -57,7 +53,7 @@ impl EntryCollector for SymlinkRows {
 
     fn add(&mut self, batch: &EntryBatch<'_>) -> Result<()> {
         let modes = MODE.of(batch.batch)?;
-        self.0.extend(batch.ids_where(|at| modes[at] & TYPE == SYMLINK));
+        self.0.extend(batch.ids_where(|at| FileType::of_mode(modes[at]) == FileType::Symlink));
         Ok(())
     }
 
@@ -74,7 +70,7 @@ impl ReportSection for Symlinks {
 
     fn answer(facts: &mut Facts<'_>, rows: SymlinkRows) -> Result<Option<Self>> {
         let threads = facts.options.threads;
-        let links = details::read_in_order(&facts.parts, rows.0, Detail::Targets, threads)?;
+        let links = details::read_in_order(&facts.parts, rows.0, TARGET.into(), threads)?;
         let mut answer = Symlinks::default();
         for start in facts.starts {
             let here = links.iter().filter(|(of, _)| std::ptr::eq(*of, start));
@@ -183,16 +179,8 @@ fn find<'k>(known: &'k Known, directory: &str, name: &str) -> Option<&'k NameKin
 
 /// Has a name looked up that is not known.
 fn want(known: &Known, wanted: &mut Names, directory: &str, name: &str) {
-    if find(known, directory, name).is_some() {
-        return;
-    }
-    match wanted.get_mut(directory) {
-        Some(names) => {
-            names.insert(name.to_owned());
-        }
-        None => {
-            wanted.insert(directory.to_owned(), FxHashSet::from_iter([name.to_owned()]));
-        }
+    if find(known, directory, name).is_none() {
+        wanted.entry(directory.to_owned()).or_default().insert(name.to_owned());
     }
 }
 
@@ -206,8 +194,7 @@ fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> R
         }
     }
     let shards: Vec<&Shard> = index.shards()?.into_iter().map(AsRef::as_ref).collect();
-    let found = Mutex::new((FxHashSet::default(), Vec::new()));
-    in_parallel(threads, &shards, |shard| -> Result<()> {
+    let look = |found: &mut NamesSeen, shard: &&Shard| -> Result<()> {
         let Some(wanted) = by_source.get(&shard.record().source) else { return Ok(()) };
         let Some(source) = index.sources().iter().find(|source| source.id == shard.record().source)
         else {
@@ -221,13 +208,16 @@ fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> R
             shard.close(FileKind::Listings);
             let absolute = |path: String| absolute_path(source, &path);
             let names = names.into_iter().map(|(path, name, what)| (absolute(path), name, what));
-            let mut found = found.lock();
             found.0.extend(directories.into_iter().map(absolute));
             found.1.extend(names);
         }
         Ok(())
-    })?;
-    let (seen, names) = found.into_inner();
+    };
+    let merge = |all: &mut NamesSeen, more: NamesSeen| {
+        all.0.extend(more.0);
+        all.1.extend(more.1);
+    };
+    let (seen, names) = merged(threads, &shards, NamesSeen::default, look, merge)?;
     for (directory, name, what) in names {
         known.entry(directory).or_default().insert(name, what);
     }
@@ -248,7 +238,7 @@ fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> R
 }
 
 /// Directories that have been seen, and what the wanted names in them are.
-type NamesSeen = (Vec<String>, Vec<(String, String, NameKind)>);
+type NamesSeen = (FxHashSet<String>, Vec<(String, String, NameKind)>);
 
 /// Names to look up in one source, by path of their directory in it.
 type WantedNames<'a> = FxHashMap<String, &'a FxHashSet<String>>;
@@ -281,9 +271,11 @@ fn names_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<NamesSeen> {
                 if !wanted.get(path).is_some_and(|names| names.contains(name)) {
                     continue;
                 }
-                let what = match modes.map(|modes| modes[at] & TYPE) {
+                let what = match modes.map(|modes| FileType::of_mode(modes[at])) {
                     None => NameKind::Directory,
-                    Some(SYMLINK) => NameKind::Link(text_or_empty(targets, at).to_owned()),
+                    Some(FileType::Symlink) => {
+                        NameKind::Link(text_or_empty(targets, at).to_owned())
+                    }
                     Some(_) => NameKind::Other,
                 };
                 found.push((path.clone(), name.to_owned(), what));
