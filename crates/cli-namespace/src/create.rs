@@ -7,9 +7,9 @@ use canopy::commands::ns::Create as Arguments;
 use canopy_namespace::{CHUNK_BYTES, Settings, create_namespace, system_clock, table_of};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
-use std::fs::Permissions;
+use std::fs::{DirBuilder, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -66,19 +66,20 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Complete)
 }
 
-/// Makes a directory for what is on this machine, or takes an empty one.
+/// Makes a directory for what is on this machine, as mkdir(1) does, or takes an empty one.
 fn local(directory: &Path) -> anyhow::Result<Environment> {
     let shown = directory.display();
-    match directory.read_dir() {
-        Ok(mut names) => {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let mut names = directory.read_dir().with_context(|| format!("cannot read {shown}"))?;
             if names.next().is_some() {
                 bail!("{shown} is not empty: a namespace needs a directory of its own");
             }
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
+        Err(error) => return Err(error).with_context(|| format!("cannot make {shown}")),
     }
-    let storage = LocalStorage::new(directory)?;
+    let storage = LocalStorage::existing(directory)?;
     // A directory that was there may be open to all, and what users may not see is in its files.
     std::fs::set_permissions(directory, Permissions::from_mode(0o700))
         .with_context(|| format!("cannot close {shown} to others"))?;

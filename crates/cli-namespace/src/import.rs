@@ -26,6 +26,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     }
     let namespace = place::open(&arguments.namespace)?;
     let plan = plan(arguments, &namespace)?;
+    if is_below(&arguments.source, plan.own)? {
+        bail!("{shown} lies in the namespace, which cannot be imported into itself");
+    }
     let entries = AtomicU64::new(0);
     let message = |elapsed: Duration| {
         let entries = entries.load(Ordering::Relaxed);
@@ -51,7 +54,7 @@ fn plan(arguments: &Arguments, namespace: &Namespace) -> anyhow::Result<Plan> {
     let mut plan = Plan {
         with_data: arguments.data,
         crosses_mounts: arguments.cross_mounts,
-        own: own(&arguments.namespace)?,
+        own: identity(&place::directory_of(&arguments.namespace)?)?,
         directory: Inode::default(),
         name: None,
         takes_attributes: true,
@@ -77,9 +80,20 @@ fn plan(arguments: &Arguments, namespace: &Namespace) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-fn own(namespace: &Path) -> anyhow::Result<Option<(u64, u64)>> {
-    let metadata = place::directory_of(namespace)?.metadata()?;
-    Ok(Some((metadata.dev(), metadata.ino())))
+/// Returns the device and inode number of a file.
+fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
+    let metadata = path.metadata()?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Returns whether a path leads to a directory, or below it.
+fn is_below(path: &Path, directory: (u64, u64)) -> anyhow::Result<bool> {
+    for above in path.canonicalize()?.ancestors() {
+        if identity(above)? == directory {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn is_empty(namespace: &Namespace, directory: &Inode) -> anyhow::Result<bool> {

@@ -90,6 +90,7 @@ fn wrong_places_are_told() {
     for (line, said) in [
         ("create namespace", "namespace is not empty"),
         ("create file", "cannot read file: Not a directory"),
+        ("create nowhere/new", "cannot make nowhere/new: No such file or directory"),
         ("create --inline 99999999 new", "65536 at most"),
         ("mount nothing on", "nothing: no such directory"),
         ("mount file on", "file: no such directory"),
@@ -110,6 +111,7 @@ fn wrong_places_are_told() {
         let told = failure(&output);
         assert!(told.contains(said), "{line}: {told}");
     }
+    assert!(!place.join("nowhere").exists());
     // Nothing was made where there is no namespace.
     assert_eq!(fs::read_dir(place.join("empty")).unwrap().count(), 0);
     let output = ns("mount").args(["--unknown", "namespace", "on"]).output().unwrap();

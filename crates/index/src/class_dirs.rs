@@ -131,20 +131,12 @@ impl ClassDirs {
             return Ok(true);
         }
         let dir = self.disk.private_dir(path)?;
-        let (mode, acl) = (guard.mode(), guard.acl());
-        let mut expressed = true;
-        if !self.are_private && !self.disk.is_guarded(&dir, guard.gid, mode, &acl) {
-            // Where the ACL alone is another, nobody whom it lets in is kept out for a moment.
-            let is_done = mode.is_none()
-                && self.disk.is_owned_by(&dir, (0, guard.gid))
-                && self.disk.set_acl(path, &dir, &acl)?;
-            if !is_done {
-                self.disk.set_mode(path, &dir, (0, guard.gid), mode.unwrap_or(0o700))?;
-                if mode.is_none() {
-                    expressed = self.disk.set_acl(path, &dir, &acl)?;
-                }
-            }
-        }
+        let owner = (0, guard.gid);
+        let expressed = match guard.mode() {
+            _ if self.are_private => true,
+            Some(mode) => self.disk.set_mode(path, &dir, owner, mode).map(|()| true)?,
+            None => self.disk.set_acl(path, &dir, owner, &guard.acl())?,
+        };
         state.made.insert(path.to_owned());
         Ok(expressed)
     }

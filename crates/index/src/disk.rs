@@ -174,38 +174,21 @@ impl Disk {
     ) -> Result<()> {
         let set = || -> io::Result<()> {
             self.check()?;
-            let stat = rustix::fs::fstat(dir)?;
-            let has_acl = rustix::fs::fgetxattr(dir, Acl::XATTR_NAME, &mut [0_u8; 0][..]).is_ok();
-            if (stat.st_uid, stat.st_gid, stat.st_mode & 0o7777) == (owner.0, owner.1, mode)
-                && !has_acl
-            {
+            let before = Protection::of(dir)?;
+            if before == (Protection { owner, mode, acl: None }) {
                 return Ok(());
             }
             rustix::fs::fchmod(dir, Mode::from_raw_mode(0o700))?;
             let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
             if let Err(errno) = rustix::fs::fchown(dir, Some(uid), Some(gid)) {
                 // A user namespace may not know them: it stays as it was.
-                rustix::fs::fchmod(dir, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+                rustix::fs::fchmod(dir, Mode::from_raw_mode(before.mode))?;
                 return Err(errno.into());
             }
             remove_acl(dir, "system.posix_acl_access")?;
             Ok(rustix::fs::fchmod(dir, Mode::from_raw_mode(mode))?)
         };
         set().map_err(Error::io("set the permissions of", path))
-    }
-
-    /// Returns whether a directory of root's has exactly this owning group, mode (without an ACL)
-    /// or ACL. What is as it should be is left alone, since readers come through it meanwhile.
-    pub(crate) fn is_guarded(&self, dir: &OwnedFd, gid: u32, mode: Option<u32>, acl: &Acl) -> bool {
-        let Ok(stat) = rustix::fs::fstat(dir) else { return false };
-        let mut value = vec![0; 64 * 1024];
-        let known = rustix::fs::fgetxattr(dir, Acl::XATTR_NAME, &mut value[..]);
-        let same = match (known, mode) {
-            (Ok(length), None) => value[..length] == acl.encode(),
-            (Err(_), Some(mode)) => stat.st_mode & 0o7777 == mode,
-            _ => false,
-        };
-        same && stat.st_uid == 0 && stat.st_gid == gid
     }
 
     /// Returns whether a file is for this user or group as [`DiskFile::share_with`] makes it, as far
@@ -228,14 +211,26 @@ impl Disk {
         }
     }
 
-    /// Returns whether a directory belongs to this owner and group.
-    pub(crate) fn is_owned_by(&self, dir: &OwnedFd, owner: (u32, u32)) -> bool {
-        rustix::fs::fstat(dir).is_ok_and(|stat| (stat.st_uid, stat.st_gid) == owner)
-    }
-
-    /// Replaces the access ACL of a directory. Returns false where the file system cannot hold it.
-    pub(crate) fn set_acl(&self, path: &Path, dir: &OwnedFd, acl: &Acl) -> Result<bool> {
-        self.check().and_then(|()| set_acl(dir, acl)).map_err(Error::io("set the ACL of", path))
+    /// Gives a directory to this owner and group, with exactly this access ACL. One that has them is
+    /// left alone likewise. Where the file system cannot hold the ACL, returns false, and nobody but
+    /// the owner may enter.
+    pub(crate) fn set_acl(
+        &self,
+        path: &Path,
+        dir: &OwnedFd,
+        owner: (u32, u32),
+        acl: &Acl,
+    ) -> Result<bool> {
+        let failed = || Error::io("set the ACL of", path);
+        let set = || self.check().and_then(|()| set_acl(dir, acl)).map_err(failed());
+        let before = Protection::of(dir).map_err(failed())?;
+        let is_owned = before.owner == owner;
+        // Where the ACL alone is another, nobody whom it lets in is kept out for a moment.
+        if is_owned && (before.acl == Some(acl.encode()) || set()?) {
+            return Ok(true);
+        }
+        self.set_mode(path, dir, owner, 0o700)?;
+        set()
     }
 
     /// Makes everything durable that was written to the file system of `dir`.
@@ -310,6 +305,27 @@ impl Disk {
         };
         // It is still in use, or not ours.
         drop(remove());
+    }
+}
+
+/// Who owns a directory, and what it lets whom do.
+#[derive(PartialEq, Eq)]
+struct Protection {
+    /// The owner and the owning group.
+    owner: (u32, u32),
+    mode: u32,
+    /// The access ACL as the kernel gives it.
+    acl: Option<Vec<u8>>,
+}
+
+impl Protection {
+    /// Reads them of an open directory. An ACL that cannot be read counts as none.
+    fn of(dir: &OwnedFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(dir)?;
+        let mut value = vec![0; 64 * 1024];
+        let acl = rustix::fs::fgetxattr(dir, Acl::XATTR_NAME, &mut value[..]).ok();
+        let acl = acl.map(|length| value[..length].to_vec());
+        Ok(Protection { owner: (stat.st_uid, stat.st_gid), mode: stat.st_mode & 0o7777, acl })
     }
 }
 
@@ -449,22 +465,37 @@ impl Write for DiskFile {
 mod tests {
     use super::*;
 
+    /// The owner and group of a directory, its mode, and when its inode was changed last.
+    fn state_of(dir: &OwnedFd) -> ((u32, u32), u32, (i64, i64)) {
+        let stat = rustix::fs::fstat(dir).unwrap();
+        let owner = (stat.st_uid, stat.st_gid);
+        (owner, stat.st_mode & 0o7777, (stat.st_ctime, stat.st_ctime_nsec as i64))
+    }
+
     #[test]
     fn a_directory_that_has_its_permissions_is_left_alone() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("lists");
         let disk = Disk::default();
         let dir = disk.private_dir(&path).unwrap();
-        let own = rustix::fs::fstat(&dir).unwrap();
-        let changed = || {
-            let stat = rustix::fs::fstat(&dir).unwrap();
-            (stat.st_mode & 0o7777, stat.st_ctime, stat.st_ctime_nsec)
-        };
-        disk.set_mode(&path, &dir, (own.st_uid, own.st_gid), 0o711).unwrap();
-        let before = changed();
-        assert_eq!(before.0, 0o711);
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        disk.set_mode(&path, &dir, (own.st_uid, own.st_gid), 0o711).unwrap();
-        assert_eq!(changed(), before);
+        let (owner, ..) = state_of(&dir);
+        let acl = acl_of(1000);
+        // With an ACL, the mode has its mask in place of what the group may do.
+        let set_mode = || disk.set_mode(&path, &dir, owner, 0o711).map(|()| true).unwrap();
+        let set_acl = || disk.set_acl(&path, &dir, owner, &acl).unwrap();
+        let steps: [(&dyn Fn() -> bool, u32); 3] =
+            [(&set_mode, 0o711), (&set_acl, 0o640), (&set_mode, 0o711)];
+        for (set, mode) in steps {
+            if !set() {
+                // The file system has no ACLs.
+                assert_eq!(state_of(&dir).1, 0o700);
+                continue;
+            }
+            let before = state_of(&dir);
+            assert_eq!(before.1, mode);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(set());
+            assert_eq!(state_of(&dir), before);
+        }
     }
 }

@@ -210,10 +210,8 @@ impl Worker {
     /// Joins those who share the scan of an index, if there is one; each of them shows once in `beat`
     /// that it lives. Fails if anybody else could change the directory.
     pub fn join(index: &Path, beat: Duration) -> Result<Option<Self>> {
-        let Ok(index) = index.canonicalize() else { return Ok(None) };
-        // Before anything is made in it, by paths.
-        let index = safety::check(&index, rustix::process::geteuid().as_raw())?;
-        let Some(scan) = SharedScan::read(&index)? else { return Ok(None) };
+        // All that is made in it is made by its real path, which was checked.
+        let Some((index, scan)) = SharedScan::find(index)? else { return Ok(None) };
         let disk = Disk::default();
         let (number, directory) = loop {
             let [a, b, c, d, ..] = marker::random_key(&index)?;
@@ -488,11 +486,21 @@ impl SharedScan {
     /// Returns the scan that workers share in an index, if there is one that counts still. Fails if
     /// anybody else could change the directory.
     pub fn read(index: &Path) -> Result<Option<Self>> {
-        if !names::workers(index).exists() {
+        Ok(Self::find(index)?.map(|(_, scan)| scan))
+    }
+
+    /// As [`SharedScan::read`], with the real path of the index, which nobody else can change.
+    fn find(index: &Path) -> Result<Option<(PathBuf, Self)>> {
+        if !index.exists() {
             return Ok(None);
         }
-        safety::check(index, rustix::process::geteuid().as_raw())?;
-        or_none(manifest::read(&scan_path(&names::workers(index), current(index)?)))
+        let index = safety::check(index, rustix::process::geteuid().as_raw())?;
+        let workers = names::workers(&index);
+        if !workers.exists() {
+            return Ok(None);
+        }
+        let scan = or_none(manifest::read(&scan_path(&workers, current(&index)?)))?;
+        Ok(scan.map(|scan| (index, scan)))
     }
 
     /// Makes the directory of workers, as a whole.

@@ -1,10 +1,11 @@
 //! The one writer of an index: takes listings in and publishes generations.
 //!
-//! 1. Take the lock, read the current generation, remove what a crashed writer left.
+//! 1. Take the lock, read the current generation, remove what a crashed writer left (`opening`).
 //! 2. For each source, threads push listings into [`ShardWriter`]s, which keep a builder a class
 //!    and write the largest as a shard when their share of the memory budget is used up. A source
 //!    whose threads do not come to the end is abandoned and stays as it was.
-//! 3. Write the manifests of the classes that changed, the catalog and the manifest of all classes.
+//! 3. Write the manifests of the classes that changed, the catalog and the manifest of all classes
+//!    (`publishing`).
 //! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has
 //!    changed.
 //! 5. Remove what no generation that stays refers to, once those who read an older one had time to
@@ -12,34 +13,24 @@
 //!    What may be removed is in the journal (`cleaning`).
 
 use crate::builder::Builder;
-use crate::bundles::{self, BUNDLE_CLASSES_MAX, BundleId, Bundled};
-use crate::class_dirs::{ClassDirs, grants_of};
-use crate::class_lists::{self, ClassLists, ListRecord, ListedClass};
+use crate::bundles::{BUNDLE_CLASSES_MAX, Bundled};
+use crate::class_dirs::ClassDirs;
+use crate::class_lists::ListRecord;
 use crate::digest::DigestKey;
 use crate::disk::Disk;
 use crate::encoder::{ShardTarget, write_shard};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::failures::{Failure, Failures};
 use crate::hidden::HiddenSource;
-use crate::journal::{self, Journal, Leftover};
-use crate::manifest::{
-    self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, GrantRecord, Layout,
-    Manifest, ScanRecord, ShardSet, SourceRecord,
-};
-use crate::marker::{self, Marker};
-use crate::names::{self, Key, Names};
+use crate::manifest::{Current, Layout, Manifest, ScanRecord, ShardSet, SourceRecord};
+use crate::names::{Key, Names};
 use crate::own_tables::TableRecord;
-use crate::packed::PackedList;
 use crate::pages::PAGE_SHARDS_MAX;
-use crate::retention::{Leaving, Retention};
-use crate::safety;
+use crate::retention::Retention;
 use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
-use crate::unfinished::{self, Found};
-use crate::workers::{self, Worker};
-use canopy_model::{
-    Approach, Audience, ClassId, ClassTable, GrantId, OwnerLimits, Principal, parallel,
-};
+use crate::unfinished::Found;
+use canopy_model::{Approach, Audience, ClassId, ClassTable, OwnerLimits, Principal, parallel};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -58,7 +49,9 @@ mod cut_sealed;
 mod inodes;
 mod join_sealed;
 mod loaded;
+mod opening;
 mod pages;
+mod publishing;
 mod refresh;
 mod renewing;
 mod replaced;
@@ -72,7 +65,7 @@ mod unread;
 
 use cleaning::Tree;
 pub use compaction::{Compacted, Due};
-use loaded::Loaded;
+use opening::Role;
 use pages::ReadPages;
 use refresh::Seen;
 pub use shard_writer::ShardWriter;
@@ -291,160 +284,11 @@ pub struct Writer {
     _lock: Option<File>,
 }
 
-/// For whom an index is opened.
-enum Role<'a> {
-    /// For one process that does all.
-    Alone,
-    /// For a worker that lists parts.
-    Worker(&'a Worker),
-    /// For the worker that publishes.
-    Publisher(&'a Worker),
-}
-
 impl Writer {
     /// Opens an index for writing, made if there is none. Fails if another writer is at work, or if
     /// anybody else could change the directory.
     pub fn open(path: &Path, options: WriterOptions) -> Result<Self> {
         Self::open_for(Role::Alone, path, options)
-    }
-
-    fn open_for(role: Role<'_>, path: &Path, options: WriterOptions) -> Result<Self> {
-        let uid = rustix::process::geteuid().as_raw();
-        let mode = if uid == 0 { 0o755 } else { 0o700 };
-        options.disk.directories(path, mode)?;
-        let path = safety::check(path, uid)?;
-        let (lock, Marker { key, secret }) = match role {
-            Role::Worker(_) => (None, marker::read(&path)?),
-            _ => marker::claim(&path).map(|(lock, marker)| (Some(lock), marker))?,
-        };
-        let mut current = cleaning::current(&path)?;
-        let known = current.as_ref().map(|current| current.retention.clone()).unwrap_or_default();
-        let retention = options.retention.clone().unwrap_or(known);
-        let state: AllManifests = match &current {
-            Some(current) => manifest::read(&names::all_manifests(&path, current.generation))?,
-            None => AllManifests { key, ..AllManifests::default() },
-        };
-        let committed = current.as_ref().map_or(0, |current| current.generation);
-        let all_path = names::all_manifests(&path, committed);
-        if state.key != key {
-            return Err(Error::corrupt(&all_path, "it is of another index than the file 'lock'"));
-        }
-        let names = Names::new(&path, state.key);
-        let corrupt = |error| Error::corrupt(&all_path, error);
-        let lists = state.lists.get().map_err(corrupt)?.to_vec();
-        let (bundles, manifests) = bundles::read_all(&path, &state.bundles)?;
-        let current_tree = Tree::of(committed, &lists, &manifests).with_bundles(&state.bundles);
-        let grants = state.grants.get().map_err(corrupt)?;
-        let known = state
-            .limits
-            .map(|(classes, names)| (classes as usize, names as usize))
-            .map(|(classes, names)| OwnerLimits { classes, names });
-        let limits = options.limits.or(known);
-        let Loaded { table, classes, places, next_source, .. } =
-            Loaded::new(&all_path, manifests, grants, state.next_grant, limits, &options)?;
-        let (mut interrupted, mut left) = (Found::Nothing, Leftover::default());
-        let shared = match &role {
-            Role::Alone => None,
-            Role::Worker(worker) | Role::Publisher(worker) => Some((*worker, worker.scan())),
-        };
-        let is_workers = matches!(role, Role::Worker(_));
-        match shared {
-            Some((_, scan)) if scan.base != committed => return Err(Error::WorkerLost),
-            _ if is_workers => {}
-            _ => {
-                interrupted = unfinished::read(&path, (committed, now_ns()), key);
-                left = journal::read(&path)?;
-                cleaning::clean(&options.disk, &names, &left, &current_tree)?;
-                if matches!(interrupted, Found::Useless(_)) {
-                    cleaning::forget_unfinished(&options.disk, &names, &current_tree)?;
-                }
-            }
-        }
-        if shared.is_none() {
-            match workers::state(&path, committed) {
-                Some(true) if !options.gives_up_shared => return Err(Error::Shared(path)),
-                Some(_) => cleaning::forget_workers(&options.disk, &names, &current_tree)?,
-                None => {}
-            }
-        }
-        if let Some(current) = current.as_mut().filter(|_| !is_workers) {
-            let pages = classes.values().flat_map(|held: &Held| &held.manifest.shards.pages);
-            let bytes = pages.map(|page| page.extent.bytes).sum();
-            let staying = match options.keep_replaced {
-                true => Leaving::staying(&current.leaving, now_ns(), bytes),
-                false => 0,
-            };
-            cleaning::let_go(&options.disk, &names, current, &current_tree, staying)?;
-        }
-        let mut generation = committed.max(left.generation) + 1;
-        if let Found::Record(record) = &interrupted {
-            generation = generation.max(record.generation + 1);
-        }
-        let listed = unfinished::files(&path, committed).unwrap_or_default();
-        // Whatever a loss of power has left: no number is used twice.
-        let is_used = |number| {
-            let files = [names::all_manifests(&path, number), names::leaving(&path, number)];
-            files.iter().any(|file| file.symlink_metadata().is_ok())
-                || listed.iter().any(|file| names::is_of_generation(file, number))
-        };
-        while is_used(generation) {
-            generation += 1;
-        }
-        let (journal, salt, first_file) = match shared {
-            Some((worker, scan)) if is_workers => {
-                generation = scan.generation;
-                let journal = worker.directory().join("journal");
-                let journal = Journal::of_worker(&path, journal, generation);
-                (journal, scan.salt, worker.next_file.load(Ordering::Relaxed))
-            }
-            Some((_, scan)) => (Journal::new(&path, generation), scan.salt, 0),
-            None => (Journal::new(&path, generation), marker::random_key(&path)?, 0),
-        };
-        let disk = options.disk.journaled(journal);
-        let options = WriterOptions { disk, ..options };
-        let are_private = uid != 0 || is_workers;
-        let dirs = ClassDirs::new(options.disk.clone(), names.clone(), are_private, salt, places);
-        Ok(Writer {
-            lists,
-            relisted: BTreeSet::new(),
-            renews: false,
-            dirs,
-            digest_key: DigestKey::new(secret),
-            salt,
-            names,
-            begun: BTreeMap::new(),
-            unfinished: Mutex::default(),
-            failures: Failures::read(&path)?,
-            incomplete: Vec::new(),
-            has_changed: false,
-            scans: state.scans,
-            tables: state.tables,
-            derived_is_stale: false,
-            queries: state.queries,
-            published: Published::default(),
-            interrupted,
-            has_noted: AtomicBool::new(false),
-            unprivileged: uid != 0,
-            current,
-            current_tree,
-            retention,
-            generation,
-            path,
-            options,
-            limits,
-            table,
-            bundles,
-            classes,
-            changed: HashSet::new(),
-            read_pages: ReadPages::default(),
-            shards: Mutex::default(),
-            next_shard: AtomicU64::new(first_file),
-            beyond_limits: Mutex::default(),
-            next_source,
-            is_workers,
-            publisher: shared.map(|(worker, _)| worker.directory()),
-            _lock: lock,
-        })
     }
 
     /// Returns the classes of the index, for computing those of listings.
@@ -549,47 +393,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Publishes all sources that have come to their end since the index was opened, as one
-    /// generation.
-    pub fn publish(mut self) -> Result<Published> {
-        self.settle();
-        if self.derived_is_stale {
-            self.clear_derived();
-        }
-        for failure in std::mem::take(&mut self.incomplete) {
-            self.failures.add(failure);
-        }
-        self.join_due_sealed()?;
-        let mut published = self.published_in_all();
-        published.generation = self.generation;
-        let tree = self.write_manifests()?;
-        // Nothing is removed before the new generation counts.
-        let current = self.leave(&tree)?;
-        let disk = &self.options.disk;
-        disk.sync_all(&self.path)?;
-        // Who publishes in the place of this one has taken its directory away.
-        let new = self.publisher.as_ref().unwrap_or(&self.path).join("CURRENT.new");
-        manifest::write(disk, &new, &current, self.public_mode(), true)?;
-        disk.replace(&new, &names::current(&self.path))?;
-        self.current_tree = tree;
-        // The generation is committed, whatever becomes of this.
-        published.unrecorded = self.write_failures().err().map(|error| error.to_string());
-        Ok(published)
-    }
-
-    /// Returns what was made, but for the generation.
-    fn published_in_all(&mut self) -> Published {
-        let mut published = std::mem::take(&mut self.published);
-        published.classes = self.classes.len() as u64;
-        published.closed_grants = self.dirs.closed_grants();
-        published.beyond_limits = std::mem::take(&mut *self.beyond_limits.lock());
-        for owner in self.table.beyond_limits() {
-            published.beyond_limits.entry(owner).or_default();
-        }
-        published.folded += self.table.folded();
-        published
-    }
-
     /// Takes the shards that were written into the manifests of their classes.
     fn settle(&mut self) {
         let owners = self.accept_sources();
@@ -610,94 +413,6 @@ impl Writer {
             self.contents().take_in(class, written);
         }
         self.contents().drop_empty();
-    }
-
-    /// Writes all that says what is in the generation, and returns what it consists of.
-    fn write_manifests(&mut self) -> Result<Tree> {
-        self.seal_sources()?;
-        let mut classes = std::mem::take(&mut self.classes);
-        for (&class, held) in &mut classes {
-            if self.changed.contains(&class) {
-                held.written = self.generation;
-                self.make_pages(class, &mut held.manifest.shards, &mut held.gated)?;
-                let directory = self.dirs.ensure(&self.table, class)?;
-                let path = names::manifest(&directory, self.generation);
-                manifest::write(&self.options.disk, &path, &held.manifest, 0o644, false)?;
-            }
-        }
-        self.classes = classes;
-        let disk = &self.options.disk;
-        let listed = class_lists(&self.table, &self.dirs, &self.classes);
-        let grants = |class: &ClassId| grants_of(&self.table, *class);
-        let changed = self.changed.iter().flat_map(|class| class_lists::listed_for(&grants(class)));
-        let changed = changed.chain(self.relisted.iter().copied()).collect();
-        let lists = listed.write((disk, &self.names), self.generation, &changed, &self.lists)?;
-        let catalog = Catalog {
-            key: self.names.key(),
-            classes: listed.everybody,
-            lists: lists.clone(),
-            tables: self.tables.clone(),
-        };
-        let path = names::catalog(&self.path, self.generation);
-        manifest::write(disk, &path, &catalog, self.public_mode(), false)?;
-        let path = names::all_manifests(&self.path, self.generation);
-        let (mut all, manifests) = self.all_manifests(&self.classes, &self.scans, lists.clone())?;
-        let tree = Tree::of(self.generation, &lists, &manifests);
-        let max = self.options.bundle_classes_max;
-        let new_id = || BundleId {
-            generation: self.generation,
-            number: self.next_shard.fetch_add(1, Ordering::Relaxed),
-        };
-        let bundles = bundles::write((disk, &self.path), &self.bundles, manifests, max, new_id)?;
-        all.bundles = bundles.into_iter().map(|bundle| bundle.record).collect();
-        all.sources =
-            self.classes.values().flat_map(|held| &held.manifest.sources).cloned().collect();
-        manifest::write(disk, &path, &all, 0o600, false)?;
-        Ok(tree.with_bundles(&all.bundles))
-    }
-
-    /// Returns what is known of a generation but for its bundles, and the manifests of all classes,
-    /// given what these hold.
-    fn all_manifests(
-        &self,
-        classes: &BTreeMap<ClassId, Held>,
-        scans: &BTreeMap<u32, ScanRecord>,
-        lists: Vec<ListRecord>,
-    ) -> Result<(AllManifests, Vec<ClassManifest>)> {
-        let path = names::all_manifests(&self.path, self.generation);
-        let failed = Error::encode::<postcard::Error>(&path);
-        let mut manifests = Vec::with_capacity(classes.len());
-        let mut used = BTreeSet::new();
-        for (&class, held) in classes {
-            let record = ClassRecord {
-                grants: self.table.grants_of(class).iter().map(|id| id.0).collect(),
-                place: self.dirs.place(&self.table, class),
-                manifest: held.written,
-                charged: self.table.charged_to(class),
-            };
-            used.extend(record.grants());
-            let Held { manifest, gated, hidden, .. } = held.clone();
-            manifests.push(ClassManifest { class: record, manifest, gated, hidden });
-        }
-        let grant = |id: GrantId| (id.0, GrantRecord::new(&self.table.grant(id)));
-        let grants: Vec<_> = used.into_iter().map(grant).collect();
-        let all = AllManifests {
-            key: self.names.key(),
-            grants: PackedList::new(grants).map_err(&failed)?,
-            next_grant: self.table.next_grant(),
-            limits: self.limits.map(|limits| (limits.classes as u64, limits.names as u64)),
-            sources: Vec::new(),
-            bundles: Vec::new(),
-            lists: PackedList::new(lists).map_err(&failed)?,
-            tables: self.tables.clone(),
-            queries: self.queries.clone(),
-            scans: scans.clone(),
-        };
-        Ok((all, manifests))
-    }
-
-    fn public_mode(&self) -> u32 {
-        if self.unprivileged { 0o600 } else { 0o644 }
     }
 
     /// Returns how a source that was begun is divided into shards.
@@ -787,21 +502,6 @@ impl Writer {
         salt.copy_from_slice(&hash.as_bytes()[..16]);
         salt
     }
-}
-
-/// Returns the lists of classes that hold anything.
-fn class_lists(
-    table: &ClassTable,
-    dirs: &ClassDirs,
-    classes: &BTreeMap<ClassId, Held>,
-) -> ClassLists {
-    let mut lists = ClassLists::default();
-    for (&class, held) in classes {
-        let grants = grants_of(table, class);
-        let place = dirs.place(table, class);
-        lists.add(ListedClass { place, manifest: held.written }, &grants);
-    }
-    lists
 }
 
 /// Returns what shard writers have: rows and sealed records by class, and what they have seen.

@@ -8,14 +8,13 @@
 //! those of the directories above, which are looked at again before it is handed over. What takes
 //! more than one system call to tell of an entry is read through one descriptor of its inode.
 //!
-//! `root` opens a source and computes who may reach it; `walk` is the walk, `entry` what it reads
-//! of each entry, `directory` a directory that is open with those above it, `batch` what was read
-//! and not handed over, `faults` what is counted; `stealing` shares the walk among threads, `rate`
-//! limits how fast they go; `inode`
-//! and `xattrs` talk to the kernel; `mounts` reads what is mounted, `rules` tells who decides
-//! there, `ids` whom a user namespace does not know; `selection` says
-//! what is walked where most of a source is known. The live search of `canopy_tools` uses
-//! `stealing`, `mounts` and [`look_at`] too.
+//! `root` opens a source and computes who may reach it; `walk` is the walk, `walk::thread` what
+//! each thread does in it, `entry` what it reads of each entry, `directory` a directory that is
+//! open with those above it, `batch` what was read and not handed over, `faults` what is counted;
+//! `stealing` shares the walk among threads, `rate` limits how fast they go; `inode` and `xattrs`
+//! talk to the kernel; `mounts` reads what is mounted, `rules` tells who decides there, `ids` whom
+//! a user namespace does not know; `selection` says what is walked where most of a source is
+//! known. The live search of `canopy_tools` uses `stealing`, `mounts` and [`look_at`] too.
 //!
 //! Not its job: what becomes of the listings.
 

@@ -2,25 +2,26 @@
 //! `view`.
 
 mod checkpoints;
+mod flushing;
+mod reading;
 mod recovery;
+
+pub use reading::Snapshot;
 
 use crate::batch::{BATCH_BYTES_MAX, Batch, Change, Changes};
 use crate::commit::{commit, current, latest_version};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::key::{Key, KeyRange, KeyRef};
+use crate::key::KeyRange;
 use crate::log::LogWriter;
 use crate::manifest::{JobKind, LogStart, Manifest, Phase, Run, State};
 use crate::memtable::Memtable;
 use crate::merge::MergeOperator;
 use crate::names::TableId;
-use crate::output::Output;
 use crate::record::Layout;
 use crate::runs::SstableCache;
-use crate::scan::{Direction, Older, Scan, ScanInput};
 use crate::storage::probe;
 use crate::view::View;
-use canopy_model::parallel;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -338,37 +339,6 @@ impl Table {
         Ok(table)
     }
 
-    /// Commits runs above all others, that the log begins at `log`, and the job of the next flush.
-    /// An attempt whose outcome was not known may have succeeded: then `is_done` knows the log.
-    fn commit_runs(
-        &self,
-        flushing: &mut Flushing,
-        runs: &[Run],
-        log: LogStart,
-        is_done: impl Fn(&[LogStart]) -> bool,
-    ) -> Result<()> {
-        let known = flushing.manifest.clone();
-        let committed = commit(&self.environment, self.id, Some(&known), |state, _| {
-            self.check_writer(state)?;
-            if !is_done(&state.log) {
-                let runs = runs.iter().map(|run| run.clone().within(&state.range));
-                let runs = Vec::from_iter(runs.filter(|run| !run.sstables.is_empty()));
-                state.runs.splice(0..0, runs);
-                state.log = vec![log];
-                state.jobs.retain(|job| job.kind != JobKind::Writer);
-                state.open_job(JobKind::Writer, None);
-            }
-            let job = state.jobs.iter().find(|job| job.kind == JobKind::Writer);
-            job.map(|job| job.id).ok_or_else(|| Error::Fenced("the writer's job was closed".into()))
-        });
-        let (manifest, job) = committed.inspect_err(|error| match error {
-            Error::Fenced(_) | Error::NotFound(_) => self.fail(error),
-            _ => {}
-        })?;
-        *flushing = Flushing { job, next_sstable: AtomicU32::new(0), manifest: Arc::new(manifest) };
-        Ok(())
-    }
-
     /// Returns the table's id.
     pub fn id(&self) -> TableId {
         self.id
@@ -550,82 +520,6 @@ impl Table {
         write.ended.get_or_insert_with(|| format!("nothing more can be written: {error}"));
     }
 
-    /// Writes everything that was written so far into SSTables.
-    pub fn flush(&self) -> Result<()> {
-        let mut flushing = self.flushing.lock();
-        self.freeze(&mut self.write.lock());
-        self.sync()?;
-        while self.flush_oldest(&mut flushing)? {}
-        Ok(())
-    }
-
-    /// Writes the memtables that are full into SSTables. Returns whether there was one.
-    pub fn flush_frozen(&self) -> Result<bool> {
-        let mut flushing = self.flushing.lock();
-        if self.write.lock().frozen.is_empty() {
-            return Ok(false);
-        }
-        self.sync()?;
-        self.flush_oldest(&mut flushing)
-    }
-
-    /// Writes the oldest frozen memtable into SSTables; its log is synced.
-    fn flush_oldest(&self, flushing: &mut Flushing) -> Result<bool> {
-        if self.write.lock().recovered > 0 {
-            self.flush_recovered(flushing, Vec::new())?;
-            return Ok(true);
-        }
-        let (memtable, segment, run) = {
-            let write = self.write.lock();
-            let Some(frozen) = write.frozen.front() else { return Ok(false) };
-            let Some(segment) = frozen.log_segment else { return Ok(false) };
-            (frozen.memtable.clone(), segment, frozen.run.clone())
-        };
-        let run = match run {
-            Some(run) => run,
-            None => self.write_runs(flushing, vec![memtable.clone()])?.remove(0),
-        };
-        if let Some(frozen) = self.write.lock().frozen.front_mut() {
-            frozen.run = Some(run.clone());
-        }
-        let own = LogStart { epoch: self.epoch, segment };
-        let is_done = |log: &[LogStart]| matches!(log, [start] if start.segment >= segment);
-        self.commit_runs(flushing, &[run], own, is_done)?;
-        {
-            let mut write = self.write.lock();
-            let flushed = write.frozen.pop_front();
-            write.frozen_bytes -= flushed.map_or(0, |frozen| frozen.memtable.bytes());
-            self.publish(&mut write, &flushing.manifest);
-        }
-        // Freeing a large one takes a while, and readers and writers do not wait for it here.
-        drop(memtable);
-        Ok(true)
-    }
-
-    /// Writes the records of memtables into SSTables of our job, each as a run of its own, on
-    /// several threads.
-    fn write_runs(&self, flushing: &Flushing, memtables: Vec<Arc<Memtable>>) -> Result<Vec<Run>> {
-        let layout = &flushing.manifest.state.layout;
-        let mut workers = vec![(); self.options.threads.max(1).min(memtables.len())];
-        parallel(&mut workers, memtables, |(), memtable| {
-            let range_deletes = memtable.range_deletes(u64::MAX);
-            let operator = self.options.operator.clone();
-            let source = memtable.source(operator.clone());
-            let input = ScanInput { source, range_deletes: Vec::new() };
-            let scan = Scan::new(vec![input], Direction::Forward, Older::Present, operator);
-            let output = Output {
-                environment: &self.environment,
-                table: self.id,
-                layout,
-                sstable_bytes: self.options.sstable_bytes,
-                job: flushing.job,
-                next_number: &flushing.next_sstable,
-                lease: None,
-            };
-            output.write(scan, &range_deletes)
-        })
-    }
-
     /// Shows readers the runs of a manifest and the memtables as they are now, at once: `write` is
     /// locked, so that nobody else shows others meanwhile.
     fn publish(&self, write: &mut Write, manifest: &Manifest) {
@@ -669,46 +563,6 @@ impl Table {
         self.write.lock().ended.is_some()
     }
 
-    /// Reads; once more if others compacted away what this process still knew.
-    fn reading<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
-        match read() {
-            Err(error) if error.is_not_found() => {
-                self.refresh()?;
-                read()
-            }
-            read => read,
-        }
-    }
-
-    /// Returns the value of a key.
-    pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
-        self.reading(|| {
-            let view = self.view.read().clone();
-            view.get(key, u64::MAX)
-        })
-    }
-
-    /// Returns the values of keys, in their order, all at one moment.
-    pub fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.reading(|| self.snapshot().get_many(keys))
-    }
-
-    /// Returns the records of a range as they are now.
-    pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Scan> {
-        self.reading(|| self.snapshot().scan(range, direction))
-    }
-
-    /// Returns the table as it is now. Files that other processes remove are kept for it for
-    /// [`Options::grace_ms`]; who reads longer makes a checkpoint.
-    pub fn snapshot(&self) -> Snapshot {
-        let mut write = self.write.lock();
-        let sequence = write.sequence;
-        *write.readers.entry(sequence).or_default() += 1;
-        let view = self.view.read().clone();
-        let pin = Arc::new(ReaderAt { sequence, write: self.write.clone() });
-        Snapshot { view, sequence, pin: Some(pin) }
-    }
-
     /// Returns what compactions of this table need.
     pub(crate) fn parts(&self) -> (&Environment, TableId, &Arc<SstableCache>, &Options) {
         (&self.environment, self.id, &self.cache, &self.options)
@@ -719,53 +573,5 @@ impl Table {
         let write = self.write.lock();
         let frozen = write.frozen.iter().map(|frozen| frozen.memtable.bytes());
         write.active.bytes() + frozen.sum::<u64>()
-    }
-}
-
-/// A table as it was at one moment.
-#[derive(Clone)]
-pub struct Snapshot {
-    view: Arc<View>,
-    sequence: u64,
-    /// What keeps the versions that are in memory; none if it is of SSTables alone.
-    pin: Option<Arc<ReaderAt>>,
-}
-
-/// Keeps the versions that a reader sees.
-struct ReaderAt {
-    sequence: u64,
-    write: Arc<Mutex<Write>>,
-}
-
-impl Snapshot {
-    /// Returns the value of a key.
-    pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
-        self.view.get(key, self.sequence)
-    }
-
-    /// Returns the values of keys, in their order.
-    pub fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
-        self.view.get_many(keys, self.sequence)
-    }
-
-    /// Returns the records of a range.
-    pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Scan> {
-        let scan = self.view.scan(range, self.sequence, direction)?;
-        Ok(match &self.pin {
-            Some(pin) => scan.pinning(Box::new(pin.clone())),
-            None => scan,
-        })
-    }
-}
-
-impl Drop for ReaderAt {
-    fn drop(&mut self) {
-        let mut write = self.write.lock();
-        if let Some(readers) = write.readers.get_mut(&self.sequence) {
-            *readers -= 1;
-            if *readers == 0 {
-                write.readers.remove(&self.sequence);
-            }
-        }
     }
 }

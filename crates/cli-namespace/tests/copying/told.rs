@@ -1,6 +1,6 @@
 //! What du says, and what is said of namespaces that cannot be opened.
 
-use super::{Place, run, succeed};
+use super::{Place, check, run, succeed};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -55,6 +55,28 @@ fn namespaces_in_use_are_told() {
         assert!(said.contains("is mounted, or used by another command: unmount it"), "{said}");
     }
     assert!(!copy.exists());
+}
+
+#[test]
+fn a_namespace_is_not_imported_into_itself() {
+    let place = Place::new();
+    let source = place.directory("source");
+    fs::write(source.join("file"), "text").expect("a file");
+    let namespace = place.namespace("source/namespace");
+    std::os::unix::fs::symlink(&namespace, place.join("link")).expect("a link");
+    for within in [&namespace, &place.join("link"), &namespace.join("contents/..")] {
+        fs::create_dir_all(namespace.join("contents")).expect("a directory");
+        let (code, said, told) = run(&[&"import", within, &namespace, &"--data"]);
+        assert_eq!((code, said.as_str()), (2, ""), "{told}");
+        assert!(told.contains("lies in the namespace, which cannot be imported into"), "{told}");
+    }
+    assert_eq!(succeed(&[&"find", &namespace]), "/\n");
+    // Of a tree that it lies in, all else is.
+    let (code, _, told) = run(&[&"import", &source, &namespace, &"--data"]);
+    assert_eq!(code, 1);
+    assert!(told.contains("namespace: the namespace itself is not imported into it"), "{told}");
+    assert_eq!(succeed(&[&"find", &namespace]), "/\n/file\n");
+    check(&namespace);
 }
 
 #[test]

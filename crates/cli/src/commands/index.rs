@@ -1,32 +1,27 @@
 //! `canopy index`
 
-use super::building::{damaged_file, publish_changes, with_progress_told};
-use super::index_faults::{Faults, Shortfalls};
-use super::index_namespace::{NamespaceSource, Reading};
+use super::building::{damaged_file, publish_changes};
+use super::index_faults;
+use super::index_namespace::NamespaceSource;
 use super::index_plan::Plan;
-use super::index_progress::Progress;
+use super::index_run::Run;
 use super::index_summary::Summary;
-use super::resuming::{self, Notes};
+use super::resuming;
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader, scan_threads};
-use super::update::scan_part;
 use crate::config::{Source, namespace_of, settings};
 use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
 use crate::outcome::{Outcome, be_quiet, message, note, warn_of};
 use crate::places;
 use crate::{Engine, companion, counted, interrupt};
 use anyhow::Context;
-use canopy_index::{
-    Layout, NewSource, Retention, ScanRecord, Unfinished, UnfinishedSource, Writer, WriterOptions,
-};
-use canopy_model::{escape, unescape};
-use canopy_scan::{Excludes, MountRules, Root, Selection};
+use canopy_index::{Layout, Published, Retention, ScanRecord, Unfinished, Writer, WriterOptions};
+use canopy_model::escape;
+use canopy_scan::{Excludes, MountRules, Root};
 use canopy_text::TimeStyle;
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// Scan trees and publish them as a new generation of the index
@@ -68,7 +63,7 @@ pub struct Arguments {
     pub(super) no_xattrs: bool,
     /// Name of the source, for one PATH [default: its path, or with --incremental as before]
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    name: Option<String>,
+    pub(super) name: Option<String>,
     /// Where the root of a namespace counts as being, for one PATH [default: where it is mounted]
     #[arg(long, value_name = "DIR")]
     pub(super) root: Option<PathBuf>,
@@ -86,11 +81,11 @@ pub struct Arguments {
     pub(super) keep: Option<Retention>,
     /// Write only what has changed since each PATH was indexed
     #[arg(long, conflicts_with = "replace")]
-    incremental: bool,
+    pub(super) incremental: bool,
     /// Do not read directories again whose times tell that no name in them has changed: what has
     /// changed of files in place, such as sizes and permissions, is not seen
     #[arg(long, requires = "incremental")]
-    trust_directory_times: bool,
+    pub(super) trust_directory_times: bool,
     /// Remove what is in the index of each PATH ahead of the scan: needs half of the space, but until
     /// the end there are no answers about PATH, and those who read now may not come to their end. Not
     /// where older generations are kept, which have it still
@@ -111,13 +106,16 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "level",
           value_parser = clap::value_parser!(u16).range(..=1024))]
     pub(super) workers: u16,
+    /// With --worker, say nothing of the end of the scan: who started this worker does
+    #[arg(long, hide = true, requires = "worker")]
+    pub(super) started: bool,
     /// How often a worker shows that it lives, in milliseconds: after 60 times it is taken for dead
     #[arg(long, value_name = "MS", default_value_t = 1000, hide = true)]
     pub(super) beat: u64,
     /// How listings are divided into files: by who may read them, or for root alone by subtree and
     /// directory, as Brindexer does, for comparison [default: access, or with --incremental as before]
     #[arg(long, value_enum, hide_possible_values = true, value_name = "access|leveled")]
-    layout: Option<LayoutName>,
+    pub(super) layout: Option<LayoutName>,
     /// With --layout leveled, parts of the index
     #[arg(long, value_name = "N", default_value_t = 64, requires = "layout",
           value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -136,7 +134,7 @@ pub struct Arguments {
     pub(super) json: bool,
     /// Entries after which it is noted how far the scan is, besides each minute
     #[arg(long, value_name = "N", hide = true)]
-    noted_every: Option<NonZeroU64>,
+    pub(super) noted_every: Option<NonZeroU64>,
     /// Read what has changed of a namespace since it was read so last, as 'canopy watch' does
     #[arg(long, hide = true)]
     follow: bool,
@@ -156,28 +154,7 @@ pub fn run(
     if arguments.worker {
         return share(&places::to_write(index)?, &arguments, engine);
     }
-    if arguments.paths.is_empty() {
-        let sources = settings().sources.iter().flatten();
-        arguments.paths = sources.map(|source| source.path.clone()).collect();
-        anyhow::ensure!(
-            !arguments.paths.is_empty(),
-            "no PATH is given, and no sources are configured ('canopy help config')"
-        );
-    }
-    anyhow::ensure!(
-        arguments.name.is_none() || arguments.paths.len() == 1,
-        "--name names one source; index several paths one by one to name them"
-    );
-    anyhow::ensure!(
-        arguments.root.is_none()
-            || (arguments.paths.len() == 1 && namespace_of(&arguments.paths[0]).is_some()),
-        "--root is for one namespace: ns:PATH"
-    );
-    let has_namespace = arguments.paths.iter().any(|path| namespace_of(path).is_some());
-    anyhow::ensure!(
-        !has_namespace || arguments.level.is_none() && arguments.layout.is_none(),
-        "--level and --layout are for trees: a namespace is read by one process, and divided by access"
-    );
+    let has_namespace = arguments.settle_paths()?;
     if namespaces.is_none() && has_namespace {
         return companion::Companion::Namespace.run();
     }
@@ -204,17 +181,7 @@ pub fn run(
     if arguments.level.is_some() {
         return share(&location, &arguments, engine);
     }
-    let options = WriterOptions {
-        memory_bytes: arguments.memory,
-        threads,
-        limits: arguments.limits.given(),
-        holders: subordinate_uids(),
-        copied_rows_max: arguments.copied_rows,
-        keep_replaced: !arguments.replace,
-        retention: arguments.keep.clone(),
-        gives_up_shared: arguments.restart,
-        ..WriterOptions::default()
-    };
+    let options = arguments.writer_options(threads);
     let mut writer = Writer::open(&location, options.clone())?;
     if companion::must_refresh(&writer, engine) {
         anyhow::ensure!(
@@ -228,16 +195,12 @@ pub fn run(
     interrupt::watch()?;
     let asked = asked(&arguments, &root_of);
     let mut resumed = resume(&mut writer, &arguments, &asked, (&rules, &root_of))?;
-    if resumed.is_none() && arguments.replace {
-        if writer.keeps_generations() {
-            note(
-                "--replace frees nothing ahead of the scan, since older generations are kept; with \
-                 --keep none it does",
-            );
-        } else if give_up(&mut writer, &arguments.paths, &rules, &root_of) {
-            writer.publish()?;
-            writer = Writer::open(&location, options.clone())?;
-        }
+    if resumed.is_none()
+        && arguments.replace
+        && give_up(&mut writer, &arguments.paths, &rules, &root_of)
+    {
+        writer.publish()?;
+        writer = Writer::open(&location, options.clone())?;
     }
     // What goes on has manifests of its own; the next run looks at what is there then.
     if resumed.is_none() {
@@ -277,37 +240,11 @@ pub fn run(
             return Err(error);
         }
     };
-    for (path, error) in &failed {
-        let root = root_of(path);
-        // A path that was mistyped is not missing from the index, nor is a namespace whose place is
-        // not known.
-        let is_source = writer.sources().iter().any(|(source, _)| source.root == root);
-        let is_there = match namespace_of(path) {
-            Some(_) => is_placed(path),
-            None => std::fs::symlink_metadata(path).is_ok(),
-        };
-        if is_source || is_there {
-            writer.failed(&root, format!("{error:#}"));
-        }
-    }
+    note_failed(&mut writer, &failed, &root_of, &is_placed);
     if !failed.is_empty() && failed.len() == arguments.paths.len() && resumed.is_none() {
-        let Scans { counts, faults, .. } = run.scans;
-        if let Err(error) = writer.keep() {
-            message(format_args!("'canopy info' will not tell of what failed: {error}"));
-        }
-        if let Err(error) = faults.finish(&counts) {
-            message(format_args!("{error:#}"));
-        }
-        return Err(report_all_but_last(failed).context("nothing was published"));
+        return Err(nothing_published(writer, run.scans, failed));
     }
-    let stays = !failed.is_empty();
-    for (path, error) in &failed {
-        let root = root_of(path);
-        match writer.sources().iter().any(|(source, _)| source.root == root) {
-            true => message(format_args!("{error:#}; {root} stays as it was in the index")),
-            false => message(format_args!("{error:#}; the index has nothing of it")),
-        }
-    }
+    tell_of_failed(&writer, &failed, &root_of);
     let published = publish_changes(writer, engine, threads);
     let (published, derived) = match published {
         Ok(published) => published,
@@ -318,33 +255,57 @@ pub fn run(
             return Err(error);
         }
     };
-    let Run { rules, scans: Scans { counts, faults, .. }, .. } = run;
-    let listed = faults.finish(&counts);
-    if let Err(error) = &listed {
-        message(format_args!("{error:#}"));
-    }
-    super::index_faults::tell_of_no_files(&rules.without_files());
-    if !one_reader() {
-        super::index_faults::warn_of_mounts(&rules.closed());
-    }
-    let shown = warn_of(&published);
-    let complete = counts.faults() == 0 && shown == Outcome::Complete && !stays && listed.is_ok();
     roots.retain(|root| failed.iter().all(|(path, _)| root_of(path) != *root));
-    let summary = Summary {
-        published: &published,
-        counts: &counts,
-        seconds: begun.elapsed().as_secs_f64(),
-        resumed: resumed.as_ref(),
-        failed: &failed,
-        sources: &roots,
-        is_complete: complete && derived == Outcome::Complete,
-    };
-    if arguments.json {
-        summary.print_json()?;
-    } else if !arguments.quiet {
-        summary.print()?;
+    let done = Done { published, derived, failed, resumed, roots, begun };
+    done.tell(run)
+}
+
+/// What a run that published something has done.
+struct Done {
+    published: Published,
+    /// What became of derived tables.
+    derived: Outcome,
+    /// Trees that could not be scanned.
+    failed: Vec<(PathBuf, anyhow::Error)>,
+    /// What it went on with.
+    resumed: Option<Unfinished>,
+    /// Roots of the trees that were published, escaped.
+    roots: Vec<String>,
+    begun: Instant,
+}
+
+impl Done {
+    /// Says what was missing, and prints the summary.
+    fn tell(&self, run: Run<'_>) -> anyhow::Result<Outcome> {
+        let Run { arguments, rules, scans: Scans { counts, faults, .. }, .. } = run;
+        let listed = faults.finish(&counts);
+        if let Err(error) = &listed {
+            message(format_args!("{error:#}"));
+        }
+        index_faults::tell_of_no_files(&rules.without_files());
+        if !one_reader() {
+            index_faults::warn_of_mounts(&rules.closed());
+        }
+        let is_complete = warn_of(&self.published) == Outcome::Complete
+            && counts.faults() == 0
+            && self.failed.is_empty()
+            && listed.is_ok();
+        let summary = Summary {
+            published: &self.published,
+            counts: &counts,
+            seconds: self.begun.elapsed().as_secs_f64(),
+            resumed: self.resumed.as_ref(),
+            failed: &self.failed,
+            sources: &self.roots,
+            is_complete: is_complete && self.derived == Outcome::Complete,
+        };
+        if arguments.json {
+            summary.print_json()?;
+        } else if !arguments.quiet {
+            summary.print()?;
+        }
+        Ok(if is_complete { self.derived } else { Outcome::Partial })
     }
-    Ok(if complete { derived } else { Outcome::Partial })
 }
 
 /// Shares a scan with workers, which may have to compute derived tables: `canopy-sql` does it.
@@ -464,6 +425,49 @@ impl Arguments {
         self.follow
     }
 
+    /// Takes the configured sources where no PATH is given, and refuses options that are not for
+    /// these paths. Returns whether any is a namespace.
+    fn settle_paths(&mut self) -> anyhow::Result<bool> {
+        if self.paths.is_empty() {
+            let sources = settings().sources.iter().flatten();
+            self.paths = sources.map(|source| source.path.clone()).collect();
+            anyhow::ensure!(
+                !self.paths.is_empty(),
+                "no PATH is given, and no sources are configured ('canopy help config')"
+            );
+        }
+        anyhow::ensure!(
+            self.name.is_none() || self.paths.len() == 1,
+            "--name names one source; index several paths one by one to name them"
+        );
+        anyhow::ensure!(
+            self.root.is_none()
+                || (self.paths.len() == 1 && namespace_of(&self.paths[0]).is_some()),
+            "--root is for one namespace: ns:PATH"
+        );
+        let has_namespace = self.paths.iter().any(|path| namespace_of(path).is_some());
+        anyhow::ensure!(
+            !has_namespace || self.level.is_none() && self.layout.is_none(),
+            "--level and --layout are for trees: a namespace is read by one process, and divided by access"
+        );
+        Ok(has_namespace)
+    }
+
+    /// Returns how the index is written.
+    fn writer_options(&self, threads: usize) -> WriterOptions {
+        WriterOptions {
+            memory_bytes: self.memory,
+            threads,
+            limits: self.limits.given(),
+            holders: subordinate_uids(),
+            copied_rows_max: self.copied_rows,
+            keep_replaced: !self.replace,
+            retention: self.keep.clone(),
+            gives_up_shared: self.restart,
+            ..WriterOptions::default()
+        }
+    }
+
     /// Returns how a tree is scanned: by the options, and by what is configured of it.
     pub(super) fn record(&self, path: &Path) -> ScanRecord {
         let source = configured_source(path);
@@ -490,7 +494,7 @@ impl Arguments {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum LayoutName {
+pub(super) enum LayoutName {
     Access,
     Leveled,
 }
@@ -500,275 +504,21 @@ fn configured_source(path: &Path) -> Option<&'static Source> {
     settings().source(&path.canonicalize().ok()?)
 }
 
-/// What the sources of one run have in common.
-struct Run<'a> {
-    arguments: &'a Arguments,
-    namespaces: Option<&'a NamespaceSource>,
-    rules: MountRules,
-    scans: Scans,
-    progress: Progress,
-}
-
-impl<'a> Run<'a> {
-    /// Prepares a run that goes on with another one, if there is one, and for which this was asked.
-    fn new(
-        writer: &Writer,
-        (arguments, threads): (&'a Arguments, usize),
-        (asked, resumed): (&str, Option<&Unfinished>),
-        (namespaces, root_of): (Option<&'a NamespaceSource>, &dyn Fn(&Path) -> String),
-    ) -> anyhow::Result<Self> {
-        let begun_ns = resumed.map(|resumed| resumed.begun_ns);
-        let faults = Faults::new(arguments.errors.as_deref(), writer.path(), begun_ns)?;
-        let memory = (arguments.memory, threads);
-        let mut scans = Scans::new(writer, memory, arguments.max_rate, faults)?;
-        if let Some(before) = resumed {
-            resuming::add_counts(&scans.counts, before);
-        }
-        let noted_every = arguments.noted_every.map(NonZeroU64::get);
-        let notes = scans.notes.insert(Notes::new(asked.to_owned(), noted_every, resumed));
-        let left = arguments.paths.iter().filter(|path| !notes.is_done(&root_of(path)));
-        let progress = Progress::new(writer.path(), left.count());
-        let trusted = settings().trust_fs.clone().unwrap_or_default();
-        let rules = MountRules::new(trusted, arguments.no_prune);
-        Ok(Run { arguments, namespaces, rules, scans, progress })
-    }
-
-    /// Scans all trees while the progress is shown; returns those that failed.
-    fn scan(
-        &self,
-        writer: &mut Writer,
-        resumed: Option<&Unfinished>,
-    ) -> anyhow::Result<Vec<(PathBuf, anyhow::Error)>> {
-        let mut index_all = || self.index_all(writer, resumed.and_then(|it| it.source.as_ref()));
-        match self.arguments.quiet {
-            true => index_all(),
-            false => {
-                let done_so_far = || self.scans.counts.progress();
-                with_progress_told(|_| self.progress.shown(&self.scans), done_so_far, index_all)
-            }
-        }
-    }
-
-    /// Returns how a tree is scanned: by the options and the configuration, and with `--incremental`
-    /// in the layout that it has.
-    fn record(&self, writer: &Writer, path: &Path) -> ScanRecord {
-        let mut record = self.arguments.record(path);
-        let root = path.canonicalize().map(|root| escape(root.as_os_str().as_bytes()).into_owned());
-        if self.arguments.layout.is_none()
-            && self.arguments.incremental
-            && let Ok(root) = root
-            && let Some((_, Some(known))) =
-                writer.sources().into_iter().find(|(source, _)| source.root == root)
-        {
-            record.layout = known.layout;
-        }
-        record
-    }
-
-    fn notes(&self) -> &Notes {
-        self.scans.notes.as_ref().expect("a run has notes")
-    }
-
-    /// Scans all trees, first the rest of the one that was interrupted; returns those that failed.
-    fn index_all(
-        &self,
-        writer: &mut Writer,
-        interrupted: Option<&UnfinishedSource>,
-    ) -> anyhow::Result<Vec<(PathBuf, anyhow::Error)>> {
-        if let Some(source) = interrupted {
-            let kept = "nothing was published; what was scanned is kept: the same command goes on, \
-                        with --restart it scans all anew";
-            self.go_on(writer, source).context(kept)?;
-        }
-        let mut failed = Vec::new();
-        for path in &self.arguments.paths {
-            let root = root_of(path, self.namespaces, self.arguments.root.as_deref());
-            if !self.notes().is_done(&root) && !interrupt::asked() {
-                let error = self.index(writer, path).err();
-                failed.extend(error.map(|error| (path.clone(), error)));
-            }
-        }
-        Ok(failed)
-    }
-
-    /// Scans the rest of a tree whose scan was interrupted.
-    fn go_on(&self, writer: &mut Writer, source: &UnfinishedSource) -> anyhow::Result<()> {
-        let path = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
-        let before = self.scans.shortfalls(writer, &self.rules);
-        let record = self.record(writer, &path);
-        let (root, new) = self.scans.open(writer, &path, &self.rules, &record)?;
-        let identity = resuming::identity(&root)?;
-        anyhow::ensure!(identity == source.identity, "{} was replaced", path.display());
-        let record = new.scan.clone().unwrap_or_default();
-        let mut selection = Selection::default();
-        for directory in &source.remaining {
-            selection.add(&directory.path, directory.is_whole());
-        }
-        self.progress.begin(&root.path, &source.root, &self.scans.counts);
-        let begun = writer.resume_source(new, source)?;
-        if source.trusts_times {
-            writer.trust_directory_times(begun)?;
-        }
-        let partial = self.scans.counts.partial.load(Ordering::Relaxed);
-        self.notes().begin(source.clone(), before.clone(), partial);
-        let part = (root, &selection);
-        let scanned = scan_part(writer, &self.scans, begun, part, &self.rules, &record);
-        if source.is_partial || self.scans.counts.partial.load(Ordering::Relaxed) > partial {
-            writer.note_partial(begun);
-        }
-        self.ended(writer, begun, &source.root, (&before, &source.missing), scanned)
-    }
-
-    /// Scans a tree and adds it to what is published next. After an error, nothing of it is. Where
-    /// the index has damaged data of it, all of it is listed anew.
-    fn index(&self, writer: &mut Writer, path: &Path) -> anyhow::Result<()> {
-        if let (Some(source), Some(namespace)) = (self.namespaces, namespace_of(path)) {
-            return self.index_namespace(writer, source, namespace);
-        }
-        let counted = self.scans.counts.now();
-        let indexed = self.index_tree(writer, path, self.arguments.incremental);
-        match indexed.as_ref().err().and_then(damaged_file) {
-            Some(file) if self.arguments.incremental && !interrupt::asked() => {
-                let (file, path) = (file.display(), path.display());
-                note(format_args!("{file} is damaged: all of {path} is scanned anew"));
-            }
-            _ => return indexed,
-        }
-        self.scans.counts.set_back(counted);
-        self.index_tree(writer, path, false)
-    }
-
-    fn index_tree(&self, writer: &mut Writer, path: &Path, compares: bool) -> anyhow::Result<()> {
-        places::check_links(path)?;
-        let before = self.scans.shortfalls(writer, &self.rules);
-        let record = self.record(writer, path);
-        let (root, new) = self.scans.open(writer, path, &self.rules, &record)?;
-        let escaped = root.escaped_path();
-        let record = new.scan.clone().unwrap_or_default();
-        self.progress.begin(&root.path, &escaped, &self.scans.counts);
-        let known = writer.sources().into_iter().find(|(source, _)| source.root == new.root);
-        let keeps_name = known.is_some() && self.arguments.incremental;
-        let has_layout = |known: &Option<ScanRecord>| {
-            known.as_ref().map(|known| known.layout).unwrap_or_default() == record.layout
-        };
-        let known = known.filter(|(_, known)| compares && has_layout(known));
-        let is_same = known.as_ref().is_some_and(|(_, known)| known.as_ref() == Some(&record));
-        let partial = self.scans.counts.partial.load(Ordering::Relaxed);
-        let source = UnfinishedSource {
-            root: escaped.clone(),
-            identity: resuming::identity(&root)?,
-            scanned_ns: new.scanned_ns,
-            trusts_times: self.arguments.trust_directory_times && is_same,
-            ..UnfinishedSource::default()
-        };
-        self.notes().begin(source, before.clone(), partial);
-        let (begun, scanned) = if let Some((known, _)) = known {
-            if let Some(name) = self.arguments.name.as_ref().filter(|&name| *name != known.name) {
-                writer.rename_source(&known.name, name)?;
-            }
-            writer.check_files(known.id)?;
-            let begun = writer.refresh_source(new, [(String::new(), true)])?;
-            if self.arguments.trust_directory_times && !is_same {
-                note(format_args!(
-                    "all directories of {} are read: the index has some as other options made \
-                     them, or not all of some",
-                    path.display()
-                ));
-            }
-            (begun, self.scan_again(writer, (begun, is_same), root, &record))
-        } else {
-            let name = match keeps_name {
-                true => self.arguments.name.clone(),
-                false => self.arguments.name_of(path),
-            };
-            let begun = writer.add_source(NewSource { name, ..new })?;
-            (begun, self.scans.scan(writer, begun, (root, None), &self.rules, &record))
-        };
-        if self.scans.counts.partial.load(Ordering::Relaxed) > partial {
-            writer.note_partial(begun);
-        }
-        self.ended(writer, begun, &escaped, (&before, &[]), scanned)
-    }
-
-    /// Scans a tree that is a source; `is_same` says whether the index has it by the same options.
-    fn scan_again(
-        &self,
-        writer: &mut Writer,
-        (begun, is_same): (u32, bool),
-        root: Root,
-        record: &ScanRecord,
-    ) -> anyhow::Result<()> {
-        if self.arguments.trust_directory_times && is_same {
-            writer.trust_directory_times(begun)?;
-        }
-        let mut whole = Selection::default();
-        whole.add("", true);
-        scan_part(writer, &self.scans, begun, (root, &whole), &self.rules, record)
-    }
-
-    /// Reads the records of a namespace likewise.
-    fn index_namespace(
-        &self,
-        writer: &mut Writer,
-        source: &NamespaceSource,
-        namespace: &Path,
-    ) -> anyhow::Result<()> {
-        let root = (source.root)(namespace, self.arguments.root.as_deref())?;
-        let before = self.scans.shortfalls(writer, &self.rules);
-        let tree = (source.open)(namespace)?;
-        let record = self.arguments.record(&root);
-        let about = (namespace, &*tree);
-        let mut reading = Reading::new(writer, &self.rules, about, root.clone(), record)?;
-        let escaped = reading.new.root.clone();
-        self.progress.begin(&root, &escaped, &self.scans.counts);
-        let known = writer.sources().into_iter().find(|(source, _)| source.root == escaped);
-        let known = known.filter(|_| self.arguments.incremental);
-        let mut whole = Selection::default();
-        whole.add("", true);
-        let selection = known.is_some().then_some(&whole);
-        if let Some(name) = &self.arguments.name {
-            if let Some((known, _)) = known.filter(|(known, _)| known.name != *name) {
-                writer.rename_source(&known.name, name)?;
-            }
-            reading.new.name = Some(name.clone());
-        }
-        let (begun, read) = reading.take_in(writer, &self.scans, selection)?;
-        self.ended(writer, begun, &escaped, (&before, &[]), read)
-    }
-
-    /// Notes how the scan of a source ended, of which this was missing when it was interrupted.
-    fn ended(
-        &self,
-        writer: &mut Writer,
-        source: u32,
-        root: &str,
-        (before, interrupted): (&Shortfalls, &[String]),
-        scanned: anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        self.notes().end(scanned.is_ok());
-        match scanned {
-            Ok(()) => {
-                let mut missing = interrupted.to_vec();
-                missing.extend(self.scans.shortfalls(writer, &self.rules).since(before));
-                if !missing.is_empty() {
-                    writer.incomplete(root, missing.join("; "));
-                }
-                writer.forget_failure(root);
-            }
-            Err(_) => writer.abandon(source),
-        }
-        scanned
-    }
-}
-
-/// Takes the sources at these paths out of the index, as far as they can be scanned anew; returns
-/// whether there was any.
+/// Takes the sources at these paths out of the index, as far as they can be scanned anew, if that
+/// frees anything; returns whether there was any.
 fn give_up(
     writer: &mut Writer,
     paths: &[PathBuf],
     rules: &MountRules,
     root_of: &dyn Fn(&Path) -> String,
 ) -> bool {
+    if writer.keeps_generations() {
+        note(
+            "--replace frees nothing ahead of the scan, since older generations are kept; with \
+             --keep none it does",
+        );
+        return false;
+    }
     let root = |path: &PathBuf| match namespace_of(path) {
         Some(_) => Some(root_of(path)),
         None => Some(Root::open(path, writer.classes(), rules).ok()?.escaped_path()),
@@ -776,6 +526,61 @@ fn give_up(
     let roots: Vec<String> = paths.iter().filter_map(root).collect();
     let removed = roots.iter().filter_map(|root| writer.remove_source(root));
     removed.count() > 0
+}
+
+/// Notes why trees could not be scanned, for 'canopy info'.
+fn note_failed(
+    writer: &mut Writer,
+    failed: &[(PathBuf, anyhow::Error)],
+    root_of: &dyn Fn(&Path) -> String,
+    is_placed: &dyn Fn(&Path) -> bool,
+) {
+    for (path, error) in failed {
+        let root = root_of(path);
+        // A path that was mistyped is not missing from the index, nor is a namespace whose place is
+        // not known.
+        let is_there = match namespace_of(path) {
+            Some(_) => is_placed(path),
+            None => std::fs::symlink_metadata(path).is_ok(),
+        };
+        if is_source(writer, &root) || is_there {
+            writer.failed(&root, format!("{error:#}"));
+        }
+    }
+}
+
+fn is_source(writer: &Writer, root: &str) -> bool {
+    writer.sources().iter().any(|(source, _)| source.root == root)
+}
+
+/// Says what becomes of trees that could not be scanned when the others are published.
+fn tell_of_failed(
+    writer: &Writer,
+    failed: &[(PathBuf, anyhow::Error)],
+    root_of: &dyn Fn(&Path) -> String,
+) {
+    for (path, error) in failed {
+        let root = root_of(path);
+        match is_source(writer, &root) {
+            true => message(format_args!("{error:#}; {root} stays as it was in the index")),
+            false => message(format_args!("{error:#}; the index has nothing of it")),
+        }
+    }
+}
+
+/// Ends a run of which no tree could be scanned.
+fn nothing_published(
+    writer: Writer,
+    Scans { counts, faults, .. }: Scans,
+    failed: Vec<(PathBuf, anyhow::Error)>,
+) -> anyhow::Error {
+    if let Err(error) = writer.keep() {
+        message(format_args!("'canopy info' will not tell of what failed: {error}"));
+    }
+    if let Err(error) = faults.finish(&counts) {
+        message(format_args!("{error:#}"));
+    }
+    report_all_but_last(failed).context("nothing was published")
 }
 
 /// Prints all of the errors but the last one, and returns that.
@@ -802,7 +607,11 @@ fn record_failures(
 }
 
 /// Returns the absolute path, escaped, under which a failure of a source is recorded.
-fn root_of(path: &Path, namespaces: Option<&NamespaceSource>, asked: Option<&Path>) -> String {
+pub(super) fn root_of(
+    path: &Path,
+    namespaces: Option<&NamespaceSource>,
+    asked: Option<&Path>,
+) -> String {
     let root = namespaces.and_then(|source| (source.root)(namespace_of(path)?, asked).ok());
     let path = root.as_deref().unwrap_or(path);
     let real = path.canonicalize().or_else(|_| std::path::absolute(path));

@@ -80,7 +80,7 @@ pub fn run(location: &Path, arguments: &Arguments, engine: &Engine) -> anyhow::R
 fn other_worker(location: &Path, arguments: &Arguments, threads: usize) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("cannot tell which program this is")?;
     let mut command = Command::new(program);
-    command.arg("--index").arg(location).args(["index", "--worker", "--threads"]);
+    command.arg("--index").arg(location).args(["index", "--worker", "--started", "--threads"]);
     command.arg(threads.to_string()).args(["--memory", &arguments.memory.to_string()]);
     command.args(["--beat", &arguments.beat.to_string()]);
     command.args(arguments.quiet.then_some("--quiet")).args(arguments.json.then_some("--json"));
@@ -221,7 +221,7 @@ impl Sharer<'_> {
             if let Some(generation) = worker.published() {
                 // Whoever published may not have come to cleaning up.
                 drop(Writer::open(self.location, WriterOptions::default()));
-                note(format_args!("generation {generation} is published"));
+                self.tell(format_args!("generation {generation} is published"));
                 return Ok(Outcome::Complete);
             }
             // Somebody else goes on with what this one had; there may be more to do.
@@ -233,8 +233,15 @@ impl Sharer<'_> {
             interrupt::go_on_to_the_end();
             interrupt::end(true);
         }
-        note("there is no scan to join: it is published, or was given up");
+        self.tell(format_args!("there is no scan to join: it is published, or was given up"));
         Ok(Outcome::Complete)
+    }
+
+    /// Says how the scan ended, unless another worker started this one and says it.
+    fn tell(&self, what: std::fmt::Arguments<'_>) {
+        if !self.arguments.started {
+            note(what);
+        }
     }
 
     /// Works until nothing is left; returns what became of the scan if this worker published it.

@@ -18,6 +18,7 @@ mod index_faults;
 pub mod index_namespace;
 mod index_plan;
 mod index_progress;
+mod index_run;
 mod index_summary;
 pub mod index_workers;
 pub mod info;

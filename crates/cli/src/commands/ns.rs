@@ -83,7 +83,8 @@ pub enum Command {
     /// Names, types, owners, modes, times, hard links, targets of symbolic links, device numbers,
     /// extended attributes and ACLs are copied, and with --data what the files have in them. All of
     /// it appears at once when it is done, or nothing does. Exit code 1 tells that something was
-    /// left out, such as files that vanished meanwhile. The namespace must not be mounted.
+    /// left out, such as files that vanished meanwhile, or the namespace itself where it lies in the
+    /// tree. The namespace must not be mounted.
     ///
     /// Example: canopy ns import /home /srv/projects --into /home --data
     Import(Import),
@@ -224,8 +225,8 @@ pub enum View {
 
 #[derive(clap::Args)]
 pub struct Create {
-    /// A directory that is empty, or not there yet; or a bucket, which is empty below PREFIX:
-    /// s3://BUCKET/PREFIX, or DIRECTORY+s3://BUCKET/PREFIX
+    /// A directory that is empty, or is to be made in one that is there; or a bucket, which is empty
+    /// below PREFIX: s3://BUCKET/PREFIX, or DIRECTORY+s3://BUCKET/PREFIX
     pub namespace: PathBuf,
     /// Keep contents of so many bytes at most with the records
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]

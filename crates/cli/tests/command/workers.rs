@@ -178,7 +178,8 @@ fn nobody_else_writes_until_it_is_published_or_given_up() {
     random_tree(&other, &mut random, false);
     finish(&place, &location, &[tree.as_os_str()]);
     let slow = first(&place, &location, &tree, &["--level", "1", "--max-rate", "50"]);
-    wait_until("begun", || location.join("workers").exists());
+    // The first claim comes after the lock of who began the scan is let go.
+    wait_until("begun", || location.join("workers/claim-0-0").exists());
     for arguments in [
         &["index".as_ref(), other.as_os_str()][..],
         &["update".as_ref(), tree.as_os_str()],
@@ -277,6 +278,30 @@ fn what_could_not_be_read_is_told_by_who_publishes() {
     let lines: HashSet<&str> = text.lines().collect();
     assert_eq!((lines.len(), text.lines().count()), (50, 50), "{text}");
     assert!(said.contains("50 entries could not be read"), "{said}");
+}
+
+#[test]
+fn workers_of_one_command_say_once_how_it_ended() {
+    let place = Place::new();
+    let (tree, location) = (place.path("tree"), place.path("index"));
+    for directory in 0..20 {
+        std::fs::create_dir_all(tree.join(directory.to_string())).unwrap();
+    }
+    for round in 0..3 {
+        let run = first(&place, &location, &tree, &["--level", "1", "--workers", "4"]);
+        let Output { stdout, stderr, .. } = ends_well(run);
+        let [printed, told] = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
+        assert_eq!(printed.matches("generation").count(), 1, "{round}: {printed}");
+        let ended = |line: &&str| line.contains("is published");
+        assert!(told.lines().filter(ended).count() <= 1, "{round}: {told}");
+    }
+    // Who joins by hand is told.
+    for (started, expected) in [(&["--worker"][..], 1), (&["--worker", "--started"], 0)] {
+        let started: Vec<&OsStr> = started.iter().map(OsStr::new).collect();
+        let late = ends_well(worker(&place, &location, &started).spawn().unwrap());
+        let told = String::from_utf8(late.stderr).unwrap();
+        assert_eq!(told.matches("there is no scan to join").count(), expected, "{told}");
+    }
 }
 
 /// As many directories of an owner are for others as the limit says, in whatever parts they are.

@@ -2,9 +2,10 @@
 //! would notice. What the writer itself goes by is read whenever an index is opened.
 
 use super::cleaning::shard_files;
-use super::{Held, Writer, class_lists};
+use super::publishing::class_lists;
+use super::{Held, Writer};
 use crate::class_dirs::grants_of;
-use crate::class_lists::{ClassList, ListedClass, listed_for};
+use crate::class_lists::{self, ClassList, ListedClass, listed_for};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::manifest::{self, Catalog, Document, Manifest};

@@ -9,9 +9,10 @@
 //!    [`Writer::resume_source`] lists what remains again as an update does (`refresh`).
 
 use super::cleaning::{data_files, is_of_current};
+use super::loaded::Loaded;
 use super::refresh::{Seen, names_in};
 use super::sources::Contents;
-use super::{Held, Loaded, Rows, Sealed, ShardWriter, Writer, Written, cleaning, gathered};
+use super::{Held, Rows, Sealed, ShardWriter, Writer, Written, cleaning, gathered};
 use crate::class_dirs::{ClassDirs, grants_of};
 use crate::class_lists;
 use crate::error::{Error, Result};

@@ -11,8 +11,9 @@
 //!    is listed anew, in the end.
 
 use super::cleaning::data_files;
+use super::opening::Role;
 use super::sources::Contents;
-use super::{Role, ShardWriter, Writer, WriterOptions, Written, gathered};
+use super::{ShardWriter, Writer, WriterOptions, Written, gathered};
 use crate::error::Result;
 use crate::manifest::{ClassManifest, GrantRecord};
 use crate::marker;

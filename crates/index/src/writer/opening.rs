@@ -1,0 +1,242 @@
+//! Opening an index for writing: the current generation is read, and what is left of others goes.
+
+use super::cleaning::{self, Tree};
+use super::loaded::Loaded;
+use super::pages::ReadPages;
+use super::{Held, Published, Writer, WriterOptions, now_ns};
+use crate::bundles::{self, Bundled};
+use crate::class_dirs::ClassDirs;
+use crate::class_lists::ListRecord;
+use crate::digest::DigestKey;
+use crate::error::{Error, Result};
+use crate::failures::Failures;
+use crate::journal::{self, Journal, Leftover};
+use crate::manifest::{self, AllManifests, Current};
+use crate::marker::{self, Marker};
+use crate::names::{self, Names};
+use crate::retention::Leaving;
+use crate::safety;
+use crate::unfinished::{self, Found};
+use crate::workers::{self, SharedScan, Worker};
+use canopy_model::OwnerLimits;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// For whom an index is opened.
+#[derive(Clone, Copy)]
+pub(super) enum Role<'a> {
+    /// For one process that does all.
+    Alone,
+    /// For a worker that lists parts.
+    Worker(&'a Worker),
+    /// For the worker that publishes.
+    Publisher(&'a Worker),
+}
+
+impl Role<'_> {
+    /// Returns the worker that it is opened for, if the scan is shared.
+    fn worker(&self) -> Option<&Worker> {
+        match self {
+            Role::Alone => None,
+            Role::Worker(worker) | Role::Publisher(worker) => Some(worker),
+        }
+    }
+
+    /// Returns what workers share, if the scan is shared.
+    fn scan(&self) -> Option<&SharedScan> {
+        self.worker().map(Worker::scan)
+    }
+
+    /// Returns whether others write the index meanwhile, and only one of them publishes.
+    fn is_one_of_many(&self) -> bool {
+        matches!(self, Role::Worker(_))
+    }
+}
+
+impl Writer {
+    pub(super) fn open_for(role: Role<'_>, path: &Path, options: WriterOptions) -> Result<Self> {
+        let uid = rustix::process::geteuid().as_raw();
+        let mode = if uid == 0 { 0o755 } else { 0o700 };
+        options.disk.directories(path, mode)?;
+        let path = safety::check(path, uid)?;
+        let (lock, Marker { key, secret }) = match role.is_one_of_many() {
+            true => (None, marker::read(&path)?),
+            false => marker::claim(&path).map(|(lock, marker)| (Some(lock), marker))?,
+        };
+        let names = Names::new(&path, key);
+        let mut committed = Committed::read(&names, &options)?;
+        if role.scan().is_some_and(|scan| scan.base != committed.generation) {
+            return Err(Error::WorkerLost);
+        }
+        let (interrupted, left) = match role.is_one_of_many() {
+            true => (Found::Nothing, Leftover::default()),
+            false => committed.clean_up(role, &names, &options)?,
+        };
+        let generation = match role {
+            Role::Worker(worker) => worker.scan().generation,
+            _ => next_generation(&path, committed.generation, &left, &interrupted),
+        };
+        let (journal, first_file) = match role {
+            Role::Worker(worker) => {
+                let journal = worker.directory().join("journal");
+                let next = worker.next_file.load(Ordering::Relaxed);
+                (Journal::of_worker(&path, journal, generation), next)
+            }
+            _ => (Journal::new(&path, generation), 0),
+        };
+        let salt = match role.scan() {
+            Some(scan) => scan.salt,
+            None => marker::random_key(&path)?,
+        };
+        let disk = options.disk.journaled(journal);
+        let options = WriterOptions { disk, ..options };
+        let Committed { current, state, lists, bundles, tree, limits, loaded, .. } = committed;
+        let Loaded { table, classes, places, next_source, .. } = loaded;
+        let are_private = uid != 0 || role.is_one_of_many();
+        let dirs = ClassDirs::new(options.disk.clone(), names.clone(), are_private, salt, places);
+        let known = current.as_ref().map(|current| current.retention.clone());
+        let retention = options.retention.clone().or(known).unwrap_or_default();
+        Ok(Writer {
+            lists,
+            relisted: BTreeSet::new(),
+            renews: false,
+            dirs,
+            digest_key: DigestKey::new(secret),
+            salt,
+            names,
+            begun: BTreeMap::new(),
+            unfinished: Mutex::default(),
+            failures: Failures::read(&path)?,
+            incomplete: Vec::new(),
+            has_changed: false,
+            scans: state.scans,
+            tables: state.tables,
+            derived_is_stale: false,
+            queries: state.queries,
+            published: Published::default(),
+            interrupted,
+            has_noted: AtomicBool::new(false),
+            unprivileged: uid != 0,
+            current,
+            current_tree: tree,
+            retention,
+            generation,
+            path,
+            options,
+            limits,
+            table,
+            bundles,
+            classes,
+            changed: HashSet::new(),
+            read_pages: ReadPages::default(),
+            shards: Mutex::default(),
+            next_shard: AtomicU64::new(first_file),
+            beyond_limits: Mutex::default(),
+            next_source,
+            is_workers: role.is_one_of_many(),
+            publisher: role.worker().map(Worker::directory),
+            _lock: lock,
+        })
+    }
+}
+
+/// What is committed in an index.
+struct Committed {
+    /// What `CURRENT` says; `None` where nothing is committed yet.
+    current: Option<Current>,
+    /// The number of the generation; 0 for none.
+    generation: u64,
+    state: AllManifests,
+    lists: Vec<ListRecord>,
+    bundles: Vec<Bundled>,
+    tree: Tree,
+    /// What the directories of one owner may ask for from now on.
+    limits: Option<OwnerLimits>,
+    loaded: Loaded,
+}
+
+impl Committed {
+    fn read(names: &Names, options: &WriterOptions) -> Result<Self> {
+        let index = names.index();
+        let current = cleaning::current(index)?;
+        let generation = current.as_ref().map_or(0, |current| current.generation);
+        let path = names::all_manifests(index, generation);
+        let state: AllManifests = match &current {
+            Some(_) => manifest::read(&path)?,
+            None => AllManifests { key: names.key(), ..AllManifests::default() },
+        };
+        if state.key != names.key() {
+            return Err(Error::corrupt(&path, "it is of another index than the file 'lock'"));
+        }
+        let corrupt = |error| Error::corrupt(&path, error);
+        let lists = state.lists.get().map_err(corrupt)?.to_vec();
+        let (bundles, manifests) = bundles::read_all(index, &state.bundles)?;
+        let tree = Tree::of(generation, &lists, &manifests).with_bundles(&state.bundles);
+        let grants = state.grants.get().map_err(corrupt)?;
+        let known = state.limits.map(|(classes, names)| OwnerLimits {
+            classes: classes as usize,
+            names: names as usize,
+        });
+        let limits = options.limits.or(known);
+        let loaded = Loaded::new(&path, manifests, grants, state.next_grant, limits, options)?;
+        Ok(Committed { current, generation, state, lists, bundles, tree, limits, loaded })
+    }
+
+    /// Removes what earlier writers left, and what readers of older generations had time for.
+    /// Returns the scan that was interrupted, and what was in the journal.
+    fn clean_up(
+        &mut self,
+        role: Role<'_>,
+        names: &Names,
+        options: &WriterOptions,
+    ) -> Result<(Found, Leftover)> {
+        let (index, disk) = (names.index(), &options.disk);
+        let interrupted = unfinished::read(index, (self.generation, now_ns()), names.key());
+        let left = journal::read(index)?;
+        cleaning::clean(disk, names, &left, &self.tree)?;
+        if matches!(interrupted, Found::Useless(_)) {
+            cleaning::forget_unfinished(disk, names, &self.tree)?;
+        }
+        if let Role::Alone = role {
+            match workers::state(index, self.generation) {
+                Some(true) if !options.gives_up_shared => {
+                    return Err(Error::Shared(index.to_owned()));
+                }
+                Some(_) => cleaning::forget_workers(disk, names, &self.tree)?,
+                None => {}
+            }
+        }
+        if let Some(current) = &mut self.current {
+            let held = self.loaded.classes.values();
+            let pages = held.flat_map(|held: &Held| &held.manifest.shards.pages);
+            let bytes = pages.map(|page| page.extent.bytes).sum();
+            let staying = match options.keep_replaced {
+                true => Leaving::staying(&current.leaving, now_ns(), bytes),
+                false => 0,
+            };
+            cleaning::let_go(disk, names, current, &self.tree, staying)?;
+        }
+        Ok((interrupted, left))
+    }
+}
+
+/// Returns the number of the next generation, which no file has yet, whatever a loss of power has
+/// left.
+fn next_generation(index: &Path, committed: u64, left: &Leftover, interrupted: &Found) -> u64 {
+    let mut generation = committed.max(left.generation) + 1;
+    if let Found::Record(record) = interrupted {
+        generation = generation.max(record.generation + 1);
+    }
+    let listed = unfinished::files(index, committed).unwrap_or_default();
+    let is_used = |number| {
+        let files = [names::all_manifests(index, number), names::leaving(index, number)];
+        files.iter().any(|file| file.symlink_metadata().is_ok())
+            || listed.iter().any(|file| names::is_of_generation(file, number))
+    };
+    while is_used(generation) {
+        generation += 1;
+    }
+    generation
+}

@@ -1,0 +1,486 @@
+//! What one thread does in the walk: opens directories, reads them, hands their listings over.
+
+use super::Walk;
+use super::task::{Begun, Task};
+use crate::batch::Batch;
+use crate::directory::{Directory, Place};
+use crate::entry::{Names, look_closer};
+use crate::faults::{Fault, Step};
+use crate::inode::{Stat, open_dir, stat_at, stat_open};
+use crate::selection::{Selected, Selection};
+use crate::stealing::Stack;
+use crate::xattrs::XattrReader;
+use canopy_model::{Attributes, FileType, Rows, Sink, escape, join, join_absolute, unescape};
+use rustix::fd::OwnedFd;
+use rustix::fs::RawDir;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Entries after which the listing of a directory is handed over and goes on as another part.
+const PART_ROWS: usize = 64 * 1024;
+
+/// Bytes asked of one getdents64.
+const DIRENT_BYTES: usize = 64 * 1024;
+
+/// Entries that are looked at before a thread asks again whether to stop.
+const PAUSE_ASKED_EVERY: usize = 32;
+
+/// What is left of a directory after a part of it.
+#[derive(PartialEq, Eq)]
+enum Rest {
+    Nothing,
+    /// Names that were read, and maybe more.
+    Names,
+    /// What its descriptor stands before.
+    Unread,
+    /// Names that were read, and what its descriptor stands before, since threads stop.
+    Paused,
+}
+
+/// Tells which subdirectories of a directory need not be looked into.
+struct Unchanged<'a> {
+    selection: &'a Selection,
+    known: HashMap<String, Attributes>,
+}
+
+impl Unchanged<'_> {
+    /// Returns whether a directory is as it was when the one above was listed before.
+    fn has(&self, name: &str, now: &Attributes) -> bool {
+        let place = |of: &Attributes| (of.ino, of.mode, of.uid, of.gid, of.ctime_ns);
+        self.selection.child(&unescape(name)).is_none()
+            && self.known.get(name).is_some_and(|known| place(known) == place(now))
+    }
+}
+
+/// What one thread of the walk has.
+pub(super) struct Thread<'a, 's, S> {
+    walk: &'a Walk<'s>,
+    sink: S,
+    stack: &'a Stack<'a, Task<'s>>,
+    rows: Rows,
+    names: Names,
+    subdirs: Vec<CString>,
+    /// Of a directory whose subdirectories are walked only where they have changed.
+    unchanged: Option<Unchanged<'s>>,
+    buffer: Vec<MaybeUninit<u8>>,
+    xattrs: XattrReader,
+    batch: Batch,
+}
+
+impl<'a, 's, S: Sink> Thread<'a, 's, S> {
+    pub(super) fn new(walk: &'a Walk<'s>, sink: S, stack: &'a Stack<'a, Task<'s>>) -> Self {
+        Thread {
+            walk,
+            sink,
+            stack,
+            rows: Rows::default(),
+            names: Names::default(),
+            subdirs: Vec::new(),
+            unchanged: None,
+            buffer: vec![MaybeUninit::uninit(); DIRENT_BYTES],
+            xattrs: XattrReader::default(),
+            batch: Batch::default(),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<S, S::Error> {
+        let stack = self.stack;
+        let mut outcome = Ok(());
+        while outcome.is_ok() {
+            if self.walk.is_paused() {
+                stack.stop();
+            }
+            // While others work, what was read need not wait.
+            let mut handed_over = Ok(());
+            let Some(task) = stack.take(|| handed_over = self.hand_over()) else {
+                outcome = handed_over;
+                if outcome.is_ok() && self.walk.is_paused() {
+                    outcome = self.hand_over();
+                }
+                break;
+            };
+            outcome = handed_over.and_then(|()| self.work(task));
+        }
+        if outcome.is_err() {
+            stack.stop();
+        }
+        outcome.map(|()| self.sink)
+    }
+
+    /// Reads a directory, after opening it if it is not open.
+    fn work(&mut self, task: Task<'s>) -> Result<(), S::Error> {
+        let (above, name, selected, passed) = match task {
+            Task::Read { directory, begun, selected } => {
+                return self.read(directory, begun, selected);
+            }
+            Task::Open { above, name, selected, passed } => (above, name, selected, passed),
+        };
+        if self.is_left(&above, &name, selected) {
+            return Ok(());
+        }
+        let Some(directory) = self.open(above.clone(), name, passed) else { return Ok(()) };
+        let Some(settled) = self.walk.settle(&directory, selected) else { return Ok(()) };
+        // One that is new, or another, has another row.
+        if !selected.is_whole() && settled.is_whole() {
+            self.list_passed(above, passed);
+        }
+        self.read(directory, Begun::default(), settled)
+    }
+
+    /// Returns whether a directory in another one is left to others.
+    fn is_left(&self, above: &Directory, name: &CString, selected: Selected<'s>) -> bool {
+        let Some(others) = self.walk.others else { return false };
+        let path = || join(&above.path(), &escape(name.as_bytes()));
+        matches!(selected, Selected::Whole) && others(&path(), above.depth + 1)
+    }
+
+    /// Reads a directory, of which some may have been read, and puts its subdirectories on the
+    /// stack. Of a large one it reads one part, and what is in that is read before the next. One
+    /// that is only on the way to others is not read.
+    fn read(
+        &mut self,
+        directory: Arc<Directory>,
+        begun: Begun,
+        selected: Selected<'s>,
+    ) -> Result<(), S::Error> {
+        self.unchanged = None;
+        if let Selected::Part(selection) = selected {
+            if !selection.is_listed() {
+                self.pass(&directory, selection);
+                return Ok(());
+            }
+            let known = self.walk.known.map(|known| known.subdirectories(&directory.path()));
+            self.unchanged = Some(Unchanged { selection, known: known.unwrap_or_default() });
+        }
+        if self.is_pointless(&directory) {
+            return Ok(());
+        }
+        self.subdirs.clear();
+        if begun.parts == 0
+            && begun.rows.is_empty()
+            && matches!(selected, Selected::Whole)
+            && self.walk.is_unread(&directory, &mut self.subdirs)
+        {
+            self.put_subdirs(&directory, selected);
+            self.batch.put_unread(&directory);
+            return if self.batch.is_full() { self.hand_over() } else { Ok(()) };
+        }
+        let Begun { mut parts, entries: mut listed, rows, subdirs, names } = begun;
+        self.subdirs.clear();
+        self.rows.clear();
+        self.names.clear();
+        if !(rows.is_empty() && names.is_empty()) {
+            (self.rows, self.subdirs, self.names) = (rows, subdirs, names);
+        }
+        let rest = self.read_parts(&directory, &mut parts, &mut listed)?;
+        match rest {
+            Rest::Unread | Rest::Paused => {
+                let (rows, names) =
+                    (std::mem::take(&mut self.rows), std::mem::take(&mut self.names));
+                // Below a directory of which nothing is listed, nothing is either.
+                let subdirs = match parts {
+                    0 => std::mem::take(&mut self.subdirs),
+                    _ => Vec::new(),
+                };
+                let begun = Begun { parts, entries: listed, rows, subdirs, names };
+                self.stack.put(Task::Read { directory: directory.clone(), begun, selected });
+            }
+            _ => {
+                let counts = self.walk.counts;
+                counts.directories.fetch_add(1, Ordering::Relaxed);
+                counts.unmapped.fetch_add(directory.is_of_unmapped().into(), Ordering::Relaxed);
+                if directory.depth == 0 {
+                    self.walk.root_entries.store(listed, Ordering::Relaxed);
+                }
+            }
+        }
+        self.put_subdirs(&directory, selected);
+        Ok(())
+    }
+
+    /// Reads a directory from where its descriptor stands, up to what is to wait. Counts the parts
+    /// of its listing, and their entries.
+    fn read_parts(
+        &mut self,
+        directory: &Arc<Directory>,
+        parts: &mut u32,
+        listed: &mut u64,
+    ) -> Result<Rest, S::Error> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut entries = RawDir::new(&directory.fd, &mut buffer);
+        let outcome = loop {
+            let rest = self.fill(directory, &mut entries);
+            let is_part = match rest {
+                Rest::Paused => false,
+                Rest::Nothing => *parts == 0 || !self.rows.is_empty(),
+                Rest::Names | Rest::Unread => !self.rows.is_empty(),
+            };
+            let mut kept = Ok(());
+            if is_part {
+                *listed += self.rows.len() as u64;
+                kept = self.keep(directory, *parts);
+                *parts += 1;
+            }
+            if rest != Rest::Names || kept.is_err() {
+                break kept.map(|()| rest);
+            }
+        };
+        self.buffer = buffer;
+        outcome
+    }
+
+    /// Returns whether nothing that is read below a directory would be kept, since it was moved.
+    fn is_pointless(&self, directory: &Directory) -> bool {
+        self.walk.moves.any() && directory.is_gone()
+    }
+
+    /// Goes on to what is selected below a directory, which is not read.
+    fn pass(&self, directory: &Arc<Directory>, selection: &'s Selection) {
+        for (name, child) in selection.take_on() {
+            let Ok(name) = CString::new(name.as_slice()) else { continue };
+            self.stack.put(Task::Open {
+                above: directory.clone(),
+                name,
+                selected: Selected::Part(child),
+                passed: Some(selection),
+            });
+        }
+    }
+
+    /// Opens a directory. `None` if its contents are left out or cannot be read. If there is none
+    /// any more in a directory that was `passed`, that is read instead.
+    fn open(
+        &self,
+        above: Arc<Directory>,
+        name: CString,
+        passed: Option<&'s Selection>,
+    ) -> Option<Arc<Directory>> {
+        let walk = self.walk;
+        let escaped: Box<str> = escape(name.as_bytes()).into();
+        let path = || join(&above.path(), &escaped);
+        if self.is_pointless(&above) {
+            return None;
+        }
+        // Of what is passed, nobody has looked at the names.
+        if passed.is_some() && walk.leaves_out_name(&above, name.as_bytes(), &escaped) {
+            self.list_passed(above, passed);
+            return None;
+        }
+        if above.path_bytes_of(&escaped) > walk.options.path_bytes_max
+            || above.depth as usize >= walk.levels_max
+        {
+            walk.report(&path(), Fault::LongPath);
+            return None;
+        }
+        let opened = open_dir(&above.fd, &name).and_then(|fd| Ok((stat_open(&fd)?, fd)));
+        let (stat, fd): (Stat, OwnedFd) = match opened {
+            Ok(opened) => opened,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+                if passed.is_some() && walk.others.is_none() =>
+            {
+                self.list_passed(above, passed);
+                return None;
+            }
+            Err(errno) => {
+                walk.report(&path(), Fault::Failed(Step::List, errno));
+                return None;
+            }
+        };
+        if walk.moves.are_too_many(stat.dev, stat.attributes.ino) {
+            walk.report(&path(), Fault::Moved);
+            return None;
+        }
+        if passed.is_some() && walk.ends_at(&above, &stat) {
+            walk.replace_all(&path());
+            return None;
+        }
+        let rules = if (stat.mount, stat.dev) == (above.mount, above.dev) {
+            above.rules()
+        } else {
+            walk.rules.of(&fd, stat.mount, stat.dev)
+        };
+        let absolute = || join_absolute(&walk.root_path, &path());
+        let approach = walk.classes.below(&above.access, absolute);
+        let place = Place::Below(above, escaped);
+        let directory = Directory::new(place, fd, &stat, rules, walk.classes, &approach);
+        if walk.is_left_out(&directory) {
+            walk.replace_all(&directory.path());
+            return None;
+        }
+        Some(directory)
+    }
+
+    /// Reads a directory that was passed after all, since what was selected in it is not there.
+    fn list_passed(&self, directory: Arc<Directory>, passed: Option<&'s Selection>) {
+        if self.walk.others.is_none()
+            && let Some(selection) = passed.filter(|selection| selection.list_too())
+        {
+            let (selected, begun) = (Selected::Part(selection), Begun::default());
+            self.stack.put(Task::Read { directory, begun, selected });
+        }
+    }
+
+    /// Reads entries into `rows`, as many as a part may have.
+    fn fill(&mut self, directory: &Directory, entries: &mut RawDir<'_, &OwnedFd>) -> Rest {
+        let mut more = true;
+        loop {
+            if self.walk.is_paused() {
+                return Rest::Paused;
+            }
+            if self.names.is_empty() {
+                if !more {
+                    return Rest::Nothing;
+                }
+                if self.rows.len() >= PART_ROWS {
+                    return Rest::Unread;
+                }
+                more = self.read_names(directory, entries);
+            } else if self.rows.bytes() >= self.walk.options.part_bytes {
+                return Rest::Names;
+            }
+            self.look(directory);
+        }
+    }
+
+    /// Reads the names of one system call. Returns whether there may be more.
+    fn read_names(&mut self, directory: &Directory, entries: &mut RawDir<'_, &OwnedFd>) -> bool {
+        self.names.clear();
+        loop {
+            match entries.next() {
+                Some(Ok(entry)) => {
+                    let name = entry.file_name();
+                    if !matches!(name.to_bytes(), b"." | b"..") {
+                        self.names.push(name);
+                    }
+                }
+                Some(Err(Errno::INTR)) => continue,
+                Some(Err(errno)) => {
+                    self.walk.counts.partial.fetch_add(1, Ordering::Relaxed);
+                    self.walk.report(&directory.path(), Fault::Failed(Step::List, errno));
+                    return false;
+                }
+                None => return false,
+            }
+            if entries.is_buffer_empty() {
+                return true;
+            }
+        }
+    }
+
+    /// Looks at the inodes of the names that were read, as many as a part may have.
+    fn look(&mut self, directory: &Directory) {
+        let walk = self.walk;
+        let fail = |path: &str, step, errno| walk.report(path, Fault::Failed(step, errno));
+        let mut with_xattrs = !walk.options.no_xattrs && !self.names.is_empty();
+        if with_xattrs && let Err(errno) = self.xattrs.enter(&directory.fd) {
+            fail(&directory.path(), Step::Xattrs, errno);
+            with_xattrs = false;
+        }
+        let asks_often = walk.options.rate_limit.is_some();
+        let mut looked_at: usize = 0;
+        let mut told: usize = 0;
+        let mut tell = |looked_at: usize| {
+            walk.counts.looked_at.fetch_add((looked_at - told) as u64, Ordering::Relaxed);
+            told = looked_at;
+        };
+        while self.rows.bytes() < walk.options.part_bytes {
+            looked_at += 1;
+            let is_asked = asks_often || looked_at.is_multiple_of(PAUSE_ASKED_EVERY);
+            if is_asked {
+                tell(looked_at);
+                if walk.is_paused() {
+                    break;
+                }
+            }
+            let Some(name) = self.names.take() else { break };
+            let bytes = name.to_bytes();
+            let escaped = escape(bytes);
+            let path = || join(&directory.path(), &escaped);
+            if walk.leaves_out_name(directory, bytes, &escaped) {
+                continue;
+            }
+            walk.wait_for_rate();
+            let stat = match stat_at(&directory.fd, name) {
+                Ok(stat) => stat,
+                Err(errno) => {
+                    fail(&path(), Step::Look, errno);
+                    continue;
+                }
+            };
+            let xattrs = with_xattrs.then_some(&mut self.xattrs);
+            let failed = |step, errno| fail(&path(), step, errno);
+            let Some(entry) = look_closer(directory, name, stat, xattrs, failed) else {
+                continue;
+            };
+            let attributes = entry.stat.attributes;
+            let target =
+                entry.target.as_ref().map_or("".into(), |target| escape(target.to_bytes()));
+            self.rows.push(&escaped, attributes, &target);
+            if attributes.file_type() == FileType::Directory
+                && !walk.ends_at(directory, &entry.stat)
+                && !self.unchanged.as_ref().is_some_and(|known| known.has(&escaped, &attributes))
+            {
+                self.subdirs.push(name.to_owned());
+            }
+            if entry.has_xattrs {
+                let rows = &mut self.rows;
+                let listing = directory.access.listing;
+                let rules = walk.rules_of_values(directory, &entry.stat);
+                self.xattrs.found(&attributes, rules, listing, walk.classes, |xattr| {
+                    rows.push_xattr(xattr);
+                });
+            }
+        }
+        tell(looked_at);
+    }
+
+    /// Keeps the listing in `rows` until the directories above are looked at again.
+    fn keep(&mut self, directory: &Arc<Directory>, part: u32) -> Result<(), S::Error> {
+        self.walk.counts.entries.fetch_add(self.rows.len() as u64, Ordering::Relaxed);
+        self.batch.put(directory, part, &mut self.rows);
+        if self.batch.is_full() { self.hand_over() } else { Ok(()) }
+    }
+
+    fn hand_over(&mut self) -> Result<(), S::Error> {
+        let walk = self.walk;
+        let round = (!walk.options.one_reader)
+            .then(|| (walk.round.fetch_add(1, Ordering::SeqCst) + 1, &walk.moves));
+        let changed = |path: &str, fault| walk.report(path, fault);
+        let unread = |directory: Arc<Directory>, stays: bool| match walk.known.filter(|_| stays) {
+            Some(known) => {
+                let entries = known.keeps(&directory.listing(&directory.path(), &Rows::default()));
+                walk.counts.looked_at.fetch_add(entries, Ordering::Relaxed);
+                walk.counts.entries.fetch_add(entries, Ordering::Relaxed);
+                walk.counts.directories.fetch_add(1, Ordering::Relaxed);
+            }
+            None => {
+                let (selected, begun) = (Selected::Alone, Begun::default());
+                self.stack.put(Task::Read { directory, begun, selected });
+            }
+        };
+        self.batch.hand_over(&mut self.sink, walk.classes, round, changed, unread)
+    }
+
+    /// Puts the subdirectories on the stack so that they are read in the order of their names.
+    fn put_subdirs(&mut self, directory: &Arc<Directory>, selected: Selected<'s>) {
+        if matches!(selected, Selected::Alone) {
+            return;
+        }
+        self.subdirs.sort_unstable_by(|a, b| b.cmp(a));
+        for name in self.subdirs.drain(..) {
+            let selected = match selected {
+                Selected::Part(selection) => match selection.child(name.as_bytes()) {
+                    Some(_) if selection.is_passed() => continue,
+                    Some(child) => Selected::Part(child),
+                    None => Selected::IfChanged,
+                },
+                other => other,
+            };
+            self.stack.put(Task::Open { above: directory.clone(), name, selected, passed: None });
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Flushes: memtables that are full become runs of SSTables, and the log begins after them.
+
+use super::{Flushing, Table};
+use crate::commit::commit;
+use crate::error::{Error, Result};
+use crate::manifest::{JobKind, LogStart, Run};
+use crate::memtable::Memtable;
+use crate::output::Output;
+use crate::scan::{Direction, Older, Scan, ScanInput};
+use canopy_model::parallel;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+impl Table {
+    /// Writes everything that was written so far into SSTables.
+    pub fn flush(&self) -> Result<()> {
+        let mut flushing = self.flushing.lock();
+        self.freeze(&mut self.write.lock());
+        self.sync()?;
+        while self.flush_oldest(&mut flushing)? {}
+        Ok(())
+    }
+
+    /// Writes the memtables that are full into SSTables. Returns whether there was one.
+    pub fn flush_frozen(&self) -> Result<bool> {
+        let mut flushing = self.flushing.lock();
+        if self.write.lock().frozen.is_empty() {
+            return Ok(false);
+        }
+        self.sync()?;
+        self.flush_oldest(&mut flushing)
+    }
+
+    /// Writes the oldest frozen memtable into SSTables; its log is synced.
+    fn flush_oldest(&self, flushing: &mut Flushing) -> Result<bool> {
+        if self.write.lock().recovered > 0 {
+            self.flush_recovered(flushing, Vec::new())?;
+            return Ok(true);
+        }
+        let (memtable, segment, run) = {
+            let write = self.write.lock();
+            let Some(frozen) = write.frozen.front() else { return Ok(false) };
+            let Some(segment) = frozen.log_segment else { return Ok(false) };
+            (frozen.memtable.clone(), segment, frozen.run.clone())
+        };
+        let run = match run {
+            Some(run) => run,
+            None => self.write_runs(flushing, vec![memtable.clone()])?.remove(0),
+        };
+        if let Some(frozen) = self.write.lock().frozen.front_mut() {
+            frozen.run = Some(run.clone());
+        }
+        let own = LogStart { epoch: self.epoch, segment };
+        let is_done = |log: &[LogStart]| matches!(log, [start] if start.segment >= segment);
+        self.commit_runs(flushing, &[run], own, is_done)?;
+        {
+            let mut write = self.write.lock();
+            let flushed = write.frozen.pop_front();
+            write.frozen_bytes -= flushed.map_or(0, |frozen| frozen.memtable.bytes());
+            self.publish(&mut write, &flushing.manifest);
+        }
+        // Freeing a large one takes a while, and readers and writers do not wait for it here.
+        drop(memtable);
+        Ok(true)
+    }
+
+    /// Writes the records of memtables into SSTables of our job, each as a run of its own, on
+    /// several threads.
+    pub(super) fn write_runs(
+        &self,
+        flushing: &Flushing,
+        memtables: Vec<Arc<Memtable>>,
+    ) -> Result<Vec<Run>> {
+        let layout = &flushing.manifest.state.layout;
+        let mut workers = vec![(); self.options.threads.max(1).min(memtables.len())];
+        parallel(&mut workers, memtables, |(), memtable| {
+            let range_deletes = memtable.range_deletes(u64::MAX);
+            let operator = self.options.operator.clone();
+            let source = memtable.source(operator.clone());
+            let input = ScanInput { source, range_deletes: Vec::new() };
+            let scan = Scan::new(vec![input], Direction::Forward, Older::Present, operator);
+            let output = Output {
+                environment: &self.environment,
+                table: self.id,
+                layout,
+                sstable_bytes: self.options.sstable_bytes,
+                job: flushing.job,
+                next_number: &flushing.next_sstable,
+                lease: None,
+            };
+            output.write(scan, &range_deletes)
+        })
+    }
+
+    /// Commits runs above all others, that the log begins at `log`, and the job of the next flush.
+    /// An attempt whose outcome was not known may have succeeded: then `is_done` knows the log.
+    pub(super) fn commit_runs(
+        &self,
+        flushing: &mut Flushing,
+        runs: &[Run],
+        log: LogStart,
+        is_done: impl Fn(&[LogStart]) -> bool,
+    ) -> Result<()> {
+        let known = flushing.manifest.clone();
+        let committed = commit(&self.environment, self.id, Some(&known), |state, _| {
+            self.check_writer(state)?;
+            if !is_done(&state.log) {
+                let runs = runs.iter().map(|run| run.clone().within(&state.range));
+                let runs = Vec::from_iter(runs.filter(|run| !run.sstables.is_empty()));
+                state.runs.splice(0..0, runs);
+                state.log = vec![log];
+                state.jobs.retain(|job| job.kind != JobKind::Writer);
+                state.open_job(JobKind::Writer, None);
+            }
+            let job = state.jobs.iter().find(|job| job.kind == JobKind::Writer);
+            job.map(|job| job.id).ok_or_else(|| Error::Fenced("the writer's job was closed".into()))
+        });
+        let (manifest, job) = committed.inspect_err(|error| match error {
+            Error::Fenced(_) | Error::NotFound(_) => self.fail(error),
+            _ => {}
+        })?;
+        *flushing = Flushing { job, next_sstable: AtomicU32::new(0), manifest: Arc::new(manifest) };
+        Ok(())
+    }
+}
