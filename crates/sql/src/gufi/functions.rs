@@ -152,10 +152,13 @@ fn stdev_from_parts(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new((0..columns[0].len()).map(value).collect::<Float64Array>()))
 }
 
+/// The longest text that `rpad` makes, in characters: the standard library fills up no more.
+const WIDTH_MAX: usize = u16::MAX as usize;
+
 fn rpad(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (values, widths) = (texts(&arguments[0])?, integers(&arguments[1])?);
     let pad = |(value, width): (Option<&str>, Option<i64>)| {
-        let width = usize::try_from(width?).unwrap_or(0).min(1 << 16);
+        let width = usize::try_from(width?).unwrap_or(0).min(WIDTH_MAX);
         Some(format!("{:<width$}", value?))
     };
     Ok(Arc::new(values.iter().zip(&widths).map(pad).collect::<StringArray>()))

@@ -24,9 +24,8 @@ pub(super) fn joined(arguments: &[ArrayRef]) -> Result<ArrayRef> {
 /// Returns the directories so many levels above others.
 pub(super) fn roots(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (paths, depths) = (texts(&arguments[0])?, integers(&arguments[1])?);
-    let above = |path, depth| (0..depth).fold(path, |path, _| parent_of(path));
     let rows = paths.iter().zip(&depths);
-    let roots = rows.map(|(path, depth)| Some(above(path?, depth?)));
+    let roots = rows.map(|(path, depth)| upwards(path?, depth?).last());
     Ok(Arc::new(roots.collect::<StringArray>()))
 }
 
@@ -35,16 +34,19 @@ pub(super) fn ancestors(arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (paths, depths) = (texts(&arguments[0])?, integers(&arguments[1])?);
     let mut lists = ListBuilder::new(StringBuilder::new());
     for (path, depth) in paths.iter().zip(&depths) {
-        if let (Some(mut path), Some(depth)) = (path, depth) {
-            lists.values().append_value(path);
-            for _ in 0..depth {
-                path = parent_of(path);
-                lists.values().append_value(path);
-            }
+        if let (Some(path), Some(depth)) = (path, depth) {
+            upwards(path, depth).for_each(|path| lists.values().append_value(path));
         }
         lists.append(true);
     }
     Ok(Arc::new(lists.finish()))
+}
+
+/// Returns a path and the directories so many levels above it, or as many as there are.
+fn upwards(path: &str, levels: i64) -> impl Iterator<Item = &str> {
+    let there = 1 + path.bytes().filter(|&byte| byte == b'/').count();
+    let levels = usize::try_from(levels).unwrap_or(0).min(there);
+    std::iter::successors(Some(path), |path| Some(parent_of(path))).take(levels + 1)
 }
 
 /// Writes the names of attributes in GUFI's form: each followed by the byte 31.
@@ -91,6 +93,16 @@ mod tests {
         for (path, above) in [("/a/b", "/a"), ("/a", "/"), ("/", "/")] {
             assert_eq!(parent_of(path), above);
         }
+    }
+
+    #[test]
+    fn there_are_no_directories_above_the_root() {
+        let path: ArrayRef = Arc::new(StringArray::from(vec!["/a/b"; 3]));
+        let levels: ArrayRef = Arc::new(Int64Array::from(vec![-1, 1, i64::MAX]));
+        let roots = roots(&[path.clone(), levels.clone()]).unwrap();
+        assert_eq!(*texts(&roots).unwrap(), StringArray::from(vec!["/a/b", "/a", "/"]));
+        let lengths = arrow::compute::kernels::length::length(&ancestors(&[path, levels]).unwrap());
+        assert_eq!(*integers(&lengths.unwrap()).unwrap(), Int64Array::from(vec![1, 2, 4]));
     }
 
     #[test]

@@ -300,6 +300,10 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
              'Makefile'",
             "Makefile|Makefile    |",
         ),
+        (
+            "SELECT character_length(rpad(name, 1 << 40)) FROM entries WHERE name == 'Makefile'",
+            "65535",
+        ),
         ("SELECT stdevp(size) FROM entries WHERE name LIKE 'f1.big%'", "2.449489742783178"),
         (
             "SELECT log_hist_combine(h) FROM (SELECT log_hist(size, 2, 8) AS h FROM pentries \
