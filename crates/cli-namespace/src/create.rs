@@ -2,14 +2,16 @@
 
 use crate::place;
 use anyhow::{Context, bail};
-use canopy::Outcome;
 use canopy::commands::ns::Create as Arguments;
+use canopy::{Outcome, places};
+use canopy_index::safety;
 use canopy_namespace::{CHUNK_BYTES, Settings, create_namespace, system_clock, table_of};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
-use std::fs::{DirBuilder, Permissions};
+use rustix::fs::{Dir, Mode, OFlags};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -66,22 +68,40 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Complete)
 }
 
-/// Makes a directory for what is on this machine, as mkdir(1) does, or takes an empty one.
+/// Makes a directory for what is on this machine, as mkdir(1) does, or takes an empty one of the
+/// caller's. Whoever can put another in its place decides what is written where: to root nobody
+/// else must be able to.
 fn local(directory: &Path) -> anyhow::Result<Environment> {
     let shown = directory.display();
+    places::check_links(directory)?;
     match DirBuilder::new().mode(0o700).create(directory) {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let mut names = directory.read_dir().with_context(|| format!("cannot read {shown}"))?;
-            if names.next().is_some() {
-                bail!("{shown} is not empty: a namespace needs a directory of its own");
-            }
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| format!("cannot make {shown}"));
         }
-        Err(error) => return Err(error).with_context(|| format!("cannot make {shown}")),
+        _ => {}
     }
-    let storage = LocalStorage::existing(directory)?;
+    let cannot_read = || format!("cannot read {shown}");
+    let real = directory.canonicalize().with_context(cannot_read)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(&real, flags, Mode::empty()).with_context(cannot_read)?;
+    let names = Dir::read_from(&opened).with_context(cannot_read)?;
+    for name in names {
+        if ![&b"."[..], b".."].contains(&name.with_context(cannot_read)?.file_name().to_bytes()) {
+            bail!("{shown} is not empty: a namespace needs a directory of its own");
+        }
+    }
+    let opened = File::from(opened);
+    let caller = nix::unistd::geteuid();
+    let owner = opened.metadata().with_context(cannot_read)?.uid();
+    if owner != caller.as_raw() {
+        bail!("{shown} belongs to uid {owner}: a namespace needs a directory of your own");
+    }
+    if caller.is_root() {
+        safety::check(&real, owner)?;
+    }
     // A directory that was there may be open to all, and what users may not see is in its files.
-    std::fs::set_permissions(directory, Permissions::from_mode(0o700))
+    opened
+        .set_permissions(Permissions::from_mode(0o700))
         .with_context(|| format!("cannot close {shown} to others"))?;
-    Ok(Environment::system(Arc::new(storage)))
+    Ok(Environment::system(Arc::new(LocalStorage::existing(&real)?)))
 }

@@ -11,6 +11,8 @@ use canopy::commands::building::with_progress;
 use canopy::commands::ns::Import as Arguments;
 use canopy::{Outcome, counted};
 use canopy_namespace::{Inode, Listing, Namespace};
+use rustix::fs::{Mode, OFlags};
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,14 +21,14 @@ use tree::{Plan, Tree};
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let shown = arguments.source.display();
-    let opened = std::fs::File::open(&arguments.source);
+    let opened = File::open(&arguments.source);
     let source = opened.with_context(|| format!("cannot open {shown}"))?;
     if !source.metadata().with_context(|| format!("cannot look at {shown}"))?.is_dir() {
         bail!("{shown}: not a directory");
     }
     let namespace = place::open(&arguments.namespace)?;
     let plan = plan(arguments, &namespace)?;
-    if is_below(&arguments.source, plan.own)? {
+    if is_below(&source, &plan.own).with_context(|| format!("cannot look above {shown}"))? {
         bail!("{shown} lies in the namespace, which cannot be imported into itself");
     }
     let entries = AtomicU64::new(0);
@@ -54,7 +56,7 @@ fn plan(arguments: &Arguments, namespace: &Namespace) -> anyhow::Result<Plan> {
     let mut plan = Plan {
         with_data: arguments.data,
         crosses_mounts: arguments.cross_mounts,
-        own: identity(&place::directory_of(&arguments.namespace)?)?,
+        own: directories_of(&arguments.namespace)?,
         directory: Inode::default(),
         name: None,
         takes_attributes: true,
@@ -80,20 +82,41 @@ fn plan(arguments: &Arguments, namespace: &Namespace) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-/// Returns the device and inode number of a file.
-fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
-    let metadata = path.metadata()?;
-    Ok((metadata.dev(), metadata.ino()))
+/// Returns the directory of a namespace and those in it, by device and inode number.
+fn directories_of(namespace: &Path) -> anyhow::Result<Vec<(u64, u64)>> {
+    let directory = place::directory_of(namespace)?;
+    let failed = || format!("cannot read {}", directory.display());
+    let mut all = vec![identity(&directory.metadata().with_context(failed)?)];
+    for entry in directory.read_dir().with_context(failed)? {
+        let metadata = entry.with_context(failed)?.metadata().with_context(failed)?;
+        all.extend(metadata.is_dir().then(|| identity(&metadata)));
+    }
+    Ok(all)
 }
 
-/// Returns whether a path leads to a directory, or below it.
-fn is_below(path: &Path, directory: (u64, u64)) -> anyhow::Result<bool> {
-    for above in path.canonicalize()?.ancestors() {
-        if identity(above)? == directory {
+/// Returns whether a directory or one above it, as far as the caller may look, is one of these. No
+/// path says that: it may be too long, of another process, or lead elsewhere by now.
+fn is_below(source: &File, directories: &[(u64, u64)]) -> std::io::Result<bool> {
+    let mut at = source.try_clone()?;
+    loop {
+        let here = identity(&at.metadata()?);
+        if directories.contains(&here) {
             return Ok(true);
         }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(above) = rustix::fs::openat(&at, "..", flags, Mode::empty()) else {
+            return Ok(false);
+        };
+        at = above.into();
+        if identity(&at.metadata()?) == here {
+            return Ok(false);
+        }
     }
-    Ok(false)
+}
+
+/// Returns the device and inode number of a file.
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 fn is_empty(namespace: &Namespace, directory: &Inode) -> anyhow::Result<bool> {

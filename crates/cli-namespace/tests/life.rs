@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::io::Errno;
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Instant;
@@ -87,7 +87,18 @@ fn wrong_places_are_told() {
     fs::write(place.join("file"), "").unwrap();
     fs::create_dir(place.join("empty")).unwrap();
     fs::create_dir(mounted.namespace.join("inside")).unwrap();
+    for (name, mode, owner) in [("of_another", 0o755, NOBODY), ("open", 0o777, 0)] {
+        fs::create_dir(place.join(name)).unwrap();
+        fs::set_permissions(place.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        chown(place.join(name), Some(owner), None).unwrap();
+    }
+    std::os::unix::fs::symlink("empty", place.join("link")).unwrap();
+    lchown(place.join("link"), Some(NOBODY), None).unwrap();
     for (line, said) in [
+        ("create of_another", "of_another belongs to uid 65534: a namespace needs a directory of"),
+        ("create of_another/new", "it belongs to uid 65534, who could replace what is in it"),
+        ("create open/new", "is no safe place: others can write to it"),
+        ("create link", "is a symbolic link of uid 65534"),
         ("create namespace", "namespace is not empty"),
         ("create file", "cannot read file: Not a directory"),
         ("create nowhere/new", "cannot make nowhere/new: No such file or directory"),

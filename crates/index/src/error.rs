@@ -103,8 +103,8 @@ pub enum Error {
     /// Others have gone on with what this worker had, or it was published or given up.
     #[error("this worker was taken for dead, or what it scans was published or given up")]
     WorkerLost,
-    /// The place of the index is not safe from others.
-    #[error("{path} is no safe place for an index: {why}")]
+    /// A directory is not safe from others.
+    #[error("{path} is no safe place: {why}")]
     Unsafe {
         /// The directory at fault.
         path: PathBuf,

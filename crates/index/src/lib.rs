@@ -70,7 +70,7 @@ mod passages;
 mod plain_file;
 mod reader;
 mod retention;
-mod safety;
+pub mod safety;
 pub mod schema;
 mod sealed;
 mod sealed_rows;

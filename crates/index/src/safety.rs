@@ -1,4 +1,4 @@
-//! Whether an index directory is safe from everybody but its writer.
+//! Whether a directory is safe from everybody but its owner.
 
 use crate::error::{Error, Result};
 use canopy_model::{Acl, Permissions};
@@ -9,16 +9,19 @@ use std::path::{Path, PathBuf};
 
 const STICKY: u32 = 0o1000;
 
-/// Checks that nobody but the caller (and root) can change the directory, or replace it by renaming
-/// it or one above it. The directory must exist. Returns its real path.
-pub(crate) fn check(index: &Path, uid: u32) -> Result<PathBuf> {
-    let real = index.canonicalize().map_err(Error::io("open", index))?;
+/// Checks that nobody but user `uid` (and root) can change a directory, or replace it by renaming it
+/// or one above it. It must exist. Returns its real path.
+///
+/// # Errors
+/// [`Error::Unsafe`] if somebody else can, and if it or what is above it cannot be looked at.
+pub fn check(directory: &Path, uid: u32) -> Result<PathBuf> {
+    let real = directory.canonicalize().map_err(Error::io("open", directory))?;
     for (level, directory) in real.ancestors().enumerate() {
         let metadata = directory.symlink_metadata().map_err(Error::io("look at", directory))?;
         let fault = |why: String| Error::Unsafe { path: directory.to_owned(), why };
         if metadata.uid() != uid && metadata.uid() != 0 {
             return Err(fault(format!(
-                "it belongs to uid {}, who could replace the index",
+                "it belongs to uid {}, who could replace what is in it",
                 metadata.uid()
             )));
         }

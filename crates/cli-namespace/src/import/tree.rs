@@ -30,8 +30,8 @@ pub struct Plan {
     pub with_data: bool,
     /// Whether also what is mounted below.
     pub crosses_mounts: bool,
-    /// The directory that the namespace itself lies in, by device and inode number.
-    pub own: (u64, u64),
+    /// The directory of the namespace itself and those in it, by device and inode number.
+    pub own: Vec<(u64, u64)>,
     /// The directory that everything goes into.
     pub directory: Inode,
     /// Its name and the directory above it, if it is to be made.
@@ -287,7 +287,7 @@ impl<'a> Tree<'a> {
             }
         };
         let place = (look::device_of(&stat), stat.stx_ino);
-        if self.plan.own == place {
+        if self.plan.own.contains(&place) {
             self.faults.add(self.path(name), "the namespace itself is not imported into it");
             return Ok(());
         }

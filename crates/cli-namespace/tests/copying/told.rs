@@ -3,6 +3,7 @@
 use super::{Place, check, run, succeed};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -77,6 +78,42 @@ fn a_namespace_is_not_imported_into_itself() {
     assert!(told.contains("namespace: the namespace itself is not imported into it"), "{told}");
     assert_eq!(succeed(&[&"find", &namespace]), "/\n/file\n");
     check(&namespace);
+    // Nor is what it has in it, mounted elsewhere.
+    let bound = place.directory("bound");
+    let mut mount = Command::new("mount");
+    let mounted = mount.arg("--bind").arg(namespace.join("contents")).arg(&bound).status();
+    assert!(mounted.expect("mount runs").success());
+    let (code, said, told) = run(&[&"import", &bound, &namespace, &"--data"]);
+    let unmounted = Command::new("umount").arg(&bound).status();
+    assert!(unmounted.expect("umount runs").success());
+    assert_eq!((code, said.as_str()), (2, ""), "{told}");
+    assert!(told.contains("lies in the namespace, which cannot be imported into"), "{told}");
+}
+
+/// What is above the source need not be there for the caller.
+#[test]
+fn a_source_without_a_path_is_imported() {
+    let place = Place::new();
+    let above = place.directory("above");
+    fs::create_dir_all(above.join("source/directory")).expect("directories");
+    fs::set_permissions(&above, fs::Permissions::from_mode(0o700)).expect("a mode");
+    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o755)).expect("a mode");
+    let program = place.join("canopy-ns");
+    fs::copy(env!("CARGO_BIN_EXE_canopy-ns"), &program).expect("a program");
+    let own = place.directory("own");
+    chown(&own, Some(2001), Some(2001)).expect("an owner");
+    let namespace = own.join("namespace");
+    let as_user = |words: &[&dyn AsRef<Path>]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "2001", "--regid", "2001", "--clear-groups"]);
+        command.arg(&program).arg("ns").args(words.iter().map(|word| word.as_ref()));
+        command.current_dir(above.join("source")).output().expect("setpriv runs")
+    };
+    let made = as_user(&[&"create", &namespace]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let imported = as_user(&[&"import", &".", &namespace]);
+    assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
+    assert_eq!(succeed(&[&"find", &namespace]), "/\n/directory\n");
 }
 
 #[test]

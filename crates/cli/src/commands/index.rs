@@ -151,8 +151,10 @@ pub fn run(
     if arguments.quiet {
         be_quiet();
     }
+    let location = places::to_write(index)?;
+    places::check_links(&location)?;
     if arguments.worker {
-        return share(&places::to_write(index)?, &arguments, engine);
+        return share(&location, &arguments, engine);
     }
     let has_namespace = arguments.settle_paths()?;
     if namespaces.is_none() && has_namespace {
@@ -172,8 +174,6 @@ pub fn run(
     Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();
     let rules = MountRules::new(trusted, arguments.no_prune);
-    let location = places::to_write(index)?;
-    places::check_links(&location)?;
     if arguments.dry_run {
         let plan = Plan::new(&location, (&arguments, &rules, threads), &root_of)?;
         return plan.print(arguments.json);

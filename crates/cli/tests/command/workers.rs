@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, lchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -247,8 +247,14 @@ fn damage_and_others_directories_stop_no_scan_and_lead_nobody_astray() {
     ends_well(further(&place, &location, "100000"));
     assert_equal(&place, (&location, &fresh), &tree, &mut random);
     assert_tidy(&place, (&location, &fresh), &tree);
-    // In an index that somebody else could change, nothing is made.
+    // In an index that somebody else could change, or have lead elsewhere, nothing is made.
     assert_eq!(begin(&[]).0, Some(0));
+    let link = place.path("link");
+    std::os::unix::fs::symlink(&location, &link).unwrap();
+    lchown(&link, Some(2001), None).unwrap();
+    let output = worker(&place, &link, &["--worker".as_ref()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is a symbolic link of uid 2001"));
     chown(&location, Some(2001), None).unwrap();
     let before = std::fs::read_dir(&workers).unwrap().count();
     let output = worker(&place, &location, &["--worker".as_ref()]).output().unwrap();
