@@ -1,7 +1,7 @@
 //! `canopy ns create`.
 
 use crate::place;
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use canopy::commands::ns::Create as Arguments;
 use canopy::{Outcome, places};
 use canopy_index::safety;
@@ -74,14 +74,24 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 fn local(directory: &Path) -> anyhow::Result<Environment> {
     let shown = directory.display();
     places::check_links(directory)?;
-    match DirBuilder::new().mode(0o700).create(directory) {
+    let cannot_make = || format!("cannot make {shown}");
+    let real = match (directory.parent(), directory.file_name()) {
+        (Some(above), Some(name)) => {
+            let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+            above.canonicalize().with_context(cannot_make)?.join(name)
+        }
+        _ => directory.canonicalize().with_context(cannot_make)?,
+    };
+    match DirBuilder::new().mode(0o700).create(&real) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Err(error).with_context(|| format!("cannot make {shown}"));
+            return Err(error).with_context(cannot_make);
         }
         _ => {}
     }
+    // It may have become one since links were checked.
+    let is_link = || format!("{shown} is a symbolic link: give the directory that is meant");
+    ensure!(!real.is_symlink(), is_link());
     let cannot_read = || format!("cannot read {shown}");
-    let real = directory.canonicalize().with_context(cannot_read)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(&real, flags, Mode::empty()).with_context(cannot_read)?;
     let names = Dir::read_from(&opened).with_context(cannot_read)?;
@@ -97,7 +107,7 @@ fn local(directory: &Path) -> anyhow::Result<Environment> {
         bail!("{shown} belongs to uid {owner}: a namespace needs a directory of your own");
     }
     if caller.is_root() {
-        safety::check(&real, owner)?;
+        ensure!(safety::check(&real, owner)? == real, is_link());
     }
     // A directory that was there may be open to all, and what users may not see is in its files.
     opened

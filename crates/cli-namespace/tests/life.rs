@@ -94,11 +94,13 @@ fn wrong_places_are_told() {
     }
     std::os::unix::fs::symlink("empty", place.join("link")).unwrap();
     lchown(place.join("link"), Some(NOBODY), None).unwrap();
+    std::os::unix::fs::symlink("empty", place.join("own_link")).unwrap();
     for (line, said) in [
         ("create of_another", "of_another belongs to uid 65534: a namespace needs a directory of"),
         ("create of_another/new", "it belongs to uid 65534, who could replace what is in it"),
         ("create open/new", "is no safe place: others can write to it"),
         ("create link", "is a symbolic link of uid 65534"),
+        ("create own_link", "own_link is a symbolic link: give the directory that is meant"),
         ("create namespace", "namespace is not empty"),
         ("create file", "cannot read file: Not a directory"),
         ("create nowhere/new", "cannot make nowhere/new: No such file or directory"),
