@@ -61,7 +61,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
                 "cannot make a namespace in {shown}; if the store overwrites objects, name a \
                  directory for the rest: DIRECTORY+{shown}"
             ),
-            _ => format!("cannot make a namespace in {shown}"),
+            Some(_) => format!("cannot make a namespace in {shown}"),
+            // Another process of the caller may have begun one there too: nothing is removed.
+            None => format!(
+                "cannot make a namespace in {shown}; remove that directory before you try again"
+            ),
         },
     )?;
     canopy::say(format!("made {shown}; mount it with: canopy ns mount {shown} DIRECTORY"))?;

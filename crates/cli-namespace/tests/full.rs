@@ -13,9 +13,10 @@ use std::path::Path;
 struct Disk<'a>(&'a Path);
 
 impl<'a> Disk<'a> {
-    fn new(on: &'a Path) -> Self {
+    /// Its size is in the words of mount(8).
+    fn new(on: &'a Path, size: &str) -> Self {
         fs::create_dir(on).unwrap();
-        shell(on, "mount -t tmpfs -o size=64m tmpfs .");
+        shell(on, &format!("mount -t tmpfs -o size={size} tmpfs ."));
         Disk(on)
     }
 }
@@ -39,10 +40,23 @@ fn keep(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 #[test]
+fn a_namespace_that_does_not_fit_says_what_to_do() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("disk");
+    let _disk = Disk::new(&path, "12k");
+    let create = || ns("create").arg(path.join("namespace")).output().unwrap();
+    let said = failure(&create());
+    assert!(said.contains("remove that directory before you try again: namespace: No space left"));
+    fs::remove_dir_all(path.join("namespace")).unwrap();
+    shell(&path, "mount -o remount,size=1m .");
+    success(&create());
+}
+
+#[test]
 fn a_full_disk_refuses_what_is_new_and_lets_go_of_what_is_old() {
     let mut mounted = Mounted::created();
     let path = mounted.place.path().join("disk");
-    let disk = Disk::new(&path);
+    let disk = Disk::new(&path, "64m");
     mounted.namespace = path.join("namespace");
     success(&ns("create").arg(&mounted.namespace).output().unwrap());
     mounted.mount(&[]);
@@ -108,7 +122,7 @@ fn a_full_disk_refuses_what_is_new_and_lets_go_of_what_is_old() {
 fn what_is_not_mounted_on_a_full_disk_says_why_and_is_sound() {
     let mut mounted = Mounted::created();
     let path = mounted.place.path().join("disk");
-    let disk = Disk::new(&path);
+    let disk = Disk::new(&path, "64m");
     mounted.namespace = path.join("namespace");
     success(&ns("create").arg(&mounted.namespace).output().unwrap());
     mounted.mount(&[]);
@@ -133,7 +147,7 @@ fn what_is_not_mounted_on_a_full_disk_says_why_and_is_sound() {
 fn a_full_cache_loses_nothing() {
     let mounted = Mounted::created_with(&["--chunk-size", "64K"]);
     let path = mounted.place.path().join("cache");
-    let disk = Disk::new(&path);
+    let disk = Disk::new(&path, "64m");
     mounted.mount(&["--cache", path.to_str().unwrap(), "--cache-size", "1G"]);
     let (old, new) = (vec![1; 1 << 20], vec![2; 1 << 20]);
     keep(&mounted.path("file"), &old).unwrap();
