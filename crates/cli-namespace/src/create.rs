@@ -8,10 +8,9 @@ use canopy_index::safety;
 use canopy_namespace::{CHUNK_BYTES, Settings, create_namespace, system_clock, table_of};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
-use rustix::fs::{Dir, Mode, OFlags};
-use std::fs::{DirBuilder, File, Permissions};
-use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use rustix::fs::OFlags;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -55,19 +54,21 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         }
     };
     let owner = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
-    create_namespace(&environment, &settings, owner, &system_clock()).with_context(
-        || match bucket {
-            Some((None, _)) => format!(
-                "cannot make a namespace in {shown}; if the store overwrites objects, name a \
-                 directory for the rest: DIRECTORY+{shown}"
-            ),
-            Some(_) => format!("cannot make a namespace in {shown}"),
-            // Another process of the caller may have begun one there too: nothing is removed.
-            None => format!(
-                "cannot make a namespace in {shown}; remove that directory before you try again"
-            ),
-        },
-    )?;
+    let made = create_namespace(&environment, &settings, owner, &system_clock());
+    if made.is_err() && table_of(environment.storage.as_ref()).is_ok() {
+        bail!("{shown}: there is a namespace already");
+    }
+    made.with_context(|| match bucket {
+        Some((None, _)) => format!(
+            "cannot make a namespace in {shown}; if the store overwrites objects, name a \
+             directory for the rest: DIRECTORY+{shown}"
+        ),
+        Some(_) => format!("cannot make a namespace in {shown}"),
+        // Another process of the caller may have begun one there too: nothing is removed.
+        None => format!(
+            "cannot make a namespace in {shown}; remove what was begun in it before you try again"
+        ),
+    })?;
     canopy::say(format!("made {shown}; mount it with: canopy ns mount {shown} DIRECTORY"))?;
     Ok(Outcome::Complete)
 }
@@ -77,7 +78,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 /// else must be able to.
 fn local(directory: &Path) -> anyhow::Result<Environment> {
     let shown = directory.display();
+    let caller = nix::unistd::geteuid();
     places::check_links(directory)?;
+    if caller.is_root() {
+        safety::check_way(directory, caller.as_raw())?;
+    }
     let cannot_make = || format!("cannot make {shown}");
     let real = match (directory.parent(), directory.file_name()) {
         (Some(above), Some(name)) => {
@@ -86,34 +91,19 @@ fn local(directory: &Path) -> anyhow::Result<Environment> {
         }
         _ => directory.canonicalize().with_context(cannot_make)?,
     };
-    match DirBuilder::new().mode(0o700).create(&real) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Err(error).with_context(cannot_make);
-        }
-        _ => {}
+    if real.is_symlink() {
+        bail!("{shown} is a symbolic link: give the directory that is meant");
     }
-    // It may have become one since links were checked.
-    let is_link = || format!("{shown} is a symbolic link: give the directory that is meant");
-    ensure!(!real.is_symlink(), is_link());
-    let cannot_read = || format!("cannot read {shown}");
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(&real, flags, Mode::empty()).with_context(cannot_read)?;
-    let names = Dir::read_from(&opened).with_context(cannot_read)?;
-    for name in names {
-        if ![&b"."[..], b".."].contains(&name.with_context(cannot_read)?.file_name().to_bytes()) {
-            bail!("{shown} is not empty: a namespace needs a directory of its own");
-        }
-    }
-    let opened = File::from(opened);
-    let caller = nix::unistd::geteuid();
-    let owner = opened.metadata().with_context(cannot_read)?.uid();
+    let opened = place::new_or_empty(&real, OFlags::NOFOLLOW, directory)?;
+    let owner = opened.metadata().with_context(|| shown.to_string())?.uid();
     if owner != caller.as_raw() {
         bail!("{shown} belongs to uid {owner}: a namespace needs a directory of your own");
     }
     if caller.is_root() {
-        ensure!(safety::check(&real, owner)? == real, is_link());
+        let is_same = safety::check(directory, owner)? == real;
+        ensure!(is_same, "{shown} became another directory meanwhile: try again");
     }
-    // A directory that was there may be open to all, and what users may not see is in its files.
+    // A user's that was there may be open to all, and what others may not see is in its files.
     opened
         .set_permissions(Permissions::from_mode(0o700))
         .with_context(|| format!("cannot close {shown} to others"))?;

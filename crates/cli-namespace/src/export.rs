@@ -10,9 +10,9 @@ use canopy::commands::building::with_progress;
 use canopy::{Outcome, counted};
 use canopy_namespace::acl;
 use rustix::fd::OwnedFd;
-use std::fs::{DirBuilder, File, Permissions};
-use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use rustix::fs::OFlags;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,19 +42,10 @@ pub fn run(source: &Path, directory: &Path, snapshot: Option<&str>) -> anyhow::R
 /// Makes the directory that everything goes into, or takes an empty one; only the caller may enter
 /// it.
 fn make(directory: &Path) -> anyhow::Result<OwnedFd> {
-    let shown = directory.display();
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let mut names = directory.read_dir().with_context(|| format!("cannot read {shown}"))?;
-            if names.next().is_some() {
-                bail!("{shown} is not empty: give a directory that is, or a new one");
-            }
-        }
-        Err(error) => return Err(error).with_context(|| format!("cannot make {shown}")),
-    }
-    let target = File::open(directory).with_context(|| format!("cannot open {shown}"))?;
-    target.set_permissions(Permissions::from_mode(0o700)).with_context(|| shown.to_string())?;
+    let target = place::new_or_empty(directory, OFlags::empty(), directory)?;
+    target
+        .set_permissions(Permissions::from_mode(0o700))
+        .with_context(|| directory.display().to_string())?;
     for name in [acl::ACCESS, acl::DEFAULT] {
         // What is written there would inherit it; most have none.
         let _ = rustix::fs::fremovexattr(&target, name);

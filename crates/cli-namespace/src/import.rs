@@ -82,7 +82,7 @@ fn plan(arguments: &Arguments, namespace: &Namespace) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-/// Returns the directory of a namespace and those in it, by device and inode number.
+/// Returns the directory of a namespace and those directly in it, by device and inode number.
 fn directories_of(namespace: &Path) -> anyhow::Result<Vec<(u64, u64)>> {
     let directory = place::directory_of(namespace)?;
     let failed = || format!("cannot read {}", directory.display());
@@ -94,7 +94,7 @@ fn directories_of(namespace: &Path) -> anyhow::Result<Vec<(u64, u64)>> {
     Ok(all)
 }
 
-/// Returns whether a directory or one above it, as far as the caller may look, is one of these. No
+/// Returns whether a directory is one of these, or below one as far as the caller may look. No
 /// path says that: it may be too long, of another process, or lead elsewhere by now.
 fn is_below(source: &File, directories: &[(u64, u64)]) -> std::io::Result<bool> {
     let mut at = source.try_clone()?;

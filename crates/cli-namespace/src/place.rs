@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow, bail};
 use canopy_namespace::{Contents, Namespace, system_clock};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
-use rustix::fs::FlockOperation;
+use rustix::fs::{Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
@@ -117,6 +117,28 @@ pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
     // Who opens it may go to another directory later.
     let namespace = namespace.canonicalize()?;
     Ok(Environment::system(Arc::new(LocalStorage::existing(&namespace)?)))
+}
+
+/// Makes a directory that only the caller may enter, as mkdir(1) does, or opens one that is there,
+/// which has to be empty. What was looked at is what is returned: a path may lead elsewhere soon.
+/// With `OFlags::NOFOLLOW` among the flags it is no symbolic link. Errors call it `shown`.
+pub fn new_or_empty(directory: &Path, flags: OFlags, shown: &Path) -> anyhow::Result<File> {
+    let shown = shown.display();
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| format!("cannot make {shown}"));
+        }
+        _ => {}
+    }
+    let cannot_read = || format!("cannot read {shown}");
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | flags;
+    let opened = rustix::fs::open(directory, flags, Mode::empty()).with_context(cannot_read)?;
+    for entry in Dir::read_from(&opened).with_context(cannot_read)? {
+        if !matches!(entry.with_context(cannot_read)?.file_name().to_bytes(), b"." | b"..") {
+            bail!("{shown} is not empty: give a directory that is, or a new one");
+        }
+    }
+    Ok(opened.into())
 }
 
 /// Returns what to say of a directory that nobody answers for any more.

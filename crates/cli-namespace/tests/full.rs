@@ -46,8 +46,8 @@ fn a_namespace_that_does_not_fit_says_what_to_do() {
     let _disk = Disk::new(&path, "12k");
     let create = || ns("create").arg(path.join("namespace")).output().unwrap();
     let said = failure(&create());
-    assert!(said.contains("remove that directory before you try again: namespace: No space left"));
-    fs::remove_dir_all(path.join("namespace")).unwrap();
+    assert!(said.contains("remove what was begun in it before you try again: namespace: No space"));
+    shell(&path.join("namespace"), "rm -r *");
     shell(&path, "mount -o remount,size=1m .");
     success(&create());
 }

@@ -87,17 +87,21 @@ fn wrong_places_are_told() {
     fs::write(place.join("file"), "").unwrap();
     fs::create_dir(place.join("empty")).unwrap();
     fs::create_dir(mounted.namespace.join("inside")).unwrap();
-    for (name, mode, owner) in [("of_another", 0o755, NOBODY), ("open", 0o777, 0)] {
+    for (name, mode, owner) in
+        [("of_another", 0o755, NOBODY), ("theirs", 0o755, NOBODY), ("open", 0o777, 0)]
+    {
         fs::create_dir(place.join(name)).unwrap();
         fs::set_permissions(place.join(name), fs::Permissions::from_mode(mode)).unwrap();
         chown(place.join(name), Some(owner), None).unwrap();
     }
+    std::os::unix::fs::symlink("../empty", place.join("theirs/way")).unwrap();
     std::os::unix::fs::symlink("empty", place.join("link")).unwrap();
     lchown(place.join("link"), Some(NOBODY), None).unwrap();
     std::os::unix::fs::symlink("empty", place.join("own_link")).unwrap();
     for (line, said) in [
         ("create of_another", "of_another belongs to uid 65534: a namespace needs a directory of"),
         ("create of_another/new", "it belongs to uid 65534, who could replace what is in it"),
+        ("create theirs/way/new", "it belongs to uid 65534, who could replace what is in it"),
         ("create open/new", "is no safe place: others can write to it"),
         ("create link", "is a symbolic link of uid 65534"),
         ("create own_link", "own_link is a symbolic link: give the directory that is meant"),
@@ -124,7 +128,9 @@ fn wrong_places_are_told() {
         let told = failure(&output);
         assert!(told.contains(said), "{line}: {told}");
     }
-    assert!(!place.join("nowhere").exists());
+    for unmade in ["nowhere", "of_another/new", "open/new"] {
+        assert!(!place.join(unmade).exists(), "{unmade}");
+    }
     // Nothing was made where there is no namespace.
     assert_eq!(fs::read_dir(place.join("empty")).unwrap().count(), 0);
     let output = ns("mount").args(["--unknown", "namespace", "on"]).output().unwrap();

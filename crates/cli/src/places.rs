@@ -7,7 +7,7 @@
 use crate::config::settings;
 use crate::outcome::{Outcome, message, warn_of_denied_list};
 use anyhow::Context;
-use canopy_index::{Index, Moment};
+use canopy_index::{Index, Moment, safety};
 use canopy_read::locate::absolute_path;
 use canopy_read::resolve::locate_all;
 use canopy_tools::diff::relative;
@@ -171,32 +171,7 @@ pub fn is_own_or_roots(owner: u32) -> bool {
     [0, nix::unistd::geteuid().as_raw()].contains(&owner)
 }
 
-/// Fails if a symbolic link on a path is neither root's nor the caller's: whoever owns it decides
-/// where the path leads, today and in the next run.
+/// Fails if a symbolic link on a path is neither root's nor the caller's.
 pub fn check_links(path: &Path) -> anyhow::Result<()> {
-    // As many as the kernel follows.
-    let mut links_left = 40;
-    let mut waiting = vec![std::path::absolute(path)?];
-    while let Some(path) = waiting.pop() {
-        let mut at = PathBuf::new();
-        for component in path.components() {
-            at.push(component);
-            let Ok(about) = at.symlink_metadata() else { break };
-            if !about.is_symlink() {
-                continue;
-            }
-            anyhow::ensure!(
-                is_own_or_roots(about.uid()),
-                "{} is a symbolic link of uid {}, who can have it lead elsewhere; give the path \
-                 that is meant",
-                at.display(),
-                about.uid()
-            );
-            anyhow::ensure!(links_left > 0, "{}: too many symbolic links", at.display());
-            links_left -= 1;
-            let directory = at.parent().unwrap_or(Path::new("/"));
-            waiting.push(directory.join(std::fs::read_link(&at)?));
-        }
-    }
-    Ok(())
+    Ok(safety::check_links(path, nix::unistd::geteuid().as_raw())?)
 }

@@ -1,44 +1,104 @@
-//! Whether a directory is safe from everybody but its owner.
+//! Whether a directory, and the way to it, is safe from everybody but its owner and root.
 
 use crate::error::{Error, Result};
 use canopy_model::{Acl, Permissions};
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 const STICKY: u32 = 0o1000;
 
-/// Checks that nobody but user `uid` (and root) can change a directory, or replace it by renaming it
-/// or one above it. It must exist. Returns its real path.
+/// As many as the kernel follows.
+const LINKS_MAX: usize = 40;
+
+/// Checks that nobody but user `uid` (and root) can change a directory, replace it by renaming it or
+/// one above it, or have the path lead elsewhere. It must exist. Returns its real path.
 ///
 /// # Errors
-/// [`Error::Unsafe`] if somebody else can, and if it or what is above it cannot be looked at.
+/// [`Error::Unsafe`] if somebody else can; another if it or what is above it cannot be looked at.
 pub fn check(directory: &Path, uid: u32) -> Result<PathBuf> {
+    check_way(directory, uid)?;
     let real = directory.canonicalize().map_err(Error::io("open", directory))?;
     for (level, directory) in real.ancestors().enumerate() {
-        let metadata = directory.symlink_metadata().map_err(Error::io("look at", directory))?;
-        let fault = |why: String| Error::Unsafe { path: directory.to_owned(), why };
-        if metadata.uid() != uid && metadata.uid() != 0 {
-            return Err(fault(format!(
-                "it belongs to uid {}, who could replace what is in it",
-                metadata.uid()
-            )));
-        }
+        let metadata = check_level(directory, uid, level == 0)?;
         if level == 0 && metadata.uid() != uid {
-            return Err(fault(format!("it belongs to uid {}, not to you", metadata.uid())));
-        }
-        let sticky = level > 0 && metadata.mode() & STICKY != 0;
-        if others_write(directory, &metadata, uid).map_err(Error::io("look at", directory))?
-            && !sticky
-        {
-            let path = directory.display();
-            return Err(fault(format!(
-                "others can write to it; 'chmod go-w {path}' or take another place"
-            )));
+            let why = format!("it belongs to uid {}, not to uid {uid}", metadata.uid());
+            return Err(Error::Unsafe { path: directory.to_owned(), why });
         }
     }
     Ok(real)
+}
+
+/// Checks that nobody but user `uid` (and root) decides where a path leads, as far as it exists:
+/// whoever may write to a directory on its way could put a symbolic link there for a moment.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_way(path: &Path, uid: u32) -> Result<()> {
+    walk(path, uid, |directory| check_level(directory, uid, false).map(drop))
+}
+
+/// Checks that every symbolic link on a path is root's or of user `uid`: whoever owns it decides
+/// where the path leads, today and in the next run.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_links(path: &Path, uid: u32) -> Result<()> {
+    walk(path, uid, |_| Ok(()))
+}
+
+/// Looks at every link on a path, and calls `check` with the directories in which names are looked
+/// up.
+fn walk(path: &Path, uid: u32, check: impl Fn(&Path) -> Result<()>) -> Result<()> {
+    let mut links_left = LINKS_MAX;
+    let mut waiting = vec![std::path::absolute(path).map_err(Error::io("find", path))?];
+    while let Some(path) = waiting.pop() {
+        let mut directory = PathBuf::new();
+        for component in path.components() {
+            let at = directory.join(component);
+            if matches!(component, Component::Normal(_)) {
+                check(&directory)?;
+            }
+            let Ok(metadata) = at.symlink_metadata() else { break };
+            if metadata.is_symlink() {
+                let owner = metadata.uid();
+                let fault = |why: String| Err(Error::Unsafe { path: at.clone(), why });
+                if ![0, uid].contains(&owner) {
+                    return fault(format!(
+                        "it is a symbolic link of uid {owner}, who can have it lead elsewhere; give \
+                         the path that is meant"
+                    ));
+                }
+                if links_left == 0 {
+                    return fault("there are too many symbolic links on the way".into());
+                }
+                links_left -= 1;
+                let target = std::fs::read_link(&at).map_err(Error::io("read", &at))?;
+                waiting.push(directory.join(target));
+            }
+            directory = at;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that nobody but user `uid` (and root) can replace what lies in a directory, or, if it is
+/// the last one, put something there.
+fn check_level(directory: &Path, uid: u32, is_last: bool) -> Result<Metadata> {
+    let metadata = directory.metadata().map_err(Error::io("look at", directory))?;
+    let fault = |why: String| Err(Error::Unsafe { path: directory.to_owned(), why });
+    let owner = metadata.uid();
+    if owner != uid && owner != 0 {
+        return fault(format!("it belongs to uid {owner}, who could replace what is in it"));
+    }
+    let is_sticky = !is_last && metadata.mode() & STICKY != 0;
+    let others_write = others_write(directory, &metadata, uid);
+    if others_write.map_err(Error::io("look at", directory))? && !is_sticky {
+        let path = directory.display();
+        return fault(format!("others can write to it; 'chmod go-w {path}' or take another place"));
+    }
+    Ok(metadata)
 }
 
 /// Returns whether anybody but `uid` and root may write to a directory.

@@ -30,7 +30,7 @@ pub struct Plan {
     pub with_data: bool,
     /// Whether also what is mounted below.
     pub crosses_mounts: bool,
-    /// The directory of the namespace itself and those in it, by device and inode number.
+    /// The directory of the namespace itself and those directly in it, by device and inode number.
     pub own: Vec<(u64, u64)>,
     /// The directory that everything goes into.
     pub directory: Inode,

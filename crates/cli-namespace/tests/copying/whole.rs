@@ -50,6 +50,13 @@ fn a_tree_below_is_exported_alone_and_into_what_is_empty() {
     let (code, _, said) = run(&[&"export", &namespace, &copy]);
     assert_eq!(code, 2, "{said}");
     assert!(said.contains("is not empty"), "{said}");
+    let fifo = place.join("fifo");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0)
+        .expect("a fifo");
+    let (code, _, said) = run(&[&"export", &namespace, &fifo]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("fifo: Not a directory"), "{said}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::common;
 use common::{Place, User};
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 /// All that is below a directory, links not followed: kind, path, content.
@@ -283,6 +283,28 @@ fn the_list_of_errors_goes_into_no_file_of_another() {
         let words = [command.as_ref(), "--errors".as_ref(), list.as_os_str(), tree.as_os_str()];
         assert!(place.canopy(&own, &words).status.success());
         assert_eq!(fs::read_to_string(&list).unwrap(), "", "{command}");
+    }
+}
+
+/// Whoever may write to a directory could swap what is in it for links while an index is made.
+#[test]
+fn the_way_to_an_index_leads_through_no_directory_of_others() {
+    let place = Place::new();
+    let tree = tree(&place);
+    for (name, mode, owner, is_safe) in
+        [("theirs", 0o755, 2003, false), ("open", 0o777, 0, false), ("sticky", 0o1777, 0, true)]
+    {
+        let directory = place.path(name);
+        fs::create_dir(&directory).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+        chown(&directory, Some(owner), None).unwrap();
+        symlink(place.dir.path(), directory.join("link")).unwrap();
+        let made = format!("made_by_{name}");
+        let index = directory.join("link").join(&made);
+        let output = place.canopy(&index, &["index".as_ref(), tree.as_os_str()]);
+        assert_eq!(output.status.code(), Some(if is_safe { 0 } else { 2 }), "{}", said(&output));
+        assert_eq!(said(&output).contains("is no safe place"), !is_safe, "{}", said(&output));
+        assert_eq!(place.path(&made).exists(), is_safe);
     }
 }
 

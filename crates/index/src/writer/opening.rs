@@ -59,6 +59,7 @@ impl Writer {
     pub(super) fn open_for(role: Role<'_>, path: &Path, options: WriterOptions) -> Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let mode = if uid == 0 { 0o755 } else { 0o700 };
+        safety::check_way(path, uid)?; // Before anything is made.
         options.disk.directories(path, mode)?;
         let path = safety::check(path, uid)?;
         let (lock, Marker { key, secret }) = match role.is_one_of_many() {
