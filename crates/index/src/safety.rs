@@ -21,9 +21,10 @@ pub fn check(directory: &Path, uid: u32) -> Result<PathBuf> {
     check_way(directory, uid)?;
     let real = directory.canonicalize().map_err(Error::io("open", directory))?;
     for (level, directory) in real.ancestors().enumerate() {
-        let metadata = check_level(directory, uid, level == 0)?;
+        let metadata = directory.symlink_metadata().map_err(Error::io("look at", directory))?;
+        check_level(directory, &metadata, uid, level == 0)?;
         if level == 0 && metadata.uid() != uid {
-            let why = format!("it belongs to uid {}, not to uid {uid}", metadata.uid());
+            let why = format!("it belongs to uid {}, not to you", metadata.uid());
             return Err(Error::Unsafe { path: directory.to_owned(), why });
         }
     }
@@ -36,7 +37,7 @@ pub fn check(directory: &Path, uid: u32) -> Result<PathBuf> {
 /// # Errors
 /// As [`check`].
 pub fn check_way(path: &Path, uid: u32) -> Result<()> {
-    walk(path, uid, |directory| check_level(directory, uid, false).map(drop))
+    walk(path, uid, |directory, metadata| check_level(directory, metadata, uid, false))
 }
 
 /// Checks that every symbolic link on a path is root's or of user `uid`: whoever owns it decides
@@ -45,22 +46,22 @@ pub fn check_way(path: &Path, uid: u32) -> Result<()> {
 /// # Errors
 /// As [`check`].
 pub fn check_links(path: &Path, uid: u32) -> Result<()> {
-    walk(path, uid, |_| Ok(()))
+    walk(path, uid, |_, _| Ok(()))
 }
 
 /// Looks at every link on a path, and calls `check` with the directories in which names are looked
-/// up.
-fn walk(path: &Path, uid: u32, check: impl Fn(&Path) -> Result<()>) -> Result<()> {
+/// up. Each is looked at once, so that none is a link at one time and a directory at another.
+fn walk(path: &Path, uid: u32, check: impl Fn(&Path, &Metadata) -> Result<()>) -> Result<()> {
     let mut links_left = LINKS_MAX;
     let mut waiting = vec![std::path::absolute(path).map_err(Error::io("find", path))?];
     while let Some(path) = waiting.pop() {
-        let mut directory = PathBuf::new();
+        let (mut directory, mut known) = (PathBuf::new(), None);
         for component in path.components() {
             let at = directory.join(component);
-            if matches!(component, Component::Normal(_)) {
-                check(&directory)?;
+            if let (Component::Normal(_), Some(metadata)) = (component, &known) {
+                check(&directory, metadata)?;
             }
-            let Ok(metadata) = at.symlink_metadata() else { break };
+            let Ok(mut metadata) = at.symlink_metadata() else { break };
             if metadata.is_symlink() {
                 let owner = metadata.uid();
                 let fault = |why: String| Err(Error::Unsafe { path: at.clone(), why });
@@ -76,8 +77,10 @@ fn walk(path: &Path, uid: u32, check: impl Fn(&Path) -> Result<()>) -> Result<()
                 links_left -= 1;
                 let target = std::fs::read_link(&at).map_err(Error::io("read", &at))?;
                 waiting.push(directory.join(target));
+                let Ok(directory) = at.metadata() else { break };
+                metadata = directory;
             }
-            directory = at;
+            (directory, known) = (at, Some(metadata));
         }
     }
     Ok(())
@@ -85,20 +88,19 @@ fn walk(path: &Path, uid: u32, check: impl Fn(&Path) -> Result<()>) -> Result<()
 
 /// Checks that nobody but user `uid` (and root) can replace what lies in a directory, or, if it is
 /// the last one, put something there.
-fn check_level(directory: &Path, uid: u32, is_last: bool) -> Result<Metadata> {
-    let metadata = directory.metadata().map_err(Error::io("look at", directory))?;
+fn check_level(directory: &Path, metadata: &Metadata, uid: u32, is_last: bool) -> Result<()> {
     let fault = |why: String| Err(Error::Unsafe { path: directory.to_owned(), why });
     let owner = metadata.uid();
     if owner != uid && owner != 0 {
         return fault(format!("it belongs to uid {owner}, who could replace what is in it"));
     }
     let is_sticky = !is_last && metadata.mode() & STICKY != 0;
-    let others_write = others_write(directory, &metadata, uid);
+    let others_write = others_write(directory, metadata, uid);
     if others_write.map_err(Error::io("look at", directory))? && !is_sticky {
         let path = directory.display();
         return fault(format!("others can write to it; 'chmod go-w {path}' or take another place"));
     }
-    Ok(metadata)
+    Ok(())
 }
 
 /// Returns whether anybody but `uid` and root may write to a directory.
