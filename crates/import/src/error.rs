@@ -63,6 +63,37 @@ pub enum Error {
     /// The input as a whole cannot be used.
     #[error("{0}")]
     Input(String),
+    /// Records cannot be used, and the import is not lenient.
+    #[error("{first}{}; --lenient leaves such records out", others(*.count, *.is_complete))]
+    Records {
+        /// The first of them.
+        first: Box<Error>,
+        /// Number of such records that were found, the first included.
+        count: u64,
+        /// Whether all records were looked at.
+        is_complete: bool,
+    },
+    /// The input is probably in another format.
+    #[error("{error}; --format {format} expects {expected}{begins}")]
+    Format {
+        /// The fault of the first record.
+        error: Box<Error>,
+        /// The format, as the command names it.
+        format: &'static str,
+        /// Description of the format.
+        expected: &'static str,
+        /// The beginning of the file, as a part of the message; empty if it cannot be read again.
+        begins: String,
+    },
+}
+
+/// Formats the number of records that cannot be used, as a part of a message.
+fn others(count: u64, is_complete: bool) -> String {
+    let least = if is_complete { "" } else { "at least " };
+    match count {
+        0 | 1 => String::new(),
+        _ => format!("; it is the first of {least}{count} such faults"),
+    }
 }
 
 /// The result of reading an input.
@@ -75,6 +106,8 @@ impl Error {
             Error::Io { source, .. } => ErrorKind::of_io(source),
             Error::Record { .. } | Error::File { .. } => ErrorKind::Corrupt,
             Error::Input(_) => ErrorKind::Invalid,
+            Error::Records { first, .. } => first.kind(),
+            Error::Format { .. } => ErrorKind::Invalid,
         }
     }
 
@@ -106,13 +139,15 @@ pub enum RunError<E: std::error::Error + 'static> {
 /// How many problems are kept word by word.
 const KEPT: usize = 5;
 
-/// Takes in what is wrong with single records: ends the import, or counts it where the import is
-/// lenient.
+/// Collects and counts the faults of single records. They end an import that is not lenient, but
+/// only after the pass that finds them, so that the error can say how many there are.
 #[derive(Debug, Default)]
 pub struct Problems {
     lenient: bool,
     count: AtomicU64,
     first: Mutex<Vec<String>>,
+    /// The first fault, where it will end the import.
+    ending: Mutex<Option<Error>>,
 }
 
 impl Problems {
@@ -126,16 +161,26 @@ impl Problems {
         self.lenient
     }
 
-    /// Counts a problem, or gives it back as the error that ends the import.
+    /// Counts a fault; the record is left out.
     pub(crate) fn report(&self, error: Error) -> Result<()> {
-        if !self.lenient {
-            return Err(error);
-        }
         let before = self.count.fetch_add(1, Ordering::Relaxed);
-        if before < KEPT as u64 {
+        if !self.lenient {
+            self.ending.lock().get_or_insert(error);
+        } else if before < KEPT as u64 {
             self.first.lock().push(error.to_string());
         }
         Ok(())
+    }
+
+    /// Ends an import that is not lenient where a pass has found faults. `is_complete` says whether
+    /// that was the last pass.
+    pub(crate) fn end_pass(&self, is_complete: bool) -> Result<()> {
+        match self.ending.lock().take() {
+            Some(first) => {
+                Err(Error::Records { first: Box::new(first), count: self.count(), is_complete })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns how many there were.

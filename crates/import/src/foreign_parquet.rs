@@ -108,10 +108,12 @@ fn check_footer(file: &BoundedFile) -> Checked<()> {
 }
 
 /// Bytes in Thrift's compact protocol. `None` where they end too early or make no sense.
-struct Compact<'a>(&'a [u8]);
+pub(crate) struct Compact<'a>(pub(crate) &'a [u8]);
 
 impl Compact<'_> {
     const LIST: u8 = 9;
+    pub(crate) const I32: u8 = 5;
+    pub(crate) const STRUCT: u8 = 12;
     const DEPTH_MAX: usize = 32;
 
     fn byte(&mut self) -> Option<u8> {
@@ -132,9 +134,15 @@ impl Compact<'_> {
         None
     }
 
+    /// Reads a number of 32 bits, which the protocol stores in zigzag order.
+    pub(crate) fn i32(&mut self) -> Option<i32> {
+        let zigzag = u32::try_from(self.varint()?).ok()?;
+        Some((zigzag >> 1) as i32 ^ -((zigzag & 1) as i32))
+    }
+
     /// Reads the type of the next field of a struct, whose number goes to `field`, or
     /// `Some(None)` at its end.
-    fn field(&mut self, field: &mut i16) -> Option<Option<u8>> {
+    pub(crate) fn field(&mut self, field: &mut i16) -> Option<Option<u8>> {
         let head = self.byte()?;
         if head == 0 {
             return Some(None);
@@ -156,7 +164,8 @@ impl Compact<'_> {
         Some((head & 0xF, count))
     }
 
-    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
+    /// Skips a value of a type; `depth` counts the values around it.
+    pub(crate) fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
         let bytes = match kind {
             // In a field, the type is the value.
             1 | 2 => 0,

@@ -3,9 +3,14 @@
 
 use crate::fault::{Checked, Fault};
 use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+/// Largest value of a foreign database, in bytes. A sparse file of a few blocks could hold one of
+/// a gigabyte.
+const VALUE_BYTES_MAX: i32 = 64 << 20;
 
 /// Opens a database; no file is made beside it. An error if changes in files beside it are not in
 /// it yet. Blocks.
@@ -29,6 +34,7 @@ pub fn open_foreign_sqlite(path: &Path) -> Checked<Connection> {
     let connection = Connection::open_with_flags(uri, flags)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)?;
     connection.execute_batch("PRAGMA cell_size_check = ON")?;
     Ok(connection)
 }

@@ -82,6 +82,7 @@ impl GufiIndex {
             }
             found.push(directory);
         }
+        problems.end_pass(false)?;
         let names = [root.to_owned()];
         let (tree, numbers) =
             Tree::build(vec![gathered], asked_root, RootRule::Below, &names, problems)?;

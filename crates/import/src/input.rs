@@ -47,6 +47,19 @@ impl Input {
         Ok(Input { path, file, length })
     }
 
+    /// Reads a text from its beginning, without a byte order mark. An error for UTF-16.
+    pub(crate) fn text(&self) -> Result<Blocks<'_>> {
+        let mut mark = [0; 3];
+        let read = self.file.read_at(&mut mark, 0).map_err(Error::io("read", &self.path))?;
+        match mark[..read] {
+            [0xEF, 0xBB, 0xBF] => Ok(self.blocks(3, self.length)),
+            [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => {
+                Err(Error::file(&self.path, Fault::form("is UTF-16: save it as UTF-8")))
+            }
+            _ => Ok(self.blocks(0, self.length)),
+        }
+    }
+
     /// Reads the bytes from `start` to `end`.
     pub(crate) fn blocks(&self, start: u64, end: u64) -> Blocks<'_> {
         Blocks {

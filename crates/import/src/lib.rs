@@ -18,11 +18,13 @@ mod first_pass;
 mod flat;
 mod foreign_parquet;
 mod foreign_sqlite;
+mod form;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gufi_index;
 mod input;
 mod number;
+mod parquet_pages;
 mod path;
 mod trace;
 mod tree;
@@ -33,6 +35,7 @@ pub use error::{Error, Position, Problems, Result, RunError};
 pub use fault::Fault;
 pub use foreign_parquet::{BoundedFile, BoundedReader, open_foreign_parquet};
 pub use foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
+pub use parquet_pages::bounded_batch_rows;
 pub use trace::Form;
 
 use canopy_model::{Approach, Attributes, Audience, ClassTable, Sink, unescape};
@@ -134,6 +137,10 @@ pub type FoundXattr = (String, Option<(Vec<u8>, Audience)>);
 impl Import {
     /// Makes the first pass. Blocks.
     pub fn open(request: &Request) -> Result<Self> {
+        Self::first_pass(request).map_err(|error| form::explained(error, request))
+    }
+
+    fn first_pass(request: &Request) -> Result<Self> {
         let problems = Problems::new(request.lenient);
         let root = request.root.as_deref().map(absolute).transpose()?;
         let options = TraceOptions {
@@ -176,6 +183,7 @@ impl Import {
                 return Err(Error::Input("give one directory, the index of the root".to_owned()));
             }
         };
+        problems.end_pass(false)?;
         let root_dir =
             tree.root_dir().ok_or_else(|| Error::Input("the input has no directory".to_owned()))?;
         let above = request.above.clone();
@@ -244,6 +252,7 @@ impl Import {
             Reader::GufiIndex(index) => index.run(&mut emitters, problems)?,
             Reader::Flat(flat) => flat.run(&mut emitters, problems)?,
         }
+        problems.end_pass(true)?;
         Ok(emitters.into_iter().map(|emitter| emitter.sink).collect())
     }
 

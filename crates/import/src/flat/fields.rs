@@ -179,6 +179,9 @@ fn octal(text: &[u8]) -> Checked<u32> {
     if mode > 0o177_777 { Err(invalid()) } else { Ok(mode) }
 }
 
+/// Description of times, for errors.
+const TIME: &str = "seconds since 1970 or a time such as 2026-11-21T15:00:00Z";
+
 /// Reads seconds since 1970 with up to nine digits behind the point (more are cut off), or RFC
 /// 3339.
 pub(crate) fn time(text: &[u8]) -> Checked<i64> {
@@ -189,8 +192,9 @@ pub(crate) fn time(text: &[u8]) -> Checked<i64> {
         Some(at) => (&text[..at], &text[at + 1..]),
         None => (text, &b""[..]),
     };
-    let seconds = signed(whole)?;
-    let part = fraction_ns(fraction)?;
+    let invalid = |_| Fault::value(text, TIME);
+    let seconds = signed(whole).map_err(invalid)?;
+    let part = fraction_ns(fraction).map_err(invalid)?;
     let part = if whole.starts_with(b"-") { -part } else { part };
     Ok(seconds.saturating_mul(SECOND_NS).saturating_add(part))
 }
@@ -212,7 +216,7 @@ fn fraction_ns(digits: &[u8]) -> Checked<i64> {
 /// Reads `2026-11-21T14:36:42.5Z`, or with an offset such as `+01:00`; a blank may stand for the
 /// `T`.
 fn rfc_3339(text: &[u8]) -> Checked<i64> {
-    let invalid = || Fault::value(text, "seconds or a time as in RFC 3339");
+    let invalid = || Fault::value(text, TIME);
     let field = |range: std::ops::Range<usize>, most: i64| {
         let number = text.get(range).and_then(|digits| signed(digits).ok());
         number.filter(|number| (0..=most).contains(number)).ok_or_else(invalid)

@@ -117,6 +117,7 @@ impl Flat {
             collector.input = number as u32;
             read(&Input::open(file)?, &mut collector)?;
         }
+        problems.end_pass(false)?;
         let Collector { gathered, spool, .. } = collector;
         let (tree, _) = Tree::build(vec![gathered], root, rule, files, problems)?;
         Ok((Flat { spool, names: files.to_vec() }, tree))

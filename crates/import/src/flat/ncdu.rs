@@ -15,13 +15,14 @@ use crate::fault::{Checked, Fault};
 use crate::input::{Blocks, Input};
 use crate::number::{size, unsigned};
 use crate::path::{check_name, trimmed};
+use std::borrow::Cow;
 
 /// Longest name, path of the root, or number. More is no name of any file system.
 const TEXT_BYTES_MAX: usize = 65_535;
 
 /// Reads one export.
 pub(crate) fn ncdu(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
-    let mut reader = Reader { blocks: input.blocks(0, input.length) };
+    let mut reader = Reader { blocks: input.text()? };
     let mut tree = Tree { collector, open: Vec::new(), path: Vec::new(), root_dev: None };
     match read(&mut reader, &mut tree) {
         Ok(()) => Ok(()),
@@ -194,6 +195,10 @@ impl Info {
                 b"ino" => info.ino = Some(reader.scalar()?),
                 b"asize" => info.columns.push(("size", reader.scalar()?)),
                 b"nlink" => info.columns.push(("nlink", reader.scalar()?)),
+                // Keys of our own exports, for values that ncdu does not take.
+                b"canopy_uid" => info.columns.push(("uid", reader.scalar()?)),
+                b"canopy_gid" => info.columns.push(("gid", reader.scalar()?)),
+                b"canopy_mtime" => info.columns.push(("mtime", reader.scalar()?)),
                 b"uid" => info.columns.push(("uid", reader.scalar()?)),
                 b"gid" => info.columns.push(("gid", reader.scalar()?)),
                 b"mtime" => info.columns.push(("mtime", reader.scalar()?)),
@@ -239,7 +244,11 @@ impl Info {
         // Some versions tell only that there are several.
         fields.set("nlink", if self.linked { b"2" } else { b"1" })?;
         for (column, text) in &self.columns {
-            fields.set(column, text)?;
+            match *column {
+                "uid" | "gid" => fields.set(column, &id(text))?,
+                "mtime" => fields.set(column, &seconds(text))?,
+                _ => fields.set(column, text)?,
+            }
         }
         let disk_bytes = self.disk_bytes.as_deref().map_or(Ok(0), size);
         let disk_bytes = disk_bytes.map_err(|fault| fault.within("dsize"))?;
@@ -250,6 +259,26 @@ impl Info {
             fields.set_number("ino", ino.into())?;
         }
         Ok(fields)
+    }
+}
+
+/// Returns the text of an id. ncdu 1 holds ids as signed numbers of 32 bits and prints them with 64:
+/// 4294967294 becomes 18446744073709551614.
+fn id(text: &[u8]) -> Cow<'_, [u8]> {
+    const EXTENDED: u64 = !0 << 31;
+    match unsigned(text) {
+        Ok(number) if number >= EXTENDED => Cow::Owned((number as u32).to_string().into_bytes()),
+        _ => Cow::Borrowed(text),
+    }
+}
+
+/// Returns the text of a time in seconds. ncdu 1 prints those before 1970 modulo 2^64.
+fn seconds(text: &[u8]) -> Cow<'_, [u8]> {
+    match unsigned(text) {
+        Ok(number) if number > i64::MAX as u64 => {
+            Cow::Owned((number as i64).to_string().into_bytes())
+        }
+        _ => Cow::Borrowed(text),
     }
 }
 

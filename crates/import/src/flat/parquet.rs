@@ -10,6 +10,7 @@ use crate::error::{Error, Position, Result};
 use crate::fault::{Checked, Fault};
 use crate::foreign_parquet::open_foreign_parquet;
 use crate::input::Input;
+use crate::parquet_pages::bounded_batch_rows;
 use arrow::array::{Array, ArrowPrimitiveType, AsArray, RecordBatch};
 use arrow::datatypes::{
     DataType, Field, Int8Type, Int16Type, Int32Type, Int64Type, Schema, TimeUnit,
@@ -26,7 +27,7 @@ use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Rows that are decoded at a time.
+/// Rows that are decoded at a time, at most.
 const BATCH_ROWS: usize = 4096;
 
 /// What `canopy export` says in its files about who made them. Their paths and targets are escaped.
@@ -82,10 +83,11 @@ fn open(input: &Input) -> Checked<Option<(ParquetRecordBatchReader, bool)>> {
     ));
     let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options)
         .map_err(Fault::decoder)?;
+    let rows = bounded_batch_rows(&file, &metadata, &wanted, BATCH_ROWS, true)?;
     let columns = ProjectionMask::roots(metadata.parquet_schema(), wanted);
     let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
         .with_projection(columns)
-        .with_batch_size(BATCH_ROWS)
+        .with_batch_size(rows)
         .build();
     Ok(Some((reader.map_err(Fault::decoder)?, escaped)))
 }

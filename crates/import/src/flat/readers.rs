@@ -24,11 +24,7 @@ enum Segment {
     Open(usize),
 }
 
-impl<'a> Segments<'a> {
-    fn new(input: &'a Input, end: u8) -> Self {
-        Segments { blocks: input.blocks(0, input.length), end }
-    }
-
+impl Segments<'_> {
     /// Has the next segment in the window.
     fn prepare(&mut self) -> Result<Option<Segment>> {
         let mut searched = 0;
@@ -69,7 +65,7 @@ pub(super) fn lines(
     collector: &mut Collector<'_>,
     mut record: impl FnMut(&[u8]) -> Option<Checked<Fields>>,
 ) -> Result<()> {
-    let mut segments = Segments::new(input, b'\n');
+    let mut segments = Segments { blocks: input.text()?, end: b'\n' };
     let mut line = 0;
     let mut lost = false;
     while let Some(segment) = segments.prepare()? {
@@ -171,7 +167,7 @@ pub(crate) fn find(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
         "btime",
     ];
     let missing = |column: &str| Fault::missing(format!("{column}: is the -printf as documented?"));
-    let mut segments = Segments::new(input, 0);
+    let mut segments = Segments { blocks: input.blocks(0, input.length), end: 0 };
     // The record whose link's target comes next.
     let mut waiting: Option<(Position, Checked<Fields>)> = None;
     while let Some(segment) = segments.prepare()? {
@@ -216,7 +212,7 @@ pub(crate) fn find(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
 /// Reads CSV: a line of column names, then a record a line; values may be quoted and hold line ends
 /// then.
 pub(crate) fn csv(input: &Input, delimiter: u8, collector: &mut Collector<'_>) -> Result<()> {
-    let mut blocks = input.blocks(0, input.length);
+    let mut blocks = input.text()?;
     let mut columns: Option<Vec<String>> = None;
     let mut line = 1;
     let mut values: Vec<Vec<u8>> = Vec::new();
@@ -256,13 +252,25 @@ pub(crate) fn csv(input: &Input, delimiter: u8, collector: &mut Collector<'_>) -
                 let name = |value: &Vec<u8>| String::from_utf8_lossy(value).trim().to_lowercase();
                 let names: Vec<String> = values.iter().map(name).collect();
                 if !names.iter().any(|name| name == "path") {
-                    return collector
-                        .problem(place, Fault::form("the header has no column 'path'"));
+                    return collector.problem(place, no_path(&names));
                 }
                 columns = Some(names);
             }
         }
     }
+}
+
+/// Returns the fault of a header without a path, which may have another delimiter.
+fn no_path(names: &[String]) -> Fault {
+    let has_path = |delimiter: char| {
+        names.iter().any(|name| name.split(delimiter).any(|part| part.trim_matches('"') == "path"))
+    };
+    let hint = match [';', '\t', '|', ','].into_iter().find(|&delimiter| has_path(delimiter)) {
+        Some('\t') => ": is --delim $'\\t' missing?".to_owned(),
+        Some(delimiter) => format!(": is --delim '{delimiter}' missing?"),
+        None => String::new(),
+    };
+    Fault::form(format!("the header has no column 'path'{hint}"))
 }
 
 /// Largest record of a CSV file.

@@ -7,7 +7,8 @@ use arrow::array::{
     TimestampMicrosecondArray, TimestampSecondArray, UInt64Array,
 };
 use parquet::arrow::ArrowWriter;
-use parquet::file::properties::WriterProperties;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use proptest::prelude::*;
 use std::sync::{Arc, LazyLock};
 
@@ -422,4 +423,131 @@ fn what_is_no_export_of_ncdu_is_one_error_with_its_place() {
     }
     let error = import(Format::Ncdu, &[whole, whole], false).unwrap_err().to_string();
     assert!(error.contains("give one export"), "{error}");
+}
+
+/// A file of 18 KB held one path of 500 MiB, and cost 1.6 GB of memory before it was refused.
+#[test]
+fn a_page_that_decodes_to_too_much_is_refused_before_it_is_decoded() {
+    let long = vec![b'x'; 257 << 20];
+    let bytes = packed(vec![("path", Arc::new(BinaryArray::from_iter_values([&long[..]])))], None);
+    assert!(bytes.len() < 100_000, "{}", bytes.len());
+    let error = import(Format::Parquet, &[&bytes], true).unwrap_err().to_string();
+    assert!(error.contains("column path: its pages take 2"), "{error}");
+    assert!(error.contains("write the file with smaller pages"), "{error}");
+}
+
+/// Values that share a prefix take little room in a page, and are each as long as it in memory.
+#[test]
+fn few_values_with_long_shared_prefixes_are_decoded_at_once() {
+    let long = "x".repeat(1 << 20);
+    let values = (0..600).map(|number| format!("{long}{number:03}"));
+    let paths: ArrayRef = Arc::new(StringArray::from_iter_values(values));
+    let rows = |encoding, has_views| {
+        let bytes = packed(vec![("path", paths.clone())], Some(encoding));
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+        let (file, metadata) = crate::open_foreign_parquet(file).unwrap();
+        crate::bounded_batch_rows(&file, &metadata, &[0], 4096, has_views)
+    };
+    assert!((2..256).contains(&rows(Encoding::DELTA_BYTE_ARRAY, true).unwrap()));
+    assert!(rows(Encoding::PLAIN, true).is_ok_and(|rows| rows == 4096));
+}
+
+/// Writes columns compressed, without dictionaries where an encoding is given.
+fn packed(columns: Vec<(&str, ArrayRef)>, encoding: Option<Encoding>) -> Vec<u8> {
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let zstd = Compression::ZSTD(ZstdLevel::try_new(1).unwrap());
+    let mut properties = WriterProperties::builder().set_compression(zstd);
+    if let Some(encoding) = encoding {
+        properties = properties.set_dictionary_enabled(false).set_encoding(encoding);
+    }
+    let properties = Some(properties.set_statistics_enabled(EnabledStatistics::None).build());
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), properties).unwrap();
+    writer.write(&batch).unwrap();
+    writer.into_inner().unwrap()
+}
+
+/// ncdu 1 prints ids of NFS' nobody, and times before 1970, modulo 2^64.
+#[test]
+fn ncdu_prints_negative_ids_and_times_as_large_numbers() {
+    let file = |name: &str, uid: &str, mtime: &str| {
+        format!(r#",{{"name":"{name}","uid":{uid},"gid":{uid},"mode":33188,"mtime":{mtime}}}"#)
+    };
+    let entries = [
+        file("a", "18446744073709551614", "18446744073709551615"),
+        file("b", "18446744072414584320", "18446744073709551614"),
+        file("c", "4294967294", "0"),
+        file("d", "-2", "-1"),
+    ];
+    let (seen, _) = import(Format::Ncdu, &[&ncdu(&entries[..3].concat())], false).unwrap();
+    let found: Vec<_> = seen.dirs[""].iter().map(|row| row.1).collect();
+    let ids: Vec<_> = found.iter().map(|row| (row.uid, row.gid)).collect();
+    assert_eq!(ids, [4_294_967_294, 3_000_000_000, 4_294_967_294].map(|id| (id, id)));
+    let times: Vec<_> = found.iter().map(|row| row.mtime_ns).collect();
+    assert_eq!(times, [-1_000_000_000, -2_000_000_000, 0]);
+    let error = import(Format::Ncdu, &[&ncdu(&entries[3])], false).unwrap_err().to_string();
+    assert!(error.contains("uid: got '-2'"), "{error}");
+}
+
+/// Programs on Windows begin a file of text with a byte order mark.
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    let mark = &b"\xEF\xBB\xBF"[..];
+    let export = ncdu("");
+    for (format, bytes) in [
+        (Format::Csv, CSV),
+        (Format::GpfsPolicy, GPFS),
+        (Format::Ncdu, &export),
+        (Format::Ndjson, br#"{"path":"/r","mode":16877,"uid":0,"gid":0,"size":0,"mtime":1}"#),
+    ] {
+        let (seen, _) = import(format, &[&[mark, bytes].concat()], false).unwrap();
+        assert!(seen.open.contains(&String::new()), "{format:?}");
+        for mark in [&b"\xFF\xFE"[..], b"\xFE\xFF"] {
+            let utf_16 = [mark, bytes].concat();
+            let error = import(format, &[&utf_16], true).unwrap_err().to_string();
+            assert!(error.contains("is UTF-16: save it as UTF-8"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_error_names_the_expected_format_and_shows_the_first_line() {
+    for (format, bytes, shows) in [
+        (
+            Format::Find,
+            &b"f 644 /r/a\nf 644 /r/b\n"[..],
+            "%T@ %A@ %C@ %B@ %p\\0%l\\0'; its first line is 'f 644 /r/a'",
+        ),
+        (Format::Find, b"644 f /r/a\0\0", "its first line is '644 f /r/a\\x00\\x00'"),
+        (Format::Csv, b"path;mode;uid\n/r;644;0\n", "is --delim ';' missing?"),
+        (Format::Csv, b"path\tmode\tuid\n/r\t644\t0\n", "is --delim $'\\t' missing?"),
+        (Format::Ndjson, b"path,mode\n/r,644\n", "its first line is 'path,mode'"),
+        (Format::Lester, b"path,mode\n/r,644\n", "--format lester expects the output of Lester"),
+        (Format::Ncdu, b"path,mode\n", "--format ncdu expects the output of ncdu -e -o"),
+        (Format::GufiTrace, b"path,mode\n", "--format gufi-trace expects a trace"),
+    ] {
+        let error = import(format, &[bytes], false).unwrap_err().to_string();
+        assert!(error.contains(shows) && !error.contains("--lenient"), "{error}, expected {shows}");
+    }
+    let text = "path,type,mode,uid,gid,size,mtime\n/r,d,755,0,0,0,2026/11/21 15:00:00\n";
+    let error = import(Format::Csv, &[text.as_bytes()], false).unwrap_err().to_string();
+    let expected = "got '2026/11/21 15:00:00', expected seconds since 1970 or a time such as \
+                    2026-11-21T15:00:00Z";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn an_import_counts_its_faults_and_names_the_option() {
+    let head = "path,type,mode,uid,gid,size,mtime\n/r,d,755,0,0,0,0\n";
+    let twice = |name: &str| format!("/r/{name},f,644,0,0,1,0\n/r/{name},f,644,0,0,2,0\n");
+    let one = import(Format::Csv, &[[head, &twice("a")].concat().as_bytes()], false);
+    let error = one.unwrap_err().to_string();
+    assert!(error.contains("'/r/a': a second entry of this name; --lenient leaves"), "{error}");
+    let three = [head, &twice("a"), &twice("b"), &twice("c")].concat();
+    let error = import(Format::Csv, &[three.as_bytes()], false).unwrap_err().to_string();
+    assert!(error.contains("it is the first of 3 such faults; --lenient leaves"), "{error}");
+    assert_eq!(import(Format::Csv, &[three.as_bytes()], true).unwrap().1, 3);
+    let bad = format!("{head}/r/x,f,644,0,0,-1,0\n/r/y,f,644,0,0,-1,0\n");
+    let error = import(Format::Csv, &[bad.as_bytes()], false).unwrap_err().to_string();
+    assert!(error.contains("the first of at least 2 such faults"), "{error}");
 }

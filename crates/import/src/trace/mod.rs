@@ -89,6 +89,7 @@ impl Trace {
             let input: &Input = &inputs[number];
             scout(number, input, options, problems)
         })?;
+        problems.end_pass(false)?;
         let (mut gathered, mut ranges) = (Vec::new(), Vec::new());
         for found in scouted {
             gathered.push(found.gathered);

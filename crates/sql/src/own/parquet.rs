@@ -4,7 +4,7 @@
 use super::attached::{Content, FileResult, FileRows, open_regular};
 use super::error::FileError;
 use arrow::datatypes::SchemaRef;
-use canopy_import::{BoundedFile, open_foreign_parquet};
+use canopy_import::{BoundedFile, bounded_batch_rows, open_foreign_parquet};
 use canopy_read::plan::BATCH_ROWS;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
@@ -30,13 +30,15 @@ impl Content for Parquet {
     }
 
     fn read(&self, columns: &[usize]) -> FileResult<FileRows> {
+        let rows = bounded_batch_rows(&self.file, &self.metadata, columns, BATCH_ROWS, false)
+            .map_err(|why| FileError::Refused(why.to_string()))?;
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), columns.iter().copied());
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
             self.file.clone(),
             self.metadata.clone(),
         )
         .with_projection(mask)
-        .with_batch_size(BATCH_ROWS)
+        .with_batch_size(rows)
         .build()?;
         Ok(Box::new(reader.map(|batch| Ok(batch?.columns().to_vec()))))
     }

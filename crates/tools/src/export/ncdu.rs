@@ -179,12 +179,18 @@ impl Tree<'_> {
         if a.nlink > 1 && kind != FileType::Directory {
             number("nlink", a.nlink.into());
         }
-        number("uid", a.uid.into());
-        number("gid", a.gid.into());
+        // ncdu 1 refuses a file with ids from 2^31 on, and skips keys that it does not know.
+        let id = |id: u32, taken, other| if id < 1 << 31 { taken } else { other };
+        number(id(a.uid, "uid", "canopy_uid"), a.uid.into());
+        number(id(a.gid, "gid", "canopy_gid"), a.gid.into());
         number("mode", a.mode.into());
         // ncdu takes no times before 1970.
-        if let Ok(mtime) = u64::try_from(a.mtime_ns.div_euclid(1_000_000_000)) {
-            number("mtime", mtime);
+        let mtime_s = a.mtime_ns.div_euclid(1_000_000_000);
+        match u64::try_from(mtime_s) {
+            Ok(mtime_s) => number("mtime", mtime_s),
+            Err(_) => {
+                buffer.extend_from_slice(format!(",\"canopy_mtime\":{mtime_s}").as_bytes());
+            }
         }
         if a.nlink > 1 && kind != FileType::Directory {
             self.text(",\"hlnkc\":true");
