@@ -8,7 +8,9 @@ use crate::outcome::{Outcome, message};
 use crate::places;
 use anyhow::Context;
 use canopy_text::{locale::is_utf8, user_id, user_or_number};
-use canopy_tools::report::{self, Limits, Report, ReportOptions, Section, Sections, TextOptions};
+use canopy_tools::report::{
+    self, DuplicateRule, Limits, Report, ReportOptions, Section, Sections, TextOptions,
+};
 use clap::builder::TypedValueParser;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -146,6 +148,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         top: usize::try_from(arguments.top)?,
         owner: arguments.user.first().copied(),
         limits,
+        duplicates: DuplicateRule::SizeTimeAndName,
         now_ns: now_ns(),
         threads,
     };
@@ -201,6 +204,7 @@ fn per_user(
         top: usize::MAX,
         owner: None,
         limits: None,
+        duplicates: DuplicateRule::SizeTimeAndName,
         now_ns: now_ns(),
         threads: arguments.read.threads(),
     };

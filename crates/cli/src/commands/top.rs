@@ -2,11 +2,12 @@
 
 use super::growth::{self, By, Growth};
 use super::report::{parse_user, write_json};
+use crate::counted;
 use crate::options::{ReadOptions, moment, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use canopy_index::Moment;
 use canopy_text::locale::is_utf8;
-use canopy_tools::report::{self, ReportOptions, Section, TextOptions};
+use canopy_tools::report::{self, DuplicateRule, ReportOptions, Section, TextOptions};
 use std::ffi::OsString;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -42,6 +43,9 @@ pub struct Arguments {
     /// For growth: of what [default: file]
     #[arg(long, value_enum)]
     by: Option<By>,
+    /// For duplicates: read files of the same size, as far as you may, and compare their contents
+    #[arg(long)]
+    verify: bool,
     /// What to ask
     #[arg(value_enum, value_name = "QUESTION")]
     question: Question,
@@ -72,7 +76,7 @@ enum Question {
     Deepest,
     /// Empty directories
     Empty,
-    /// Files that may be copies of each other
+    /// Files of the same size, which may be copies of each other; with --verify only those that are
     Duplicates,
     /// Inodes with several names
     Links,
@@ -118,6 +122,8 @@ impl Question {
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let is_duplicates = matches!(arguments.question, Question::Duplicates);
+    anyhow::ensure!(is_duplicates || !arguments.verify, "--verify is for 'canopy top duplicates'");
     let Some(section) = arguments.question.section() else {
         anyhow::ensure!(
             arguments.user.is_none() && !arguments.mine,
@@ -146,6 +152,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         top: usize::try_from(arguments.count)?,
         owner: arguments.user.or(mine),
         limits: None,
+        duplicates: match arguments.verify {
+            true => DuplicateRule::Contents,
+            false => DuplicateRule::Size,
+        },
         now_ns: now_ns(),
         threads: arguments.read.threads(),
     };
@@ -160,6 +170,14 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let mut output = BufWriter::new(std::io::stdout());
         let options = TextOptions { ascii: arguments.ascii || !is_utf8(), heading: false };
         report::write_text(&report, options, &mut output)?;
+    }
+    let not_read = report.duplicates_not_read();
+    if not_read > 0 {
+        message(format_args!(
+            "{} could not be read or changed since the scan: not compared",
+            counted(not_read as u64, "file")
+        ));
+        return Ok(Outcome::Partial);
     }
     Ok(Outcome::of_errors(&failed))
 }

@@ -553,6 +553,57 @@ fn what_ncdu_exports_equals_a_scan() {
     }
 }
 
+/// ncdu 1 refused an export with ids from 2^31 on, and `import` one with a file older than 1970.
+#[test]
+fn exports_for_ncdu_take_every_id_and_time() {
+    let place = Place::new();
+    let (tree, file) = (place.path("tree"), place.path("export"));
+    let (scanned, imported) = (place.path("scanned"), place.path("imported"));
+    fs::create_dir(&tree).unwrap();
+    for (name, id, mtime_s) in
+        [("nobody", u32::MAX - 1, 0), ("large", 3_000_000_000, -1_000_000), ("old", 5, -1)]
+    {
+        let path = tree.join(name);
+        fs::write(&path, name).unwrap();
+        std::os::unix::fs::chown(&path, Some(id), Some(id)).unwrap();
+        run("touch".as_ref(), &["-d".as_ref(), format!("@{mtime_s}").as_ref(), path.as_os_str()]);
+    }
+    place.index(&scanned, &tree);
+    let output = place.canopy(
+        &scanned,
+        &["export".as_ref(), "--format".as_ref(), "ncdu".as_ref(), tree.as_os_str()],
+    );
+    succeeded(&output);
+    fs::write(&file, &output.stdout).unwrap();
+    let again = place.path("again");
+    run(
+        "ncdu".as_ref(),
+        &["-0", "-f", file.to_str().unwrap(), "-o", again.to_str().unwrap()].map(OsStr::new),
+    );
+    assert!(fs::read_to_string(&again).unwrap().contains("\"nobody\""));
+    succeeded(&import(&place, &imported, "ncdu", &tree, &[file]));
+    let told = |index: &Path| {
+        let printed = ["-printf", "%f %U %G %T@\\0"].map(OsStr::new);
+        let arguments =
+            [&["find".as_ref(), tree.as_os_str(), "-type".as_ref(), "f".as_ref()][..], &printed]
+                .concat();
+        sorted(&place.canopy(index, &arguments).stdout, 0)
+    };
+    let found = told(&imported);
+    assert_same(&found, &told(&scanned), "exported and imported");
+    assert!(
+        found.iter().any(|line| line.starts_with("nobody 4294967294 4294967294 0.")),
+        "{found:?}"
+    );
+    // What ncdu exports itself, in which ids and times are signed.
+    run(
+        "ncdu".as_ref(),
+        &["-0".as_ref(), "-e".as_ref(), "-o".as_ref(), again.as_os_str(), tree.as_os_str()],
+    );
+    succeeded(&import(&place, &imported, "ncdu", &tree, &[again]));
+    assert_same(&told(&imported), &found, "exported by ncdu");
+}
+
 /// GUFI leaves out all but files, directories and links, and does not read ACLs.
 const GUFI_HAS: &[&str] = &["-type", "f,d,l"];
 

@@ -8,6 +8,7 @@
 mod common;
 mod differences;
 mod du;
+mod duplicates;
 mod export;
 mod extras;
 mod ls;

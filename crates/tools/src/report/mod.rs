@@ -37,7 +37,7 @@ mod view;
 pub use csv::write_csv;
 pub use html::write_html;
 pub use limits::{Limits, LimitsError};
-pub use sections::{Section, Sections};
+pub use sections::{DuplicateRule, Section, Sections};
 pub use text::{TextOptions, write_text};
 
 use crate::error::{Error, Result};
@@ -83,6 +83,12 @@ impl Report {
     /// Gives the users in the section `users`, those who take most space first.
     pub fn users(&self) -> impl Iterator<Item = u32> {
         self.answers.users()
+    }
+
+    /// Gives the number of candidates for duplicates whose contents could not be compared, since
+    /// the caller may not read them or they have changed.
+    pub fn duplicates_not_read(&self) -> i64 {
+        self.answers.duplicates_not_read()
     }
 }
 
@@ -132,6 +138,8 @@ pub struct ReportOptions {
     pub owner: Option<u32>,
     /// What owners may have, if that is to be compared with what they do.
     pub limits: Option<Limits>,
+    /// The files that count as duplicates of each other.
+    pub duplicates: DuplicateRule,
     /// The time at which it is made.
     pub now_ns: i64,
     /// How many threads read.

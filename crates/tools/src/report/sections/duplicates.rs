@@ -1,25 +1,54 @@
-//! Candidates for duplicates: regular files of the same size, mtime and name.
+//! Candidates for duplicates: regular files of the same size, or of the same size, mtime and name;
+//! on demand those of equal contents.
 //!
 //! 1. The scan keeps a quick hash of each file's key.
 //! 2. Hashes that occur once go away.
 //! 3. Of the others the keys are read again, some at a time, and hashed to 128 bits under a secret
 //!    that is new in every run, so that no user can choose names that collide.
-//! 4. Of the groups that are shown, all names are read.
+//! 4. Of the groups that are shown, all names are read. Where contents count, all groups go to
+//!    `contents` first.
 //!
 //! Memory: 8 bytes a file, and some 60 bytes for each of up to a million files that share
 //! their hash.
+
+mod contents;
 
 use super::*;
 use crate::report::details;
 use canopy_index::column::{INO, LISTING, MODE, MTIME, NAME, NLINK, SIZE};
 use canopy_read::listings::ListingHeads;
 use canopy_read::work::listed;
+use contents::SizeGroup;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::LazyLock;
 
-/// Regular files of the same size, mtime and name, but for hard links of one inode.
+/// The files that count as duplicates of each other. Hard links of one inode are one file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DuplicateRule {
+    /// The same size, modification time and name.
+    #[default]
+    SizeTimeAndName,
+    /// The same size.
+    Size,
+    /// Equal contents, which the caller reads.
+    Contents,
+}
+
+impl DuplicateRule {
+    /// Gives what candidates share.
+    fn key(self, size_bytes: i64, mtime_ns: i64, name: &str) -> Key<'_> {
+        match self {
+            DuplicateRule::SizeTimeAndName => Key { size_bytes, mtime_ns, name },
+            DuplicateRule::Size | DuplicateRule::Contents => {
+                Key { size_bytes, mtime_ns: 0, name: "" }
+            }
+        }
+    }
+}
+
+/// Regular files that are duplicates by a [`DuplicateRule`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub(in crate::report) struct Duplicates {
     groups: i64,
@@ -27,16 +56,34 @@ pub(in crate::report) struct Duplicates {
     files: i64,
     /// Sizes of all but one of each group.
     wasted_bytes: i64,
-    /// By `wasted_bytes`, then size, mtime and name.
+    /// By `wasted_bytes`, then size, mtime and name, or the first path.
     largest: Vec<DuplicateGroup>,
+    /// Files that could not be read or have changed since they were scanned, where contents count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_read: Option<i64>,
+    /// Files that are in no group large enough to be shown, so that their contents were not
+    /// compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_compared: Option<i64>,
+    #[serde(skip)]
+    rule: DuplicateRule,
+}
+
+impl Duplicates {
+    /// Gives the number of files whose contents could not be compared.
+    pub(in crate::report) fn not_read(&self) -> i64 {
+        self.not_read.unwrap_or(0)
+    }
 }
 
 /// Files that may be copies of each other.
 #[derive(Clone, Debug, Serialize)]
 struct DuplicateGroup {
-    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     bytes: i64,
-    mtime_ns: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime_ns: Option<i64>,
     files: i64,
     wasted_bytes: i64,
     /// The first of them.
@@ -46,7 +93,8 @@ struct DuplicateGroup {
 impl EntryCollector for KeyHashes {
     fn new(scope: &Scope<'_>) -> Self {
         // As many as a worker gets, about.
-        KeyHashes::new(scope.entries / scope.workers + (scope.entries >> 4) + PIECES)
+        let files = scope.entries / scope.workers + (scope.entries >> 4) + PIECES;
+        KeyHashes::new(files, scope.options.duplicates)
     }
 
     fn columns(&self, _: &Part<'_>) -> Result<Columns> {
@@ -57,7 +105,7 @@ impl EntryCollector for KeyHashes {
         let (sizes, mtimes) = (SIZE.of(batch.batch)?, MTIME.of(batch.batch)?);
         let names = NAME.of(batch.batch)?;
         for &at in batch.files.iter().filter(|&&at| sizes[at] > 0) {
-            let key = Key { size_bytes: sizes[at], mtime_ns: mtimes[at], name: names.value(at) };
+            let key = self.rule.key(sizes[at], mtimes[at], names.value(at));
             self.push(&key, batch.number(at));
         }
         Ok(())
@@ -72,10 +120,6 @@ impl EntryCollector for KeyHashes {
 
 impl ReportSection for Duplicates {
     const TITLE: &'static str = "Candidates for duplicates";
-    const NOTE: Option<&'static str> = Some(
-        "Files of the same size, modification time and name: compare their contents before \
-         removing any.",
-    );
     const NEEDS: &'static [Need] = &[Need::Entries];
     type Entries = KeyHashes;
 
@@ -88,7 +132,9 @@ impl ReportSection for Duplicates {
             parts: &facts.parts,
             top: facts.options.top,
             threads: facts.options.threads,
-            found: Duplicates::default(),
+            rule: facts.options.duplicates,
+            by_size: Vec::new(),
+            found: Duplicates { rule: facts.options.duplicates, ..Duplicates::default() },
             largest: Vec::new(),
         };
         let mut chunk: Vec<u32> = Vec::new();
@@ -102,12 +148,26 @@ impl ReportSection for Duplicates {
         groups.finish().map(Some)
     }
 
+    fn note(&self) -> Option<&'static str> {
+        Some(match self.rule {
+            DuplicateRule::SizeTimeAndName => {
+                "Files of the same size, modification time and name: 'canopy top duplicates \
+                 --verify' compares their contents."
+            }
+            DuplicateRule::Size => "Files of the same size: --verify compares their contents.",
+            DuplicateRule::Contents => "Files of equal contents.",
+        })
+    }
+
     fn blocks(&self) -> Vec<Block> {
-        let known = Block::Facts(vec![
+        let mut known = vec![
             (count(self.groups), "groups"),
             (count(self.files), "files"),
             (size(self.wasted_bytes), "in all but one of each"),
-        ]);
+        ];
+        known.extend(self.not_read.map(|files| (count(files), "files could not be read")));
+        known.extend(self.not_compared.map(|files| (count(files), "smaller files not compared")));
+        let known = Block::Facts(known);
         let columns = [
             ("saved", true),
             ("size", true),
@@ -125,7 +185,7 @@ impl ReportSection for Duplicates {
                 size(group.wasted_bytes),
                 size(group.bytes),
                 count(group.files),
-                date(group.mtime_ns),
+                group.mtime_ns.map_or_else(|| "".into(), date),
                 paths.join("\n").into(),
             ]
         });
@@ -170,12 +230,14 @@ pub(in crate::report) struct KeyHashes {
     pieces: Vec<Vec<u64>>,
     /// Set if there are more rows than have numbers.
     too_many: bool,
+    rule: DuplicateRule,
 }
 
 impl KeyHashes {
-    /// Begins with none of so many files, about.
-    fn new(files: usize) -> Self {
+    /// Begins with none, with room for about `files`.
+    fn new(files: usize, rule: DuplicateRule) -> Self {
         KeyHashes {
+            rule,
             pieces: (0..PIECES).map(|_| Vec::with_capacity(files / PIECES)).collect(),
             too_many: false,
         }
@@ -222,6 +284,9 @@ struct Groups<'a> {
     parts: &'a [Part<'a>],
     top: usize,
     threads: usize,
+    rule: DuplicateRule,
+    /// All groups, where their contents are still to be compared.
+    by_size: Vec<SizeGroup>,
     found: Duplicates,
     /// Groups that may be shown, still without paths, and their rows.
     largest: Vec<(DuplicateGroup, Vec<u32>)>,
@@ -231,7 +296,7 @@ impl Groups<'_> {
     /// Counts the groups among some files, and keeps the largest.
     fn add(&mut self, mut rows: Vec<u32>) -> Result<()> {
         rows.sort_unstable();
-        let mut members = read_members(self.parts, &rows, self.threads)?;
+        let mut members = read_members(self.parts, &rows, self.rule, self.threads)?;
         members.sort_unstable_by_key(|member| (member.hashes, member.row));
         let mut kept: Vec<(i64, i64, i64, Vec<u32>)> = Vec::new();
         let mut inodes = FxHashSet::default();
@@ -244,6 +309,14 @@ impl Groups<'_> {
                 continue;
             }
             let size = group[0].size_bytes;
+            if self.rule == DuplicateRule::Contents {
+                inodes.clear();
+                let first =
+                    |member: &&Member| member.inode.is_none_or(|inode| inodes.insert(inode));
+                let rows = group.iter().filter(first).map(|member| member.row).collect();
+                self.by_size.push(SizeGroup { size_bytes: size, rows });
+                continue;
+            }
             let wasted = size.saturating_mul(files - 1);
             self.found.groups += 1;
             self.found.files += files;
@@ -264,7 +337,9 @@ impl Groups<'_> {
         let firsts = details::of_rows(self.parts, &firsts, self.threads)?;
         for (wasted_bytes, bytes, files, rows) in groups {
             let Some(first) = firsts.get(&rows[0]) else { continue };
-            let (name, mtime_ns) = (first.name.clone(), first.attributes.mtime_ns);
+            let is_alike = self.rule == DuplicateRule::SizeTimeAndName;
+            let name = is_alike.then(|| first.name.clone());
+            let mtime_ns = is_alike.then_some(first.attributes.mtime_ns);
             let paths = Vec::new();
             let group = DuplicateGroup { name, bytes, mtime_ns, files, wasted_bytes, paths };
             self.largest.push((group, rows));
@@ -279,6 +354,9 @@ impl Groups<'_> {
 
     /// Reads the paths of the first files of the largest groups, one for each inode.
     fn finish(mut self) -> Result<Duplicates> {
+        if self.rule == DuplicateRule::Contents {
+            return contents::compared(self.parts, self.by_size, self.top, self.threads);
+        }
         for (mut group, rows) in self.largest {
             let entries = details::of_rows(self.parts, &rows, self.threads)?;
             let mut entries: Vec<_> = entries.into_values().collect();
@@ -295,7 +373,12 @@ impl Groups<'_> {
 }
 
 /// Reads the keys of rows by number among those of all parts, which ascend.
-fn read_members(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<Vec<Member>> {
+fn read_members(
+    parts: &[Part<'_>],
+    rows: &[u32],
+    rule: DuplicateRule,
+    threads: usize,
+) -> Result<Vec<Member>> {
     listed(threads, &details::by_part(parts, rows), |(part, rows)| {
         let part = &parts[*part];
         let mut at_row = rows.iter();
@@ -311,8 +394,7 @@ fn read_members(parts: &[Part<'_>], rows: &[u32], threads: usize) -> Result<Vec<
                 false => None,
             };
             for (at, row) in at_row.by_ref().take(batch.num_rows()).enumerate() {
-                let key =
-                    Key { size_bytes: sizes[at], mtime_ns: mtimes[at], name: names.value(at) };
+                let key = rule.key(sizes[at], mtimes[at], names.value(at));
                 let heads = heads.as_ref().filter(|_| nlinks[at] > 1);
                 let head = heads.and_then(|heads| heads.get(listings[at]));
                 found.push(Member {

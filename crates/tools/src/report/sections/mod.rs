@@ -45,6 +45,7 @@ use lists::{Flagged, entries_table, flagged_blocks, user};
 use serde::Serialize;
 
 pub(super) use directories::DirectorySizes;
+pub use duplicates::DuplicateRule;
 pub(super) use lists::FlaggedRows;
 pub(super) use totals::once;
 pub(super) use trees::count_once;
@@ -85,6 +86,11 @@ pub(super) trait ReportSection: Sized {
 
     /// Answers it when all it needs is there; `None` if there is no answer.
     fn answer(facts: &mut Facts<'_>, collected: Self::Entries) -> Result<Option<Self>>;
+
+    /// Says what this answer counts, where that has to be said.
+    fn note(&self) -> Option<&'static str> {
+        Self::NOTE
+    }
 
     /// Shows it.
     fn blocks(&self) -> Vec<Block>;
@@ -234,6 +240,11 @@ sections! {
 }
 
 impl Answers {
+    /// Gives the number of candidates for duplicates whose contents could not be compared.
+    pub(super) fn duplicates_not_read(&self) -> i64 {
+        self.duplicates.as_ref().map_or(0, duplicates::Duplicates::not_read)
+    }
+
     /// Gives the users in the section of that name.
     pub(super) fn users(&self) -> impl Iterator<Item = u32> {
         self.users.iter().flat_map(owners::Users::ids)
@@ -245,7 +256,7 @@ fn reads<C: EntryCollector>(kind: FileKind) -> bool {
 }
 
 fn view<S: ReportSection>(name: &'static str, section: &S) -> View {
-    View { name, title: S::TITLE, note: S::NOTE, blocks: section.blocks() }
+    View { name, title: S::TITLE, note: section.note(), blocks: section.blocks() }
 }
 
 impl Section {

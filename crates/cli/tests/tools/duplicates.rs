@@ -1,0 +1,132 @@
+//! `canopy top duplicates`: candidates of the same size, and files whose contents are equal.
+
+use crate::common::{Place, User};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+/// Runs `canopy top duplicates` with more arguments, as somebody.
+fn duplicates(place: &Place, user: Option<&User>, more: &[&str], tree: &Path) -> Output {
+    let index = place.path("index");
+    let mut arguments: Vec<&OsStr> = vec!["--index".as_ref(), index.as_os_str()];
+    arguments.extend(["top", "duplicates"].iter().chain(more).map(OsStr::new));
+    arguments.push(tree.as_os_str());
+    match user {
+        Some(user) => user.run(place.canopy.as_os_str(), &arguments),
+        None => place.canopy(&index, &arguments[2..]),
+    }
+}
+
+fn answer(output: &Output) -> Value {
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    report["duplicates"].clone()
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg("-r").args([from, to]).status().unwrap();
+    assert!(copied.success());
+}
+
+/// Copies by `cp -r` have other times, and were not found.
+#[test]
+fn copies_are_found_by_their_size_and_verified_by_their_contents() {
+    let place = Place::new();
+    let tree = place.path("tree");
+    fs::create_dir_all(tree.join("a")).unwrap();
+    for number in 0..20_u8 {
+        let bytes = vec![number; 100_000 + usize::from(number)];
+        fs::write(tree.join(format!("a/{number}")), bytes).unwrap();
+    }
+    let old = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
+    for number in 0..20 {
+        let file = fs::File::options().write(true).open(tree.join(format!("a/{number}"))).unwrap();
+        file.set_times(old).unwrap();
+    }
+    copy(&tree.join("a"), &tree.join("b"));
+    // Files that differ only at the end, and in the first byte.
+    let mut bytes = vec![7; 300_000];
+    fs::write(tree.join("x"), &bytes).unwrap();
+    bytes[299_999] = 8;
+    fs::write(tree.join("y"), &bytes).unwrap();
+    bytes[0] = 8;
+    fs::write(tree.join("z"), &bytes).unwrap();
+    fs::hard_link(tree.join("x"), tree.join("one-more-name-of-x")).unwrap();
+    symlink("x", tree.join("link")).unwrap();
+    fs::write(tree.join("empty1"), "").unwrap();
+    fs::write(tree.join("empty2"), "").unwrap();
+    place.index(&place.path("index"), &tree);
+
+    let by_size = answer(&duplicates(&place, None, &["--json", "-n", "30"], &tree));
+    assert_eq!((&by_size["groups"], &by_size["files"]), (&json!(21), &json!(43)));
+    assert_eq!(by_size["largest"][0]["files"], 3);
+    let output = duplicates(&place, None, &["--json", "--verify", "-n", "30"], &tree);
+    assert_eq!(output.status.code(), Some(0));
+    let verified = answer(&output);
+    let saved: i64 = (0..20).map(|number| 100_000 + number).sum();
+    assert_eq!(
+        (&verified["groups"], &verified["files"], &verified["wasted_bytes"]),
+        (&json!(20), &json!(40), &json!(saved))
+    );
+    assert_eq!((&verified["not_read"], &verified["not_compared"]), (&json!(0), &json!(0)));
+    let paths = ["a/19", "b/19"].map(|name| tree.join(name));
+    assert_eq!(verified["largest"][0]["paths"], json!(paths));
+    // No other group can exceed the first; their files are counted.
+    let first = answer(&duplicates(&place, None, &["--json", "--verify", "-n", "1"], &tree));
+    assert_eq!(first["largest"], json!([verified["largest"][0]]));
+    assert_eq!((&first["groups"], &first["not_compared"]), (&json!(1), &json!(38)));
+    let shown = duplicates(&place, None, &["--verify", "-n", "2"], &tree);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("Files of equal contents."), "{shown}");
+    assert!(shown.contains("smaller files not compared"), "{shown}");
+}
+
+/// Contents are read by the permissions of the caller, and only of files that are as the index
+/// knows them.
+#[test]
+fn contents_are_compared_as_the_caller_and_through_no_link() {
+    let place = Place::new();
+    let (tree, secret) = (place.path("tree"), place.path("secret"));
+    fs::create_dir(&tree).unwrap();
+    let file = |name: &str| -> PathBuf {
+        let path = tree.join(name);
+        fs::write(&path, vec![b'x'; 10_000]).unwrap();
+        path
+    };
+    let [open, closed, changed, swapped, fifo] =
+        ["open", "closed", "changed", "swapped", "fifo"].map(file);
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o600)).unwrap();
+    chown(&closed, Some(2001), Some(3001)).unwrap();
+    let bob = User { uid: 2002, gid: 3002, groups: vec![3002] };
+    place.index(&place.path("index"), &tree);
+    fs::write(&changed, vec![b'y'; 10_000]).unwrap();
+    fs::write(&secret, vec![b'x'; 10_000]).unwrap();
+    fs::remove_file(&swapped).unwrap();
+    symlink(&secret, &swapped).unwrap();
+    fs::remove_file(&fifo).unwrap();
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
+
+    let output = duplicates(&place, None, &["--json", "--verify"], &tree);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("3 files could not be read or changed since the scan"), "{said}");
+    let found = answer(&output);
+    assert_eq!(found["largest"][0]["paths"], json!([closed, open]));
+    let output = duplicates(&place, Some(&bob), &["--json", "--verify"], &tree);
+    assert_eq!(output.status.code(), Some(1));
+    let found = answer(&output);
+    assert_eq!((&found["groups"], &found["not_read"]), (&json!(0), &json!(4)));
+    // Names that are not UTF-8 are opened, too.
+    let odd = [b"odd1\xff", b"odd2\xff"].map(|name| tree.join(OsStr::from_bytes(name)));
+    odd.iter().for_each(|path| fs::write(path, "12345").unwrap());
+    place.index(&place.path("index"), &tree);
+    let found = answer(&duplicates(&place, Some(&bob), &["--json", "--verify", "-n", "9"], &tree));
+    assert_eq!(found["largest"][0]["bytes"], 5);
+    let output =
+        place.canopy(&place.path("index"), &["top", "largest", "--verify"].map(OsStr::new));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("--verify is for 'canopy top duplicates'"), "{said}");
+}

@@ -1,0 +1,181 @@
+//! Comparison of the contents of candidates for duplicates.
+//!
+//! 1. Groups of files of one size are looked at by the space that duplicates among them could take,
+//!    largest first.
+//! 2. The first 64 KiB of each file are hashed, then the whole of those that are alike so far.
+//! 3. The search ends when enough groups are found that no other can exceed.
+//!
+//! Files are read by the permissions of the caller, through no symbolic link, and only if they are
+//! as they were when they were scanned. BLAKE3 is used, whose hashes nobody can make collide.
+//!
+//! Memory: some 24 bytes for each file of a size, and the paths of [`FILES_AT_ONCE`].
+
+use super::{DuplicateGroup, DuplicateRule, Duplicates};
+use crate::error::Result;
+use crate::report::details::{self, EntryDetails};
+use crate::report::parts::Part;
+use canopy_model::unescape;
+use canopy_read::work::listed;
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2};
+use std::fs::File;
+use std::io::{self, Read};
+
+/// Files whose paths are in memory at a time.
+const FILES_AT_ONCE: usize = 1 << 16;
+
+/// Bytes of a file that are hashed first.
+const BEGINNING_BYTES: u64 = 64 << 10;
+
+/// Files of one size, one for each inode.
+pub(super) struct SizeGroup {
+    pub(super) size_bytes: i64,
+    /// Numbers of rows among those of all parts, ascending.
+    pub(super) rows: Vec<u32>,
+}
+
+impl SizeGroup {
+    /// Returns the bytes that are saved if all files but one go.
+    fn wasted_bytes(&self) -> i64 {
+        self.size_bytes.saturating_mul(self.rows.len() as i64 - 1)
+    }
+}
+
+/// Finds the groups of equal contents that take most space, at most `top`.
+pub(super) fn compared(
+    parts: &[Part<'_>],
+    mut groups: Vec<SizeGroup>,
+    top: usize,
+    threads: usize,
+) -> Result<Duplicates> {
+    groups.sort_by_key(|group| std::cmp::Reverse((group.wasted_bytes(), group.size_bytes)));
+    let mut found = Duplicates {
+        not_read: Some(0),
+        not_compared: Some(0),
+        rule: DuplicateRule::Contents,
+        ..Duplicates::default()
+    };
+    let mut comparison = Comparison { parts, threads, not_read: 0 };
+    let mut groups = groups.into_iter();
+    while let Some(group) = groups.next() {
+        let is_enough = top.checked_sub(1).and_then(|last| found.largest.get(last));
+        if is_enough.is_some_and(|least| least.wasted_bytes >= group.wasted_bytes()) {
+            let left = group.rows.len() + groups.map(|group| group.rows.len()).sum::<usize>();
+            found.not_compared = Some(left as i64);
+            break;
+        }
+        let size_bytes = group.size_bytes;
+        for rows in comparison.equal(group.rows, BEGINNING_BYTES.min(size_bytes as u64))? {
+            let same = match size_bytes as u64 > BEGINNING_BYTES {
+                true => comparison.equal(rows, u64::MAX)?,
+                false => vec![rows],
+            };
+            for rows in same {
+                found.add(SizeGroup { size_bytes, rows }, &comparison, top)?;
+            }
+        }
+    }
+    found.not_read = Some(comparison.not_read);
+    Ok(found)
+}
+
+impl Duplicates {
+    /// Counts files of equal contents, and keeps them if they are among the largest groups.
+    fn add(&mut self, group: SizeGroup, comparison: &Comparison<'_>, top: usize) -> Result<()> {
+        let (wasted_bytes, files) = (group.wasted_bytes(), group.rows.len() as i64);
+        self.groups += 1;
+        self.files += files;
+        self.wasted_bytes = self.wasted_bytes.saturating_add(wasted_bytes);
+        let key = |group: &DuplicateGroup| (group.wasted_bytes, group.bytes);
+        let of_group = (wasted_bytes, group.size_bytes);
+        let at = self.largest.partition_point(|other| key(other) > of_group);
+        if at >= top {
+            return Ok(());
+        }
+        let mut entries = Vec::new();
+        for rows in group.rows.chunks(FILES_AT_ONCE) {
+            entries.extend(
+                details::of_rows(comparison.parts, rows, comparison.threads)?.into_values(),
+            );
+            entries.sort_by(EntryDetails::cmp_path);
+            entries.truncate(top);
+        }
+        let paths = entries.iter().map(EntryDetails::path).collect();
+        let bytes = group.size_bytes;
+        let group =
+            DuplicateGroup { name: None, bytes, mtime_ns: None, files, wasted_bytes, paths };
+        let before = |other: &DuplicateGroup| {
+            key(other) > of_group || (key(other) == of_group && other.paths < group.paths)
+        };
+        self.largest.insert(self.largest.partition_point(before), group);
+        self.largest.truncate(top);
+        Ok(())
+    }
+}
+
+struct Comparison<'a> {
+    parts: &'a [Part<'a>],
+    threads: usize,
+    /// Files that could not be read, or have changed since they were scanned.
+    not_read: i64,
+}
+
+impl Comparison<'_> {
+    /// Divides files into groups whose first bytes are equal, of at least two files each.
+    fn equal(&mut self, rows: Vec<u32>, bytes: u64) -> Result<Vec<Vec<u32>>> {
+        let mut hashes: Vec<([u8; 16], u32)> = Vec::with_capacity(rows.len());
+        for rows in rows.chunks(FILES_AT_ONCE) {
+            let entries: Vec<(u32, EntryDetails)> =
+                details::of_rows(self.parts, rows, self.threads)?.into_iter().collect();
+            let hashed = listed(self.threads, &entries, |(row, entry)| {
+                Ok::<_, crate::error::Error>(vec![(hash(entry, bytes).ok(), *row)])
+            })?;
+            for (hash, row) in hashed {
+                match hash {
+                    Some(hash) => hashes.push((hash, row)),
+                    None => self.not_read += 1,
+                }
+            }
+        }
+        hashes.sort_unstable();
+        let groups = hashes.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1);
+        Ok(groups.map(|group| group.iter().map(|(_, row)| *row).collect()).collect())
+    }
+}
+
+/// Hashes the first bytes of a file.
+fn hash(entry: &EntryDetails, bytes: u64) -> io::Result<[u8; 16]> {
+    let file = open(entry)?;
+    let mut hasher = blake3::Hasher::new();
+    let read = io::copy(&mut (&file).take(bytes), &mut hasher)?;
+    if read != bytes.min(entry.attributes.size_bytes as u64)
+        || !is_as_scanned(&fstat(&file)?, entry)
+    {
+        return Err(io::Error::other("the file has changed"));
+    }
+    let mut short = [0; 16];
+    hasher.finalize_xof().fill(&mut short);
+    Ok(short)
+}
+
+/// Opens a file that is as it was when it was scanned.
+fn open(entry: &EntryDetails) -> io::Result<File> {
+    let path = unescape(&entry.path()).into_owned();
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let open = |flags| openat2(CWD, &path[..], flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    // Only owners may leave the time of access alone.
+    let file = File::from(open(flags | OFlags::NOATIME).or_else(|_| open(flags))?);
+    if is_as_scanned(&fstat(&file)?, entry) {
+        Ok(file)
+    } else {
+        Err(io::Error::other("the file has changed"))
+    }
+}
+
+fn is_as_scanned(stat: &Stat, entry: &EntryDetails) -> bool {
+    let known = &entry.attributes;
+    let mtime_ns = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_ino == known.ino
+        && stat.st_size == known.size_bytes
+        && mtime_ns == i128::from(known.mtime_ns)
+}
