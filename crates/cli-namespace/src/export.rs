@@ -36,12 +36,11 @@ pub fn run(source: &Path, directory: &Path, snapshot: Option<&str>) -> anyhow::R
     let start = paths::names(&path)?;
     let run = || Tree::new(&moment, (&start, inode), target, &entries)?.run();
     let faults = with_progress(message, run)?;
-    let entries = counted(entries.into_inner(), "entry");
+    canopy::say(format!("exported {}", counted(entries.into_inner(), "entry")))?;
     let outcome = faults.finish("exported");
-    canopy::say(match outcome {
-        Outcome::Complete => format!("exported {entries}"),
-        _ => format!("exported {entries}: the copy is not complete"),
-    })?;
+    if matches!(outcome, Outcome::Partial) {
+        canopy::message("the copy is not complete");
+    }
     Ok(outcome)
 }
 

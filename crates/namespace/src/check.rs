@@ -246,6 +246,10 @@ impl<'a> Check<'a> {
         for (id, what) in self.namespace.snapshot_faults()? {
             self.fault(id, what);
         }
+        if !self.is_alone && self.namespace.table.has_losses()? {
+            let what = "the repair of damaged files was interrupted: repair it again";
+            self.problem(0, Problem::Records, what);
+        }
         Ok(())
     }
 

@@ -63,6 +63,7 @@ impl Namespace {
     /// Does the same, and before it reads the contents that lie in storage: those that are damaged
     /// count as lost.
     pub fn repair_contents(&self) -> Result<Repaired> {
+        self.table.salvage()?;
         // While nobody waits.
         let mut check = self.online_check(ObjectsToRead::All)?;
         check.run(&mut |_| {})?;

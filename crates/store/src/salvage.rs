@@ -276,12 +276,15 @@ impl Work<'_> {
         let ranges = of.lost.iter().map(|range| range.intersection(&one.range));
         let ranges = Vec::from_iter(ranges.filter(|range| !range.is_empty()));
         let (mut stale, mut has_unknown_stale) = (Vec::new(), of.has_lost_ranges);
-        for key in self.older_keys(at, &ranges)? {
-            match of.may_have_had(key.as_ref()) {
-                Some(true) => stale.extend(self.stale(at, key)?),
-                Some(false) => {}
-                None => has_unknown_stale = true,
+        match of.has_filter() {
+            true => {
+                for key in self.older_keys(at, &ranges, usize::MAX)? {
+                    if of.may_have_had(key.as_ref()) {
+                        stale.extend(self.stale(at, key)?);
+                    }
+                }
             }
+            false => has_unknown_stale |= !self.older_keys(at, &ranges, 1)?.is_empty(),
         }
         let aside = format!("{}{}", self.table.damaged(), file_name(one.id.name));
         let what = self.damaged.get(&one.id).cloned().unwrap_or_default();
@@ -300,16 +303,18 @@ impl Work<'_> {
         })
     }
 
-    /// Returns the keys that runs older than the one at `at` have in some ranges.
-    fn older_keys(&self, at: usize, ranges: &[KeyRange]) -> Result<BTreeSet<Key>> {
+    /// Returns the keys that runs older than the one at `at` have in some ranges, at most so many of
+    /// each run and range.
+    fn older_keys(&self, at: usize, ranges: &[KeyRange], most: usize) -> Result<BTreeSet<Key>> {
         let mut keys = BTreeSet::new();
         for run in &self.state.runs[at + 1..] {
             let run = OpenRun::new(run.clone(), self.cache.clone());
             for range in ranges {
-                let mut source = run.source(range, Direction::Forward)?;
-                while let Some(record) = source.record() {
+                let (mut source, mut count) = (run.source(range, Direction::Forward)?, 0);
+                while let Some(record) = source.record().filter(|_| count < most) {
                     keys.insert(record.key.to_key());
                     source.advance()?;
+                    count += 1;
                 }
             }
         }

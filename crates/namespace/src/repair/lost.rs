@@ -113,8 +113,8 @@ impl Repair<'_> {
         if loss.is_log {
             self.tell(0, "what was changed last may be as it was before, permissions too");
         } else if loss.has_unknown_stale && puts + merges + deletes > 0 {
-            let what = "older records count in their place where there are any, and nothing says \
-                        of which files";
+            let what = "older records count in their place where there are any, with older \
+                        permissions, and nothing says of which files";
             self.tell(0, what);
         }
         if loss.is_unproved {
