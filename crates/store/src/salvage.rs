@@ -63,23 +63,24 @@ pub struct Loss {
     pub lost_bytes: u64,
     /// Whether some records that are left are not proved by a checksum.
     pub is_unproved: bool,
-    /// Keys whose newest record is probably lost, so that an older one counts now.
+    /// Keys that probably have another value than before: their newest record is lost and an older
+    /// one counts, or what newer merges change is lost.
     pub stale: Vec<Stale>,
     /// Whether there may be more such keys in the ranges.
     pub has_unknown_stale: bool,
 }
 
-/// A key that has an older value since its newest record was lost.
+/// A key that has another value since a record of it was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stale {
     /// The key.
     pub key: Key,
-    /// CRC-32 of the older value: a key with another value was written again since.
+    /// CRC-32 of that value: a key with yet another one was written again since.
     pub checksum: u32,
 }
 
 impl Stale {
-    /// Returns whether `value` is the older value.
+    /// Returns whether `value` is that value.
     pub fn is_value(&self, value: &[u8]) -> bool {
         crc32fast::hash(value) == self.checksum
     }
@@ -286,6 +287,9 @@ impl Work<'_> {
             }
             false => has_unknown_stale |= !self.older_keys(at, &ranges, 1)?.is_empty(),
         }
+        for key in self.merged_keys(at, &ranges)? {
+            stale.extend(self.without_base(at, key)?);
+        }
         let aside = format!("{}{}", self.table.damaged(), file_name(one.id.name));
         let what = self.damaged.get(&one.id).cloned().unwrap_or_default();
         Ok(Loss {
@@ -321,8 +325,26 @@ impl Work<'_> {
         Ok(keys)
     }
 
-    /// Returns a key with the older value that it has, unless a newer run than the one at `at`
-    /// settles what it has.
+    /// Returns the keys in some ranges that runs newer than the one at `at` have merges of.
+    fn merged_keys(&self, at: usize, ranges: &[KeyRange]) -> Result<BTreeSet<Key>> {
+        let mut keys = BTreeSet::new();
+        for run in &self.state.runs[..at] {
+            let run = OpenRun::new(run.clone(), self.cache.clone());
+            for range in ranges {
+                let mut source = run.source(range, Direction::Forward)?;
+                while let Some(record) = source.record() {
+                    if record.op == Op::Merge {
+                        keys.insert(record.key.to_key());
+                    }
+                    source.advance()?;
+                }
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Returns a key with the value that it has now, unless a newer run than the one at `at` settles
+    /// what that is.
     fn stale(&self, at: usize, key: Key) -> Result<Option<Stale>> {
         let known = fingerprint(key.as_ref());
         for run in &self.state.runs[..at] {
@@ -334,10 +356,22 @@ impl Work<'_> {
                 return Ok(None);
             }
         }
-        let older = State { runs: self.state.runs[at + 1..].to_vec(), ..self.state.clone() };
-        let view = View::of(&older, self.cache, self.options.operator.clone());
-        let value = view.get(key.as_ref(), u64::MAX)?;
+        let value = self.value(&self.state.runs, &key)?;
         Ok(value.map(|value| Stale { key, checksum: crc32fast::hash(&value) }))
+    }
+
+    /// Does the same for a key with newer merges, if what they change is lost.
+    fn without_base(&self, at: usize, key: Key) -> Result<Option<Stale>> {
+        match self.value(&self.state.runs[at + 1..], &key)? {
+            Some(_) => Ok(None),
+            None => self.stale(at, key),
+        }
+    }
+
+    fn value(&self, runs: &[Run], key: &Key) -> Result<Option<Vec<u8>>> {
+        let state = State { runs: runs.to_vec(), ..self.state.clone() };
+        let view = View::of(&state, self.cache, self.options.operator.clone());
+        view.get(key.as_ref(), u64::MAX)
     }
 
     /// Puts the new SSTables in place of the damaged ones.

@@ -150,6 +150,13 @@ impl Repair<'_> {
             }
             let [puts, merges, deletes] = loss.lost;
             let key = &stale.key;
+            let is_inode = keys::all_names().contains(key.as_ref())
+                || [Space::Links, Space::Orphans].iter().any(|one| key.directory == *one as u64);
+            if is_inode && Inode::decode(&value).is_err() {
+                // What changes often is left of it, and all else is lost.
+                self.batch.delete(key.as_ref())?;
+                continue;
+            }
             match (puts + deletes, merges) {
                 (0, 0) => {}
                 (0, _) => self.tell_older(key, &value),
@@ -187,25 +194,21 @@ impl Repair<'_> {
                 Err(_) => Ok(()),
             };
         }
-        if space(Space::Xattrs) {
-            self.batch.delete(key.as_ref())?;
-            let (path, name) = (self.path_of(id), key.name.escape_ascii());
-            self.tell(0, format!("{path}: its attribute {name} is lost"));
+        if ![Space::Xattrs, Space::Contents, Space::Chunks].into_iter().any(space) {
             return Ok(());
         }
+        self.batch.delete(key.as_ref())?;
+        // Otherwise the file was removed, and this with it.
+        let Some(path) = self.namespace.path(id)? else { return Ok(()) };
+        let path = format!("/{}", path.escape_ascii());
         if space(Space::Contents) {
-            self.batch.delete(key.as_ref())?;
-            return match self.namespace.path(id)? {
-                Some(_) => self.keep_older_contents(id, value),
-                // It was removed.
-                None => Ok(()),
-            };
+            return self.keep_older_contents(id, value);
         }
-        if space(Space::Chunks)
-            && let Some(stored) = Stored::decode(value)
-        {
+        if space(Space::Xattrs) {
+            let name = key.name.escape_ascii();
+            self.tell(0, format!("{path}: its attribute {name} is lost"));
+        } else if let Some(stored) = Stored::decode(value) {
             self.batch.put(key.as_ref(), &Stored::lost(stored.used).encode())?;
-            let path = self.path_of(id);
             self.tell(0, format!("{path}: a part of its contents is lost"));
         }
         Ok(())
