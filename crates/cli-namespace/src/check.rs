@@ -1,11 +1,11 @@
 //! `canopy ns check`.
 
-use crate::moment::Moment;
-use crate::place;
+use crate::{moment, place};
 use anyhow::{Context, bail};
 use canopy::{Outcome, counted};
 use canopy_mount::{CHECK, CHECK_DATA, LEFT, REPAIR, REPAIR_DATA};
-use canopy_namespace::Fault;
+use canopy_namespace::{Fault, Namespace};
+use rustix::io::Errno;
 use std::io::Write;
 use std::path::Path;
 
@@ -17,22 +17,58 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
     let name = if reads_contents { CHECK_DATA } else { CHECK };
     let faults = match place::control(namespace, name)? {
         Some(told) => told.lines().map(str::to_owned).collect(),
-        None => {
-            let opened = place::open(namespace)?;
-            shown(&match reads_contents {
-                true => opened.check_contents(|_| {})?,
-                false => opened.check(|_| {})?,
-            })
-        }
+        None => match place::open(namespace) {
+            Err(error) if place::is_damage(&error) => vec![format!("{:#}", error.root_cause())],
+            opened => {
+                let opened = opened?;
+                shown(&match reads_contents {
+                    true => opened.check_contents(|_| {})?,
+                    false => opened.check(|_| {})?,
+                })
+            }
+        },
     };
     tell(&faults)
 }
 
+/// Opens a namespace, and first makes it one that can be opened, if files of it are damaged.
+fn open_damaged(place: &Path) -> anyhow::Result<Namespace> {
+    let error = match place::open(place) {
+        Err(error) if place::is_damage(&error) => error,
+        opened => return opened,
+    };
+    let environment = place::environment(place)?;
+    match canopy_namespace::salvage(&environment) {
+        Err(failed) if failed.is_damage() => bail!(
+            "{failed}: that cannot be mended; restore {} from a backup, or from a copy of that file \
+             (docs/admin.md, \"Backups of namespaces\")",
+            place.display()
+        ),
+        salvaged => salvaged.with_context(|| error.to_string())?,
+    }
+    place::open(place)
+}
+
 /// Checks what a snapshot has.
 pub fn run_of_snapshot(place: &Path, name: &str, reads_contents: bool) -> anyhow::Result<Outcome> {
-    let namespace = place::open(place)?;
-    let past = Moment::of(&namespace, place, Some(name))?.past.context("there is no snapshot")?;
-    tell(&shown(&namespace.check_past(&past, reads_contents)?))
+    canopy_namespace::check_snapshot_name(name)?;
+    let place = &place::asked(place)?;
+    let of = if reads_contents { CHECK_DATA } else { CHECK };
+    let told = match place::control(place, &format!("{of}@{name}")) {
+        Err(error) if error.downcast_ref() == Some(&Errno::STALE) => {
+            bail!("{} has no snapshot {name}", place.display());
+        }
+        told => told?,
+    };
+    let faults = match told {
+        Some(told) => told.lines().map(str::to_owned).collect(),
+        None => {
+            let namespace = place::open(place)?;
+            let past = moment::past(&namespace, place, name)?;
+            shown(&namespace.check_past(&past, reads_contents)?)
+        }
+    };
+    tell(&faults)
 }
 
 fn tell(faults: &[String]) -> anyhow::Result<Outcome> {
@@ -58,7 +94,7 @@ fn repair(namespace: &Path, reads_contents: bool) -> anyhow::Result<Outcome> {
             (Vec::from_iter(left), done)
         }
         None => {
-            let namespace = place::open(namespace)?;
+            let namespace = open_damaged(namespace)?;
             let repaired = match reads_contents {
                 true => namespace.repair_contents()?,
                 false => namespace.repair()?,
@@ -89,7 +125,7 @@ fn repair(namespace: &Path, reads_contents: bool) -> anyhow::Result<Outcome> {
 }
 
 fn shown(faults: &[Fault]) -> Vec<String> {
-    Vec::from_iter(faults.iter().map(|fault| format!("file {}: {}", fault.id, fault.what)))
+    Vec::from_iter(faults.iter().map(Fault::to_string))
 }
 
 fn fault_count(count: usize) -> String {

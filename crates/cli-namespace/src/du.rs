@@ -1,8 +1,9 @@
 //! `canopy ns du`: what trees of a namespace take, as du(1) tells it.
 
-use crate::moment::Moment;
+use crate::faults::Faults;
+use crate::moment::{Moment, Source};
 use crate::names::Names;
-use crate::{paths, place};
+use crate::paths;
 use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Du as Arguments;
@@ -30,8 +31,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         bail!("cannot both summarize and show all entries");
     }
     let (place, path) = paths::split(&arguments.place);
-    let namespace = place::open(&place)?;
-    let tree = Moment::of(&namespace, &place, arguments.snapshot.as_deref())?;
+    let snapshot = arguments.snapshot.as_deref();
+    let source = Source::open(&place, snapshot)?;
+    let tree = source.moment(&place, snapshot)?;
     let inode = paths::existing(&tree, &path)?;
     let names = paths::names(&path)?;
     let form = match arguments.human_readable {
@@ -52,10 +54,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         levels: Vec::new(),
         linked: HashSet::new(),
         lines: 0,
+        faults: Faults::default(),
         out,
     };
     sums.run(inode)?;
-    Ok(Outcome::Complete)
+    Ok(sums.faults.finish("counted"))
 }
 
 struct Sums<'a> {
@@ -70,6 +73,7 @@ struct Sums<'a> {
     /// Files with several names that were counted.
     linked: HashSet<FileId>,
     lines: u64,
+    faults: Faults,
     out: BufWriter<Box<dyn Write>>,
 }
 
@@ -118,29 +122,44 @@ impl Sums<'_> {
         let tells = self.arguments.all && self.levels.len() < self.depth_max;
         let tree = self.tree;
         let mut told = Ok(());
-        tree.list(level.id, |entry| {
-            if entry.inode.is_directory() {
-                match CString::new(entry.name) {
+        let listed = tree.list(level.id, |name, inode| {
+            if inode.is_directory() {
+                match CString::new(name) {
                     Ok(name) => level.left.push(&name),
                     Err(error) => told = Err(error.into()),
                 }
                 return told.is_ok();
             }
-            let is_new = entry.inode.nlink <= 1 || !self.linked.contains(&entry.inode.id);
-            let bytes = self.usage(entry.inode);
+            let is_new = inode.nlink <= 1 || !self.linked.contains(&inode.id);
+            let bytes = self.usage(inode);
             level.bytes = level.bytes.saturating_add(bytes);
             if tells && is_new {
-                told = self.print(bytes, entry.name);
+                told = self.print(bytes, name);
             }
             told.is_ok()
-        })?;
+        });
+        if let Err(error) = listed {
+            self.fault(b"", format_args!("not all that is in it can be read: {error}"));
+        }
         self.levels.push(level);
         told
     }
 
+    /// Reports a name in the directory where the walk is, or that itself, that cannot be read.
+    fn fault(&mut self, name: &[u8], what: impl std::fmt::Display) {
+        let path = [&self.path[..], if name.is_empty() { b"" } else { b"/" }, name].concat();
+        self.faults.add(String::from_utf8_lossy(&path), what);
+    }
+
     fn descend(&mut self, name: CString) -> anyhow::Result<()> {
         let Some(above) = self.levels.last() else { return Ok(()) };
-        let inode = self.tree.lookup(above.id, name.to_bytes())?;
+        let inode = match self.tree.lookup(above.id, name.to_bytes()) {
+            Ok(inode) => inode,
+            Err(error) => {
+                self.fault(name.to_bytes(), error);
+                return Ok(());
+            }
+        };
         let above = self.path.len();
         self.path.push(b'/');
         self.path.extend_from_slice(name.to_bytes());

@@ -3,7 +3,7 @@
 mod attributes;
 mod tree;
 
-use crate::moment::Moment;
+use crate::moment::Source;
 use crate::{paths, place};
 use anyhow::{Context, bail};
 use canopy::commands::building::with_progress;
@@ -20,8 +20,8 @@ use tree::Tree;
 
 pub fn run(source: &Path, directory: &Path, snapshot: Option<&str>) -> anyhow::Result<Outcome> {
     let (place, path) = paths::split(source);
-    let namespace = place::open(&place)?;
-    let moment = Moment::of(&namespace, &place, snapshot)?;
+    let opened = Source::open(&place, snapshot)?;
+    let moment = opened.moment(&place, snapshot)?;
     let inode = paths::existing(&moment, &path)?;
     if !inode.is_directory() {
         bail!("{}: not a directory", path.display());
@@ -33,10 +33,15 @@ pub fn run(source: &Path, directory: &Path, snapshot: Option<&str>) -> anyhow::R
         let rate = entries as f64 / elapsed.as_secs_f64().max(0.001);
         format!("{}, {rate:.0} a second", counted(entries, "entry"))
     };
-    let faults = with_progress(message, || Tree::new(&moment, inode, target, &entries)?.run())?;
-    let entries = entries.into_inner();
-    canopy::say(format!("exported {}", counted(entries, "entry")))?;
-    Ok(faults.finish("exported"))
+    let start = paths::names(&path)?;
+    let run = || Tree::new(&moment, (&start, inode), target, &entries)?.run();
+    let faults = with_progress(message, run)?;
+    canopy::say(format!("exported {}", counted(entries.into_inner(), "entry")))?;
+    let outcome = faults.finish("exported");
+    if matches!(outcome, Outcome::Partial) {
+        canopy::message("the copy is not complete");
+    }
+    Ok(outcome)
 }
 
 /// Makes the directory that everything goes into, or takes an empty one; only the caller may enter

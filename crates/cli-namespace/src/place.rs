@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 const CONTENTS: &str = "contents";
 
@@ -205,8 +205,17 @@ pub fn open_with(namespace: &Path, cache: &Cache) -> anyhow::Result<Namespace> {
         Err(canopy_namespace::Error::Store(canopy_store::Error::Fenced(_))) => {
             bail!("{}", used(namespace))
         }
+        Err(error) if error.is_damage() => Err(error).with_context(|| {
+            let shown = namespace.display();
+            format!("{}: it is damaged; mend it: canopy ns check --repair {shown}", failed())
+        }),
         opened => opened.with_context(failed),
     }
+}
+
+/// Returns whether a namespace could not be opened since it is damaged.
+pub fn is_damage(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<canopy_namespace::Error>().is_some_and(canopy_namespace::Error::is_damage)
 }
 
 fn used(namespace: &Path) -> String {
@@ -231,10 +240,17 @@ fn lock(namespace: &Path, directory: &Path) -> anyhow::Result<()> {
     if !matches!(bucket_of(namespace), Some((None, _))) {
         return Ok(());
     }
+    // It may be opened again after it was mended.
+    static TAKEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if taken.iter().any(|one| one == directory) {
+        return Ok(());
+    }
     let file = open_lock(directory)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
             std::mem::forget(file);
+            taken.push(directory.to_owned());
             Ok(())
         }
         Err(_) => bail!("{}", used(namespace)),

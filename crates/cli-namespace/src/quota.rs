@@ -4,9 +4,11 @@ mod limits;
 mod place;
 mod table;
 
+use anyhow::bail;
 use canopy::Outcome;
 use canopy::commands::ns::Quota as Arguments;
-use place::Place;
+use canopy_namespace::quota::Account;
+use place::{Named, Place};
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.place)?;
@@ -14,6 +16,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let changes =
         [&arguments.bytes, &arguments.inodes, &arguments.grace].iter().any(|one| one.is_some());
     match &account {
+        Some(account @ Named::Account(Account::Tree(number))) if changes || arguments.remove => {
+            if place.told(Some(account))?.is_empty() {
+                bail!("there is no tree {number}: 'canopy ns quota PLACE' lists all trees");
+            }
+            if changes {
+                bail!("name a tree by its path to set its limits; by number, it can be removed");
+            }
+            place.remove(account)?;
+            return Ok(Outcome::Complete);
+        }
         Some(account) if arguments.remove => {
             place.remove(account)?;
             return Ok(Outcome::Complete);

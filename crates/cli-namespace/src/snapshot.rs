@@ -1,6 +1,6 @@
 //! `canopy ns snapshot`: of a namespace that is mounted, or of one that nobody has open.
 
-use crate::place;
+use crate::{moment, place, viewed};
 use anyhow::{Context, anyhow, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Snapshot as Arguments;
@@ -16,6 +16,7 @@ use std::path::Path;
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let (Arguments::Create { place, .. }
     | Arguments::Delete { place, .. }
+    | Arguments::Restore { place, .. }
     | Arguments::List { place, .. }) = arguments;
     let place = &place::asked(place)?;
     match arguments {
@@ -33,6 +34,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
                 _ => error.context(format!("cannot delete snapshot {name}")),
             })?;
         }
+        Arguments::Restore { name, .. } => restore(place, name)?,
         Arguments::List { json, .. } => list(place, *json)?,
     }
     Ok(Outcome::Complete)
@@ -58,6 +60,24 @@ fn change<T>(
         changed => changed?,
     };
     Ok(closed?)
+}
+
+/// Makes a namespace what it was in a snapshot.
+fn restore(place: &Path, name: &str) -> anyhow::Result<()> {
+    let shown = place.display();
+    if let Some(mount) = viewed::mounted(place)? {
+        let point = String::from_utf8_lossy(&mount.point).into_owned();
+        bail!(
+            "{shown} is mounted on {point}: unmount it first (canopy ns unmount {point}), or copy \
+             what you need from '{point}/[@{name}]'"
+        );
+    }
+    let namespace = place::open(place)?;
+    moment::past(&namespace, place, name)?;
+    namespace.restore_snapshot(name)?;
+    // What this process knows of it is not so any more.
+    drop(namespace);
+    Ok(place::open(place)?.close()?)
 }
 
 fn not_created(place: &Path, name: &str, error: anyhow::Error) -> anyhow::Error {

@@ -106,6 +106,11 @@ impl Viewed {
         Ok(Viewed { view, mount, kept })
     }
 
+    /// Returns the records of a snapshot, by its number.
+    pub fn at(&self, snapshot: u64) -> anyhow::Result<View> {
+        Ok(View::of_table(&self.kept.environment, Some(snapshot))?)
+    }
+
     /// Opens a namespace that was read before, if it is another one since. Is not opened for
     /// writing: somebody else may have it open, on another machine.
     pub fn follow(place: &Path, known: Option<Known>) -> anyhow::Result<Now> {
@@ -193,8 +198,8 @@ fn flush_mounted(namespace: &Path, mount: &Mount) -> anyhow::Result<()> {
     match place::control(directory, FLUSH)? {
         Some(_) => Ok(()),
         None => bail!(
-            "{} is mounted on {}, beside which only root can read it: unmount it first, or use the \
-             mount (canopy find --live)",
+            "{} is mounted on {}, beside which only root can read it: unmount it first, or read \
+             the mount itself, as with 'canopy find --live', du(1) and cp(1)",
             namespace.display(),
             directory.display()
         ),

@@ -191,3 +191,51 @@ fn wrong_requests_are_told() {
         );
     }
 }
+
+#[test]
+fn a_tree_ends_with_its_directory() {
+    // A tree whose directory was removed was listed as "tree 1" for ever, and nothing removed it.
+    let mounted = mounted();
+    shell(
+        &mounted.on,
+        "mkdir job other keep; echo 1 > job/file; mkdir job/sub; echo 2 > job/sub/file",
+    );
+    for tree in ["/job", "/other", "/keep"] {
+        quota(&mounted.on, &["--tree", tree, "--inodes", "10"]);
+    }
+    shell(&mounted.on, "rm -r job");
+    let told = quota(&mounted.on, &[]);
+    assert!(!told.contains("tree 1") && !told.contains("/job"), "{told}");
+    assert!(told.contains("tree /other") && told.contains("tree /keep"), "{told}");
+    // What was moved out is still counted to it.
+    shell(&mounted.on, "echo 3 > other/moved; mv other/moved .; rmdir other");
+    let told = quota(&mounted.on, &[]);
+    assert_eq!(line(&told, "tree 2 (its directory is gone)")[3..5], ["-", "1"], "{told}");
+    assert!(quota(&mounted.on, &["--json"]).contains(r#""gone":true"#));
+    let run = |words: &[&str]| ns("quota").arg(&mounted.on).args(words).output().unwrap();
+    let said = failure(&run(&["--tree", "2", "--inodes", "5"]));
+    assert!(said.contains("by number, it can be removed"), "{said}");
+    let said = failure(&run(&["--tree", "77", "--remove"]));
+    assert!(said.contains("there is no tree 77"), "{said}");
+    let said = failure(&run(&["--tree", "/gone", "--remove"]));
+    assert!(said.contains("/gone"), "{said}");
+    quota(&mounted.on, &["--tree", "2", "--remove"]);
+    let told = quota(&mounted.on, &[]);
+    assert!(!told.contains("tree 2"), "{told}");
+    // The last file that was moved out ends it, too.
+    shell(&mounted.on, "echo 4 > keep/moved; mv keep/moved moved2; rmdir keep");
+    assert!(quota(&mounted.on, &[]).contains("tree 3 (its directory is gone)"));
+    shell(&mounted.on, "rm moved2");
+    assert!(!quota(&mounted.on, &[]).contains("tree 3"));
+    // By its number, without a mount, one that is there.
+    shell(&mounted.on, "mkdir -p again/sub");
+    quota(&mounted.on, &["--tree", "/again", "--inodes", "10"]);
+    mounted.unmount();
+    let told = quota(&mounted.namespace, &["--json"]);
+    let number = told.split(r#""kind":"tree""#).next().unwrap();
+    let number = number.rsplit(r#""id":"#).next().unwrap().split(',').next().unwrap();
+    quota(&mounted.namespace, &["--tree", number, "--remove"]);
+    assert!(!quota(&mounted.namespace, &[]).contains("tree"));
+    mounted.mount(&[]);
+    mounted.assert_sound();
+}

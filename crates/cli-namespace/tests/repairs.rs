@@ -204,3 +204,172 @@ fn a_repair_that_is_killed_is_completed_by_the_next_one() {
         assert!(killed > 0, "every repair was faster");
     }
 }
+
+/// The largest SSTable.
+fn sstable(mounted: &Mounted) -> PathBuf {
+    let entries = fs::read_dir(mounted.table().join("sst")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap()
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes.iter_mut().skip(at).take(200).for_each(|byte| *byte ^= 0x5a);
+    fs::write(path, bytes).unwrap();
+}
+
+/// A namespace with 200 files in 10 directories, which nobody has open.
+fn filled(options: &[&str]) -> Mounted {
+    let mounted = Mounted::created_with(options);
+    mounted.mount(&[]);
+    shell(
+        &mounted.on,
+        "for d in $(seq 10); do mkdir $d; for i in $(seq 20); do \
+           head -c $((i * 400)) /dev/urandom > $d/$i; done; done; chown -R 1000:1000 5",
+    );
+    mounted.unmount();
+    mounted
+}
+
+#[test]
+fn a_damaged_sstable_is_mended_and_what_is_lost_is_named() {
+    for options in [&[][..], &["--chunk-size", "4K"]] {
+        let mounted = filled(options);
+        mounted.mount(&[]);
+        let of = |name: &str| fs::read(mounted.path(name)).ok();
+        let names = (1..=10).flat_map(|d| (1..=20).map(move |i| format!("{d}/{i}")));
+        let before = Vec::from_iter(names.map(|name| (of(&name).unwrap(), name)));
+        mounted.unmount();
+        let path = sstable(&mounted);
+        // A name of a file is in the block, in the clear or not: some block has names of files.
+        flip(&path, 900);
+        let faults = told(&check(&mounted.namespace, &[]), 1);
+        assert!(faults.contains("has a wrong checksum in block"), "{faults}");
+        let said = failure(
+            &ns("mount")
+                .arg(&mounted.namespace)
+                .arg(&mounted.on)
+                .output()
+                .unwrap_or_else(|error| panic!("{error}")),
+        );
+        assert!(said.contains("canopy ns check --repair"), "{said}");
+        let done = told(&check(&mounted.namespace, &["--repair"]), 1);
+        assert!(done.contains("records are lost"), "{done}");
+        assert!(done.ends_with("all faults are mended\n"), "{done}");
+        assert_eq!(success(&check(&mounted.namespace, &["--data"])), "no faults\n");
+        assert_eq!(success(&check(&mounted.namespace, &["--repair"])), "no faults\n");
+        let report = done.lines().find_map(|line| line.strip_suffix(" has this report")).unwrap();
+        let report = fs::read_to_string(mounted.namespace.join(report)).unwrap();
+        assert!(done.starts_with(&report), "{report}");
+        mounted.mount(&[]);
+        for (bytes, name) in &before {
+            let directory = name.split('/').next().unwrap();
+            let is_named =
+                done.contains(&format!("/{name}:")) || done.contains(&format!("/{directory}:"));
+            assert!(of(name).as_ref() == Some(bytes) || is_named, "{name} is not named: {done}");
+        }
+        mounted.assert_sound();
+    }
+}
+
+#[test]
+fn a_mounted_namespace_with_a_damaged_sstable_is_mended() {
+    let mounted = filled(&[]);
+    let path = sstable(&mounted);
+    let length = fs::metadata(&path).unwrap().len() as usize;
+    mounted.mount(&[]);
+    // Behind what a mount reads at first.
+    flip(&path, length / 2);
+    let done = told(&check(&mounted.on, &["--repair"]), 1);
+    assert!(done.contains("records are lost"), "{done}");
+    assert_eq!(success(&check(&mounted.on, &[])), "no faults\n");
+    mounted.assert_sound();
+}
+
+#[test]
+fn an_export_of_a_damaged_namespace_says_that_it_is_partial() {
+    let mounted = filled(&[]);
+    mounted.mount(&[]);
+    let whole = success(&ns("du").arg("-a").arg(&mounted.on).output().unwrap());
+    mounted.unmount();
+    let path = sstable(&mounted);
+    let mut partial = 0;
+    let length = fs::metadata(&path).unwrap().len() as usize;
+    let original = fs::read(&path).unwrap();
+    for at in (0..length).step_by(length / 10) {
+        fs::write(&path, &original).unwrap();
+        flip(&path, at);
+        let copy = mounted.place.path().join(format!("copy{at}"));
+        let exported = ns("export").arg(&mounted.namespace).arg(&copy).output().unwrap();
+        let said = String::from_utf8_lossy(&exported.stderr).into_owned();
+        let count = shell(
+            &copy.parent().unwrap().to_owned(),
+            &format!("find copy{at} 2>/dev/null | wc -l || true"),
+        );
+        match exported.status.code() {
+            // Damage in what an export does not read.
+            Some(0) => assert_eq!(count.trim(), "211", "byte {at}"),
+            Some(1) => {
+                assert!(said.contains("the copy is not complete"), "{said}");
+                assert!(said.contains("wrong checksum"), "{said}");
+                partial += 1;
+            }
+            // Nothing can be read without the settings, or the end of the file.
+            Some(2) => assert!(said.contains("canopy ns check --repair"), "{said}"),
+            code => panic!("{code:?}: {said}"),
+        }
+        let summed = ns("du").arg("-a").arg(&mounted.namespace).output().unwrap();
+        let is_whole = String::from_utf8_lossy(&summed.stdout) == whole;
+        assert!(is_whole || summed.status.code() != Some(0), "byte {at}");
+    }
+    assert!(partial > 2, "{partial}");
+    fs::write(&path, &original).unwrap();
+    mounted.mount(&[]);
+    mounted.assert_sound();
+}
+
+#[test]
+fn a_salvage_that_is_killed_is_completed_by_the_next_one() {
+    let mut random = StdRng::seed_from_u64(7);
+    let mounted = filled(&[]);
+    let path = sstable(&mounted);
+    let length = fs::metadata(&path).unwrap().len() as usize;
+    flip(&path, length / 3);
+    let damaged = mounted.place.path().join("damaged");
+    fs::rename(&mounted.namespace, &damaged).unwrap();
+    let mut killed = 0;
+    for _ in 0..15 {
+        shell(mounted.place.path(), "rm -rf namespace && cp -a damaged namespace");
+        let mut repair = ns("check");
+        repair.arg("--repair").arg(&mounted.namespace).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut repair = repair.spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(random.random_range(1000..60_000)));
+        repair.kill().unwrap();
+        let was_killed = repair.wait().unwrap().signal().is_some();
+        killed += usize::from(was_killed);
+        let done = check(&mounted.namespace, &["--repair"]);
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        let reports = shell(&mounted.namespace, "cat */damaged/report-*");
+        assert!(reports.contains("records are lost"), "{said}: {reports}");
+        assert_eq!(success(&check(&mounted.namespace, &["--data"])), "no faults\n");
+    }
+    assert!(killed > 0, "every repair was faster");
+}
+
+#[test]
+fn a_damaged_manifest_is_an_error_that_says_what_to_do() {
+    let mounted = filled(&[]);
+    let mut manifests = Vec::from_iter(fs::read_dir(mounted.table().join("manifest")).unwrap());
+    manifests.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
+    let current = manifests.pop().unwrap().unwrap().path();
+    let original = fs::read(&current).unwrap();
+    let mut bytes = original.clone();
+    bytes[30] ^= 1;
+    fs::write(&current, bytes).unwrap();
+    let faults = told(&check(&mounted.namespace, &[]), 1);
+    assert!(faults.contains("its checksum is wrong"), "{faults}");
+    let said = failure(&check(&mounted.namespace, &["--repair"]));
+    assert!(said.contains("restore") && said.contains("from a backup"), "{said}");
+    fs::write(&current, original).unwrap();
+    assert_eq!(success(&check(&mounted.namespace, &[])), "no faults\n");
+}

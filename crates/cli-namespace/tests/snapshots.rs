@@ -469,3 +469,107 @@ fn snapshots_are_summed_written_and_checked_without_a_mount() {
         }
     }
 }
+
+#[test]
+fn a_mounted_namespace_is_summed_and_exported() {
+    for chunks in [&[][..], &["--chunk-size", "16K"]] {
+        let mounted = Mounted::created_with(chunks);
+        mounted.mount(&[]);
+        shell(&mounted.on, TREE);
+        create(&mounted, "one");
+        let before = told(&mounted.on);
+        let run = |subcommand: &str, words: &[&str]| {
+            // By either name.
+            let place = if words.len() % 2 == 0 { &mounted.on } else { &mounted.namespace };
+            ns(subcommand).arg(place).args(words).output().unwrap()
+        };
+        let summed = success(&run("du", &["-a"]));
+        shell(&mounted.on, "echo more >> a/large; rm -r a/b c; echo new > a/new");
+        let now = told(&mounted.on);
+        let (copy, past) = (mounted.place.path().join("copy"), mounted.place.path().join("past"));
+        success(&run("export", &[copy.to_str().unwrap()]));
+        assert_eq!(told(&copy), now);
+        success(&run("export", &[past.to_str().unwrap(), "--snapshot", "one"]));
+        assert_eq!(told(&past), before);
+        assert_ne!(success(&run("du", &["-a"])), summed);
+        assert_eq!(success(&run("du", &["-a", "--snapshot", "one"])), summed);
+        assert_eq!(success(&run("check", &["--snapshot", "one"])), "no faults\n");
+        assert_eq!(success(&run("check", &["--snapshot", "one", "--data"])), "no faults\n");
+        for (subcommand, words) in [
+            ("du", &["--snapshot", "two"][..]),
+            ("check", &["--snapshot", "two"]),
+            ("export", &["/tmp/no/where", "--snapshot", "two"]),
+        ] {
+            assert!(failure(&run(subcommand, words)).contains("has no snapshot two"));
+        }
+        // A part of it, and what others of the mount are told.
+        let part = mounted.place.path().join("part");
+        let source = format!("{}:/a", mounted.on.display());
+        success(&ns("export").arg(&source).arg(&part).output().unwrap());
+        assert_eq!(
+            fs::read(part.join("large")).unwrap(),
+            fs::read(mounted.path("a/large")).unwrap()
+        );
+        let refused = as_user(NOBODY, common::CANOPY).args(["ns", "du"]).arg(&mounted.on).output();
+        let said = failure(&refused.unwrap());
+        assert!(said.contains("Permission denied"), "{said}");
+        mounted.assert_sound();
+    }
+}
+
+#[test]
+fn a_namespace_becomes_what_it_was() {
+    for chunks in [&[][..], &["--chunk-size", "16K"]] {
+        let mounted = Mounted::created_with(chunks);
+        mounted.mount(&[]);
+        shell(&mounted.on, TREE);
+        success(
+            &ns("quota")
+                .arg(&mounted.on)
+                .args(["--tree", "/a", "--inodes", "1000"])
+                .output()
+                .unwrap(),
+        );
+        create(&mounted, "one");
+        let before = told(&mounted.on);
+        let quotas = success(&ns("quota").arg(&mounted.on).output().unwrap());
+        shell(
+            &mounted.on,
+            "echo more >> a/large; rm -r a/b c; truncate -s 1 a/sparse; echo new > a/new; chmod 700 a; \
+             head -c 90000 /dev/urandom > a/large2",
+        );
+        create(&mounted, "two");
+        let later = told(&mounted.on);
+        shell(&mounted.on, "rm a/large2; head -c 80000 /dev/urandom > a/large");
+        let restore = |place: &Path, name: &str| {
+            ns("snapshot").args(["restore"]).arg(place).arg(name).output().unwrap()
+        };
+        for place in [&mounted.on, &mounted.namespace] {
+            let said = failure(&restore(place, "one"));
+            assert!(said.contains("unmount it first") && said.contains("[@one]"), "{said}");
+        }
+        mounted.unmount();
+        assert!(failure(&restore(&mounted.namespace, "three")).contains("has no snapshot three"));
+        for (name, expected) in [("one", &before), ("two", &later), ("one", &before)] {
+            success(&restore(&mounted.namespace, name));
+            assert_eq!(
+                success(&ns("check").arg(&mounted.namespace).arg("--data").output().unwrap()),
+                "no faults\n"
+            );
+            mounted.mount(&[]);
+            assert_eq!(told(&mounted.on), *expected, "{name}");
+            assert_eq!(told(&mounted.path("[@one]")), before);
+            assert_eq!(told(&mounted.path("[@two]")), later);
+            if name == "one" {
+                assert_eq!(success(&ns("quota").arg(&mounted.on).output().unwrap()), quotas);
+            }
+            let found =
+                success(&ns("find").arg(&mounted.on).args(["-size", "+70k"]).output().unwrap());
+            assert!(found.contains("/a/large\n"), "{found}");
+            shell(&mounted.on, "echo after > after; head -c 30000 /dev/zero > after.large");
+            mounted.unmount();
+        }
+        mounted.mount(&[]);
+        mounted.assert_sound();
+    }
+}

@@ -139,6 +139,9 @@ impl Verification {
                     self.segment((id, name), (epoch, number), log)?;
                 }
                 Some((_, Object::Lock)) => {}
+                None if name.starts_with(&format!("{id}/damaged/")) => {
+                    self.note(&format!("{name}: a repair has kept a damaged file"))?;
+                }
                 None => self.note(&format!("{name}: the engine gives no object such a name"))?,
             }
         }

@@ -9,7 +9,8 @@ use rustix::io::Errno;
 pub const INDEXES: &str = "trusted.canopy.indexes";
 
 /// What is wrong with the records, a line for each fault; empty if nothing is. Reading it checks
-/// everything.
+/// everything. With `@` and the name of a snapshot behind it, the snapshot is checked; `ESTALE` if
+/// there is none.
 pub const CHECK: &str = "trusted.canopy.check";
 
 /// Nothing. Reading it writes all that is in memory into the table's files, for who reads those.
@@ -40,7 +41,15 @@ pub(crate) fn is_control(id: FileId, name: &[u8], uid: u32) -> bool {
     let all = [INDEXES, CHECK, CHECK_DATA, FLUSH, REPAIR, REPAIR_DATA];
     id == ROOT
         && (all.iter().any(|one| one.as_bytes() == name)
+            || snapshot_of(name).is_some()
             || (name == SNAPSHOTS.as_bytes() && is_owner()))
+}
+
+/// Returns the name of the snapshot that is to be checked, and whether its contents are read.
+fn snapshot_of(name: &[u8]) -> Option<(&[u8], bool)> {
+    let of = |check: &str| name.strip_prefix(check.as_bytes())?.strip_prefix(b"@");
+    let data = || of(CHECK_DATA).map(|name| (name, true));
+    of(CHECK).map(|name| (name, false)).or_else(data)
 }
 
 /// Returns the value of such an attribute. May take long.
@@ -71,20 +80,27 @@ pub(crate) fn get(
         let told = namespace.tell_snapshots()?;
         return Ok(told.into_bytes());
     }
-    let show = |fault: &Fault| format!("file {}: {}", fault.id, fault.what);
+    if let Some((snapshot, reads_contents)) = snapshot_of(name) {
+        let past = namespace.past(snapshot).map_err(|error| match error.errno() {
+            Errno::NOENT => Errno::STALE.into(),
+            _ => error,
+        })?;
+        let faults = namespace.check_past(&past, reads_contents)?;
+        return Ok(lines(faults.iter().map(Fault::to_string)));
+    }
     if repairs {
         let Repaired { done, left } = match reads_contents {
             true => namespace.repair_contents()?,
             false => namespace.repair()?,
         };
-        let left = left.iter().map(|fault| format!("{LEFT}{}", show(fault)));
+        let left = left.iter().map(|fault| format!("{LEFT}{fault}"));
         return Ok(lines(left.chain(done)));
     }
     let faults = match reads_contents {
         true => namespace.check_contents(|_| {})?,
         false => namespace.check(|_| {})?,
     };
-    Ok(lines(faults.iter().map(show)))
+    Ok(lines(faults.iter().map(Fault::to_string)))
 }
 
 /// Returns lines, as many as there is room for.

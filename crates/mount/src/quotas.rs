@@ -27,6 +27,9 @@ pub struct Told {
     /// Where a tree lies, below the root; none if it is gone, or not to be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Whether the directory of a tree is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_gone: bool,
 }
 
 /// Limits that are to be set.
@@ -43,12 +46,11 @@ pub struct Wanted {
 impl Told {
     /// Returns what is known of an account, for those who may know everything.
     pub fn new(namespace: &Namespace, quota: Quota) -> Result<Self, Error> {
-        let path = match quota.account {
-            Account::Tree(_) => namespace.path(quota.limits.directory),
-            _ => Ok(None),
-        };
-        let path = path?.map(|path| format!("/{}", String::from_utf8_lossy(&path)));
-        Ok(Told { quota, path })
+        let is_tree = matches!(quota.account, Account::Tree(_));
+        let path = if is_tree { namespace.path(quota.limits.directory)? } else { None };
+        let is_gone = is_tree && path.is_none();
+        let path = path.map(|path| format!("/{}", String::from_utf8_lossy(&path)));
+        Ok(Told { quota, path, is_gone })
     }
 }
 
@@ -56,6 +58,9 @@ impl Wanted {
     /// Sets the limits; those of trees of a directory.
     pub fn set(&self, namespace: &Namespace, directory: FileId) -> Result<(), Error> {
         match (self.account, self.removes) {
+            (Some(Account::Tree(project)), true) => {
+                namespace.remove_tree_of_number(project).map(drop)
+            }
             (Some(account), _) => namespace.set_limits(account, self.limits),
             (None, false) => namespace.set_tree_limits(directory, self.limits).map(drop),
             (None, true) => namespace.remove_tree(directory).map(drop),
@@ -102,7 +107,7 @@ pub(crate) fn get(
     let mut lines = Vec::new();
     if name == QUOTA.as_bytes() {
         for quota in own(namespace, id, who)? {
-            add_line(&mut lines, &Told { quota, path: None })?;
+            add_line(&mut lines, &Told { quota, path: None, is_gone: false })?;
         }
         return Ok(lines);
     }

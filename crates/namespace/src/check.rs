@@ -2,7 +2,7 @@
 
 mod chunks;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::indexing::is_of_names;
 use crate::inode::{Inode, file_type, flag};
 use crate::keys::{self, FileId, ROOT, Space};
@@ -13,6 +13,7 @@ use crate::settings::Configured;
 use canopy_store::{Direction, Key, KeyRange, Snapshot, hash_of};
 pub(crate) use chunks::{ChunkObjects, ObjectsToRead};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 /// Something that no namespace has.
@@ -23,6 +24,15 @@ pub struct Fault {
     /// What is wrong.
     pub what: String,
     pub(crate) problem: Problem,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id {
+            0 => f.write_str(&self.what),
+            id => write!(f, "file {id}: {}", self.what),
+        }
+    }
 }
 
 /// What a fault is to who mends it.
@@ -48,6 +58,8 @@ pub(crate) enum Problem {
     FalseNote(Key),
     /// Sums of usage.
     Usage,
+    /// A file of records is damaged.
+    Records,
     /// Nothing that records can mend.
     Disk,
 }
@@ -223,6 +235,25 @@ impl<'a> Check<'a> {
 
     /// Reads everything and finds what is wrong.
     pub(crate) fn run(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        match self.read(progress) {
+            Err(Error::Store(error)) if error.is_damage() => return self.judge_damage(error),
+            read => read?,
+        }
+        self.judge();
+        if self.past.is_some() {
+            return Ok(());
+        }
+        for (id, what) in self.namespace.snapshot_faults()? {
+            self.fault(id, what);
+        }
+        if !self.is_alone && self.namespace.table.has_losses()? {
+            let what = "the repair of damaged files was interrupted: repair it again";
+            self.problem(0, Problem::Records, what);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let mut scan = self.snapshot.scan(&KeyRange::all(), Direction::Forward)?;
         let mut records = 0;
         while let Some(record) = scan.next()? {
@@ -232,12 +263,24 @@ impl<'a> Check<'a> {
                 progress(records);
             }
         }
-        self.judge();
+        Ok(())
+    }
+
+    /// Finds which files are damaged. Of records that were read, nothing is told: others that they
+    /// belong to may be among those that cannot be.
+    fn judge_damage(&mut self, error: canopy_store::Error) -> Result<()> {
+        self.faults.clear();
         if self.past.is_some() {
+            let what = "delete the snapshot, or export what can be read of it";
+            self.problem(0, Problem::Records, format!("{error}: {what}"));
             return Ok(());
         }
-        for (id, what) in self.namespace.snapshot_faults()? {
-            self.fault(id, what);
+        let damaged = self.namespace.table.damaged_sstables()?;
+        if damaged.is_empty() {
+            return Err(error.into());
+        }
+        for (object, what) in damaged {
+            self.problem(0, Problem::Records, format!("{object}: {what}"));
         }
         Ok(())
     }

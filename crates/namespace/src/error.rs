@@ -41,6 +41,15 @@ impl Error {
         Error::Corrupt(what.into())
     }
 
+    /// Returns whether records are damaged, or files that have them.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Error::Store(error) => error.is_damage(),
+            Error::Corrupt(_) => true,
+            _ => false,
+        }
+    }
+
     /// Returns the number that a system call fails with.
     pub fn errno(&self) -> Errno {
         match self {

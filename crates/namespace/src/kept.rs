@@ -99,6 +99,15 @@ impl Contents {
         self.rename_aside(self.path(id), id, number)
     }
 
+    /// Makes a copy of what is kept of an object the object, which there is none of. It outlasts a
+    /// crash.
+    pub(crate) fn restore_object(&self, id: FileId, kept: &File) -> Result<()> {
+        self.copy_aside(id, kept)?;
+        let (from, to) = (self.aside(id, NEXT), self.path(id));
+        fs::rename(&from, &to).map_err(Error::io(from.display().to_string()))?;
+        self.sync_name(id)
+    }
+
     /// Gives what is kept for a snapshot to another one.
     pub(crate) fn hand_on(&self, id: FileId, from: u64, to: u64) -> Result<()> {
         self.rename_aside(self.kept_path(id, from), id, to)

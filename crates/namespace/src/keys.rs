@@ -6,6 +6,8 @@
 //! 0                       0                       "ids"                 the least id not taken, u64
 //! 0                       0                       "open"                nothing: nobody has closed it
 //! 0                       0                       "quotas"              nothing: usage is counted
+//! 0                       0                       "restoring"           the snapshot whose objects
+//!                                                                       are being restored, u64
 //! 1 to 2^62               xxh3 of the name        the name              inode, or a pointer to
 //!                                                                       one with several names
 //! SPACE | 1 LINKS         file id                 empty                 inode with several names
@@ -97,6 +99,11 @@ pub fn open() -> Key {
 /// Returns the key of the note that usage is counted.
 pub fn quotas() -> Key {
     Key { name: b"quotas".to_vec(), ..Key::default() }
+}
+
+/// Returns the key of the note that objects of a snapshot have to be restored.
+pub fn restoring() -> Key {
+    Key { name: b"restoring".to_vec(), ..Key::default() }
 }
 
 /// Reads the least id that no file has had.

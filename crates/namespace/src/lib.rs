@@ -26,6 +26,8 @@ mod present;
 pub mod query;
 pub mod quota;
 mod repair;
+mod restore;
+mod salvage;
 mod search;
 mod settings;
 mod snapshots;
@@ -46,6 +48,7 @@ pub use namespace::{Clock, NAME_BYTES_MAX, Namespace, create_namespace, system_c
 pub use past::{Past, PastFile};
 pub use present::Present;
 pub use repair::{LOST_AND_FOUND, Repaired};
+pub use salvage::salvage;
 pub use search::Found;
 pub use settings::{FORMAT, Settings, table_of};
 pub use snapshots::{SNAPSHOTS_MAX, SnapshotInfo, check_snapshot_name};

@@ -160,6 +160,7 @@ impl Namespace {
             snapshotting: Mutex::new(()),
         };
         namespace.open_snapshots()?;
+        namespace.finish_restoring()?;
         namespace.recover()?;
         Ok(namespace)
     }

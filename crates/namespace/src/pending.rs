@@ -204,6 +204,10 @@ impl Namespace {
         if !self.has_strays.load(Ordering::Acquire) {
             return Ok(());
         }
+        // Objects whose records were lost are not strays: a repair finds files for them.
+        if self.table.has_losses()? {
+            return Ok(());
+        }
         if let Some(chunks) = self.contents.chunks() {
             let _ = self.remove_stray_chunks(chunks)?;
             self.has_strays.store(false, Ordering::Release);

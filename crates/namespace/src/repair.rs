@@ -8,6 +8,7 @@
 
 mod chunks;
 mod files;
+mod lost;
 
 use crate::check::{Check, ChunkObjects, Fault, ObjectsToRead, Problem};
 use crate::error::Result;
@@ -62,6 +63,7 @@ impl Namespace {
     /// Does the same, and before it reads the contents that lie in storage: those that are damaged
     /// count as lost.
     pub fn repair_contents(&self) -> Result<Repaired> {
+        self.table.salvage()?;
         // While nobody waits.
         let mut check = self.online_check(ObjectsToRead::All)?;
         check.run(&mut |_| {})?;
@@ -69,10 +71,15 @@ impl Namespace {
     }
 
     fn repair_with(&self, reads: ObjectsToRead) -> Result<Repaired> {
+        // Damaged files first: nothing else can be read for sure.
+        let losses = self.table.salvage()?;
         // What cannot be written for a fault is left out.
         let _ = self.flush_pending();
-        self.remove_crashed_chunks();
+        if losses.is_empty() {
+            self.remove_crashed_chunks();
+        }
         let chunk_objects = self.chunk_objects(reads)?;
+        let lost_snapshots = self.end_lost_snapshots()?;
         let _setting = self.setting.lock();
         let writer = self.writer.lock();
         self.flush_what_is_sound()?;
@@ -85,10 +92,20 @@ impl Namespace {
             taken: HashSet::new(),
             chunk_objects,
         };
-        let left = repair.run()?;
+        let mut left = Vec::new();
+        for name in lost_snapshots {
+            repair.tell(0, format!("snapshot {name} is deleted: its records are lost"));
+        }
+        repair.mend_losses(&losses)?;
+        left.extend(repair.run()?);
         let mut done = repair.done;
         drop(repair.writer);
         self.table.sync()?;
+        if !losses.is_empty() {
+            let name = self.table.keep_report(&(done.join("\n") + "\n"))?;
+            done.push(format!("{name} has this report"));
+            self.table.forget_losses()?;
+        }
         // What is left may be a record that names one of them.
         if let Some(chunks) = self.contents.chunks().filter(|_| left.is_empty()) {
             // What was mended counts once it is in SSTables.
@@ -213,9 +230,11 @@ impl<'a> Repair<'a> {
         for Fault { id, what, problem } in faults {
             match problem {
                 Problem::Damaged(key) if *key == keys::root() => {
-                    let root = self.new_directory(ROOT, 0o755);
+                    let root = self.new_directory(ROOT, 0o700);
                     self.batch.put(key.as_ref(), &root.encode())?;
-                    self.tell(ROOT, "the root directory is made anew");
+                    let what = "the root directory is made anew: only root may enter it until you \
+                                change its mode";
+                    self.tell(ROOT, what);
                 }
                 Problem::Damaged(key) => {
                     self.batch.delete(key.as_ref())?;

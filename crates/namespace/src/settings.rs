@@ -181,3 +181,9 @@ pub fn declare(storage: &dyn Storage, table: TableId) -> Result<()> {
         Created::ThereWasOne => Err(Error::Invalid("there is a namespace already".into())),
     }
 }
+
+/// Makes a table the namespace of a storage whose object that says so is damaged.
+pub(crate) fn declare_again(storage: &dyn Storage, table: TableId) -> Result<()> {
+    storage.remove(OBJECT)?;
+    declare(storage, table)
+}

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
 use crate::past::Past;
+use crate::view::View;
 use canopy_store::{Batch, Direction, Durability};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -62,7 +63,7 @@ pub(crate) struct Snapshot {
     /// That of its checkpoint, which no other one of this namespace gets.
     pub(crate) number: u64,
     pub(crate) info: SnapshotInfo,
-    /// Its records; none if it is being deleted.
+    /// Its records; none if it is being deleted, or they are damaged.
     pub(crate) past: Option<Past>,
 }
 
@@ -389,13 +390,25 @@ impl Namespace {
                 }
                 kept => {
                     kept?;
-                    Some(self.past_of(number)?)
+                    match self.past_of(number) {
+                        // That is no reason not to open all else; `check` reports it.
+                        Err(error) if error.is_damage() => None,
+                        past => Some(past?),
+                    }
                 }
             };
             all.push(Arc::new(Snapshot { number, info, past }));
         }
         *self.snapshots.write() = Arc::new(all);
         ended.into_iter().try_for_each(|number| self.end_snapshot(number))
+    }
+
+    /// Deletes the snapshots whose records cannot be found any more, and returns their names.
+    pub(crate) fn end_lost_snapshots(&self) -> Result<Vec<String>> {
+        let _one = self.snapshotting.lock();
+        let all = self.all_snapshots();
+        let lost = all.iter().filter(|one| one.past.is_none());
+        lost.map(|one| self.end_snapshot(one.number).map(|()| one.info.name.clone())).collect()
     }
 
     /// Removes copies that a crash has left on their way, and those of snapshots that there never
@@ -428,9 +441,26 @@ impl Namespace {
         for one in all.iter() {
             if !checkpoints.iter().any(|checkpoint| checkpoint.id == one.number) {
                 faults.push((0, format!("snapshot {} has lost its records", one.info.name)));
+            } else if one.past.is_none() {
+                let what = "cannot be read: its records are damaged";
+                faults.push((0, format!("snapshot {} {what}", one.info.name)));
             }
         }
         Ok(faults)
+    }
+}
+
+impl View {
+    /// Returns the number of the snapshot of a name, if there is one.
+    pub fn snapshot(&self, name: &str) -> Result<Option<u64>> {
+        let mut scan = self.scan(&Space::Snapshots.range())?;
+        while let Some(record) = scan.next()? {
+            let info = serde_json::from_slice::<SnapshotInfo>(record.value);
+            if info.is_ok_and(|info| info.name == name) {
+                return Ok(Some(record.key.hash));
+            }
+        }
+        Ok(None)
     }
 }
 

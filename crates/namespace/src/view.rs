@@ -46,7 +46,15 @@ impl Namespace {
     /// Returns the records as they were at a checkpoint, until that is released.
     pub(crate) fn view_of(&self, checkpoint: u64) -> Result<View> {
         let (snapshot, bytes) = self.table().at_checkpoint(checkpoint)?;
-        View::new(Records::Table(snapshot), bytes)
+        match View::new(Records::Table(snapshot.clone()), bytes) {
+            // Those of now do, if those of then cannot be read: all else may be.
+            Err(error) if error.is_damage() => {
+                let (records, configured) = (Records::Table(snapshot), self.configured());
+                let names_estimate = bytes / RECORD_BYTES;
+                Ok(View { records, configured, names_estimate, places: None })
+            }
+            view => view,
+        }
     }
 }
 

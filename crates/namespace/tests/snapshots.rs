@@ -80,6 +80,24 @@ fn past_tree(namespace: &Namespace, name: &str) -> Tree {
     files.collect()
 }
 
+/// What there is now.
+fn tree_of(namespace: &Namespace) -> Tree {
+    let mut ids = Vec::new();
+    let mut listing = Listing::new(ROOT);
+    let listed = namespace.list(&mut listing, 0, |entry| {
+        ids.push((entry.name.to_vec(), entry.inode.id));
+        true
+    });
+    listed.expect("a listing");
+    let files = ids.into_iter().map(|(name, id)| {
+        let opened = namespace.open_file(id).expect("a file");
+        let bytes = namespace.read(&opened, 0, 1 << 24, false).expect("its contents");
+        namespace.close_file(&opened).expect("a close");
+        (name, bytes)
+    });
+    files.collect()
+}
+
 fn names(namespace: &Namespace) -> Vec<String> {
     namespace.snapshots().into_iter().map(|one| one.name).collect()
 }
@@ -149,6 +167,15 @@ fn snapshots_stay_as_they_were_whatever_changes() {
             }
             if random.random_ratio(1, 15) {
                 open.sync().expect("a sync");
+            }
+            if random.random_ratio(1, 25) && !kept.is_empty() {
+                let at = random.random_range(0..kept.len());
+                let (name, then) = kept.iter().nth(at).expect("it is there");
+                open.restore_snapshot(name).expect("it is there");
+                drop(open);
+                open = namespace(&storage, place.path());
+                tree.clone_from(then);
+                assert!(tree_of(&open) == tree, "seed {seed}, step {step}: {name} is not restored");
             }
             if random.random_ratio(1, 30) {
                 open.close().expect("a close");
@@ -309,6 +336,19 @@ fn deleting_a_snapshot_keeps_what_others_need_wherever_storage_fails() {
             if names.len() == 2 {
                 assert!(past_tree(open, "second") == *now);
             }
+        },
+    );
+}
+
+#[test]
+fn restoring_is_interrupted_anywhere() {
+    at_every_failure(
+        |open| open.restore_snapshot("first"),
+        |open, succeeded, [was, now]| {
+            let tree = tree_of(open);
+            assert!(tree == *was || !succeeded && tree == *now, "{succeeded}");
+            assert!(past_tree(open, "first") == *was);
+            assert_eq!(names(open), ["first"]);
         },
     );
 }

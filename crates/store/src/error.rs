@@ -88,6 +88,17 @@ impl Error {
         })
     }
 
+    /// Returns whether an object is damaged: its bytes are wrong, missing, or refused by the disk.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Error::Corrupt { .. } | Error::NotFound(_) => true,
+            Error::Storage { source, .. } => {
+                source.raw_os_error() == Some(Errno::IO.raw_os_error())
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether an object was missing.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::NotFound(_))

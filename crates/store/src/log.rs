@@ -18,7 +18,8 @@
 use crate::batch::Changes;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::names::TableId;
+use crate::names::{TableId, segment_of};
+use crate::salvage::read_lenient;
 use crate::storage::{Append, Created};
 use bytes::Bytes;
 use std::time::Duration;
@@ -73,6 +74,11 @@ const SEARCH_BYTES_MAX: usize = 4 << 30;
 
 /// Returns whether a whole group begins anywhere in `bytes`, which are at `place` in a segment.
 pub(crate) fn has_group(bytes: &[u8], place: u64) -> bool {
+    next_group(bytes, place).is_some()
+}
+
+/// Returns where the first whole group begins in `bytes`, which are at `place` in a segment.
+fn next_group(bytes: &[u8], place: u64) -> Option<usize> {
     let mut left = SEARCH_BYTES_MAX;
     for at in 0..bytes.len() {
         let Some((group, _)) = Group::split(&bytes[at..], place + at as u64) else { continue };
@@ -81,14 +87,14 @@ pub(crate) fn has_group(bytes: &[u8], place: u64) -> bool {
         let has_batches = Changes::new(group.body).nth(changes).is_none();
         let looked_at = 64 * changes + if has_batches { group.body.len() } else { 0 };
         if has_batches && group.is_whole() {
-            return true;
+            return Some(at);
         }
         left = left.saturating_sub(looked_at);
         if left == 0 {
             break;
         }
     }
-    false
+    None
 }
 
 fn head(magic: &[u8; 8], epoch: u64, nonce: u64) -> Vec<u8> {
@@ -233,21 +239,53 @@ pub(crate) fn create_surely(
     }
 }
 
+/// A segment of which a part is lost.
+pub(crate) struct Damaged<'a> {
+    pub(crate) number: u64,
+    /// All that can be read of it; nothing if it is missing.
+    pub(crate) bytes: &'a Bytes,
+    pub(crate) what: String,
+    pub(crate) lost_bytes: u64,
+}
+
+/// Learns of damaged segments, which are an error where nobody wants to.
+pub(crate) type Note<'a> = &'a mut dyn FnMut(Damaged<'_>) -> Result<()>;
+
 /// Reads what an older epoch's writer was told, from a segment on, and keeps it from telling more.
-/// `replay` gets the bytes of one group of batches after the other.
+/// `replay` gets the bytes of one group of batches after the other. With a `note`, damaged parts are
+/// skipped.
 pub(crate) fn fence(
     environment: &Environment,
     table: TableId,
     (epoch, first): (u64, u64),
-    own_epoch: u64,
+    (own_epoch, mut note): (u64, Option<Note<'_>>),
     mut replay: impl FnMut(Bytes) -> Result<()>,
 ) -> Result<()> {
     let fence = Bytes::from(head(FENCE, own_epoch, environment.random.next_u64()));
     let mut torn = None;
-    for number in first.. {
+    let mut number = first;
+    loop {
         let name = table.segment(epoch, number);
-        let bytes = match environment.storage.read(&name) {
+        let read = match note {
+            Some(_) => {
+                environment.storage.size(&name).and_then(|_| read_lenient(environment, &name))
+            }
+            None => environment.storage.read(&name),
+        };
+        let bytes = match read {
             Err(error) if error.is_not_found() => {
+                if let Some(note) = &mut note
+                    && let Some(next) = later_segment(environment, table, (epoch, number))?
+                {
+                    note(Damaged {
+                        number,
+                        bytes: &Bytes::new(),
+                        what: "is missing, and there are later ones".to_owned(),
+                        lost_bytes: 0,
+                    })?;
+                    number = next;
+                    continue;
+                }
                 match create_surely(environment, &name, &fence, false)? {
                     Created::Now => return Ok(()),
                     Created::ThereWasOne => environment.storage.read(&name)?,
@@ -258,17 +296,43 @@ pub(crate) fn fence(
         // What its writer could not sync any more would be gone after the next crash, and what
         // comes after it would not.
         environment.storage.sync(&name)?;
-        let Some(segment) = Segment::parse(&name, &bytes, epoch)? else {
+        let parsed = match (Segment::parse(&name, &bytes, epoch), &mut note) {
+            (Err(Error::Corrupt { what, .. }), Some(note)) => {
+                let (segment, lost_bytes) = Segment::salvage(&bytes);
+                note(Damaged { number, bytes: &bytes, what, lost_bytes })?;
+                Some(segment)
+            }
+            (parsed, _) => parsed?,
+        };
+        let Some(segment) = parsed else {
             // Of an opening that got no further.
             return Ok(());
         };
-        if let Some(torn) = torn {
-            return Err(Error::corrupt(torn, "ends in the middle of a group, and is not the last"));
+        if let Some((name, number)) = torn {
+            let what = "ends in the middle of a group, and is not the last".to_owned();
+            match &mut note {
+                Some(note) => {
+                    note(Damaged { number, bytes: &Bytes::new(), what, lost_bytes: 0 })?;
+                }
+                None => return Err(Error::corrupt(name, what)),
+            }
         }
-        torn = segment.is_torn.then_some(name);
+        torn = segment.is_torn.then_some((name, number));
         segment.groups.iter().try_for_each(|group| replay(bytes.slice_ref(group)))?;
+        number += 1;
     }
-    Ok(())
+}
+
+/// Returns the number of the next segment of an epoch behind one that is missing.
+fn later_segment(
+    environment: &Environment,
+    table: TableId,
+    (epoch, number): (u64, u64),
+) -> Result<Option<u64>> {
+    let name = table.segment(epoch, number);
+    let prefix = name.rsplit_once('/').map_or(&*name, |(directory, _)| directory);
+    let listed = environment.storage.list(&format!("{prefix}/"), &name)?;
+    Ok(listed.first().and_then(|one| segment_of(&one.name)).map(|(_, number)| number))
 }
 
 /// A segment that was read.
@@ -310,6 +374,33 @@ impl<'a> Segment<'a> {
             }
         }
         Ok(Some(Segment { groups, is_torn: !rest.is_empty() }))
+    }
+}
+
+impl<'a> Segment<'a> {
+    /// Returns all groups of a damaged segment that are whole, and how many bytes are lost.
+    fn salvage(bytes: &'a [u8]) -> (Self, u64) {
+        let (mut groups, mut lost_bytes, mut at) = (Vec::new(), 0, HEAD.min(bytes.len()));
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            match Group::split(rest, at as u64).filter(|(group, _)| group.is_whole()) {
+                Some((group, after)) => {
+                    groups.push(group.body);
+                    at = bytes.len() - after.len();
+                }
+                None => {
+                    let next = next_group(&rest[1..], at as u64 + 1);
+                    let skipped = next.map_or(rest.len(), |next| next + 1);
+                    // Room that was made and not used is zeros.
+                    let skipped_bytes = &rest[..skipped];
+                    if skipped_bytes.iter().any(|byte| *byte != 0) {
+                        lost_bytes += skipped as u64;
+                    }
+                    at += skipped;
+                }
+            }
+        }
+        (Segment { groups, is_torn: false }, lost_bytes)
     }
 }
 

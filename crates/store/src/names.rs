@@ -50,6 +50,11 @@ impl TableId {
         format!("{self}/log/{epoch:020}/{number:020}")
     }
 
+    /// Returns what the names of damaged objects that are kept aside begin with.
+    pub(crate) fn damaged(self) -> String {
+        format!("{self}/damaged/")
+    }
+
     pub(crate) fn lock(self) -> String {
         format!("{self}/lock")
     }

@@ -5,6 +5,7 @@ mod checkpoints;
 mod flushing;
 mod reading;
 mod recovery;
+mod revert;
 
 pub use reading::Snapshot;
 
@@ -59,6 +60,9 @@ pub struct Options {
     pub job_ms: u64,
     /// How many threads write what is recovered from a log.
     pub threads: usize,
+    /// Whether opening a table skips what is damaged in a log, and notes that it is lost. Otherwise
+    /// it is an error.
+    pub salvages_log: bool,
     /// What merges mean.
     pub operator: Option<Arc<dyn MergeOperator>>,
 }
@@ -74,6 +78,7 @@ impl Default for Options {
             grace_ms: 5 * 60_000,
             job_ms: 60 * 60_000,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            salvages_log: false,
             operator: None,
         }
     }

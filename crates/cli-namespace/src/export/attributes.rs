@@ -34,7 +34,13 @@ pub fn give(
     let path = format!("/proc/self/fd/{}", place.as_fd().as_raw_fd());
     // Asking takes longer than all else, and few have any.
     let has_xattrs = inode.has(flag::XATTRS);
-    let xattrs = if has_xattrs { tree.xattrs(inode.id)? } else { Vec::new() };
+    let xattrs = if has_xattrs { tree.xattrs(inode.id) } else { Ok(Vec::new()) };
+    let xattrs = xattrs.unwrap_or_else(|error| {
+        failed(format!("its attributes, and what its group may do: {error}"));
+        // The bits of the group are what an access list may grant at most.
+        mode &= !0o070;
+        Vec::new()
+    });
     for (xattr, value) in xattrs {
         if let Err(errno) = rustix::fs::setxattr(&*path, &*xattr, &value, XattrFlags::empty()) {
             let shown = String::from_utf8_lossy(&xattr);

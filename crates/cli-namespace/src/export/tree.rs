@@ -31,6 +31,8 @@ const OPEN_MAX: usize = 128;
 /// A tree that is being written.
 pub struct Tree<'a> {
     moment: &'a Moment<'a>,
+    /// The names that lead to the tree from the root of the namespace.
+    start: &'a [&'a [u8]],
     entries: &'a AtomicU64,
     faults: Faults,
     copier: Copier,
@@ -72,7 +74,7 @@ impl<'a> Tree<'a> {
     /// was written.
     pub fn new(
         moment: &'a Moment<'a>,
-        inode: Inode,
+        (start, inode): (&'a [&'a [u8]], Inode),
         target: OwnedFd,
         entries: &'a AtomicU64,
     ) -> anyhow::Result<Self> {
@@ -80,6 +82,7 @@ impl<'a> Tree<'a> {
         let (name, fd, left) = (c".".to_owned(), Some(target), Names::default());
         Ok(Tree {
             moment,
+            start,
             entries,
             faults: Faults::default(),
             copier: Copier::default(),
@@ -106,6 +109,14 @@ impl<'a> Tree<'a> {
         String::from_utf8_lossy(&names.join(&b'/')).into_owned()
     }
 
+    /// Reports a fault of the directory where the walk is.
+    fn fault_of(&mut self, name: &CStr, what: impl std::fmt::Display) {
+        let above = self.levels.len().saturating_sub(1);
+        let names = self.levels.iter().take(above).skip(1).map(|level| level.name.to_bytes());
+        let names = Vec::from_iter(names.chain([name.to_bytes()]));
+        self.faults.add(String::from_utf8_lossy(&names.join(&b'/')), what);
+    }
+
     fn fault(&mut self, name: &CStr, what: impl std::fmt::Display) {
         self.faults.add(self.path(name), what);
     }
@@ -116,10 +127,14 @@ impl<'a> Tree<'a> {
         let Some(fd) = level.fd.take() else { bail!("the walk has lost its way") };
         let (moment, id) = (self.moment, level.inode.id);
         let mut written = Ok(());
-        moment.list(id, |entry| {
-            written = self.write(&fd, entry.name, entry.inode);
+        let listed = moment.list(id, |name, inode| {
+            written = self.write(&fd, name, inode);
             written.is_ok()
-        })?;
+        });
+        if let Err(error) = listed {
+            let name = self.levels.last().map_or(c".".to_owned(), |level| level.name.clone());
+            self.fault_of(&name, format_args!("not all that is in it can be read: {error}"));
+        }
         if let Some(level) = self.levels.last_mut() {
             level.fd = Some(fd);
         }
@@ -204,7 +219,7 @@ impl<'a> Tree<'a> {
             self.fault(name, "its contents are not in the namespace: it has zeros");
             target.set_len(inode.size).with_context(|| self.path(name))?;
         } else if inode.size > 0 {
-            match self.write_contents(&target, inode) {
+            match self.write_contents(&target, name, inode) {
                 Ok(()) => {}
                 Err(Failed::Source(error)) => {
                     self.fault(name, format_args!("its contents: {error}"));
@@ -215,26 +230,43 @@ impl<'a> Tree<'a> {
         Ok(Ok(target.into()))
     }
 
-    fn write_contents(&mut self, target: &File, inode: &Inode) -> Result<(), Failed> {
+    fn write_contents(&mut self, target: &File, name: &CStr, inode: &Inode) -> Result<(), Failed> {
         let source = |error: canopy_namespace::Error| Failed::Source(std::io::Error::other(error));
-        let namespace = self.moment.namespace;
-        if let Some(past) = &self.moment.past {
-            let opened = namespace.open_past(past, inode.id).map_err(source)?;
-            return write_past(namespace, &opened, target, inode.size);
+        match self.moment {
+            Moment::Past(namespace, past) => {
+                let opened = namespace.open_past(past, inode.id).map_err(source)?;
+                write_past(namespace, &opened, target, inode.size)
+            }
+            Moment::Now(namespace) => {
+                let opened = namespace.open_file(inode.id).map_err(source)?;
+                let written = match opened.file() {
+                    Some(object) => self.copier.copy(object, target, inode.size),
+                    None => write_data(namespace, &opened, target, inode.size),
+                };
+                let closed = namespace.close_file(&opened).map_err(source);
+                written.and(closed)
+            }
+            Moment::Beside(beside) => {
+                let levels = self.levels.iter().skip(1).map(|level| level.name.to_bytes());
+                let names = self.start.iter().copied().chain(levels).chain([name.to_bytes()]);
+                let opened = beside.open_file(&Vec::from_iter(names), inode.id);
+                let opened = opened.map_err(Failed::Source)?;
+                let size = opened.metadata().map_err(Failed::Source)?.len();
+                self.copier.copy(&opened, target, size)
+            }
         }
-        let opened = namespace.open_file(inode.id).map_err(source)?;
-        let written = match opened.file() {
-            Some(object) => self.copier.copy(object, target, inode.size),
-            None => write_data(namespace, &opened, target, inode.size),
-        };
-        let closed = namespace.close_file(&opened).map_err(source);
-        written.and(closed)
     }
 
     fn descend(&mut self, name: &CStr) -> anyhow::Result<()> {
         let Some(above) = self.levels.last() else { return Ok(()) };
         let Some(above_fd) = &above.fd else { bail!("the walk has lost its way") };
-        let inode = self.moment.lookup(above.inode.id, name.to_bytes())?;
+        let inode = match self.moment.lookup(above.inode.id, name.to_bytes()) {
+            Ok(inode) => inode,
+            Err(error) => {
+                self.fault(name, error);
+                return Ok(());
+            }
+        };
         self.entries.fetch_add(1, Ordering::Relaxed);
         let made = make_directory(above_fd, name).and_then(|fd| Ok((place_of(&fd)?, fd)));
         let (place, fd) = match made {

@@ -50,25 +50,36 @@ impl Place {
             let gid = gid.with_context(|| format!("{name}: no such group"))?;
             return Ok(Some(Named::Account(Account::Group(gid))));
         }
-        let Some(path) = &arguments.tree else { return Ok(None) };
+        let Some(tree) = &arguments.tree else { return Ok(None) };
         // Whoever follows a link there may be led elsewhere.
-        let path = Path::new("/").join(paths::show(&paths::names(path)?));
-        let (id, is_directory) = match self {
-            Place::Open(namespace) => {
-                let inode = paths::existing(&Moment::now(namespace), &path)?;
-                (inode.id, inode.is_directory())
+        let path = Path::new("/").join(paths::show(&paths::names(tree)?));
+        let found = self.find(&path);
+        let (id, is_directory) = match tree.to_str().and_then(|text| text.parse().ok()) {
+            Some(number) if found.is_err() => {
+                return Ok(Some(Named::Account(Account::Tree(number))));
             }
-            Place::Mounted(on) => {
-                let stat = rustix::fs::lstat(below(on, &path));
-                let stat = stat.with_context(|| path.display().to_string())?;
-                let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
-                (stat.st_ino, kind.is_dir())
-            }
+            _ => found?,
         };
         if !is_directory {
             bail!("{}: not a directory", path.display());
         }
         Ok(Some(Named::Tree(id, path)))
+    }
+
+    /// Returns which file lies at a path, and whether it is a directory.
+    fn find(&self, path: &Path) -> anyhow::Result<(FileId, bool)> {
+        match self {
+            Place::Open(namespace) => {
+                let inode = paths::existing(&Moment::now(namespace), path)?;
+                Ok((inode.id, inode.is_directory()))
+            }
+            Place::Mounted(on) => {
+                let stat = rustix::fs::lstat(below(on, path));
+                let stat = stat.with_context(|| path.display().to_string())?;
+                let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
+                Ok((stat.st_ino, kind.is_dir()))
+            }
+        }
     }
 
     /// Returns what an account uses and may, or all that the user may know.

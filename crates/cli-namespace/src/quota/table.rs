@@ -42,6 +42,7 @@ fn row(told: &Told, now_ns: i64) -> [String; 9] {
         Account::Group(gid) => format!("group {}", group_or_number(gid)),
         Account::Tree(project) => match &told.path {
             Some(path) => format!("tree {path}"),
+            None if told.is_gone => format!("tree {project} (its directory is gone)"),
             None => format!("tree {project}"),
         },
     };
@@ -90,7 +91,7 @@ fn json(told: &Told, now_ns: i64) -> Value {
         Account::Tree(_) => told.path.clone(),
     };
     json!({
-        "kind": kind, "id": id, "name": name,
+        "kind": kind, "id": id, "name": name, "gone": told.is_gone,
         "bytes": usage.bytes, "bytes_soft": limits.bytes_soft, "bytes_hard": limits.bytes_hard,
         "bytes_grace_left_s": left(usage.bytes_since_ns, limits.grace_s, now_ns),
         "inodes": usage.inodes, "inodes_soft": limits.inodes_soft,

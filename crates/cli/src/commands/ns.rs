@@ -43,7 +43,9 @@ pub enum Command {
     /// name the directory that it is mounted on then, as root. With --repair, exit code 1 tells that
     /// there were faults and all are mended, 2 that some are left. What no name leads to is found in
     /// lost+found then, and nothing that was written is removed. Of contents in storage that are not
-    /// found, or with --data damaged, reading fails from then on until they are written anew.
+    /// found, or with --data damaged, reading fails from then on until they are written anew. If files
+    /// of records are damaged, --repair keeps what can be read of them, prints the paths of the files
+    /// that are lost or older than they were, and keeps copies of the damaged files.
     ///
     /// Example: canopy ns check /projects
     Check {
@@ -55,7 +57,7 @@ pub enum Command {
         /// Also read all contents that lie in storage, and compare them with their checksums
         #[arg(long)]
         data: bool,
-        /// Check what this snapshot has instead; the namespace must not be mounted
+        /// Check the contents of this snapshot instead
         #[arg(long, value_name = "NAME", conflicts_with = "repair")]
         snapshot: Option<String>,
     },
@@ -73,8 +75,9 @@ pub enum Command {
     /// Without limits, shows all accounts, or the one that is named; those who do not own the
     /// namespace see their own on its mount. Whoever would pass a hard limit gets EDQUOT, and so
     /// does who has been beyond a soft one for longer than the grace; root is not bound. A tree is a
-    /// directory with all below it, and nothing can be moved or linked into it from elsewhere. Usage
-    /// is counted from the first limit or tree on.
+    /// directory with all below it, and nothing can be moved or linked into it from elsewhere. It ends
+    /// when the directory is removed, and with it all that was moved out. Usage is counted from the
+    /// first limit or tree on.
     ///
     /// Example: canopy ns quota /projects --user ada --bytes 10G:12G --inodes 1M
     Quota(Quota),
@@ -92,7 +95,9 @@ pub enum Command {
     ///
     /// All is written that 'canopy ns import' copies, but for times of birth and of changes of
     /// attributes, which nobody can set. Exit code 1 tells that something could not be written, such
-    /// as owners by others than root. The namespace must not be mounted.
+    /// as owners by others than root, or cannot be read since files of the namespace are damaged: the
+    /// rest is written. A namespace that is mounted can be exported by root; files that are written
+    /// meanwhile may be copied half-written, so make a snapshot and export that.
     ///
     /// Example: canopy ns export /srv/projects:/home /mnt/copy
     Export {
@@ -108,7 +113,7 @@ pub enum Command {
     /// Add up the space that directories of a namespace take, as du(1) does
     ///
     /// Files with several names are counted once. Files that were imported without their contents
-    /// count what these took where they came from. The namespace must not be mounted.
+    /// count what these took where they came from. A namespace that is mounted can be read by root.
     ///
     /// Example: canopy ns du -h --max-depth 1 /srv/projects:/home
     #[command(disable_help_flag = true)]
@@ -122,7 +127,7 @@ pub enum Command {
     ///
     /// Example: canopy ns find /srv/projects:/home -user ann -size +1M
     Find(Find),
-    /// Make, list and delete snapshots: the tree as it was
+    /// Make, list, delete and restore snapshots: the tree as it was
     ///
     /// Where a namespace is mounted, every directory shows itself as it was in '[@NAME]'. Nothing is
     /// copied but large files, when they are first changed after the snapshot. It may be in use: name
@@ -185,6 +190,20 @@ pub enum Snapshot {
         /// The namespace, or where it is mounted
         place: PathBuf,
         /// Its name
+        name: String,
+    },
+    /// Make a namespace what it was in a snapshot
+    ///
+    /// Names, attributes, contents, indexes, limits and usage of quotas are those of then, all at
+    /// once. Everything that changed since is lost: make a snapshot first if you may need it. All
+    /// snapshots stay. The namespace must not be mounted. To get back a few files, copy them from the
+    /// snapshot on a mount: cp -a '/projects/[@monday]/a' /projects/a
+    ///
+    /// Example: canopy ns snapshot restore /srv/projects monday
+    Restore {
+        /// The namespace
+        place: PathBuf,
+        /// The name of the snapshot
         name: String,
     },
 }
@@ -297,7 +316,7 @@ pub struct Account {
     /// Of a group, by name or number
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
-    /// Of a directory and all below it, by its path in the namespace
+    /// Of a directory and all below it, by its path in the namespace; or, to remove it, by its number
     #[arg(long, value_name = "PATH")]
     pub tree: Option<PathBuf>,
 }

@@ -72,7 +72,7 @@ impl Namespace {
     }
 
     /// Opens what is kept of an object for a snapshot, or for a later one that has the same.
-    fn kept_of(&self, number: u64, id: FileId) -> Result<Option<File>> {
+    pub(crate) fn kept_of(&self, number: u64, id: FileId) -> Result<Option<File>> {
         if !self.has_snapshot(number) {
             return Err(Errno::STALE.into());
         }

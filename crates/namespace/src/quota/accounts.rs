@@ -202,6 +202,9 @@ impl Accounts {
             let after = state.after(*account, before, *by, now_ns);
             if state.mode == Mode::On {
                 put_usage(&mut change.batch, *account, &after)?;
+                if state.has_ended(*account, &after) {
+                    change.batch.delete(account.key(Space::Limits).as_ref())?;
+                }
             }
             updated.push((*account, after));
         }
@@ -214,11 +217,20 @@ impl Accounts {
             return;
         }
         let mut state = self.state.lock();
+        let mut has_ended = false;
         for (account, usage) in updated {
+            if state.mode == Mode::On && state.has_ended(account, &usage) {
+                state.limits.remove(&account);
+                has_ended = true;
+            }
             match usage == Usage::default() {
                 true => state.usage.remove(&account),
                 false => state.usage.insert(account, usage),
             };
+        }
+        drop(state);
+        if has_ended {
+            self.note();
         }
     }
 }
@@ -234,6 +246,13 @@ pub(super) fn put_usage(batch: &mut Batch, account: Account, usage: &Usage) -> R
 }
 
 impl State {
+    /// Returns whether an account that uses so much now is a tree that has ended: its directory,
+    /// which counts itself, is gone, and all that was moved out of it.
+    fn has_ended(&self, account: Account, usage: &Usage) -> bool {
+        let is_tree = matches!(account, Account::Tree(_));
+        is_tree && usage.inodes == 0 && self.limits.contains_key(&account)
+    }
+
     /// Returns an error if an account may not use so much more.
     pub(super) fn check(
         &self,

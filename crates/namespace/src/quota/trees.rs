@@ -4,9 +4,11 @@
 
 use super::{Account, Limits};
 use crate::error::{Error, Result};
-use crate::keys::FileId;
+use crate::inode::{Inode, flag};
+use crate::keys::{self, FileId, Space};
 use crate::listing::Listing;
 use crate::namespace::Namespace;
+use canopy_store::Direction;
 use rustix::io::Errno;
 use std::collections::HashSet;
 
@@ -41,6 +43,48 @@ impl Namespace {
         self.mark(directory, outer)?;
         self.put_limits(Account::Tree(project), Limits::default())?;
         Ok(true)
+    }
+
+    /// Ends the tree of a number. If its directory is gone, what was moved out of it is counted to the
+    /// trees where it is now. Returns whether there was one.
+    pub fn remove_tree_of_number(&self, project: u32) -> Result<bool> {
+        let account = Account::Tree(project);
+        let directory = self.quota(account).map_or(0, |quota| quota.limits.directory);
+        match self.inode(directory) {
+            Err(Error::Posix(Errno::NOENT)) => {}
+            found => {
+                found?;
+                return self.remove_tree(directory);
+            }
+        }
+        let _setting = self.setting.lock();
+        let left = self.files_of(project)?;
+        for id in &left {
+            let outer = match self.names(*id)?.first() {
+                Some((parent, _)) => self.inode(*parent)?.project,
+                None => 0,
+            };
+            self.set_project(*id, if outer == project { 0 } else { outer })?;
+        }
+        self.put_limits(account, Limits::default())?;
+        Ok(directory != 0 || !left.is_empty())
+    }
+
+    /// Returns all files that are counted to a tree, directories before what is in them as far as
+    /// their numbers tell.
+    fn files_of(&self, project: u32) -> Result<Vec<FileId>> {
+        let mut found = Vec::new();
+        for range in [keys::all_names(), Space::Links.range(), Space::Orphans.range()] {
+            let mut scan = self.table.scan(&range, Direction::Forward)?;
+            while let Some(record) = scan.next()? {
+                let inode = Inode::decode(record.value)?;
+                if !inode.has(flag::LINKED) && inode.project == project {
+                    found.push(inode.id);
+                }
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
     }
 
     /// Returns the number of the tree that a directory is the top of.

@@ -289,7 +289,12 @@ impl Repair<'_> {
     /// The root has no name, and its record only one place.
     fn mend_root(&mut self, parts: &mut Parts) -> Result<()> {
         let found = self.namespace.record(&keys::root())?.filter(Inode::is_directory);
-        let mut root = found.unwrap_or_else(|| self.new_directory(ROOT, 0o755));
+        if found.is_none() {
+            let what = "the root directory is made anew: only root may enter it until you change \
+                        its mode";
+            self.tell(ROOT, what);
+        }
+        let mut root = found.unwrap_or_else(|| self.new_directory(ROOT, 0o700));
         self.rescue_contents(ROOT, parts)?;
         self.rescue_chunks(ROOT, parts)?;
         self.rescue_object(ROOT, parts)?;

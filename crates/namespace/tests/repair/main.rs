@@ -4,6 +4,7 @@
 mod chunks;
 mod damages;
 mod place;
+mod salvage;
 
 use canopy_namespace::inode::{file_type, flag};
 use canopy_namespace::{LOST_AND_FOUND, Listing, New, ROOT};

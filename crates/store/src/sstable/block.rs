@@ -50,6 +50,28 @@ pub(super) struct Block {
 impl Block {
     /// Becomes the block that `body` is, whose checksum is right.
     pub fn load(&mut self, body: &[u8], layout: &Layout) -> Decoded<()> {
+        let mut input = self.load_columns(body, layout)?;
+        self.load_text(body, &mut input)?;
+        self.find_texts()
+    }
+
+    /// Returns the length of the block that `bytes` begin with. No field stores it, but each part of
+    /// a block implies its own length.
+    pub fn length(bytes: &[u8], layout: &Layout) -> Decoded<usize> {
+        let bytes = bytes.get(..BLOCK_BYTES_MAX).unwrap_or(bytes);
+        let mut block = Block::default();
+        let mut input = block.load_columns(bytes, layout)?;
+        let size = input.size(TEXT_BYTES_MAX)?;
+        let text = match block.flags & COMPRESSED {
+            0 => size,
+            _ => lz4_length(input.rest, size).ok_or("has a block that cannot be decompressed")?,
+        };
+        let rest = input.rest.len().checked_sub(text).ok_or("ends too early")?;
+        Ok(bytes.len() - rest)
+    }
+
+    /// Reads flags and columns, and returns the rest of `body`.
+    fn load_columns<'a>(&mut self, body: &'a [u8], layout: &Layout) -> Decoded<Decoder<'a>> {
         let mut input = Decoder::new(body);
         self.flags = input.byte()?;
         if self.flags & !(HASHES | APART | COMPRESSED) != 0 {
@@ -67,8 +89,7 @@ impl Block {
             self.columns.push(&mut input, body.len(), self.records, width)?;
         }
         self.text_start = body.len() - input.rest.len();
-        self.load_text(body, &mut input)?;
-        self.find_texts()
+        Ok(input)
     }
 
     /// Copies the columns from `body`, and puts the text after them, which `input` stands at.
@@ -283,6 +304,38 @@ impl Block {
 fn op(number: u64) -> Decoded<Op> {
     let byte = u8::try_from(number).ok().and_then(Op::from_byte);
     byte.ok_or("has a record with an unknown operation")
+}
+
+/// Returns the length of the lz4 block that `bytes` begin with, which has `size` bytes of text.
+fn lz4_length(bytes: &[u8], size: usize) -> Option<usize> {
+    let mut input = Decoder::new(bytes);
+    let more = |input: &mut Decoder<'_>, nibble: u8| -> Option<usize> {
+        let mut length = usize::from(nibble);
+        let mut is_last = nibble < 15;
+        while !is_last {
+            let byte = input.byte().ok()?;
+            length += usize::from(byte);
+            is_last = byte < u8::MAX;
+        }
+        Some(length)
+    };
+    let mut text = 0usize;
+    while text <= size {
+        let token = input.byte().ok()?;
+        let literals = more(&mut input, token >> 4)?;
+        input.take(literals).ok()?;
+        text += literals;
+        // The last sequence has literals alone.
+        if text == size {
+            return Some(bytes.len() - input.rest.len());
+        }
+        let offset = usize::from(u16::from_le_bytes(input.array().ok()?));
+        if offset == 0 || offset > text {
+            return None;
+        }
+        text += more(&mut input, token & 15)? + 4;
+    }
+    None
 }
 
 /// Makes `memory` empty, with room for `count`, and not much more: it may be that of another block.

@@ -89,6 +89,7 @@ mod index;
 mod reader;
 mod repair;
 mod rows;
+mod salvage;
 mod verify;
 mod wire;
 
@@ -100,3 +101,4 @@ pub(crate) use footer::MAGIC;
 pub use footer::{Properties, SstableInfo, VERSION};
 pub use reader::{BlockParts, Sstable};
 pub(crate) use repair::repair;
+pub(crate) use salvage::{Salvaged, salvage};

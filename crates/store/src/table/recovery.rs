@@ -4,9 +4,10 @@ use super::{Flushing, Frozen, Options, Table};
 use crate::batch::{Change, Changes};
 use crate::commit::current;
 use crate::error::{Error, Result};
-use crate::log::fence;
+use crate::log::{Damaged, fence};
 use crate::manifest::{LogStart, Run};
 use crate::memtable::Memtable;
+use crate::salvage::{Loss, keep_aside, put_note};
 use crate::sorted::Unsorted;
 use bytes::Bytes;
 use canopy_model::parallel;
@@ -118,7 +119,9 @@ impl Table {
         let (mut recovery, mut runs) = (Recovery::default(), Vec::new());
         for start in manifest.state.log.iter().filter(|start| start.epoch < self.epoch) {
             let from = (start.epoch, start.segment);
-            fence(&self.environment, self.id, from, self.epoch, |group| {
+            let mut note = |damaged: Damaged<'_>| self.note_damaged(start.epoch, damaged);
+            let note = self.options.salvages_log.then_some(&mut note as _);
+            fence(&self.environment, self.id, from, (self.epoch, note), |group| {
                 recovery.add(group, self.options.memtable_bytes);
                 // The logs' bytes are in memory beside the memtables that are made of them.
                 if recovery.bytes >= self.options.memory_bytes / 2 {
@@ -147,6 +150,30 @@ impl Table {
             false => self.flush_recovered(&mut flushing, runs)?,
         }
         Ok(())
+    }
+
+    /// Keeps a damaged segment of a log, and notes that a part of it is lost.
+    fn note_damaged(&self, epoch: u64, damaged: Damaged<'_>) -> Result<()> {
+        let Damaged { number, bytes, what, lost_bytes } = damaged;
+        let file_name = format!("log-{epoch:020}-{number:020}");
+        if !bytes.is_empty() {
+            keep_aside(&self.environment, self.id, &file_name, bytes)?;
+        }
+        let aside = format!("{}{file_name}", self.id.damaged());
+        let loss = Loss {
+            object: self.id.segment(epoch, number),
+            what,
+            aside: (!bytes.is_empty()).then_some(aside),
+            is_log: true,
+            ranges: Vec::new(),
+            left: 0,
+            lost: [0; 3],
+            lost_bytes,
+            is_unproved: false,
+            stale: Vec::new(),
+            has_unknown_stale: true,
+        };
+        put_note(&self.environment, self.id, &file_name, &loss)
     }
 
     /// Writes what was recovered from logs into SSTables above `runs`, which it is newer than, in

@@ -34,6 +34,7 @@ impl Site {
             job_ms: 80,
             // Others would call storage beside the process' own.
             threads: 1,
+            salvages_log: false,
             operator: Some(Arc::new(Append)),
         };
         Site { oracle: Oracle::default(), options }
