@@ -8,7 +8,10 @@ use crate::config::settings;
 use crate::limits::{memory_size, rate, subordinate_uids};
 use crate::outcome::{Outcome, message, say, warn_of};
 use crate::{Engine, companion, counted, interrupt, places};
-use canopy_index::{CheckReport, Checker, Damage, Published, Remedy, Writer, WriterOptions};
+use canopy_index::{
+    CheckReport, Checker, Damage, Published, Remedy, ScanRecord, SourceRecord, Writer,
+    WriterOptions,
+};
 use canopy_model::unescape;
 use canopy_scan::{MountRules, Selection};
 use canopy_text::human_size;
@@ -16,6 +19,7 @@ use canopy_text::safe::message_line;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Directories that are named of what a damaged file has; --json has more.
@@ -235,6 +239,18 @@ fn json_of(location: &Path, report: &CheckReport) -> Value {
     })
 }
 
+/// Returns the roots of sources of which it is not known how they were scanned, though they are trees
+/// of this machine.
+fn of_unknown_options(writer: &Writer) -> BTreeSet<String> {
+    let is_here = |source: &SourceRecord| {
+        let about = canopy_read::to_path(&source.root).symlink_metadata();
+        about.is_ok_and(|it| (it.dev(), it.ino()) == (source.dev, source.attributes.ino))
+    };
+    let sources = writer.sources().into_iter();
+    let unknown = sources.filter(|(source, record)| record.is_none() && is_here(source));
+    unknown.map(|(source, _)| source.root).collect()
+}
+
 /// One repair.
 struct Repair<'a> {
     location: &'a Path,
@@ -252,6 +268,7 @@ impl Repair<'_> {
             anyhow::bail!("the index at {} cannot be repaired", self.location.display());
         }
         let mut writer = Writer::open(self.location, self.options())?;
+        let mut unknown = BTreeSet::new();
         let mut roots: BTreeSet<String> =
             remedies(Remedy::Scan).flat_map(|damage| damage.affected.keys().cloned()).collect();
         if let Some(salvaged) = writer.salvaged() {
@@ -262,22 +279,30 @@ impl Repair<'_> {
                      'canopy compact --keep'",
                 );
             }
+            for table in &salvaged.lost_tables {
+                message(format_args!("the query of the table {table} is lost: derive it again"));
+            }
             if salvaged.lost_options {
-                message(
-                    "how sources were scanned may not be known any more ('canopy index' again with \
-                     its options), nor the queries of derived tables ('canopy table derive')",
-                );
+                unknown = of_unknown_options(&writer);
             }
             if let Some(generation) = salvaged.from_generation {
                 message(format_args!("the index is made again from generation {generation}"));
             }
         }
+        for root in &unknown {
+            message(format_args!(
+                "how {} was scanned is not known any more: it is scanned anew as it is configured; \
+                 index it again if it was indexed with options such as -x or --exclude",
+                shown(root)
+            ));
+        }
+        roots.extend(unknown.iter().cloned());
         writer.renew_damaged()?;
         if remedies(Remedy::Compute).next().is_some() {
             writer.clear_derived();
             writer.publish_anyway();
         }
-        let (writer, is_complete) = self.scan(writer, &roots)?;
+        let (writer, is_complete) = self.scan(writer, (&roots, &unknown))?;
         let published = self.publish(writer)?;
         if !self.arguments.json && !published.is_unchanged {
             say(format_args!("repaired in generation {}", published.generation))?;
@@ -296,7 +321,11 @@ impl Repair<'_> {
     }
 
     /// Scans sources anew; returns whether all could be. Those that cannot be stay as they are.
-    fn scan(&self, mut writer: Writer, roots: &BTreeSet<String>) -> anyhow::Result<(Writer, bool)> {
+    fn scan(
+        &self,
+        mut writer: Writer,
+        (roots, unknown): (&BTreeSet<String>, &BTreeSet<String>),
+    ) -> anyhow::Result<(Writer, bool)> {
         let memory = (self.arguments.memory, self.threads);
         let faults = Faults::new(None, self.location, None)?;
         let scans = Scans::new(&writer, memory, self.arguments.max_rate, faults)?;
@@ -310,7 +339,9 @@ impl Repair<'_> {
             || {
                 for (source, record) in known {
                     let root = shown(&source.root);
-                    let Some(record) = record else {
+                    let is_unknown = unknown.contains(&source.root);
+                    let Some(record) = record.or_else(|| is_unknown.then(ScanRecord::default))
+                    else {
                         message(format_args!("{root} was not scanned: import or read it again"));
                         is_complete = false;
                         continue;

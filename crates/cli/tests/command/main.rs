@@ -27,6 +27,7 @@ mod requests;
 mod resuming;
 mod running;
 mod sources;
+mod states;
 mod updates;
 mod watch;
 mod workers;

@@ -194,8 +194,10 @@ pub struct Salvaged {
     pub to_scan: Vec<String>,
     /// Whether it is not known any more which older generations are to be kept.
     pub guesses_retention: bool,
-    /// Whether options of scans and queries of derived tables may be lost.
+    /// Whether it may be lost how sources were scanned.
     pub lost_options: bool,
+    /// Derived tables that are gone, since their queries are lost.
+    pub lost_tables: Vec<String>,
     /// The older generation that stands for the current one, if that could not be made again.
     pub from_generation: Option<u64>,
 }
@@ -307,6 +309,7 @@ fn salvaged(
             let salvaged = Salvaged {
                 to_scan: to_scan.map(|source| source.root.clone()).collect(),
                 lost_options: found.lost_state,
+                lost_tables: found.lost_tables.clone(),
                 ..Salvaged::default()
             };
             Ok((found, Some(salvaged)))

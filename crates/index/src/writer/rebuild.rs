@@ -20,6 +20,7 @@ use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, GrantRecord, Manifest, ShardSet,
 };
 use crate::names::{self, ClassPlace, Names};
+use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
 use canopy_model::{GRANTS_MAX, Grant, Principal};
 use rustc_hash::FxHashMap;
@@ -43,6 +44,8 @@ pub(super) struct Generation {
     pub(super) to_scan: BTreeSet<u32>,
     /// Whether the options of scans are those of an older generation, or lost.
     pub(super) lost_state: bool,
+    /// Derived tables whose queries are lost.
+    pub(super) lost_tables: Vec<String>,
 }
 
 impl Generation {
@@ -213,7 +216,7 @@ impl Rebuild {
         let manifests: Vec<_> = manifests.into_iter().flatten().chain(rebuilt).collect();
         self.check_distinct(&manifests)?;
         let to_scan = self.to_scan_of(&manifests);
-        Ok(Generation { state, bundles, manifests, to_scan, lost_state: false })
+        Ok(Generation { state, bundles, manifests, to_scan, ..Generation::default() })
     }
 
     /// Makes the root's document again, and the bundles as far as they are missing.
@@ -241,9 +244,10 @@ impl Rebuild {
         let older = older_state(index, self.generation);
         let sources: Vec<_> =
             manifests.iter().flat_map(|it| &it.manifest.sources).cloned().collect();
-        let mut tables = self.catalog.tables.clone();
+        let (mut tables, mut lost_tables) = (self.catalog.tables.clone(), Vec::new());
         let is_known = |name: &str| older.queries.contains_key(name);
-        tables.retain(|it| !it.is_derived() || is_known(&it.name));
+        let is_lost = |it: &mut TableRecord| it.is_derived() && !is_known(&it.name);
+        lost_tables.extend(tables.extract_if(.., is_lost).map(|it| it.name));
         let is_source = |id: u32| {
             let known = older.sources.iter().find(|known| known.id == id);
             sources.iter().any(|it| it.id == id && known.is_some_and(|old| old.root == it.root))
@@ -272,7 +276,15 @@ impl Rebuild {
             tables,
         };
         let to_scan = self.to_scan_of(&manifests);
-        Ok(Generation { state, bundles: Vec::new(), manifests, to_scan, lost_state: true })
+        let lost_state = true;
+        Ok(Generation {
+            state,
+            manifests,
+            to_scan,
+            lost_state,
+            lost_tables,
+            ..Generation::default()
+        })
     }
 
     /// Reads the bundles that are there and whole, of any generation up to this one; the newest
