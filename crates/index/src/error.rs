@@ -256,6 +256,8 @@ pub(crate) fn contents(path: &Path) -> String {
     let of_id = |name: &str| name.split_once('-').map_or(String::new(), |(id, _)| id.to_owned());
     let text = match &*name {
         "CURRENT" => "the number of the current generation",
+        "CURRENT.copy" => "a copy of CURRENT",
+        "everyone" | "classes" | "lists" | "and" | "gated" => "a directory of the index",
         "lock" => "the key of the index",
         "failures" => "sources that could not be indexed",
         name if is_list => {
@@ -277,7 +279,7 @@ pub(crate) fn contents(path: &Path) -> String {
         name if name.ends_with("-hardlinks.parquet") => "files with several names",
         name if name.ends_with("-summaries.parquet") => "statistics of directories",
         name if name.ends_with("-xattrs.parquet") => "values of extended attributes",
-        _ => "part of the index",
+        _ => "a part of the index",
     };
     text.to_owned()
 }

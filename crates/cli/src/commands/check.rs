@@ -298,6 +298,9 @@ impl Repair<'_> {
         }
         roots.extend(unknown.iter().cloned());
         writer.renew_damaged()?;
+        if remedies(Remedy::Rewrite).next().is_some() {
+            writer.publish_anyway();
+        }
         if remedies(Remedy::Compute).next().is_some() {
             writer.clear_derived();
             writer.publish_anyway();

@@ -103,7 +103,7 @@ fn say_age<'a>(indexes: impl Iterator<Item = &'a Index>, age_ns: i64) -> anyhow:
 
 /// What an index has of a source, or of all.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub struct Held {
     /// Entries that are not directories.
     pub files: i64,
     /// Directories, roots among them.
@@ -116,12 +116,12 @@ pub(super) struct Held {
 
 impl Held {
     /// Returns how many entries there are, as many as find(1) prints.
-    pub(super) fn entries(&self) -> i64 {
+    pub fn entries(&self) -> i64 {
         self.files + self.directories
     }
 
     /// Returns how many there are of what, for people.
-    pub(super) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         let Held { files, directories, .. } = self;
         format!("{} and {}", counted(files, "file"), counted(directories, "directory"))
     }
@@ -137,7 +137,7 @@ pub(super) fn count(index: &Index, source: Option<u32>) -> anyhow::Result<Held> 
 
 /// Returns what an index has of the sources with these roots; `None` where one is not a source of its
 /// own, or the index cannot be read.
-pub(super) fn count_of(location: &Path, roots: &[String]) -> Option<Held> {
+pub fn count_of(location: &Path, roots: &[String]) -> Option<Held> {
     let index = Index::open(location).ok()?;
     let mut sum = Held::default();
     for root in roots {

@@ -354,6 +354,12 @@ impl<'a> Check<'a> {
             _ => Ok(()),
         });
         self.check(marker, Remedy::Rewrite, BTreeMap::new)?;
+        let copy = names::current_copy(self.index);
+        if copy.symlink_metadata().is_ok() {
+            self.count(&copy);
+            let read = manifest::read::<Current>(&copy).map(drop);
+            self.check(read, Remedy::Rewrite, BTreeMap::new)?;
+        }
         self.check(Failures::read(self.index).map(drop), Remedy::Rewrite, BTreeMap::new)
     }
 
@@ -380,6 +386,12 @@ impl<'a> Check<'a> {
                 let detail = format!("{what}: it is for {whom}");
                 self.add_file(&path, detail, Remedy::Rewrite, BTreeMap::new());
             }
+        }
+        let path = names.lists();
+        if !lists.is_empty()
+            && let Some(what) = Disk::directory_fault(&path, Some((0, 0)), Some(0o711), None)
+        {
+            self.add_file(&path, what, Remedy::Rewrite, BTreeMap::new());
         }
         let readers = ForReaders {
             names: &names,

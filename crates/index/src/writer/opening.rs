@@ -304,6 +304,8 @@ fn salvaged(
     match Generation::read_or_rebuild(index, current.generation, &mut documents) {
         Ok(found) if documents.is_empty() => Ok((found, None)),
         Ok(found) => {
+            // What was made again is in the next generation.
+            lost.insert(current.generation);
             let sources = found.manifests.iter().flat_map(|it| &it.manifest.sources);
             let to_scan = sources.filter(|it| found.to_scan.contains(&it.id));
             let salvaged = Salvaged {

@@ -25,6 +25,8 @@ use std::path::Path;
 /// Writes down what `CURRENT` says for the case that it is damaged.
 pub(super) fn copy_current(disk: &Disk, index: &Path, current: &Current) -> Result<()> {
     let new = index.join("CURRENT.copy.new");
+    // What a loss of power has left.
+    disk.remove(&new)?;
     manifest::write(disk, &new, current, 0o600, false)?;
     disk.replace(&new, &names::current_copy(index))
 }
