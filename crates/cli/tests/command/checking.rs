@@ -51,12 +51,12 @@ impl Site {
             fs::hard_link(&first, tree.join(format!("open/m{number}"))).unwrap();
         }
         let site = Site { place };
+        fs::create_dir(site.place.path("gone")).unwrap();
+        site.done(&["index", "GONE"]);
         site.done(&["index", "TREE"]);
         let query = "SELECT path, size FROM entries WHERE size = 6";
         site.done(&["table", "derive", "links", query]);
         // What failed before is known.
-        fs::create_dir(site.place.path("gone")).unwrap();
-        site.done(&["index", "GONE"]);
         fs::rename(site.place.path("gone"), site.place.path("away")).unwrap();
         assert_eq!(site.run(&["index", "GONE"]).status.code(), Some(2));
         fs::rename(site.place.path("away"), site.place.path("gone")).unwrap();
@@ -483,4 +483,45 @@ fn imports_are_to_be_imported_again() {
     assert_eq!(run(&words).status.code(), Some(0));
     let output = run(&["check".as_ref()]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
+/// A user's own index has one class and other permissions.
+#[test]
+fn users_repair_their_own_index() {
+    let place = Place::new();
+    let (tree, home) = (place.path("tree"), place.path("home"));
+    for directory in [&tree, &home] {
+        fs::create_dir(directory).unwrap();
+        chown(directory, Some(2001), Some(3001)).unwrap();
+    }
+    (0..50).for_each(|file| fs::write(tree.join(file.to_string()), "x").unwrap());
+    let user = User { uid: 2001, gid: 3001, groups: Vec::new() };
+    let run = |words: &[&str]| {
+        let mut command = user.command();
+        command.arg(&place.canopy).args(words).current_dir("/").env("HOME", &home);
+        command.env("CANOPY_SITE_CONFIG", "/dev/null");
+        for name in ["CANOPY_INDEX", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
+            command.env_remove(name);
+        }
+        command.output().unwrap()
+    };
+    let tree = tree.to_str().unwrap();
+    assert!(run(&["index", tree]).status.success());
+    let found = sorted(&run(&["find", tree]).stdout, b'\n');
+    assert_eq!(found.len(), 51);
+    let index = home.join(".local/share/canopy/index");
+    let told = said(&run(&["check"]));
+    assert!(told.contains(" is sound: "), "{told}");
+    copy(&index, &place.path("sound"));
+    for end in ["CURRENT", "lock", "catalog-", "manifests-", "-bundle", "manifest-", "-entries"] {
+        let files = all_paths(&index);
+        let is_one = |path: &&PathBuf| path.is_file() && path.to_str().unwrap().contains(end);
+        let file = files.iter().find(is_one).unwrap();
+        flip(file);
+        assert_eq!(run(&["check"]).status.code(), Some(1), "{end}");
+        let repaired = run(&["check", "--repair"]);
+        assert_eq!(repaired.status.code(), Some(0), "{end}: {}", said(&repaired));
+        assert_eq!(sorted(&run(&["find", tree]).stdout, b'\n'), found, "{end}");
+        copy(&place.path("sound"), &index);
+    }
 }

@@ -32,9 +32,11 @@ use crate::reader::caller;
 use crate::schema::FileKind;
 use crate::sealed::Sealed;
 use crate::shard::{ClassDir, Shard};
+use crate::unfinished;
 use canopy_model::{join_absolute, parallel};
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
+use rustix::fs::FlockOperation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -116,18 +118,18 @@ impl Checker {
     /// If there is no index, it has another format, or the system denies what the caller should be
     /// able to read.
     pub fn check(&self, path: &Path, threads: usize) -> Result<CheckReport> {
-        // Files go a while after a newer generation was published.
+        let mut report = self.check_once(path, threads)?;
         for _ in 0..3 {
-            let report = self.check_once(path, threads)?;
             let now = manifest::read::<Current>(&names::current(path));
-            if now.map_or(true, |now| now.generation == report.generation) {
+            let is_as_before = now.map_or(true, |now| now.generation == report.generation);
+            if is_as_before || report.damages.is_empty() {
                 return Ok(report);
             }
-            if report.damages.is_empty() {
-                return Ok(report);
-            }
+            // Files go a while after a newer generation was published.
+            report = self.check_once(path, threads)?;
         }
-        self.check_once(path, threads)
+        report.damages.retain(|damage| damage.file.symlink_metadata().is_ok());
+        Ok(report)
     }
 
     fn check_once(&self, path: &Path, threads: usize) -> Result<CheckReport> {
@@ -136,7 +138,13 @@ impl Checker {
         let mut check = Check::new(self, path, threads);
         let found = match salvage::find_current(path) {
             Ok(Some(found)) => found,
-            Ok(None) => return Err(Error::NoIndex(path.to_owned())),
+            Ok(None) => {
+                let path = path.to_owned();
+                return Err(match unfinished::first_scan(&path) {
+                    Some(state) => Error::NotComplete { path, state },
+                    None => Error::NoIndex(path),
+                });
+            }
             Err(error) if error.damaged_file().is_some() => {
                 check.add(&error, Remedy::Anew, BTreeMap::new());
                 return Ok(check.report(0, Vec::new(), false));
@@ -149,6 +157,11 @@ impl Checker {
             check.add(&error, Remedy::Rewrite, BTreeMap::new());
         }
         let all = names::all_manifests(path, current.generation);
+        // As long as it is open, what the writer needs of this generation stays.
+        let held = std::fs::File::open(&all).ok();
+        if let Some(held) = &held {
+            let _ = rustix::fs::flock(held, FlockOperation::NonBlockingLockShared);
+        }
         match is_denied(&all) {
             true => {
                 check.what_is_seen(current.generation)?;

@@ -77,12 +77,11 @@ impl Writer {
     pub(super) fn leave(&self, tree: &Tree) -> Result<Current> {
         let (generation, published_ns) = (self.generation, now_ns());
         let mut all = vec![KeptGeneration { generation, published_ns }];
-        all.extend(self.current.iter().flat_map(Current::all));
+        let there = self.current.iter().flat_map(Current::all);
+        all.extend(there.filter(|known| !self.lost.contains(&known.generation)));
         let kept = self.retention.kept(&all);
-        let stays = |known: &KeptGeneration| {
-            !self.lost.contains(&known.generation)
-                && (kept.contains(known) || is_held(&self.path, known.generation))
-        };
+        let stays =
+            |known: &KeptGeneration| kept.contains(known) || is_held(&self.path, known.generation);
         let kept = all[1..].iter().filter(|known| stays(known)).copied().collect();
         let retention = self.retention.clone();
         let mut next = Current { generation, published_ns, kept, leaving: Vec::new(), retention };

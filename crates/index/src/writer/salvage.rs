@@ -88,7 +88,10 @@ fn generations(index: &Path) -> Result<BTreeSet<u64>> {
 }
 
 fn numbers(index: &Path, number: impl Fn(&str) -> Option<u64>) -> Result<BTreeSet<u64>> {
-    let entries = std::fs::read_dir(index).map_err(Error::io("list", index))?;
+    let entries = match std::fs::read_dir(index) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        entries => entries.map_err(Error::io("list", index))?,
+    };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     Ok(names.filter_map(|name| number(&name)).collect())
 }
@@ -132,7 +135,8 @@ fn current_of(
     let retention = match copy.as_ref().map(|copy| &copy.retention) {
         Some(retention) => retention.clone(),
         None if kept.is_empty() => Retention::default(),
-        None => Retention::of_last(kept.len() as u64 + 1),
+        // Time to say what was meant before any of them goes.
+        None => Retention::of_last(kept.len() as u64 + 100),
     };
     let listed = copy.map(|copy| copy.leaving).unwrap_or_default();
     let is_listed = |it: &u64| listed.iter().find(|known| known.generation == *it).copied();
