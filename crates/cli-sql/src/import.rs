@@ -4,6 +4,7 @@ use crate::table;
 use anyhow::Context;
 use canopy::commands::building::{Shards, end_if_asked, publish, with_progress};
 use canopy::commands::import::Arguments;
+use canopy::commands::info::{Held, count_of};
 use canopy::options::now_ns;
 use canopy::{Outcome, counted, interrupt, message, places, say, warn_of};
 use canopy_import::{Counts, Import, Problems, Request};
@@ -51,6 +52,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let outcome = if complete { derived } else { Outcome::Partial };
     let summary = Summary {
         published: &published,
+        held: count_of(&location, &[import.root().to_owned()]),
         directories: counts.directories.into_inner(),
         skipped: import.problems().count(),
         seconds: begun.elapsed().as_secs_f64(),
@@ -101,6 +103,9 @@ fn warn(published: &Published, problems: &Problems) -> Outcome {
 /// What became of an import.
 struct Summary<'a> {
     published: &'a Published,
+    /// What the index has of it, as 'canopy info' counts it; `None` where it is a part of another
+    /// source.
+    held: Option<Held>,
     directories: u64,
     /// Records that were left out or are for root alone.
     skipped: u64,
@@ -109,12 +114,13 @@ struct Summary<'a> {
 
 impl Summary<'_> {
     fn print(&self) -> anyhow::Result<()> {
-        let Summary { published, directories, skipped, seconds } = self;
+        let Summary { published, held, directories, skipped, seconds } = self;
+        let (entries, directories) =
+            (counted(published.entries, "entry"), counted(directories, "directory"));
         say(format_args!(
-            "generation {}: {} in {}, {seconds:.1} s ({:.0} entries/s), {} in {}, {skipped} skipped",
+            "generation {}: {}, {seconds:.1} s ({:.0} entries/s), {} in {}, {skipped} skipped",
             published.generation,
-            counted(published.entries, "entry"),
-            counted(directories, "directory"),
+            held.map_or_else(|| format!("{entries} in {directories}"), |held| held.shown()),
             published.entries as f64 / seconds,
             human_size(published.bytes as i64),
             counted(published.shards, "shard"),
@@ -127,8 +133,13 @@ impl Summary<'_> {
             "generation": self.published.generation,
             "unchanged": self.published.is_unchanged,
             "complete": outcome == Outcome::Complete,
-            "entries": self.published.entries,
-            "directories": self.directories,
+            "entries": self.held.map_or(self.published.entries, |held| {
+                u64::try_from(held.entries()).unwrap_or_default()
+            }),
+            "files": self.held.map(|held| held.files),
+            "directories": self.held.map_or(self.directories, |held| {
+                u64::try_from(held.directories).unwrap_or_default()
+            }),
             "seconds": self.seconds,
             "bytes": self.published.bytes,
             "shards": self.published.shards,

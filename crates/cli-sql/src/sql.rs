@@ -24,8 +24,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if given.is_none() {
         prompt::hold_interrupts()?;
         let worker = Worker::new(of_statements(index.as_deref(), &arguments));
-        let session =
-            Session::open(arguments.read.open(index)?.flattened(), options(&arguments, None))?;
+        let session = Session::open(
+            arguments.read.open_to_answer(index, &[])?.flattened(),
+            options(&arguments, None),
+        )?;
         let mut prompt = Prompt::new(session, arguments.format);
         prompt.null.clone_from(&arguments.null_value);
         prompt.rows_max = arguments.max_rows;
@@ -40,8 +42,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if let Some(directory) = &directory {
         prompt::end_without(directory.clone())?;
     }
-    let session =
-        Session::open(arguments.read.open(index)?.flattened(), options(&arguments, directory))?;
+    let session = Session::open(
+        arguments.read.open_to_answer(index, &[])?.flattened(),
+        options(&arguments, directory),
+    )?;
     let mut prompt = Prompt::new(session, arguments.format);
     prompt.timer = arguments.timer;
     match given {

@@ -5,6 +5,7 @@
 //! since one that is misspelt would silently do nothing. What is wrong in the site's file stops
 //! whoever can mend it from indexing; others are told, and the rest of the file counts.
 
+use crate::commands::staleness::StaleAfter;
 use crate::limits::{MemoryLimit, TimeLimit};
 use crate::outcome::message;
 use crate::places::is_own_or_roots;
@@ -53,6 +54,8 @@ pub struct Settings {
     pub trust_fs: Option<Vec<String>>,
     /// Bytes of the longest path below a source of a directory that it reads.
     pub path_max: Option<usize>,
+    /// From which age on answers on a terminal are marked as old.
+    pub stale_after: Option<StaleAfter>,
     /// The files that say all this.
     pub files: Vec<PathBuf>,
 }
@@ -79,7 +82,7 @@ const SOURCE_KEYS: [&str; 5] = ["path", "name", "exclude", "one_file_system", "n
 const LIMIT_KEYS: [&str; 5] = ["users", "groups", "threads", "sql_timeout", "sql_memory"];
 
 /// The keys of a file, each with its variable of the environment and what it means.
-pub const KEYS: [(&str, &str, &str); 10] = [
+pub const KEYS: [(&str, &str, &str); 11] = [
     ("index", "CANOPY_INDEX", "directory of the index, absolute"),
     ("sources", "CANOPY_SOURCES", "absolute paths that 'canopy index' scans if told none"),
     ("threads", "CANOPY_THREADS", "threads of each command"),
@@ -94,6 +97,7 @@ pub const KEYS: [(&str, &str, &str); 10] = [
     ("sql_memory", "CANOPY_SQL_MEMORY", "memory of one: \"4G\", \"none\" [half of the machine's]"),
     ("trust_fs", "CANOPY_TRUST_FS", "types whose modes and ACLs decide, as nfs4 [else: root]"),
     ("path_max", "CANOPY_PATH_MAX", "bytes of the longest path of a directory it reads [4096]"),
+    ("stale_after", "CANOPY_STALE_AFTER", "age of answers that a terminal is told: \"none\" [1d]"),
 ];
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -113,6 +117,7 @@ pub fn settings() -> &'static Settings {
         limits: Vec::new(),
         trust_fs: None,
         path_max: None,
+        stale_after: None,
         files: Vec::new(),
     };
     SETTINGS.get().unwrap_or(&NOTHING)
@@ -168,6 +173,7 @@ impl Settings {
             limits: [self.limits, over.limits].concat(),
             trust_fs: over.trust_fs.or(self.trust_fs),
             path_max: over.path_max.or(self.path_max),
+            stale_after: over.stale_after.or(self.stale_after),
             files: [self.files, over.files].concat(),
         }
     }
@@ -365,6 +371,7 @@ impl Settings {
             "limits" => self.limits = limits(value)?,
             "trust_fs" => self.trust_fs = Some(strings(value)?),
             "path_max" => self.path_max = Some(number(value)?),
+            "stale_after" => self.stale_after = Some(limit(key, &string(value)?)?),
             _ => {
                 let known = KEYS.map(|(key, ..)| key).join(", ");
                 bail!("unknown key '{key}'; known are {known}, limits");
@@ -515,6 +522,9 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
         limits: Vec::new(),
         trust_fs: list("CANOPY_TRUST_FS")?,
         path_max: number("CANOPY_PATH_MAX")?,
+        stale_after: text("CANOPY_STALE_AFTER")?
+            .map(|age| limit("CANOPY_STALE_AFTER", &age))
+            .transpose()?,
         files: Vec::new(),
     };
     let blank = || {
@@ -621,7 +631,7 @@ mod tests {
 
     #[test]
     fn files_say_what_is_meant_or_where_they_are_wrong() {
-        let text = "# a comment\nindex = '/i'\nsources = ['/home']\nthreads = 3\nprune_names = ['.git', \"a b\"]\nprune_fs = []\nsql_timeout = '90'\nsql_memory = 'none'\n";
+        let text = "# a comment\nindex = '/i'\nsources = ['/home']\nthreads = 3\nprune_names = ['.git', \"a b\"]\nprune_fs = []\nsql_timeout = '90'\nsql_memory = 'none'\nstale_after = '36h'\n";
         let expected = Settings {
             index: Some("/i".into()),
             site_index: None,
@@ -635,6 +645,7 @@ mod tests {
             limits: Vec::new(),
             trust_fs: None,
             path_max: None,
+            stale_after: Some(StaleAfter(Some(36 * 3600 * 1_000_000_000))),
             files: Vec::new(),
         };
         assert_eq!(of_file(Path::new("/c.toml"), text).unwrap(), expected);
@@ -659,6 +670,8 @@ mod tests {
             ("prune_paths = ['tmp']", 1, "no absolute path"),
             ("sql_timeout = '5 hours'", 1, "sql_timeout: give a time such as 90s"),
             ("sql_memory = '4'", 1, "sql_memory: give a size such as 512M"),
+            ("stale_after = '1 day'", 1, "stale_after: give an age such as 26h or 7d"),
+            ("stale_after = '0d'", 1, "stale_after: give an age such as 26h or 7d"),
             ("[limits]\nthreads = 1", 1, "tables as [[limits]] are wanted, not a table"),
             ("[[limits]]\nuser = ['a']", 1, "limits: unknown key 'user'; known are users, groups,"),
             ("[[limits]]\nusers = 'a'", 1, "limits: 'users': a list of texts is wanted"),

@@ -89,12 +89,14 @@ pub fn go_on_to_the_end() {
 }
 
 /// Ends the process, which [`asked`] said is to end and which has removed what it made, or noted how
-/// far it is.
-pub fn end(goes_on: bool) -> ! {
-    message(match goes_on {
-        true => "interrupted; nothing was published; the same command goes on where this one ended",
-        false => "interrupted; nothing was published",
-    });
+/// far it is: then `continued` says what is left, and what continues it.
+pub fn end(continued: Option<&str>) -> ! {
+    match continued {
+        Some(continued) => {
+            message(format_args!("interrupted; nothing was published; {continued}"));
+        }
+        None => message("interrupted; nothing was published"),
+    }
     DONE.store(true, Ordering::SeqCst);
     // The thread that waits for signals ends the process by the one that came.
     loop {

@@ -1,5 +1,6 @@
 //! What the command line takes.
 
+use crate::commands::staleness;
 use crate::config::settings;
 use crate::outcome::message;
 use crate::places::{self, Opened};
@@ -46,6 +47,7 @@ pub enum Command {
     Index(crate::commands::index::Arguments),
     Update(crate::commands::update::Arguments),
     Compact(crate::commands::compact::Arguments),
+    Check(crate::commands::check::Arguments),
     Import(crate::commands::import::Arguments),
     Find(crate::commands::find::Arguments),
     Locate(crate::commands::locate::Arguments),
@@ -144,10 +146,11 @@ impl Command {
     /// Returns whether the command reads sources, so that a wrong configuration could have it read
     /// what it must not.
     pub fn scans(&self) -> bool {
-        matches!(
-            self,
-            Command::Index(_) | Command::Update(_) | Command::Import(_) | Command::Watch(_)
-        )
+        match self {
+            Command::Index(_) | Command::Update(_) | Command::Import(_) | Command::Watch(_) => true,
+            Command::Check(arguments) => arguments.repair,
+            _ => false,
+        }
     }
 
     /// Returns whether the configuration matters: what explains canopy works with a broken one too,
@@ -192,6 +195,20 @@ impl ReadOptions {
         self.open_each(index).map(Opened::joined)
     }
 
+    /// Opens what is to be read as one index for answers about these paths, or about all sources if
+    /// there are none. On a terminal, a footer says so if it is old.
+    pub fn open_to_answer(
+        &self,
+        index: Option<PathBuf>,
+        paths: &[OsString],
+    ) -> anyhow::Result<Index> {
+        let opened = self.open_each(index)?;
+        if self.at.is_none() {
+            staleness::note(&opened, paths);
+        }
+        Ok(opened.joined())
+    }
+
     /// Opens the indexes that are to be read, and says what they are if asked.
     pub fn open_each(&self, index: Option<PathBuf>) -> anyhow::Result<Opened> {
         let opened = places::open(index, self.at)?;
@@ -228,7 +245,7 @@ pub fn moment(text: &str) -> Result<Moment, String> {
 }
 
 /// Returns the nanoseconds of an age: a number of s, m, h, d or w.
-fn age_ns(text: &str) -> Option<i64> {
+pub fn age_ns(text: &str) -> Option<i64> {
     let count = text.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
     let seconds = match &text[count.len()..] {
         "s" => 1,

@@ -1,10 +1,12 @@
 //! How commands end: what is said on standard error, and the exit code.
 
+use crate::commands::staleness::print_footer;
 use crate::config::{Source, settings};
 use crate::counted;
 use canopy_index::Index;
 use canopy_text::safe;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,6 +33,9 @@ impl Outcome {
 /// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2
 /// failed; that of GNU's tools for what they refuse.
 pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
+    if outcome.is_ok() {
+        print_footer();
+    }
     match outcome {
         Ok(Outcome::Complete) if LACKS_SOMETHING.load(Ordering::Relaxed) => ExitCode::from(1),
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
@@ -60,12 +65,16 @@ pub struct Refused {
     pub code: u8,
 }
 
-/// Returns whether an error is that there is no room for a file of an index.
-fn is_full_index(error: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(
-        error.downcast_ref(),
-        Some(canopy_index::Error::Io { source, .. }) if source.kind() == io::ErrorKind::StorageFull
-    )
+/// Returns the file of an index that there is no room for, if that is the error.
+fn full_index<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Path> {
+    match error.downcast_ref() {
+        Some(canopy_index::Error::Io { path, source, .. })
+            if source.kind() == io::ErrorKind::StorageFull =>
+        {
+            Some(path)
+        }
+        _ => None,
+    }
 }
 
 /// Returns what an error says, and why, each reason once: some messages have that of their source.
@@ -78,8 +87,8 @@ pub fn told(error: &anyhow::Error) -> String {
             told = format!("{told}: {cause}");
         }
     }
-    if error.chain().any(is_full_index) {
-        told += "; 'canopy compact --replace' frees what was replaced and stays for a while";
+    if let Some(file) = error.chain().find_map(full_index) {
+        told = format!("{told}; {}", canopy_index::advice_when_full(file));
     }
     told
 }

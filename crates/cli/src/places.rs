@@ -29,6 +29,17 @@ pub fn to_write(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     own().context("neither XDG_DATA_HOME nor HOME is set; name an index with --index")
 }
 
+/// Returns the directory of the index that a command looks at alone: the one that the caller writes,
+/// if there is one, else the site's.
+pub fn to_check(index: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let is_named = index.is_some() || settings().index.is_some();
+    if is_named || nix::unistd::geteuid().is_root() {
+        return to_write(index);
+    }
+    let is_there = |index: &PathBuf| index.symlink_metadata().is_ok();
+    Ok(own().filter(is_there).unwrap_or_else(site))
+}
+
 /// Who brings an index up to date.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Updater {
@@ -150,6 +161,17 @@ impl Opened {
             None => self.first,
         }
     }
+}
+
+/// Returns whether this is where a user's own index is unless another place is named.
+pub fn is_own_by_default(location: &Path) -> bool {
+    let is_root = nix::unistd::geteuid().is_root();
+    !is_root && settings().index.is_none() && own().is_some_and(|own| own == location)
+}
+
+/// Returns whether there is a site's index.
+pub fn has_site() -> bool {
+    site().join("CURRENT").exists()
 }
 
 fn site() -> PathBuf {

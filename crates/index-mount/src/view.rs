@@ -326,7 +326,7 @@ impl Opened {
     fn new(opener: &Opener, root: &str) -> Result<Self> {
         let indexes = opener().map_err(|error| {
             let errno = match &error {
-                canopy_index::Error::NoIndex(_) | canopy_index::Error::NotComplete(_) => {
+                canopy_index::Error::NoIndex(_) | canopy_index::Error::NotComplete { .. } => {
                     Errno::ENOENT
                 }
                 canopy_index::Error::Io { source, .. } => {

@@ -82,6 +82,11 @@ pub(crate) fn read(index: &Path, record: &BundleRecord) -> Result<Vec<ClassManif
     Ok(classes)
 }
 
+/// Reads the manifests in a bundle of which nothing else is known.
+pub(crate) fn read_unrecorded(index: &Path, id: BundleId) -> Result<Vec<ClassManifest>> {
+    manifest::read::<Bundle>(&id.path(index)).map(|bundle| bundle.classes)
+}
+
 /// Reads all bundles of a generation, for the writer, whose generation does not go away meanwhile;
 /// returns also the manifests in them.
 pub(crate) fn read_all(
@@ -133,6 +138,11 @@ pub(crate) fn write(
 }
 
 impl BundleRecord {
+    /// Returns the record of a bundle of which the name alone matters.
+    pub(crate) fn named(id: BundleId) -> Self {
+        BundleRecord { id, classes: 0, extents: Vec::new(), has_tables: false }
+    }
+
     fn of(id: BundleId, bundle: &Bundle) -> postcard::Result<Self> {
         let mut by_source: BTreeMap<u32, Vec<&Extent>> = BTreeMap::new();
         for page in bundle.classes.iter().flat_map(|class| &class.manifest.shards.pages) {

@@ -8,12 +8,14 @@
 
 use crate::class_lists;
 use crate::disk::Disk;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::names::{self, ClassPlace, Key, Names};
-use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant};
+use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant, Wanted};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use rustix::io::Errno;
 use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -119,6 +121,40 @@ impl ClassDirs {
         Ok(path)
     }
 
+    /// Returns what is wrong with the directories of a class, and of all classes, each with what.
+    /// Nothing is changed. `has_gated` says whether it has files that are found by name alone.
+    pub(crate) fn faults(
+        &self,
+        table: &ClassTable,
+        class: ClassId,
+        has_gated: bool,
+    ) -> Vec<(PathBuf, String)> {
+        let place = self.place(table, class);
+        let mut grants = grants_of(table, class);
+        class_lists::sort_chain(&mut grants);
+        let mut expected = match grants.is_empty() {
+            true => vec![(self.names.class(place), Guard::everyone())],
+            false => vec![(self.names.classes(), Guard::by_name())],
+        };
+        let chain = if grants.is_empty() { Vec::new() } else { self.names.class_chain(place) };
+        expected.extend(chain.into_iter().zip(grants.iter().map(|grant| Guard::new(grant))));
+        let gated = self.names.class(place).join(names::GATED);
+        expected.extend(has_gated.then_some((gated, Guard::by_name())));
+        let mut state = self.state.lock();
+        let fault = |(path, guard): (PathBuf, Guard)| {
+            // Those that classes have in common are looked at once.
+            if !state.made.insert(path.clone()) {
+                return None;
+            }
+            let acl = guard.mode().is_none().then(|| guard.acl());
+            let mode = guard.mode().filter(|_| !self.are_private);
+            let acl = acl.filter(|_| !self.are_private);
+            let owner = (!self.are_private).then_some((0, guard.gid));
+            Disk::directory_fault(&path, owner, mode, acl.as_ref()).map(|what| (path, what))
+        };
+        expected.into_iter().filter_map(fault).collect()
+    }
+
     /// Returns how many grants could not be expressed, so that only root sees what they guard.
     pub(crate) fn closed_grants(&self) -> usize {
         self.state.lock().closed.len()
@@ -140,6 +176,22 @@ impl ClassDirs {
         state.made.insert(path.to_owned());
         Ok(expressed)
     }
+}
+
+/// Returns the grant that the permissions of a directory express.
+pub(crate) fn grant_of(directory: &Path) -> Result<Grant> {
+    let about = directory.symlink_metadata().map_err(Error::io("look at", directory))?;
+    if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
+        return Err(Error::corrupt(directory, "it is not a directory of the writer's"));
+    }
+    let mut value = vec![0; 64 * 1024];
+    let acl = match rustix::fs::lgetxattr(directory, Acl::XATTR_NAME, &mut value[..]) {
+        Ok(length) => Some(Acl::decode(&value[..length])),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
+        Err(errno) => return Err(Error::io("look at", directory)(errno.into())),
+    };
+    let acl = acl.transpose().map_err(|error| Error::corrupt(directory, error))?;
+    Ok(Grant::new(about.mode(), about.uid(), about.gid(), acl.as_ref(), Wanted::SEARCH))
 }
 
 /// Returns the grants of a class.
@@ -199,7 +251,6 @@ impl Guard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canopy_model::Wanted;
 
     /// What a directory expresses must be the grant that it was made from.
     #[test]

@@ -93,6 +93,11 @@ pub(crate) fn listed_for<G: Deref<Target = Grant>>(grants: &[G]) -> Vec<Principa
     }
 }
 
+/// Returns whether everybody is told of the class with these grants.
+pub(crate) fn is_for_everybody<G: Deref<Target = Grant>>(grants: &[G]) -> bool {
+    Readers::of(grants) == Readers::Everybody
+}
+
 /// Sorts the grants of a class into the order of the directories that lead to its files: those that
 /// let the fewest in come first, so that others learn nothing of the rest.
 pub(crate) fn sort_chain<G: Deref<Target = Grant>>(grants: &mut [G]) {

@@ -211,6 +211,40 @@ impl Disk {
         }
     }
 
+    /// Returns what is wrong with a directory that should have this owner and group, and mode or ACL,
+    /// as far as they are given; `None` if nothing is. Where the file system has no ACLs, it should be
+    /// closed.
+    pub(crate) fn directory_fault(
+        path: &Path,
+        owner: Option<(u32, u32)>,
+        mode: Option<u32>,
+        acl: Option<&Acl>,
+    ) -> Option<String> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
+        let dir = match opened {
+            Ok(dir) => dir,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Some("it is missing".to_owned());
+            }
+            Err(error) => return Some(format!("it cannot be opened: {error}")),
+        };
+        let found = match Protection::of(&dir) {
+            Ok(found) => found,
+            Err(error) => return Some(format!("it cannot be looked at: {error}")),
+        };
+        let mut value = [0; 8];
+        let has_none = rustix::fs::fgetxattr(&dir, Acl::XATTR_NAME, &mut value[..]);
+        let is_without_acls = has_none == Err(Errno::OPNOTSUPP);
+        let is_right = owner.is_none_or(|owner| owner == found.owner)
+            && mode.is_none_or(|mode| (mode, None) == (found.mode, found.acl.clone()))
+            && acl.is_none_or(|acl| match is_without_acls {
+                true => found.mode == 0o700,
+                false => found.acl == Some(acl.encode()),
+            });
+        (!is_right).then(|| "its owner or permissions are not those that it should have".to_owned())
+    }
+
     /// Gives a directory to this owner and group, with exactly this access ACL. One that has them is
     /// left alone likewise. Where the file system cannot hold the ACL, returns false, and nobody but
     /// the owner may enter.

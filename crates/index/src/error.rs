@@ -1,7 +1,9 @@
 //! What can go wrong with an index, and what the caller should make of it.
 
 use canopy_model::ErrorKind;
+use rustix::io::Errno;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A result of this crate.
@@ -14,11 +16,13 @@ pub enum Error {
     #[error("no index at {0}; make one with 'canopy index PATH', or name another with --index")]
     NoIndex(PathBuf),
     /// There is no generation yet, since the first scan has not come to its end.
-    #[error(
-        "the index at {0} is not complete: its first scan was interrupted, or is at work; run the \
-         same 'canopy index' again to go on with it"
-    )]
-    NotComplete(PathBuf),
+    #[error("the index at {path} is not complete: {state}")]
+    NotComplete {
+        /// The index.
+        path: PathBuf,
+        /// What is known of the scan, and what continues it.
+        state: String,
+    },
     /// A generation was asked for that is not there.
     #[error("generation {number} is not kept; {}", told(*nearest))]
     NotKept {
@@ -48,7 +52,10 @@ pub enum Error {
         path: PathBuf,
     },
     /// A file of a shard is not there, or not for the caller.
-    #[error("cannot read {path}; if the index has been written meanwhile, run the command again")]
+    #[error(
+        "cannot read {path}; if the index has been written meanwhile, run the command again, else \
+         'canopy check'"
+    )]
     ShardFile {
         /// The file.
         path: PathBuf,
@@ -66,7 +73,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file of the index does not hold what it must.
-    #[error("{path} is damaged: {detail}; {}", remedy(path))]
+    #[error("{path} ({}) is damaged: {detail}; {}", contents(path), remedy(path))]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -149,7 +156,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NoIndex(_)
-            | Error::NotComplete(_)
+            | Error::NotComplete { .. }
             | Error::NoSource(_)
             | Error::NoTable(_)
             | Error::NotKept { .. }
@@ -173,12 +180,30 @@ impl Error {
     /// Returns the file of the index that is damaged or missing, if that is what went wrong. What of
     /// a source such a file has goes with a scan that lists all of the source anew.
     pub fn damaged_file(&self) -> Option<&Path> {
+        // A sector that the disk cannot read.
+        let is_unreadable = |error: &io::Error| {
+            error.raw_os_error() == Some(Errno::IO.raw_os_error())
+                || error.kind() == io::ErrorKind::UnexpectedEof
+        };
         match self {
             Error::Corrupt { path, .. } => Some(path),
+            Error::Io { action: "read", path, source } if is_unreadable(source) => Some(path),
             Error::Io { path, source, .. } | Error::ShardFile { path, source } => {
                 (source.kind() == io::ErrorKind::NotFound).then_some(path)
             }
             _ => None,
+        }
+    }
+
+    /// Returns what is wrong with a damaged file, without its path and a remedy.
+    pub(crate) fn damage(&self) -> String {
+        match self {
+            Error::Corrupt { detail, .. } => detail.clone(),
+            Error::Io { source, .. } | Error::ShardFile { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => "it is missing".to_owned(),
+                _ => format!("it cannot be read: {source}"),
+            },
+            other => other.to_string(),
         }
     }
 
@@ -213,18 +238,50 @@ fn told(nearest: [Option<u64>; 2]) -> String {
 /// What helps if nothing of an index can be read.
 const ANEW: &str = "remove the index and index its sources again";
 
-/// Returns what to do about a damaged file: a writer replaces all but those that it reads itself.
+/// Returns what to do about a damaged file.
 fn remedy(path: &Path) -> &'static str {
-    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    let begins = |start: &str| name.starts_with(start.as_bytes());
-    let is_list = path.parent().is_some_and(|directory| directory.ends_with("lists"));
-    if begins("CURRENT") || begins("manifests-") || name.ends_with(b"-bundle.bin") {
-        ANEW
-    } else if begins("catalog-") || begins("manifest-") || is_list {
-        "'canopy index' by whoever writes the index replaces it"
-    } else {
-        "index the source again, without --incremental, to replace it"
+    let directory = path.parent().unwrap_or(path);
+    let about = path.symlink_metadata().or_else(|_| directory.symlink_metadata());
+    let caller = rustix::process::geteuid();
+    match about.is_ok_and(|about| caller.is_root() || about.uid() == caller.as_raw()) {
+        true => "'canopy check' names all damage, 'canopy check --repair' repairs it",
+        false => "whoever writes the index can repair it with 'canopy check --repair'",
     }
+}
+
+/// Returns what a file of an index contains, by its name.
+pub(crate) fn contents(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_list = path.parent().is_some_and(|directory| directory.ends_with("lists"));
+    let of_id = |name: &str| name.split_once('-').map_or(String::new(), |(id, _)| id.to_owned());
+    let text = match &*name {
+        "CURRENT" => "the number of the current generation",
+        "CURRENT.copy" => "a copy of CURRENT",
+        "everyone" | "classes" | "lists" | "and" | "gated" => "a directory of the index",
+        "lock" => "the key of the index",
+        "failures" => "sources that could not be indexed",
+        name if is_list => {
+            let of = if name.starts_with('g') { "the members of gid" } else { "uid" };
+            let id = of_id(name);
+            return format!("the list of classes for {of} {}", id.trim_start_matches(['u', 'g']));
+        }
+        name if name.starts_with("table-") => "rows of a derived table",
+        name if name.starts_with("catalog-") => "the list of classes for everybody",
+        name if name.starts_with("manifests-") => "the list of all classes, for the writer",
+        name if name.ends_with("-bundle.bin") => "contents of classes, for the writer",
+        name if name.starts_with("manifest-") => "contents of a class, for its readers",
+        name if name.ends_with("-page.bin") => "places of listings",
+        name if name.ends_with("-sealed.bin") => "names behind directories that cannot be listed",
+        name if name.ends_with("-listings.parquet") => "directories and their sums",
+        name if name.ends_with("-entries.parquet") => "files",
+        name if name.ends_with("-dirs.parquet") => "subdirectories",
+        name if name.ends_with("-usage.parquet") => "sums by owner and group",
+        name if name.ends_with("-hardlinks.parquet") => "files with several names",
+        name if name.ends_with("-summaries.parquet") => "statistics of directories",
+        name if name.ends_with("-xattrs.parquet") => "values of extended attributes",
+        _ => "a part of the index",
+    };
+    text.to_owned()
 }
 
 /// Returns what went wrong with the file that a Parquet file was written to: the library hides it

@@ -10,6 +10,7 @@
 //!   workers/                    root only: a scan that several workers share
 //!   CURRENT                     generation and time of publication, which older ones are kept, and
 //!                               what is leaving; replaced by rename
+//!   CURRENT.copy                root only: what CURRENT says, in case that it is damaged
 //!   leaving-7                   root only: what no generation from 7 on needs
 //!   catalog-7.bin               public: classes that anybody may try, and who has a list of others
 //!   lists/u1000-7.bin           which classes may let uid 1000 in, for that user alone
@@ -38,7 +39,8 @@
 //! generation and [`Shard`] answers from one shard's files. `docs/format.md` draws all of it field
 //! by field. Everything that changes the disk goes through [`Disk`], after `journal` has it;
 //! `marker` is what tells an index from other directories, `failures` what is known of sources that
-//! could not be indexed, `unfinished` what there is of a scan that was interrupted, `workers` of one that several share. Files are opened by `plain_file` and, as Parquet, by `parquet_file`, which
+//! could not be indexed, `writer/checking.rs` reads all of an index to find what is damaged, `writer/salvage.rs` and `writer/rebuild.rs` make
+//! again what a writer goes by; `unfinished` what there is of a scan that was interrupted, `workers` of one that several share. Files are opened by `plain_file` and, as Parquet, by `parquet_file`, which
 //! trust nothing in them.
 //!
 //! Not its job: where listings come from, and what is asked of them.
@@ -70,6 +72,7 @@ mod passages;
 mod plain_file;
 mod reader;
 mod retention;
+mod room;
 pub mod safety;
 pub mod schema;
 mod sealed;
@@ -94,11 +97,15 @@ pub use own_tables::{
 };
 pub use reader::{Classes, Index};
 pub use retention::{KeptGeneration, Moment, Retention};
+pub use room::advice_when_full;
 pub use schema::FileKind;
 pub use sealed::{SealedInode, SealedRecord};
 pub use shard::{RowRange, Shard, ShardRead, holds};
 pub use shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 pub use summaries::BlockSummary;
 pub use unfinished::{RemainingDirectory, RemainingExtent, Unfinished, UnfinishedSource};
-pub use workers::{Next, PartOutcome, ScanPart, SharedScan, Worker};
-pub use writer::{Compacted, Due, NewSource, Published, ShardWriter, Writer, WriterOptions};
+pub use workers::{Next, PartOutcome, ScanPart, SharedProgress, SharedScan, Worker};
+pub use writer::{
+    CheckReport, Checker, Compacted, Damage, Due, NewSource, Published, Remedy, Salvaged,
+    ShardWriter, Writer, WriterOptions,
+};

@@ -81,6 +81,36 @@ pub(crate) fn claim(index: &Path) -> Result<(File, Marker)> {
     }
 }
 
+/// Writes the marker of an index anew that is damaged or missing, with the key that the index has,
+/// and locks it. Fails if another writer holds the one that is there.
+pub(crate) fn replace(index: &Path, key: Key) -> Result<(File, Marker)> {
+    let (path, new) = (names::lock(index), index.join("lock.new"));
+    let locked = |file: &File, path: &Path| match rustix::fs::flock(
+        file,
+        FlockOperation::NonBlockingLockExclusive,
+    ) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(Error::Locked(index.to_owned())),
+        Err(errno) => Err(Error::io("lock", path)(errno.into())),
+    };
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o600);
+    let old = rustix::fs::open(&path, flags, mode).ok().map(File::from);
+    old.iter().try_for_each(|old| locked(old, &path))?;
+    let marker = Marker { key, secret: random_key(index)? };
+    let text = manifest::encode(&path, &marker)?;
+    // What an earlier attempt has left.
+    drop(std::fs::remove_file(&new));
+    let file = rustix::fs::open(&new, flags | OFlags::CREATE | OFlags::EXCL, mode);
+    let mut file = File::from(file.map_err(|errno| Error::io("create", &new)(errno.into()))?);
+    // Before it has its name, so that nobody else locks it first.
+    locked(&file, &new)?;
+    let written = file.write_all(&text).and_then(|()| file.sync_all());
+    written.map_err(Error::io("write", &new))?;
+    rustix::fs::rename(&new, &path).map_err(|errno| Error::io("replace", &path)(errno.into()))?;
+    Ok((file, marker))
+}
+
 /// Returns the keys of an index that others write, too.
 pub(crate) fn read(index: &Path) -> Result<Marker> {
     manifest::read(&names::lock(index))

@@ -142,6 +142,11 @@ pub(crate) fn current(index: &Path) -> PathBuf {
     index.join("CURRENT")
 }
 
+/// Returns the path of the copy of what `CURRENT` says, for the writer.
+pub(crate) fn current_copy(index: &Path) -> PathBuf {
+    index.join("CURRENT.copy")
+}
+
 /// Returns the path of the list of what no generation from this one on needs.
 pub(crate) fn leaving(index: &Path, generation: u64) -> PathBuf {
     index.join(format!("leaving-{generation}"))

@@ -13,6 +13,7 @@ use crate::encoder::write_error;
 use crate::error::Result;
 use crate::parquet_file::{self, PageFile};
 use crate::schema::ROW_GROUP_ROWS;
+use crate::shard::read_error;
 use crate::shard_record::FileRecord;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -35,6 +36,13 @@ pub struct TableRecord {
     pub name: String,
     /// Where its rows are.
     pub kind: TableKind,
+}
+
+impl TableRecord {
+    /// Returns whether its rows are computed from what the index has.
+    pub fn is_derived(&self) -> bool {
+        matches!(self.kind, TableKind::Derived { .. })
+    }
 }
 
 /// Where the rows of a table are.
@@ -155,6 +163,13 @@ impl TableFileRecord {
     /// Returns whether its file is in the directory of its class.
     pub(crate) fn is_sound(&self) -> bool {
         self.table.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    }
+
+    /// Reads all of its file in the directory of its class; fails if that is damaged or missing.
+    pub(crate) fn check(&self, directory: &Path) -> Result<()> {
+        let path = directory.join(self.file_name());
+        let file = BlockFile::open(&path, self.file.bytes, self.sums.clone())?;
+        file.check().map_err(|error| read_error(&path, error))
     }
 
     pub(crate) fn file_name(&self) -> String {

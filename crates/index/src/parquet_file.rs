@@ -58,9 +58,27 @@ pub(crate) fn guarded<T, E: Display>(
     let decoded = catch_unwind(AssertUnwindSafe(decode));
     GUARDED.set(before);
     match decoded {
-        Ok(decoded) => decoded.map_err(|error| Error::corrupt(path, error)),
+        Ok(decoded) => decoded.map_err(|error| Error::corrupt(path, plain(&error.to_string()))),
         Err(_) => Err(Error::corrupt(path, "its contents make no sense")),
     }
+}
+
+/// Returns a message without the names of the libraries and layers that it came through.
+pub(crate) fn plain(message: &str) -> &str {
+    const LAYERS: [&str; 6] = [
+        "Parquet argument error: ",
+        "Parquet error: ",
+        "External error: ",
+        "External: ",
+        "Arrow: ",
+        "EOF: ",
+    ];
+    let layer = |message: &str| LAYERS.iter().find(|layer| message.starts_with(**layer)).copied();
+    let mut message = message;
+    while let Some(layer) = layer(message) {
+        message = &message[layer.len()..];
+    }
+    message
 }
 
 /// Compares a footer with the file and with what the manifest says.

@@ -18,6 +18,7 @@ use crate::sealed::SealedRecord;
 use crate::shard::{ClassDir, Shard};
 use crate::shard_record::HardLink;
 use crate::unfinished::{self, Unfinished};
+use crate::workers::SharedProgress;
 use bundle::{Contents, IndexPage, ReadBundle};
 use canopy_model::{Principal, Totals};
 use rustc_hash::FxHashSet;
@@ -109,9 +110,9 @@ impl Index {
     fn open_once(path: &Path, moment: Option<Moment>) -> Result<Self> {
         let current: Current = match manifest::read(&names::current(path)) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Err(match names::unfinished(path).symlink_metadata() {
-                    Ok(_) => Error::NotComplete(path.to_owned()),
-                    Err(_) => Error::NoIndex(path.to_owned()),
+                return Err(match unfinished::first_scan(path) {
+                    Some(state) => Error::NotComplete { path: path.to_owned(), state },
+                    None => Error::NoIndex(path.to_owned()),
                 });
             }
             other => other?,
@@ -133,7 +134,7 @@ impl Index {
             Err(Error::Corrupt { path, .. }) if !is_current => {
                 return Err(Error::PastDamaged { generation, path });
             }
-            Err(error) if denied(&error) => index.add_permitted(&principals(&all)?)?,
+            Err(error) if denied(&error) => index.add_permitted(&caller(&all)?)?,
             Err(error) => return Err(error),
         }
         index.sort_sources();
@@ -515,6 +516,11 @@ impl Index {
         unfinished::about(&self.path, self.generation)
     }
 
+    /// Returns how far a scan is that workers share, to whom writes the index.
+    pub fn shared_scan(&self) -> Option<SharedProgress> {
+        SharedProgress::of(&self.path)
+    }
+
     /// Returns the sources that could not be indexed, by root; none unless the caller is the writer
     /// of the index.
     pub fn failures(&self) -> Result<Vec<Failure>> {
@@ -545,7 +551,7 @@ fn denied(error: &Error) -> bool {
 }
 
 /// Returns the users and groups as whom the kernel judges the caller's access to files.
-fn principals(path: &Path) -> Result<Vec<Principal>> {
+pub(crate) fn caller(path: &Path) -> Result<Vec<Principal>> {
     let groups =
         rustix::process::getgroups().map_err(|errno| Error::io("read", path)(errno.into()))?;
     let gids = groups.into_iter().chain([rustix::process::getegid()]).map(|gid| gid.as_raw());

@@ -152,6 +152,11 @@ impl Span {
 pub struct Retention(Vec<(u64, Span)>);
 
 impl Retention {
+    /// Keeps the last generations, as many as given.
+    pub(crate) fn of_last(count: u64) -> Self {
+        Retention(vec![(count.clamp(1, KEPT_MAX), Span::Generation)])
+    }
+
     /// Returns whether nothing is kept.
     pub fn is_none(&self) -> bool {
         self.0.is_empty()

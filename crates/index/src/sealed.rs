@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::manifest::AttributesRecord;
 use crate::names::{self, Names, Secret};
 use crate::packed::PackedList;
+use crate::parquet_file::plain;
 use crate::sealed_rows::SealedRows;
 use crate::shard::{ClassDir, Shard, missing};
 use crate::shard_record::ShardRecord;
@@ -546,7 +547,8 @@ impl Sealed {
     }
 
     fn read(&self, start: u64, length: usize) -> Result<Bytes> {
-        self.open()?.get_bytes(start, length).map_err(|error| self.corrupt(error))
+        let read = self.open()?.get_bytes(start, length);
+        read.map_err(|error| self.corrupt(plain(&error.to_string())))
     }
 
     fn table(&self) -> Result<Table> {

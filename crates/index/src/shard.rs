@@ -26,7 +26,7 @@ use parquet::arrow::{ArrowSchemaConverter, ProjectionMask};
 use parquet::file::metadata::{PageIndexPolicy, ParquetStatisticsPolicy};
 use parquet::file::statistics::Statistics;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 /// Rows that are decoded at a time where all are wanted.
@@ -131,6 +131,13 @@ impl Shard {
         let mut place = place.lock();
         // Another thread may have opened it meanwhile.
         Ok(place.get_or_insert(open).clone())
+    }
+
+    /// Reads all of a file; fails if it is damaged or missing.
+    pub(crate) fn check(&self, kind: FileKind) -> Result<()> {
+        let open = self.open(kind)?;
+        self.close(kind);
+        open.file.check().map_err(|error| read_error(&open.path, error))
     }
 
     /// Decodes a list of the manifest.
@@ -297,6 +304,14 @@ impl Shard {
         };
         let reader = parquet_file::guarded(&open.path, build)?;
         Ok(ShardRead { reader, sums, path: open.path.clone() })
+    }
+}
+
+/// Returns the error of a file of which a block cannot be read, or is damaged.
+pub(crate) fn read_error(path: &Path, error: std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::InvalidData => Error::corrupt(path, error),
+        _ => Error::io("read", path)(error),
     }
 }
 

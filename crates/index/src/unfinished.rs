@@ -12,6 +12,8 @@ use crate::failures::Failure;
 use crate::journal::{self, Intent};
 use crate::manifest::{self, AllManifests, ClassManifest, Document};
 use crate::names;
+use crate::workers::SharedProgress;
+use canopy_model::unescape;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -179,6 +181,41 @@ pub(crate) fn about(index: &Path, current: u64) -> Option<Unfinished> {
     files(index, current)?;
     let record: UnfinishedRecord = manifest::read(&names::unfinished(index)).ok()?;
     (record.base == current).then_some(record.about)
+}
+
+/// Returns what is known of the first scan of an index, which has not come to its end, and what
+/// continues it; `None` where there is no such scan.
+pub(crate) fn first_scan(index: &Path) -> Option<String> {
+    if names::workers(index).symlink_metadata().is_ok() {
+        let told = match SharedProgress::of(index) {
+            Some(SharedProgress { root, parts_left, .. }) => format!(
+                "workers share its first scan, of {}, with {} left",
+                String::from_utf8_lossy(&unescape(&root)),
+                counted(parts_left, "part")
+            ),
+            None => "workers share its first scan".to_owned(),
+        };
+        return Some(format!(
+            "{told}; 'canopy index --worker' joins them, or goes on without them"
+        ));
+    }
+    names::unfinished(index).symlink_metadata().ok()?;
+    let left = about(index, 0).and_then(|about| Some(about.source?.remaining.len()));
+    let left = left.map_or_else(String::new, |left| {
+        format!(", with {} and all below left", counted(left, "directory"))
+    });
+    Some(format!(
+        "its first scan was interrupted, or is at work{left}; run the same 'canopy index' again to go \
+         on with it"
+    ))
+}
+
+fn counted(count: usize, one: &str) -> String {
+    match (count, one.strip_suffix('y')) {
+        (1, _) => format!("1 {one}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {one}s"),
+    }
 }
 
 /// Returns whether there is anything of such a scan.

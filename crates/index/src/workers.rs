@@ -514,6 +514,49 @@ impl SharedScan {
     }
 }
 
+/// How far a shared scan is.
+#[derive(Clone, Debug)]
+pub struct SharedProgress {
+    /// The root, escaped.
+    pub root: String,
+    /// When it began, in nanoseconds since 1970.
+    pub begun_ns: i64,
+    /// Parts that are not done, as far as is known: a part may become several.
+    pub parts_left: usize,
+    /// Parts that are done.
+    pub parts_done: usize,
+    /// Entries that were listed in these.
+    pub entries: u64,
+}
+
+impl SharedProgress {
+    /// Returns how far the scan is that workers share in an index; `None` if there is none, or the
+    /// caller may not know of it.
+    pub fn of(index: &Path) -> Option<Self> {
+        let (index, scan) = SharedScan::find(index).ok()??;
+        let workers = names::workers(&index);
+        let names = listed(&workers).ok()?;
+        let SharedScan { root, begun_ns, .. } = scan;
+        let mut progress =
+            SharedProgress { root, begun_ns, parts_left: 0, parts_done: 0, entries: 0 };
+        let mut parts = vec![ScanPart::first()];
+        while let Some(part) = parts.pop() {
+            let record = match names.contains(&part.done()) {
+                true => manifest::read::<PartRecord>(&workers.join(part.done())).ok(),
+                false => None,
+            };
+            let Some(record) = record else {
+                progress.parts_left += 1;
+                continue;
+            };
+            progress.parts_done += 1;
+            progress.entries += record.outcome.entries;
+            parts.extend(part.further(record.outcome.left));
+        }
+        Some(progress)
+    }
+}
+
 fn scan_path(directory: &Path, base: u64) -> PathBuf {
     directory.join(format!("scan-{base}"))
 }

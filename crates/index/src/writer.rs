@@ -41,6 +41,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+mod checking;
 mod cleaning;
 mod compaction;
 mod copying;
@@ -52,10 +53,12 @@ mod loaded;
 mod opening;
 mod pages;
 mod publishing;
+mod rebuild;
 mod refresh;
 mod renewing;
 mod replaced;
 mod resuming;
+mod salvage;
 mod shard_writer;
 mod sharing;
 mod sources;
@@ -63,9 +66,11 @@ mod tables;
 mod unchanged;
 mod unread;
 
+pub use checking::{CheckReport, Checker, Damage, Remedy};
 use cleaning::Tree;
 pub use compaction::{Compacted, Due};
 use opening::Role;
+pub use opening::Salvaged;
 use pages::ReadPages;
 use refresh::Seen;
 pub use shard_writer::ShardWriter;
@@ -94,6 +99,8 @@ pub struct WriterOptions {
     pub keep_replaced: bool,
     /// Which older generations stay from now on; `None`: as the index was told before.
     pub retention: Option<Retention>,
+    /// Whether what the writer goes by is made again where it is damaged.
+    pub salvages: bool,
     /// Whether a scan that workers share is given up, which otherwise keeps others from writing.
     pub gives_up_shared: bool,
     /// The disk, with faults for tests.
@@ -112,6 +119,7 @@ impl Default for WriterOptions {
             bundle_classes_max: BUNDLE_CLASSES_MAX,
             keep_replaced: true,
             retention: None,
+            salvages: false,
             gives_up_shared: false,
             disk: Disk::default(),
         }
@@ -263,6 +271,10 @@ pub struct Writer {
     relisted: BTreeSet<Principal>,
     /// Whether something that readers go by is written anew since it was damaged.
     renews: bool,
+    /// What was made again when it was opened, if anything was.
+    salvaged: Option<Salvaged>,
+    /// Generations that cannot be read any more, and do not stay.
+    lost: HashSet<u64>,
     /// Tables that were added, by name.
     tables: Vec<TableRecord>,
     /// Whether derived ones may have rows of classes that have changed since.
@@ -314,6 +326,16 @@ impl Writer {
             let mut sums = pages.map(|extent| extent.totals).chain(loose.map(|shard| shard.totals));
             sums.any(|totals| totals.entries > 0 || totals.dirs > 0)
         })
+    }
+
+    /// Returns what was made again when it was opened, if anything was.
+    pub fn salvaged(&self) -> Option<&Salvaged> {
+        self.salvaged.as_ref()
+    }
+
+    /// Has the next generation be published whatever changes: what an index lacks is recorded.
+    pub fn publish_anyway(&mut self) {
+        self.renews = true;
     }
 
     /// Returns the real path of the index.

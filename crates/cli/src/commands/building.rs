@@ -115,7 +115,7 @@ pub fn end_if_asked(writer: Writer) -> Writer {
     if interrupt::asked() {
         interrupt::go_on_to_the_end();
         drop(writer);
-        interrupt::end(false);
+        interrupt::end(None);
     }
     writer
 }

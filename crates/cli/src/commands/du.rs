@@ -270,7 +270,7 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     } else if arguments.paths.is_empty() {
         arguments.paths.push(".".into());
     }
-    let index = arguments.read.open(index)?;
+    let index = arguments.read.open_to_answer(index, &arguments.paths)?;
     let mut output = match options.json {
         true => stdout_for_json(),
         false => BufWriter::with_capacity(1 << 16, Box::new(std::io::stdout()) as _),

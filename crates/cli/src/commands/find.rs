@@ -70,7 +70,12 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let mut output = BufWriter::with_capacity(1 << 16, stdout);
     let ended = match find.is_live() {
         true => find::run_live(&find, options, &mut output)?,
-        false => find::run(&arguments.read.open(index)?, &find, options, &mut output)?,
+        false => find::run(
+            &arguments.read.open_to_answer(index, &find.starts)?,
+            &find,
+            options,
+            &mut output,
+        )?,
     };
     ended.failed.iter().for_each(message);
     let whole = ended.failed.is_empty() && !ended.partial && find.wrong_starts.is_empty();

@@ -132,8 +132,9 @@ index sees its past.
 pub const EXIT_CODES: &str = "  0  complete
   1  partial: messages on standard error say what is missing; also a wrong
      expression of find or command line of du or stat, as in GNU's tools,
-     faults that 'canopy store verify' found, and work that is done where
-     standard output cannot be written
+     damage that 'canopy check' and 'canopy store verify' found, an index
+     that is older than 'canopy info --max-age' wants, and work that is done
+     where standard output cannot be written
   2  failed: nothing was changed; also a PATH of ls that is missing, as in ls(1)
 ";
 

@@ -6,6 +6,7 @@ use super::index_namespace::NamespaceSource;
 use super::index_plan::Plan;
 use super::index_run::Run;
 use super::index_summary::Summary;
+use super::info::count_of;
 use super::resuming;
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader, scan_threads};
 use crate::config::{Source, namespace_of, settings};
@@ -152,6 +153,7 @@ pub fn run(
         be_quiet();
     }
     let location = places::to_write(index)?;
+    let is_own = places::is_own_by_default(&location);
     places::check_links(&location)?;
     if arguments.worker {
         return share(&location, &arguments, engine);
@@ -228,7 +230,9 @@ pub fn run(
         interrupt::go_on_to_the_end();
         let goes_on = run.notes().take_sources(&mut writer, &run.scans.counts);
         drop(writer);
-        interrupt::end(goes_on);
+        let left = run.notes().left(arguments.paths.len());
+        let continued = format!("{left}the same command goes on where this one ended");
+        interrupt::end(goes_on.then_some(&*continued));
     }
     let failed = match failed {
         Ok(failed) => failed,
@@ -256,12 +260,16 @@ pub fn run(
         }
     };
     roots.retain(|root| failed.iter().all(|(path, _)| root_of(path) != *root));
-    let done = Done { published, derived, failed, resumed, roots, begun };
+    let done = Done { location, is_own, published, derived, failed, resumed, roots, begun };
     done.tell(run)
 }
 
 /// What a run that published something has done.
 struct Done {
+    /// The index.
+    location: PathBuf,
+    /// Whether that is where the caller's own is by default.
+    is_own: bool,
     published: Published,
     /// What became of derived tables.
     derived: Outcome,
@@ -296,6 +304,7 @@ impl Done {
             seconds: self.begun.elapsed().as_secs_f64(),
             resumed: self.resumed.as_ref(),
             failed: &self.failed,
+            held: count_of(&self.location, &self.roots),
             sources: &self.roots,
             is_complete: is_complete && self.derived == Outcome::Complete,
         };
@@ -303,9 +312,33 @@ impl Done {
             summary.print_json()?;
         } else if !arguments.quiet {
             summary.print()?;
+            self.tell_of_place();
         }
         Ok(if is_complete { self.derived } else { Outcome::Partial })
     }
+}
+
+impl Done {
+    /// Says where a user's own index is, and that it answers before the site's.
+    fn tell_of_place(&self) {
+        if !self.is_own || self.roots.is_empty() {
+            return;
+        }
+        let roots: Vec<String> = self.roots.iter().map(|root| shown_root(root)).collect();
+        let location = self.location.display();
+        match places::has_site() {
+            true => note(format_args!(
+                "your own index is at {location}, for you alone; it answers about {} from now on, \
+                 before the site's ('canopy source remove PATH' ends that)",
+                roots.join(", ")
+            )),
+            false => note(format_args!("your own index is at {location}, for you alone")),
+        }
+    }
+}
+
+fn shown_root(root: &str) -> String {
+    canopy_text::safe::one_line(&canopy_read::to_path(root).display().to_string())
 }
 
 /// Shares a scan with workers, which may have to compute derived tables: `canopy-sql` does it.

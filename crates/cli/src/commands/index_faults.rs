@@ -169,7 +169,7 @@ impl Faults {
 }
 
 /// Fails if a path leads into an index, whose files nothing else may write.
-fn check_outside(path: &Path, index: &Path) -> anyhow::Result<()> {
+pub(super) fn check_outside(path: &Path, index: &Path) -> anyhow::Result<()> {
     let directory = std::path::absolute(path)?.parent().map(Path::canonicalize).transpose();
     let index = index.canonicalize();
     let is_in = matches!((directory, index), (Ok(Some(at)), Ok(index)) if at.starts_with(&index));

@@ -242,8 +242,7 @@ fn state(index: Option<&Index>, root: &Path) -> anyhow::Result<State> {
     if root_of(source) != root {
         return Ok(State::Within(root_of(source)));
     }
-    // Runs do not count the root.
-    let entries = count(index, Some(source.id))?.0 - 1;
+    let entries = count(index, Some(source.id))?.entries();
     Ok(State::Indexed { entries, scanned_ns: source.scanned_ns })
 }
 

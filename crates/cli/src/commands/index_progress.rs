@@ -39,7 +39,7 @@ impl Progress {
         let index = is_seen.then(|| Index::open(location).ok()).flatten();
         let known = index.map(|index| {
             // Without the root, as scans count.
-            let entries = |id| u64::try_from(count(&index, Some(id)).ok()?.0 - 1).ok();
+            let entries = |id| u64::try_from(count(&index, Some(id)).ok()?.entries() - 1).ok();
             let sources = index.sources().iter();
             sources.filter_map(|it| Some((it.root.clone(), entries(it.id)?))).collect()
         });

@@ -187,7 +187,7 @@ impl<'a> Run<'a> {
             if let Some(name) = self.arguments.name.as_ref().filter(|&name| *name != known.name) {
                 writer.rename_source(&known.name, name)?;
             }
-            writer.check_files(known.id)?;
+            writer.check_files(known.id, true)?;
             let begun = writer.refresh_source(new, [(String::new(), true)])?;
             if self.arguments.trust_directory_times && !is_same {
                 note(format_args!(

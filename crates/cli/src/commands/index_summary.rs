@@ -1,6 +1,7 @@
 //! What `canopy index` says at its end.
 
 use super::index::shown_time;
+use super::info::Held;
 use super::update::UNCHANGED;
 use crate::counted;
 use crate::outcome::{say, without_numbers};
@@ -25,13 +26,31 @@ pub(super) struct Summary<'a> {
     pub failed: &'a [(PathBuf, anyhow::Error)],
     /// Roots of the trees that were published, escaped.
     pub sources: &'a [String],
+    /// What the index has of them, as 'canopy info' counts it; `None` where one is a part of another
+    /// source.
+    pub held: Option<Held>,
     /// Whether nothing is missing.
     pub is_complete: bool,
 }
 
 impl Summary<'_> {
     fn entries(&self) -> u64 {
-        self.published.entries + self.resumed.map_or(0, |resumed| resumed.entries)
+        match &self.held {
+            Some(held) => u64::try_from(held.entries()).unwrap_or_default(),
+            None => self.published.entries + self.resumed.map_or(0, |resumed| resumed.entries),
+        }
+    }
+
+    /// Returns what was indexed, for people.
+    fn shown(&self) -> String {
+        let listed = self.counts.directories.load(Ordering::Relaxed);
+        match &self.held {
+            Some(held) => held.shown(),
+            None => {
+                let entries = counted(self.entries(), "entry");
+                format!("{entries} in {}", counted(listed, "directory"))
+            }
+        }
     }
 
     /// Prints a line, and another where the run went on with an earlier one.
@@ -39,12 +58,11 @@ impl Summary<'_> {
         let Summary { published, counts, seconds, .. } = self;
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         say(format_args!(
-            "{}generation {}: {} in {}, {seconds:.1} s ({:.0} entries/s), {} in {}, {} unreadable, \
+            "{}generation {}: {}, {seconds:.1} s ({:.0} entries/s), {} in {}, {} unreadable, \
              {} vanished",
             if published.is_unchanged { UNCHANGED } else { "" },
             published.generation,
-            counted(self.entries(), "entry"),
-            counted(count(&counts.directories), "directory"),
+            self.shown(),
             published.entries as f64 / seconds,
             human_size(published.bytes as i64),
             counted(published.shards, "shard"),
@@ -75,7 +93,11 @@ impl Summary<'_> {
             "complete": self.is_complete,
             "entries": self.entries(),
             "resumed_entries": self.resumed.map(|resumed| resumed.entries),
-            "directories": count(&counts.directories),
+            "files": self.held.map(|held| held.files),
+            "directories": self.held.map_or(count(&counts.directories), |held| {
+                u64::try_from(held.directories).unwrap_or_default()
+            }),
+            "listed_directories": count(&counts.directories),
             "seconds": seconds,
             "bytes": published.bytes,
             "shards": published.shards,

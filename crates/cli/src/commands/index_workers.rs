@@ -11,17 +11,18 @@ use super::building::publish_changes;
 use super::index::Arguments;
 use super::index_faults::{self, Faults, Shortfalls};
 use super::index_summary::Summary;
+use super::info::count_of;
 use super::resuming::{self, add_counts, others};
 use super::scanning::{Scans, one_reader, scan_threads};
 use crate::config::settings;
 use crate::limits::subordinate_uids;
 use crate::options::now_ns;
 use crate::outcome::{Outcome, message, note, warn_of};
-use crate::{Engine, interrupt, places};
+use crate::{Engine, counted, interrupt, places};
 use anyhow::Context;
 use canopy_index::{
-    Error, NewSource, Next, PartOutcome, ScanPart, SharedScan, Unfinished, Worker, Writer,
-    WriterOptions,
+    Error, NewSource, Next, PartOutcome, ScanPart, SharedProgress, SharedScan, Unfinished, Worker,
+    Writer, WriterOptions,
 };
 use canopy_model::{Access, Attributes, Listing, OwnerLimits, unescape};
 use canopy_scan::{Counts, Fault, Known, MountRules, Part, Root, ScanError, Selection, Step};
@@ -60,6 +61,11 @@ pub fn run(location: &Path, arguments: &Arguments, engine: &Engine) -> anyhow::R
         begin(location, arguments, threads)?;
     }
     if workers == 0 {
+        let left = left(location).unwrap_or_else(|| "1 part".to_owned());
+        note(format_args!(
+            "the scan is begun, with {left} left; 'canopy index --worker' works on it, here and on \
+             other machines"
+        ));
         return Ok(Outcome::Complete);
     }
     let mut others = Vec::new();
@@ -74,6 +80,11 @@ pub fn run(location: &Path, arguments: &Arguments, engine: &Engine) -> anyhow::R
         }
     }
     outcome
+}
+
+/// Returns how many parts are left of the scan that workers share.
+fn left(location: &Path) -> Option<String> {
+    SharedProgress::of(location).map(|it| counted(it.parts_left, "part"))
 }
 
 /// Starts another worker on this machine.
@@ -231,7 +242,11 @@ impl Sharer<'_> {
         }
         if interrupt::asked() {
             interrupt::go_on_to_the_end();
-            interrupt::end(true);
+            let continued = match left(self.location) {
+                Some(left) => format!("{left} left; 'canopy index --worker' goes on with it"),
+                None => "'canopy index --worker' goes on where this one ended".to_owned(),
+            };
+            interrupt::end(Some(&continued));
         }
         self.tell(format_args!("there is no scan to join: it is published, or was given up"));
         Ok(Outcome::Complete)
@@ -370,6 +385,7 @@ impl Sharer<'_> {
             seconds: started.elapsed().as_secs_f64(),
             resumed: None,
             failed: &[],
+            held: count_of(self.location, std::slice::from_ref(&escaped)),
             sources: &[escaped],
             is_complete: complete && derived == Outcome::Complete,
         };

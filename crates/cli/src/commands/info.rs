@@ -1,19 +1,26 @@
 //! `canopy info`
 
+use super::info_metrics;
+use super::staleness::{is_followed, listed, max_age, old_sources};
 use crate::counted;
 use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
-use crate::outcome::Outcome;
-use canopy_index::{Failure, Index, KeptGeneration, SourceRecord, Unfinished};
+use crate::outcome::{Outcome, message, say};
+use anyhow::Context;
+use canopy_index::{Failure, Index, KeptGeneration, SharedProgress, SourceRecord, Unfinished};
 use canopy_read::to_path;
 use canopy_text::human_size;
 use canopy_text::safe::one_line;
 use serde_json::{Value, json};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Tell what the index holds, and what of it you can see
 ///
-/// Example: canopy info --json
+/// Entries are files, which here is all that is not a directory, and directories, the roots of
+/// sources among them: as many as find(1) prints. With --verbose, it is told how many files the
+/// index itself is divided into.
+///
+/// Example: canopy info --max-age 26h
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -21,6 +28,13 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print one sentence alone, and end with exit code 1 if a source was scanned, updated or found
+    /// as it was longer than AGE ago, such as 26h or 7d
+    #[arg(long, value_name = "AGE", value_parser = max_age, conflicts_with = "json")]
+    max_age: Option<i64>,
+    /// Write numbers for node_exporter's textfile collector to FILE, and print nothing
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<PathBuf>,
 }
 
 /// So many kept generations are told by name; --json has them all.
@@ -29,6 +43,12 @@ const KEPT_NAMED_MAX: usize = 6;
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let opened = arguments.read.open_each(index)?;
+    if let Some(file) = &arguments.prometheus {
+        info_metrics::write(opened.iter().last().context("there is no index")?, file)?;
+    }
+    if let Some(age_ns) = arguments.max_age {
+        return say_age(opened.iter(), age_ns);
+    }
     if arguments.json {
         let mut all = opened.iter().map(as_json).collect::<anyhow::Result<Vec<Value>>>()?;
         let mut info = all.remove(0);
@@ -41,41 +61,113 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         output.flush()?;
         return Ok(Outcome::Complete);
     }
+    if arguments.prometheus.is_some() {
+        return Ok(Outcome::Complete);
+    }
     let mut output = std::io::stdout().lock();
     for (number, index) in opened.iter().enumerate() {
         if number > 0 {
             writeln!(output)?;
         }
-        print(index, &mut output)?;
+        print(index, arguments.read.verbose, &mut output)?;
     }
     Ok(Outcome::Complete)
 }
 
-/// Counts entries, roots among them, bytes and shards of a source or of all.
-pub(super) fn count(index: &Index, source: Option<u32>) -> anyhow::Result<(i64, u64, usize)> {
+/// Says whether all sources are younger than that.
+fn say_age<'a>(indexes: impl Iterator<Item = &'a Index>, age_ns: i64) -> anyhow::Result<Outcome> {
+    let (mut old, mut sources) = (Vec::new(), 0);
+    for index in indexes {
+        sources += index.sources().len();
+        let own = old_sources(index, age_ns);
+        // What a daemon follows is as new as the source, whenever that changed.
+        old.extend(own.into_iter().filter(|_| !is_followed(index)));
+    }
+    let limit = age(age_ns);
+    match (sources, old.len()) {
+        (0, _) => {
+            message("the index has no sources");
+            Ok(Outcome::Partial)
+        }
+        (_, 0) => {
+            let all = counted(sources, "source");
+            say(format_args!("{all} indexed within {limit}"))?;
+            Ok(Outcome::Complete)
+        }
+        _ => {
+            message(format_args!("older than {limit}: {}", listed(&old)));
+            Ok(Outcome::Partial)
+        }
+    }
+}
+
+/// What an index has of a source, or of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Held {
+    /// Entries that are not directories.
+    pub files: i64,
+    /// Directories, roots among them.
+    pub directories: i64,
+    /// Size of the files of the index.
+    pub bytes: u64,
+    /// Shards of the index.
+    pub shards: usize,
+}
+
+impl Held {
+    /// Returns how many entries there are, as many as find(1) prints.
+    pub fn entries(&self) -> i64 {
+        self.files + self.directories
+    }
+
+    /// Returns how many there are of what, for people.
+    pub fn shown(&self) -> String {
+        let Held { files, directories, .. } = self;
+        format!("{} and {}", counted(files, "file"), counted(directories, "directory"))
+    }
+}
+
+/// Returns what an index has of a source, or of all.
+pub(super) fn count(index: &Index, source: Option<u32>) -> anyhow::Result<Held> {
     let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
     let roots = index.sources().iter().filter(|source| is_asked(source.id)).count();
     let (shards, bytes, totals) = index.extent(source)?;
-    Ok((roots as i64 + totals.entries + totals.dirs, bytes, shards))
+    Ok(Held { files: totals.entries, directories: roots as i64 + totals.dirs, bytes, shards })
+}
+
+/// Returns what an index has of the sources with these roots; `None` where one is not a source of its
+/// own, or the index cannot be read.
+pub fn count_of(location: &Path, roots: &[String]) -> Option<Held> {
+    let index = Index::open(location).ok()?;
+    let mut sum = Held::default();
+    for root in roots {
+        let source = index.sources().iter().find(|source| source.root == *root)?;
+        let held = count(&index, Some(source.id)).ok()?;
+        sum.files += held.files;
+        sum.directories += held.directories;
+    }
+    Some(sum)
 }
 
 fn as_json(index: &Index) -> anyhow::Result<Value> {
-    let (entries, bytes, shards) = count(index, None)?;
+    let held = count(index, None)?;
     let checked = index.checked()?;
     let checked_ns = |source: &SourceRecord| {
         let own = checked.iter().find(|checked| checked.root == source.root);
         own.map(|checked| checked.scanned_ns)
     };
     let source = |source: &SourceRecord| -> anyhow::Result<Value> {
-        let (entries, bytes, _) = count(index, Some(source.id))?;
+        let held = count(index, Some(source.id))?;
         Ok(json!({
             "name": source.name,
             "root": source.root,
             "scanned_ns": source.scanned_ns,
             "updated_ns": source.updated_ns,
             "checked_ns": checked_ns(source),
-            "visible_entries": entries,
-            "visible_bytes": bytes,
+            "visible_entries": held.entries(),
+            "visible_files": held.files,
+            "visible_directories": held.directories,
+            "visible_bytes": held.bytes,
         }))
     };
     let failure = |failure: &Failure| {
@@ -96,6 +188,15 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
             "root": scan.source.as_ref().map(|source| &source.root),
         })
     };
+    let shared = |scan: &SharedProgress| {
+        json!({
+            "begun_ns": scan.begun_ns,
+            "entries": scan.entries,
+            "root": scan.root,
+            "parts_left": scan.parts_left,
+            "parts_done": scan.parts_done,
+        })
+    };
     let generation = |kept: &KeptGeneration| {
         let KeptGeneration { generation, published_ns } = kept;
         json!({ "generation": generation, "published_ns": published_ns })
@@ -108,13 +209,16 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
         "kept": index.kept().iter().map(generation).collect::<Vec<_>>(),
         "sources": index.sources().iter().map(source).collect::<anyhow::Result<Vec<_>>>()?,
         "unfinished": index.unfinished().as_ref().map(unfinished),
+        "shared": index.shared_scan().as_ref().map(shared),
         "failures": index.failures()?.iter().map(failure).collect::<Vec<_>>(),
         "classes": index.classes().all,
         "visible_classes": index.classes().visible,
-        "visible_shards": shards,
-        "visible_entries": entries,
-        "visible_bytes": bytes,
-        "bytes_per_entry": bytes as f64 / (entries.max(1) as f64),
+        "visible_shards": held.shards,
+        "visible_entries": held.entries(),
+        "visible_files": held.files,
+        "visible_directories": held.directories,
+        "visible_bytes": held.bytes,
+        "bytes_per_entry": held.bytes as f64 / (held.entries().max(1) as f64),
     }))
 }
 
@@ -132,11 +236,10 @@ fn kept(kept: &[KeptGeneration], now_ns: i64) -> String {
     }
 }
 
-fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
+fn print(index: &Index, verbose: bool, output: &mut dyn Write) -> anyhow::Result<()> {
     let now_ns = now_ns();
-    let classes = index.classes();
-    let (entries, bytes, shards) = count(index, None)?;
-    let per_entry = bytes as f64 / (entries.max(1) as f64);
+    let held = count(index, None)?;
+    let per_entry = held.bytes as f64 / (held.entries().max(1) as f64);
     writeln!(output, "index       {}", index.path().display())?;
     writeln!(
         output,
@@ -148,21 +251,26 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
         let old = kept(index.kept(), now_ns);
         writeln!(output, "kept        {}: {old}", index.retention())?;
     }
-    match classes.all {
-        Some(all) => {
-            writeln!(output, "classes     {all}, of which you can read {}", classes.visible)?
+    if verbose {
+        let classes = index.classes();
+        match classes.all {
+            Some(all) => {
+                writeln!(output, "classes     {all}, of which you can read {}", classes.visible)?
+            }
+            None => writeln!(output, "classes     you can read {}", classes.visible)?,
         }
-        None => writeln!(output, "classes     you can read {}", classes.visible)?,
+        writeln!(output, "shards      {}", held.shards)?;
     }
-    writeln!(output, "shards      {shards}")?;
     writeln!(
         output,
-        "entries     {entries} visible to you, {per_entry:.1} bytes each, {} in all",
-        human_size(bytes as i64)
+        "entries     {} visible to you: {}, {per_entry:.1} bytes each, {} in all",
+        held.entries(),
+        held.shown(),
+        human_size(held.bytes as i64)
     )?;
     let checked = index.checked()?;
     for source in index.sources() {
-        let (entries, bytes, _) = count(index, Some(source.id))?;
+        let held = count(index, Some(source.id))?;
         let (root, scanned) = (to_path(&source.root), age(now_ns - source.scanned_ns));
         let updated = match source.updated_ns > source.scanned_ns {
             true => format!(", updated {} ago", age(now_ns - source.updated_ns)),
@@ -184,8 +292,20 @@ fn print(index: &Index, output: &mut dyn Write) -> anyhow::Result<()> {
             output,
             "source      {root}{name}: {}, {}, scanned {scanned} \
              ago{updated}{unchanged}",
+            held.shown(),
+            human_size(held.bytes as i64)
+        )?;
+    }
+    if let Some(shared) = index.shared_scan() {
+        let SharedProgress { root, begun_ns, parts_left, entries, .. } = shared;
+        writeln!(
+            output,
+            "unfinished  a scan of {} that workers share, which began {} ago and has {}: {} left; \
+             'canopy index --worker' works on it",
+            one_line(&to_path(&root).display().to_string()),
+            age(now_ns - begun_ns),
             counted(entries, "entry"),
-            human_size(bytes as i64)
+            counted(parts_left, "part")
         )?;
     }
     if let Some(Unfinished { begun_ns, noted_ns, entries, .. }) = index.unfinished() {

@@ -43,7 +43,7 @@ pub struct Arguments {
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let Some((word, others)) = arguments.words.split_last() else { return Ok(Outcome::Partial) };
-    let index = arguments.read.open(index)?;
+    let index = arguments.read.open_to_answer(index, &[])?;
     let most = arguments.count as usize;
     let now_ns = now_ns();
     // One more tells whether there are more.

@@ -439,7 +439,7 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     let mut asked = Ls::new(stdout.is_terminal());
     arguments.switches.apply(&mut asked)?;
     let options = asked.options().map_err(|error| refused::<Ls>(&error))?;
-    let index = arguments.read.open(index)?;
+    let index = arguments.read.open_to_answer(index, &arguments.paths)?;
     let mut output = match options.json {
         true => stdout_for_json(),
         false => BufWriter::with_capacity(1 << 16, Box::new(stdout) as _),

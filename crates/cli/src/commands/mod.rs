@@ -1,6 +1,7 @@
 //! The commands, one file each: parse, open, plan, run, print.
 
 pub mod building;
+pub mod check;
 pub mod compact;
 mod completing;
 pub mod diff;
@@ -22,6 +23,7 @@ mod index_run;
 mod index_summary;
 pub mod index_workers;
 pub mod info;
+mod info_metrics;
 pub mod locate;
 pub mod ls;
 mod manual;
@@ -33,6 +35,7 @@ mod resuming;
 mod scanning;
 pub mod source;
 pub mod sql;
+pub mod staleness;
 pub mod stat;
 pub mod store;
 mod switches;
@@ -74,6 +77,7 @@ pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
         Command::Index(arguments) => index::run(index, arguments, engine, None),
         Command::Update(arguments) => update::run(index, arguments, engine),
         Command::Compact(arguments) => compact::run(index, arguments),
+        Command::Check(arguments) => check::run(index, arguments, engine),
         Command::Import(arguments) => match engine {
             Some(engine) => (engine.import)(index, arguments),
             None => Companion::Sql.run(),

@@ -142,7 +142,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         threads = threads.div_ceil(AT_A_TIME);
     }
     let files = arguments.output.as_ref().map(|_| NewFiles::new()).transpose()?;
-    let index = arguments.read.open(index)?;
+    let index = arguments.read.open_to_answer(index, &arguments.paths)?;
     let options = ReportOptions {
         sections,
         top: usize::try_from(arguments.top)?,

@@ -4,6 +4,7 @@
 use super::index_faults::Shortfalls;
 use super::scanning::path_bytes_max;
 use crate::config::settings;
+use crate::counted;
 use crate::interrupt;
 use crate::options::now_ns;
 use crate::outcome::{message, note};
@@ -42,6 +43,8 @@ pub(super) struct Notes {
     goes_on: AtomicBool,
     /// Whether it was said that none could be made.
     has_warned: AtomicBool,
+    /// Directories that remain of the source that is being scanned, by the last note.
+    remaining: AtomicU64,
 }
 
 impl Notes {
@@ -65,6 +68,29 @@ impl Notes {
             next_entries: AtomicU64::new(entries_step.unwrap_or(u64::MAX)),
             goes_on: AtomicBool::new(false),
             has_warned: AtomicBool::new(false),
+            remaining: AtomicU64::new(
+                after
+                    .and_then(|after| after.source.as_ref())
+                    .map_or(0, |source| source.remaining.len() as u64),
+            ),
+        }
+    }
+
+    /// Returns what is left of a run over so many trees, as the beginning of a sentence.
+    pub(super) fn left(&self, trees: usize) -> String {
+        let is_begun = self.goes_on.load(Ordering::Relaxed) || self.pending.lock().is_some();
+        let others = (trees - self.done.lock().len().min(trees)).saturating_sub(is_begun.into());
+        let remaining = self.remaining.load(Ordering::Relaxed);
+        let mut left = Vec::new();
+        if is_begun {
+            left.push(format!("{} with all below", counted(remaining, "directory")));
+        }
+        if others > 0 {
+            left.push(counted(others as u64, "PATH"));
+        }
+        match left.is_empty() {
+            true => String::new(),
+            false => format!("left: {}; ", left.join(", ")),
         }
     }
 
@@ -113,6 +139,7 @@ impl Notes {
         source.missing.extend(missing.since(&before));
         source.is_partial |= counts.partial.load(Ordering::Relaxed) > partial;
         source.remaining = left.remaining.into_iter().map(directory).collect();
+        self.remaining.store(source.remaining.len() as u64, Ordering::Relaxed);
         let mut about = self.about(Some(source), counts);
         about.entries = about.entries.saturating_sub(left.entries);
         about.directories = about.directories.saturating_sub(left.directories);

@@ -107,7 +107,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if asked.0.format.asks_how_to_quote() {
         asked.0.quoting.style = quoting_style().unwrap_or(Style::ShellEscapeAlways);
     }
-    let index = arguments.read.open(index)?;
+    let index = arguments.read.open_to_answer(index, &arguments.paths)?;
     let mut output = match asked.0.format {
         StatFormat::Json => stdout_for_json(),
         _ => BufWriter::new(Box::new(stdout) as _),

@@ -145,7 +145,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         arguments.since.is_none() && arguments.by.is_none(),
         "--since and --by are for 'canopy top growth'"
     );
-    let index = arguments.read.open(index)?;
+    let index = arguments.read.open_to_answer(index, &arguments.paths)?;
     let mine = arguments.mine.then(|| nix::unistd::geteuid().as_raw());
     let options = ReportOptions {
         sections: [section].into_iter().collect(),

@@ -256,10 +256,10 @@ fn suspect(path: &Path, recursive: bool) -> anyhow::Result<Suspect> {
 }
 
 /// What is to be listed again of one source.
-struct Task {
-    source: SourceRecord,
-    record: ScanRecord,
-    selection: Selection,
+pub(super) struct Task {
+    pub(super) source: SourceRecord,
+    pub(super) record: ScanRecord,
+    pub(super) selection: Selection,
 }
 
 impl Task {
@@ -474,7 +474,17 @@ fn refresh(
         _ => return refreshed,
     }
     scans.counts.set_back(counted);
-    let (root, new) = open(writer, scans, rules, &task)?;
+    list_anew(writer, scans, rules, &task)
+}
+
+/// Lists all of a source anew. After an error, the source stays as it was.
+pub(super) fn list_anew(
+    writer: &mut Writer,
+    scans: &Scans,
+    rules: &MountRules,
+    task: &Task,
+) -> anyhow::Result<()> {
+    let (root, new) = open(writer, scans, rules, task)?;
     let before = scans.shortfalls(writer, rules);
     let now = new.scan.clone().unwrap_or_default();
     let partial = scans.counts.partial.load(Ordering::Relaxed);

@@ -431,7 +431,7 @@ fn sources_have_options_of_their_own() {
     let other = at.place.path("other");
     let environment =
         [("CANOPY_SOURCES", blank.as_str()), ("CANOPY_INDEX", other.to_str().unwrap())];
-    assert!(at.done(&environment, &["index"]).contains(": 3 entries in 1 directory"));
+    assert!(at.done(&environment, &["index"]).contains(": 3 files and 1 directory, "));
     let environment = [("CANOPY_SOURCES", one.to_str().unwrap()), environment[1]];
     assert!(at.refused(&environment, &["index"]).contains("a blank in a path of CANOPY_SOURCES"));
 }

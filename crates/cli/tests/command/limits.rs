@@ -57,9 +57,9 @@ fn paths_beyond_the_limit_are_counted_and_left_out() {
     let said = text(&short.stderr);
     assert_eq!(short.status.code(), Some(1), "{said}");
     assert!(said.contains("what is in 2 directories is left out") && said.contains("nnn..."));
-    assert!(text(&short.stdout).contains(": 19 entries in 17 directories"), "{short:?}");
+    assert!(text(&short.stdout).contains(": 1 file and 19 directories, "), "{short:?}");
     assert!(whole.status.success() && whole.stderr.is_empty(), "{whole:?}");
-    assert!(text(&whole.stdout).contains(": 19 entries in 19 directories"), "{whole:?}");
+    assert!(text(&whole.stdout).contains(": 1 file and 19 directories, "), "{whole:?}");
     assert_eq!(run("100").status.code(), Some(2));
 }
 

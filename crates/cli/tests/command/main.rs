@@ -1,6 +1,7 @@
 //! Tests of the command as a whole, of what fills an index and of packages: each module says what
 //! it asks. They need root.
 
+mod checking;
 #[path = "../common/mod.rs"]
 mod common;
 mod compacting;
@@ -26,6 +27,7 @@ mod requests;
 mod resuming;
 mod running;
 mod sources;
+mod states;
 mod updates;
 mod watch;
 mod workers;

@@ -68,7 +68,7 @@ fn a_dry_run_tells_and_writes_nothing() {
     assert_eq!(plan["generation"], 1);
     let sources = plan["sources"].as_array().unwrap();
     assert_eq!(sources.len(), 4);
-    assert_eq!((&sources[0]["entries"], &sources[0]["one_file_system"]), (&0.into(), &true.into()));
+    assert_eq!((&sources[0]["entries"], &sources[0]["one_file_system"]), (&1.into(), &true.into()));
     assert_eq!(sources[0]["left_out"][0]["by"], "--exclude");
     assert_eq!(sources[1]["within"], place.path("tree").to_str().unwrap());
     assert!(sources[2]["error"].is_null() && sources[2]["entries"].is_null());
@@ -82,7 +82,7 @@ fn a_tree_under_several_names_is_one_source() {
     tree(&place);
     std::os::unix::fs::symlink("tree", place.path("link")).unwrap();
     let shown = text(&index(&place, &["tree/", "tree", "./tree", "link"]).stdout);
-    assert!(shown.starts_with("generation 1: 3 entries in 2 directories"), "{shown}");
+    assert!(shown.starts_with("generation 1: 2 files and 2 directories, "), "{shown}");
 }
 
 #[test]
@@ -107,7 +107,8 @@ fn programs_get_one_object() {
     let place = Place::new();
     tree(&place);
     let summary = json(&index(&place, &["--json", "tree"]));
-    assert_eq!((&summary["generation"], &summary["entries"]), (&1.into(), &3.into()));
+    assert_eq!((&summary["generation"], &summary["entries"]), (&1.into(), &4.into()));
+    assert_eq!((&summary["files"], &summary["listed_directories"]), (&2.into(), &2.into()));
     assert_eq!((&summary["directories"], &summary["complete"]), (&2.into(), &true.into()));
     assert_eq!(summary["sources"], serde_json::json!([place.path("tree").to_str().unwrap()]));
     let output = index(&place, &["--json", "-q", "nope", "tree"]);

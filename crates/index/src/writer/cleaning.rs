@@ -77,7 +77,8 @@ impl Writer {
     pub(super) fn leave(&self, tree: &Tree) -> Result<Current> {
         let (generation, published_ns) = (self.generation, now_ns());
         let mut all = vec![KeptGeneration { generation, published_ns }];
-        all.extend(self.current.iter().flat_map(Current::all));
+        let there = self.current.iter().flat_map(Current::all);
+        all.extend(there.filter(|known| !self.lost.contains(&known.generation)));
         let kept = self.retention.kept(&all);
         let stays =
             |known: &KeptGeneration| kept.contains(known) || is_held(&self.path, known.generation);
@@ -455,7 +456,8 @@ impl Tree {
         }
     }
 
-    fn read(names: &Names, generation: u64) -> Result<Self> {
+    /// Reads the one of a generation.
+    pub(super) fn read(names: &Names, generation: u64) -> Result<Self> {
         let path = names::all_manifests(names.index(), generation);
         let all: AllManifests = manifest::read(&path)?;
         let lists = all.lists.get().map_err(|error| Error::corrupt(&path, error))?;
@@ -475,6 +477,16 @@ impl Tree {
     fn without(&self, other: Option<&Tree>, names: &Names, pages: &ReadPages) -> Result<Files> {
         let all = Asked { class: &|_| true, page: &|_| true };
         self.files(other, names, pages, &all).map(|(files, _)| files)
+    }
+
+    /// Returns all files of the generation; fails if a page is damaged or missing.
+    pub(super) fn all_files(&self, names: &Names) -> Result<Vec<PathBuf>> {
+        let all = Asked { class: &|_| true, page: &|_| true };
+        let (files, lost) = self.files(None, names, &ReadPages::default(), &all)?;
+        match lost.first() {
+            Some(lost) => Err(Error::corrupt(lost, "it has a page that is damaged or missing")),
+            None => Ok(files.into_keys().collect()),
+        }
     }
 
     /// As [`Tree::without`], but only what is asked for. Returns also the directories with pages

@@ -3,15 +3,17 @@
 use super::cleaning::{self, Tree};
 use super::loaded::Loaded;
 use super::pages::ReadPages;
+use super::rebuild::Generation;
+use super::salvage;
 use super::{Held, Published, Writer, WriterOptions, now_ns};
-use crate::bundles::{self, Bundled};
+use crate::bundles::Bundled;
 use crate::class_dirs::ClassDirs;
 use crate::class_lists::ListRecord;
 use crate::digest::DigestKey;
 use crate::error::{Error, Result};
 use crate::failures::Failures;
 use crate::journal::{self, Journal, Leftover};
-use crate::manifest::{self, AllManifests, Current};
+use crate::manifest::{AllManifests, Current};
 use crate::marker::{self, Marker};
 use crate::names::{self, Names};
 use crate::retention::Leaving;
@@ -64,10 +66,25 @@ impl Writer {
         let path = safety::check(path, uid)?;
         let (lock, Marker { key, secret }) = match role.is_one_of_many() {
             true => (None, marker::read(&path)?),
-            false => marker::claim(&path).map(|(lock, marker)| (Some(lock), marker))?,
+            false => {
+                let claimed = match options.salvages {
+                    true => salvage::claim(&path),
+                    false => marker::claim(&path),
+                };
+                claimed.map(|(lock, marker)| (Some(lock), marker))?
+            }
         };
         let names = Names::new(&path, key);
+        let public_mode = if uid == 0 { 0o644 } else { 0o600 };
+        let restored = match options.salvages {
+            true => salvage::restore_current(&path, public_mode)?,
+            false => None,
+        };
         let mut committed = Committed::read(&names, &options)?;
+        if let Some(guesses_retention) = restored {
+            let salvaged = committed.salvaged.get_or_insert_default();
+            salvaged.guesses_retention = guesses_retention;
+        }
         if role.scan().is_some_and(|scan| scan.base != committed.generation) {
             return Err(Error::WorkerLost);
         }
@@ -94,6 +111,7 @@ impl Writer {
         let disk = options.disk.journaled(journal);
         let options = WriterOptions { disk, ..options };
         let Committed { current, state, lists, bundles, tree, limits, loaded, .. } = committed;
+        let (salvaged, lost) = (committed.salvaged, committed.lost);
         let Loaded { table, classes, places, next_source, .. } = loaded;
         let are_private = uid != 0 || role.is_one_of_many();
         let dirs = ClassDirs::new(options.disk.clone(), names.clone(), are_private, salt, places);
@@ -102,14 +120,21 @@ impl Writer {
         Ok(Writer {
             lists,
             relisted: BTreeSet::new(),
-            renews: false,
+            renews: salvaged.is_some() || !lost.is_empty(),
+            salvaged,
+            lost,
             dirs,
             digest_key: DigestKey::new(secret),
             salt,
             names,
             begun: BTreeMap::new(),
             unfinished: Mutex::default(),
-            failures: Failures::read(&path)?,
+            failures: match Failures::read(&path) {
+                Err(error) if options.salvages && error.damaged_file().is_some() => {
+                    Failures::default()
+                }
+                failures => failures?,
+            },
             incomplete: Vec::new(),
             has_changed: false,
             scans: state.scans,
@@ -156,6 +181,25 @@ struct Committed {
     /// What the directories of one owner may ask for from now on.
     limits: Option<OwnerLimits>,
     loaded: Loaded,
+    /// What was made again, if anything was.
+    salvaged: Option<Salvaged>,
+    /// Generations that cannot be read any more.
+    lost: HashSet<u64>,
+}
+
+/// What was made again when a damaged index was opened.
+#[derive(Clone, Debug, Default)]
+pub struct Salvaged {
+    /// Roots of sources of which something was lost that a scan brings back, escaped.
+    pub to_scan: Vec<String>,
+    /// Whether it is not known any more which older generations are to be kept.
+    pub guesses_retention: bool,
+    /// Whether it may be lost how sources were scanned.
+    pub lost_options: bool,
+    /// Derived tables that are gone, since their queries are lost.
+    pub lost_tables: Vec<String>,
+    /// The older generation that stands for the current one, if that could not be made again.
+    pub from_generation: Option<u64>,
 }
 
 impl Committed {
@@ -164,16 +208,21 @@ impl Committed {
         let current = cleaning::current(index)?;
         let generation = current.as_ref().map_or(0, |current| current.generation);
         let path = names::all_manifests(index, generation);
-        let state: AllManifests = match &current {
-            Some(_) => manifest::read(&path)?,
-            None => AllManifests { key: names.key(), ..AllManifests::default() },
+        let mut lost = HashSet::new();
+        let (found, salvaged) = match &current {
+            None => {
+                let state = AllManifests { key: names.key(), ..AllManifests::default() };
+                (Generation { state, ..Generation::default() }, None)
+            }
+            Some(_) if !options.salvages => (Generation::read(index, generation)?, None),
+            Some(current) => salvaged(index, current, &mut lost)?,
         };
+        let Generation { state, bundles, manifests, .. } = found;
         if state.key != names.key() {
             return Err(Error::corrupt(&path, "it is of another index than the file 'lock'"));
         }
         let corrupt = |error| Error::corrupt(&path, error);
         let lists = state.lists.get().map_err(corrupt)?.to_vec();
-        let (bundles, manifests) = bundles::read_all(index, &state.bundles)?;
         let tree = Tree::of(generation, &lists, &manifests).with_bundles(&state.bundles);
         let grants = state.grants.get().map_err(corrupt)?;
         let known = state.limits.map(|(classes, names)| OwnerLimits {
@@ -182,7 +231,18 @@ impl Committed {
         });
         let limits = options.limits.or(known);
         let loaded = Loaded::new(&path, manifests, grants, state.next_grant, limits, options)?;
-        Ok(Committed { current, generation, state, lists, bundles, tree, limits, loaded })
+        Ok(Committed {
+            current,
+            generation,
+            state,
+            lists,
+            bundles,
+            tree,
+            limits,
+            loaded,
+            salvaged,
+            lost,
+        })
     }
 
     /// Removes what earlier writers left, and what readers of older generations had time for.
@@ -196,7 +256,11 @@ impl Committed {
         let (index, disk) = (names.index(), &options.disk);
         let interrupted = unfinished::read(index, (self.generation, now_ns()), names.key());
         let left = journal::read(index)?;
-        cleaning::clean(disk, names, &left, &self.tree)?;
+        match self.salvaged.as_ref().and_then(|salvaged| salvaged.from_generation) {
+            // What the current generation has is not known.
+            Some(_) => disk.remove(&names::journal(index))?,
+            None => cleaning::clean(disk, names, &left, &self.tree)?,
+        }
         if matches!(interrupted, Found::Useless(_)) {
             cleaning::forget_unfinished(disk, names, &self.tree)?;
         }
@@ -220,6 +284,52 @@ impl Committed {
             cleaning::let_go(disk, names, current, &self.tree, staying)?;
         }
         Ok((interrupted, left))
+    }
+}
+
+/// Reads the current generation, made again where it is damaged, or the newest older one that can be
+/// read in its place. Adds those that cannot be to `lost`.
+fn salvaged(
+    index: &Path,
+    current: &Current,
+    lost: &mut HashSet<u64>,
+) -> Result<(Generation, Option<Salvaged>)> {
+    let is_lost = |error: &Error| error.damaged_file().is_some();
+    for kept in &current.kept {
+        if Generation::read(index, kept.generation).as_ref().is_err_and(is_lost) {
+            lost.insert(kept.generation);
+        }
+    }
+    let mut documents = Vec::new();
+    match Generation::read_or_rebuild(index, current.generation, &mut documents) {
+        Ok(found) if documents.is_empty() => Ok((found, None)),
+        Ok(found) => {
+            // What was made again is in the next generation.
+            lost.insert(current.generation);
+            let sources = found.manifests.iter().flat_map(|it| &it.manifest.sources);
+            let to_scan = sources.filter(|it| found.to_scan.contains(&it.id));
+            let salvaged = Salvaged {
+                to_scan: to_scan.map(|source| source.root.clone()).collect(),
+                lost_options: found.lost_state,
+                lost_tables: found.lost_tables.clone(),
+                ..Salvaged::default()
+            };
+            Ok((found, Some(salvaged)))
+        }
+        Err(error) if is_lost(&error) => {
+            lost.insert(current.generation);
+            let mut older = current.kept.iter().filter(|kept| !lost.contains(&kept.generation));
+            let Some(older) = older.next() else { return Err(error) };
+            let found = Generation::read(index, older.generation)?;
+            let sources = found.manifests.iter().flat_map(|it| &it.manifest.sources);
+            let salvaged = Salvaged {
+                to_scan: sources.map(|source| source.root.clone()).collect(),
+                from_generation: Some(older.generation),
+                ..Salvaged::default()
+            };
+            Ok((found, Some(salvaged)))
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Publishing: what was written becomes a generation that readers see.
 
 use super::cleaning::Tree;
+use super::salvage;
 use super::{Held, Published, Writer};
 use crate::bundles::{self, BundleId};
 use crate::class_dirs::{ClassDirs, grants_of};
@@ -39,7 +40,8 @@ impl Writer {
         manifest::write(disk, &new, &current, self.public_mode(), true)?;
         disk.replace(&new, &names::current(&self.path))?;
         self.current_tree = tree;
-        // The generation is committed, whatever becomes of this.
+        // The generation is committed, whatever becomes of these.
+        drop(salvage::copy_current(disk, &self.path, &current));
         published.unrecorded = self.write_failures().err().map(|error| error.to_string());
         Ok(published)
     }

@@ -4,23 +4,26 @@
 use super::cleaning::shard_files;
 use super::publishing::class_lists;
 use super::{Held, Writer};
-use crate::class_dirs::grants_of;
-use crate::class_lists::{self, ClassList, ListedClass, listed_for};
+use crate::class_dirs::{ClassDirs, grants_of};
+use crate::class_lists::{self, ClassList, ListRecord, ListedClass, listed_for};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::manifest::{self, Catalog, Document, Manifest};
-use crate::names;
+use crate::names::{self, Names};
+use crate::own_tables::TableRecord;
 use crate::pages::PageRecord;
+use crate::schema::FileKind;
 use crate::sealed::Sealed;
-use crate::shard::ClassDir;
-use std::collections::{BTreeSet, HashSet};
+use crate::shard::{ClassDir, Shard};
+use canopy_model::{ClassId, ClassTable, Principal, parallel};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What everybody may do with a file in a class that is not for the writer alone.
-const READABLE: u32 = 0o444;
+pub(super) const READABLE: u32 = 0o444;
 
 impl Writer {
     /// Has the next generation write anew what is damaged, missing, or not for those whom it is for,
@@ -33,42 +36,35 @@ impl Writer {
         let Some(current) = self.current.as_ref().filter(|_| knows_all_ids()) else {
             return Ok(Vec::new());
         };
-        let mut renewed = Vec::new();
-        let expected = class_lists(&self.table, &self.dirs, &self.classes);
-        let path = names::catalog(&self.path, current.generation);
-        let is_right = |catalog: &Catalog| {
-            catalog.lists == self.lists
-                && catalog.tables == self.tables
-                && known(&catalog.classes) == known(&expected.everybody)
-        };
-        renewed.extend((!self.is_right(&path, self.public_mode(), is_right)?).then_some(path));
-        let path = names::current(&self.path);
-        renewed.extend((!self.has_mode(&path, self.public_mode())).then_some(path));
-        let mut changed = HashSet::new();
-        for (&class, Held { manifest, written, gated, .. }) in &self.classes {
-            let path = names::manifest(&self.dirs.ensure(&self.table, class)?, *written);
+        for (&class, Held { gated, .. }) in &self.classes {
+            self.dirs.ensure(&self.table, class)?;
             if !gated.is_empty() {
                 self.dirs.ensure_gated(&self.table, class)?;
-            }
-            if !self.is_right(&path, 0o644, |known: &Manifest| known == manifest)? {
-                changed.insert(class);
-                renewed.push(path);
             }
         }
         if !self.lists.is_empty() {
             class_lists::make_directory(&self.options.disk, &self.names)?;
         }
+        let readers = ForReaders {
+            names: &self.names,
+            generation: current.generation,
+            public_mode: self.public_mode(),
+            table: &self.table,
+            dirs: &self.dirs,
+            classes: &self.classes,
+            lists: &self.lists,
+            tables: &self.tables,
+        };
+        let (mut renewed, mut changed) = (Vec::new(), HashSet::new());
         let mut relisted = BTreeSet::new();
-        for list in &self.lists {
-            let path = self.names.list(list.principal, list.generation);
-            let own = expected.own.get(&list.principal);
-            let own = own.map(|own| known(&own.classes)).unwrap_or_default();
-            let is_right = read_as(&path, |list: &ClassList| known(&list.classes) == own)?;
-            if !is_right || !Disk::is_shared_with(&path, list.principal) {
-                relisted.insert(list.principal);
-                renewed.push(path);
+        readers.each_wrong(|wrong, path| {
+            match wrong {
+                NotRight::Catalog | NotRight::Current => {}
+                NotRight::Manifest(class) => drop(changed.insert(class)),
+                NotRight::List(principal) => drop(relisted.insert(principal)),
             }
-        }
+            renewed.push(path);
+        })?;
         // Of a class whose manifest is written anew, the lists name another one.
         let listed = changed.iter().flat_map(|&class| listed_for(&grants_of(&self.table, class)));
         relisted.extend(listed);
@@ -80,7 +76,8 @@ impl Writer {
 
     /// Fails if a file that readers need of a source is missing, closed to them, or damaged as far as
     /// its length tells; what is sealed is read whole.
-    pub fn check_files(&self, source: u32) -> Result<()> {
+    /// With `whole`, every block of every file is read, too.
+    pub fn check_files(&self, source: u32, whole: bool) -> Result<()> {
         let checks_modes = knows_all_ids();
         let check = |path: &Path, bytes: Option<u64>| -> Result<()> {
             let about = path.symlink_metadata().map_err(Error::io("look at", path))?;
@@ -93,6 +90,7 @@ impl Writer {
                 false => Ok(()),
             }
         };
+        let mut to_read = Vec::new();
         for (&class, Held { manifest, gated, .. }) in &self.classes {
             let directory = self.dirs.directory(&self.table, class);
             for file in manifest.sealed.iter().filter(|file| file.source == source) {
@@ -111,36 +109,93 @@ impl Writer {
                     for shard in self.read_pages.of(&place, page)?.iter() {
                         shard_files(directory, shard.record())
                             .try_for_each(|(path, bytes)| check(&path, Some(bytes)))?;
+                        if whole {
+                            to_read.push(shard.clone());
+                        }
                     }
                 }
             }
         }
+        let mut threads = vec![(); self.options.threads.max(1)];
+        parallel(&mut threads, to_read, |(), shard: Arc<Shard>| {
+            let kinds = FileKind::ALL.into_iter();
+            kinds.filter(|&kind| shard.rows(kind) > 0).try_for_each(|kind| shard.check(kind))
+        })?;
         Ok(())
-    }
-
-    /// Returns whether a document is whole, as expected, and has its permissions.
-    fn is_right<D: Document>(
-        &self,
-        path: &Path,
-        mode: u32,
-        is_expected: impl Fn(&D) -> bool,
-    ) -> Result<bool> {
-        Ok(self.has_mode(path, mode) && read_as(path, is_expected)?)
-    }
-
-    /// Returns whether a file is the writer's and lets those read it that `mode` does.
-    fn has_mode(&self, path: &Path, mode: u32) -> bool {
-        path.symlink_metadata().is_ok_and(|about| has_mode(&about, mode & READABLE))
     }
 }
 
+/// A document that readers go by and that is damaged, missing, or not for those whom it is for.
+pub(super) enum NotRight {
+    Catalog,
+    Current,
+    Manifest(ClassId),
+    List(Principal),
+}
+
+/// What readers go by, as the writer knows it.
+pub(super) struct ForReaders<'a> {
+    pub(super) names: &'a Names,
+    pub(super) generation: u64,
+    /// Mode of what is for everybody.
+    pub(super) public_mode: u32,
+    pub(super) table: &'a ClassTable,
+    pub(super) dirs: &'a ClassDirs,
+    pub(super) classes: &'a BTreeMap<ClassId, Held>,
+    pub(super) lists: &'a [ListRecord],
+    pub(super) tables: &'a [TableRecord],
+}
+
+impl ForReaders<'_> {
+    /// Reads all of it, and calls `tell` with what is not right, and its path.
+    pub(super) fn each_wrong(&self, mut tell: impl FnMut(NotRight, PathBuf)) -> Result<()> {
+        let index = self.names.index();
+        let expected = class_lists(self.table, self.dirs, self.classes);
+        let path = names::catalog(index, self.generation);
+        let is_right = |catalog: &Catalog| {
+            catalog.lists == self.lists
+                && catalog.tables == self.tables
+                && known(&catalog.classes) == known(&expected.everybody)
+        };
+        if !has_mode_at(&path, self.public_mode) || !read_as(&path, is_right)? {
+            tell(NotRight::Catalog, path);
+        }
+        let path = names::current(index);
+        if !has_mode_at(&path, self.public_mode) {
+            tell(NotRight::Current, path);
+        }
+        for (&class, Held { manifest, written, .. }) in self.classes {
+            let path = names::manifest(&self.dirs.directory(self.table, class), *written);
+            let is_right = |known: &Manifest| known == manifest;
+            if !has_mode_at(&path, 0o644) || !read_as(&path, is_right)? {
+                tell(NotRight::Manifest(class), path);
+            }
+        }
+        for list in self.lists {
+            let path = self.names.list(list.principal, list.generation);
+            let own = expected.own.get(&list.principal);
+            let own = own.map(|own| known(&own.classes)).unwrap_or_default();
+            let is_right = read_as(&path, |list: &ClassList| known(&list.classes) == own)?;
+            if !is_right || !Disk::is_shared_with(&path, list.principal) {
+                tell(NotRight::List(list.principal), path);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a file is the caller's and lets those read it that `mode` does.
+fn has_mode_at(path: &Path, mode: u32) -> bool {
+    path.symlink_metadata().is_ok_and(|about| has_mode(&about, mode & READABLE))
+}
+
 /// Returns whether a file is the caller's and has these permission bits, maybe among others.
-fn has_mode(about: &Metadata, bits: u32) -> bool {
+pub(super) fn has_mode(about: &Metadata, bits: u32) -> bool {
     about.uid() == rustix::process::geteuid().as_raw() && about.permissions().mode() & bits == bits
 }
 
 /// Returns whether the caller's user namespace knows all users and groups by their own numbers.
-fn knows_all_ids() -> bool {
+pub(super) fn knows_all_ids() -> bool {
     ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|path| {
         let map = std::fs::read_to_string(path).unwrap_or_default();
         map.split_whitespace().eq(["0", "0", "4294967295"])

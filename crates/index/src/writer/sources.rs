@@ -517,8 +517,10 @@ impl Writer {
     }
 
     pub(super) fn write_failures(&self) -> Result<()> {
-        if Failures::read(&self.path)? == self.failures {
-            return Ok(());
+        match Failures::read(&self.path) {
+            Ok(known) if known == self.failures => return Ok(()),
+            Err(error) if error.damaged_file().is_none() => return Err(error),
+            _ => {}
         }
         self.failures.write(&self.options.disk, &self.path)
     }

@@ -62,7 +62,7 @@ impl Writer {
     }
 
     /// Takes away the rows of all derived tables, which a change of the sources makes wrong.
-    pub(super) fn clear_derived(&mut self) {
+    pub fn clear_derived(&mut self) {
         self.remove_rows(None);
         for table in &mut self.tables {
             if let TableKind::Derived { fresh, .. } = &mut table.kind {

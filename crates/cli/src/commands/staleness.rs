@@ -1,0 +1,123 @@
+//! How old answers are: the footer on a terminal, and what `canopy info --max-age` says.
+//!
+//! A source is as old as the last scan of it or of a part of it, or the last scan that found it as it
+//! was; users do not learn of the last one where they do not write the index. What a daemon follows is
+//! not old.
+
+use crate::config::settings;
+use crate::options::{age, age_ns, now_ns};
+use crate::outcome::message;
+use crate::places::Opened;
+use canopy_index::{Index, SourceRecord};
+use canopy_read::to_path;
+use canopy_text::safe::one_line;
+use parking_lot::Mutex;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The socket of a daemon that follows an index.
+const SOCKET: &str = "requests";
+
+/// Most sources that a footer names.
+const NAMED_MAX: usize = 3;
+
+/// An age from which on answers are marked as old, in nanoseconds; `None` for no age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaleAfter(pub Option<i64>);
+
+impl Default for StaleAfter {
+    fn default() -> Self {
+        StaleAfter(Some(24 * 3600 * 1_000_000_000))
+    }
+}
+
+impl FromStr for StaleAfter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(StaleAfter(None)),
+            age => max_age(age).map(|age_ns| StaleAfter(Some(age_ns))),
+        }
+    }
+}
+
+/// Parses an age.
+pub fn max_age(text: &str) -> Result<i64, String> {
+    age_ns(text).filter(|age_ns| *age_ns > 0).ok_or("give an age such as 26h or 7d".to_owned())
+}
+
+/// What is printed when the command ends.
+static FOOTER: Mutex<Option<String>> = Mutex::new(None);
+
+/// Prints the footer, if there is one.
+pub fn print_footer() {
+    if let Some(footer) = FOOTER.lock().take() {
+        message(footer);
+    }
+}
+
+/// Has the command end with a footer where what answers about these paths, or about all sources, is
+/// old, and somebody looks at a terminal.
+pub fn note(opened: &Opened, paths: &[OsString]) {
+    if !std::io::stdout().is_terminal() || !std::io::stderr().is_terminal() {
+        return;
+    }
+    let Some(stale_ns) = settings().stale_after.unwrap_or_default().0 else { return };
+    let paths: Vec<PathBuf> = paths.iter().filter_map(|path| real(Path::new(path))).collect();
+    let mut old = Vec::new();
+    for index in opened.iter() {
+        let mut own = old_sources(index, stale_ns);
+        own.retain(|(root, _)| {
+            let meets = |path: &PathBuf| path.starts_with(root) || root.starts_with(path);
+            paths.is_empty() || paths.iter().any(meets)
+        });
+        if !own.is_empty() && !is_followed(index) {
+            old.append(&mut own);
+        }
+    }
+    old.sort_by_key(|(_, age_ns)| std::cmp::Reverse(*age_ns));
+    if !old.is_empty() {
+        *FOOTER.lock() = Some(format!("what answers is old: {}", listed(&old)));
+    }
+}
+
+/// Returns a path without links, as far as it exists.
+fn real(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).ok()
+}
+
+/// Returns when a source was last scanned, updated or found as it was, in nanoseconds since 1970.
+pub(super) fn last_ns(index: &Index, source: &SourceRecord) -> i64 {
+    let checked = index.checked().unwrap_or_default();
+    let own = checked.iter().find(|checked| checked.root == source.root);
+    let checked_ns = own.map_or(i64::MIN, |checked| checked.scanned_ns);
+    source.scanned_ns.max(source.updated_ns).max(checked_ns)
+}
+
+/// Returns the sources that are older than that, each with its age.
+pub(super) fn old_sources(index: &Index, stale_ns: i64) -> Vec<(PathBuf, i64)> {
+    let age_ns = |source: &SourceRecord| now_ns().saturating_sub(last_ns(index, source));
+    let aged = index.sources().iter().map(|source| (to_path(&source.root), age_ns(source)));
+    aged.filter(|(_, age_ns)| *age_ns > stale_ns).collect()
+}
+
+/// Returns whether a daemon listens that follows an index.
+pub(super) fn is_followed(index: &Index) -> bool {
+    UnixStream::connect(index.path().join(SOCKET)).is_ok()
+}
+
+/// Names sources with their ages.
+pub(super) fn listed(old: &[(PathBuf, i64)]) -> String {
+    let one = |(root, age_ns): &(PathBuf, i64)| {
+        format!("{} was indexed {} ago", one_line(&root.display().to_string()), age(*age_ns))
+    };
+    let named: Vec<String> = old.iter().take(NAMED_MAX).map(one).collect();
+    match old.len().saturating_sub(NAMED_MAX) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
