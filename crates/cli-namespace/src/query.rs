@@ -16,10 +16,13 @@ use std::path::{Component, Path, PathBuf};
 /// Longer values of attributes do not come from a mount of ours.
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
+/// The list of snapshots, which is not a query of its own.
+const SNAPSHOTS: &[u8] = b"[@]";
+
 /// Carries the command out.
 pub fn run(path: &Path, explains: bool) -> anyhow::Result<Outcome> {
     let (base, queries) = split(path)?;
-    for query in &queries {
+    for query in queries.iter().filter(|query| *query != SNAPSHOTS) {
         if let Err(refusal) = parsed(query, now_ns()) {
             // Where nobody listens there is nothing to show.
             let _ = write!(std::io::stderr(), "{}", shown(&refusal));
@@ -33,7 +36,7 @@ pub fn run(path: &Path, explains: bool) -> anyhow::Result<Outcome> {
         at.push(std::ffi::OsStr::from_bytes(query));
         match rustix::fs::access(&at, Access::EXISTS) {
             Ok(()) => {}
-            Err(errno) => bail!("{}", reason(&below, &at, query, errno)),
+            Err(errno) => bail!("{}", reason(&below, &at, errno)),
         }
     }
     if explains { explain(&base, &at, &queries) } else { list(&base, &at, &queries) }
@@ -69,10 +72,9 @@ fn shown(refusal: &Refusal<'_>) -> String {
 }
 
 /// Returns why a query is not there, by what the mount says or an error of the kernel.
-fn reason(below: &Path, at: &Path, query: &[u8], errno: Errno) -> String {
-    let said = attribute(below, ERROR).ok().flatten();
-    let own = said.filter(|said| said.starts_with(&about(query)));
-    match own {
+fn reason(below: &Path, at: &Path, errno: Errno) -> String {
+    // That of the last query, which this was.
+    match attribute(below, ERROR).ok().flatten() {
         Some(said) => said,
         None if errno == Errno::NOENT => {
             format!("{}: no namespace and no index is mounted there", below.display())

@@ -25,7 +25,7 @@ impl Queries {
         }
         let parent = self.nodes.parent(query).unwrap_or(base);
         let asking = self.asking(who.uid, parent);
-        let Meaning { expression, limit, reads } = self.meaning(asking, &components)?;
+        let Meaning { expression, limit, reads } = self.meaning(&asking, &components)?;
         let mut plan = format!("finds: [{expression}]\n");
         if limit < RESULTS_MAX {
             plan.push_str(&format!("at most: the {limit} files that were changed last\n"));

@@ -123,26 +123,32 @@ impl Queries {
             return None;
         }
         let asking = self.asking(uid, parent);
-        let snapshot = match self.parsed(asking, name) {
+        let snapshot = match self.parsed(&asking, name) {
             Ok(Some(Component::Snapshot(snapshot))) => snapshot,
             Ok(_) => return None,
             Err(error) => return Some(Err(error)),
         };
         if is_virtual(parent) || is_past(parent) {
             let why = "a snapshot stands below a directory of now, and queries below it";
-            return Some(Err(self.refuse(asking, name, why)));
+            return Some(Err(self.refuse(&asking, name, why)));
         }
         let entered = who().and_then(|who| self.pasts.enter(parent, &snapshot, &who));
         Some(entered.map_err(|error| match error.errno() {
-            Errno::NOENT => self.refuse(asking, name, "no such snapshot has this directory"),
+            Errno::NOENT => self.refuse(&asking, name, "no such snapshot has this directory"),
             _ => error,
         }))
     }
 
     /// Returns who asks for something below a directory or a query.
     pub(crate) fn asking(&self, uid: u32, parent: u64) -> Asking {
-        let base = self.nodes.chain(parent).map_or(parent, |(base, _)| base);
-        Asking { uid, account: self.accounts.of(uid), below: [parent, base] }
+        let (base, above) = self.nodes.chain(parent).unwrap_or((parent, Vec::new()));
+        Asking { uid, account: self.accounts.of(uid), base, above }
+    }
+
+    /// Returns why the last query of a user below a directory or a query was refused.
+    pub(crate) fn refusal(&self, uid: u32, below: u64) -> Option<String> {
+        let (base, above) = self.nodes.chain(below).ok()?;
+        self.refusals.of(uid, base, &above)
     }
 
     /// Returns the node of a query below a directory or another query, and holds it.
@@ -151,19 +157,19 @@ impl Queries {
         let (base, above) = self.nodes.chain(parent)?;
         if above.len() >= DEPTH_MAX {
             let why = format!("{DEPTH_MAX} queries below each other at most");
-            return Err(self.refuse(asking, name, &why));
+            return Err(self.refuse(&asking, name, &why));
         }
         if name == SNAPSHOTS && (is_virtual(parent) || is_past(base)) {
             let why = "snapshots are listed below directories of now";
-            return Err(self.refuse(asking, name, why));
+            return Err(self.refuse(&asking, name, why));
         }
         // Those above were looked up before.
         match above.last() {
             Some(last) if is_duplicates(last) || last == SNAPSHOTS => {
-                return Err(self.refuse(asking, last, results::NO_QUERY));
+                return Err(self.refuse(&asking, last, results::NO_QUERY));
             }
             _ if name == SNAPSHOTS => {}
-            _ => drop(self.meaning(asking, &[name.to_vec()])?),
+            _ => drop(self.meaning(&asking, &[name.to_vec()])?),
         }
         let base = match is_past(base) {
             true => self.pasts.inode(base)?,
@@ -223,19 +229,19 @@ impl Queries {
     }
 
     /// Refuses a query; whoever asked can read why.
-    fn refuse(&self, asking: Asking, name: &[u8], why: &str) -> Error {
+    fn refuse(&self, asking: &Asking, name: &[u8], why: &str) -> Error {
         self.refusals.note(asking, name, why);
         Errno::NOENT.into()
     }
 
     /// Reads a component in brackets.
-    fn parsed(&self, asking: Asking, name: &[u8]) -> Answer<Option<Component>> {
+    fn parsed(&self, asking: &Asking, name: &[u8]) -> Answer<Option<Component>> {
         let parsed = results::parsed(name, self.namespace.now_ns());
         parsed.map_err(|refusal| self.refuse(asking, refusal.component, &refusal.why))
     }
 
     /// Returns what queries ask for together.
-    pub(crate) fn meaning(&self, asking: Asking, components: &[Vec<u8>]) -> Answer<Meaning> {
+    pub(crate) fn meaning(&self, asking: &Asking, components: &[Vec<u8>]) -> Answer<Meaning> {
         let (last, others) = components.split_last().ok_or(Errno::NOENT)?;
         let reads = is_duplicates(last);
         let searches = if reads { others } else { components };
@@ -252,10 +258,10 @@ impl Queries {
             return Ok(Arc::new(links_to_snapshots(&self.namespace)));
         }
         let asking = self.asking(who.uid, self.nodes.parent(query).unwrap_or(base));
-        let Meaning { expression, limit, reads } = self.meaning(asking, &components)?;
+        let Meaning { expression, limit, reads } = self.meaning(&asking, &components)?;
         let last = components.last().map_or(&b""[..], Vec::as_slice);
         let refuse = |(why, errno): (String, Errno)| {
-            self.refuse(asking, last, &why);
+            self.refuse(&asking, last, &why);
             Error::from(errno)
         };
         let mut charge = self.kept.charge(asking.account);

@@ -21,19 +21,18 @@ const ALL: usize = 1024;
 pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 struct One {
-    account: u32,
-    uid: u32,
-    /// What the query hangs below: a directory, and perhaps another query.
-    below: [u64; 2],
+    asking: Asking,
     why: String,
 }
 
-/// Who asked, and below what.
-#[derive(Clone, Copy)]
+/// Who asked, and what the query hangs below: a directory, and perhaps other queries. The kernel
+/// forgets the ids of these at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asking {
     pub(crate) uid: u32,
     pub(crate) account: u32,
-    pub(crate) below: [u64; 2],
+    pub(crate) base: u64,
+    pub(crate) above: Vec<Vec<u8>>,
 }
 
 pub(crate) struct Refusals {
@@ -55,15 +54,14 @@ impl Refusals {
     }
 
     /// Notes why a query was refused.
-    pub(crate) fn note(&self, asking: Asking, name: &[u8], why: &str) {
+    pub(crate) fn note(&self, asking: &Asking, name: &[u8], why: &str) {
         let why = format!("the query {}: {why}", name.escape_ascii());
         if self.has_lines_left() {
             (self.log)(&why);
         }
-        let Asking { uid, account, below } = asking;
         let mut all = self.all.lock();
-        all.retain(|one| (one.uid, one.below) != (uid, below));
-        let own = |one: &One| one.account == account;
+        all.retain(|one| one.asking != *asking);
+        let own = |one: &One| one.asking.account == asking.account;
         if all.iter().filter(|one| own(one)).count() >= OF_ACCOUNT
             && let Some(at) = all.iter().position(own)
         {
@@ -72,14 +70,16 @@ impl Refusals {
         if all.len() >= ALL {
             all.pop_front();
         }
-        all.push_back(One { account, uid, below, why });
+        all.push_back(One { asking: asking.clone(), why });
     }
 
-    /// Returns why the last query of a user below something was refused.
-    pub(crate) fn of(&self, uid: u32, below: u64) -> Option<String> {
+    /// Returns why the last query of a user was refused below a directory, or below queries there.
+    pub(crate) fn of(&self, uid: u32, base: u64, above: &[Vec<u8>]) -> Option<String> {
         let all = self.all.lock();
-        let mut own = all.iter().rev().filter(|one| one.uid == uid && one.below.contains(&below));
-        own.next().map(|one| one.why.clone())
+        let is_it = |asking: &Asking| {
+            (asking.uid, asking.base) == (uid, base) && (above.is_empty() || asking.above == above)
+        };
+        all.iter().rev().find(|one| is_it(&one.asking)).map(|one| one.why.clone())
     }
 
     fn has_lines_left(&self) -> bool {
@@ -101,16 +101,19 @@ mod tests {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let told = lines.clone();
         let refusals = Refusals::new(Arc::new(move |line: &str| told.lock().push(line.to_owned())));
-        let note = |uid: u32, below: u64, why: &str| {
+        let note = |uid: u32, base: u64, why: &str| {
             let account = if uid >= 1000 { 1 } else { uid };
-            refusals.note(Asking { uid, account, below: [below, below] }, b"[x\n]", why);
+            let above = vec![b"[true]".to_vec()];
+            refusals.note(&Asking { uid, account, base, above }, b"[x\n]", why);
         };
         note(1, 7, "first");
         note(1, 7, "second");
         note(2, 8, "another");
-        let why = |uid, below| refusals.of(uid, below);
+        let why = |uid, base| refusals.of(uid, base, &[]);
         assert_eq!(why(1, 7).as_deref(), Some("the query [x\\n]: second"));
         assert_eq!((why(2, 7), why(1, 8)), (None, None));
+        assert_eq!(refusals.of(1, 7, &[b"[true]".to_vec()]), why(1, 7));
+        assert_eq!(refusals.of(1, 7, &[b"[other]".to_vec()]), None);
         // The uids of one account do not have those of others forgotten.
         (1000..4000).for_each(|uid| note(uid, 9, "many"));
         assert!(why(2, 8).is_some() && why(3999, 9).is_some() && why(1000, 9).is_none());

@@ -17,7 +17,7 @@ pub const DEPTH_MAX: usize = 16;
 pub const RESULTS_MAX: usize = 500_000;
 
 /// What is said of a component that names something else.
-pub(crate) const NO_QUERY: &str = "this is no query, and stands neither in nor below one here";
+pub(crate) const NO_QUERY: &str = "this is not a query, and stands neither in nor below one here";
 
 /// So many files are recent if nobody says since when.
 const RECENT: usize = 1000;

@@ -1,5 +1,6 @@
 //! What the commands that fill an index share.
 
+use super::update_costs::Costs;
 use crate::outcome::Outcome;
 use crate::{Engine, interrupt};
 use canopy_index::{Published, ShardWriter, Writer};

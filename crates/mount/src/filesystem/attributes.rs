@@ -163,7 +163,7 @@ impl Filesystem {
             return reply.error(errno);
         }
         if name == ERROR.as_bytes()
-            && let Some(why) = self.queries.refusals.of(request.uid(), id.0)
+            && let Some(why) = self.queries.refusal(request.uid(), id.0)
         {
             return xattr(reply, why.as_bytes(), size);
         }
