@@ -19,6 +19,7 @@ mod mount;
 mod names;
 mod paths;
 mod place;
+mod query;
 mod quota;
 mod records;
 mod snapshot;
@@ -79,6 +80,7 @@ fn carry_out(arguments: Arguments) -> anyhow::Result<Outcome> {
         }
         Command::Snapshot(arguments) => snapshot::run(&arguments),
         Command::View(arguments) => view::run(&arguments),
+        Command::Query { path, explain } => query::run(&path, explain),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Unmount { directory } => unmount::run(&directory),
     }

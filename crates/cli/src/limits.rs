@@ -2,7 +2,6 @@
 
 use canopy_model::OwnerLimits;
 use std::num::NonZeroU32;
-use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -97,59 +96,4 @@ pub fn half_of_memory() -> Option<usize> {
     let total = about.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let total_kb: usize = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
     total_kb.checked_mul(512)
-}
-
-/// Returns the ranges of uids that are subordinate to others, each with the uid that answers for
-/// it, as `/etc/subuid` has them (subuid(5)); none where there is no such file.
-pub fn subordinate_uids() -> Vec<(Range<u32>, u32)> {
-    let uid_of = |name: &str| match name.parse() {
-        Ok(uid) => Some(uid),
-        Err(_) => Some(nix::unistd::User::from_name(name).ok()??.uid.as_raw()),
-    };
-    parse_subordinate(&std::fs::read_to_string("/etc/subuid").unwrap_or_default(), uid_of)
-}
-
-/// Returns the user who holds a uid: that of the first range that has it, or itself.
-pub fn holder_of(uid: u32, holders: &[(Range<u32>, u32)]) -> u32 {
-    holders.iter().find(|(range, _)| range.contains(&uid)).map_or(uid, |(_, holder)| *holder)
-}
-
-fn parse_subordinate(text: &str, uid_of: impl Fn(&str) -> Option<u32>) -> Vec<(Range<u32>, u32)> {
-    let range = |line: &str| {
-        let mut fields = line.split(':');
-        let (name, start, count) = (fields.next()?, fields.next()?, fields.next()?);
-        let start: u32 = start.trim().parse().ok()?;
-        let count: u32 = count.trim().parse().ok()?;
-        // Root's are for containers, whose users are not root.
-        let holder = uid_of(name).filter(|&holder| holder != 0).unwrap_or(start);
-        Some((start..start.saturating_add(count), holder))
-    };
-    text.lines().filter_map(range).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn subordinate_uids_have_holders() {
-        let text = "ann:100000:65536\nroot:165536:10\n1007:200000:1\nwrong\ngone:300000:5\n";
-        let uid_of = |name: &str| match name {
-            "ann" => Some(1000),
-            "root" => Some(0),
-            name => name.parse().ok(),
-        };
-        let expected = [
-            (100_000..165_536, 1000),
-            (165_536..165_546, 165_536),
-            (200_000..200_001, 1007),
-            (300_000..300_005, 300_000),
-        ];
-        let holders = parse_subordinate(text, uid_of);
-        assert_eq!(holders, expected);
-        assert_eq!(
-            [100_007, 1000, 300_005].map(|uid| holder_of(uid, &holders)),
-            [1000, 1000, 300_005]
-        );
-    }
 }

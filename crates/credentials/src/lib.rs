@@ -1,6 +1,11 @@
-//! Processes that have become another user for good, so that the kernel decides what they may do.
+//! Processes that have become another user for good, so that the kernel decides what they may do,
+//! and the account behind a uid ([`Accounts`]), by which every limit of a user counts.
 //!
 //! Not its job: who that user is, and what the process does for that user.
+
+mod accounts;
+
+pub use accounts::{Accounts, subordinate_uids};
 
 use nix::errno::Errno;
 use nix::sys::prctl::{set_dumpable, set_no_new_privs};

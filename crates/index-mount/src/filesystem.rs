@@ -7,9 +7,11 @@ use crate::protocol::{Asked, Entry, Folder, Place, Told};
 use crate::recent::Recent;
 use crate::sessions::{Patience, Sessions};
 use crate::view::View;
+use canopy_credentials::Accounts;
 use canopy_model::Credentials;
 use canopy_mount::caller::credentials;
 use canopy_mount::results::is_query;
+use canopy_mount::{ERROR, PLAN};
 use fuser::{
     AccessFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
@@ -26,6 +28,10 @@ const GENERATION: Generation = Generation(0);
 
 /// The longest name, in bytes.
 const NAME_BYTES_MAX: u32 = 255;
+
+/// How every query is answered.
+const PLANNED: &[u8] = b"looks in: the index; blocks of rows are skipped whose least and greatest \
+    sizes, times and owners rule the query out\n";
 
 type Answer<T> = Result<T, nix::errno::Errno>;
 
@@ -45,8 +51,14 @@ pub(crate) struct Shared {
 pub(crate) struct Filesystem(Arc<Shared>);
 
 impl Filesystem {
-    pub(crate) fn new(sessions: Arc<Sessions>, owner: Option<Credentials>, ttl: Duration) -> Self {
-        let (nodes, handles, recent) = (Nodes::new(), Handles::default(), Recent::default());
+    pub(crate) fn new(
+        sessions: Arc<Sessions>,
+        accounts: Accounts,
+        owner: Option<Credentials>,
+        ttl: Duration,
+    ) -> Self {
+        let handles = Handles::new(accounts.clone());
+        let (nodes, recent) = (Nodes::new(), Recent::new(accounts));
         Filesystem(Arc::new(Shared { nodes, handles, recent, sessions, owner, ttl }))
     }
 }
@@ -211,7 +223,7 @@ impl Shared {
         };
         let handle = self.handles.get(number.0);
         let handle = handle.map_or_else(
-            || self.folder(id).map(|folder| Arc::new(Handle { folder, who: who.clone() })),
+            || self.folder(id).map(|folder| Arc::new(self.handles.handle(folder, who.clone()))),
             Ok,
         );
         let handle = match handle {
@@ -428,7 +440,7 @@ impl fuser::Filesystem for Filesystem {
             Ok(Told::Page(entries, is_more)) => {
                 let page = Arc::new(Page { first: 0, entries, is_more });
                 shared.remember(&who, &folder, &page);
-                shared.handles.open(number, Handle { folder, who });
+                shared.handles.open(number, shared.handles.handle(folder, who));
                 shared.handles.keep_page(number, page);
                 reply.opened(FileHandle(number), FopenFlags::empty());
             }
@@ -525,7 +537,9 @@ impl fuser::Filesystem for Filesystem {
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes().to_vec();
-        if self.0.has_no_xattrs(request, id) {
+        let is_plan = name == PLAN.as_bytes();
+        // Why a query failed is not an attribute of the entry.
+        if name != ERROR.as_bytes() && self.0.has_no_xattrs(request, id) {
             return reply.error(Errno::ENODATA);
         }
         self.0.ask_entry(
@@ -533,7 +547,12 @@ impl fuser::Filesystem for Filesystem {
             reply,
             |place| Asked::Xattr(place, name),
             move |_, reply, told| xattr(reply, told, size),
-            |_, reply, asks| reply.error(asks.err().map_or(Errno::ENODATA, errno)),
+            move |_, reply, asks| match asks {
+                Ok((Node::Query(_), _)) if is_plan => {
+                    xattr(reply, Ok(Told::Bytes(PLANNED.to_vec())), size);
+                }
+                asks => reply.error(asks.err().map_or(Errno::ENODATA, errno)),
+            },
         );
     }
 

@@ -27,6 +27,9 @@ const MEMORY_BYTES_MAX: u64 = 4 << 30;
 /// How many files it may have open: each shard that is read takes some.
 const FILES_MAX: u64 = 65_536;
 
+/// By how much searches give way to lookups and listings, of all users.
+const SEARCH_NICENESS: i32 = 10;
+
 /// Becomes the user that is told through standard input, a socket, and answers through it until it
 /// is closed. To be called first of all, in a process with one thread.
 pub fn serve_as_user() -> io::Result<()> {
@@ -63,6 +66,8 @@ pub(crate) fn serve(socket: UnixStream, view: View) -> io::Result<()> {
     let searcher = {
         let (view, answers) = (view.clone(), answers.clone());
         let work = move || {
+            // If this fails, they do not.
+            let _ = rustix::process::nice(SEARCH_NICENESS);
             for request in waiting {
                 answer(&view, &answers, &request);
             }

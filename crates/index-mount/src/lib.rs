@@ -26,6 +26,7 @@ pub use helper::{ARGUMENT, serve_as_user};
 pub use sessions::Log;
 pub use view::Opener;
 
+use canopy_credentials::Accounts;
 use canopy_model::{Credentials, escape};
 use canopy_mount::mounted::{Mounted, Terms};
 use filesystem::Filesystem;
@@ -89,8 +90,10 @@ impl Mount {
             is_inert: true,
             threads: options.threads,
         };
-        let sessions = Sessions::start(how, options.log);
-        Mounted::new(Filesystem::new(sessions, owner, ttl), directory, &terms).map(Mount)
+        let accounts = Accounts::system();
+        let sessions = Sessions::start(how, accounts.clone(), options.log);
+        let filesystem = Filesystem::new(sessions, accounts, owner, ttl);
+        Mounted::new(filesystem, directory, &terms).map(Mount)
     }
 
     /// Returns what unmounts it from another thread, so that `run` ends.

@@ -14,7 +14,7 @@ use canopy_index::column::{
 };
 use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange};
 use canopy_model::{Attributes, base_name, escape, unescape};
-use canopy_mount::results::{DEPTH_MAX, Hits, RESULTS_MAX, keep_recent, meaning};
+use canopy_mount::results::{BYTES_MAX, DEPTH_MAX, Findings, Hits, RESULTS_MAX, meaning};
 use canopy_namespace::query::{Candidate, Expression, Field, Test, TextField, Types};
 use canopy_namespace::{Found, Inode};
 use canopy_read::inode::{ENTRY, InodeColumns, text_or_empty};
@@ -36,8 +36,7 @@ pub(crate) struct Search<'a> {
     /// The directory that is searched, with a slash at its end; absolute and escaped.
     prefix: String,
     expression: Expression,
-    limit: usize,
-    found: Mutex<Vec<Found>>,
+    found: Mutex<Findings>,
     is_too_much: AtomicBool,
 }
 
@@ -78,8 +77,9 @@ impl Search<'_> {
     pub(crate) fn run(view: &Index, absolute: &str, queries: &[Vec<u8>]) -> Result<Hits> {
         let (expression, limit) = Self::meaning(queries)?;
         let prefix = format!("{}/", absolute.trim_end_matches('/'));
-        let (found, is_too_much) = (Mutex::default(), AtomicBool::new(false));
-        let search = Search { view, prefix, expression, limit, found, is_too_much };
+        let found = Mutex::new(Findings::new(limit));
+        let is_too_much = AtomicBool::new(false);
+        let search = Search { view, prefix, expression, found, is_too_much };
         match source_of(view, absolute) {
             Some((source, path)) => search.search(source.id, &source.root, &path)?,
             None => {
@@ -92,12 +92,14 @@ impl Search<'_> {
         }
         if search.is_too_much.into_inner() {
             let name = queries.last().map_or(&b""[..], Vec::as_slice).escape_ascii();
-            let log = format!("the query {name}: more than {RESULTS_MAX} files; ask for fewer");
+            let log = format!(
+                "the query {name}: more than {RESULTS_MAX} files, or {} MiB of their names; ask for \
+                 fewer",
+                BYTES_MAX >> 20
+            );
             return Err(Failure { errno: Errno::E2BIG as i32, log: Some(log) });
         }
-        let mut found = search.found.into_inner();
-        keep_recent(&mut found, limit);
-        Ok(Hits::new(found, queries.len()))
+        Ok(search.found.into_inner().into_hits(queries.len()))
     }
 
     /// Tests the root directory of a source.
@@ -105,9 +107,9 @@ impl Search<'_> {
         let Some(inode) = look_up(self.view, source, "")? else { return Ok(()) };
         let values = self.values(source.id, "")?;
         let inode = inode_of(&inode.attributes, &inode.target);
-        self.take(inode, base_name(&source.root), &source.root, values.get("")).map(|found| {
-            self.found.lock().extend(found);
-        })
+        let found = self.take(inode, base_name(&source.root), &source.root, values.get(""))?;
+        self.add(found.as_slice());
+        Ok(())
     }
 
     fn search(&self, source: u32, root: &str, path: &str) -> Result<()> {
@@ -173,12 +175,12 @@ impl Search<'_> {
             return Ok(());
         }
         let rows = self.select(unit)?;
-        let mut found = Vec::new();
         if !rows.is_empty() {
             for placed in unit.read_placed(ENTRY, &rows, false)? {
                 let placed = placed?;
                 let inodes = InodeColumns::of(&placed.batch);
                 let targets = TARGET.find(&placed.batch);
+                let mut found = Vec::new();
                 for at in 0..placed.batch.num_rows() {
                     let inode = inode_of(&inodes.row(at), text_or_empty(targets, at));
                     let path = placed.path(at)?;
@@ -190,22 +192,28 @@ impl Search<'_> {
                         values.get(&path),
                     )?);
                 }
-                if found.len() > RESULTS_MAX {
+                if !self.add(&found) {
                     break;
                 }
             }
         }
         unit.close();
-        let mut all = self.found.lock();
-        all.append(&mut found);
-        if self.limit < RESULTS_MAX && all.len() > 4 * self.limit {
-            keep_recent(&mut all, self.limit);
-        }
-        if all.len() > RESULTS_MAX {
-            self.is_too_much.store(true, Ordering::Relaxed);
-            all.clear();
-        }
         Ok(())
+    }
+
+    /// Adds what was found; returns whether there may be more.
+    fn add(&self, found: &[Found]) -> bool {
+        let mut all = self.found.lock();
+        for one in found {
+            if self.is_too_much.load(Ordering::Relaxed) {
+                return false;
+            }
+            all.add(one);
+            if all.count() > RESULTS_MAX || all.bytes() > BYTES_MAX {
+                self.is_too_much.store(true, Ordering::Relaxed);
+            }
+        }
+        true
     }
 
     /// Returns the rows of a unit that do not fail for sure.

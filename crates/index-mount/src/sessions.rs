@@ -1,12 +1,14 @@
 //! Who answers for whom: one helper for each set of credentials, started when somebody asks, and
 //! ended when nobody has for a while.
 //!
-//! Whoever waits, waits for the own helper alone: requests are passed on and answers back by a
-//! thread for each.
+//! Whoever waits, waits for the own account alone: requests are passed on and answers back by a
+//! thread for each helper. An account has a share of the helpers, and a few searches at a time,
+//! however many uids are subordinate to it.
 
 use crate::helper::{ARGUMENT, program, serve_in_thread};
 use crate::protocol::{Answer, Asked, Request, Setup, Told, receive, send};
 use crate::view::{Opener, View};
+use canopy_credentials::Accounts;
 use canopy_model::Credentials;
 use nix::errno::Errno;
 use parking_lot::Mutex;
@@ -21,9 +23,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// So many helpers at once, and so many of one user, who may have several sets of groups.
+/// How many helpers there are at once; of one account, which may have many uids; and of one uid,
+/// which may have several sets of groups.
 const HELPERS_MAX: usize = 128;
+const HELPERS_OF_ACCOUNT_MAX: usize = 16;
 const HELPERS_OF_USER_MAX: usize = 8;
+
+/// How many searches of one account go on at a time, one in a helper.
+const SEARCHES_OF_ACCOUNT_MAX: usize = 2;
 
 /// A helper ends when nobody has asked for so long.
 const IDLE: Duration = Duration::from_secs(120);
@@ -74,7 +81,15 @@ struct Unsent {
     asked: Asked,
     then: Then,
     patience: Patience,
+    is_search: bool,
     since: Instant,
+}
+
+impl Unsent {
+    fn new(asked: Asked, then: Then, patience: Patience) -> Box<Self> {
+        let is_search = View::is_search(&asked);
+        Box::new(Unsent { asked, then, patience, is_search, since: Instant::now() })
+    }
 }
 
 /// A question that was sent.
@@ -82,7 +97,35 @@ struct Sent {
     /// None if nobody waits any more.
     then: Option<Then>,
     patience: Patience,
+    is_search: bool,
+    /// When somebody asked.
     since: Instant,
+    sent: Instant,
+}
+
+/// How many searches go on, by account.
+#[derive(Default)]
+struct Searches(Mutex<HashMap<u32, usize>>);
+
+impl Searches {
+    /// Counts one more; returns whether the account may have it.
+    fn begin(&self, account: u32) -> bool {
+        let mut all = self.0.lock();
+        let count = all.entry(account).or_default();
+        let may_begin = *count < SEARCHES_OF_ACCOUNT_MAX;
+        *count += usize::from(may_begin);
+        may_begin
+    }
+
+    fn end(&self, account: u32) {
+        let mut all = self.0.lock();
+        if let Some(count) = all.get_mut(&account) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&account);
+            }
+        }
+    }
 }
 
 /// How questions are answered.
@@ -104,6 +147,8 @@ pub(crate) enum How {
 pub(crate) struct Sessions {
     how: How,
     log: Log,
+    accounts: Accounts,
+    searches: Arc<Searches>,
     all: Mutex<HashMap<Credentials, Arc<Session>>>,
     /// When lines were counted from, and how many there were.
     lines: Mutex<(Instant, u32)>,
@@ -111,6 +156,8 @@ pub(crate) struct Sessions {
 
 struct Session {
     who: Credentials,
+    account: u32,
+    searches: Arc<Searches>,
     socket: UnixStream,
     state: Mutex<State>,
 }
@@ -124,12 +171,15 @@ struct State {
     is_ready: bool,
     /// Whether nothing more can be asked.
     has_ended: bool,
+    /// The answer to what is asked when it ends.
+    at_end: Errno,
 }
 
 impl Sessions {
-    pub(crate) fn start(how: How, log: Log) -> Arc<Self> {
+    pub(crate) fn start(how: How, accounts: Accounts, log: Log) -> Arc<Self> {
         let lines = Mutex::new((Instant::now(), 0));
-        let sessions = Arc::new(Sessions { how, log, all: Mutex::default(), lines });
+        let (searches, all) = (Arc::default(), Mutex::default());
+        let sessions = Arc::new(Sessions { how, log, accounts, searches, all, lines });
         let watched = Arc::downgrade(&sessions);
         std::thread::spawn(move || {
             loop {
@@ -148,8 +198,7 @@ impl Sessions {
         (asked, patience): (Asked, Patience),
         then: impl FnOnce(Result<Told, Errno>) + Send + 'static,
     ) {
-        let (then, since) = (Box::new(then), Instant::now());
-        let mut unasked = Box::new(Unsent { asked, then, patience, since });
+        let mut unasked = Unsent::new(asked, Box::new(then), patience);
         loop {
             unasked = match self.session(who) {
                 Ok(session) => match session.ask(unasked) {
@@ -166,8 +215,7 @@ impl Sessions {
     pub(crate) fn ask_if_there(&self, who: &Credentials, asked: Asked) {
         let session = self.all.lock().get(who).cloned();
         // One that has ended need not be told.
-        let (then, since) = (Box::new(drop), Instant::now());
-        let unasked = Box::new(Unsent { asked, then, patience: Patience::Long, since });
+        let unasked = Unsent::new(asked, Box::new(drop), Patience::Long);
         let _ = session.map(|session| session.ask(unasked));
     }
 
@@ -196,21 +244,27 @@ impl Sessions {
             return Ok(session.clone());
         }
         all.remove(who);
-        let own = |other: &Credentials| other.uid == who.uid;
-        if all.keys().filter(|other| own(other)).count() >= HELPERS_OF_USER_MAX {
-            make_room(&mut all, own)?;
+        let account = self.accounts.of(who.uid);
+        let of_user = |other: &Session| other.who.uid == who.uid;
+        let of_account = |other: &Session| other.account == account;
+        if count(&all, of_user) >= HELPERS_OF_USER_MAX {
+            make_room(&mut all, of_user)?;
+        }
+        if count(&all, of_account) >= HELPERS_OF_ACCOUNT_MAX {
+            make_room(&mut all, of_account)?;
         }
         if all.len() >= HELPERS_MAX {
-            make_room(&mut all, |_| true)?;
+            make_room(&mut all, |_| true).or_else(|_| take_from_largest(&mut all, account))?;
         }
         let (ours, theirs) = UnixStream::pair().map_err(|_| Errno::EAGAIN)?;
         let used = Instant::now();
         let (waiting, pending) = (VecDeque::new(), HashMap::new());
-        let (is_ready, has_ended) = (false, false);
-        let state = State { next: 0, waiting, pending, used, is_ready, has_ended };
+        let (is_ready, has_ended, at_end) = (false, false, Errno::EIO);
+        let state = State { next: 0, waiting, pending, used, is_ready, has_ended, at_end };
         ours.set_write_timeout(Some(SEND_TIMEOUT)).map_err(|_| Errno::EAGAIN)?;
-        let session =
-            Arc::new(Session { who: who.clone(), socket: ours, state: Mutex::new(state) });
+        let (searches, state) = (self.searches.clone(), Mutex::new(state));
+        let session = Session { who: who.clone(), account, searches, socket: ours, state };
+        let session = Arc::new(session);
         let (sessions, run) = (self.clone(), session.clone());
         let thread = std::thread::Builder::new().name("answers".to_owned());
         thread.spawn(move || sessions.run(&run, theirs)).map_err(|_| Errno::EAGAIN)?;
@@ -224,7 +278,7 @@ impl Sessions {
         let answered = match &started {
             Ok(_) => {
                 session.begin();
-                session.pass_answers(|line| self.tell(line))
+                session.pass_answers(|line| self.tell(line), || self.search_next(session.account))
             }
             Err(_) => Ok(()),
         };
@@ -236,6 +290,7 @@ impl Sessions {
             self.tell(&format!("the process that answers for uid {uid} is ended: {error}"));
         }
         let was_busy = session.end();
+        self.search_next(session.account);
         let mut all = self.all.lock();
         if all.get(&session.who).is_some_and(|one| Arc::ptr_eq(one, session)) {
             all.remove(&session.who);
@@ -273,6 +328,22 @@ impl Sessions {
         }
     }
 
+    /// Has helpers of an account go on with searches that wait, the one that has waited for longest
+    /// first.
+    fn search_next(&self, account: u32) {
+        let all = self.all.lock();
+        let own: Vec<Arc<Session>> =
+            all.values().filter(|session| session.account == account).cloned().collect();
+        drop(all);
+        let since = |session: &Arc<Session>| session.state.lock().waits_to_search_since();
+        let mut waiting: Vec<(Instant, Arc<Session>)> =
+            own.into_iter().filter_map(|session| Some((since(&session)?, session))).collect();
+        waiting.sort_by_key(|(since, _)| *since);
+        for (_, session) in waiting {
+            session.send_waiting(&mut session.state.lock());
+        }
+    }
+
     fn end_idle(&self) {
         let all: Vec<Arc<Session>> = self.all.lock().values().cloned().collect();
         for session in all {
@@ -284,18 +355,41 @@ impl Sessions {
     }
 }
 
-/// Ends the helper that has been idle for longest, among those of some users.
-fn make_room(
-    all: &mut HashMap<Credentials, Arc<Session>>,
-    among: impl Fn(&Credentials) -> bool,
-) -> Result<(), Errno> {
+type All = HashMap<Credentials, Arc<Session>>;
+
+fn count(all: &All, among: impl Fn(&Session) -> bool) -> usize {
+    all.values().filter(|one| among(one)).count()
+}
+
+/// Ends the helper that has been idle for longest, among some of them.
+fn make_room(all: &mut All, among: impl Fn(&Session) -> bool) -> Result<(), Errno> {
     let mut idle: Vec<(Instant, Arc<Session>)> = Vec::new();
-    for session in all.values().filter(|one| among(&one.who)) {
+    for session in all.values().filter(|one| among(one)) {
         idle.push((session.state.lock().used, session.clone()));
     }
     idle.sort_by_key(|(used, _)| *used);
     let ended = idle.iter().find(|(_, session)| session.retire(Duration::ZERO));
     let (_, ended) = ended.ok_or(Errno::EAGAIN)?;
+    all.remove(&ended.who);
+    Ok(())
+}
+
+/// Ends a helper of the account that has most of them, though it is busy, for an account that has
+/// fewer, even with one more.
+fn take_from_largest(all: &mut All, account: u32) -> Result<(), Errno> {
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    for session in all.values() {
+        *counts.entry(session.account).or_default() += 1;
+    }
+    let own = counts.get(&account).copied().unwrap_or_default();
+    let most = counts.into_iter().max_by_key(|(_, count)| *count).ok_or(Errno::EAGAIN)?;
+    if most.1 <= own + 1 {
+        return Err(Errno::EAGAIN);
+    }
+    let used = |session: &&Arc<Session>| session.state.lock().used;
+    let theirs = all.values().filter(|session| session.account == most.0);
+    let ended = theirs.min_by_key(used).ok_or(Errno::EAGAIN)?.clone();
+    ended.make_way();
     all.remove(&ended.who);
     Ok(())
 }
@@ -334,11 +428,12 @@ impl Session {
     fn send_waiting(&self, state: &mut State) {
         while state.is_ready
             && state.pending.len() < WINDOW
-            && let Some(Unsent { asked, then, patience, since }) = state.next_to_send()
+            && let Some(unsent) = state.next_to_send(|| self.searches.begin(self.account))
         {
+            let Unsent { asked, then, patience, is_search, since } = unsent;
             state.next += 1;
-            let number = state.next;
-            state.pending.insert(number, Sent { then: Some(then), patience, since });
+            let (number, then, sent) = (state.next, Some(then), Instant::now());
+            state.pending.insert(number, Sent { then, patience, is_search, since, sent });
             if send(&self.socket, &Request { number, asked }).is_err() {
                 // The thread that passes answers on sees it, and tells all who wait.
                 self.hang_up();
@@ -370,8 +465,9 @@ impl Session {
         late.into_iter().for_each(|then| then(Err(Errno::ETIMEDOUT)));
     }
 
-    /// Passes answers on until the helper ends, or says what it must not.
-    fn pass_answers(&self, tell: impl Fn(&str)) -> io::Result<()> {
+    /// Passes answers on until the helper ends, or says what it must not. Calls `searched` after each
+    /// search.
+    fn pass_answers(&self, tell: impl Fn(&str), searched: impl Fn()) -> io::Result<()> {
         let mut answers = BufReader::new(&self.socket);
         loop {
             let Answer { number, told } = match receive(&mut answers) {
@@ -383,8 +479,14 @@ impl Session {
             let pending = state.pending.remove(&number);
             let sent = pending.ok_or_else(|| io::Error::other("an answer to nothing"))?;
             state.used = Instant::now();
+            if sent.is_search {
+                self.searches.end(self.account);
+            }
             self.send_waiting(&mut state);
             drop(state);
+            if sent.is_search {
+                searched();
+            }
             let told = told.map_err(|failure| {
                 failure.log.iter().for_each(|line| tell(line));
                 match failure.errno {
@@ -408,12 +510,16 @@ impl Session {
         self.hang_up();
         let mut state = self.state.lock();
         state.has_ended = true;
-        let pending = std::mem::take(&mut state.pending).into_values().filter_map(|sent| sent.then);
+        let at_end = state.at_end;
+        let pending: Vec<Sent> = std::mem::take(&mut state.pending).into_values().collect();
+        let searches = pending.iter().filter(|sent| sent.is_search).count();
+        (0..searches).for_each(|_| self.searches.end(self.account));
+        let pending = pending.into_iter().filter_map(|sent| sent.then);
         let waiting = std::mem::take(&mut state.waiting).into_iter().map(|unsent| unsent.then);
         drop(state);
         let all: Vec<Then> = pending.chain(waiting).collect();
         let was_busy = !all.is_empty();
-        all.into_iter().for_each(|then| then(Err(Errno::EIO)));
+        all.into_iter().for_each(|then| then(Err(at_end)));
         was_busy
     }
 
@@ -429,18 +535,40 @@ impl Session {
         is_idle
     }
 
+    /// Ends the helper for that of another account.
+    fn make_way(&self) {
+        let mut state = self.state.lock();
+        state.has_ended = true;
+        state.at_end = Errno::EAGAIN;
+        self.hang_up();
+    }
+
     fn is_stuck(&self) -> bool {
         let state = self.state.lock();
-        state.pending.values().any(|sent| sent.since.elapsed() > STUCK)
+        state.pending.values().any(|sent| sent.sent.elapsed() > STUCK)
     }
 }
 
 impl State {
-    /// Takes what is to be sent next: the first that waits, but so many that take long at a time.
-    fn next_to_send(&mut self) -> Option<Unsent> {
+    /// Takes what is to be sent next: the first that waits, but only a few that take long at a time,
+    /// and one search, if `may_search`.
+    fn next_to_send(&mut self, may_search: impl FnOnce() -> bool) -> Option<Unsent> {
         let long = self.pending.values().filter(|sent| sent.patience == Patience::Long).count();
+        let searches = self.pending.values().any(|sent| sent.is_search);
         let may_go = |one: &Unsent| one.patience == Patience::Short || long < LONG_MAX;
-        let at = self.waiting.iter().position(may_go)?;
+        let find = |searches: bool| {
+            self.waiting.iter().position(|one| may_go(one) && !(searches && one.is_search))
+        };
+        let first = find(searches)?;
+        let at = match self.waiting[first].is_search && !may_search() {
+            true => find(true)?,
+            false => first,
+        };
         self.waiting.remove(at)
+    }
+
+    /// Returns since when a search waits for its turn.
+    fn waits_to_search_since(&self) -> Option<Instant> {
+        self.waiting.iter().find(|one| one.is_search).map(|one| one.since)
     }
 }

@@ -11,13 +11,14 @@ use crate::xattrs::Values;
 use canopy_index::{FileKind, Index, SourceRecord};
 use canopy_model::{Wanted, escape, is_below, join_absolute, unescape, xattr_names};
 use canopy_model::{XattrAccess, base_name};
-use canopy_mount::results::{Hits, RESULTS_MAX, is_query};
+use canopy_mount::ERROR;
+use canopy_mount::results::{BYTES_MAX, Hits, is_query};
 use canopy_namespace::NAME_BYTES_MAX;
 use canopy_read::links::parent_of;
 use canopy_read::locate::{look_up, may_search, permits, source_of};
 use nix::errno::Errno;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,8 +33,14 @@ const FRESH: Duration = Duration::from_secs(10);
 /// What so many queries found last is kept.
 const KEPT_MAX: usize = 4;
 
+/// How many reasons for refusals are kept.
+const REFUSALS_MAX: usize = 16;
+
 /// Entries that open directories may have together.
 const OPEN_ENTRIES_MAX: usize = 4_000_000;
+
+/// Memory that the results of open queries may take together.
+const OPEN_RESULTS_BYTES_MAX: usize = 2 * BYTES_MAX;
 
 /// Opens the indexes that the user reads, which are one or two.
 pub type Opener = Arc<dyn Fn() -> canopy_index::Result<Vec<Index>> + Send + Sync>;
@@ -106,18 +113,26 @@ pub(crate) struct View {
     opened: Mutex<Option<(Arc<Opened>, Instant)>>,
     open: Mutex<HashMap<u64, Open>>,
     kept: Mutex<Vec<Kept>>,
+    refusals: Mutex<VecDeque<Refusal>>,
 }
+
+/// Why the last query below a directory was refused: its path from the root of the mount, and why.
+type Refusal = (Vec<u8>, String);
 
 impl View {
     /// Nothing is opened yet. `root` is the path that the root of the mount stands for, escaped.
     pub(crate) fn new(opener: Opener, root: String) -> Self {
         let (opened, open, kept) = (Mutex::default(), Mutex::default(), Mutex::default());
-        View { opener, root, opened, open, kept }
+        View { opener, root, opened, open, kept, refusals: Mutex::default() }
     }
 
     /// Answers a question.
     pub(crate) fn answer(&self, asked: &Asked) -> Result<Told> {
-        let mut told = self.told(asked)?;
+        let told = self.told(asked);
+        if let Err(Failure { log: Some(why), .. }) = &told {
+            self.note_refusal(asked, why);
+        }
+        let mut told = told?;
         // Names that only root is shown are not among those of an entry.
         if rustix::process::geteuid().is_root() && self.opened()?.has_values {
             match &mut told {
@@ -154,6 +169,11 @@ impl View {
                 Ok(Told::Bytes(list.collect()))
             }
             Asked::Xattr(place, name) => {
+                if name == ERROR.as_bytes()
+                    && let Some(why) = self.refusal(place)
+                {
+                    return Ok(Told::Bytes(why.into_bytes()));
+                }
                 let opened = self.opened()?;
                 let (found, _) = opened.resolve(place)?;
                 opened.xattr(&found, &escape(name)).map(Told::Bytes)
@@ -165,6 +185,28 @@ impl View {
                 Ok(Told::Done)
             }
         }
+    }
+
+    /// Notes why a query was refused, for the user to read.
+    fn note_refusal(&self, asked: &Asked, why: &str) {
+        let (Asked::Lookup(folder, _) | Asked::List { folder, .. }) = asked else { return };
+        let Some(path) = folder.place.paths.first().filter(|_| why.starts_with("the query "))
+        else {
+            return;
+        };
+        let mut refusals = self.refusals.lock();
+        refusals.retain(|(below, _)| below != path);
+        if refusals.len() >= REFUSALS_MAX {
+            refusals.pop_front();
+        }
+        refusals.push_back((path.clone(), why.to_owned()));
+    }
+
+    /// Returns why the last query below a directory was refused.
+    fn refusal(&self, place: &Place) -> Option<String> {
+        let refusals = self.refusals.lock();
+        let path = place.paths.first()?;
+        refusals.iter().find(|(below, _)| below == path).map(|(_, why)| why.clone())
     }
 
     /// Returns whether answering takes a search.
@@ -201,10 +243,10 @@ impl View {
                 return Search::check(&folder.queries, Some(name)).map(|()| Told::Query);
             }
             // It may have come since.
-            let kept = self.kept(folder).filter(|hits| hits.get(name).is_some());
+            let kept = self.kept(folder).filter(|hits| hits.find(name).is_some());
             let hits = kept.map_or_else(|| self.find(&opened, folder), Ok)?;
-            let hit = hits.get(name).ok_or(Errno::ENOENT)?;
-            return Ok(Told::Entry(link_to(hit), Vec::new()));
+            let number = hits.find(name).ok_or(Errno::ENOENT)?;
+            return Ok(Told::Entry(link_to(&hits, number), Vec::new()));
         }
         let (directory, path) = opened.resolve(&folder.place)?;
         let named = opened.child(&directory, name);
@@ -238,6 +280,10 @@ impl View {
                 let count: usize = all.values().map(Open::len).sum();
                 if !all.is_empty() && count + open.len() > OPEN_ENTRIES_MAX {
                     return Err(Errno::EMFILE.into());
+                }
+                let bytes: usize = all.values().map(Open::result_bytes).sum();
+                if bytes > 0 && bytes + open.result_bytes() > OPEN_RESULTS_BYTES_MAX {
+                    return Err(Errno::ENOMEM.into());
                 }
                 all.insert(handle, open.clone());
                 open
@@ -273,9 +319,9 @@ impl View {
         let hits = Arc::new(Search::run(&view, &base.absolute, &folder.queries)?);
         let mut kept = self.kept.lock();
         kept.retain(|one| one.at.elapsed() < FRESH && one.folder != *folder);
-        let results = |kept: &[Kept]| kept.iter().map(|one| one.hits.hits.len()).sum::<usize>();
+        let bytes = |kept: &[Kept]| kept.iter().map(|one| one.hits.bytes()).sum::<usize>();
         while !kept.is_empty()
-            && (kept.len() >= KEPT_MAX || results(&kept) + hits.hits.len() > RESULTS_MAX)
+            && (kept.len() >= KEPT_MAX || bytes(&kept) + hits.bytes() > BYTES_MAX)
         {
             kept.remove(0);
         }
@@ -288,7 +334,15 @@ impl Open {
     fn len(&self) -> usize {
         match self {
             Open::Listing(listing) => listing.items.len(),
-            Open::Results(hits) => hits.hits.len(),
+            Open::Results(hits) => hits.count(),
+        }
+    }
+
+    /// Returns the memory that the results of a query take.
+    fn result_bytes(&self) -> usize {
+        match self {
+            Open::Listing(_) => 0,
+            Open::Results(hits) => hits.bytes(),
         }
     }
 
@@ -298,26 +352,26 @@ impl Open {
                 let item = &listing.items[at];
                 (item.name.to_vec(), item.entry.clone())
             }
-            Open::Results(hits) => (hits.hits[at].name.clone(), link_to(&hits.hits[at])),
+            Open::Results(hits) => (hits.name(at).to_vec(), link_to(hits, at)),
         }
     }
 }
 
 /// Returns the attributes of the link to a result. The link has no number of its own.
-fn link_to(hit: &canopy_mount::results::Hit) -> Entry {
-    let inode = &hit.inode;
+fn link_to(hits: &Hits, number: usize) -> Entry {
+    let (about, target) = (hits.about(number), hits.target(number));
     Entry {
         mode: 0o120_777,
         nlink: 1,
-        uid: inode.uid,
-        gid: inode.gid,
-        size: hit.target.len() as u64,
+        uid: about.uid,
+        gid: about.gid,
+        size: target.len() as u64,
         blksize: 4096,
-        atime_ns: inode.atime_ns,
-        mtime_ns: inode.mtime_ns,
-        ctime_ns: inode.ctime_ns,
-        btime_ns: inode.btime_ns,
-        target: hit.target.clone(),
+        atime_ns: about.atime_ns,
+        mtime_ns: about.mtime_ns,
+        ctime_ns: about.ctime_ns,
+        btime_ns: about.btime_ns,
+        target,
         ..Entry::default()
     }
 }

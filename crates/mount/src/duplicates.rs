@@ -5,10 +5,14 @@
 //! several names counts once.
 
 use crate::past::is_past;
+use crate::places::{Place, Places};
+use crate::pool::Turn;
 use crate::queries::Queries;
+use crate::results::{Findings, RESULTS_MAX};
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::query::Expression;
 use canopy_namespace::{Error, Found, Inode, NAME_BYTES_MAX, Opened, PastFile, Present};
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +22,10 @@ const TIME_MAX: Duration = Duration::from_secs(120);
 
 /// Files of so many sizes are told apart at most.
 const SIZES_MAX: usize = 4_000_000;
+
+/// Memory that a size takes while files are counted, and a file that may have the contents of another.
+const SIZE_BYTES: usize = size_of::<(u64, bool)>() + 1;
+const CANDIDATE_BYTES: usize = 2 * size_of::<Candidate>() + 2 * size_of::<u64>();
 
 /// So many bytes are compared first.
 const BEGINNING_BYTES: usize = 4096;
@@ -30,15 +38,15 @@ const DIGITS: usize = 16;
 
 type Answer<T> = Result<T, Error>;
 
-/// A file whose contents another one has, and what it is called among all of them.
-pub(crate) struct Duplicate {
-    pub(crate) name: Vec<u8>,
-    pub(crate) found: Found,
+/// A file that may have the contents of another one.
+struct Candidate {
+    place: Place,
+    inode: Inode,
 }
 
 /// Why a query is refused, and what would help.
 pub(crate) enum Refused {
-    Because(String),
+    Because(String, Errno),
     Failed(Error),
 }
 
@@ -56,78 +64,107 @@ enum Open {
 
 struct Reader<'a> {
     queries: &'a Queries,
+    turn: &'a Turn<'a>,
     base: u64,
     who: &'a Credentials,
     until: Instant,
 }
 
+/// Returns why there is no room for so many bytes of memory, if there is none.
+type HasRoom<'a> = &'a mut dyn FnMut(usize) -> Result<(), (String, Errno)>;
+
 /// Returns the files below a directory that an expression is true of and whose contents another one
-/// of them has, the names of equal ones together: `HASH-NUMBER-NAME`. No more than `most`.
+/// of them has, the names of equal ones together: `HASH-NUMBER-NAME`. No more than [`RESULTS_MAX`].
 pub(crate) fn duplicates(
-    queries: &Queries,
+    (queries, turn): (&Queries, &Turn<'_>),
     base: u64,
     expression: &Expression,
     who: &Credentials,
-    most: usize,
-) -> Result<Vec<Duplicate>, Refused> {
-    let reader = Reader { queries, base, who, until: Instant::now() + TIME_MAX };
-    let groups = reader.of_one_size(expression, most)?;
+    has_room: HasRoom<'_>,
+) -> Result<Findings, Refused> {
+    let reader = Reader { queries, turn, base, who, until: Instant::now() + TIME_MAX };
+    let (places, groups) = reader.of_one_size(expression, has_room)?;
     let groups = reader.split(groups, |reader, id| reader.hash(id, BEGINNING_BYTES as u64))?;
     let groups = reader.split(groups, |reader, id| reader.hash(id, u64::MAX))?;
-    let mut all = Vec::new();
+    let (ranks, mut all) = (places.ranks(), Findings::new(RESULTS_MAX));
     for (hash, mut group) in groups {
-        group.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        let key = |one: &Candidate| (ranks[places.directory_of(one.place)], places.name(one.place));
+        group.sort_unstable_by(|one, other| key(one).cmp(&key(other)));
         let digits = hash.to_hex();
-        for (at, found) in group.into_iter().enumerate() {
-            let own = found.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        for (at, Candidate { place, inode }) in group.into_iter().enumerate() {
             let mut name = format!("{}-{}-", &digits[..DIGITS], at + 1).into_bytes();
-            name.extend_from_slice(own);
+            name.extend_from_slice(places.name(place));
             name.truncate(NAME_BYTES_MAX);
-            all.push(Duplicate { name, found });
+            let found = Found { path: places.path(place), is_beyond: false, inode };
+            all.add_named(&found, Some(name));
         }
+        has_room(places.bytes() + all.bytes()).map_err(refused)?;
     }
     Ok(all)
 }
 
+fn refused((why, errno): (String, Errno)) -> Refused {
+    Refused::Because(why, errno)
+}
+
 /// Files that are alike as far as is known, with a hash of that.
-type Group = (blake3::Hash, Vec<Found>);
+type Group = (blake3::Hash, Vec<Candidate>);
 
 impl Reader<'_> {
     /// Returns the files that can be read and that are of the size of another one, each once.
-    fn of_one_size(&self, expression: &Expression, most: usize) -> Result<Vec<Group>, Refused> {
-        // Whether there are several.
-        let mut sizes = HashMap::<u64, bool>::new();
-        self.queries.search(self.base, expression, self.who, |found| {
-            if is_candidate(&found.inode) {
-                let several = sizes.contains_key(&found.inode.size);
-                sizes.insert(found.inode.size, several);
-            }
-            sizes.len() <= SIZES_MAX
-        })?;
-        if sizes.len() > SIZES_MAX {
-            let why =
-                format!("files of more than {SIZES_MAX} sizes; ask below a smaller directory");
-            return Err(Refused::Because(why));
-        }
-        let (mut groups, mut seen) = (HashMap::<u64, Vec<Found>>::new(), HashSet::new());
-        self.queries.search(self.base, expression, self.who, |found| {
+    fn of_one_size(
+        &self,
+        expression: &Expression,
+        has_room: HasRoom<'_>,
+    ) -> Result<(Places, Vec<Group>), Refused> {
+        let sizes = self.sizes(expression, has_room)?;
+        let (mut groups, mut seen) = (HashMap::<u64, Vec<Candidate>>::new(), HashSet::new());
+        let (mut places, mut room) = (Places::new(), Ok(()));
+        self.queries.search(self.base, expression, self.who, self.turn, |found| {
             let is_one = is_candidate(&found.inode)
                 && sizes.get(&found.inode.size) == Some(&true)
                 && seen.insert(found.inode.id);
             if is_one {
-                groups.entry(found.inode.size).or_default().push(found);
+                let (place, inode) = (places.add(&found.path), found.inode);
+                groups.entry(inode.size).or_default().push(Candidate { place, inode });
+                room = has_room(places.bytes() + seen.len() * CANDIDATE_BYTES);
             }
-            seen.len() <= most
+            seen.len() <= RESULTS_MAX && room.is_ok()
         })?;
-        if seen.len() > most {
+        room.map_err(refused)?;
+        if seen.len() > RESULTS_MAX {
             let why = format!(
-                "more than {most} files have the size of another one; ask for fewer, as with \
+                "more than {RESULTS_MAX} files have the size of another one; ask for fewer, as with \
                  [size>1M]/[duplicates]"
             );
-            return Err(Refused::Because(why));
+            return Err(Refused::Because(why, Errno::TOOBIG));
         }
         let nothing = blake3::hash(b"");
-        Ok(groups.into_values().map(|group| (nothing, group)).collect())
+        Ok((places, groups.into_values().map(|group| (nothing, group)).collect()))
+    }
+
+    /// Returns the sizes of files, each with whether several files are of that size.
+    fn sizes(
+        &self,
+        expression: &Expression,
+        has_room: HasRoom<'_>,
+    ) -> Result<HashMap<u64, bool>, Refused> {
+        let (mut sizes, mut room) = (HashMap::<u64, bool>::new(), Ok(()));
+        self.queries.search(self.base, expression, self.who, self.turn, |found| {
+            if is_candidate(&found.inode) {
+                let several = sizes.contains_key(&found.inode.size);
+                sizes.insert(found.inode.size, several);
+                room = has_room(sizes.capacity() * SIZE_BYTES);
+            }
+            sizes.len() <= SIZES_MAX && room.is_ok()
+        })?;
+        room.map_err(refused)?;
+        if sizes.len() > SIZES_MAX {
+            let why =
+                format!("files of more than {SIZES_MAX} sizes; ask below a smaller directory");
+            return Err(Refused::Because(why, Errno::TOOBIG));
+        }
+        Ok(sizes)
     }
 
     /// Leaves the files that have the hash of another one in their group.
@@ -138,7 +175,7 @@ impl Reader<'_> {
     ) -> Result<Vec<Group>, Refused> {
         let mut all = Vec::new();
         for (_, group) in groups.into_iter().filter(|(_, group)| group.len() > 1) {
-            let mut parts = HashMap::<blake3::Hash, Vec<Found>>::new();
+            let mut parts = HashMap::<blake3::Hash, Vec<Candidate>>::new();
             for found in group {
                 if let Some(hash) = hash(self, &found.inode)? {
                     parts.entry(hash).or_default().push(found);
@@ -192,13 +229,14 @@ impl Reader<'_> {
         let namespace = &self.queries.namespace;
         let (mut hasher, mut at) = (blake3::Hasher::new(), 0);
         while at < length {
+            self.turn.pause();
             if Instant::now() > self.until {
                 let why = format!(
                     "reading the files takes more than {} s; ask for fewer, as with \
                      [size>1M]/[duplicates], or below a smaller directory",
                     TIME_MAX.as_secs()
                 );
-                return Err(Refused::Because(why));
+                return Err(Refused::Because(why, Errno::TOOBIG));
             }
             let step = usize::try_from(length - at).unwrap_or(usize::MAX).min(STEP_BYTES);
             let read = match file {

@@ -10,9 +10,12 @@ use crate::Options;
 use crate::caller::credentials;
 use crate::convert::{errno, set_time};
 use crate::handles::{Directories, Modes};
+use crate::nodes::is_virtual;
 use crate::past::is_past;
 use crate::pool::{CONTENTS, Pool};
-use crate::queries::{Log, Queries, is_virtual};
+use crate::queries::Queries;
+use crate::refusals::Log;
+use canopy_credentials::Accounts;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::{Error, Namespace, New, ROOT, SetAttributes};
@@ -64,7 +67,9 @@ impl Filesystem {
     }
 
     pub(crate) fn new(namespace: Arc<Namespace>, options: &Options) -> Answer<Self> {
-        let queries = Arc::new(Queries::new(namespace.clone(), options.log.clone()));
+        let accounts = Accounts::system();
+        let log = options.log.clone();
+        let queries = Arc::new(Queries::new(namespace.clone(), accounts.clone(), log));
         let root = match &options.snapshot {
             None => ROOT,
             Some(name) => {
@@ -75,7 +80,7 @@ impl Filesystem {
         Ok(Filesystem {
             queries,
             transfers: (namespace.settings().chunk_bytes > 0)
-                .then(|| Arc::new(Pool::new(CONTENTS))),
+                .then(|| Arc::new(Pool::new(CONTENTS, accounts))),
             log: seldom(options.log.clone()),
             namespace,
             directories: Arc::default(),
@@ -142,7 +147,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn forget(&self, _: &Request, id: INodeNo, times: u64) {
         if is_virtual(id.0) {
-            return self.queries.release(id.0, times);
+            return self.queries.nodes.release(id.0, times);
         }
         if is_past(id.0) {
             return;
@@ -178,8 +183,8 @@ impl fuser::Filesystem for Filesystem {
         self.set_attributes(request, self.own(id), set, reply);
     }
 
-    fn readlink(&self, _: &Request, id: INodeNo, reply: ReplyData) {
-        self.tell_target(id, reply);
+    fn readlink(&self, request: &Request, id: INodeNo, reply: ReplyData) {
+        self.tell_target(request, id, reply);
     }
 
     fn mknod(
@@ -353,12 +358,15 @@ impl fuser::Filesystem for Filesystem {
     fn releasedir(
         &self,
         _: &Request,
-        _: INodeNo,
+        id: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
         self.directories.close(handle);
+        if is_virtual(id.0) {
+            self.queries.forget_old();
+        }
         reply.ok();
     }
 

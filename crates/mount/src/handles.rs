@@ -1,6 +1,6 @@
 //! What is open through a mount: listings of directories by handle, and how files are.
 
-use crate::results::{Hits, RESULTS_MAX};
+use crate::results::Hits;
 use canopy_namespace::{FileId, Listing};
 use fuser::{BackingId, FileHandle};
 use parking_lot::Mutex;
@@ -16,16 +16,14 @@ pub(crate) const PASSED_THROUGH: FileHandle = FileHandle(1);
 pub(crate) struct Directories {
     next: AtomicU64,
     open: Mutex<HashMap<u64, Directory>>,
-    /// How many results the open queries of each user have.
-    results: Mutex<HashMap<u32, usize>>,
 }
 
 /// A directory that is open.
 #[derive(Clone)]
 pub(crate) enum Directory {
     Listing(Arc<Mutex<Listing>>),
-    /// A query, with what it found when it was opened, and by whom.
-    Query(Arc<Hits>, u32),
+    /// A query, with what it found when it was opened.
+    Query(Arc<Hits>),
 }
 
 impl Directories {
@@ -35,33 +33,14 @@ impl Directories {
         FileHandle(handle)
     }
 
-    /// Opens a query for a user; none if that user's open ones have too many results.
-    pub(crate) fn open_query(&self, uid: u32, hits: Arc<Hits>) -> Option<FileHandle> {
-        {
-            let mut results = self.results.lock();
-            let count = results.entry(uid).or_default();
-            if *count > 0 && *count + hits.hits.len() > RESULTS_MAX {
-                return None;
-            }
-            *count += hits.hits.len();
-        }
-        Some(self.open(Directory::Query(hits, uid)))
-    }
-
     pub(crate) fn get(&self, handle: FileHandle) -> Option<Directory> {
         self.open.lock().get(&handle.0).cloned()
     }
 
     pub(crate) fn close(&self, handle: FileHandle) {
+        // What takes long to drop is dropped without the lock.
         let closed = self.open.lock().remove(&handle.0);
-        if let Some(Directory::Query(hits, uid)) = closed {
-            let mut results = self.results.lock();
-            let count = results.entry(uid).or_default();
-            *count = count.saturating_sub(hits.hits.len());
-            if *count == 0 {
-                results.remove(&uid);
-            }
-        }
+        drop(closed);
     }
 }
 

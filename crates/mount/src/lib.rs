@@ -1,22 +1,30 @@
 //! Namespaces as file systems of the kernel, by FUSE. A thin adapter: what operations mean is in
 //! `canopy-namespace`, and the kernel checks permissions (`default_permissions`).
 
+mod budget;
 pub mod caller;
 mod control;
 mod convert;
 mod duplicates;
+mod explain;
 mod filesystem;
 mod handles;
+mod kept;
 pub mod mounted;
+mod nodes;
 mod past;
+mod places;
 mod pool;
 mod queries;
 mod quotas;
+mod refusals;
 pub mod results;
 
 pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, REPAIR_DATA, SNAPSHOTS};
+pub use explain::PLAN;
 pub use mounted::Unmounter;
 pub use quotas::{QUOTA, Told, Wanted};
+pub use refusals::ERROR;
 
 use canopy_namespace::Namespace;
 use filesystem::Filesystem;

@@ -3,7 +3,7 @@
 //! The kernel checks the permissions of then, and asks again for every name, so that those of now
 //! are checked here for whoever asks: what has been hidden since stays hidden.
 
-use crate::queries::FIRST as FIRST_OF_QUERIES;
+use crate::nodes::FIRST as FIRST_OF_QUERIES;
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::{Entry, Error, FileId, Inode, Listing, Namespace, Past, PastFile, Present};

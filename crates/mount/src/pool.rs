@@ -1,65 +1,161 @@
 //! Threads for what may take long: queries, checks that root asks for, contents that are fetched.
-//! Each user has a few at most, so that nobody's questions keep others from theirs.
+//!
+//! Accounts take turns. Little work runs at a time; a piece that has run for [`SLICE`] lets that of
+//! another account run that has had less time, and goes on when it is its turn again. So a short
+//! query never waits for a long one, whatever others ask.
 
-use parking_lot::{Condvar, Mutex};
-use std::collections::{HashMap, VecDeque};
+use canopy_credentials::Accounts;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long work runs before others have their turn.
+const SLICE: Duration = Duration::from_millis(10);
+
+/// The clock is read once in this many calls of [`Turn::pause`].
+const CALLS: u32 = 32;
+
+/// Time that is counted for a piece of work at least, so that many small ones are not free.
+const LEAST: Duration = Duration::from_micros(20);
 
 /// How much is done at once.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    /// So much of all users.
-    pub(crate) threads: usize,
-    /// So much of one user.
-    pub(crate) of_user: usize,
-    /// So much of one user waits at most.
+    /// Work that runs at a time.
+    pub(crate) running: usize,
+    /// Work that has begun, of all accounts: each piece has a thread until it is done.
+    pub(crate) begun: usize,
+    /// Work of one account that has begun.
+    pub(crate) of_account: usize,
+    /// Work of one account that waits; more is dropped.
     pub(crate) waiting: usize,
 }
 
-/// For queries: a user has one.
-pub(crate) const QUERIES: Limits = Limits { threads: 3, of_user: 1, waiting: 64 };
+/// For queries: an account has one.
+pub(crate) const QUERIES: Limits = Limits { running: 3, begun: 32, of_account: 1, waiting: 64 };
 
 /// For contents: what waits are processes that read and write, and the kernel's reading ahead.
-pub(crate) const CONTENTS: Limits = Limits { threads: 16, of_user: 8, waiting: usize::MAX };
+pub(crate) const CONTENTS: Limits =
+    Limits { running: 16, begun: 16, of_account: 8, waiting: usize::MAX };
 
-type Work = Box<dyn FnOnce() + Send>;
+type Work = Box<dyn FnOnce(&Turn) + Send>;
+
+#[derive(Default)]
+struct Account {
+    waiting: VecDeque<Work>,
+    begun: usize,
+    /// Work that has begun and waits for its turn.
+    paused: usize,
+    /// Time that its work had, from where the account with the least stood when it came.
+    used: Duration,
+}
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<(u32, Work)>,
-    /// The users of whom something is being done, and how much.
-    busy: HashMap<u32, usize>,
+    accounts: BTreeMap<u32, Account>,
+    running: usize,
+    begun: usize,
+    /// Threads, and those of them that wait for work.
+    threads: usize,
+    idle: usize,
     stops: bool,
+}
+
+/// Who is next, and whether that is work that has begun already.
+type Next = (u32, bool);
+
+impl State {
+    /// Returns the account that has had the least time, of those whose work could run.
+    fn next(&self, limits: &Limits) -> Option<Next> {
+        let ready = self.accounts.iter().filter_map(|(&uid, account)| {
+            let may_begin = !account.waiting.is_empty()
+                && account.begun < limits.of_account
+                && self.begun < limits.begun;
+            (account.paused > 0 || may_begin).then_some((account.used, uid, account.paused > 0))
+        });
+        ready.min().map(|(_, uid, is_paused)| (uid, is_paused))
+    }
+
+    fn account(&mut self, uid: u32) -> &mut Account {
+        let least = self.accounts.values().map(|account| account.used).min().unwrap_or_default();
+        let new = || Account { used: least, ..Account::default() };
+        self.accounts.entry(uid).or_insert_with(new)
+    }
+
+    /// Counts time for an account, and forgets it once it wants nothing more.
+    fn count(&mut self, uid: u32, time: Duration) {
+        if let Some(account) = self.accounts.get_mut(&uid) {
+            account.used += time.max(LEAST);
+            if account.waiting.is_empty() && account.begun == 0 {
+                self.accounts.remove(&uid);
+            }
+        }
+    }
 }
 
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     limits: Limits,
+    accounts: Accounts,
+}
+
+/// The right of a piece of work to run.
+pub(crate) struct Turn<'a> {
+    shared: &'a Shared,
+    account: u32,
+    since: Cell<Instant>,
+    calls: Cell<u32>,
+}
+
+impl Turn<'_> {
+    /// Lets the work of others run if this has run for a while. To be called often.
+    pub(crate) fn pause(&self) {
+        let calls = self.calls.get() + 1;
+        self.calls.set(calls % CALLS);
+        if calls < CALLS || self.since.get().elapsed() < SLICE {
+            return;
+        }
+        let shared = self.shared;
+        let mut state = shared.state.lock();
+        state.count(self.account, self.since.get().elapsed());
+        state.running -= 1;
+        state.account(self.account).paused += 1;
+        shared.changed.notify_all();
+        while !state.stops && !shared.is_next(&state, (self.account, true)) {
+            shared.changed.wait(&mut state);
+        }
+        state.account(self.account).paused -= 1;
+        state.running += 1;
+        // There may be room for one more.
+        shared.changed.notify_all();
+        self.since.set(Instant::now());
+    }
 }
 
 /// The threads; they end once this is dropped and they have done what they do.
 pub(crate) struct Pool(Arc<Shared>);
 
 impl Pool {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits, accounts: Accounts) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { state, changed, limits });
-        for _ in 0..limits.threads {
-            let shared = shared.clone();
-            std::thread::spawn(move || shared.serve());
-        }
-        Pool(shared)
+        Pool(Arc::new(Shared { state, changed, limits, accounts }))
     }
 
-    /// Has something done for a user. If too much of that user waits, it is dropped.
-    pub(crate) fn run(&self, uid: u32, work: impl FnOnce() + Send + 'static) {
+    /// Has something done for a user. If too much of the account waits, it is dropped.
+    pub(crate) fn run(&self, uid: u32, work: impl FnOnce(&Turn) + Send + 'static) {
+        let account = self.0.accounts.of(uid);
         let mut state = self.0.state.lock();
-        if state.waiting.iter().filter(|(of, _)| *of == uid).count() < self.0.limits.waiting {
-            state.waiting.push_back((uid, Box::new(work)));
-            self.0.changed.notify_one();
+        let waiting = &mut state.account(account).waiting;
+        if waiting.len() >= self.0.limits.waiting {
+            return;
         }
+        waiting.push_back(Box::new(work));
+        self.0.staff(&mut state);
+        self.0.changed.notify_all();
     }
 }
 
@@ -71,67 +167,174 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    fn serve(&self) {
+    /// Starts a thread if there is work to begin and none waits for it.
+    fn staff(self: &Arc<Self>, state: &mut State) {
+        let may_begin =
+            |one: &Account| !one.waiting.is_empty() && one.begun < self.limits.of_account;
+        let is_short = state.idle == 0 && state.threads < self.limits.begun;
+        if !is_short || !state.accounts.values().any(may_begin) {
+            return;
+        }
+        let shared = self.clone();
+        let thread = std::thread::Builder::new().name("query".to_owned());
+        if thread.spawn(move || shared.serve()).is_ok() {
+            state.threads += 1;
+        }
+    }
+
+    fn is_next(&self, state: &State, who: Next) -> bool {
+        state.running < self.limits.running && state.next(&self.limits) == Some(who)
+    }
+
+    fn serve(self: Arc<Self>) {
         let mut state = self.state.lock();
         loop {
-            let of_user = |uid: &u32| state.busy.get(uid).copied().unwrap_or_default();
-            let next = state.waiting.iter().position(|(uid, _)| of_user(uid) < self.limits.of_user);
-            match next.and_then(|at| state.waiting.remove(at)) {
-                Some((uid, work)) => {
-                    *state.busy.entry(uid).or_default() += 1;
-                    drop(state);
-                    // A request that is dropped is answered with an error.
-                    let _ = catch_unwind(AssertUnwindSafe(work));
-                    state = self.state.lock();
-                    if let Some(count) = state.busy.get_mut(&uid) {
-                        *count -= 1;
+            let next = state.next(&self.limits).filter(|(_, is_paused)| !is_paused);
+            match next.filter(|_| state.running < self.limits.running) {
+                Some((uid, _)) => {
+                    state = self.do_one(state, uid);
+                    // More are there only while much has begun.
+                    if state.idle >= self.limits.running {
+                        break;
                     }
-                    state.busy.retain(|_, count| *count > 0);
-                    self.changed.notify_all();
                 }
-                None if state.stops => return,
-                None => self.changed.wait(&mut state),
+                None if state.stops
+                    && state.accounts.values().all(|one| one.waiting.is_empty()) =>
+                {
+                    break;
+                }
+                None => {
+                    state.idle += 1;
+                    self.changed.wait(&mut state);
+                    state.idle -= 1;
+                }
             }
         }
+        state.threads -= 1;
+    }
+
+    /// Does the first work that waits of an account.
+    fn do_one<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, State>,
+        uid: u32,
+    ) -> MutexGuard<'a, State> {
+        let account = state.account(uid);
+        let Some(work) = account.waiting.pop_front() else { return state };
+        account.begun += 1;
+        state.begun += 1;
+        state.running += 1;
+        // What else waits may begin, too, and this thread is busy.
+        self.staff(&mut state);
+        self.changed.notify_all();
+        drop(state);
+        let (since, calls) = (Cell::new(Instant::now()), Cell::default());
+        let turn = Turn { shared: self, account: uid, since, calls };
+        // A request that is dropped is answered with an error.
+        let _ = catch_unwind(AssertUnwindSafe(|| work(&turn)));
+        let time = turn.since.get().elapsed();
+        let mut state = self.state.lock();
+        state.running -= 1;
+        state.begun -= 1;
+        state.account(uid).begun -= 1;
+        state.count(uid, time);
+        self.changed.notify_all();
+        state
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::channel;
-    use std::time::Duration;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
+    fn pool(limits: Limits) -> Pool {
+        Pool::new(limits, Accounts::of_ranges(vec![(100_000..200_000, 1), (200_000..300_000, 2)]))
+    }
+
     #[test]
     fn one_user_does_not_keep_others_waiting() {
-        let pool = Pool::new(QUERIES);
+        let pool = pool(QUERIES);
         let (release, released) = channel::<()>();
-        let released = Mutex::new(released);
-        let released = Arc::new(released);
+        let released = Arc::new(Mutex::new(released));
         for _ in 0..10 {
             let released = released.clone();
-            pool.run(1, move || assert!(released.lock().recv().is_err()));
+            pool.run(1, move |_| assert!(released.lock().recv().is_err()));
         }
         let (done, told) = channel();
-        pool.run(2, move || done.send(()).expect("somebody waits"));
+        pool.run(2, move |_| done.send(()).expect("somebody waits"));
         told.recv_timeout(PATIENCE).expect("another user's turn");
         drop(release);
     }
 
+    /// One user had 60 uids, and each of them a thread.
+    #[test]
+    fn all_uids_of_an_account_count_as_one() {
+        let pool = pool(QUERIES);
+        let (most, now) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (done, told) = channel();
+        for uid in 100_000..100_060 {
+            let (most, now, done) = (most.clone(), now.clone(), done.clone());
+            pool.run(uid, move |_| {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::yield_now();
+                now.fetch_sub(1, Ordering::SeqCst);
+                done.send(()).expect("somebody waits");
+            });
+        }
+        for _ in 0..60 {
+            told.recv_timeout(PATIENCE).expect("its turn");
+        }
+        assert_eq!(most.load(Ordering::SeqCst), 1);
+    }
+
+    /// Long work of as many accounts as there was room for kept all others waiting to its end.
+    #[test]
+    fn long_work_of_many_accounts_lets_short_work_run() {
+        let pool = pool(QUERIES);
+        let is_over = Arc::new(AtomicUsize::new(0));
+        let (done, told) = channel();
+        for uid in 10..30 {
+            let (is_over, done) = (is_over.clone(), done.clone());
+            pool.run(uid, move |turn| {
+                while is_over.load(Ordering::SeqCst) == 0 {
+                    turn.pause();
+                }
+                done.send(uid).expect("somebody waits");
+            });
+        }
+        for uid in [7, 8, 9] {
+            let done = done.clone();
+            pool.run(uid, move |_| done.send(uid).expect("somebody waits"));
+        }
+        let mut first: Vec<u32> =
+            (0..3).map(|_| told.recv_timeout(PATIENCE).expect("a turn")).collect();
+        first.sort_unstable();
+        assert_eq!(first, [7, 8, 9]);
+        is_over.store(1, Ordering::SeqCst);
+        for _ in 10..30 {
+            told.recv_timeout(PATIENCE).expect("the long ones end, too");
+        }
+        while !pool.0.state.lock().accounts.is_empty() {
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn what_panics_or_is_too_much_is_dropped() {
-        let pool = Pool::new(QUERIES);
+        let pool = pool(QUERIES);
         let (done, told) = channel();
-        for _ in 0..QUERIES.threads + 1 {
-            pool.run(1, || panic!("on purpose"));
+        for _ in 0..QUERIES.running + 1 {
+            pool.run(1, |_| panic!("on purpose"));
         }
         let (release, released) = channel::<()>();
-        pool.run(1, move || assert!(released.recv().is_err()));
+        pool.run(100_001, move |_| assert!(released.recv().is_err()));
         for _ in 0..2 * QUERIES.waiting {
             let done = done.clone();
-            pool.run(1, move || done.send(()).expect("somebody waits"));
+            pool.run(100_002, move |_| done.send(()).expect("somebody waits"));
         }
         drop((release, done));
         let count = std::iter::from_fn(|| told.recv_timeout(PATIENCE).ok()).count();

@@ -4,28 +4,24 @@
 //! Queries run in threads of their own (`pool`), so that nobody's questions keep those busy that
 //! everybody needs.
 
-use crate::duplicates::{Duplicate, Refused, duplicates};
+use crate::budget::Budget;
+use crate::duplicates::{Refused, duplicates};
+use crate::kept::Kept;
+use crate::nodes::{Nodes, Target, is_virtual, target_with};
 use crate::past::{Pasts, is_past};
-use crate::pool::{Pool, QUERIES};
-use crate::results::{self, DEPTH_MAX, Hit, Hits, RESULTS_MAX, keep_recent, target_of};
+use crate::pool::{Pool, QUERIES, Turn};
+use crate::refusals::{Asking, Log, Refusals};
+use crate::results::{self, BYTES_MAX, DEPTH_MAX, Findings, Hits, RESULTS_MAX};
+use canopy_credentials::Accounts;
 use canopy_model::Credentials;
-use canopy_namespace::inode::file_type;
 use canopy_namespace::query::{Component, Expression};
-use canopy_namespace::{Error, FileId, Found, Inode, Namespace, Present};
-use parking_lot::Mutex;
+use canopy_namespace::{Error, Found, Inode, Namespace, Present};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Ids from here on are of what no record has.
-pub(crate) const FIRST: u64 = 1 << 63;
-
 /// The directory that lists the snapshots.
 const SNAPSHOTS: &[u8] = b"[@]";
-
-/// So many refused queries a minute are told of.
-const REFUSALS_MAX: u32 = 100;
 
 /// Names are looked up in what was found so long ago at most.
 const FRESH: Duration = Duration::from_secs(10);
@@ -33,61 +29,31 @@ const FRESH: Duration = Duration::from_secs(10);
 /// Those in what took long to find, in what was found so long ago.
 const FRESH_DUPLICATES: Duration = Duration::from_secs(300);
 
-/// What so many queries found last is kept, and no more results than this together.
-const KEPT_MAX: usize = 64;
+/// Memory that the results of all queries take, and queries while they run. Those of one account take
+/// [`BYTES_MAX`].
+const ALL_BYTES_MAX: usize = 1 << 30;
 
 type Answer<T> = Result<T, Error>;
 
-/// Tells why a query was refused.
-pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// What the kernel knows by an id of ours.
-struct Node {
-    parent: u64,
-    name: Vec<u8>,
-    /// Where it leads, with the attributes of a symbolic link; none if it is a query.
-    link: Option<Inode>,
-    lookups: u64,
-}
-
-#[derive(Default)]
-struct Nodes {
-    next: u64,
-    by_id: HashMap<u64, Node>,
-    /// By the query above, the name, and where it leads: who asks and when decides which file has a
-    /// name among results, and the kernel remembers where a link leads by its id.
-    by_name: HashMap<(u64, Vec<u8>, Vec<u8>), u64>,
-}
-
 /// What queries ask for together.
-struct Meaning {
-    expression: Expression,
+pub(crate) struct Meaning {
+    pub(crate) expression: Expression,
     /// How many results the last of them wants.
-    limit: usize,
+    pub(crate) limit: usize,
     /// Whether those are wanted whose contents another one has.
-    reads: bool,
-}
-
-/// Who asked what, and what was found.
-struct Kept {
-    node: u64,
-    who: Credentials,
-    /// Until when names are looked up in it.
-    until: Instant,
-    hits: Arc<Hits>,
+    pub(crate) reads: bool,
 }
 
 pub(crate) struct Queries {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) pasts: Pasts,
-    log: Log,
-    nodes: Mutex<Nodes>,
-    kept: Mutex<Vec<Kept>>,
+    pub(crate) nodes: Nodes,
+    pub(crate) refusals: Refusals,
+    accounts: Accounts,
+    kept: Kept,
     pool: Pool,
     /// For what reads files, which takes longer.
     readers: Pool,
-    /// When refusals were counted from, and how many there were.
-    refusals: Mutex<(Instant, u32)>,
 }
 
 /// Returns whether a component asks for files with the same contents. Reads no other component:
@@ -97,39 +63,38 @@ fn is_duplicates(component: &[u8]) -> bool {
     inner.is_some_and(|inner| inner.trim_ascii().eq_ignore_ascii_case(b"duplicates"))
 }
 
-/// Returns whether an id is one of ours.
-pub(crate) fn is_virtual(id: u64) -> bool {
-    id >= FIRST
-}
-
 impl Queries {
-    pub(crate) fn new(namespace: Arc<Namespace>, log: Log) -> Self {
+    pub(crate) fn new(namespace: Arc<Namespace>, accounts: Accounts, log: Log) -> Self {
         Queries {
             pasts: Pasts::new(namespace.clone()),
             namespace,
-            log,
-            nodes: Mutex::default(),
-            kept: Mutex::default(),
-            pool: Pool::new(QUERIES),
-            readers: Pool::new(QUERIES),
-            refusals: Mutex::new((Instant::now(), 0)),
+            nodes: Nodes::default(),
+            refusals: Refusals::new(log),
+            kept: Kept::new(Budget::new(ALL_BYTES_MAX, BYTES_MAX)),
+            pool: Pool::new(QUERIES, accounts.clone()),
+            readers: Pool::new(QUERIES, accounts.clone()),
+            accounts,
         }
     }
 
     /// Does something that may take long for a user in another thread.
-    pub(crate) fn run(self: &Arc<Self>, uid: u32, work: impl FnOnce(&Queries) + Send + 'static) {
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        uid: u32,
+        work: impl FnOnce(&Queries, &Turn<'_>) + Send + 'static,
+    ) {
         let queries = self.clone();
-        self.pool.run(uid, move || work(&queries));
+        self.pool.run(uid, move |turn| work(&queries, turn));
     }
 
     /// Does the same for what reads many files.
     pub(crate) fn run_reader(
         self: &Arc<Self>,
         uid: u32,
-        work: impl FnOnce(&Queries) + Send + 'static,
+        work: impl FnOnce(&Queries, &Turn<'_>) + Send + 'static,
     ) {
         let queries = self.clone();
-        self.readers.run(uid, move || work(&queries));
+        self.readers.run(uid, move |turn| work(&queries, turn));
     }
 
     /// Does something with what a query finds for a user in a thread that nobody waits for who need
@@ -138,62 +103,73 @@ impl Queries {
         self: &Arc<Self>,
         uid: u32,
         query: u64,
-        work: impl FnOnce(&Queries) + Send + 'static,
+        work: impl FnOnce(&Queries, &Turn<'_>) + Send + 'static,
     ) {
-        let reads = self
-            .chain(query)
-            .is_ok_and(|(_, names)| names.last().is_some_and(|name| is_duplicates(name)));
+        let chain = self.nodes.chain(query);
+        let reads =
+            chain.is_ok_and(|(_, names)| names.last().is_some_and(|name| is_duplicates(name)));
         if reads { self.run_reader(uid, work) } else { self.run(uid, work) }
-    }
-
-    /// Tells whoever looks after the mount.
-    pub(crate) fn tell(&self, what: &str) {
-        (self.log)(what);
     }
 
     /// Returns what a component that names a snapshot stands for below a directory; none if it names
     /// none.
     pub(crate) fn snapshot(
         &self,
-        parent: u64,
-        name: &[u8],
+        uid: u32,
+        (parent, name): (u64, &[u8]),
         who: impl FnOnce() -> Answer<Credentials>,
     ) -> Option<Answer<Inode>> {
         if !name.starts_with(b"[@") || name == SNAPSHOTS {
             return None;
         }
-        let snapshot = match self.parsed(name) {
+        let asking = self.asking(uid, parent);
+        let snapshot = match self.parsed(&asking, name) {
             Ok(Some(Component::Snapshot(snapshot))) => snapshot,
             Ok(_) => return None,
             Err(error) => return Some(Err(error)),
         };
         if is_virtual(parent) || is_past(parent) {
             let why = "a snapshot stands below a directory of now, and queries below it";
-            return Some(Err(self.refuse(name, why)));
+            return Some(Err(self.refuse(&asking, name, why)));
         }
         let entered = who().and_then(|who| self.pasts.enter(parent, &snapshot, &who));
         Some(entered.map_err(|error| match error.errno() {
-            Errno::NOENT => self.refuse(name, "no such snapshot has this directory"),
+            Errno::NOENT => self.refuse(&asking, name, "no such snapshot has this directory"),
             _ => error,
         }))
     }
 
+    /// Returns who asks for something below a directory or a query.
+    pub(crate) fn asking(&self, uid: u32, parent: u64) -> Asking {
+        let (base, above) = self.nodes.chain(parent).unwrap_or((parent, Vec::new()));
+        Asking { uid, account: self.accounts.of(uid), base, above }
+    }
+
+    /// Returns why the last query of a user below a directory or a query was refused.
+    pub(crate) fn refusal(&self, uid: u32, below: u64) -> Option<String> {
+        let (base, above) = self.nodes.chain(below).ok()?;
+        self.refusals.of(uid, base, &above)
+    }
+
     /// Returns the node of a query below a directory or another query, and holds it.
-    pub(crate) fn query(&self, parent: u64, name: &[u8]) -> Answer<Inode> {
-        let (base, above) = self.chain(parent)?;
+    pub(crate) fn query(&self, uid: u32, parent: u64, name: &[u8]) -> Answer<Inode> {
+        let asking = self.asking(uid, parent);
+        let (base, above) = self.nodes.chain(parent)?;
         if above.len() >= DEPTH_MAX {
-            return Err(self.refuse(name, &format!("{DEPTH_MAX} queries below each other at most")));
+            let why = format!("{DEPTH_MAX} queries below each other at most");
+            return Err(self.refuse(&asking, name, &why));
         }
         if name == SNAPSHOTS && (is_virtual(parent) || is_past(base)) {
-            return Err(self.refuse(name, "snapshots are listed below directories of now"));
+            let why = "snapshots are listed below directories of now";
+            return Err(self.refuse(&asking, name, why));
         }
         // Those above were looked up before.
         match above.last() {
             Some(last) if is_duplicates(last) || last == SNAPSHOTS => {
-                return Err(self.refuse(last, results::NO_QUERY));
+                return Err(self.refuse(&asking, last, results::NO_QUERY));
             }
             _ if name == SNAPSHOTS => {}
-            _ => drop(self.meaning(&[name.to_vec()])?),
+            _ => drop(self.meaning(&asking, &[name.to_vec()])?),
         }
         let base = match is_past(base) {
             true => self.pasts.inode(base)?,
@@ -202,171 +178,147 @@ impl Queries {
         if !base.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
-        Ok(self.hold(parent, name, None))
+        Ok(self.nodes.hold_query(parent, name))
     }
 
     /// Returns the link of a result of a query, and holds it.
-    pub(crate) fn result(&self, query: u64, name: &[u8], who: &Credentials) -> Answer<Inode> {
-        let kept = self.kept(query, who).filter(|hits| hits.get(name).is_some());
+    pub(crate) fn result(
+        &self,
+        query: u64,
+        name: &[u8],
+        who: &Credentials,
+        turn: &Turn<'_>,
+    ) -> Answer<Inode> {
+        let kept = self.kept.get(query, who).filter(|hits| hits.find(name).is_some());
         let hits = match kept {
             Some(hits) => hits,
             // It may have come since.
-            None => self.find(query, who)?,
+            None => self.find(query, who, turn)?,
         };
-        let hit = hits.get(name).ok_or(Errno::NOENT)?;
-        Ok(self.hold_hit(query, hit))
+        let number = hits.find(name).ok_or(Errno::NOENT)?;
+        Ok(self.nodes.hold_hit(query, &hits, number))
     }
 
-    /// Holds the link of a result and returns it.
-    pub(crate) fn hold_hit(&self, query: u64, hit: &Hit) -> Inode {
-        let link = Inode {
-            mode: file_type::SYMLINK | 0o777,
-            nlink: 1,
-            size: hit.target.len() as u64,
-            blocks: 0,
-            target: hit.target.clone(),
-            ..hit.inode.clone()
+    /// Returns where a link leads, if that is known without a search: empty if that is too long.
+    pub(crate) fn target(&self, id: u64) -> Answer<Option<Vec<u8>>> {
+        match self.nodes.target(id)? {
+            Target::Here(target) => Ok(Some(target)),
+            Target::Gone(..) => Ok(None),
+        }
+    }
+
+    /// Returns where a link leads, by what the query finds now. `STALE` if that is elsewhere.
+    pub(crate) fn find_target(
+        &self,
+        id: u64,
+        who: &Credentials,
+        turn: &Turn<'_>,
+    ) -> Answer<Vec<u8>> {
+        let (query, name, mark) = match self.nodes.target(id)? {
+            Target::Here(target) => return Ok(target),
+            Target::Gone(query, name, mark) => (query, name, mark),
         };
-        self.hold(query, &hit.name, Some(link))
+        let hits = self.find(query, who, turn)?;
+        let found = hits.find(&name).and_then(|number| target_with(&hits, number, &mark));
+        Ok(found.ok_or(Errno::STALE)?)
     }
 
-    fn hold(&self, parent: u64, name: &[u8], link: Option<Inode>) -> Inode {
-        let mut nodes = self.nodes.lock();
-        let target = link.as_ref().map_or_else(Vec::new, |link| link.target.clone());
-        let key = (parent, name.to_vec(), target);
-        let known = nodes.by_name.get(&key).copied();
-        let id = known.unwrap_or_else(|| {
-            nodes.next += 1;
-            FIRST + nodes.next
-        });
-        nodes.by_name.entry(key).or_insert(id);
-        let node = nodes.by_id.entry(id).or_insert_with(|| Node {
-            parent,
-            name: name.to_vec(),
-            link: None,
-            lookups: 0,
-        });
-        node.lookups += 1;
-        node.link = link;
-        attributes_of(id, node)
+    /// Returns whether queries one below the other are the list of snapshots.
+    pub(crate) fn lists_snapshots(&self, components: &[Vec<u8>]) -> bool {
+        components == [SNAPSHOTS]
     }
 
-    /// Takes back what lookups did so many times.
-    pub(crate) fn release(&self, id: u64, times: u64) {
-        let mut nodes = self.nodes.lock();
-        let Some(node) = nodes.by_id.get_mut(&id) else { return };
-        node.lookups = node.lookups.saturating_sub(times);
-        if node.lookups == 0
-            && let Some(node) = nodes.by_id.remove(&id)
-        {
-            let target = node.link.map_or_else(Vec::new, |link| link.target);
-            nodes.by_name.remove(&(node.parent, node.name, target));
-        }
-    }
-
-    /// Returns the attributes of what has an id of ours.
-    pub(crate) fn inode(&self, id: u64) -> Answer<Inode> {
-        let nodes = self.nodes.lock();
-        let node = nodes.by_id.get(&id).ok_or(Errno::NOENT)?;
-        Ok(attributes_of(id, node))
-    }
-
-    /// Returns the directory below which a query hangs, and the queries on the way.
-    fn chain(&self, mut at: u64) -> Answer<(FileId, Vec<Vec<u8>>)> {
-        let nodes = self.nodes.lock();
-        let mut components = Vec::new();
-        while is_virtual(at) {
-            let node = nodes.by_id.get(&at).ok_or(Errno::NOENT)?;
-            if node.link.is_some() {
-                return Err(Errno::NOTDIR.into());
-            }
-            components.push(node.name.clone());
-            at = node.parent;
-        }
-        components.reverse();
-        Ok((at, components))
-    }
-
-    pub(crate) fn refuse(&self, name: &[u8], why: &str) -> Error {
-        let mut refusals = self.refusals.lock();
-        if refusals.0.elapsed() > Duration::from_secs(60) {
-            *refusals = (Instant::now(), 0);
-        }
-        refusals.1 = refusals.1.saturating_add(1);
-        let count = refusals.1;
-        drop(refusals);
-        // Anybody may ask anything, and what is told takes space.
-        if count <= REFUSALS_MAX {
-            (self.log)(&format!("the query {}: {why}", name.escape_ascii()));
-        }
+    /// Refuses a query; whoever asked can read why.
+    fn refuse(&self, asking: &Asking, name: &[u8], why: &str) -> Error {
+        self.refusals.note(asking, name, why);
         Errno::NOENT.into()
     }
 
     /// Reads a component in brackets.
-    fn parsed(&self, name: &[u8]) -> Answer<Option<Component>> {
+    fn parsed(&self, asking: &Asking, name: &[u8]) -> Answer<Option<Component>> {
         let parsed = results::parsed(name, self.namespace.now_ns());
-        parsed.map_err(|refusal| self.refuse(refusal.component, &refusal.why))
+        parsed.map_err(|refusal| self.refuse(asking, refusal.component, &refusal.why))
     }
 
     /// Returns what queries ask for together.
-    fn meaning(&self, components: &[Vec<u8>]) -> Answer<Meaning> {
+    pub(crate) fn meaning(&self, asking: &Asking, components: &[Vec<u8>]) -> Answer<Meaning> {
         let (last, others) = components.split_last().ok_or(Errno::NOENT)?;
         let reads = is_duplicates(last);
         let searches = if reads { others } else { components };
         let meaning = results::meaning(searches, self.namespace.now_ns());
         let (expression, limit) =
-            meaning.map_err(|refusal| self.refuse(refusal.component, &refusal.why))?;
+            meaning.map_err(|refusal| self.refuse(asking, refusal.component, &refusal.why))?;
         Ok(Meaning { expression, limit, reads })
     }
 
     /// Runs a query for who asks, and keeps what it finds.
-    pub(crate) fn find(&self, query: u64, who: &Credentials) -> Answer<Arc<Hits>> {
-        let (base, components) = self.chain(query)?;
-        if components == [SNAPSHOTS] {
+    pub(crate) fn find(&self, query: u64, who: &Credentials, turn: &Turn<'_>) -> Answer<Arc<Hits>> {
+        let (base, components) = self.nodes.chain(query)?;
+        if self.lists_snapshots(&components) {
             return Ok(Arc::new(links_to_snapshots(&self.namespace)));
         }
-        let Meaning { expression, limit, reads } = self.meaning(&components)?;
+        let asking = self.asking(who.uid, self.nodes.parent(query).unwrap_or(base));
+        let Meaning { expression, limit, reads } = self.meaning(&asking, &components)?;
         let last = components.last().map_or(&b""[..], Vec::as_slice);
-        let too_much = |why: &str| {
-            self.refuse(last, why);
-            Error::from(Errno::TOOBIG)
+        let refuse = |(why, errno): (String, Errno)| {
+            self.refuse(&asking, last, &why);
+            Error::from(errno)
+        };
+        let mut charge = self.kept.charge(asking.account);
+        let mut has_room = |bytes| match self.kept.cover(&mut charge, asking.account, bytes) {
+            true => Ok(()),
+            false => Err(self.too_large(bytes)),
         };
         let hits = if reads {
-            let found = duplicates(self, base, &expression, who, RESULTS_MAX);
+            let found = duplicates((self, turn), base, &expression, who, &mut has_room);
             let found = found.map_err(|refused| match refused {
-                Refused::Because(why) => too_much(&why),
+                Refused::Because(why, errno) => refuse((why, errno)),
                 Refused::Failed(error) => error,
             })?;
-            links_to_duplicates(found, components.len())
+            Hits::of(found, components.len())
         } else {
-            let mut found = Vec::new();
-            let mut is_too_much = false;
-            self.search(base, &expression, who, |one| {
-                found.push(one);
-                if limit < RESULTS_MAX && found.len() > 4 * limit {
-                    keep_recent(&mut found, limit);
-                }
-                is_too_much = found.len() > RESULTS_MAX;
-                !is_too_much
+            let mut found = Findings::new(limit);
+            let mut room = Ok(());
+            self.search(base, &expression, who, turn, |one| {
+                found.add(&one);
+                room = match found.count() > RESULTS_MAX {
+                    true => Err((
+                        format!("more than {RESULTS_MAX} files; ask for fewer"),
+                        Errno::TOOBIG,
+                    )),
+                    false => has_room(found.bytes()),
+                };
+                room.is_ok()
             })?;
-            if is_too_much {
-                return Err(too_much(&format!("more than {RESULTS_MAX} files; ask for fewer")));
-            }
-            keep_recent(&mut found, limit);
-            Hits::new(found, components.len())
+            room.map_err(refuse)?;
+            found.into_hits(components.len())
         };
-        let hits = Arc::new(hits);
+        let hits = Arc::new(hits.charged(charge));
         let until = Instant::now() + if reads { FRESH_DUPLICATES } else { FRESH };
-        let mut kept = self.kept.lock();
-        kept.retain(|one| one.until > Instant::now() && (one.node, &one.who) != (query, who));
-        let results = |kept: &[Kept]| kept.iter().map(|one| one.hits.hits.len()).sum::<usize>();
-        while !kept.is_empty()
-            && (kept.len() >= KEPT_MAX || results(&kept) + hits.hits.len() > RESULTS_MAX)
-        {
-            kept.remove(0);
-        }
-        kept.push(Kept { node: query, who: who.clone(), until, hits: hits.clone() });
+        self.kept.add((query, asking.account), who, &hits, until);
         Ok(hits)
+    }
+
+    /// Returns why there is no room for results that take so much memory.
+    fn too_large(&self, bytes: usize) -> (String, Errno) {
+        let most = self.kept.of_account();
+        match bytes > most {
+            true => {
+                let why =
+                    format!("what it finds takes more than {} MiB; ask for fewer", most >> 20);
+                (why, Errno::TOOBIG)
+            }
+            false => {
+                let why = "the results of open queries take too much memory; close some, or ask for \
+                           fewer files";
+                (why.to_owned(), Errno::NOMEM)
+            }
+        }
+    }
+
+    /// Lets go of results that nobody needs any more.
+    pub(crate) fn forget_old(&self) {
+        self.kept.forget();
     }
 
     /// Tells the files below a directory of now or then that a user may see.
@@ -375,45 +327,27 @@ impl Queries {
         base: u64,
         expression: &Expression,
         who: &Credentials,
+        turn: &Turn<'_>,
         tell: impl FnMut(Found) -> bool,
     ) -> Answer<()> {
+        let pace = || turn.pause();
         if !is_past(base) {
-            return self.namespace.search(base, expression, who, tell);
+            return self.namespace.search_paced(base, expression, who, &pace, tell);
         }
         let (past, _, base) = self.pasts.locate(base)?;
-        past.search(base, expression, Present::new(&self.namespace, who), tell)
+        past.search(base, expression, Present::new(&self.namespace, who), &pace, tell)
     }
-
-    fn kept(&self, query: u64, who: &Credentials) -> Option<Arc<Hits>> {
-        let kept = self.kept.lock();
-        let mut fresh = kept.iter().filter(|one| one.until > Instant::now());
-        fresh.find(|one| one.node == query && one.who == *who).map(|one| one.hits.clone())
-    }
-}
-
-/// Links to files whose contents another one has.
-fn links_to_duplicates(found: Vec<Duplicate>, depth: usize) -> Hits {
-    let hits = found.into_iter().map(|Duplicate { name, found }| {
-        let target = target_of(&found, depth);
-        Hit { name, target, inode: found.inode }
-    });
-    Hits::of(hits.collect())
 }
 
 /// Links to all snapshots by their names.
 fn links_to_snapshots(namespace: &Namespace) -> Hits {
-    let hits = namespace.snapshots().into_iter().map(|snapshot| {
+    let mut links = Findings::new(RESULTS_MAX);
+    for snapshot in namespace.snapshots() {
         let time_ns = snapshot.created_ns;
         let inode = Inode { mtime_ns: time_ns, ctime_ns: time_ns, ..Inode::default() };
-        let target = format!("../[@{}]", snapshot.name).into_bytes();
-        Hit { name: snapshot.name.into_bytes(), target, inode }
-    });
-    Hits::of(hits.collect())
-}
-
-fn attributes_of(id: u64, node: &Node) -> Inode {
-    match &node.link {
-        Some(link) => Inode { id, ..link.clone() },
-        None => Inode { id, mode: file_type::DIRECTORY | 0o555, nlink: 2, ..Inode::default() },
+        let path = format!("[@{}]", snapshot.name).into_bytes();
+        let found = Found { path, is_beyond: false, inode };
+        links.add_named(&found, Some(snapshot.name.into_bytes()));
     }
+    Hits::of(links, 1)
 }

@@ -1,6 +1,8 @@
 //! What queries mean and find, for every mount that has them: their results are symbolic links with
 //! names that no other result has.
 
+use crate::budget::Charge;
+use crate::places::{Place, Places};
 use canopy_namespace::query::{
     Component, Context, Expression, Field, Span, Types, parse, system_zone,
 };
@@ -15,26 +17,62 @@ pub const DEPTH_MAX: usize = 16;
 pub const RESULTS_MAX: usize = 500_000;
 
 /// What is said of a component that names something else.
-pub(crate) const NO_QUERY: &str = "this is no query, and stands neither in nor below one here";
+pub(crate) const NO_QUERY: &str = "this is not a query, and stands neither in nor below one here";
 
 /// So many files are recent if nobody says since when.
 const RECENT: usize = 1000;
 
-/// One result: a name that no other has, where it leads, and the file that it leads to.
-pub struct Hit {
-    /// Its name.
-    pub name: Vec<u8>,
-    /// Where it leads, from the query; empty if that is too long for a link.
-    pub target: Vec<u8>,
-    /// The attributes of the file.
-    pub inode: Inode,
+/// Names of more bytes than this are not kept: what queries find is in memory.
+pub const BYTES_MAX: usize = 128 << 20;
+
+/// The owner and the times of a file that was found, which its link shows.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct About {
+    pub uid: u32,
+    pub gid: u32,
+    pub mtime_ns: i64,
+    pub ctime_ns: i64,
+    pub atime_ns: i64,
+    pub btime_ns: i64,
 }
 
-/// What a query found.
+impl About {
+    fn of(inode: &Inode) -> Self {
+        let Inode { uid, gid, mtime_ns, ctime_ns, atime_ns, btime_ns, .. } = *inode;
+        About { uid, gid, mtime_ns, ctime_ns, atime_ns, btime_ns }
+    }
+}
+
+/// One file that was found.
+struct Hit {
+    id: FileId,
+    /// None if its path is too long for a link; it has the name then.
+    is_beyond: bool,
+    place: Place,
+    /// What it is called among the results, if that is not its name.
+    name: Option<Box<[u8]>>,
+    about: About,
+}
+
+/// Files while they are being found.
+pub struct Findings {
+    places: Places,
+    hits: Vec<Hit>,
+    /// How many of them are wanted, those that were changed last.
+    limit: usize,
+}
+
+/// What a query found: results with names that no other has. Paths are made when they are asked for.
 pub struct Hits {
-    /// The results, by name.
-    pub hits: Vec<Hit>,
-    by_name: HashMap<Vec<u8>, usize>,
+    places: Places,
+    hits: Vec<Hit>,
+    /// Numbers of results by name.
+    by_name: Vec<u32>,
+    /// How many queries links lead up through.
+    depth: usize,
+    /// What it takes of the memory for results.
+    charge: Option<Charge>,
 }
 
 /// Why a query is none.
@@ -44,6 +82,8 @@ pub struct Refusal<'a> {
     pub component: &'a [u8],
     /// What is wrong with it.
     pub why: String,
+    /// The byte of the component at which that was found.
+    pub at: usize,
 }
 
 /// Returns whether a name is in brackets.
@@ -63,7 +103,7 @@ pub fn parsed(component: &[u8], now_ns: i64) -> Result<Option<Component>, Refusa
     };
     let context = Context { now_ns, zone: system_zone(), user: &user, group: &group };
     let parsed = parse(component, &context);
-    parsed.map_err(|error| Refusal { component, why: error.to_string() })
+    parsed.map_err(|error| Refusal { component, why: error.to_string(), at: error.at })
 }
 
 /// Returns what queries ask for together, and how many results the last of them wants.
@@ -85,89 +125,189 @@ pub fn meaning(components: &[Vec<u8>], now_ns: i64) -> Result<(Expression, usize
                 }
             }
             _ => {
-                return Err(Refusal { component, why: NO_QUERY.into() });
+                return Err(Refusal { component, why: NO_QUERY.into(), at: 0 });
             }
         }
     }
     Ok((Expression::all(all), limit))
 }
 
-/// Leaves the files that were changed last.
-pub fn keep_recent(found: &mut Vec<Found>, limit: usize) {
-    if found.len() > limit {
-        found.sort_unstable_by_key(|one| std::cmp::Reverse(one.inode.mtime_ns));
-        found.truncate(limit);
+impl Findings {
+    /// Nothing is found yet; so many of the files that were changed last are wanted.
+    pub fn new(limit: usize) -> Self {
+        Findings { places: Places::new(), hits: Vec::new(), limit }
     }
+
+    /// Adds a file.
+    pub fn add(&mut self, found: &Found) {
+        self.add_named(found, None);
+        if self.limit < RESULTS_MAX && self.hits.len() > 4 * self.limit {
+            self.keep_recent();
+        }
+    }
+
+    /// Adds a file that has another name among the results.
+    pub(crate) fn add_named(&mut self, found: &Found, name: Option<Vec<u8>>) {
+        self.hits.push(Hit {
+            id: found.inode.id,
+            is_beyond: found.is_beyond,
+            place: self.places.add(&found.path),
+            name: name.map(Vec::into_boxed_slice),
+            about: About::of(&found.inode),
+        });
+    }
+
+    /// Returns how many files there are.
+    pub fn count(&self) -> usize {
+        self.hits.len()
+    }
+
+    /// Returns the memory that they take.
+    pub fn bytes(&self) -> usize {
+        bytes_of(&self.places, self.hits.capacity())
+    }
+
+    /// Leaves the files that were changed last.
+    fn keep_recent(&mut self) {
+        if self.hits.len() <= self.limit {
+            return;
+        }
+        self.hits.sort_unstable_by_key(|hit| std::cmp::Reverse(hit.about.mtime_ns));
+        self.hits.truncate(self.limit);
+        let mut places = Places::new();
+        for hit in &mut self.hits {
+            hit.place = places.add(&self.places.path(hit.place));
+        }
+        self.places = places;
+    }
+
+    /// Gives the files names, each once: the file's own, or with its id if another file has it.
+    /// Links lead up through `depth` queries.
+    pub fn into_hits(mut self, depth: usize) -> Hits {
+        self.keep_recent();
+        let Findings { places, mut hits, .. } = self;
+        let ranks = places.ranks();
+        let key =
+            |hit: &Hit| (places.name(hit.place), hit.id, ranks[places.directory_of(hit.place)]);
+        hits.sort_unstable_by(|one, other| key(one).cmp(&key(other)));
+        // Names that are given, beside those that files have.
+        let mut given: HashSet<Vec<u8>> = HashSet::new();
+        // Of each file, where to go on looking for a number: it may have very many names.
+        let mut numbers: HashMap<FileId, u64> = HashMap::new();
+        for at in 0..hits.len() {
+            let own = places.name(hits[at].place);
+            let is_same = at > 0 && places.name(hits[at - 1].place) == own;
+            // A name that is a query would be taken for one.
+            if is_same || is_query(own) {
+                let is_own = |name: &[u8]| {
+                    hits.binary_search_by(|hit| places.name(hit.place).cmp(name)).is_ok()
+                };
+                let id = hits[at].id;
+                let is_used = |name: &Vec<u8>| given.contains(name) || is_own(name);
+                let name = unused(own, id, is_used, numbers.entry(id).or_default());
+                given.insert(name.clone());
+                hits[at].name = Some(name.into_boxed_slice());
+            }
+        }
+        Hits::of(Findings { places, hits, limit: self.limit }, depth)
+    }
+}
+
+fn bytes_of(places: &Places, hits: usize) -> usize {
+    // Names that are given are few, or short.
+    places.bytes() + hits * (size_of::<Hit>() + size_of::<u32>())
 }
 
 impl Hits {
-    /// Returns the result with a name.
-    pub fn get(&self, name: &[u8]) -> Option<&Hit> {
-        self.by_name.get(name).map(|at| &self.hits[*at])
-    }
-
-    /// Gives what was found names, each once: the file's own, or with its id if another file has
-    /// it. Links lead up through `depth` queries.
-    pub fn new(mut found: Vec<Found>, depth: usize) -> Self {
-        found.sort_by(|one, other| {
-            let key = |one: &Found| (one.inode.id, one.path.clone());
-            name_of(&one.path).cmp(name_of(&other.path)).then_with(|| key(one).cmp(&key(other)))
-        });
-        let firsts = found.iter().map(|one| name_of(&one.path).to_vec());
-        let mut used: HashSet<Vec<u8>> = firsts.collect();
-        let mut hits: Vec<Hit> = Vec::with_capacity(found.len());
-        let mut before: Vec<u8> = Vec::new();
-        // Of each file, where to go on looking for a number: it may have very many names.
-        let mut numbers: HashMap<FileId, u64> = HashMap::new();
-        for one in found {
-            let (own, inode) = (name_of(&one.path).to_vec(), &one.inode);
-            let mut name = own.clone();
-            // A name that is a query would be taken for one.
-            if own == before || is_query(&own) {
-                name = unused(&own, inode.id, &used, numbers.entry(inode.id).or_default());
-                used.insert(name.clone());
-            }
-            before = own;
-            hits.push(Hit { name, target: target_of(&one, depth), inode: one.inode });
-        }
-        Self::of(hits)
-    }
-
     /// Gives results that have names of their own.
-    pub(crate) fn of(hits: Vec<Hit>) -> Self {
-        let names = hits.iter().enumerate().map(|(at, hit)| (hit.name.clone(), at));
-        Hits { by_name: names.collect(), hits }
+    pub(crate) fn of(findings: Findings, depth: usize) -> Self {
+        let Findings { mut places, mut hits, .. } = findings;
+        places.finish();
+        hits.shrink_to_fit();
+        let mut by_name: Vec<u32> = (0..hits.len() as u32).collect();
+        let name = |at: u32| name_of(&places, &hits[at as usize]);
+        by_name.sort_unstable_by(|&one, &other| name(one).cmp(name(other)));
+        Hits { by_name, places, hits, depth, charge: None }
+    }
+
+    /// Has the results take their memory from a charge until they are dropped.
+    pub(crate) fn charged(mut self, mut charge: Charge) -> Self {
+        charge.settle(self.bytes());
+        self.charge = Some(charge);
+        self
+    }
+
+    /// Returns how many results there are.
+    pub fn count(&self) -> usize {
+        self.hits.len()
+    }
+
+    /// Returns the memory that they take.
+    pub fn bytes(&self) -> usize {
+        let given = self.hits.iter().filter_map(|hit| hit.name.as_ref());
+        bytes_of(&self.places, self.hits.capacity()) + given.map(|name| name.len()).sum::<usize>()
+    }
+
+    /// Returns the number of the result with a name.
+    pub fn find(&self, name: &[u8]) -> Option<usize> {
+        let found = self.by_name.binary_search_by(|&at| self.name(at as usize).cmp(name));
+        found.ok().map(|at| self.by_name[at] as usize)
+    }
+
+    /// Returns the name of a result.
+    pub fn name(&self, number: usize) -> &[u8] {
+        name_of(&self.places, &self.hits[number])
+    }
+
+    /// Returns the owner and the times of the file that a result leads to.
+    pub fn about(&self, number: usize) -> &About {
+        &self.hits[number].about
+    }
+
+    /// Returns where a result leads, from the query; empty if that is too long for a link.
+    pub fn target(&self, number: usize) -> Vec<u8> {
+        let hit = &self.hits[number];
+        let mut target = Vec::new();
+        if !hit.is_beyond {
+            target.extend(b"../".repeat(self.depth));
+            self.places.append(hit.place, &mut target);
+        }
+        target
     }
 }
 
-/// Returns where a link to a file leads that lies below so many queries.
-pub(crate) fn target_of(found: &Found, depth: usize) -> Vec<u8> {
-    if found.is_beyond { Vec::new() } else { [&b"../".repeat(depth)[..], &found.path].concat() }
+fn name_of<'a>(places: &'a Places, hit: &'a Hit) -> &'a [u8] {
+    hit.name.as_deref().unwrap_or_else(|| places.name(hit.place))
 }
 
 /// Returns a name that is not used yet, made of one that is: with the id, and if need be with a
 /// number above the last one of this file.
-fn unused(name: &[u8], id: FileId, used: &HashSet<Vec<u8>>, last: &mut u64) -> Vec<u8> {
+fn unused(name: &[u8], id: FileId, is_used: impl Fn(&Vec<u8>) -> bool, last: &mut u64) -> Vec<u8> {
     let with = |suffix: String| {
         let kept = &name[..name.len().min(NAME_BYTES_MAX - suffix.len())];
         [kept, suffix.as_bytes()].concat()
     };
     let mut unused = with(format!("~{id}"));
     // Somebody may have called a file so, or it has several names.
-    while used.contains(&unused) {
+    while is_used(&unused) {
         *last += 1;
         unused = with(format!("~{id}~{last}"));
     }
     unused
 }
 
-fn name_of(path: &[u8]) -> &[u8] {
-    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn hits(found: impl Iterator<Item = (String, u64)>, depth: usize) -> Hits {
+        let mut findings = Findings::new(RESULTS_MAX);
+        for (path, id) in found {
+            let inode = Inode { id, ..Inode::default() };
+            findings.add(&Found { path: path.into_bytes(), is_beyond: false, inode });
+        }
+        findings.into_hits(depth)
+    }
 
     #[test]
     fn every_result_has_a_name_of_its_own() {
@@ -175,15 +315,16 @@ mod tests {
         let cut = |suffix: &str| format!("{}{suffix}", &long[..NAME_BYTES_MAX - suffix.len()]);
         // Somebody has called files as the second one with the long name would be called.
         let names = [&long, &long, &long, &cut("~7"), &cut("~"), &cut("~7~"), &cut("~7~1")];
-        let found = names.iter().enumerate().map(|(at, name)| Found {
-            path: format!("{at}/{name}").into_bytes(),
-            is_beyond: false,
-            inode: Inode { id: 7, ..Inode::default() },
-        });
-        let hits = Hits::new(found.collect(), 1).hits;
-        let unique: HashSet<&Vec<u8>> = hits.iter().map(|hit| &hit.name).collect();
-        assert_eq!(unique.len(), names.len());
-        assert!(hits.iter().all(|hit| hit.name.len() <= NAME_BYTES_MAX));
+        let found = names.iter().enumerate().map(|(at, name)| (format!("{at}/{name}"), 7));
+        let hits = hits(found, 1);
+        let all: HashSet<&[u8]> = (0..hits.count()).map(|at| hits.name(at)).collect();
+        assert_eq!(all.len(), names.len());
+        assert!(all.iter().all(|name| name.len() <= NAME_BYTES_MAX));
+        for (at, name) in all.iter().enumerate() {
+            let number = hits.find(name).expect("a result");
+            assert_eq!(hits.name(number), *name, "{at}");
+        }
+        assert_eq!(hits.find(b"x"), None);
     }
 
     #[test]
@@ -197,10 +338,38 @@ mod tests {
                 1 => format!("x~7~{number}"),
                 _ => format!("{long}{}", number % 10),
             };
-            let inode = Inode { id: 7, ..Inode::default() };
-            Found { path: format!("{number}/{name}").into_bytes(), is_beyond: false, inode }
+            (format!("{number}/{name}"), 7)
         });
-        let hits = Hits::new(found.collect(), 1);
-        assert_eq!(hits.by_name.len(), 60_000);
+        let hits = hits(found, 1);
+        let all: HashSet<&[u8]> = (0..hits.count()).map(|at| hits.name(at)).collect();
+        assert_eq!(all.len(), 60_000);
+    }
+
+    /// Each result had its whole path, so that 60,000 of them took 256 MB.
+    #[test]
+    fn long_paths_take_no_more_than_their_names() {
+        let above = vec!["x".repeat(250); 15].join("/");
+        let found = (0..60_000).map(|number| (format!("{above}/{number}/name"), number));
+        let hits = hits(found, 2);
+        assert!(hits.bytes() < 16 << 20, "{}", hits.bytes());
+        let last = hits.find(b"name~59999").expect("a result");
+        let target = format!("../../{above}/59999/name");
+        assert_eq!(hits.target(last), target.as_bytes());
+    }
+
+    #[test]
+    fn only_recent_files_stay() {
+        let mut findings = Findings::new(10);
+        for number in 0..1000_i64 {
+            let inode = Inode { mtime_ns: number * 7 % 1000, ..Inode::default() };
+            let path = format!("a{number}/b/c{}", inode.mtime_ns).into_bytes();
+            findings.add(&Found { path, is_beyond: false, inode });
+            assert!(findings.count() <= 40);
+        }
+        let hits = findings.into_hits(1);
+        let names: Vec<&[u8]> = (0..hits.count()).map(|at| hits.name(at)).collect();
+        let expected =
+            ["c990", "c991", "c992", "c993", "c994", "c995", "c996", "c997", "c998", "c999"];
+        assert_eq!(names, expected.map(str::as_bytes));
     }
 }

@@ -264,6 +264,17 @@ impl Indexes {
         self.xattrs.get(name).copied().map(Attribute::Xattr)
     }
 
+    /// Returns the name of an attribute, as settings have it.
+    pub fn name_of(&self, attribute: Attribute) -> String {
+        let is_it = |number: &u16| Attribute::Xattr(*number) == attribute;
+        let xattr = self.xattrs.iter().find(|(_, number)| is_it(number));
+        match (attribute.name(), xattr) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some((name, _))) => name.escape_ascii().to_string(),
+            (None, None) => "an extended attribute".to_owned(),
+        }
+    }
+
     /// Returns the keys of all entries of a file under one of its names, without extended
     /// attributes.
     pub fn entries(&self, inode: &Inode, name: &[u8]) -> impl Iterator<Item = Key> {

@@ -11,6 +11,7 @@ mod check;
 mod chunks;
 mod contents;
 mod error;
+mod explain;
 mod files;
 mod indexing;
 pub mod inode;

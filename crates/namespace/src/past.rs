@@ -72,16 +72,17 @@ impl Past {
         Ok(self.view.inode(id)?.is_some_and(|inode| inode.has(flag::OBJECT)))
     }
 
-    /// Does what [`Namespace::search`](crate::Namespace::search) does. Of what the present
+    /// Does what [`Namespace::search_paced`](crate::Namespace::search_paced) does. Of what the present
     /// permissions of directories hide, nothing is told.
     pub fn search(
         &self,
         base: FileId,
         expression: &Expression,
         present: Present<'_>,
+        pace: &dyn Fn(),
         tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
-        self.view.search_with(base, expression, present.who, Some(present), tell)
+        self.view.search_with(base, expression, (present.who, Some(present)), pace, tell)
     }
 
     /// Returns whether the permissions of then let a user get to a directory from the root.

@@ -57,6 +57,8 @@ struct Search<'a> {
     /// Where they are; none for those that do not lie below the base.
     known: HashMap<FileId, Option<usize>>,
     needs_path: bool,
+    /// Is called for each record that is looked at, and may take its time.
+    pace: &'a dyn Fn(),
     /// Of files with longer paths only the name is told.
     path_bytes_max: usize,
 }
@@ -71,10 +73,23 @@ impl Namespace {
         who: &Credentials,
         tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
+        self.search_paced(base, expression, who, &|| (), tell)
+    }
+
+    /// Like [`Namespace::search`], but calls `pace` for each record that it looks at, so that others
+    /// can have their turn.
+    pub fn search_paced(
+        &self,
+        base: FileId,
+        expression: &Expression,
+        who: &Credentials,
+        pace: &dyn Fn(),
+        tell: impl FnMut(Found) -> bool,
+    ) -> Result<()> {
         if !expression.is_possible() {
             return Ok(());
         }
-        self.view()?.search(base, expression, who, tell)
+        self.view()?.search_with(base, expression, (who, None), pace, tell)
     }
 }
 
@@ -87,24 +102,36 @@ impl View {
         who: &Credentials,
         tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
-        self.search_with(base, expression, who, None, tell)
+        self.search_with(base, expression, (who, None), &|| (), tell)
     }
 
-    /// Does the same, but for what the present permissions of directories hide.
+    /// Like [`Namespace::search_paced`], but without what the present permissions of directories hide.
     pub(crate) fn search_with(
         &self,
         base: FileId,
         expression: &Expression,
-        who: &Credentials,
-        present: Option<Present<'_>>,
+        (who, present): (&Credentials, Option<Present<'_>>),
+        pace: &dyn Fn(),
         mut tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
-        let mut search = Search::new(self, base, expression, who, present)?;
+        let mut search = Search::new(self, base, expression, (who, present), pace)?;
         search.path_bytes_max = PATH_BYTES_MAX;
         match search.plan()? {
             Some(ids) => search.look_up(&ids, &mut tell),
             None => search.scan(&mut tell),
         }
+    }
+
+    /// Returns how many candidates a search looks up by indexes; none if it looks at every name.
+    pub fn count_candidates(
+        &self,
+        base: FileId,
+        expression: &Expression,
+        pace: &dyn Fn(),
+    ) -> Result<Option<usize>> {
+        let who = Credentials::new(0, []);
+        let search = Search::new(self, base, expression, (&who, None), pace)?;
+        Ok(search.plan()?.map(|ids| ids.len()))
     }
 
     /// Does the same for who may see everything, with all paths, if an index helps. Returns whether one does; if not, nothing is told.
@@ -115,7 +142,7 @@ impl View {
         mut tell: impl FnMut(Found) -> bool,
     ) -> Result<bool> {
         let who = Credentials::new(0, []);
-        let mut search = Search::new(self, base, expression, &who, None)?;
+        let mut search = Search::new(self, base, expression, (&who, None), &|| ())?;
         let Some(ids) = search.plan()? else { return Ok(false) };
         search.look_up(&ids, &mut tell)?;
         Ok(true)
@@ -127,8 +154,8 @@ impl<'a> Search<'a> {
         view: &'a View,
         base: FileId,
         expression: &'a Expression,
-        who: &'a Credentials,
-        present: Option<Present<'a>>,
+        (who, present): (&'a Credentials, Option<Present<'a>>),
+        pace: &'a dyn Fn(),
     ) -> Result<Self> {
         let mut search = Search {
             view,
@@ -138,6 +165,7 @@ impl<'a> Search<'a> {
             directories: Vec::new(),
             known: HashMap::from([(base, Some(0))]),
             needs_path: expression.needs().path,
+            pace,
             path_bytes_max: usize::MAX,
         };
         let is_shown = search.is_shown(&view.inode(base)?.ok_or(Errno::NOENT)?)?;
@@ -176,6 +204,7 @@ impl<'a> Search<'a> {
         let mut scan = self.view.scan(range)?;
         let mut ids = Vec::new();
         while let Some(record) = scan.next()? {
+            (self.pace)();
             if ids.len() as u64 >= most {
                 return Ok(None);
             }
@@ -187,6 +216,7 @@ impl<'a> Search<'a> {
     /// Looks at files.
     fn look_up(&mut self, ids: &[FileId], tell: &mut impl FnMut(Found) -> bool) -> Result<()> {
         for id in ids {
+            (self.pace)();
             let view = self.view;
             if !view.records(*id, |parent, name, inode| self.judge(parent, name, inode, tell))? {
                 break;
@@ -201,6 +231,7 @@ impl<'a> Search<'a> {
         let range = KeyRange { start, ..keys::all_names() };
         let mut scan = self.view.scan(&range)?;
         while let Some(record) = scan.next()? {
+            (self.pace)();
             let inode = Inode::decode(record.value)?;
             if !self.judge(record.key.directory, record.key.name, inode, tell)? {
                 break;

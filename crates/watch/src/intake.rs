@@ -10,7 +10,7 @@
 use crate::error::{Error, Result};
 use crate::journal::{Journal, Position, Recovered};
 use crate::mounts::is_entered;
-use crate::requests::{Answer, Asked, Cost, Counts, Failure, Queue, Round, Slip};
+use crate::requests::{Answer, Asked, Cost, Counts, Failure, Queue, Round, Share, Slip};
 use crate::suspects::{Added, Suspect, Suspects};
 use crate::territory::Territory;
 use canopy_scan::{Mount, MountRules};
@@ -468,12 +468,12 @@ impl Intake {
         self.state.lock().requests.counts.refused += 1;
     }
 
-    /// Notes that what a round of requests asked for is in a generation, what it has come to, and
-    /// how long that took.
-    pub fn served(&self, round: Round, generation: u64, entries: u64, took: Duration) {
+    /// Notes that what a round of requests asked for is in a generation, what was listed for each of
+    /// them, and how long all of it took.
+    pub fn served(&self, round: Round, generation: u64, shares: Vec<Share>, took: Duration) {
         let mut state = self.state.lock();
         let now = Instant::now();
-        state.requests.succeeded(round, generation, Cost { entries, took }, now);
+        state.requests.succeeded(round, generation, &Cost { shares, took }, now);
         state.requests_rest_until = now + took.max(ROUNDS_EVERY);
         state.generation = Some(generation);
     }
@@ -482,7 +482,7 @@ impl Intake {
     pub fn not_served(&self, round: Round, failure: Failure, took: Duration) {
         let mut state = self.state.lock();
         let now = Instant::now();
-        state.requests.failed(round, failure, Cost { entries: 0, took }, now);
+        state.requests.failed(round, failure, took, now);
         state.requests_rest_until = now + took.max(ROUNDS_EVERY);
     }
 

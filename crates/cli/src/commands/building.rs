@@ -1,5 +1,6 @@
 //! What the commands that fill an index share.
 
+use super::update_costs::Costs;
 use crate::outcome::Outcome;
 use crate::{Engine, interrupt};
 use canopy_index::{Published, ShardWriter, Writer};
@@ -64,12 +65,21 @@ pub struct Listings<'a> {
     pub shards: ShardWriter<'a>,
     /// What tells where the scan is.
     whereabouts: Arc<Whereabouts>,
+    costs: Option<Arc<Costs>>,
 }
 
 impl<'a> Listings<'a> {
     /// Returns one for each writer.
-    pub fn of(writers: Vec<ShardWriter<'a>>, whereabouts: &Arc<Whereabouts>) -> Vec<Self> {
-        let sink = |shards| Listings { shards, whereabouts: Arc::clone(whereabouts) };
+    pub(super) fn of(
+        writers: Vec<ShardWriter<'a>>,
+        whereabouts: &Arc<Whereabouts>,
+        costs: &Option<Arc<Costs>>,
+    ) -> Vec<Self> {
+        let sink = |shards| Listings {
+            shards,
+            whereabouts: Arc::clone(whereabouts),
+            costs: costs.clone(),
+        };
         writers.into_iter().map(sink).collect()
     }
 }
@@ -79,6 +89,9 @@ impl Sink for Listings<'_> {
 
     fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Stopped> {
         self.whereabouts.offer(listing.path);
+        if let Some(costs) = &self.costs {
+            costs.listed(listing.path, listing.rows.len() as u64);
+        }
         Ok(self.shards.push(listing)?)
     }
 }

@@ -141,7 +141,7 @@ impl<'a> Reading<'a> {
         selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
         let begun = writer.refresh_source(new, selected)?;
         let read = |part: Part<'_>| self.read(writer, scans, begun, Some(part));
-        Ok((begun, with_known(writer, begun, selection, read)))
+        Ok((begun, with_known(writer, (begun, None), selection, read)))
     }
 
     fn read(

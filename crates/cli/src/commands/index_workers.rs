@@ -15,11 +15,11 @@ use super::info::count_of;
 use super::resuming::{self, add_counts, others};
 use super::scanning::{Scans, one_reader, scan_threads};
 use crate::config::settings;
-use crate::limits::subordinate_uids;
 use crate::options::now_ns;
 use crate::outcome::{Outcome, message, note, warn_of};
 use crate::{Engine, counted, interrupt, places};
 use anyhow::Context;
+use canopy_credentials::subordinate_uids;
 use canopy_index::{
     Error, NewSource, Next, PartOutcome, ScanPart, SharedProgress, SharedScan, Unfinished, Worker,
     Writer, WriterOptions,

@@ -42,6 +42,7 @@ mod switches;
 pub mod table;
 pub mod top;
 pub mod update;
+mod update_costs;
 mod update_request;
 pub mod watch;
 mod watch_apply;

@@ -143,6 +143,20 @@ pub enum Command {
     /// Example: canopy ns view add /projects big 'raw/[size>1G and age>1y]'
     #[command(subcommand)]
     View(View),
+    /// List the files that a query on a mount finds, or explain how it is answered or why it fails
+    ///
+    /// PATH ends with one or several queries in brackets, as docs/queries.md has them. Paths are
+    /// printed from the directory that they hang below. What is explained is what the query means to
+    /// whoever asks: a mistake is shown where it is, and otherwise which indexes are used.
+    ///
+    /// Example: canopy ns query --explain '/projects/[size>1G and age>1y]'
+    Query {
+        /// A query on a mount
+        path: PathBuf,
+        /// Explain the query instead of running it
+        #[arg(long)]
+        explain: bool,
+    },
     /// Mount a namespace on a directory
     ///
     /// The kernel checks permissions. Mounted by root, every user may use it. It is unmounted by

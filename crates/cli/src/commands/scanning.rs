@@ -3,6 +3,7 @@
 use super::building::{Listings, Stopped, Whereabouts};
 use super::index_faults::{Faults, Shortfalls};
 use super::resuming::Notes;
+use super::update_costs::Costs;
 use crate::config::{prune_patterns, settings};
 use crate::interrupt;
 use crate::options::threads;
@@ -35,6 +36,8 @@ pub(super) struct Scans {
     pub whereabouts: Arc<Whereabouts>,
     /// What is noted of how far they are, if they can go on.
     pub notes: Option<Notes>,
+    /// What each request is charged for, where users asked for what is scanned.
+    pub costs: Option<Arc<Costs>>,
 }
 
 impl Scans {
@@ -55,6 +58,7 @@ impl Scans {
             faults,
             whereabouts: Arc::default(),
             notes: None,
+            costs: None,
         })
     }
 
@@ -153,7 +157,7 @@ impl Scans {
             self.faults.add(&base, error);
         };
         self.whereabouts.forget();
-        let sinks = Listings::of(writer.shard_writers(begun), &self.whereabouts);
+        let sinks = Listings::of(writer.shard_writers(begun), &self.whereabouts, &self.costs);
         let classes = writer.classes();
         let is_shared = part.is_some_and(|part| part.others.is_some());
         let due = || {
@@ -168,7 +172,7 @@ impl Scans {
                 let mut writers = sinks.drain(..).map(|sink| sink.shards).collect();
                 let scan = (begun, &mut writers);
                 notes.take(writer, scan, (left(), &self.counts, &missing()), ends)?;
-                sinks.extend(Listings::of(writers, &self.whereabouts));
+                sinks.extend(Listings::of(writers, &self.whereabouts, &self.costs));
             }
             if ends { Err(Stopped::Interrupted) } else { Ok(()) }
         };

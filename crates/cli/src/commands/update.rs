@@ -3,12 +3,14 @@
 use super::building::{damaged_file, end_if_asked, publish_changes, with_progress_told};
 use super::index_faults::{Faults, Shortfalls, warn_of_mounts};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader, scan_threads};
+use super::update_costs::Costs;
 use super::update_request;
 use crate::config::settings;
-use crate::limits::{OwnerLimitOptions, memory_size, rate, subordinate_uids};
+use crate::limits::{OwnerLimitOptions, memory_size, rate};
 use crate::outcome::{Outcome, message, say, warn_of, without_numbers};
 use crate::{Engine, companion, counted, interrupt, places};
 use anyhow::Context;
+use canopy_credentials::subordinate_uids;
 use canopy_index::{Disk, Index, NewSource, ScanRecord, SourceRecord, Writer, WriterOptions};
 use canopy_model::{Access, Attributes, Listing, escape, unescape};
 use canopy_scan::{Known, MountRules, Part, Root, Selection};
@@ -20,6 +22,7 @@ use std::io::Read;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -87,6 +90,17 @@ pub struct Suspect {
 /// below that, the directory that it is in is listed again.
 pub type Links = Vec<(PathBuf, Vec<u64>)>;
 
+/// What is to be listed again.
+#[derive(Default)]
+pub struct Suspects {
+    /// Directories.
+    pub all: Vec<Suspect>,
+    /// Inodes with several names.
+    pub links: Links,
+    /// Whether each directory is a request, whose cost is to be told.
+    pub are_requests: bool,
+}
+
 /// How many directories are listed again because of what has other names, at most.
 const LINKED_MAX: usize = 100_000;
 
@@ -134,6 +148,8 @@ pub struct Updated {
     pub sources: Vec<String>,
     /// Those that stay as they were.
     pub failed: Vec<(String, anyhow::Error)>,
+    /// What each request cost, where they are requests.
+    pub costs: Option<String>,
     /// Whether all could be read, and all sources.
     pub outcome: Outcome,
 }
@@ -169,7 +185,7 @@ pub fn run(
     }
     let suspects = || match arguments.suspects {
         true => suspects_of_input(),
-        false => Ok((named, Links::new())),
+        false => Ok(Suspects { all: named, ..Suspects::default() }),
     };
     let location = places::to_write(index)?;
     places::check_links(&location)?;
@@ -204,7 +220,8 @@ impl Updated {
             if *is_unchanged { UNCHANGED } else { "" },
             counted(entries, "entry"),
             counted(directories, "directory"),
-        ))
+        ))?;
+        self.costs.as_ref().map_or(Ok(()), say)
     }
 
     /// Prints an object whose keys are those of 'canopy index --json'.
@@ -232,7 +249,7 @@ impl Updated {
 }
 
 /// Reads what 'canopy watch' wants to have listed again.
-fn suspects_of_input() -> anyhow::Result<(Vec<Suspect>, Links)> {
+fn suspects_of_input() -> anyhow::Result<Suspects> {
     let mut input = Vec::new();
     std::io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
     super::watch_apply::read_suspects(&input)
@@ -276,7 +293,7 @@ impl Task {
 /// read once.
 pub fn update(
     location: &Path,
-    suspects: impl FnOnce() -> anyhow::Result<(Vec<Suspect>, Links)>,
+    suspects: impl FnOnce() -> anyhow::Result<Suspects>,
     options: &UpdateOptions<'_>,
     engine: Option<&Engine>,
 ) -> anyhow::Result<Updated> {
@@ -304,7 +321,7 @@ pub fn update(
             .run()
             .map(|outcome| Updated { outcome, ..Updated::default() });
     }
-    let (mut suspects, links) = suspects()?;
+    let Suspects { all: mut suspects, links, are_requests } = suspects()?;
     suspects.extend(linked(&writer, &links)?);
     let faults = Faults::new(options.errors, location, None)?;
     if suspects.is_empty() {
@@ -312,9 +329,10 @@ pub fn update(
         let generation = Index::open(location)?.generation();
         return Ok(Updated { generation, is_unchanged: true, ..Updated::default() });
     }
-    let tasks = tasks(&writer, &suspects)?;
-    let scans =
+    let mut scans =
         Scans::new(&writer, (options.memory_bytes, options.threads), options.rate_max, faults)?;
+    scans.costs = are_requests.then(Arc::default);
+    let tasks = tasks(&writer, &suspects, scans.costs.as_deref())?;
     let trusted = settings().trust_fs.clone().unwrap_or_default();
     let mut sources: Vec<String> = tasks.iter().map(|task| task.source.root.clone()).collect();
     let mut failed = Vec::new();
@@ -325,6 +343,9 @@ pub fn update(
             for task in tasks {
                 let rules = MountRules::new(trusted.clone(), task.record.no_prune);
                 let root = task.source.root.clone();
+                if let Some(costs) = &scans.costs {
+                    costs.begin(task.source.id);
+                }
                 let refreshed = refresh(&mut writer, &scans, &rules, task, options.repairs);
                 if !one_reader() {
                     warn_of_mounts(&rules.closed());
@@ -344,7 +365,7 @@ pub fn update(
     }
     sources.retain(|source| failed.iter().all(|(root, _)| root != source));
     let (published, derived) = publish_changes(writer, engine, options.threads)?;
-    let Scans { counts, faults, .. } = scans;
+    let Scans { counts, faults, costs, .. } = scans;
     let listed = faults.finish(&counts);
     if let Err(error) = &listed {
         message(format_args!("{error:#}"));
@@ -363,6 +384,7 @@ pub fn update(
         vanished: counts.vanished.into_inner(),
         sources,
         failed,
+        costs: costs.map(|costs| costs.line()),
         outcome: if complete { derived } else { Outcome::Partial },
     })
 }
@@ -408,7 +430,11 @@ fn below(directory: &Path, path: &Path) -> Option<String> {
 }
 
 /// Says what is to be listed again of which source.
-fn tasks(writer: &Writer, suspects: &[Suspect]) -> anyhow::Result<Vec<Task>> {
+fn tasks(
+    writer: &Writer,
+    suspects: &[Suspect],
+    costs: Option<&Costs>,
+) -> anyhow::Result<Vec<Task>> {
     let sources = writer.sources();
     let mut tasks: BTreeMap<u32, Task> = BTreeMap::new();
     for suspect in suspects {
@@ -441,6 +467,9 @@ fn tasks(writer: &Writer, suspects: &[Suspect]) -> anyhow::Result<Vec<Task>> {
             selection: Selection::default(),
         });
         task.selection.add(&path, suspect.recursive);
+        if let Some(costs) = costs {
+            costs.request(source.id, &path, suspect.with_row);
+        }
         if !suspect.with_row {
             continue;
         }
@@ -567,18 +596,18 @@ pub(super) fn scan_part(
     record: &ScanRecord,
 ) -> anyhow::Result<()> {
     let scan = |part: Part<'_>| scans.scan(writer, begun, (root, Some(part)), rules, record);
-    with_known(writer, begun, selection, scan)
+    with_known(writer, (begun, scans.costs.as_deref()), selection, scan)
 }
 
 /// Has `scan` list what is selected of a source that was begun under this number, knowing what the
 /// index has of it.
 pub(super) fn with_known(
     writer: &Writer,
-    begun: u32,
+    (begun, costs): (u32, Option<&Costs>),
     selection: &Selection,
     scan: impl FnOnce(Part<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let known = KnownListings { writer, begun, error: Mutex::new(None) };
+    let known = KnownListings { writer, begun, costs, error: Mutex::new(None) };
     let scanned = scan(Part { selection, known: &known, others: None });
     match known.error.into_inner() {
         Some(error) => Err(error.into()),
@@ -590,6 +619,7 @@ pub(super) fn with_known(
 struct KnownListings<'a> {
     writer: &'a Writer,
     begun: u32,
+    costs: Option<&'a Costs>,
     error: Mutex<Option<canopy_index::Error>>,
 }
 
@@ -625,6 +655,10 @@ impl Known for KnownListings<'_> {
     }
 
     fn keeps(&self, listing: &Listing<'_>) -> u64 {
-        self.writer.keeps(self.begun, listing)
+        let entries = self.writer.keeps(self.begun, listing);
+        if let Some(costs) = self.costs {
+            costs.listed(listing.path, entries);
+        }
+        entries
     }
 }

@@ -7,8 +7,9 @@ use crate::config::{namespace_of, pruned_paths, settings};
 use crate::limits::rate;
 use crate::options::stdout_for_json;
 use crate::outcome::{Outcome, message};
-use crate::{interrupt, limits, places};
+use crate::{interrupt, places};
 use anyhow::Context;
+use canopy_credentials::Accounts;
 use canopy_index::{Writer, WriterOptions};
 use canopy_model::{ErrorKind, escape};
 use canopy_scan::MountRules;
@@ -507,8 +508,8 @@ impl Daemon {
         let begun = Instant::now();
         let stop = || self.is_stopped() || begun.elapsed() > REQUESTS_TAKE;
         match self.applier.serve(root, &round, &stop) {
-            Ok((generation, entries)) => {
-                self.intake.served(round, generation, entries, begun.elapsed());
+            Ok((generation, shares)) => {
+                self.intake.served(round, generation, shares, begun.elapsed());
             }
             Err(error) => {
                 let failure = match begun.elapsed() > REQUESTS_TAKE {
@@ -655,9 +656,7 @@ impl Daemon {
 /// Returns what takes requests of users in; `None` where it cannot, as on file systems without
 /// sockets.
 fn server(index: &Path, intake: &Arc<Intake>) -> Option<Arc<Server>> {
-    let holders = limits::subordinate_uids();
-    let holder_of = move |uid| limits::holder_of(uid, &holders);
-    let server = Server::open(index, intake.clone(), Box::new(holder_of));
+    let server = Server::open(index, intake.clone(), Accounts::system());
     server
         .map_err(|error| {
             message(format_args!(

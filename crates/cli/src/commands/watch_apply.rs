@@ -3,14 +3,15 @@
 //! system without answers holds is ended, or left to the kernel where even that cannot be.
 
 use super::building::{GOES_ON, IS_OVER, TELLS_PARENT};
-use super::update::{Links, Suspect};
+use super::update::{Links, Suspect, Suspects};
+use super::update_costs;
 use anyhow::Context;
 use canopy_index::Index;
 use canopy_model::unescape;
 use canopy_read::locate::subdirectories;
 use canopy_read::resolve::locate;
 use canopy_read::totals::Subtree;
-use canopy_watch::requests::Round;
+use canopy_watch::requests::{Round, Share};
 use canopy_watch::{Batch, is_at_or_below};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -127,16 +128,17 @@ impl Applier {
         Ok(new.and_then(|number| number.parse().ok()))
     }
 
-    /// Lists again what users have asked for, and returns a generation that has it and how many
-    /// entries were looked at. What is as it was makes no new one.
+    /// Lists again what users have asked for, and returns a generation that has it and what was
+    /// listed for each of them. What is as it was makes no new one.
     pub fn serve(
         &self,
         root: &[u8],
         round: &Round,
         stop: &dyn Fn() -> bool,
-    ) -> anyhow::Result<(u64, u64)> {
+    ) -> anyhow::Result<(u64, Vec<Share>)> {
         anyhow::ensure!(self.has(root)?, "the source is not in the index yet");
         let mut lines = Vec::new();
+        line(b'c', b"/", &mut lines);
         for asked in round.asked() {
             line(if asked.with_row { b'd' } else { b'o' }, &asked.path, &mut lines);
         }
@@ -144,9 +146,10 @@ impl Applier {
         command.arg("--suspects");
         let told = self.run(command, &lines, stop)?;
         // "generation 7: 23 entries in ..."
-        let mut numbers = told.split([' ', ':']).filter_map(|word| word.parse().ok());
-        let numbers = numbers.next().zip(numbers.next());
-        numbers.with_context(|| format!("'canopy update' has said: {told}"))
+        let generation = told.split([' ', ':']).find_map(|word| word.parse().ok());
+        let shares = update_costs::read(&told);
+        let shares = shares.filter(|shares| shares.len() == round.asked().count());
+        generation.zip(shares).with_context(|| format!("'canopy update' has said: {told}"))
     }
 
     /// Writes some of the index anew, if that is due; returns whether it was. Ends early, with an
@@ -246,7 +249,9 @@ fn line(kind: u8, path: &[u8], lines: &mut Vec<u8>) {
 }
 
 /// Returns what `canopy update --suspects` reads: a line for each directory, `d` and its path, `r`
-/// if all below is listed, too, `o` if the directory above is not listed for its row; and for each inode `i`, its number and the path of the root.
+/// if all below is listed, too, `o` if the directory above is not listed for its row; and for each
+/// inode `i`, its number and the path of the root. Each directory is a request of a user if there is
+/// a line `c/`.
 fn lines(root: &[u8], batch: &Batch) -> Vec<u8> {
     let mut lines = Vec::new();
     for suspect in &batch.suspects {
@@ -261,12 +266,14 @@ fn lines(root: &[u8], batch: &Batch) -> Vec<u8> {
 }
 
 /// Reads what [`lines`] writes.
-pub fn read_suspects(bytes: &[u8]) -> anyhow::Result<(Vec<Suspect>, Links)> {
+pub fn read_suspects(bytes: &[u8]) -> anyhow::Result<Suspects> {
     let (mut suspects, mut links) = (Vec::new(), Links::new());
+    let mut are_requests = false;
     let mut read = |line: &[u8]| {
         let (kind, path) = line.split_at(line.iter().position(|&byte| byte == b'/')?);
         let path = PathBuf::from(OsStr::from_bytes(path));
         match kind {
+            b"c" => are_requests = true,
             b"d" | b"r" | b"o" => {
                 let (recursive, with_row) = (kind == b"r", kind != b"o");
                 suspects.push(Suspect { path, recursive, with_row, given: None });
@@ -284,7 +291,7 @@ pub fn read_suspects(bytes: &[u8]) -> anyhow::Result<(Vec<Suspect>, Links)> {
     let mut lines = bytes.split(|&byte| byte == 0).filter(|line| !line.is_empty());
     lines.try_for_each(|line| read(line).context("standard input has no suspects"))?;
     links.iter_mut().for_each(|(_, inodes)| inodes.sort_unstable());
-    Ok((suspects, links))
+    Ok(Suspects { all: suspects, links, are_requests })
 }
 
 /// What is known of a process that tells whether it goes on.

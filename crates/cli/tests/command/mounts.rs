@@ -405,6 +405,88 @@ fn more_users_than_helpers_are_answered() {
     assert!((100..=130).contains(&count), "{count}");
 }
 
+/// Runs in a thread in which `/etc/subuid` has other contents, which nobody else sees.
+fn with_subordinate_uids(text: &str, run: impl FnOnce() + Send) {
+    let etc = tempfile::tempdir().unwrap();
+    let copied = Command::new("cp").args(["-a", "/etc/."]).arg(etc.path()).status().unwrap();
+    assert!(copied.success());
+    fs::write(etc.path().join("subuid"), text).unwrap();
+    let private = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+        let mount = |words: &[&OsStr]| {
+            assert!(Command::new("mount").args(words).status().unwrap().success());
+        };
+        mount(&["--make-rprivate".as_ref(), "/".as_ref()]);
+        mount(&["--bind".as_ref(), etc.path().as_os_str(), "/etc".as_ref()]);
+        run();
+    };
+    std::thread::scope(|scope| {
+        if let Err(panic) = scope.spawn(private).join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// A user owns 65,536 subordinate uids. 160 of them had all helpers, and others got EAGAIN.
+#[test]
+fn all_uids_of_an_account_leave_helpers_to_others() {
+    with_subordinate_uids("2001:100000:65536\n", || {
+        let site = Site::mounted();
+        let of_uid = |uid| User { uid, gid: uid, groups: Vec::new() };
+        let (mut stopped, mut waiting) = (Vec::new(), Vec::new());
+        for uid in 100_000..100_160 {
+            if !ls(&of_uid(uid), &site.on).status.success() {
+                continue;
+            }
+            for helper in site.helpers(uid) {
+                let helper = Pid::from_raw(helper as i32);
+                kill(helper, Signal::SIGSTOP).unwrap();
+                stopped.push(helper);
+            }
+            // It is asked, and does not answer.
+            let mut command = of_uid(uid).command();
+            command.arg("ls").arg(&site.on).stdout(Stdio::null()).stderr(Stdio::null());
+            waiting.push(command.spawn().unwrap());
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        let own = (100_000..100_160).map(|uid| site.helpers(uid).len()).sum::<usize>();
+        assert!((1..=16).contains(&own), "{own}");
+        for uid in [2002, 2003] {
+            let output = ls(&of_uid(uid), &site.on);
+            assert!(output.status.success(), "{output:?}");
+        }
+        for helper in stopped {
+            let _ = kill(helper, Signal::SIGKILL);
+        }
+        for mut child in waiting {
+            child.wait().unwrap();
+        }
+        // Of its own helpers, it has some again.
+        assert!(ls(&of_uid(2001), &site.on).status.success());
+    });
+}
+
+#[test]
+fn why_a_query_failed_is_for_whoever_asked() {
+    let site = Site::mounted();
+    let query = site.on.join("[size>010]");
+    assert!(!ls(&nobody(), &query).status.success());
+    let why = |uid| {
+        as_user(uid, || {
+            let mut value = [0; 1000];
+            let length = rustix::fs::getxattr(&site.on, "user.canopy.error", &mut value)?;
+            Ok::<_, Errno>(String::from_utf8_lossy(&value[..length]).into_owned())
+        })
+    };
+    let said = why(NOBODY).unwrap();
+    assert!(said.starts_with("the query [size>010]: ") && said.contains("without a 0"), "{said}");
+    assert_eq!(why(0), Err(Errno::NODATA));
+    let mut plan = [0; 1000];
+    let query = site.on.join("[size>1]");
+    let length = rustix::fs::getxattr(&query, "user.canopy.plan", &mut plan).unwrap();
+    assert!(plan[..length].starts_with(b"looks in: the index"));
+}
+
 #[test]
 fn generations_are_picked_up_and_open_directories_keep_theirs() {
     let site = Site::mounted();

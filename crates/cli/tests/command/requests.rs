@@ -476,6 +476,33 @@ fn requests_for_what_is_as_it_was_write_nothing() {
     assert!(site.has("open/new"));
 }
 
+/// Requests that were listed together shared all costs by their number.
+#[test]
+fn each_request_is_charged_for_its_own_directories() {
+    let site = Site::new();
+    for number in 0..300 {
+        fs::write(site.at(format!("open/{number}")), "").unwrap();
+    }
+    fs::create_dir(site.at("open/new")).unwrap();
+    fs::write(site.at("open/new/file"), "").unwrap();
+    fs::write(site.at("of-bob/file"), "").unwrap();
+    let mut command = Command::new(&site.place.canopy);
+    command.arg("--index").arg(site.index()).args(["update", "--suspects"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = b"c/\0".to_vec();
+    for (kind, name) in [(b'd', "open"), (b'd', "of-bob"), (b'o', "of-ann"), (b'o', "of-ann")] {
+        lines.push(kind);
+        lines.extend_from_slice(site.at(name).as_os_str().as_bytes());
+        lines.push(0);
+    }
+    child.stdin.take().unwrap().write_all(&lines).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    // Listings and entries: of open, what is new in it, and of the root with 5 entries the half.
+    let costs = said.lines().last().unwrap();
+    assert_eq!(costs, "costs 3:305 2:4 1:0 1:0", "{said}");
+}
+
 /// All files of an index but what tells how the daemon does.
 fn files(index: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -59,7 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["canopy", "canopy-store", "canopy-object-storage", "canopy-model", "canopy-text"],
     ),
     ("canopy-namespace", &["canopy-model", "canopy-store", "canopy-text"]),
-    ("canopy-mount", &["canopy-model", "canopy-namespace"]),
+    ("canopy-mount", &["canopy-credentials", "canopy-model", "canopy-namespace"]),
     (
         "canopy-index-mount",
         &[

@@ -4,8 +4,10 @@ use super::contents::privileges;
 use super::{Answer, Filesystem, asking, empty, real};
 use crate::caller::By;
 use crate::convert::{attributes, errno};
+use crate::explain::PLAN;
+use crate::nodes::is_virtual;
 use crate::past::is_past;
-use crate::queries::is_virtual;
+use crate::refusals::ERROR;
 use crate::{control, quotas};
 use canopy_namespace::quota::Quota;
 use canopy_namespace::{Inode, NAME_BYTES_MAX, SetAttributes, SetXattr, acl};
@@ -20,7 +22,7 @@ const XATTR_REPLACE: i32 = 2;
 impl Filesystem {
     pub(super) fn attributes_of(&self, id: u64) -> Answer<Inode> {
         match id {
-            _ if is_virtual(id) => self.queries.inode(id),
+            _ if is_virtual(id) => self.queries.nodes.inode(id),
             _ if is_past(id) => self.queries.pasts.inode(id),
             _ => self.namespace.inode(id),
         }
@@ -109,10 +111,10 @@ impl Filesystem {
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
             let value = value.to_vec();
             // Not behind a check: the kernel keeps the root directory locked meanwhile.
-            return self.queries.run_reader(request.uid(), move |queries| {
+            return self.queries.run_reader(request.uid(), move |queries, _| {
                 let set = control::set(&namespace, &name, &value);
                 if let Err(error) = &set {
-                    queries.tell(&format!("{}: {error}", value.escape_ascii()));
+                    queries.refusals.tell(&format!("{}: {error}", value.escape_ascii()));
                 }
                 queries.pasts.forget_deleted();
                 empty(reply, set);
@@ -124,7 +126,7 @@ impl Filesystem {
                 return reply.error(Errno::EPERM);
             }
             let (namespace, value) = (self.namespace.clone(), value.to_vec());
-            return self.queries.run(request.uid(), move |_| {
+            return self.queries.run(request.uid(), move |_, _| {
                 empty(reply, real(id).and_then(|id| quotas::set(&namespace, id, &value)));
             });
         }
@@ -160,13 +162,18 @@ impl Filesystem {
         if let Err(errno) = check_xattr(name) {
             return reply.error(errno);
         }
+        if name == ERROR.as_bytes()
+            && let Some(why) = self.queries.refusal(request.uid(), id.0)
+        {
+            return xattr(reply, why.as_bytes(), size);
+        }
         if is_virtual(id.0) {
-            return reply.error(Errno::ENODATA);
+            return self.tell_plan(request, id.0, name, size, reply);
         }
         if control::is_control(id.0, name, request.uid()) {
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
             let is_read_only = self.is_read_only;
-            return self.queries.run(request.uid(), move |_| {
+            return self.queries.run(request.uid(), move |_, _| {
                 match control::get(&namespace, &name, is_read_only) {
                     Ok(value) => xattr(reply, &value, size),
                     Err(error) => reply.error(errno(&error)),
@@ -176,7 +183,7 @@ impl Filesystem {
         if quotas::is_quota(name) && !is_past(id.0) {
             let who = asking(request);
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
-            return self.queries.run(request.uid(), move |_| {
+            return self.queries.run(request.uid(), move |_, _| {
                 match who.and_then(|who| quotas::get(&namespace, id.0, &name, &who)) {
                     Ok(value) => xattr(reply, &value, size),
                     Err(error) => reply.error(errno(&error)),
@@ -192,6 +199,20 @@ impl Filesystem {
             Ok(None) => reply.error(Errno::ENODATA),
             Err(error) => reply.error(errno(&error)),
         }
+    }
+
+    /// Tells how a query is answered, by the only attribute that it has.
+    fn tell_plan(&self, request: &Request, id: u64, name: &[u8], size: u32, reply: ReplyXattr) {
+        if name != PLAN.as_bytes() {
+            return reply.error(Errno::ENODATA);
+        }
+        let who = asking(request);
+        self.queries.run(request.uid(), move |queries, turn| {
+            match who.and_then(|who| queries.plan(id, &who, turn)) {
+                Ok(plan) => xattr(reply, plan.as_bytes(), size),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
     }
 
     /// Tells the names of extended attributes.

@@ -6,7 +6,7 @@ use crate::caller::By;
 use crate::convert::{attributes, errno};
 use crate::handles::PASSED_THROUGH;
 use crate::past::is_past;
-use crate::queries::Log;
+use crate::refusals::Log;
 use canopy_namespace::{Error, Namespace, New, Privileges};
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyData,
@@ -35,7 +35,7 @@ impl Filesystem {
         match &self.transfers {
             Some(transfers) if !is_here => {
                 let namespace = self.namespace.clone();
-                transfers.run(uid, move || work(&namespace));
+                transfers.run(uid, move |_| work(&namespace));
             }
             _ => work(&self.namespace),
         }
@@ -46,7 +46,7 @@ impl Filesystem {
     pub(super) fn change(&self, uid: u32, id: u64, change: impl FnOnce(&Self) + Send + 'static) {
         if self.must_copy(id) {
             let this = self.clone();
-            return self.queries.run(uid, move |_| {
+            return self.queries.run(uid, move |_, _| {
                 // Where that fails, the change fails too, and says why.
                 let _ = this.namespace.keep_before_change(id);
                 change(&this);

@@ -4,11 +4,11 @@ use super::{Answer, Filesystem, GENERATION, asking};
 use crate::caller::credentials;
 use crate::convert::{attributes, errno, kind};
 use crate::handles::Directory;
+use crate::nodes::is_virtual;
 use crate::past::is_past;
-use crate::queries::is_virtual;
 use canopy_namespace::{Entry, Error, Inode, Listing};
 use fuser::{
-    Errno, FileHandle, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyOpen, Request,
+    FileHandle, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyOpen, Request,
 };
 use parking_lot::Mutex;
 use std::ffi::OsStr;
@@ -37,13 +37,13 @@ impl Filesystem {
         }
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
         let directories = self.directories.clone();
-        self.queries.run_query(uid, id.0, move |queries| {
+        self.queries.run_query(uid, id.0, move |queries, turn| {
             let who = credentials(uid, gid, pid).map_err(Error::from);
-            match who.and_then(|who| queries.find(id.0, &who)) {
-                Ok(found) => match directories.open_query(uid, found) {
-                    Some(handle) => reply.opened(handle, FopenFlags::empty()),
-                    None => reply.error(Errno::EMFILE),
-                },
+            match who.and_then(|who| queries.find(id.0, &who, turn)) {
+                Ok(found) => {
+                    let handle = directories.open(Directory::Query(found));
+                    reply.opened(handle, FopenFlags::empty());
+                }
                 Err(error) => reply.error(errno(&error)),
             }
         });
@@ -58,7 +58,7 @@ impl Filesystem {
         mut reply: ReplyDirectory,
     ) {
         // The kernel does not know what it is only told the names of.
-        let let_go = |link: &Inode| self.queries.release(link.id, 1);
+        let let_go = |link: &Inode| self.queries.nodes.release(link.id, 1);
         let add = |cookie, name: &[u8], inode: &Inode, _| {
             reply.add(INodeNo(inode.id), cookie, kind(inode), OsStr::from_bytes(name))
         };
@@ -131,12 +131,12 @@ impl Filesystem {
                 }
                 self.touch_access(id.0)
             }
-            Directory::Query(found, _) => {
+            Directory::Query(found) => {
                 let first = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
-                for (at, hit) in found.hits.iter().enumerate().skip(first) {
-                    let link = self.queries.hold_hit(id.0, hit);
-                    if add(at as u64 + 3, &hit.name, &link, true) {
-                        self.queries.release(link.id, 1);
+                for at in first..found.count() {
+                    let link = self.queries.nodes.hold_hit(id.0, &found, at);
+                    if add(at as u64 + 3, found.name(at), &link, true) {
+                        self.queries.nodes.release(link.id, 1);
                         break;
                     }
                     taken(&link);

@@ -3,8 +3,8 @@
 use super::{Answer, Filesystem, GENERATION, asking, empty, real};
 use crate::caller::credentials;
 use crate::convert::{attributes, errno};
+use crate::nodes::is_virtual;
 use crate::past::is_past;
-use crate::queries::is_virtual;
 use crate::results::is_query;
 use canopy_namespace::{Error, Inode, New, RenameMode};
 use fuser::{Errno, INodeNo, RenameFlags, ReplyData, ReplyEmpty, ReplyEntry, Request};
@@ -60,19 +60,19 @@ impl Filesystem {
             Ok(inode) => reply.entry(&Duration::ZERO, &attributes(&inode), GENERATION),
             Err(error) => reply.error(errno(&error)),
         };
-        if let Some(found) = self.queries.snapshot(parent, &name, || asking(request)) {
+        let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
+        if let Some(found) = self.queries.snapshot(uid, (parent, &name), || asking(request)) {
             return answer(found, reply);
         }
-        let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
         if is_query(&name) {
             // Regular expressions and names of users may take long.
-            return self.queries.run(uid, move |queries| {
-                answer(queries.query(parent, &name), reply);
+            return self.queries.run(uid, move |queries, _| {
+                answer(queries.query(uid, parent, &name), reply);
             });
         }
-        self.queries.run_query(uid, parent, move |queries| {
+        self.queries.run_query(uid, parent, move |queries, turn| {
             let who = credentials(uid, gid, pid).map_err(Error::from);
-            answer(who.and_then(|who| queries.result(parent, &name, &who)), reply);
+            answer(who.and_then(|who| queries.result(parent, &name, &who, turn)), reply);
         });
     }
 
@@ -86,16 +86,37 @@ impl Filesystem {
         }
     }
 
+    /// Tells where the link of a result leads.
+    fn tell_target_of_result(&self, request: &Request, id: u64, reply: ReplyData) {
+        let answer = |target: Answer<Vec<u8>>, reply: ReplyData| match target {
+            Ok(target) if target.is_empty() => reply.error(Errno::ENAMETOOLONG),
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno(&error)),
+        };
+        let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
+        match self.queries.target(id) {
+            Ok(Some(target)) => answer(Ok(target), reply),
+            Err(error) => answer(Err(error), reply),
+            // The kernel knows it for longer than what was found is kept.
+            Ok(None) => {
+                let query = self.queries.nodes.parent(id).unwrap_or(id);
+                self.queries.run_query(uid, query, move |queries, turn| {
+                    let who = credentials(uid, gid, pid).map_err(Error::from);
+                    answer(who.and_then(|who| queries.find_target(id, &who, turn)), reply);
+                });
+            }
+        }
+    }
+
     /// Tells where a symbolic link leads.
-    pub(super) fn tell_target(&self, id: INodeNo, reply: ReplyData) {
-        let target = match is_virtual(id.0) {
-            true => self.queries.inode(id.0).and_then(|link| match link.target.is_empty() {
-                true => Err(rustix::io::Errno::NAMETOOLONG.into()),
-                false => Ok(link.target),
-            }),
-            false if is_past(id.0) => self.queries.pasts.inode(id.0).map(|link| link.target),
-            false => self.namespace.readlink(id.0).and_then(|target| {
-                self.touch_access(id.0)?;
+    pub(super) fn tell_target(&self, request: &Request, id: INodeNo, reply: ReplyData) {
+        if is_virtual(id.0) {
+            return self.tell_target_of_result(request, id.0, reply);
+        }
+        let target = match id.0 {
+            id if is_past(id) => self.queries.pasts.inode(id).map(|link| link.target),
+            id => self.namespace.readlink(id).and_then(|target| {
+                self.touch_access(id)?;
                 Ok(target)
             }),
         };

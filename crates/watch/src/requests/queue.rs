@@ -1,11 +1,12 @@
 //! Requests that wait, and what each user may still ask for.
 //!
-//! Listing is charged: so many entries, and as many again for each second that it took. A user has
-//! a credit that fills up slowly; who has none left is refused. Users take turns, and those whose
-//! requests are listed together share the charge by the number of their directories.
+//! Listing is charged: each entry, and each second that it took as many entries. A user has a credit
+//! that fills up slowly; who has none left is refused. Users take turns. Of requests that are listed
+//! together, each is charged what its own directories cost, and of the time as much as of the entries.
 //!
-//! What fails together is tried again one by one, so that a directory that takes too long, or cannot
-//! be listed, fails alone.
+//! Requests that fail together are tried again one by one, so that a directory that takes too long,
+//! or cannot be listed, fails alone. The charge for the first try comes with the second, which shows
+//! whose it is.
 
 use super::protocol::Answer;
 use parking_lot::{Condvar, Mutex};
@@ -22,6 +23,9 @@ const CREDIT_PER_SECOND: f64 = 1_000.0;
 
 /// What a second of listing is charged as, in entries.
 const SECOND_IN_ENTRIES: f64 = 10_000.0;
+
+/// What opening a directory takes beside its entries, in entries.
+const LISTING_IN_ENTRIES: u64 = 10;
 
 /// Directories that are listed together, and those of them that are one user's.
 const ROUND_MAX: usize = 256;
@@ -73,8 +77,10 @@ struct Request {
     slip: Weak<Slip>,
     /// When it may be listed.
     due: Instant,
-    /// Whether it failed before.
+    /// Whether it failed before, and is tried alone.
     is_alone: bool,
+    /// How often it was tried without a charge.
+    unpaid: u32,
 }
 
 impl Request {
@@ -169,7 +175,8 @@ impl Queue {
         let slip = Arc::<Slip>::default();
         let due = now + GATHERED_FOR;
         let weak = Arc::downgrade(&slip);
-        user.waiting.push_back(Request { asked, source, slip: weak, due, is_alone: false });
+        let (is_alone, unpaid) = (false, 0);
+        user.waiting.push_back(Request { asked, source, slip: weak, due, is_alone, unpaid });
         Ok(slip)
     }
 
@@ -232,7 +239,7 @@ impl Queue {
     }
 
     /// Tells those who asked that their directories are in a generation.
-    pub(crate) fn succeeded(&mut self, round: Round, generation: u64, cost: Cost, now: Instant) {
+    pub(crate) fn succeeded(&mut self, round: Round, generation: u64, cost: &Cost, now: Instant) {
         self.charge(&round, cost, now);
         self.counts.served += round.requests.len() as u64;
         for (_, request) in round.requests {
@@ -241,9 +248,11 @@ impl Queue {
     }
 
     /// Has those wait again that may fare better alone, or later.
-    pub(crate) fn failed(&mut self, round: Round, failure: Failure, cost: Cost, now: Instant) {
-        self.charge(&round, cost, now);
+    pub(crate) fn failed(&mut self, round: Round, failure: Failure, took: Duration, now: Instant) {
         let is_alone = round.requests.len() == 1;
+        if is_alone {
+            self.charge(&round, &Cost { shares: Vec::new(), took }, now);
+        }
         for (uid, request) in round.requests.into_iter().rev() {
             let due = match failure {
                 Failure::TooLong(time) if is_alone => {
@@ -254,24 +263,47 @@ impl Queue {
                 Failure::Other if is_alone => now + RETRIED_AFTER,
                 _ => now,
             };
-            let request = Request { due, is_alone: true, ..request };
+            let unpaid = if is_alone { 0 } else { request.unpaid + 1 };
+            let request = Request { due, is_alone: true, unpaid, ..request };
             self.user(uid, now).waiting.push_front(request);
         }
     }
 
-    fn charge(&mut self, round: &Round, cost: Cost, now: Instant) {
-        let all = cost.entries as f64 + cost.took.as_secs_f64() * SECOND_IN_ENTRIES;
-        let share = all / round.requests.len().max(1) as f64;
-        for (uid, _) in &round.requests {
-            self.user(*uid, now).credit -= share;
+    /// Charges each request of a round what was listed for it, and for tries before that as much
+    /// each.
+    fn charge(&mut self, round: &Round, cost: &Cost, now: Instant) {
+        let share = |at: usize| cost.shares.get(at).copied().unwrap_or_default();
+        let weights: Vec<f64> = (0..round.requests.len()).map(|at| share(at).weight()).collect();
+        let all: f64 = weights.iter().sum();
+        for (at, (uid, request)) in round.requests.iter().enumerate() {
+            let seconds = cost.took.as_secs_f64() * weights[at] / all;
+            let once = share(at).entries as f64 + seconds * SECOND_IN_ENTRIES;
+            self.user(*uid, now).credit -= once * f64::from(1 + request.unpaid);
         }
     }
 }
 
+/// What was listed for one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Directories, or parts of large ones.
+    pub listings: u64,
+    /// Entries in them.
+    pub entries: u64,
+}
+
+impl Share {
+    /// Returns the part of the time that it is charged, beside others.
+    fn weight(self) -> f64 {
+        (1 + self.entries + self.listings * LISTING_IN_ENTRIES) as f64
+    }
+}
+
 /// What a round took.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Cost {
-    pub(crate) entries: u64,
+    /// What was listed for each request, in their order.
+    pub(crate) shares: Vec<Share>,
     pub(crate) took: Duration,
 }
 
@@ -319,8 +351,11 @@ mod tests {
         round.requests.iter().map(of).collect()
     }
 
-    fn cost(entries: u64, seconds: u64) -> Cost {
-        Cost { entries, took: Duration::from_secs(seconds) }
+    /// Of requests that had so many entries each.
+    fn cost(entries: &[u64], seconds: u64) -> Cost {
+        let share = |&entries: &u64| Share { listings: 1, entries };
+        let shares = entries.iter().map(share).collect();
+        Cost { shares, took: Duration::from_secs(seconds) }
     }
 
     #[test]
@@ -334,7 +369,7 @@ mod tests {
         assert_eq!(round.requests.len(), 17);
         assert!(shown(&round).contains(&"2:/b".to_owned()));
         assert_eq!((told(&many[0]), told(&other)), (None, None));
-        place.queue.succeeded(round, 7, cost(10, 1), place.now);
+        place.queue.succeeded(round, 7, &cost(&[1; 17], 1), place.now);
         assert_eq!(
             (told(&many[0]), told(&other)),
             (Some(Answer::Updated(7)), Some(Answer::Updated(7)))
@@ -349,13 +384,13 @@ mod tests {
     #[test]
     fn who_has_spent_the_credit_waits_for_more() {
         let mut place = Place::new();
-        let slips = [place.ask(1, "/large", 0), place.ask(2, "/small", 0)];
+        let slip = place.ask(1, "/large", 0);
         place.pass(1);
         let round = place.take().unwrap();
-        place.queue.succeeded(round, 1, cost(1_000_000, 20), place.now);
-        assert!(slips.iter().all(|slip| told(slip) == Some(Answer::Updated(1))));
+        place.queue.succeeded(round, 1, &cost(&[400_000], 20), place.now);
+        assert_eq!(told(&slip), Some(Answer::Updated(1)));
         let Err(Answer::Spent(time)) = place.try_to_ask(1, "/large", 0) else { panic!() };
-        assert_eq!(time, Duration::from_secs(301), "300,000 were left of 600,000");
+        assert_eq!(time, Duration::from_secs(301), "300,000 of 600,000 are missing");
         place.ask(3, "/other", 0);
         place.pass(301);
         place.ask(1, "/large", 0);
@@ -363,6 +398,42 @@ mod tests {
         place.pass(1_000);
         assert_eq!(place.queue.due(place.now), None);
         assert!(place.queue.users.is_empty());
+    }
+
+    /// Who asked for 15 small directories beside a large one paid 15/16 of it.
+    #[test]
+    fn each_request_is_charged_for_its_own_directories() {
+        let mut place = Place::new();
+        let _large = place.ask(1, "/large", 0);
+        let _small: Vec<_> = (0..15).map(|at| place.ask(2, &format!("/small/{at}"), 0)).collect();
+        place.pass(1);
+        let round = place.take().unwrap();
+        let entries: Vec<u64> =
+            round.requests.iter().map(|(uid, _)| if *uid == 1 { 200_000 } else { 5 }).collect();
+        assert_eq!(entries.len(), 16);
+        place.queue.succeeded(round, 1, &cost(&entries, 20), place.now);
+        let left = |uid: u32| place.queue.users[&uid].credit;
+        // 15 times 5 entries, and of 20 s as much as 16 of 200,251.
+        let small = 75.0 + 20.0 * 10_000.0 * 15.0 * 16.0 / 200_251.0;
+        assert!((CREDIT_MAX - left(2) - small).abs() < 1.0, "{}", left(2));
+        assert!((CREDIT_MAX - left(1) - (400_075.0 - small)).abs() < 1.0, "{}", left(1));
+    }
+
+    /// The time of a round that failed was shared by all who had asked.
+    #[test]
+    fn who_fails_alone_pays_for_failing_together() {
+        let mut place = Place::new();
+        let _slips = [place.ask(1, "/large", 0), place.ask(2, "/small", 0)];
+        place.pass(1);
+        let round = place.take().unwrap();
+        let time = Duration::from_secs(10);
+        place.queue.failed(round, Failure::TooLong(time), time, place.now);
+        let small = place.take().unwrap();
+        place.queue.succeeded(small, 2, &cost(&[5], 0), place.now);
+        let large = place.take().unwrap();
+        place.queue.failed(large, Failure::TooLong(time), time, place.now);
+        let left = |uid: u32| CREDIT_MAX - place.queue.users[&uid].credit;
+        assert_eq!((left(1), left(2)), (200_000.0, 10.0));
     }
 
     #[test]
@@ -373,14 +444,14 @@ mod tests {
         let limit = Duration::from_secs(30);
         let round = place.take().unwrap();
         assert_eq!(round.requests.len(), 2);
-        place.queue.failed(round, Failure::TooLong(limit), cost(0, 30), place.now);
+        place.queue.failed(round, Failure::TooLong(limit), limit, place.now);
         // The one whose turn it was not.
         let round = place.take().unwrap();
         assert_eq!(shown(&round), ["2:/small"]);
-        place.queue.succeeded(round, 2, cost(1, 1), place.now);
+        place.queue.succeeded(round, 2, &cost(&[1], 1), place.now);
         let round = place.take().unwrap();
         assert_eq!(shown(&round), ["1:/large"]);
-        place.queue.failed(round, Failure::TooLong(limit), cost(0, 30), place.now);
+        place.queue.failed(round, Failure::TooLong(limit), limit, place.now);
         assert_eq!(told(&slips[0]), Some(Answer::TooLong(limit)));
         assert_eq!(told(&slips[1]), Some(Answer::Updated(2)));
         assert_eq!(place.queue.counts, Counts { served: 1, refused: 1 });
@@ -392,11 +463,11 @@ mod tests {
         let slip = place.ask(1, "/a", 0);
         place.pass(1);
         let round = place.take().unwrap();
-        place.queue.failed(round, Failure::Other, Cost::default(), place.now);
+        place.queue.failed(round, Failure::Other, Duration::ZERO, place.now);
         assert!(place.take().is_none());
         place.pass(5);
         let round = place.take().unwrap();
-        place.queue.failed(round, Failure::Other, Cost::default(), place.now);
+        place.queue.failed(round, Failure::Other, Duration::ZERO, place.now);
         assert_eq!(told(&slip), None);
         drop(slip);
         place.pass(5);

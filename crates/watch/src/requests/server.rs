@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::events::absolute;
 use crate::intake::Intake;
 use crate::sys;
+use canopy_credentials::Accounts;
 use canopy_model::Credentials;
 use canopy_scan::mounts;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -52,9 +53,6 @@ const ENDED_IN: Duration = Duration::from_secs(2);
 /// How often it is looked whether somebody still waits.
 const LOOKED_EVERY: Duration = Duration::from_millis(100);
 
-/// Returns to whom a user's requests count.
-pub type HolderOf = Box<dyn Fn(u32) -> u32 + Send + Sync>;
-
 /// Takes requests in.
 pub struct Server {
     listener: UnixListener,
@@ -63,7 +61,7 @@ pub struct Server {
     path: PathBuf,
     refuses_descriptors: bool,
     intake: Arc<Intake>,
-    holder_of: HolderOf,
+    accounts: Accounts,
     seats: Mutex<Vec<Arc<Seat>>>,
 }
 
@@ -76,7 +74,7 @@ struct Seat {
 
 impl Server {
     /// Makes the socket in the directory of the index, in the place of one that a daemon has left.
-    pub fn open(index: &Path, intake: Arc<Intake>, holder_of: HolderOf) -> Result<Arc<Self>> {
+    pub fn open(index: &Path, intake: Arc<Intake>, accounts: Accounts) -> Result<Arc<Self>> {
         let directory = super::client::open_index(index).map_err(Error::io("open", index))?;
         let path = index.join(SOCKET);
         let at = || Error::io("make", &path);
@@ -94,8 +92,7 @@ impl Server {
         std::fs::set_permissions(&place, PermissionsExt::from_mode(0o666)).map_err(at())?;
         let seats = Mutex::default();
         let index = directory;
-        let server =
-            Server { listener, index, path, refuses_descriptors, intake, holder_of, seats };
+        let server = Server { listener, index, path, refuses_descriptors, intake, accounts, seats };
         Ok(Arc::new(server))
     }
 
@@ -124,7 +121,7 @@ impl Server {
 
     fn receive(self: &Arc<Self>, connection: UnixStream) {
         let peer = getsockopt(&connection, PeerCredentials).ok();
-        let Some(seat) = peer.and_then(|peer| self.seat((self.holder_of)(peer.uid()))) else {
+        let Some(seat) = peer.and_then(|peer| self.seat(self.accounts.of(peer.uid()))) else {
             self.intake.note_refusal();
             // What does not fit at once is not read.
             let line = Answer::Busy.line();

@@ -1,0 +1,146 @@
+//! `canopy ns query`: what a query on a mount finds, how it is answered, and why it fails.
+
+use anyhow::{Context, bail};
+use canopy::Outcome;
+use canopy::options::now_ns;
+use canopy_mount::results::{Refusal, is_query, parsed};
+use canopy_mount::{ERROR, PLAN};
+use canopy_text::safe::terminal_name;
+use rustix::fs::Access;
+use rustix::io::Errno;
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+/// Longer values of attributes do not come from a mount of ours.
+const VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// The list of snapshots, which is not a query of its own.
+const SNAPSHOTS: &[u8] = b"[@]";
+
+/// Carries the command out.
+pub fn run(path: &Path, explains: bool) -> anyhow::Result<Outcome> {
+    let (base, queries) = split(path)?;
+    for query in queries.iter().filter(|query| *query != SNAPSHOTS) {
+        if let Err(refusal) = parsed(query, now_ns()) {
+            // Where nobody listens there is nothing to show.
+            let _ = write!(std::io::stderr(), "{}", shown(&refusal));
+            bail!("{}", refusal.why);
+        }
+    }
+    // As the mount reads them: it may know other users, and has snapshots.
+    let mut at = base.clone();
+    for query in &queries {
+        let below = at.clone();
+        at.push(std::ffi::OsStr::from_bytes(query));
+        match rustix::fs::access(&at, Access::EXISTS) {
+            Ok(()) => {}
+            Err(errno) => bail!("{}", reason(&below, &at, errno)),
+        }
+    }
+    if explains { explain(&base, &at, &queries) } else { list(&base, &at, &queries) }
+}
+
+/// Returns the directory that queries hang below, and the queries.
+fn split(path: &Path) -> anyhow::Result<(PathBuf, Vec<Vec<u8>>)> {
+    let mut base = path.to_owned();
+    let mut queries = Vec::new();
+    while let Some(Component::Normal(name)) = base.components().next_back()
+        && is_query(name.as_bytes())
+    {
+        queries.push(name.as_bytes().to_vec());
+        base = base.parent().map(Path::to_owned).unwrap_or_default();
+    }
+    queries.reverse();
+    if queries.is_empty() {
+        bail!("{} does not end with a query in brackets, such as [size>1G]", path.display());
+    }
+    if base.as_os_str().is_empty() {
+        base.push(".");
+    }
+    fs::metadata(&base).with_context(|| format!("cannot look at {}", base.display()))?;
+    Ok((base, queries))
+}
+
+/// Returns a query in one line, and below it where something is wrong with it.
+fn shown(refusal: &Refusal<'_>) -> String {
+    let (before, rest) = refusal.component.split_at(refusal.at.min(refusal.component.len()));
+    let indent = before.escape_ascii().to_string().chars().count();
+    let (before, rest) = (before.escape_ascii(), rest.escape_ascii());
+    format!("  {before}{rest}\n  {}^\n", " ".repeat(indent))
+}
+
+/// Returns why a query is not there, by what the mount says or an error of the kernel.
+fn reason(below: &Path, at: &Path, errno: Errno) -> String {
+    // That of the last query, which this was.
+    match attribute(below, ERROR).ok().flatten() {
+        Some(said) => said,
+        None if errno == Errno::NOENT => {
+            format!("{}: no namespace and no index is mounted there", below.display())
+        }
+        None => format!("cannot look at {}: {errno}", at.display()),
+    }
+}
+
+/// Returns how the mount begins to say what is wrong with a query.
+fn about(query: &[u8]) -> String {
+    format!("the query {}: ", query.escape_ascii())
+}
+
+/// Prints how a query is answered, and why it failed last.
+fn explain(base: &Path, at: &Path, queries: &[Vec<u8>]) -> anyhow::Result<Outcome> {
+    let plan = attribute(at, PLAN).with_context(|| format!("cannot ask about {}", at.display()))?;
+    let Some(plan) = plan else {
+        bail!("{} is not a query on a mount of ours", at.display());
+    };
+    let mut output = std::io::stdout().lock();
+    write!(output, "{plan}")?;
+    if let (Some(last), Ok(Some(said))) = (queries.last(), attribute(base, ERROR))
+        && let Some(why) = said.strip_prefix(&about(last))
+    {
+        writeln!(output, "failed last: {why}")?;
+    }
+    Ok(Outcome::Complete)
+}
+
+/// Prints the paths of the files that a query finds.
+fn list(base: &Path, at: &Path, queries: &[Vec<u8>]) -> anyhow::Result<Outcome> {
+    let failed = |error: std::io::Error| {
+        let last = queries.last().map_or(&b""[..], Vec::as_slice);
+        let said = attribute(base, ERROR).ok().flatten();
+        let own = said.filter(|said| said.starts_with(&about(last)));
+        anyhow::anyhow!(own.unwrap_or_else(|| format!("cannot list {}: {error}", at.display())))
+    };
+    let stdout = std::io::stdout();
+    let is_terminal = stdout.is_terminal();
+    let mut output = std::io::BufWriter::new(stdout.lock());
+    let mut outcome = Outcome::Complete;
+    let up = b"../".repeat(queries.len());
+    for entry in fs::read_dir(at).map_err(failed)? {
+        let path = entry?.path();
+        let target = match fs::read_link(&path) {
+            Ok(target) => target.into_os_string().into_vec(),
+            Err(error) => {
+                canopy::message(format_args!("cannot read {}: {error}", path.display()));
+                outcome = Outcome::Partial;
+                continue;
+            }
+        };
+        let found = target.strip_prefix(&*up).unwrap_or(&target);
+        output.write_all(&terminal_name(found, is_terminal))?;
+        output.write_all(b"\n")?;
+    }
+    output.flush()?;
+    Ok(outcome)
+}
+
+/// Returns an attribute of a directory; none if there is none, or it has other ones.
+fn attribute(path: &Path, name: &str) -> rustix::io::Result<Option<String>> {
+    let mut value = vec![0; VALUE_BYTES_MAX];
+    match rustix::fs::getxattr(path, name, &mut value) {
+        Ok(length) => Ok(Some(String::from_utf8_lossy(&value[..length]).into_owned())),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}

@@ -1,0 +1,142 @@
+//! Which request caused which listing, where several are carried out together: each is charged for
+//! its own directories.
+
+use canopy_watch::requests::Share;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+/// Begins the line that tells the parent what each request cost.
+const LINE: &str = "costs";
+
+/// A path in a source, by the source's number.
+type Place = (u32, String);
+
+/// What was listed, by request.
+#[derive(Default)]
+pub(super) struct Costs(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// The source that is scanned.
+    source: u32,
+    /// Requests for each directory.
+    asked: HashMap<Place, Vec<usize>>,
+    /// Requests for what is in a directory, which is listed for their rows.
+    above: HashMap<Place, Vec<usize>>,
+    /// Listings, and entries in them, by the directory that was asked for, or above that.
+    listed: HashMap<Place, (u64, u64)>,
+    requests: usize,
+}
+
+impl Costs {
+    /// Notes the next request: a directory, and whether the one above is listed, too.
+    pub(super) fn request(&self, source: u32, path: &str, with_row: bool) {
+        let mut inner = self.0.lock();
+        let number = inner.requests;
+        inner.requests += 1;
+        inner.asked.entry((source, path.to_owned())).or_default().push(number);
+        if let Some(above) = parent(path).filter(|_| with_row) {
+            inner.above.entry((source, above.to_owned())).or_default().push(number);
+        }
+    }
+
+    /// Notes that what follows is listed in a source.
+    pub(super) fn begin(&self, source: u32) {
+        self.0.lock().source = source;
+    }
+
+    /// Notes that a directory was listed, or part of it.
+    pub(super) fn listed(&self, path: &str, entries: u64) {
+        let mut inner = self.0.lock();
+        let source = inner.source;
+        let mut at = Some(path);
+        let mut place = (source, path.to_owned());
+        // What is listed below a directory is new there.
+        while let Some(path) = at {
+            path.clone_into(&mut place.1);
+            if inner.asked.contains_key(&place) {
+                break;
+            }
+            at = parent(path);
+        }
+        if at.is_none() {
+            path.clone_into(&mut place.1);
+        }
+        let (listings, all) = inner.listed.entry(place).or_default();
+        *listings += 1;
+        *all += entries;
+    }
+
+    /// Returns what each request caused, in their order. Those for one directory share it.
+    fn shares(&self) -> Vec<Share> {
+        let inner = self.0.lock();
+        let mut shares = vec![Share::default(); inner.requests];
+        for (place, &(listings, entries)) in &inner.listed {
+            let own = inner.asked.get(place).or_else(|| inner.above.get(place));
+            for &number in own.into_iter().flatten() {
+                let count = own.map_or(1, Vec::len) as u64;
+                shares[number].listings += listings.div_ceil(count);
+                shares[number].entries += entries.div_ceil(count);
+            }
+        }
+        shares
+    }
+
+    /// Returns the line that [`read`] reads.
+    pub(super) fn line(&self) -> String {
+        let shares = self.shares();
+        let shares =
+            shares.iter().map(|Share { listings, entries }| format!(" {listings}:{entries}"));
+        format!("{LINE}{}", shares.collect::<String>())
+    }
+}
+
+/// Returns the directory above a path in a source; none of the root.
+fn parent(path: &str) -> Option<&str> {
+    match path.rsplit_once('/') {
+        Some((above, _)) => Some(above),
+        None => (!path.is_empty()).then_some(""),
+    }
+}
+
+/// Reads what each request cost from what a process has printed.
+pub(super) fn read(printed: &str) -> Option<Vec<Share>> {
+    let line = printed.lines().find_map(|line| line.strip_prefix(LINE))?;
+    let share = |text: &str| {
+        let (listings, entries) = text.split_once(':')?;
+        Some(Share { listings: listings.parse().ok()?, entries: entries.parse().ok()? })
+    };
+    line.split_whitespace().map(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_request_has_its_own_directories() {
+        let costs = Costs::default();
+        costs.request(1, "large", true);
+        costs.request(1, "small/a", true);
+        costs.request(1, "small/a", false);
+        costs.request(1, "small/b", true);
+        costs.request(2, "large", false);
+        costs.begin(1);
+        costs.listed("large", 100_000);
+        costs.listed("large", 100_000);
+        costs.listed("large/new/below", 7);
+        costs.listed("small/a", 10);
+        // For the rows of a and b.
+        costs.listed("small", 5);
+        costs.listed("", 3);
+        costs.begin(2);
+        costs.listed("large", 1);
+        let line = costs.line();
+        assert_eq!(line, "costs 4:200010 2:8 1:5 1:3 1:1");
+        let share = |listings, entries| Share { listings, entries };
+        let read = read(&format!("generation 7: 9 entries\n{line}\n"));
+        let expected = [share(4, 200_010), share(2, 8), share(1, 5), share(1, 3), share(1, 1)];
+        assert_eq!(read.as_deref(), Some(&expected[..]));
+        assert_eq!(super::read("generation 7: 9 entries\n"), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! How a query is answered, for whoever asks by reading an attribute of it.
+
+use crate::past::is_past;
+use crate::pool::Turn;
+use crate::queries::{Meaning, Queries};
+use crate::results::RESULTS_MAX;
+use canopy_model::Credentials;
+use canopy_namespace::{Error, View};
+
+/// The attribute of a query that says how it is answered.
+pub const PLAN: &str = "user.canopy.plan";
+
+impl Queries {
+    /// Returns how a query is answered, in lines. Root gets the number of candidates, too: it counts
+    /// files that others may not see.
+    pub(crate) fn plan(
+        &self,
+        query: u64,
+        who: &Credentials,
+        turn: &Turn<'_>,
+    ) -> Result<String, Error> {
+        let (base, components) = self.nodes.chain(query)?;
+        if self.lists_snapshots(&components) {
+            return Ok("lists the snapshots\n".to_owned());
+        }
+        let parent = self.nodes.parent(query).unwrap_or(base);
+        let asking = self.asking(who.uid, parent);
+        let Meaning { expression, limit, reads } = self.meaning(&asking, &components)?;
+        let mut plan = format!("finds: [{expression}]\n");
+        if limit < RESULTS_MAX {
+            plan.push_str(&format!("at most: the {limit} files that were changed last\n"));
+        }
+        let mut look = |view: &View, base| -> Result<(), Error> {
+            plan.push_str(&format!("looks in: {}\n", view.explain(&expression)));
+            if who.is_root() {
+                let count = view.count_candidates(base, &expression, &|| turn.pause())?;
+                let count = count.map_or("every name".to_owned(), |count| count.to_string());
+                plan.push_str(&format!("candidates: {count}\n"));
+            }
+            Ok(())
+        };
+        if is_past(base) {
+            let (past, _, base) = self.pasts.locate(base)?;
+            look(past.view(), base)?;
+        } else {
+            look(&self.namespace.view()?, base)?;
+        }
+        if reads {
+            plan.push_str("then: compares the contents of files of one size that you may read\n");
+        }
+        Ok(plan)
+    }
+}

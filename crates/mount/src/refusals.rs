@@ -1,0 +1,122 @@
+//! Why queries were refused: for the log, and for whoever asked, who can read it as an attribute of
+//! the directory that was asked.
+
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The attribute of a directory with the reason why the last query below it failed, for the user who
+/// asked.
+pub const ERROR: &str = "user.canopy.error";
+
+/// How many refused queries a minute get into the log: anybody may ask anything.
+const LINES_MAX: u32 = 100;
+
+/// How many reasons are kept of one account, and of all.
+const OF_ACCOUNT: usize = 16;
+const ALL: usize = 1024;
+
+/// Writes to the log.
+pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+struct One {
+    asking: Asking,
+    why: String,
+}
+
+/// Who asked, and what the query hangs below: a directory, and perhaps other queries. The kernel
+/// forgets the ids of these at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asking {
+    pub(crate) uid: u32,
+    pub(crate) account: u32,
+    pub(crate) base: u64,
+    pub(crate) above: Vec<Vec<u8>>,
+}
+
+pub(crate) struct Refusals {
+    log: Log,
+    all: Mutex<VecDeque<One>>,
+    /// When lines were counted from, and how many there were.
+    lines: Mutex<(Instant, u32)>,
+}
+
+impl Refusals {
+    pub(crate) fn new(log: Log) -> Self {
+        let lines = Mutex::new((Instant::now(), 0));
+        Refusals { log, all: Mutex::default(), lines }
+    }
+
+    /// Writes to the log, whatever was written already.
+    pub(crate) fn tell(&self, what: &str) {
+        (self.log)(what);
+    }
+
+    /// Notes why a query was refused.
+    pub(crate) fn note(&self, asking: &Asking, name: &[u8], why: &str) {
+        let why = format!("the query {}: {why}", name.escape_ascii());
+        if self.has_lines_left() {
+            (self.log)(&why);
+        }
+        let mut all = self.all.lock();
+        all.retain(|one| one.asking != *asking);
+        let own = |one: &One| one.asking.account == asking.account;
+        if all.iter().filter(|one| own(one)).count() >= OF_ACCOUNT
+            && let Some(at) = all.iter().position(own)
+        {
+            all.remove(at);
+        }
+        if all.len() >= ALL {
+            all.pop_front();
+        }
+        all.push_back(One { asking: asking.clone(), why });
+    }
+
+    /// Returns why the last query of a user was refused below a directory, or below queries there.
+    pub(crate) fn of(&self, uid: u32, base: u64, above: &[Vec<u8>]) -> Option<String> {
+        let all = self.all.lock();
+        let is_it = |asking: &Asking| {
+            (asking.uid, asking.base) == (uid, base) && (above.is_empty() || asking.above == above)
+        };
+        all.iter().rev().find(|one| is_it(&one.asking)).map(|one| one.why.clone())
+    }
+
+    fn has_lines_left(&self) -> bool {
+        let mut lines = self.lines.lock();
+        if lines.0.elapsed() > Duration::from_secs(60) {
+            *lines = (Instant::now(), 0);
+        }
+        lines.1 = lines.1.saturating_add(1);
+        lines.1 <= LINES_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_for_whoever_asked() {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let told = lines.clone();
+        let refusals = Refusals::new(Arc::new(move |line: &str| told.lock().push(line.to_owned())));
+        let note = |uid: u32, base: u64, why: &str| {
+            let account = if uid >= 1000 { 1 } else { uid };
+            let above = vec![b"[true]".to_vec()];
+            refusals.note(&Asking { uid, account, base, above }, b"[x\n]", why);
+        };
+        note(1, 7, "first");
+        note(1, 7, "second");
+        note(2, 8, "another");
+        let why = |uid, base| refusals.of(uid, base, &[]);
+        assert_eq!(why(1, 7).as_deref(), Some("the query [x\\n]: second"));
+        assert_eq!((why(2, 7), why(1, 8)), (None, None));
+        assert_eq!(refusals.of(1, 7, &[b"[true]".to_vec()]), why(1, 7));
+        assert_eq!(refusals.of(1, 7, &[b"[other]".to_vec()]), None);
+        // The uids of one account do not have those of others forgotten.
+        (1000..4000).for_each(|uid| note(uid, 9, "many"));
+        assert!(why(2, 8).is_some() && why(3999, 9).is_some() && why(1000, 9).is_none());
+        assert_eq!(lines.lock().len(), LINES_MAX as usize);
+    }
+}
