@@ -2,6 +2,7 @@
 
 use crate::config::{Source, settings};
 use crate::counted;
+use crate::streams::was_output_closed;
 use canopy_index::Index;
 use canopy_text::safe;
 use std::io::{self, Write};
@@ -31,7 +32,7 @@ impl Outcome {
 /// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2
 /// failed; that of GNU's tools for what they refuse.
 pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
-    match outcome {
+    match outcome.and_then(flushed) {
         Ok(Outcome::Complete) if LACKS_SOMETHING.load(Ordering::Relaxed) => ExitCode::from(1),
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::from(1),
@@ -47,6 +48,12 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
             })
         }
     }
+}
+
+/// Writes out what standard output still holds. Fails if that cannot be done.
+fn flushed(outcome: Outcome) -> anyhow::Result<Outcome> {
+    io::stdout().flush().map_err(canopy_tools::Error::Output)?;
+    Ok(outcome)
 }
 
 /// Why a tool that others have defined does not take a command line, in their words and with their
@@ -80,8 +87,20 @@ pub fn told(error: &anyhow::Error) -> String {
     }
     if error.chain().any(is_full_index) {
         told += "; 'canopy compact --replace' frees what was replaced and stays for a while";
+    } else if was_output_closed() && error.chain().any(is_full) {
+        told = told.replace(&full_disk().to_string(), "standard output is closed");
     }
     told
+}
+
+/// Returns the error of a device without room, which stands in for a standard output that is closed.
+fn full_disk() -> io::Error {
+    rustix::io::Errno::NOSPC.into()
+}
+
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let kind = error.downcast_ref().map(io::Error::kind);
+    kind == Some(io::ErrorKind::StorageFull)
 }
 
 /// Prints a message on standard error, with `?` for control characters.

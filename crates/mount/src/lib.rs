@@ -15,7 +15,7 @@ mod quotas;
 pub mod results;
 
 pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, REPAIR_DATA, SNAPSHOTS};
-pub use mounted::Unmounter;
+pub use mounted::{Unmounter, check_search_path};
 pub use quotas::{QUOTA, Told, Wanted};
 
 use canopy_namespace::Namespace;

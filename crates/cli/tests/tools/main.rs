@@ -11,6 +11,7 @@ mod du;
 mod export;
 mod extras;
 mod ls;
+mod owners;
 mod paths;
 mod per_user;
 mod place;

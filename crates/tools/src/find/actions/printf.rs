@@ -1,7 +1,6 @@
 //! The format of `-printf`.
 
 use super::entry::EntryView;
-use crate::find::path::trim_slashes;
 use canopy_index::Columns;
 use canopy_index::column::*;
 use canopy_model::Attributes;
@@ -213,6 +212,8 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Segm
                 "error: the format directive `%{letter}' is reserved for future use"
             ));
         }
+        // With a width, find(1) prints it as it is.
+        '%' => return Ok(None),
         letter => {
             warnings.push(format!("warning: unrecognized format directive `%{letter}'"));
             return Ok(None);
@@ -237,7 +238,7 @@ fn write_value(value: Value, entry: &EntryView<'_>, terminal: bool, output: &mut
     let written = match letter {
         'p' => return name(entry.shown),
         'f' => return name(entry.name),
-        'h' => return name(directory_name(trim_slashes(entry.shown))),
+        'h' => return name(directory_name(entry.shown)),
         'P' => return name(below(entry)),
         'H' => return name(entry.start),
         'l' => return name(entry.target),
@@ -294,6 +295,7 @@ fn general(value: f64) -> String {
     format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
 }
 
+/// Returns what stands before the last slash, even if that ends the path.
 fn directory_name(path: &[u8]) -> &[u8] {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => &path[..at],

@@ -163,6 +163,13 @@ impl<'s> Live<'s> {
         }
     }
 
+    /// Says what is wrong with an entry below a start, unless it has gone and that does not matter.
+    fn problem_below(&self, shown: &[u8], errno: Errno) {
+        if errno != Errno::NOENT || !self.find.globals.ignores_races {
+            self.problem(shown, errno);
+        }
+    }
+
     /// Says what is wrong with an entry, whose path is `shown`.
     fn problem(&self, shown: &[u8], errno: Errno) {
         self.diagnose(&format!("{}: {}", quoted(shown), system_message(&errno.into())));
