@@ -1,7 +1,7 @@
 //! What the command line takes.
 
 use crate::config::settings;
-use crate::outcome::message;
+use crate::outcome::{message, told};
 use crate::places::{self, Opened};
 use crate::query_limits::{allowed, at_most};
 use crate::suggestions;
@@ -100,7 +100,7 @@ fn end(error: &clap::Error) -> ! {
     if !error.use_stderr() {
         match error.print().and_then(|()| std::io::stdout().flush()) {
             Err(failed) if failed.kind() != std::io::ErrorKind::BrokenPipe => {
-                message(format_args!("cannot print the help: {failed}"));
+                message(told(&anyhow::Error::from(failed).context("cannot print the help")));
                 std::process::exit(2)
             }
             _ => std::process::exit(0),

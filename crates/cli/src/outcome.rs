@@ -156,7 +156,7 @@ pub fn note(text: impl std::fmt::Display) {
 /// Why a command that has done its work could not say so: exit code 1.
 #[derive(Debug, thiserror::Error)]
 #[error("the work is done, but standard output cannot be written: {0}")]
-struct Unsaid(std::io::Error);
+struct Unsaid(#[source] std::io::Error);
 
 /// Prints a line about what was done, which stays done if nobody reads it.
 pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {

@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn words_of_other_tools_are_told_by_ours_and_only_near_ones_are_suggested() {
         for (words, expected, unwanted) in [
-            (&["scan", "/"][..], "tip: 'canopy index' scans trees", "man"),
+            (&["scan", "/"][..], "tip: 'canopy index' scans trees", "'man'"),
             (&["top", "sizes"], "tip: 'canopy top largest'", "exists: 'users'"),
             (&["index", "--full"], "tip: all is scanned again", "--follow"),
             (&["idnex"], "a similar subcommand exists: 'index'", "scans"),

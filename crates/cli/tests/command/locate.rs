@@ -117,7 +117,7 @@ fn programs_get_json() {
 #[test]
 fn words_may_have_directories_and_owners() {
     let place = indexed();
-    assert_eq!(names(&place, &["one/run"]), ["one/run"]);
+    assert_eq!(names(&place, &["one/run"]), ["one/run", "one/Run.txt"]);
     assert_eq!(names(&place, &["eep/ru"]), ["one/deep/run"]);
     assert_eq!(names(&place, &["two/"]), ["two/runs", "two/x[1]"]);
     assert_eq!(names(&place, &["*/one/*.h5"]), ["one/my-run.h5"]);

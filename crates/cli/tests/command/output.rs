@@ -29,7 +29,7 @@ const COMMANDS: &[&str] = &[
     "stat --json tree/a",
     "locate a",
     "locate --json a",
-    "export tree",
+    "export --format ndjson tree",
     "export --format csv tree",
     "export --format gufi-trace tree",
     "export --format ncdu tree",
@@ -52,11 +52,10 @@ const COMMANDS: &[&str] = &[
     "sql --format csv 'SELECT name FROM entries'",
     "sql --format json 'SELECT count(*) FROM entries'",
     "sql --format parquet 'SELECT name FROM entries'",
-    "table list",
     "ns info NAMESPACE",
     "ns find NAMESPACE",
     "ns du NAMESPACE",
-    "ns export NAMESPACE",
+    "ns snapshot list NAMESPACE",
     "ns check NAMESPACE",
     "store list NAMESPACE",
     "completions bash",
@@ -86,7 +85,7 @@ impl Output {
         output.succeed("canopy index --quiet --keep 3 tree");
         fs::write(output.place.path("tree/new"), "more").unwrap();
         output.succeed("canopy index --quiet tree");
-        output.succeed("canopy ns create namespace && canopy ns import namespace tree");
+        output.succeed("canopy ns create namespace && canopy ns import tree namespace && canopy ns snapshot create namespace s");
         output
     }
 

@@ -63,8 +63,9 @@ impl PrintfFormat {
                             segments.push(segment);
                         }
                         None => {
+                            let as_it_is = &before[..before.len() - rest.len()];
                             text.push(b'%');
-                            text.extend(&before[..before.len() - rest.len()]);
+                            text.extend(as_it_is.strip_suffix(b"%").unwrap_or(as_it_is));
                         }
                     }
                 }
@@ -212,7 +213,7 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Segm
                 "error: the format directive `%{letter}' is reserved for future use"
             ));
         }
-        // With a width, find(1) prints it as it is.
+        // With a width, find(1) prints that and leaves the second sign out.
         '%' => return Ok(None),
         letter => {
             warnings.push(format!("warning: unrecognized format directive `%{letter}'"));
@@ -295,8 +296,11 @@ fn general(value: f64) -> String {
     format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
 }
 
-/// Returns what stands before the last slash, even if that ends the path.
+/// Returns the directory of a path. As in find(1), slashes at the end of the path are left out only
+/// if more than one character stands before them.
 fn directory_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    let path = if end > 1 { &path[..end] } else { path };
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => &path[..at],
         None => b".",
@@ -306,4 +310,28 @@ fn directory_name(path: &[u8]) -> &[u8] {
 fn below<'a>(entry: &EntryView<'a>) -> &'a [u8] {
     let rest = &entry.shown[entry.start.len().min(entry.shown.len())..];
     rest.strip_prefix(b"/").unwrap_or(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_paths_are_finds() {
+        for (path, directory) in [
+            (&b"t"[..], &b"."[..]),
+            (b"t/", b"t"),
+            (b"t//", b"t/"),
+            (b"tree/", b"."),
+            (b"tree//", b"."),
+            (b"/tmp/t//", b"/tmp"),
+            (b"t//b", b"t/"),
+            (b"/t", b""),
+            (b"/", b""),
+            (b"//", b"/"),
+            (b".//", b"./"),
+        ] {
+            assert_eq!(directory_name(path), directory, "{}", path.escape_ascii());
+        }
+    }
 }

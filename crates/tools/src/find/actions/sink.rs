@@ -18,7 +18,6 @@ use super::sum::Sum;
 use crate::error::Result;
 use crate::find::evaluation::{Chunk, ChunkRow, Location, RunOptions, Step};
 use crate::find::language::Find;
-use crate::find::messages::{LONG_NAME, system_message};
 use crate::find::path::file_name;
 use canopy_index::Columns;
 use canopy_index::column::TARGET;
@@ -432,20 +431,12 @@ fn look_up(chunk: &Chunk, at: usize, file_type: FileType, target: &str) -> Looke
             Resolved::Entry(reached) => reached.inode.attributes.file_type().letter(),
             Resolved::Missing | Resolved::NotDirectory => 'N',
             Resolved::Loop => 'L',
-            Resolved::LongName => {
-                facts.add_problem(&location.shown, LONG_NAME);
-                '?'
-            }
-            Resolved::Denied => '?',
+            Resolved::Denied | Resolved::LongName => '?',
             Resolved::Unknown => match facts.look_outside(location, target) {
                 Some(Ok((attributes, _))) => attributes.file_type().letter(),
                 Some(Err(Errno::NOENT | Errno::NOTDIR)) => 'N',
                 Some(Err(Errno::LOOP)) => 'L',
-                Some(Err(errno)) => {
-                    facts.add_problem(&location.shown, &system_message(&errno.into()));
-                    '?'
-                }
-                None => '?',
+                Some(Err(_)) | None => '?',
             },
         },
         other => other.letter(),
