@@ -124,7 +124,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn words_of_other_tools_are_told_by_ours_and_only_near_ones_are_suggested() {
+    fn words_of_other_tools_lead_to_ours_and_only_near_ones_are_suggested() {
         for (words, expected, unwanted) in [
             (&["scan", "/"][..], "tip: 'canopy index' scans trees", "'man'"),
             (&["top", "sizes"], "tip: 'canopy top largest'", "exists: 'users'"),
