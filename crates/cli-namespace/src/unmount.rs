@@ -37,6 +37,7 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
 }
 
 fn unmount_as_user(directory: &Path) -> anyhow::Result<()> {
+    canopy_mount::check_search_path()?;
     let ran = Command::new("fusermount3").arg("-u").arg("--").arg(directory).output();
     let Ok(ran) = ran else { bail!("only root may, where fusermount3 is not installed") };
     match ran.status.success() {

@@ -18,6 +18,8 @@ pub mod options;
 mod outcome;
 pub mod places;
 pub mod query_limits;
+mod streams;
+mod suggestions;
 
 pub use counted::counted;
 pub use outcome::{Outcome, message, say, warn_of};
@@ -47,6 +49,7 @@ pub struct Engine {
 /// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is
 /// run for what needs one.
 pub fn main(engine: Option<&Engine>) -> ExitCode {
+    streams::prepare();
     // What a user may ask a daemon for is found out by a process that has become that user.
     if std::env::args_os().nth(1).is_some_and(|first| first == requests::ARGUMENT) {
         let checked = requests::check_as_user();
@@ -65,6 +68,7 @@ pub fn main(engine: Option<&Engine>) -> ExitCode {
 /// Parses the command line of `canopy-store`, has `store` carry it out and returns its exit code.
 /// Other commands are errors: they would make it as large as `canopy`.
 pub fn main_of_store(store: fn(commands::store::Arguments) -> anyhow::Result<Outcome>) -> ExitCode {
+    streams::prepare();
     let done =
         Companion::Store.check_version().and_then(|()| match options::Cli::of_process().command {
             options::Command::Store(arguments) => store(arguments),
@@ -88,6 +92,7 @@ pub struct Mounts<'a> {
 
 /// The same of `canopy-ns`, which also indexes what namespaces have, and mounts.
 pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
+    streams::prepare();
     let run = || {
         Companion::Namespace.check_version()?;
         let cli = options::Cli::of_process();

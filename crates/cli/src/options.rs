@@ -2,9 +2,10 @@
 
 use crate::commands::staleness;
 use crate::config::settings;
-use crate::outcome::message;
+use crate::outcome::{message, told};
 use crate::places::{self, Opened};
 use crate::query_limits::{allowed, at_most};
+use crate::suggestions;
 use canopy_index::{Index, Moment};
 pub use canopy_text::clock::age;
 use canopy_text::safe::{self, TerminalWriter};
@@ -87,7 +88,10 @@ impl Cli {
             message(&refused);
             std::process::exit(refused.code.into())
         });
-        let matches = command.try_get_matches_from(words).unwrap_or_else(|error| end(&error));
+        let matches = command.try_get_matches_from(words).unwrap_or_else(|mut error| {
+            suggestions::improve(&mut error, name.as_ref().and_then(|name| name.to_str()));
+            end(&error)
+        });
         let parsed = Cli::from_arg_matches(&matches);
         parsed.unwrap_or_else(|error| end(&error.format(&mut Cli::command())))
     }
@@ -95,7 +99,16 @@ impl Cli {
 
 /// Ends the process with what help was asked for, or with what is wrong, as other errors are told.
 fn end(error: &clap::Error) -> ! {
-    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if !error.use_stderr() {
+        match error.print().and_then(|()| std::io::stdout().flush()) {
+            Err(failed) if failed.kind() != std::io::ErrorKind::BrokenPipe => {
+                message(told(&anyhow::Error::from(failed).context("cannot print the help")));
+                std::process::exit(2)
+            }
+            _ => std::process::exit(0),
+        }
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         error.exit();
     }
     let told = usage_error(&error.render().to_string());

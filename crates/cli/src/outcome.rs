@@ -3,6 +3,7 @@
 use crate::commands::staleness::print_footer;
 use crate::config::{Source, settings};
 use crate::counted;
+use crate::streams::was_output_closed;
 use canopy_index::Index;
 use canopy_text::safe;
 use std::io::{self, Write};
@@ -33,6 +34,7 @@ impl Outcome {
 /// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2
 /// failed; that of GNU's tools for what they refuse.
 pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
+    let outcome = outcome.and_then(flushed);
     if outcome.is_ok() {
         print_footer();
     }
@@ -52,6 +54,12 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
             })
         }
     }
+}
+
+/// Writes out what standard output still holds. Fails if that cannot be done.
+fn flushed(outcome: Outcome) -> anyhow::Result<Outcome> {
+    io::stdout().flush().map_err(canopy_tools::Error::Output)?;
+    Ok(outcome)
 }
 
 /// Why a tool that others have defined does not take a command line, in their words and with their
@@ -89,8 +97,20 @@ pub fn told(error: &anyhow::Error) -> String {
     }
     if let Some(file) = error.chain().find_map(full_index) {
         told = format!("{told}; {}", canopy_index::advice_when_full(file));
+    } else if was_output_closed() && error.chain().any(is_full) {
+        told = told.replace(&full_disk().to_string(), "standard output is closed");
     }
     told
+}
+
+/// Returns the error of a device without room, which stands in for a standard output that is closed.
+fn full_disk() -> io::Error {
+    rustix::io::Errno::NOSPC.into()
+}
+
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let kind = error.downcast_ref().map(io::Error::kind);
+    kind == Some(io::ErrorKind::StorageFull)
 }
 
 /// Prints a message on standard error, with `?` for control characters.
@@ -146,7 +166,7 @@ pub fn note(text: impl std::fmt::Display) {
 /// Why a command that has done its work could not say so: exit code 1.
 #[derive(Debug, thiserror::Error)]
 #[error("the work is done, but standard output cannot be written: {0}")]
-struct Unsaid(std::io::Error);
+struct Unsaid(#[source] std::io::Error);
 
 /// Prints a line about what was done, which stays done if nobody reads it.
 pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {

@@ -225,6 +225,17 @@ pub struct SourceRecord {
     pub xattrs: String,
 }
 
+impl SourceRecord {
+    /// Returns whether devices of entries are those of file systems. Imports, whose inputs tell of
+    /// none, make one up for each source, with a number that Linux does not give.
+    pub fn has_devices(&self) -> bool {
+        self.dev < MADE_UP_DEVICE
+    }
+}
+
+/// The lowest number of a device that was made up: Linux has device numbers of 32 bits.
+const MADE_UP_DEVICE: u64 = 1 << 40;
+
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Attributes")]
 pub(crate) struct AttributesRecord {

@@ -22,7 +22,7 @@ pub mod results;
 
 pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, REPAIR_DATA, SNAPSHOTS};
 pub use explain::PLAN;
-pub use mounted::Unmounter;
+pub use mounted::{Unmounter, check_search_path};
 pub use quotas::{QUOTA, Told, Wanted};
 pub use refusals::ERROR;
 

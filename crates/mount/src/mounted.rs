@@ -69,6 +69,7 @@ impl<F: Filesystem> Mounted<F> {
         if terms.checks_permissions {
             config.mount_options.push(MountOption::DefaultPermissions);
         }
+        check_search_path()?;
         let session = Session::new(filesystem, &directory, &config)?;
         Ok(Mounted { session, directory, is_by_us: false })
     }
@@ -92,6 +93,15 @@ impl Unmounter {
             Some(session) => session.unmount(),
             None => Ok(umount2(&self.directory, MntFlags::empty())?),
         }
+    }
+}
+
+/// Fails where `PATH` is empty: `fusermount3` would be run from the working directory, which may
+/// belong to somebody else.
+pub fn check_search_path() -> io::Result<()> {
+    match std::env::var_os("PATH").is_some_and(|path| path.is_empty()) {
+        true => Err(io::Error::other("PATH is empty; fusermount3 is looked for there")),
+        false => Ok(()),
     }
 }
 

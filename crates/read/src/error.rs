@@ -51,6 +51,9 @@ pub enum Lost {
     /// It leads to itself, or through more links than the kernel follows for one path.
     #[error("Too many levels of symbolic links")]
     Loop,
+    /// It has a name of more bytes than the kernel takes.
+    #[error("File name too long")]
+    LongName,
     /// The index has nothing there, or not for the caller to see.
     #[error("not in the index, or not for you to see")]
     Unseen,

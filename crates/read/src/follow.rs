@@ -58,6 +58,7 @@ pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Resu
         Resolved::NotDirectory => return Err(Lost::NotDirectory),
         Resolved::Denied => return Err(Lost::Denied),
         Resolved::Loop => return Err(Lost::Loop),
+        Resolved::LongName => return Err(Lost::LongName),
         Resolved::Unknown if target.is_empty() => return Err(Lost::Missing),
         Resolved::Unknown if target.starts_with('/') => (target.clone(), start.links + 1),
         Resolved::Unknown => (join_absolute(parent_of(&link), target), start.links + 1),

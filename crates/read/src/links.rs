@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::locate::{is_closed, lists, look_up, may_search, source_of};
 use canopy_index::{Index, SourceRecord};
-use canopy_model::{FileType, base_name, is_below, join_absolute};
+use canopy_model::{FileType, base_name, is_below, join_absolute, unescape};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub enum Resolved {
     NotDirectory,
     /// Itself, or too many links.
     Loop,
+    /// A name of more bytes than the kernel takes.
+    LongName,
     /// Something in a directory that the caller may not search.
     Denied,
     /// The index does not know.
@@ -105,6 +107,8 @@ pub enum TrailEnd {
     NotDirectory,
     /// At itself, or after too many links.
     Loop,
+    /// At a name of more bytes than the kernel takes.
+    LongName,
     /// At a directory that the caller may not search.
     Denied,
     /// Where the index does not know.
@@ -189,6 +193,7 @@ impl Trail {
                 NameKind::Directory => self.directory = path,
                 NameKind::Other if self.rest.is_empty() => return Ok(Some(TrailEnd::At(path))),
                 NameKind::Other => return Ok(Some(TrailEnd::NotDirectory)),
+                NameKind::Missing if is_too_long(asked) => return Ok(Some(TrailEnd::LongName)),
                 NameKind::Missing => return Ok(Some(TrailEnd::Missing)),
                 NameKind::Closed => return Ok(Some(TrailEnd::Denied)),
                 NameKind::Unseen => return Ok(Some(TrailEnd::Unknown)),
@@ -260,6 +265,12 @@ impl Trail {
     pub fn directory(&self) -> &str {
         &self.directory
     }
+}
+
+/// Returns whether the kernel takes a name, escaped, for too long.
+pub(crate) fn is_too_long(name: &str) -> bool {
+    const NAME_MAX: usize = 255;
+    name.len() > NAME_MAX && unescape(name).len() > NAME_MAX
 }
 
 /// Returns what a name in a directory with an absolute path is.
@@ -493,6 +504,7 @@ fn resolved(
         TrailEnd::Missing => return Ok(Resolved::Missing),
         TrailEnd::NotDirectory => return Ok(Resolved::NotDirectory),
         TrailEnd::Loop => return Ok(Resolved::Loop),
+        TrailEnd::LongName => return Ok(Resolved::LongName),
         TrailEnd::Denied => return Ok(Resolved::Denied),
         TrailEnd::Unknown => return Ok(Resolved::Unknown),
     };

@@ -5,7 +5,7 @@
 //! mounted here or has changed since, and by the live file system outside of them.
 
 use crate::error::{Error, Lost, Result};
-use crate::links::{NameKind, Trail, TrailEnd, is_at_or_below, kind_of, parent_of};
+use crate::links::{NameKind, Trail, TrailEnd, is_at_or_below, is_too_long, kind_of, parent_of};
 use crate::locate::{Start, look_up, may_search, source_of, to_path};
 use canopy_index::{Index, SourceRecord};
 use canopy_model::{base_name, escape, join_absolute, unescape};
@@ -87,6 +87,7 @@ fn resolve(index: &Index, given: &OsStr) -> Result<Place> {
         },
         TrailEnd::Loop => return Err(lost(Lost::Loop)),
         TrailEnd::Missing => (here, Some(Lost::Missing)),
+        TrailEnd::LongName => (here, Some(Lost::LongName)),
         TrailEnd::NotDirectory => (here, Some(Lost::NotDirectory)),
         TrailEnd::Denied => (here, Some(Lost::Denied)),
         TrailEnd::Unknown => (here, Some(Lost::Unseen)),
@@ -111,6 +112,7 @@ fn resolve(index: &Index, given: &OsStr) -> Result<Place> {
 /// Returns why nothing is known of an absolute path whose directory is.
 fn why_not_at(view: &Index, path: &str) -> Result<Lost> {
     Ok(match kind_of(view, parent_of(path), base_name(path), live_kind)? {
+        NameKind::Missing if is_too_long(base_name(path)) => Lost::LongName,
         NameKind::Missing => Lost::Missing,
         NameKind::Closed => Lost::Denied,
         _ => Lost::Unseen,
@@ -185,6 +187,7 @@ fn live_kind(path: &str) -> NameKind {
         },
         Ok(_) => NameKind::Other,
         Err(error) if error.kind() == ErrorKind::NotFound => NameKind::Missing,
+        Err(error) if error.kind() == ErrorKind::InvalidFilename => NameKind::Missing,
         Err(_) => NameKind::Unseen,
     }
 }

@@ -103,7 +103,7 @@ pub(crate) fn of_regex(text: &str, rules: Rules) -> Result<(String, usize), Wron
 pub(crate) fn of_shell(text: &str, characters: Characters, case: Case) -> Option<(String, usize)> {
     let mut reader = Reader { text, at: 0, plain: true };
     let negated = reader.take_if("!") || reader.take_if("^");
-    let mut set = Set::new(characters, case);
+    let mut set = Set::without_bytes(characters, case);
     let (mut sound, mut first) = (true, true);
     loop {
         let member = reader.shell_member()?;

@@ -100,12 +100,19 @@ pub(crate) fn has_bytes(escaped: &str) -> bool {
 pub(crate) struct Set {
     characters: Characters,
     case: Case,
+    /// The characters that stand for bytes, which classes and complements leave out.
+    bytes: &'static str,
     members: String,
 }
 
 impl Set {
     pub(crate) fn new(characters: Characters, case: Case) -> Self {
-        Set { characters, case, members: String::new() }
+        Set { characters, case, bytes: BYTES, members: String::new() }
+    }
+
+    /// Begins a set for texts in which every character stands for itself.
+    pub(crate) fn without_bytes(characters: Characters, case: Case) -> Self {
+        Set { bytes: "", ..Set::new(characters, case) }
     }
 
     /// Returns the set of one character and those that are the same but for their case.
@@ -144,7 +151,7 @@ impl Set {
         let known = NAMES.contains(&name);
         if known {
             self.members += &match self.characters {
-                Characters::Utf8 => unicode_class(name),
+                Characters::Utf8 => unicode_class(name, self.bytes),
                 Characters::Bytes => format!("[:{name}:]"),
             };
         }
@@ -167,12 +174,15 @@ impl Set {
     /// Returns it, or its complement, as a class of the regex crate.
     pub(crate) fn to_class(&self, negated: bool) -> String {
         let members = &self.members;
-        match (self.characters, negated, members.is_empty()) {
-            (_, false, true) => NOTHING.to_owned(),
-            (_, false, false) => format!("[{members}]"),
-            (Characters::Utf8, true, _) => format!("[^{members}{BYTES}]"),
-            (Characters::Bytes, true, true) => ".".to_owned(),
-            (Characters::Bytes, true, false) => format!("[^{members}]"),
+        let left_out = match self.characters {
+            Characters::Utf8 => format!("{members}{}", self.bytes),
+            Characters::Bytes => members.clone(),
+        };
+        match negated {
+            false if members.is_empty() => NOTHING.to_owned(),
+            false => format!("[{members}]"),
+            true if left_out.is_empty() => ".".to_owned(),
+            true => format!("[^{left_out}]"),
         }
     }
 }
@@ -211,10 +221,10 @@ fn cased<C: Iterator<Item = char>>(fold: impl Fn(char) -> C) -> Vec<(char, char)
 const BLANK: &str = "\\t \\x{1680}\\x{2000}-\\x{2006}\\x{2008}-\\x{200A}\\x{205F}\\x{3000}";
 
 /// Returns what a class of POSIX is within a class of the regex crate: what the GNU C library takes
-/// it for in a locale with UTF-8.
-fn unicode_class(name: &str) -> String {
+/// it for in a locale with UTF-8. The characters of `bytes` can be printed in none.
+fn unicode_class(name: &str, bytes: &str) -> String {
     let space = format!("{BLANK}\\n-\\r\\x{{2028}}\\x{{2029}}");
-    let shown = format!("\\p{{Cn}}\\p{{Cc}}{BYTES}");
+    let shown = format!("\\p{{Cn}}\\p{{Cc}}{bytes}");
     match name {
         "upper" => "\\p{Uppercase}\\p{Lt}".to_owned(),
         "lower" => "\\p{Lowercase}\\p{Lt}".to_owned(),
@@ -252,7 +262,7 @@ mod tests {
             ("print", "a ", "\n\u{2028}\u{10FF90}"),
             ("xdigit", "aF9", "g"),
         ] {
-            let regex = Regex::new(&format!("^[{}]$", unicode_class(name))).unwrap();
+            let regex = Regex::new(&format!("^[{}]$", unicode_class(name, BYTES))).unwrap();
             for c in members.chars() {
                 assert!(regex.is_match(&c.to_string()), "{name} {c:?}");
             }

@@ -1,6 +1,6 @@
 //! Times in the forms that find(1) and stat(1) have for them.
 
-use crate::strftime::{conversion, format_time, is_recent, local};
+use crate::strftime::{conversion, format_time, local};
 use crate::times::{FULL, LOCALE_OTHER, LOCALE_RECENT};
 use canopy_model::Attributes;
 
@@ -15,8 +15,12 @@ pub fn time_of(letter: char, attributes: &Attributes) -> i64 {
 }
 
 /// Shows a date as find's `-ls` does: with the time of day if it is recent, else with the year.
+/// Unlike ls, find takes 180 days for half a year, and an hour ahead, by whole seconds.
 pub fn date(time_ns: i64, now_ns: i64) -> String {
-    let recent = is_recent(time_ns, now_ns, true);
+    const OLD_SECONDS: i64 = 180 * 86_400;
+    const AHEAD_SECONDS: i64 = 3600;
+    let [time, now] = [time_ns, now_ns].map(|ns| ns.div_euclid(1_000_000_000));
+    let recent = (now - OLD_SECONDS..=now + AHEAD_SECONDS).contains(&time);
     // In one step, since this is done for each line; there are no conversions of GNU's in these.
     local(time_ns).format(if recent { LOCALE_RECENT } else { LOCALE_OTHER }).to_string()
 }
@@ -72,6 +76,21 @@ fn fraction(nanoseconds: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_of_finds_ls_are_recent_for_180_days_and_an_hour_ahead() {
+        let now = 1_700_000_000;
+        for (time, is_recent) in [
+            (now - 180 * 86_400, true),
+            (now - 180 * 86_400 - 1, false),
+            (now, true),
+            (now + 3600, true),
+            (now + 3601, false),
+        ] {
+            let shown = date(time * 1_000_000_000 + 999_999_999, now * 1_000_000_000);
+            assert_eq!(shown.contains(':'), is_recent, "{time} {shown}");
+        }
+    }
 
     #[test]
     fn letters_are_those_of_the_c_library() {

@@ -1,12 +1,14 @@
 //! Patterns of names and paths: shell patterns as fnmatch(3) takes them. They are matched against
-//! escaped names, in which a byte that is no UTF-8 is one character.
+//! escaped names, in which a byte that is not UTF-8 is one character, and so is each byte of a
+//! character from U+10FF80 on. A name that is UTF-8 as a whole is matched unescaped.
 
 use crate::brackets::of_shell;
 use crate::characters::{Case, Characters, NOTHING, Set, has_bytes};
 use crate::error::{Error, Result};
-use canopy_model::escape;
+use canopy_model::{escape, unescape};
 use memchr::memmem::Finder;
 use regex::Regex;
+use std::borrow::Cow;
 
 /// A shell pattern. `*` and `?` match any character, '/' and a leading '.' among them, as in find.
 #[derive(Clone, Debug)]
@@ -28,7 +30,7 @@ pub enum Glob {
 /// A shell pattern as regular expressions.
 #[derive(Clone, Debug)]
 pub struct Wildcards {
-    /// Of characters, where both they and the pattern are UTF-8.
+    /// Of characters that stand for themselves, where both they and the pattern are UTF-8.
     of_characters: Option<Regex>,
     /// Of bytes.
     of_bytes: Regex,
@@ -38,14 +40,17 @@ pub struct Wildcards {
 impl Glob {
     /// Compiles a pattern for texts of such characters. Fails if it is too large.
     pub fn new(pattern: &[u8], ignore_case: bool, characters: Characters) -> Result<Self> {
-        let pattern = escape(pattern);
-        let simple = match ignore_case || has_bytes(&pattern) {
+        let escaped = escape(pattern);
+        let simple = match ignore_case || has_bytes(&escaped) {
             true => None,
-            false => Self::simple(&pattern),
+            false => Self::simple(&escaped),
         };
         match simple {
             Some(simple) => Ok(simple),
-            None => Wildcards::new(&pattern, ignore_case, characters).map(Glob::Wildcards),
+            None => {
+                let exact = std::str::from_utf8(pattern).ok();
+                Wildcards::new(&escaped, exact, ignore_case, characters).map(Glob::Wildcards)
+            }
         }
     }
 
@@ -99,18 +104,24 @@ fn parts_match(text: &str, begin: &str, middles: &[Finder<'static>], end: &str) 
 }
 
 impl Wildcards {
-    fn new(pattern: &str, ignore_case: bool, characters: Characters) -> Result<Self> {
-        let compiled = |characters: Characters| {
+    /// Compiles an escaped pattern, which is `exact` unescaped if it is UTF-8.
+    fn new(
+        escaped: &str,
+        exact: Option<&str>,
+        ignore_case: bool,
+        characters: Characters,
+    ) -> Result<Self> {
+        let compiled = |pattern: &str, characters: Characters| {
             let case = if ignore_case { Case::Lower } else { Case::Matters };
-            let regex = to_regex(&characters.of(pattern), characters, case);
+            let regex = to_regex(pattern, characters, case);
             let regex = Regex::new(&format!("(?s)\\A(?:{regex})\\z"));
-            regex.map_err(|_| Error::LargePattern(pattern.to_owned()))
+            regex.map_err(|_| Error::LargePattern(escaped.to_owned()))
         };
-        let has_characters = characters == Characters::Utf8 && !has_bytes(pattern);
+        let exact = exact.filter(|_| characters == Characters::Utf8);
         Ok(Wildcards {
-            of_characters: has_characters.then(|| compiled(Characters::Utf8)).transpose()?,
-            of_bytes: compiled(Characters::Bytes)?,
-            is_ascii: pattern.is_ascii(),
+            of_characters: exact.map(|exact| compiled(exact, Characters::Utf8)).transpose()?,
+            of_bytes: compiled(&Characters::Bytes.of(escaped), Characters::Bytes)?,
+            is_ascii: escaped.is_ascii(),
         })
     }
 
@@ -119,14 +130,22 @@ impl Wildcards {
     fn matches(&self, text: &str) -> bool {
         let is_ascii = text.is_ascii();
         if let Some(regex) = &self.of_characters
-            && (is_ascii || !has_bytes(text))
+            && let Some(exact) = if is_ascii { Some(text.into()) } else { unescaped(text) }
         {
-            let matches = regex.is_match(text);
+            let matches = regex.is_match(&exact);
             if matches || (is_ascii && self.is_ascii) {
                 return matches;
             }
         }
         self.of_bytes.is_match(&Characters::Bytes.of(text))
+    }
+}
+
+/// Returns what an escaped text stands for; `None` if that is not UTF-8.
+fn unescaped(text: &str) -> Option<Cow<'_, str>> {
+    match unescape(text) {
+        Cow::Borrowed(_) => Some(text.into()),
+        Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
     }
 }
 
@@ -249,6 +268,25 @@ mod tests {
         ] {
             let glob = Glob::new(pattern.as_bytes(), true, Characters::Utf8).unwrap();
             assert_eq!(glob.matches(text), matches, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn the_last_characters_of_unicode_are_characters() {
+        for (pattern, text, is_match) in [
+            ("?", "\u{10FF90}", true),
+            ("[!a]", "\u{10FF90}", true),
+            ("[!\u{10FF90}]", "\u{10FF90}", false),
+            ("[!\u{10FF90}]", "\u{10FF91}", true),
+            ("[\u{10FF80}-\u{10FFFF}]", "\u{10FF90}", true),
+            ("a?c", "a\u{10FFFF}c", true),
+            ("??", "\u{10FF90}", false),
+            ("\u{10FF90}*", "\u{10FF90}x", true),
+            ("[[:punct:]]", "\u{10FF90}", true),
+            ("[[:alpha:]]", "\u{10FF90}", false),
+        ] {
+            let glob = Glob::new(pattern.as_bytes(), false, Characters::Utf8).unwrap();
+            assert_eq!(glob.matches(&escape(text.as_bytes())), is_match, "{pattern} {text}");
         }
     }
 

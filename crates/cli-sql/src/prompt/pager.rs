@@ -14,7 +14,12 @@ impl Pager {
     pub fn start() -> anyhow::Result<(Self, Stdio)> {
         let line = std::env::var("PAGER").ok().filter(|line| !line.trim().is_empty());
         let line = line.unwrap_or_else(|| DEFAULT.to_owned());
-        let mut pager = Command::new("/bin/sh")
+        let mut shell = Command::new("/bin/sh");
+        // With an empty path, a shell runs what lies in the working directory.
+        if std::env::var_os("PATH").is_some_and(|path| path.is_empty()) {
+            shell.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        }
+        let mut pager = shell
             .args(["-c", &line])
             .stdin(Stdio::piped())
             .spawn()

@@ -1,6 +1,7 @@
 //! `canopy du`
 
 use super::ls::width;
+use super::report::parse_user;
 use super::switches::Effect::{Flag, Optional, Value};
 use super::switches::{
     Argument, LEFT_OUT, Switch, Switches, Tool, Wrong, both, long, of, own, quoted, refused, short,
@@ -209,6 +210,21 @@ impl Tool for Du {
                  is no directory, every name of a hard link counted. Sums by extension and age are \
                  of sizes",
             ),
+        ),
+        own(
+            "user",
+            Value("NAME|UID", |du, user| {
+                let known = parse_user(user.text()?);
+                let error = |error| anyhow!("{error}: {}", quoted(user.value));
+                du.options.owner = Some(known.map_err(error)?);
+                Ok(())
+            }),
+            "Add up only what belongs to this user, by name or id",
+        ),
+        own(
+            "mine",
+            Flag(|du| du.options.owner = Some(nix::unistd::geteuid().as_raw())),
+            "Add up only what belongs to you",
         ),
         of(
             || words_of(&ORDERS),

@@ -18,16 +18,18 @@ use std::path::PathBuf;
 /// Tests: -name -iname -path -ipath -lname -ilname -regex -iregex -type -xtype -size -empty -mtime
 /// -mmin -atime -amin -ctime -cmin -used -newer -anewer -cnewer -newerXY -user -group -uid -gid
 /// -nouser -nogroup -perm -readable -writable -executable -links -inum -samefile -fstype -true
-/// -false; -acl, -xattr NAME[=VALUE] (patterns); of Lustre, as in lfs find: -ost -pool
+/// -false; -mine (of your own); -acl, -xattr NAME[=VALUE] (patterns); of Lustre, as in lfs find: -ost -pool
 /// -stripe-count -stripe-size -component-count -mdt-index -hsm-state -projid. Actions: -print -print0 -ls -printf -fprint
 /// -fprint0 -fls -fprintf -exec -execdir -ok -okdir -prune -quit; with --live also -delete.
 /// Options: -H -L -P -follow -maxdepth -mindepth -depth -xdev -mount -daystart -regextype
 /// -files0-from. Operators: ( ) ! -a -o ,
 ///
 /// Besides, before the first path or in the expression: --live --sort FIELD --reverse --limit N
-/// --count --json --ndjson --0 --color[=always|auto|never] -j N. On a terminal, -print shows names
-/// in the colours of LS_COLORS, unless NO_COLOR is set. With -j N, up to N commands of -exec and
-/// -execdir run at once, in any order, with nothing to read and their output as it comes.
+/// --mine --user NAME --count --sum --json --ndjson --0 --color[=always|auto|never] -j N. --sum
+/// prints the space that entries take, and how much deleting them would free: that of hard links
+/// if all of them are found. On a terminal, -print shows names in the colours of LS_COLORS, unless
+/// NO_COLOR is set. With -j N, up to N commands of -exec and -execdir run at once, in any order,
+/// with nothing to read and their output as it comes.
 ///
 /// Example: canopy find /data -name '*.h5' -size +1G -mtime +365 -printf '%s %p\n'
 #[derive(clap::Args)]

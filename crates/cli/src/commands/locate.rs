@@ -1,6 +1,7 @@
 //! `canopy locate`
 
 use super::ls::{knows_colors, no_color};
+use super::report::parse_user;
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use canopy_text::safe::{message_line, terminal_name};
@@ -15,8 +16,10 @@ use std::path::PathBuf;
 ///
 /// The word itself comes before names that begin with it, and these before names that have it
 /// elsewhere; short names come before long ones. Capital letters match themselves, small ones both.
-/// With several words, all are in the path and the last one in the name; a word with *, ? or [ is a
-/// pattern of the whole name, as of 'canopy find -name'. Exit code 1 says that there is nothing.
+/// With several words, all are in the path and the last one in the name. What stands before a slash
+/// in a word is a directory: names/run finds names that begin with run in directories whose names
+/// end in names. A word with *, ? or [ is a pattern of the whole name, or with a slash of the
+/// whole path, as of 'canopy find -name' and -path. Exit code 1 says that there is nothing.
 ///
 /// Example: canopy locate results.h5
 #[derive(clap::Args)]
@@ -29,6 +32,15 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     count: u32,
+    /// Take capital letters for small ones, too
+    #[arg(short, long)]
+    ignore_case: bool,
+    /// Only entries of this user, by name or id
+    #[arg(long, value_name = "NAME|UID", value_parser = parse_user, conflicts_with = "mine")]
+    user: Option<u32>,
+    /// Only your own entries
+    #[arg(long)]
+    mine: bool,
     /// End each path with a zero byte, for 'xargs -0'
     #[arg(short = '0', long)]
     null: bool,
@@ -47,7 +59,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let most = arguments.count as usize;
     let now_ns = now_ns();
     // One more tells whether there are more.
-    let mut words = expression(word, others, most.saturating_add(usize::from(!arguments.json)));
+    let most_asked = most.saturating_add(usize::from(!arguments.json));
+    let mut words = expression(word, others, most_asked, arguments.ignore_case);
+    words.extend(arguments.mine.then(|| "--mine".into()));
+    words.extend(arguments.user.map(|uid| format!("--user={uid}").into()));
     words.push(if arguments.json { "--json" } else { "-print0" }.into());
     let find = find::parse(&words, now_ns).map_err(|error| anyhow::anyhow!("{error}"))?;
     let options = RunOptions {
@@ -77,6 +92,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         output.write_all(if arguments.null { b"\0" } else { b"\n" })?;
     }
     output.flush()?;
+    if paths.is_empty() {
+        let given: Vec<_> = arguments.words.iter().map(|word| word.to_string_lossy()).collect();
+        message(message_line(&format!("the index has nothing for '{}'", given.join(" "))));
+    }
     if paths.len() > most {
         message(format_args!("these are the best {most}; there are more (-n {})", most * 10));
     }
@@ -85,41 +104,62 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 }
 
 /// Returns what to ask of find.
-fn expression(word: &OsStr, others: &[OsString], most: usize) -> Vec<OsString> {
+fn expression(word: &OsStr, others: &[OsString], most: usize, ignore_case: bool) -> Vec<OsString> {
     // That means all sources.
     let mut words: Vec<OsString> = vec!["/".into()];
-    let plain: Vec<u8> =
-        word.as_bytes().iter().copied().filter(|byte| !is_of_pattern(*byte)).collect();
+    let bytes = word.as_bytes();
+    let name = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let plain: Vec<u8> = name.iter().copied().filter(|byte| !is_of_pattern(*byte)).collect();
     words.extend(["--sort".into(), joined(&[b"match=", &plain])]);
     words.extend(["--limit".into(), most.to_string().into()]);
-    let test = |words: &mut Vec<OsString>, [exact, folded]: [&str; 2], word: &OsStr| {
+    let mut test = |[exact, folded]: [&str; 2], word: &OsStr, pattern: OsString| {
         let has_capital = word.to_string_lossy().contains(char::is_uppercase);
-        words.push(if has_capital { exact } else { folded }.into());
-        words.push(pattern(word));
+        words.push(if has_capital && !ignore_case { exact } else { folded }.into());
+        words.push(pattern);
     };
     for other in others {
-        test(&mut words, ["-path", "-ipath"], other);
+        test(PATH, other, pattern(other));
     }
-    test(&mut words, ["-name", "-iname"], word);
+    if !bytes.contains(&b'/') {
+        test(NAME, word, pattern(word));
+        return words;
+    }
+    test(PATH, word, pattern(word));
+    if !is_pattern(bytes) && !name.is_empty() {
+        // Not all that lies below a directory of that name.
+        test(NAME, word, joined(&[&escaped(name), b"*"]));
+    }
     words
 }
+
+/// The tests of find, by whether case matters.
+const NAME: [&str; 2] = ["-name", "-iname"];
+const PATH: [&str; 2] = ["-path", "-ipath"];
 
 fn is_of_pattern(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b']')
 }
 
+/// Returns whether a word is a pattern.
+fn is_pattern(word: &[u8]) -> bool {
+    word.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
+}
+
 /// Returns the pattern of texts that have a word; one that is a pattern stays.
 fn pattern(word: &OsStr) -> OsString {
-    let bytes = word.as_bytes();
-    if bytes.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[')) {
-        return word.to_owned();
+    match is_pattern(word.as_bytes()) {
+        true => word.to_owned(),
+        false => joined(&[b"*", &escaped(word.as_bytes()), b"*"]),
     }
+}
+
+/// Returns the pattern of a text itself.
+fn escaped(text: &[u8]) -> Vec<u8> {
     let escape = |byte: &u8| match byte {
         b'\\' | b']' => vec![b'\\', *byte],
         byte => vec![*byte],
     };
-    let escaped: Vec<u8> = bytes.iter().flat_map(escape).collect();
-    joined(&[b"*", &escaped, b"*"])
+    text.iter().flat_map(escape).collect()
 }
 
 fn joined(parts: &[&[u8]]) -> OsString {
@@ -139,12 +179,13 @@ impl Style {
     fn of_terminal(is_terminal: bool, word: &OsStr) -> Self {
         let terminal = std::env::var("TERM").unwrap_or_default();
         let has_colors = is_terminal && !no_color() && knows_colors(&terminal);
-        let is_plain = !word.as_bytes().iter().any(|byte| is_of_pattern(*byte));
+        let word = word.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let is_plain = !word.iter().any(|byte| is_of_pattern(*byte));
         Style {
             is_terminal,
             scheme: has_colors.then(hyperlink::scheme),
-            marked: match has_colors && is_plain && word.as_bytes().is_ascii() {
-                true => word.to_string_lossy().to_ascii_lowercase(),
+            marked: match has_colors && is_plain && word.is_ascii() {
+                true => String::from_utf8_lossy(word).to_ascii_lowercase(),
                 false => String::new(),
             },
         }

@@ -37,6 +37,9 @@ pub struct Arguments {
     /// Report only on entries of this user, by name or id (with --per-user, can be repeated)
     #[arg(long, value_name = "NAME|UID", value_parser = parse_user)]
     user: Vec<u32>,
+    /// Report only on your own entries
+    #[arg(long, conflicts_with_all = ["user", "per_user"])]
+    mine: bool,
     /// Rows of each list
     #[arg(
         long, value_name = "N", default_value_t = 10,
@@ -103,6 +106,9 @@ fn section_names() -> Vec<&'static str> {
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let (mut index, mut arguments) = (index, arguments);
+    if arguments.mine {
+        arguments.user = vec![nix::unistd::geteuid().as_raw()];
+    }
     anyhow::ensure!(
         arguments.user.len() < 2 || arguments.per_user.is_some(),
         "a report is on one user, or a page on each (--per-user DIR)"

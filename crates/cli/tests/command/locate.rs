@@ -112,3 +112,27 @@ fn programs_get_json() {
     assert!(found[0]["path"].as_str().unwrap().ends_with("/Run.txt"), "{found}");
     assert_eq!(asked(&["not-there"]), (serde_json::json!([]), Some(1)));
 }
+
+/// The bug: a word with a slash found nothing and said nothing.
+#[test]
+fn words_may_have_directories_and_owners() {
+    let place = indexed();
+    assert_eq!(names(&place, &["one/run"]), ["one/run", "one/Run.txt"]);
+    assert_eq!(names(&place, &["eep/ru"]), ["one/deep/run"]);
+    assert_eq!(names(&place, &["two/"]), ["two/runs", "two/x[1]"]);
+    assert_eq!(names(&place, &["*/one/*.h5"]), ["one/my-run.h5"]);
+    assert_eq!(names(&place, &["-i", "RUN.TXT"]), ["one/Run.txt"]);
+    assert_eq!(names(&place, &["--ignore-case", "ONE/RUN"])[..2], ["one/run", "one/Run.txt"]);
+    std::os::unix::fs::chown(place.path("two/runs"), Some(2001), None).unwrap();
+    let two = place.path("two");
+    let words = ["index".as_ref(), two.as_os_str()];
+    assert!(place.canopy(&place.path("index"), &words).status.success());
+    assert_eq!(names(&place, &["--user", "2001", "run"]), ["two/runs"]);
+    assert!(!names(&place, &["--mine", "run"]).contains(&"two/runs".to_owned()));
+    let none = locate(&place, &["no/such"]);
+    let said = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert_eq!(
+        (none.status.code(), &*said),
+        (Some(1), "canopy: the index has nothing for 'no/such'\n")
+    );
+}

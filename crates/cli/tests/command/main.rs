@@ -19,6 +19,7 @@ mod locate;
 mod lustre;
 mod mounts;
 mod options;
+mod output;
 mod ownership;
 mod packaging;
 mod past;

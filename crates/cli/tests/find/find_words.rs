@@ -439,18 +439,6 @@ fn starts_that_are_links_are_followed_when_asked() {
 }
 
 #[test]
-fn a_link_out_of_the_index_is_no_silent_answer() {
-    let trial = Trial::new(&mut seeded(3600));
-    symlink("/etc/passwd", trial.tree.join("away")).unwrap();
-    trial.place.index(&trial.index, &trial.tree);
-    let [_, shown] = trial.both(None, false, &[], "-name away -xtype f");
-    assert_eq!((shown.status.code(), shown.stdout.len()), (Some(1), 0));
-    assert!(String::from_utf8_lossy(&shown.stderr).contains("away"));
-    let [_, shown] = trial.both(None, false, &[], "-name away -printf %Y");
-    assert_eq!((shown.status.code(), &shown.stdout[..]), (Some(1), &b"?"[..]));
-}
-
-#[test]
 fn commands_run_where_the_entry_is_and_not_through_new_links() {
     let trial = Trial::new(&mut seeded(3700));
     let before = fs::metadata(&trial.tree).unwrap().modified().unwrap();

@@ -12,6 +12,7 @@ mod live;
 mod mounts;
 mod patterns;
 mod random_sites;
+mod scripts;
 mod secrets;
 mod storage;
 mod terminal;

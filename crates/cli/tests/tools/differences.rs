@@ -12,7 +12,7 @@ index() { canopy index --quiet . "$@"; }
 "#;
 
 /// Runs a script of sh in an empty directory, with mounts of its own, and expects what it prints.
-fn expect(script: &str, expected: &[&str]) {
+pub fn expect(script: &str, expected: &[&str]) {
     let place = Place::new();
     let tree = place.path("tree");
     std::fs::create_dir(&tree).unwrap();

@@ -12,6 +12,7 @@ mod duplicates;
 mod export;
 mod extras;
 mod ls;
+mod owners;
 mod paths;
 mod per_user;
 mod place;

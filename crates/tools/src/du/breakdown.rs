@@ -39,7 +39,8 @@ pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -
     };
     let mut sums: BTreeMap<String, i64> = BTreeMap::new();
     let mut ages = vec![Count::default(); AGES.len()];
-    for ((uid, gid), summary) in summaries {
+    let is_of = |uid: u32| options.owner.is_none_or(|owner| owner == uid);
+    for ((uid, gid), summary) in summaries.into_iter().filter(|((uid, _), _)| is_of(*uid)) {
         match by {
             By::User => add(&mut sums, user_or_number(uid), of_summary(options.measure, &summary)),
             By::Group => {

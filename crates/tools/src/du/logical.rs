@@ -100,6 +100,9 @@ impl Walk<'_, '_, '_> {
             self.open.push(OpenDirectory { start, id, ahead, own, below });
             return Ok(());
         }
+        if !options.counts(&attributes) {
+            return Ok(());
+        }
         let tally = Tally::of_file(&attributes, options);
         let depth = self.open.len();
         if depth == 0 || (options.all && self.is_shown(depth)) {
@@ -117,7 +120,8 @@ impl Walk<'_, '_, '_> {
         let Some(done) = self.open.pop() else { return Ok(()) };
         let mut sum = done.own;
         sum += done.below;
-        if self.is_shown(self.open.len()) {
+        let is_nobodys = self.du.options.owner.is_some() && sum.is_empty();
+        if self.is_shown(self.open.len()) && !(is_nobodys && !self.open.is_empty()) {
             let shown = if self.du.options.separate { done.own } else { sum };
             self.du.lines.put(self.du.line(&shown, done.start.given))?;
         }

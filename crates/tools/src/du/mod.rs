@@ -97,6 +97,8 @@ pub struct DuOptions {
     pub threshold: i64,
     /// Show sums of parts instead of directories.
     pub by: Option<By>,
+    /// The user to whom all that is added up belongs.
+    pub owner: Option<u32>,
     /// The order of lines; none for that of the walk.
     pub order: Option<Order>,
     /// How many lines to print at most.
@@ -120,6 +122,11 @@ impl DuOptions {
             Measure::Inodes => self.form.with_block_bytes(1),
             Measure::Disk | Measure::Apparent => self.form,
         }
+    }
+
+    /// Returns whether an entry is to be added up, by its owner.
+    fn counts(&self, attributes: &Attributes) -> bool {
+        self.owner.is_none_or(|owner| owner == attributes.uid)
     }
 
     /// Returns the time of an entry that is asked for, the earliest there is if none is.
@@ -226,6 +233,11 @@ impl std::ops::AddAssign for Tally {
 }
 
 impl Tally {
+    /// Returns whether nothing was added up.
+    fn is_empty(&self) -> bool {
+        self.totals.entries == 0 && self.totals.dirs == 0
+    }
+
     /// Returns what an entry that is no directory adds.
     fn of_file(attributes: &Attributes, options: &DuOptions) -> Self {
         let bytes = attributes.size_bytes;
@@ -234,6 +246,9 @@ impl Tally {
 
     /// Returns what a directory adds by itself.
     fn of_dir(attributes: &Attributes, options: &DuOptions) -> Self {
+        if !options.counts(attributes) {
+            return Tally::default();
+        }
         let dir_bytes = attributes.size_bytes;
         Self::of(Totals { dirs: 1, dir_bytes, ..Totals::default() }, attributes, options)
     }
@@ -250,14 +265,16 @@ struct Counted {
     source: u32,
     path: String,
     dev: u64,
+    /// Its device and inode, where another path may lead to the same directory.
+    id: Option<(u64, u64)>,
     /// How it was named, escaped.
     given: String,
 }
 
 impl Counted {
-    fn of(start: &Start) -> Self {
+    fn of(start: &Start, id: Option<(u64, u64)>) -> Self {
         let (source, path, dev) = (start.source.id, start.path.clone(), start.inode.dev);
-        Counted { source, path, dev, given: escape(&start.given).into_owned() }
+        Counted { source, path, dev, id, given: escape(&start.given).into_owned() }
     }
 }
 
@@ -276,7 +293,9 @@ struct Du<'a> {
 impl Du<'_> {
     /// Puts the lines of an argument, unless an earlier one has counted it.
     fn argument(&mut self, start: &Start, failed: &mut Vec<Error>) -> Result<()> {
-        if self.counted_above(start) {
+        let id = self.directory_id(start)?;
+        let is_again = id.is_some() && self.counted.iter().any(|counted| counted.id == id);
+        if is_again || self.counted_above(start) {
             return Ok(());
         }
         let sum = if !start.is_dir() {
@@ -297,8 +316,18 @@ impl Du<'_> {
             }
         };
         self.sum += sum;
-        self.counted.push(Counted::of(start));
+        self.counted.push(Counted::of(start, id));
         Ok(())
+    }
+
+    /// Returns the device and inode of a directory that another argument may be, too, by a bind
+    /// mount. Imports may lack inode numbers.
+    fn directory_id(&self, start: &Start) -> Result<Option<(u64, u64)>> {
+        let ino = start.inode.attributes.ino;
+        match self.alone || self.options.count_links || !start.is_dir() || ino == 0 {
+            true => Ok(None),
+            false => Ok(Some((start.device()?, ino))),
+        }
     }
 
     fn excluded(&self, path: &str) -> bool {
@@ -342,7 +371,7 @@ impl Du<'_> {
         loops: &[String],
         failed: &mut Vec<Error>,
     ) -> Result<()> {
-        let from = Counted::of(start);
+        let from = Counted::of(start, None);
         for directory in gaps::unlisted(start)? {
             let elsewhere = self.options.one_file_system && directory.inode.dev != start.inode.dev;
             let in_loop = || loops.iter().any(|path| is_below(&directory.path, path));
@@ -367,6 +396,7 @@ impl Du<'_> {
             || options.one_file_system
             || !options.exclude.is_empty()
             || options.time.is_some()
+            || options.owner.is_some()
             || !self.counted_below(start).is_empty()
     }
 
@@ -374,6 +404,9 @@ impl Du<'_> {
     fn file(&mut self, start: &Start) -> Result<Tally> {
         let attributes = &start.inode.attributes;
         let id = (start.inode.dev, attributes.ino);
+        if !self.options.counts(attributes) {
+            return Ok(Tally::default());
+        }
         if attributes.nlink > 1 && !self.options.count_links && !self.seen.insert(id) {
             return Ok(Tally::default());
         }

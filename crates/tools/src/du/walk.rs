@@ -18,7 +18,8 @@ pub(super) fn walk(du: &mut Du<'_>, start: &Start, loops: Vec<String>) -> Result
     let given = escape(&start.given).into_owned();
     let mut counted = du.counted_below(start);
     counted.extend(loops);
-    let columns = NAME | INO | NLINK | SIZE | BLOCKS | time_column(du);
+    let owner = Columns::from(UID).when(du.options.owner.is_some());
+    let columns = NAME | INO | NLINK | SIZE | BLOCKS | time_column(du) | owner;
     let own = Tally::of_dir(&start.inode.attributes, du.options);
     let first = OpenDirectory { path: start.path.clone(), own, ..OpenDirectory::default() };
     let mut walk = Walk { du, start, given, counted, open: vec![first] };
@@ -90,11 +91,12 @@ impl Walk<'_, '_, '_> {
         let mut files: Vec<File> = Vec::new();
         rows.entries.take(rows.entry_count, |batch, range| -> Result<()> {
             let (names, inodes) = (NAME.of(batch)?, InodeColumns::of(batch));
-            files.extend(range.filter(|_| !skipped).map(|at| {
+            files.extend(range.filter(|_| !skipped).filter_map(|at| {
                 let inode: Attributes = inodes.row(at);
                 let link = (inode.nlink > 1).then_some((directory.dev, inode.ino));
                 let tally = Tally::of_file(&inode, options);
-                File { name: names.value(at).to_owned(), link, tally }
+                let name = names.value(at).to_owned();
+                options.counts(&inode).then_some(File { name, link, tally })
             }));
             Ok(())
         })?;
@@ -182,7 +184,8 @@ impl Walk<'_, '_, '_> {
         }
         let mut sum = done.own;
         sum += done.below;
-        if self.depth(&done.path) <= self.depth_max() {
+        let is_nobodys = self.du.options.owner.is_some() && sum.is_empty();
+        if self.depth(&done.path) <= self.depth_max() && !(is_nobodys && !self.open.is_empty()) {
             let shown = if self.du.options.separate { done.own } else { sum };
             let line = self.du.line(&shown, self.start.display(&done.path));
             self.du.lines.put(line)?;

@@ -9,6 +9,9 @@ pub(crate) const UNKNOWN_TARGET: &str = "the index does not know where this link
 /// What is said of a link that leads to itself, or through too many others.
 pub(crate) const TOO_MANY_LINKS: &str = "Too many levels of symbolic links";
 
+/// What is said of a link to a name that the kernel takes for too long.
+pub(crate) const LONG_NAME: &str = "File name too long";
+
 /// What is said of a link that leads through something that is no directory.
 pub(crate) const NOT_A_DIRECTORY: &str = "Not a directory";
 
@@ -18,6 +21,7 @@ pub(crate) fn link_problem(resolved: &Resolved) -> Option<&'static str> {
         Resolved::Entry(_) | Resolved::Missing => None,
         Resolved::NotDirectory => Some(NOT_A_DIRECTORY),
         Resolved::Loop => Some(TOO_MANY_LINKS),
+        Resolved::LongName => Some(LONG_NAME),
         Resolved::Denied => Some("Permission denied"),
         Resolved::Unknown => Some(UNKNOWN_TARGET),
     }

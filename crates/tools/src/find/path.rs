@@ -6,13 +6,14 @@ pub(crate) fn trim_slashes(path: &[u8]) -> &[u8] {
     &path[..end]
 }
 
-/// Returns the last component of a path with the slashes that follow it, as `%f` prints it.
+/// Returns the last component of a path, with one slash if any follow it, as `%f` prints it.
 pub(crate) fn file_name(path: &[u8]) -> &[u8] {
     let trimmed = trim_slashes(path);
-    match trimmed.iter().rposition(|&byte| byte == b'/') {
-        Some(at) if trimmed.len() > 1 => &path[at + 1..],
-        _ => path,
+    if trimmed == b"/" {
+        return trimmed;
     }
+    let begin = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    &path[begin..path.len().min(trimmed.len() + 1)]
 }
 
 /// Adds a component to the path of a directory.
@@ -26,6 +27,22 @@ pub(crate) fn push_component(path: &mut Vec<u8>, name: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_slash_is_left_behind_a_name() {
+        for (path, name) in [
+            (&b"t//"[..], &b"t/"[..]),
+            (b"t/", b"t/"),
+            (b"t//sub//", b"sub/"),
+            (b"/t", b"t"),
+            (b"//", b"/"),
+            (b"/", b"/"),
+            (b"./", b"./"),
+            (b"", b""),
+        ] {
+            assert_eq!(file_name(path), name);
+        }
+    }
 
     #[test]
     fn a_name_is_searched_without_its_slashes() {

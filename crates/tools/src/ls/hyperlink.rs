@@ -33,7 +33,11 @@ pub(super) fn absolute(links: &Links, start: &Start) -> Vec<u8> {
         FileType::Symlink => match links.follow(&own, target) {
             Resolved::Entry(reached) => reached.absolute,
             Resolved::Missing => joined(parent_of(&own), target),
-            Resolved::NotDirectory | Resolved::Loop | Resolved::Denied | Resolved::Unknown => own,
+            Resolved::NotDirectory
+            | Resolved::Loop
+            | Resolved::LongName
+            | Resolved::Denied
+            | Resolved::Unknown => own,
         },
         _ => own,
     };

@@ -126,6 +126,11 @@ impl Mount {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("cannot run {}: {error}", self.lfs.display()))
         };
+        // It would be looked for in the working directory.
+        let has_directory = self.lfs.as_os_str().as_encoded_bytes().contains(&b'/');
+        if !has_directory && std::env::var_os("PATH").is_some_and(|path| path.is_empty()) {
+            return Err(named(io::Error::other("PATH is empty")));
+        }
         lfs.spawn().map_err(named)
     }
 

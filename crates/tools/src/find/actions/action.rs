@@ -24,6 +24,8 @@ pub enum Action {
     Delete,
     /// `--count`: no more than to be counted
     Count,
+    /// `--sum`: to be added up
+    Sum,
 }
 
 /// What is written of an entry.
@@ -59,6 +61,7 @@ impl Action {
     pub(crate) fn columns(&self) -> Columns {
         match self {
             Action::Write(format, _) => format.columns(),
+            Action::Sum => INO | MODE | NLINK | SIZE | BLOCKS,
             Action::Exec(_) | Action::Quit | Action::Delete | Action::Count => Columns::NONE,
         }
     }
@@ -75,6 +78,8 @@ impl Action {
     pub(crate) fn needs_listing(&self) -> bool {
         match self {
             Action::Write(EntryFormat::Printf(format), _) => format.needs_listing(),
+            // It has the device.
+            Action::Sum => true,
             Action::Write(..) | Action::Exec(_) => true,
             Action::Quit | Action::Delete | Action::Count => false,
         }
@@ -85,6 +90,7 @@ impl Action {
         match self {
             Action::Write(EntryFormat::Printf(format), _) => format.has('D'),
             Action::Write(format, _) => matches!(format, EntryFormat::Json),
+            Action::Sum => true,
             _ => false,
         }
     }
@@ -96,7 +102,7 @@ impl Action {
                 !format.needs_look_up()
             }
             Action::Write(_, to) => *to == Destination::Stdout,
-            Action::Count | Action::Delete => true,
+            Action::Count | Action::Sum | Action::Delete => true,
             Action::Exec(_) | Action::Quit => false,
         }
     }
@@ -106,7 +112,7 @@ impl Action {
         match self {
             Action::Exec(exec) => exec.decides(),
             Action::Quit | Action::Delete => true,
-            Action::Write(..) | Action::Count => false,
+            Action::Write(..) | Action::Count | Action::Sum => false,
         }
     }
 }

@@ -7,6 +7,7 @@ use super::held::Held;
 use super::order::Sortable;
 use super::printf::PrintfFormat;
 use super::sink::{ActionSink, State};
+use super::sum::Sum;
 use crate::error::Result;
 use crate::find::evaluation::{Candidates, RunOptions, Step};
 use crate::find::language::Find;
@@ -58,12 +59,13 @@ pub(crate) struct Actor<'w, 'a> {
     sink: &'w ActionSink<'a>,
     block: Vec<u8>,
     counted: u64,
+    sum: Sum,
     written: Instant,
 }
 
 impl<'w, 'a> Actor<'w, 'a> {
     pub(crate) fn new(sink: &'w ActionSink<'a>) -> Self {
-        Actor { sink, block: Vec::new(), counted: 0, written: Instant::now() }
+        Actor { sink, block: Vec::new(), counted: 0, sum: Sum::default(), written: Instant::now() }
     }
 
     /// Evaluates the expression on an entry and acts on it. Returns whether it is pruned.
@@ -130,6 +132,11 @@ impl<'w, 'a> Actor<'w, 'a> {
                     self.counted += 1;
                     return Ok(Some(true));
                 }
+                Action::Sum => {
+                    let Some(view) = view() else { return Ok(Some(false)) };
+                    self.sum.add(&view.attributes, view.dev);
+                    return Ok(Some(true));
+                }
                 Action::Write(format, Destination::Stdout) => {
                     let Some(view) = view() else { return Ok(Some(false)) };
                     let RunOptions { terminal, now_ns, .. } = sink.options;
@@ -182,6 +189,7 @@ impl<'w, 'a> Actor<'w, 'a> {
     /// Writes out what is left.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.sink.count(self.counted);
+        self.sink.add_sum(std::mem::take(&mut self.sum));
         self.write()
     }
 }

@@ -13,8 +13,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Bytes of arguments and environment of one command, as find(1) counts them.
-const COMMAND_BYTES_MAX: usize = 128 << 10;
+/// Bytes of arguments that one command of a batch gets, beside its environment, as find(1) counts
+/// them.
+const ARGUMENT_BYTES_MAX: usize = 128 << 10;
 
 /// A command of the `-exec` family.
 #[derive(Debug)]
@@ -33,7 +34,9 @@ pub struct Exec {
 #[derive(Default)]
 pub(crate) struct Waiting {
     paths: Vec<Vec<u8>>,
+    /// Bytes of all arguments, and those that the kernel still has room for.
     bytes: usize,
+    kernel_bytes_left: usize,
     directory: Option<(Vec<u8>, WorkingDirectory)>,
     /// Commands that were started.
     pub(crate) running: Vec<Running>,
@@ -86,8 +89,9 @@ impl Exec {
                 return Err(format!("Only one instance of {{}} is supported with {name} ... +"));
             }
         }
-        if in_directory {
-            safe_path(name)?;
+        match in_directory {
+            true => safe_path(name)?,
+            false => known_program(name, &words[0])?,
         }
         *rest = &rest[end + 1..];
         Ok(Exec { words, batch, in_directory, ask })
@@ -123,17 +127,16 @@ impl Exec {
             if self.in_directory { directory_of(target.shown).to_vec() } else { Vec::new() };
         let argument = self.argument(target);
         let moved = waiting.directory.as_ref().is_some_and(|(last, _)| *last != directory);
-        if moved || waiting.bytes + cost(&argument) > COMMAND_BYTES_MAX {
+        if moved || !waiting.has_room(&argument) {
             well = self.run_waiting(waiting, jobs)?;
         }
         if waiting.paths.is_empty() {
             waiting.directory = Some((directory, self.working_directory(target)?));
-            let environment = std::env::vars_os().map(|(key, value)| key.len() + value.len() + 10);
-            waiting.bytes = 2048
-                + environment.sum::<usize>()
-                + self.words.iter().map(|word| cost(word)).sum::<usize>();
+            waiting.bytes = 0;
+            waiting.kernel_bytes_left = kernel_bytes_max().saturating_sub(environment_bytes());
+            self.words.iter().for_each(|word| waiting.count(word));
         }
-        waiting.bytes += cost(&argument);
+        waiting.count(&argument);
         waiting.paths.push(argument);
         Ok(well)
     }
@@ -146,7 +149,6 @@ impl Exec {
     ) -> Result<bool, String> {
         let paths = std::mem::take(&mut waiting.paths);
         let directory = waiting.directory.take();
-        waiting.bytes = 0;
         match directory {
             Some((_, opened)) if !paths.is_empty() => {
                 let permit = jobs.map(Jobs::permit);
@@ -167,7 +169,7 @@ impl Exec {
         if !self.in_directory {
             return target.shown.to_vec();
         }
-        match trim_slashes(file_name(target.shown)) {
+        match file_name(target.shown) {
             b"/" => b"/".to_vec(),
             name => [b"./", name].concat(),
         }
@@ -202,6 +204,40 @@ impl Exec {
     }
 }
 
+impl Waiting {
+    /// Returns whether one more argument fits into the command.
+    fn has_room(&self, argument: &[u8]) -> bool {
+        self.paths.is_empty()
+            || self.bytes + argument.len() < ARGUMENT_BYTES_MAX
+                && kernel_cost(argument) <= self.kernel_bytes_left
+    }
+
+    fn count(&mut self, argument: &[u8]) {
+        self.bytes += argument.len() + 1;
+        self.kernel_bytes_left = self.kernel_bytes_left.saturating_sub(kernel_cost(argument));
+    }
+}
+
+/// Bytes that the kernel needs for an argument or a variable: text, NUL and pointer.
+fn kernel_cost(text: &[u8]) -> usize {
+    text.len() + 1 + size_of::<usize>()
+}
+
+/// Bytes that the kernel needs for the environment, and some that are left to the program.
+fn environment_bytes() -> usize {
+    let variables = std::env::vars_os();
+    let bytes = |(key, value): (OsString, OsString)| 1 + key.len() + kernel_cost(value.as_bytes());
+    2048 + variables.map(bytes).sum::<usize>()
+}
+
+/// Bytes that the kernel takes for arguments and environment together: a quarter of the stack, but
+/// between 128 KiB and 6 MiB; see execve(2).
+fn kernel_bytes_max() -> usize {
+    let stack = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
+    let quarter = stack.map_or(usize::MAX, |bytes| bytes as usize / 4);
+    quarter.clamp(128 << 10, 6 << 20)
+}
+
 /// Opens a directory below another one, through no symbolic link, however long its path is.
 fn open_below(top: OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     /// Less than the system takes, by more than a name is long.
@@ -221,15 +257,14 @@ fn open_below(top: OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     Ok(opened)
 }
 
-/// Fails where `PATH` has a relative directory: it would run what lies in the directories of
-/// others.
+/// Fails where `PATH` is empty or has a relative directory: it would run what lies in the
+/// directories of others. Without `PATH`, the system's own directories are searched.
 fn safe_path(name: &str) -> Result<(), String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    let Some(path) = std::env::var_os("PATH") else { return Ok(()) };
     let relative =
         path.as_bytes().split(|&byte| byte == b':').find(|entry| !entry.starts_with(b"/"));
     match relative {
         None => Ok(()),
-        _ if path.is_empty() => Ok(()),
         Some(b"" | b".") => Err(format!(
             "The current directory is included in the PATH environment variable, which is insecure \
              in combination with the {name} action of find.  Please remove the current directory \
@@ -240,6 +275,20 @@ fn safe_path(name: &str) -> Result<(), String> {
              in combination with the {name} action of find.  Please remove that entry from $PATH",
             quoted(entry)
         )),
+    }
+}
+
+/// Fails where `PATH` is empty and the program has no directory: the system would run it from the
+/// working directory, which may lie in the tree that is searched.
+fn known_program(name: &str, program: &[u8]) -> Result<(), String> {
+    let is_empty = std::env::var_os("PATH").is_some_and(|path| path.is_empty());
+    match is_empty && !program.contains(&b'/') {
+        true => Err(format!(
+            "PATH is empty, so {name} would run {} of the working directory: give its path, such \
+             as /usr/bin/env",
+            quoted(program)
+        )),
+        false => Ok(()),
     }
 }
 
@@ -290,10 +339,6 @@ fn replace(word: &[u8], path: &[u8]) -> Vec<u8> {
     }
     replaced.extend_from_slice(rest);
     replaced
-}
-
-fn cost(word: &[u8]) -> usize {
-    word.len() + 1 + size_of::<usize>()
 }
 
 fn directory_of(path: &[u8]) -> &[u8] {

@@ -5,6 +5,11 @@ use canopy_model::FileType;
 use canopy_text::clock::date;
 use canopy_text::{group_or_number, mode_string, user_or_number};
 use std::io::Write;
+use std::sync::LazyLock;
+
+/// Whether blocks are of 512 bytes, not of 1024.
+static HAS_SMALL_BLOCKS: LazyLock<bool> =
+    LazyLock::new(|| std::env::var_os("POSIXLY_CORRECT").is_some());
 
 /// Prints an entry as `-ls` does.
 pub(crate) fn print_long(entry: &EntryView<'_>, now_ns: i64, output: &mut Vec<u8>) {
@@ -18,11 +23,15 @@ pub(crate) fn print_long(entry: &EntryView<'_>, now_ns: i64, output: &mut Vec<u8
         _ => format!("{:>8}", attributes.size_bytes),
     };
     let date = date(attributes.mtime_ns, now_ns);
+    let blocks = match *HAS_SMALL_BLOCKS {
+        true => attributes.blocks,
+        false => attributes.blocks / 2 + attributes.blocks % 2,
+    };
     let line = write!(
         output,
         "{:>9} {:>6} {} {:>3} {:<8} {:<8} {size} {date} ",
         attributes.ino,
-        attributes.blocks / 2 + attributes.blocks % 2,
+        blocks,
         mode_string(attributes.mode),
         attributes.nlink,
         user_or_number(attributes.uid),

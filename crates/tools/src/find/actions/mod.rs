@@ -14,6 +14,7 @@ mod order;
 mod print;
 mod printf;
 mod sink;
+mod sum;
 
 pub(crate) use action::{Action, Destination, EntryFormat};
 pub(crate) use actor::{Actor, Met, Needs};

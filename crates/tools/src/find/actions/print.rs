@@ -3,6 +3,7 @@
 use super::action::Action;
 use super::entry::EntryView;
 use super::sink::ActionSink;
+use super::sum::Sum;
 use crate::error::Result;
 use crate::find::evaluation::{RunOptions, Selected, Visit};
 use crate::find::path::push_component;
@@ -69,6 +70,7 @@ impl<'s, 'a> Printer<'s, 'a> {
         let mut actions = selected.actions();
         let mut directory = Directory::default();
         let mut block = Vec::with_capacity(BLOCK_BYTES + (BLOCK_BYTES >> 3));
+        let mut sum = Sum::default();
         for batch in unit.read_rows(columns, &selected.ranges)? {
             let batch = batch?;
             let (names, raw) = match known {
@@ -112,23 +114,25 @@ impl<'s, 'a> Printer<'s, 'a> {
                     },
                     ..EntryView::default()
                 };
-                self.act(&entry, actions.next().unwrap_or(0), &mut block);
+                self.act(&entry, actions.next().unwrap_or(0), &mut block, &mut sum);
                 if block.len() >= BLOCK_BYTES {
                     self.write(&mut block)?;
                 }
             }
         }
+        self.sink.add_sum(sum);
         self.write(&mut block)
     }
 
     /// Carries the actions out whose bits are set.
-    fn act(&self, entry: &EntryView<'_>, actions: u64, block: &mut Vec<u8>) {
+    fn act(&self, entry: &EntryView<'_>, actions: u64, block: &mut Vec<u8>, sum: &mut Sum) {
         let RunOptions { terminal, now_ns, .. } = self.sink.options;
         for (number, action) in self.sink.find.actions.iter().enumerate() {
-            if actions >> number & 1 == 1
-                && let Action::Write(format, _) = action
-            {
-                format.write(entry, terminal, now_ns, block);
+            match action {
+                _ if actions >> number & 1 == 0 => {}
+                Action::Write(format, _) => format.write(entry, terminal, now_ns, block),
+                Action::Sum => sum.add(&entry.attributes, entry.dev),
+                _ => {}
             }
         }
     }

@@ -1,7 +1,6 @@
 //! The format of `-printf`.
 
 use super::entry::EntryView;
-use crate::find::path::trim_slashes;
 use canopy_index::Columns;
 use canopy_index::column::*;
 use canopy_model::Attributes;
@@ -64,8 +63,9 @@ impl PrintfFormat {
                             segments.push(segment);
                         }
                         None => {
+                            let as_it_is = &before[..before.len() - rest.len()];
                             text.push(b'%');
-                            text.extend(&before[..before.len() - rest.len()]);
+                            text.extend(as_it_is.strip_suffix(b"%").unwrap_or(as_it_is));
                         }
                     }
                 }
@@ -213,6 +213,8 @@ fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Segm
                 "error: the format directive `%{letter}' is reserved for future use"
             ));
         }
+        // With a width, find(1) prints that and leaves the second sign out.
+        '%' => return Ok(None),
         letter => {
             warnings.push(format!("warning: unrecognized format directive `%{letter}'"));
             return Ok(None);
@@ -237,7 +239,7 @@ fn write_value(value: Value, entry: &EntryView<'_>, terminal: bool, output: &mut
     let written = match letter {
         'p' => return name(entry.shown),
         'f' => return name(entry.name),
-        'h' => return name(directory_name(trim_slashes(entry.shown))),
+        'h' => return name(directory_name(entry.shown)),
         'P' => return name(below(entry)),
         'H' => return name(entry.start),
         'l' => return name(entry.target),
@@ -294,7 +296,11 @@ fn general(value: f64) -> String {
     format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
 }
 
+/// Returns the directory of a path. As in find(1), slashes at the end of the path are left out only
+/// if more than one character stands before them.
 fn directory_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    let path = if end > 1 { &path[..end] } else { path };
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(at) => &path[..at],
         None => b".",
@@ -304,4 +310,28 @@ fn directory_name(path: &[u8]) -> &[u8] {
 fn below<'a>(entry: &EntryView<'a>) -> &'a [u8] {
     let rest = &entry.shown[entry.start.len().min(entry.shown.len())..];
     rest.strip_prefix(b"/").unwrap_or(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_paths_are_finds() {
+        for (path, directory) in [
+            (&b"t"[..], &b"."[..]),
+            (b"t/", b"t"),
+            (b"t//", b"t/"),
+            (b"tree/", b"."),
+            (b"tree//", b"."),
+            (b"/tmp/t//", b"/tmp"),
+            (b"t//b", b"t/"),
+            (b"/t", b""),
+            (b"/", b""),
+            (b"//", b"/"),
+            (b".//", b"./"),
+        ] {
+            assert_eq!(directory_name(path), directory, "{}", path.escape_ascii());
+        }
+    }
 }

@@ -14,10 +14,10 @@ use super::jobs::Jobs;
 use super::json::print_json;
 use super::order::{SortField, in_order};
 use super::printf::PrintfFormat;
+use super::sum::Sum;
 use crate::error::Result;
 use crate::find::evaluation::{Chunk, ChunkRow, Location, RunOptions, Step};
 use crate::find::language::Find;
-use crate::find::messages::UNKNOWN_TARGET;
 use crate::find::path::file_name;
 use canopy_index::Columns;
 use canopy_index::column::TARGET;
@@ -25,6 +25,7 @@ use canopy_model::{FileType, base_name, unescape};
 use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::links::Resolved;
 use parking_lot::{Mutex, MutexGuard};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub(crate) struct State<'a> {
     waiting: Vec<Waiting>,
     /// Rows that wait until all are there to be sorted.
     held: HeldChunks,
+    /// What `--sum` adds up.
+    sum: Sum,
     /// How many rows were acted on.
     acted: u64,
     /// Whether the list of `--json` has begun.
@@ -78,6 +81,7 @@ impl<'a> ActionSink<'a> {
             files: files.map(|(_, file)| (BufWriter::new(file), file.is_terminal())).collect(),
             waiting: find.actions.iter().map(|_| Waiting::default()).collect(),
             held: HeldChunks::default(),
+            sum: Sum::default(),
             acted: 0,
             listed: false,
             failed: false,
@@ -87,7 +91,10 @@ impl<'a> ActionSink<'a> {
             find,
             options,
             needs: find.actions.iter().map(Needs::of).collect(),
-            sequential: !parallel || globals.holds() || globals.limit.is_some() || globals.json,
+            sequential: !parallel
+                || globals.holds()
+                || globals.limit.is_some()
+                || globals.lists_json(),
             looks_up: formats.any(PrintfFormat::needs_look_up),
             done: AtomicBool::new(globals.limit == Some(0)),
             counted: AtomicU64::new(0),
@@ -123,6 +130,13 @@ impl<'a> ActionSink<'a> {
     /// Counts rows.
     pub(crate) fn count(&self, rows: u64) {
         self.counted.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Adds what was added up elsewhere.
+    pub(crate) fn add_sum(&self, sum: Sum) {
+        if self.find.globals.sum {
+            self.state.lock().sum.merge(sum);
+        }
     }
 
     /// Writes what was printed elsewhere.
@@ -209,8 +223,11 @@ impl<'a> ActionSink<'a> {
             let counted = self.counted.load(Ordering::Relaxed);
             writeln!(state.output, "{counted}")?;
         }
-        // A number alone is JSON, too.
-        if self.find.globals.json && !self.find.globals.count {
+        if self.find.globals.sum {
+            let State { sum, output, .. } = &mut *state;
+            sum.print(self.find.globals.json, output)?;
+        }
+        if self.find.globals.lists_json() {
             let end: &[u8] = if state.listed { b"\n]\n" } else { b"[]\n" };
             state.output.write_all(end)?;
         }
@@ -308,6 +325,7 @@ impl<'a> ActionSink<'a> {
             // A live search deletes by itself, and nothing is deleted by what the index says.
             Action::Delete => return Ok(Some(false)),
             Action::Count => self.count(1),
+            Action::Sum => state.sum.add(&entry.attributes, entry.dev),
             Action::Write(EntryFormat::Json, _) if self.find.globals.json => {
                 let mut block = if state.listed { b",\n".to_vec() } else { b"[\n".to_vec() };
                 state.listed = true;
@@ -413,11 +431,13 @@ fn look_up(chunk: &Chunk, at: usize, file_type: FileType, target: &str) -> Looke
             Resolved::Entry(reached) => reached.inode.attributes.file_type().letter(),
             Resolved::Missing | Resolved::NotDirectory => 'N',
             Resolved::Loop => 'L',
-            Resolved::Denied => '?',
-            Resolved::Unknown => {
-                facts.add_problem(&location.shown, UNKNOWN_TARGET);
-                '?'
-            }
+            Resolved::Denied | Resolved::LongName => '?',
+            Resolved::Unknown => match facts.look_outside(location, target) {
+                Some(Ok((attributes, _))) => attributes.file_type().letter(),
+                Some(Err(Errno::NOENT | Errno::NOTDIR)) => 'N',
+                Some(Err(Errno::LOOP)) => 'L',
+                Some(Err(_)) | None => '?',
+            },
         },
         other => other.letter(),
     };

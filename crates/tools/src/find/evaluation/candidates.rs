@@ -4,7 +4,7 @@
 use super::chunk::Location;
 use super::facts::SubtreeFacts;
 use crate::error::Result;
-use crate::find::language::XattrTest;
+use crate::find::language::{NamedFile, XattrTest};
 use crate::find::messages::unknown_value;
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::BooleanBuffer;
@@ -29,6 +29,10 @@ pub(crate) trait Candidates {
     fn numbers<T: Numeric>(&self, column: Column<T>) -> Result<impl Fn(usize) -> Option<i64>>;
     /// The device.
     fn dev(&self, at: usize) -> Option<u64>;
+    /// Returns whether it is on the device of a reference file.
+    fn is_device_of(&self, file: &NamedFile, at: usize) -> bool {
+        self.dev(at) == Some(file.dev)
+    }
     /// Where a symbolic link points, empty for all else.
     fn targets<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str>;
     /// Returns whether it is an empty file or directory.
@@ -152,6 +156,13 @@ impl Candidates for IndexRows<'_> {
 
     fn dev(&self, at: usize) -> Option<u64> {
         Some(self.locations[at].dev)
+    }
+
+    fn is_device_of(&self, file: &NamedFile, at: usize) -> bool {
+        match self.facts.source.has_devices() {
+            true => self.dev(at) == Some(file.dev),
+            false => self.facts.own_files.contains(&file.path),
+        }
     }
 
     fn targets<'s>(&'s self) -> impl Fn(usize) -> Cow<'s, str> {

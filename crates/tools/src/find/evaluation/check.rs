@@ -82,9 +82,9 @@ impl Test {
                     span.is_some_and(|span| *after < span && span <= *until)
                 })
             }
-            Test::SameFile(dev, ino) => {
+            Test::SameFile(file) => {
                 let inodes = rows.numbers(INO)?;
-                over.each(|at| inodes(at) == Some(*ino as i64) && rows.dev(at) == Some(*dev))
+                over.each(|at| inodes(at) == Some(file.ino as i64) && rows.is_device_of(file, at))
             }
             Test::FileSystem(name) => over.each(|at| rows.is_on(name, at)),
             Test::Access(wanted) => over.each(rows.may_access(*wanted)?),

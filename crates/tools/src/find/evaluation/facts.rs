@@ -3,13 +3,15 @@
 //! reads it.
 
 use super::chunk::Location;
-use crate::find::messages::{UNKNOWN_TARGET, link_problem, quoted};
+use super::outside::{Outside, Reached};
+use crate::find::messages::{link_problem, quoted, system_message};
 use canopy_index::SourceRecord;
 use canopy_model::{Acl, Credentials, FileType, Grant, Wanted, unescape, xattr_names};
 use canopy_read::links::{Links, Resolved};
 use canopy_read::locate::absolute_path;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::io::Errno;
 use std::sync::Arc;
 
 /// What is known of the subtree of one start.
@@ -33,6 +35,10 @@ pub(crate) struct SubtreeFacts {
     pub(crate) source: SourceRecord,
     /// Where links lead.
     pub(crate) links: Arc<Links>,
+    /// Where those lead that the index cannot follow.
+    pub(crate) outside: Arc<Outside>,
+    /// In a source without device numbers: reference files of `-samefile` that lie in it, by path.
+    pub(crate) own_files: FxHashSet<Vec<u8>>,
     /// How many were followed on the way here.
     pub(crate) links_before: u32,
     /// What could not be done with links that were followed.
@@ -53,6 +59,15 @@ impl SubtreeFacts {
         match self.follow(location, target) {
             Resolved::Entry(reached) => types.contains(&reached.inode.attributes.file_type()),
             Resolved::Missing | Resolved::NotDirectory => types.contains(&FileType::Symlink),
+            Resolved::Unknown => match self.look_outside(location, target) {
+                Some(Ok((attributes, _))) => types.contains(&attributes.file_type()),
+                Some(Err(Errno::NOENT | Errno::NOTDIR)) => types.contains(&FileType::Symlink),
+                Some(Err(errno)) => {
+                    self.add_problem(&location.shown, &system_message(&errno.into()));
+                    false
+                }
+                None => types.contains(&FileType::Symlink),
+            },
             // As to find(1), this is an error.
             other => {
                 self.add_problem(&location.shown, link_problem(&other).unwrap_or_default());
@@ -73,12 +88,26 @@ impl SubtreeFacts {
                 let (inode, a) = (&reached.inode, &reached.inode.attributes);
                 self.may_access(&reached.path, &inode.xattrs, (a.mode, a.uid, a.gid), wanted)
             }
-            Resolved::Missing | Resolved::NotDirectory | Resolved::Loop | Resolved::Denied => false,
             Resolved::Unknown => {
-                self.add_problem(&location.shown, UNKNOWN_TARGET);
-                false
+                let link = absolute_path(&self.source, &location.path);
+                let known = self.outside.may_access(&self.source, &link, target, wanted);
+                known.unwrap_or_else(|| {
+                    self.outside.note_unknown(link.as_bytes());
+                    false
+                })
             }
+            _ => false,
         }
+    }
+
+    /// Looks at what a link leads to that the index cannot follow; notes one that nobody can.
+    pub(crate) fn look_outside(&self, location: &Location, target: &str) -> Option<Reached> {
+        let link = absolute_path(&self.source, &location.path);
+        let reached = self.outside.look(&self.source, &link, target);
+        if reached.is_none() {
+            self.outside.note_unknown(link.as_bytes());
+        }
+        reached
     }
 
     /// Returns whether access(2) would grant the wanted bits to the caller, as far as mode, owner,

@@ -5,20 +5,22 @@
 //! 3. A link to a directory above it is diagnosed and left out; one that leads nowhere is looked at
 //!    itself.
 
-use super::chunk::Chunk;
+use super::chunk::{Chunk, Location};
 use super::search::Search;
-use super::visit::Visit;
+use super::visit::{Visit, inode_outside};
 use crate::error::Result;
 use crate::find::messages::{file_system_loop, link_problem, quoted};
 use crate::find::path::push_component;
 use canopy_index::RowRange;
 use canopy_index::column::{MODE, TARGET};
 use canopy_model::{FileType, compare_paths, is_below, unescape};
+use canopy_read::Inode;
 use canopy_read::inode::{ENTRY, text_or_empty};
 use canopy_read::links::{Resolved, ResolvedEntry, parent_of};
 use canopy_read::locate::{Start, absolute_path, source_of, to_path};
 use canopy_read::plan::Unit;
 use canopy_read::resolve::locate;
+use rustix::io::Errno;
 use std::sync::Arc;
 
 /// The real directories above a link, up to a start.
@@ -88,9 +90,22 @@ impl Search<'_, '_> {
 
     fn follow_link(&self, chunk: &Chunk, at: usize) -> Result<()> {
         let (facts, location) = (&self.visit.facts, &chunk.locations[at]);
-        let there = facts.follow(location, text_or_empty(TARGET.find(&chunk.batch), at));
+        let target = text_or_empty(TARGET.find(&chunk.batch), at);
+        let mut there = facts.follow(location, target);
         if let Resolved::Entry(reached) = there {
             return self.visit_next(chunk, at, &reached);
+        }
+        if let Resolved::Unknown = there {
+            there = match facts.look_outside(location, target) {
+                Some(Ok((attributes, dev))) => {
+                    return self.visit_outside(location, inode_outside(attributes, dev));
+                }
+                Some(Err(Errno::NOTDIR)) => Resolved::NotDirectory,
+                Some(Err(Errno::LOOP)) => Resolved::Loop,
+                Some(Err(Errno::NAMETOOLONG)) => Resolved::LongName,
+                Some(Err(Errno::ACCESS)) => Resolved::Denied,
+                Some(Err(_)) | None => Resolved::Missing,
+            };
         }
         if let Some(what) = link_problem(&there) {
             let shown = quoted(&unescape(&location.shown));
@@ -101,6 +116,29 @@ impl Search<'_, '_> {
         }
         let near = location.depth < self.find.globals.depth_min;
         self.act_alone(chunk.only(at), near).map(|_| ())
+    }
+
+    /// Has what lies outside of the index visited in place of the link that leads there. What is in
+    /// a directory is not searched.
+    fn visit_outside(&self, location: &Location, inode: Inode) -> Result<()> {
+        let (visit, start) = (self.visit, self.start);
+        let is_dir = inode.attributes.file_type() == FileType::Directory;
+        if is_dir && location.depth < self.find.globals.depth_max {
+            let link = absolute_path(&start.source, &location.path);
+            visit.facts.outside.note_unsearched(link.as_bytes());
+        }
+        let given = unescape(&location.shown).into_owned();
+        let start = Start { given, path: location.path.clone(), inode, ..start.clone() };
+        let (links, outside) = (&visit.facts.links, &visit.facts.outside);
+        let next = Visit {
+            given: visit.given.clone(),
+            depth: location.depth,
+            via_link: true,
+            device: visit.device,
+            ..Visit::new(self.find, visit.number, start, links, outside)?
+        };
+        self.followed.lock().push(Arc::new(next));
+        Ok(())
     }
 
     /// Has what a link leads to visited, unless it is a directory above the link.
@@ -152,7 +190,7 @@ impl Search<'_, '_> {
             ancestors,
             loops,
             device: visit.device,
-            ..Visit::new(self.find, visit.number, start, &visit.facts.links)?
+            ..Visit::new(self.find, visit.number, start, &visit.facts.links, &visit.facts.outside)?
         };
         self.followed.lock().push(Arc::new(next));
         Ok(())

@@ -3,7 +3,7 @@
 //! `search` plans and reads; `ranges` says which rows it looks at and `select` which of them pass.
 //! `candidates` is what tests ask of entries, `check` the tests and `evaluate` the expression over
 //! them. `visit` is where a search begins, with what `preload` reads ahead (`facts`); `follow` goes
-//! where links lead.
+//! where links lead, and `outside` asks the kernel where the index does not know.
 
 mod candidates;
 mod check;
@@ -11,6 +11,7 @@ mod chunk;
 mod evaluate;
 mod facts;
 mod follow;
+mod outside;
 mod preload;
 mod ranges;
 mod search;
@@ -21,6 +22,7 @@ pub(crate) use candidates::{Candidates, Numeric};
 pub(crate) use chunk::{Chunk, ChunkRow, Location};
 pub(crate) use evaluate::Step;
 pub(crate) use facts::FileSystems;
+pub(crate) use outside::Outside;
 pub(crate) use preload::caller;
 pub use search::{FindOutcome, RunOptions, run};
 pub(crate) use select::Selected;

@@ -2,20 +2,31 @@
 //! the expression asks.
 
 use super::facts::{FileSystems, SubtreeFacts};
+use super::outside::Outside;
 use crate::error::Result;
-use crate::find::language::{Find, Test, XattrTest};
+use crate::find::language::{Find, NamedFile, Test, XattrTest};
+use crate::find::messages::quoted;
 use canopy_index::FileKind;
 use canopy_index::column::*;
 use canopy_model::{Acl, Credentials, join};
+use canopy_read::follow::locate_followed;
 use canopy_read::links::Links;
 use canopy_read::locate::{Start, read_xattrs, xattrs_of};
 use canopy_read::plan::{BATCH_ROWS, below};
+use canopy_read::resolve::locate;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// Reads what the expression may ask of the subtree of a start.
-pub(crate) fn preload(find: &Find, start: &Start, links: &Arc<Links>) -> Result<SubtreeFacts> {
+pub(crate) fn preload(
+    find: &Find,
+    start: &Start,
+    links: &Arc<Links>,
+    outside: &Arc<Outside>,
+) -> Result<SubtreeFacts> {
     let asks_access = find.has_test(&|test| matches!(test, Test::Access(_)));
     let asks_empty = find.has_test(&|test| matches!(test, Test::Empty));
     let asks_mounts =
@@ -25,6 +36,7 @@ pub(crate) fn preload(find: &Find, start: &Start, links: &Arc<Links>) -> Result<
         false => Ok(FxHashMap::default()),
     };
     let (xattr_matches, unknown_values) = xattr_matches(find, start)?;
+    let (own_files, problems) = own_files(find, start);
     Ok(SubtreeFacts {
         empty_dirs: if asks_empty { empty_dirs(start)? } else { FxHashSet::default() },
         xattr_matches,
@@ -35,11 +47,42 @@ pub(crate) fn preload(find: &Find, start: &Start, links: &Arc<Links>) -> Result<
         file_systems: if asks_mounts { FileSystems::mounted() } else { FileSystems::default() },
         source: start.source.clone(),
         links: links.clone(),
+        outside: outside.clone(),
+        own_files,
         // Otherwise find(1) looks at each link from its own directory.
         links_before: if find.globals.follow_all { start.links } else { 0 },
-        link_problems: Mutex::default(),
+        link_problems: Mutex::new(problems),
         problems: Mutex::default(),
     })
+}
+
+/// Returns the reference files of `-samefile` that lie in the source of a start, where that has no
+/// device numbers by which they could be told from files of other sources. Besides returns what is
+/// wrong with those of which nothing is known.
+fn own_files(find: &Find, start: &Start) -> (FxHashSet<Vec<u8>>, Vec<String>) {
+    let (mut own, mut problems) = (FxHashSet::default(), Vec::new());
+    if start.source.has_devices() {
+        return (own, problems);
+    }
+    find.expr.each_test(&mut |test| {
+        let Test::SameFile(NamedFile { path, follows, .. }) = test else { return };
+        let given = OsStr::from_bytes(path);
+        let found = match follows {
+            true => locate_followed(&start.view, given),
+            false => locate(&start.view, given),
+        };
+        match found {
+            Ok(found) if found.inode.attributes.ino == 0 => problems
+                .push(format!("{}: the index has no inode numbers for -samefile", quoted(path))),
+            Ok(found) if found.source.id == start.source.id => drop(own.insert(path.clone())),
+            Ok(_) => {}
+            Err(_) => problems.push(format!(
+                "{}: -samefile needs a file that is in the index, which has no device numbers here",
+                quoted(path)
+            )),
+        }
+    });
+    (own, problems)
 }
 
 /// Returns the credentials by which access(2) judges the caller.

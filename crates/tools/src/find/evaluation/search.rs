@@ -10,6 +10,7 @@
 //!    left, and write them out as one block (`actions`).
 
 use super::chunk::{Chunk, ChunkRow};
+use super::outside::Outside;
 use super::select::Selected;
 use super::visit::{Visit, start_at};
 use crate::error::{Error, Result, found_or_failed};
@@ -58,11 +59,12 @@ pub fn run(
 ) -> Result<FindOutcome> {
     let mut outcome = FindOutcome::default();
     let mut visits: Vec<Arc<Visit>> = Vec::new();
+    let outside = Arc::new(Outside::default());
     for (number, given) in find.starts.iter().enumerate() {
         let found = locate_all(index, given);
         let starts = found_or_failed(found, &mut outcome.failed, Error::of_start)?;
         for start in starts.into_iter().flatten() {
-            match start_at(index, find, number, start, options) {
+            match start_at(index, find, number, start, &outside, options) {
                 Ok((visit, diagnosed)) => {
                     outcome.partial |= diagnosed;
                     visits.extend(visit.map(Arc::new));
@@ -84,6 +86,7 @@ pub fn run(
         diagnostics.iter().for_each(|text| (options.diagnostic)(text));
         outcome.partial |= !diagnostics.is_empty();
     }
+    outside.remarks().iter().for_each(|text| (options.diagnostic)(text));
     Ok(outcome)
 }
 

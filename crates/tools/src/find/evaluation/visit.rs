@@ -4,12 +4,14 @@
 use super::RunOptions;
 use super::facts::SubtreeFacts;
 use super::follow::Ancestors;
+use super::outside::Outside;
 use super::preload::preload;
 use crate::error::Result;
 use crate::find::language::Find;
 use crate::find::messages::{link_problem, quoted};
-use canopy_index::Index;
-use canopy_model::{FileType, escape};
+use canopy_index::{Index, SourceRecord};
+use canopy_model::{Attributes, FileType, escape};
+use canopy_read::Inode;
 use canopy_read::links::{Links, Resolved};
 use canopy_read::listings::ListingHead;
 use canopy_read::locate::{Start, absolute_path, device_within, to_path};
@@ -47,6 +49,7 @@ impl Visit {
         number: usize,
         start: Start,
         links: &Arc<Links>,
+        outside: &Arc<Outside>,
     ) -> Result<Self> {
         Ok(Visit {
             number,
@@ -55,7 +58,7 @@ impl Visit {
             given: start.given.clone(),
             depth: 0,
             via_link: false,
-            facts: preload(find, &start, links)?,
+            facts: preload(find, &start, links, outside)?,
             ancestors: Vec::new(),
             loops: Vec::new(),
             device: None,
@@ -88,11 +91,12 @@ pub(crate) fn start_at(
     find: &Find,
     number: usize,
     start: Start,
+    outside: &Arc<Outside>,
     options: RunOptions,
 ) -> Result<(Option<Visit>, bool)> {
     let links = Arc::new(Links::new(start.view.clone()));
     let visit = |start: Start, via_link: bool| -> Result<Option<Visit>> {
-        let visit = Visit::new(find, number, start, &links)?;
+        let visit = Visit::new(find, number, start, &links, outside)?;
         let device = match find.globals.one_file_system {
             true => device_within(&visit.start.view, &visit.start.source, &visit.start.path)?,
             false => None,
@@ -109,6 +113,11 @@ pub(crate) fn start_at(
             let links = reached.links;
             Ok((visit(Start { given: start.given, links, ..there }, true)?, false))
         }
+        Resolved::Unknown
+            if let Some(inode) = file_outside(outside, &start.source, &link, &start.inode) =>
+        {
+            Ok((visit(Start { inode, ..start }, true)?, false))
+        }
         lost => {
             let problem = link_problem(&lost);
             if let Some(what) = problem {
@@ -121,4 +130,22 @@ pub(crate) fn start_at(
             Ok((visit, problem.is_some()))
         }
     }
+}
+
+/// Returns what a link leads to that the index cannot follow, if that is not a directory, which
+/// would have to be searched.
+fn file_outside(
+    outside: &Outside,
+    source: &SourceRecord,
+    link: &str,
+    inode: &Inode,
+) -> Option<Inode> {
+    let (attributes, dev) = outside.look(source, link, &inode.target)?.ok()?;
+    let is_dir = attributes.file_type() == FileType::Directory;
+    (!is_dir).then(|| inode_outside(attributes, dev))
+}
+
+/// Returns what the live file system tells of what a link leads to.
+pub(super) fn inode_outside(attributes: Attributes, dev: u64) -> Inode {
+    Inode { attributes, target: String::new(), dev, xattrs: String::new() }
 }

@@ -1,6 +1,7 @@
 //! The arguments of tests: numbers, types, sizes, modes and ages, with find's words where they are
 //! wrong.
 
+use super::hints::{of_age, of_size, of_user, with_hint};
 use super::moment::{DAY_NS, SECOND_NS};
 use super::test::{Number, PermBits, PermMatch, Test};
 use canopy_index::column::{ATIME, BTIME, CTIME, Column, MTIME, Time};
@@ -21,6 +22,10 @@ pub(super) fn time_column(letter: char) -> Option<Column<Time>> {
 
 pub(super) fn invalid(name: &str, text: &str) -> String {
     format!("invalid argument `{text}' to `{name}'")
+}
+
+fn invalid_age(name: &str, text: &str) -> String {
+    with_hint(invalid(name, text), of_age(name, text))
 }
 
 fn split_sign(text: &str) -> (fn(i64) -> Number, &str) {
@@ -102,12 +107,17 @@ pub(super) fn parse_size(text: &str) -> Result<Test, String> {
         Some((at, 'k')) => (&text[..at], 1 << 10),
         Some((at, 'M')) => (&text[..at], 1 << 20),
         Some((at, 'G')) => (&text[..at], 1 << 30),
+        // Unlike find(1), but like other finds.
+        Some((at, 'T')) => (&text[..at], 1 << 40),
+        Some((at, 'P')) => (&text[..at], 1 << 50),
         Some((_, digit)) if digit.is_ascii_digit() => (text, 512),
-        Some((_, other)) => return Err(format!("invalid -size type `{other}'")),
+        Some((_, other)) => {
+            return Err(with_hint(format!("invalid -size type `{other}'"), of_size(text)));
+        }
         None => return Err("invalid null argument to -size".to_owned()),
     };
-    let number =
-        signed_number(number).ok_or_else(|| format!("Invalid argument `{text}' to -size"))?;
+    let invalid = || with_hint(format!("Invalid argument `{text}' to -size"), of_size(text));
+    let number = signed_number(number).ok_or_else(invalid)?;
     Ok(Test::Size(number, unit))
 }
 
@@ -119,7 +129,7 @@ pub(super) fn days_test(
     name: &str,
     text: &str,
 ) -> Result<Test, String> {
-    let (kind, ago) = amount(text, DAY_NS).ok_or_else(|| invalid(name, text))?;
+    let (kind, ago) = amount(text, DAY_NS).ok_or_else(|| invalid_age(name, text))?;
     let (after, until) = match kind {
         Number::More(_) => (i64::MIN, now_ns.saturating_sub(DAY_NS).saturating_sub(ago) - 1),
         Number::Less(_) => (now_ns.saturating_sub(SECOND_NS).saturating_sub(ago), i64::MAX),
@@ -138,7 +148,7 @@ pub(super) fn minutes_test(
     name: &str,
     text: &str,
 ) -> Result<Test, String> {
-    let (kind, ago) = amount(text, MINUTE_NS).ok_or_else(|| invalid(name, text))?;
+    let (kind, ago) = amount(text, MINUTE_NS).ok_or_else(|| invalid_age(name, text))?;
     let from = now_ns.saturating_sub(ago);
     let (after, until) = match kind {
         Number::More(_) => (i64::MIN, from.saturating_sub(1)),
@@ -222,7 +232,9 @@ pub(super) fn parse_owner(
     Err(match (is_user, text) {
         (true, "") => "The argument to -user should not be empty".to_owned(),
         (false, "") => "argument to -group is empty, but should be a group name".to_owned(),
-        (true, name) => format!("‘{name}’ is not the name of a known user"),
+        (true, name) => {
+            with_hint(format!("‘{name}’ is not the name of a known user"), of_user(name))
+        }
         (false, name) => {
             let said = format!("‘{name}’ is not the name of an existing group");
             match name.trim_start_matches(|c: char| c.is_ascii_digit()) {

@@ -161,6 +161,17 @@ impl Expr {
         self.operands_mut().into_iter().flatten().for_each(Expr::ignore_pruning);
     }
 
+    /// Has actions carried out only on entries that pass a test: it is asked right before them.
+    pub(crate) fn act_only_where(&mut self, test: &Arc<Test>) {
+        match self {
+            Expr::Action(_) => *self = Expr::Test(test.clone()).and(self.clone()),
+            _ => {
+                let operands = self.operands_mut().into_iter().flatten();
+                operands.for_each(|operand| operand.act_only_where(test));
+            }
+        }
+    }
+
     /// Puts what costs least first where tests stand beside each other, as find(1) does: names,
     /// then types, then everything else.
     pub(crate) fn put_cheapest_first(&mut self) {

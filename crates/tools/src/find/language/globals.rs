@@ -33,6 +33,10 @@ pub(crate) struct Globals {
     pub(crate) limit: Option<u64>,
     /// `--count`
     pub(crate) count: bool,
+    /// `--sum`
+    pub(crate) sum: bool,
+    /// `--mine`, `--user`: whose entries alone are acted on
+    pub(crate) owner: Option<u32>,
     /// `--json`, `--ndjson`, `--0`
     pub(crate) json: bool,
     pub(crate) ndjson: bool,
@@ -60,7 +64,12 @@ impl Globals {
     /// run beside each other. A live search goes depth first by itself.
     pub(crate) fn holds(&self) -> bool {
         let ordered = self.sort.is_some() || self.reverse || (self.depth_first && !self.live);
-        (ordered || (self.live && self.jobs.is_some())) && !self.count
+        (ordered || (self.live && self.jobs.is_some())) && !self.count && !self.sum
+    }
+
+    /// Returns whether entries are printed as one list of JSON: a number or a sum is JSON alone.
+    pub(crate) fn lists_json(&self) -> bool {
+        self.json && !self.count && !self.sum
     }
 
     /// Returns whether what is so many levels below a start is looked at through symbolic links.
@@ -72,6 +81,7 @@ impl Globals {
     pub(crate) fn implied_action(&self) -> Action {
         let format = match () {
             () if self.count => return Action::Count,
+            () if self.sum => return Action::Sum,
             () if self.json || self.ndjson => EntryFormat::Json,
             () if self.zero => EntryFormat::Zero,
             () => EntryFormat::Line,

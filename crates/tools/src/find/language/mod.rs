@@ -3,6 +3,7 @@
 mod arguments;
 mod expr;
 mod globals;
+mod hints;
 mod moment;
 mod parse;
 mod primary;
@@ -15,5 +16,5 @@ pub use globals::ColorWhen;
 pub(crate) use globals::Globals;
 pub use moment::parse_moment;
 pub use parse::{Find, parse, parse_for_records};
-pub(crate) use test::{AskedXattr, Number, Test, XattrTest};
+pub(crate) use test::{AskedXattr, NamedFile, Number, Test, XattrTest};
 pub use words::{Operand, words};

@@ -6,10 +6,11 @@
 
 use super::expr::Expr;
 use super::globals::{ColorWhen, Globals};
-use super::test::Test;
+use super::test::{Number, Test};
 use crate::find::actions::{Action, Destination, EntryFormat};
 use crate::find::messages::system_message;
 use crate::ls::Colors;
+use canopy_index::column::UID;
 use canopy_text::regular::Syntax;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -17,6 +18,8 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What a find looks for and where.
 #[derive(Debug)]
@@ -99,7 +102,7 @@ fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Fi
     let mut starts = starts.to_vec();
     parser.rest = rest;
     let mut expr = if parser.rest.is_empty() { Expr::always(true) } else { parser.list()? };
-    if parser.peek() == Some(b")") {
+    if parser.ahead() == Some(b")") {
         return Err("you have too many ')'".to_owned());
     }
     let mut wrong_starts = Vec::new();
@@ -118,6 +121,9 @@ fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Fi
         starts.push(".".into());
     }
     parser.check(&expr)?;
+    if parser.globals.sum {
+        check_apart(&starts)?;
+    }
     if parser.globals.depth_first {
         expr.ignore_pruning();
     }
@@ -125,6 +131,10 @@ fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Fi
     if parser.only_quits() {
         parser.actions.push(parser.globals.implied_action());
         expr = expr.and(Expr::Action(parser.actions.len() - 1));
+    }
+    if let Some(owner) = parser.globals.owner {
+        let is_own = Test::Id(UID, Number::Exactly(owner.into()));
+        expr.act_only_where(&Arc::new(is_own));
     }
     if parser.actions.len() > 64 {
         return Err("more than 64 actions in one expression".to_owned());
@@ -137,6 +147,27 @@ fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Fi
 fn is_expression(argument: &OsString) -> bool {
     let bytes = argument.as_bytes();
     (bytes.starts_with(b"-") && bytes.len() > 1) || matches!(bytes, b"(" | b"!")
+}
+
+/// Refuses to add up what is below several starts if one of them lies in another: its entries would
+/// count twice.
+fn check_apart(starts: &[OsString]) -> Result<(), String> {
+    let resolved = |start: &OsString| {
+        let found = std::fs::canonicalize(start).or_else(|_| std::path::absolute(start));
+        found.unwrap_or_else(|_| start.into())
+    };
+    let mut starts: Vec<(PathBuf, &OsString)> =
+        starts.iter().map(|start| (resolved(start), start)).collect();
+    // What lies below a path stands right behind it.
+    starts.sort();
+    match starts.windows(2).find(|two| two[1].0.starts_with(&two[0].0)) {
+        None => Ok(()),
+        Some(two) => Err(format!(
+            "--sum: ‘{}’ lies in ‘{}’: name one of them",
+            two[1].1.to_string_lossy(),
+            two[0].1.to_string_lossy()
+        )),
+    }
 }
 
 /// Refuses to read start paths from where answers of the user come from.
@@ -216,6 +247,16 @@ impl<'a> Parser<'a> {
         self.rest.first().map(|argument| argument.as_bytes())
     }
 
+    /// Returns the next word where an operator may stand: find(1) takes those of punctuation with a
+    /// hyphen, too.
+    fn ahead(&self) -> Option<&'a [u8]> {
+        let word = self.peek()?;
+        Some(match word {
+            b"-(" | b"-)" | b"-!" | b"-," => &word[1..],
+            word => word,
+        })
+    }
+
     pub(super) fn next(&mut self) -> Option<&'a OsStr> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -234,7 +275,7 @@ impl<'a> Parser<'a> {
 
     fn list(&mut self) -> Result<Expr, String> {
         let mut expr = self.alternatives()?;
-        while self.peek() == Some(b",") {
+        while self.ahead() == Some(b",") {
             self.operator()?;
             expr = expr.comma(self.alternatives()?);
         }
@@ -243,7 +284,7 @@ impl<'a> Parser<'a> {
 
     fn alternatives(&mut self) -> Result<Expr, String> {
         let mut expr = self.conjunction()?;
-        while let Some(b"-o" | b"-or") = self.peek() {
+        while let Some(b"-o" | b"-or") = self.ahead() {
             self.operator()?;
             expr = expr.or(self.conjunction()?);
         }
@@ -253,7 +294,7 @@ impl<'a> Parser<'a> {
     fn conjunction(&mut self) -> Result<Expr, String> {
         let mut expr = self.negation()?;
         loop {
-            match self.peek() {
+            match self.ahead() {
                 None | Some(b")" | b"-o" | b"-or" | b",") => return Ok(expr),
                 Some(b"-a" | b"-and") => self.operator()?,
                 Some(_) => {}
@@ -265,7 +306,7 @@ impl<'a> Parser<'a> {
     /// Takes an operator; fails where nothing follows.
     fn operator(&mut self) -> Result<(), String> {
         let name = self.next().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-        match self.peek() {
+        match self.ahead() {
             None => Err(format!("expected an expression after '{name}'")),
             Some(b")") => Err(format!("expected an expression between '{name}' and ')'")),
             Some(_) => Ok(()),
@@ -273,14 +314,14 @@ impl<'a> Parser<'a> {
     }
 
     fn negation(&mut self) -> Result<Expr, String> {
-        match self.peek() {
+        match self.ahead() {
             Some(b"!" | b"-not") => {
                 self.operator()?;
                 Ok(Expr::Not(Box::new(self.negation()?)))
             }
             Some(b"(") => {
                 self.next();
-                match self.peek() {
+                match self.ahead() {
                     Some(b")") => {
                         return Err(
                             "invalid expression; empty parentheses are not allowed.".to_owned()
@@ -290,8 +331,11 @@ impl<'a> Parser<'a> {
                     Some(_) => {}
                 }
                 let expr = self.list()?;
-                match self.next() {
-                    Some(close) if close == ")" => Ok(expr),
+                match self.ahead() {
+                    Some(b")") => {
+                        self.next();
+                        Ok(expr)
+                    }
                     _ => Err(UNCLOSED.to_owned()),
                 }
             }
@@ -312,13 +356,23 @@ impl<'a> Parser<'a> {
     /// Checks what only the whole expression tells.
     fn check(&self, expr: &Expr) -> Result<(), String> {
         let globals = &self.globals;
-        let shaped = globals.count || globals.json || globals.ndjson || globals.zero;
-        if [globals.json, globals.ndjson, globals.zero].iter().filter(|given| **given).count() > 1 {
+        let Globals { count, sum, json, ndjson, zero, .. } = *globals;
+        if [json, ndjson, zero].iter().filter(|given| **given).count() > 1 {
             return Err("--json, --ndjson and --0 are different outputs: give one".to_owned());
         }
-        if shaped && !self.only_quits() {
-            return Err("--count, --json, --ndjson and --0 stand in for -print: leave actions out"
+        if (count || sum || json || ndjson || zero) && !self.only_quits() {
+            return Err("--count, --sum, --json, --ndjson and --0 stand in for -print: leave \
+                actions out"
                 .to_owned());
+        }
+        if sum && (count || ndjson || zero) {
+            return Err("--sum prints one sum: leave --count, --ndjson and --0 out".to_owned());
+        }
+        if sum && (globals.follow_starts || globals.follow_all) {
+            return Err(
+                "--sum adds up what is deleted, which no link leads to: leave -L and -H out"
+                    .to_owned(),
+            );
         }
         if self.of_records {
             self.check_of_records()?;

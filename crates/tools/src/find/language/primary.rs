@@ -6,10 +6,11 @@ use super::arguments::{
 };
 use super::expr::Expr;
 use super::globals::ColorWhen;
+use super::hints::{of_user, of_word, with_hint};
 use super::moment::{end_of_day, parse_moment};
 use super::parse::Parser;
 use super::storage::StorageTest;
-use super::test::{AskedXattr, Number, PermBits, PermMatch, Test, XattrTest};
+use super::test::{AskedXattr, NamedFile, Number, PermBits, PermMatch, Test, XattrTest};
 use crate::find::actions::{Action, Destination, EntryFormat, Exec, PrintfFormat, SortField};
 use crate::find::messages::system_message;
 use canopy_index::column::{GID, MTIME, NLINK, UID};
@@ -33,6 +34,17 @@ fn jobs(number: &str) -> Result<Option<usize>, String> {
     let jobs =
         jobs.ok_or_else(|| format!("-j needs a number from 1 to {JOBS_MAX}, not '{number}'"))?;
     Ok(Some(jobs).filter(|jobs| *jobs > 1))
+}
+
+/// Returns the number of `--limit`.
+fn limit(number: &str) -> Result<u64, String> {
+    number.parse().map_err(|_| format!("--limit needs a number, not '{number}'"))
+}
+
+/// Returns the user of `--user`, given by name or id.
+fn owner(user: &str) -> Result<u32, String> {
+    let unknown = || format!("--user: there is no user '{user}'");
+    user_id(user).ok_or_else(|| with_hint(unknown(), of_user(user)))
 }
 
 impl Parser<'_> {
@@ -76,23 +88,39 @@ impl Parser<'_> {
             "--live" => self.globals.live = true,
             "--reverse" => self.globals.reverse = true,
             "--count" => self.globals.count = true,
+            "--sum" => self.globals.sum = true,
+            "--mine" => self.globals.owner = Some(rustix::process::geteuid().as_raw()),
+            "--user" => {
+                let user = self.text(name)?;
+                self.globals.owner = Some(owner(&user)?);
+            }
             "--json" => self.globals.json = true,
             "--ndjson" => self.globals.ndjson = true,
             "--0" => self.globals.zero = true,
             "--sort" => self.globals.sort = Some(SortField::named(&self.text(name)?)?),
             "--limit" => {
                 let number = self.text(name)?;
-                let limit = number
-                    .parse()
-                    .map_err(|_| format!("--limit needs a number, not '{number}'"))?;
-                self.globals.limit = Some(limit);
+                self.globals.limit = Some(limit(&number)?);
             }
             "--color" | "--color=always" => self.globals.color = ColorWhen::Always,
             "--color=auto" => self.globals.color = ColorWhen::Auto,
             "--color=never" => self.globals.color = ColorWhen::Never,
-            _ if name.starts_with("--color=") => {
-                return Err(format!("{name}: give always, auto or never"));
-            }
+            _ => match name.split_once('=') {
+                Some(("--color", _)) => {
+                    return Err(format!("{name}: give always, auto or never"));
+                }
+                Some(("--sort", field)) => self.globals.sort = Some(SortField::named(field)?),
+                Some(("--limit", number)) => self.globals.limit = Some(limit(number)?),
+                Some(("--user", user)) => self.globals.owner = Some(owner(user)?),
+                _ => return self.jobs_option(name),
+            },
+        }
+        Ok(true)
+    }
+
+    /// Takes `-j`. Returns whether it was that.
+    fn jobs_option(&mut self, name: &str) -> Result<bool, String> {
+        match name {
             "-j" => self.globals.jobs = jobs(&self.text(name)?)?,
             _ if name.starts_with("-j") && is_digits(&name[2..]) => {
                 self.globals.jobs = jobs(&name[2..])?;
@@ -259,8 +287,10 @@ impl Parser<'_> {
                 self.newer(letter, 'm', name)?
             }
             "-samefile" => {
+                let path = self.peek().unwrap_or_default().to_vec();
+                let follows = self.globals.follow_starts;
                 let (file, dev) = self.look_at(name)?;
-                Test::SameFile(dev, file.ino)
+                Test::SameFile(NamedFile { path, follows, dev, ino: file.ino })
             }
             "-type" => Test::Type(parse_types(name, &self.text(name)?)?),
             "-xtype" => Test::TargetType(parse_types(name, &self.text(name)?)?),
@@ -269,6 +299,7 @@ impl Parser<'_> {
             "-gid" => Test::Id(GID, self.number(name)?),
             "-links" => Test::Id(NLINK, self.number(name)?),
             "-inum" => Test::Inode(self.number(name)?),
+            "-mine" => Test::Id(UID, Number::Exactly(rustix::process::geteuid().as_raw().into())),
             "-user" => Test::Id(UID, parse_owner(&self.text(name)?, user_id, true)?),
             "-group" => Test::Id(GID, parse_owner(&self.text(name)?, group_id, false)?),
             "-perm" => {
@@ -407,7 +438,7 @@ fn unknown(name: &str) -> String {
         "--threads" | "--index" | "--verbose" => {
             format!("{option} goes before the first PATH, test or option of find")
         }
-        _ => format!("unknown predicate `{name}'"),
+        _ => with_hint(format!("unknown predicate `{name}'"), of_word(name)),
     }
 }
 

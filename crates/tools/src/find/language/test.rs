@@ -95,6 +95,17 @@ impl PermBits {
     }
 }
 
+/// The reference file of `-samefile`, as the live file system has it.
+#[derive(Debug)]
+pub struct NamedFile {
+    /// Its path, as it was given.
+    pub(crate) path: Vec<u8>,
+    /// Whether a symbolic link at the path was followed.
+    pub(crate) follows: bool,
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+}
+
 /// One test.
 #[derive(Debug)]
 pub enum Test {
@@ -133,8 +144,8 @@ pub enum Test {
     /// `-used`: last read later after the last change than the first span (exclusive) and up to the
     /// second one, in nanoseconds
     Used(i64, i64),
-    /// `-samefile`, by device and inode
-    SameFile(u64, u64),
+    /// `-samefile`
+    SameFile(NamedFile),
     /// `-fstype`
     FileSystem(String),
     /// `-readable`, `-writable`, `-executable`
@@ -292,8 +303,8 @@ impl Test {
             }
             Test::Id(column, number) => known(column.id(), &|bounds| number.outcomes(bounds)),
             Test::Inode(number) => known(INO.id(), &|bounds| number.outcomes(bounds)),
-            Test::SameFile(_, ino) => known(INO.id(), &|(low, high)| Outcomes {
-                may_pass: low <= *ino as i64 && *ino as i64 <= high,
+            Test::SameFile(file) => known(INO.id(), &|(low, high)| Outcomes {
+                may_pass: low <= file.ino as i64 && file.ino as i64 <= high,
                 may_fail: true,
             }),
             _ => Ok(Outcomes::EITHER),

@@ -24,9 +24,9 @@ const WORDS: [(Operand, &str); 9] = [
     (
         None,
         "-H -L -P -a -acl -and -daystart -delete -depth -empty -executable -false -follow \
-         -ignore_readdir_race -ls -mount -nogroup -noignore_readdir_race -not -nouser -nowarn -o \
+         -ignore_readdir_race -ls -mine -mount -nogroup -noignore_readdir_race -not -nouser -nowarn -o \
          -or -print -print0 -prune -quit -readable -true -warn -writable -xdev --0 --color \
-         --color=always --color=auto --color=never --count --json --live --ndjson --reverse",
+         --color=always --color=auto --color=never --count --json --live --mine --ndjson --reverse --sum",
     ),
     (
         Text,
@@ -36,7 +36,7 @@ const WORDS: [(Operand, &str); 9] = [
          -projid -regex -size -stripe-count -stripe-size -uid -used -wholename -xattr --limit",
     ),
     (File, "-anewer -cnewer -files0-from -fls -fprint -fprint0 -fprintf -newer -samefile"),
-    (User, "-user"),
+    (User, "-user --user"),
     (Group, "-group"),
     (Words("f d l p s b c"), "-type -xtype"),
     (Words("archived dirty exists lost noarchive norelease released"), "-hsm-state"),

@@ -54,7 +54,7 @@ impl HeldEntry {
         let opened = match self.dir.as_ref().map(|dir| dir.descriptor(live)).transpose() {
             Ok(opened) => opened,
             Err(errno) => {
-                live.problem(&self.shown, errno);
+                live.problem_below(&self.shown, errno);
                 return Ok(());
             }
         };

@@ -125,7 +125,9 @@ impl<'e> LiveEntry<'e> {
                 Err(Errno::NOENT | Errno::NOTDIR) => 'N',
                 Err(Errno::LOOP) => 'L',
                 Err(errno) => {
-                    self.problem(errno);
+                    if !self.diagnosed.replace(true) {
+                        self.live.remark(self.shown, errno);
+                    }
                     '?'
                 }
             },

@@ -163,9 +163,24 @@ impl<'s> Live<'s> {
         }
     }
 
+    /// Says what is wrong with an entry below a start, unless it has gone and that does not matter.
+    fn problem_below(&self, shown: &[u8], errno: Errno) {
+        // In place of a directory, something else may be there.
+        let gone = matches!(errno, Errno::NOENT | Errno::NOTDIR);
+        if !(gone && self.find.globals.ignores_races) {
+            self.problem(shown, errno);
+        }
+    }
+
     /// Says what is wrong with an entry, whose path is `shown`.
     fn problem(&self, shown: &[u8], errno: Errno) {
         self.diagnose(&format!("{}: {}", quoted(shown), system_message(&errno.into())));
+    }
+
+    /// Says what is wrong with an entry that is acted on all the same, which is not a failure.
+    fn remark(&self, shown: &[u8], errno: Errno) {
+        let text = format!("{}: {}", quoted(shown), system_message(&errno.into()));
+        (self.options.diagnostic)(&text);
     }
 
     fn diagnose(&self, text: &str) {

@@ -123,7 +123,10 @@ impl<'w, 'a> Walker<'w, 'a> {
             Ok(Some(opened)) => opened,
             Ok(None) => return self.finish(dir),
             Err(errno) => {
-                self.live.problem(self.path.directory(), errno);
+                match dir.depth {
+                    0 => self.live.problem(self.path.directory(), errno),
+                    _ => self.live.problem_below(self.path.directory(), errno),
+                }
                 return self.finish(dir);
             }
         };
@@ -240,7 +243,7 @@ impl<'w, 'a> Walker<'w, 'a> {
                     );
                     self.search.meet(&mut self.actor, &entry, dir.above.as_ref())?;
                 }
-                Err(errno) => self.live.problem(&shown, errno),
+                Err(errno) => self.live.problem_below(&shown, errno),
             }
             let Some(above) = dir.above.clone() else { break };
             dir = above;

@@ -143,7 +143,7 @@ fn passes(test: &Test) -> Bound {
         }
         Test::Id(column, number) => numbers(column.id(), *number),
         Test::Inode(number) => numbers(INO.id(), *number),
-        Test::SameFile(_, ino) => match i64::try_from(*ino) {
+        Test::SameFile(file) => match i64::try_from(file.ino) {
             Ok(ino) => Bound::Number(INO.id(), ino, ino),
             Err(_) => Bound::Always(true),
         },

@@ -100,7 +100,7 @@ impl<'e, 'a, R: Records> RecordEntry<'e, 'a, R> {
             FileType::Symlink => match self.search.look(self.shown, true) {
                 Place::Entry(record) => Cow::Owned(record),
                 Place::Outside => {
-                    self.problem(&Place::Outside);
+                    self.search.outside.note_unknown(self.shown);
                     return false;
                 }
                 _ => return false,
@@ -126,7 +126,7 @@ impl<'e, 'a, R: Records> RecordEntry<'e, 'a, R> {
                 Place::Missing | Place::NotDirectory => 'N',
                 Place::Loop => 'L',
                 Place::Outside => {
-                    self.problem(&Place::Outside);
+                    self.search.outside.note_unknown(self.shown);
                     '?'
                 }
             },
@@ -213,6 +213,10 @@ impl<R: Records> Candidates for RecordEntry<'_, '_, R> {
                     return types.contains(&self.file_type());
                 }
                 false => match self.search.look(self.shown, true) {
+                    Place::Outside => {
+                        self.search.outside.note_unknown(self.shown);
+                        Place::Entry(self.record.clone())
+                    }
                     Place::Missing | Place::NotDirectory => Place::Entry(self.record.clone()),
                     other => other,
                 },

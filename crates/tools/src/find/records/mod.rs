@@ -19,7 +19,7 @@ pub use bound::Bound;
 
 use crate::error::Result;
 use crate::find::actions::{ActionSink, Actor, Held, SortField, SortKey, Sortable, in_order};
-use crate::find::evaluation::{FindOutcome, RunOptions, caller};
+use crate::find::evaluation::{FindOutcome, Outside, RunOptions, caller};
 use crate::find::language::Find;
 use crate::find::messages::quoted;
 use crate::find::path::{file_name, push_component, trim_slashes};
@@ -96,6 +96,8 @@ struct Search<'s, 'a, R> {
     entered: Mutex<HashSet<u64>>,
     partial: AtomicBool,
     failed: Mutex<Option<io::Error>>,
+    /// Links that lead out of the file system.
+    outside: Outside,
 }
 
 /// A start.
@@ -132,6 +134,7 @@ pub fn run_records<R: Records>(
         entered: Mutex::default(),
         partial: AtomicBool::new(false),
         failed: Mutex::default(),
+        outside: Outside::default(),
     };
     let starts = find.starts.iter().map(|start| start.as_bytes()).enumerate();
     let trees: Vec<Tree<'_>> = starts.map(|(number, given)| Tree { number, given }).collect();
@@ -142,6 +145,7 @@ pub fn run_records<R: Records>(
         search.start(tree)?;
     }
     search.act_in_order(&trees)?;
+    search.outside.remarks().iter().for_each(|text| (options.diagnostic)(text));
     let (partial, failed) = (search.partial.into_inner(), search.failed.into_inner());
     let partial = sink.finish()? || partial;
     match failed {

@@ -93,9 +93,8 @@ impl<R: Records> Walker<'_, '_, R> {
             match search.look(shown, true) {
                 Place::Entry(reached) => record = reached,
                 Place::Missing => {}
-                place @ (Place::NotDirectory | Place::Outside) => {
-                    search.problem(shown, place.problem());
-                }
+                Place::Outside => search.outside.note_unknown(shown),
+                place @ Place::NotDirectory => search.problem(shown, place.problem()),
                 place => {
                     search.problem(shown, place.problem());
                     return Ok(());

@@ -109,7 +109,9 @@ impl Symlinks {
             match end {
                 TrailEnd::At(_) => {}
                 TrailEnd::Denied | TrailEnd::Unknown => self.unknown += 1,
-                TrailEnd::Missing | TrailEnd::NotDirectory => self.broken.add(link, top),
+                TrailEnd::Missing | TrailEnd::NotDirectory | TrailEnd::LongName => {
+                    self.broken.add(link, top);
+                }
                 TrailEnd::Loop => self.loops.add(link, top),
             }
         }

@@ -1,0 +1,202 @@
+//! Links that an index cannot follow: out of all its sources, or into directories that the caller
+//! may search but not list.
+//!
+//! 1. Where the source of a link still lies at its root, and the link still has its target, the
+//!    kernel follows it, as the caller. It does not where a program of another user would answer,
+//!    who could let the caller wait for ever.
+//! 2. Elsewhere, as in an import of another machine, such a link counts as one that leads nowhere.
+//!    One line reports how many there were; it is not a failure.
+//! 3. Directories that are reached so are not searched: no index has what is in them.
+
+use crate::find::path::{push_component, trim_slashes};
+use canopy_index::SourceRecord;
+use canopy_model::{Attributes, Wanted, unescape};
+use canopy_read::locate::to_path;
+use canopy_scan::{Mount, look_at};
+use parking_lot::Mutex;
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustix::fs::{Access, AtFlags, CWD, accessat, readlinkat};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::hash::BuildHasher;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
+
+/// Attributes and device of what a link leads to, or why the kernel does not follow it.
+pub(crate) type Reached = Result<(Attributes, u64), Errno>;
+
+/// The links of a search that its index cannot follow.
+#[derive(Default)]
+pub(crate) struct Outside {
+    /// By number of a source: whether it is what lies at its root now.
+    here: Mutex<FxHashMap<u32, bool>>,
+    /// Where other users have mounted file systems that their programs answer for.
+    others_mounts: OnceLock<Vec<Vec<u8>>>,
+    /// Hashes of links that nobody can follow.
+    unknown: Mutex<FxHashSet<u64>>,
+    /// Hashes of links to directories that are not searched.
+    unsearched: Mutex<FxHashSet<u64>>,
+}
+
+impl Outside {
+    /// Looks at what a link of a source leads to, given its absolute path and its target, escaped.
+    /// Returns nothing if the live file system does not have that link.
+    pub(crate) fn look(&self, source: &SourceRecord, link: &str, target: &str) -> Option<Reached> {
+        let path = self.live_path(source, link, target)?;
+        Some(look_at(CWD, &path, true))
+    }
+
+    /// Returns whether access(2) grants the caller the wanted bits of what a link leads to.
+    pub(crate) fn may_access(
+        &self,
+        source: &SourceRecord,
+        link: &str,
+        target: &str,
+        wanted: Wanted,
+    ) -> Option<bool> {
+        let path = self.live_path(source, link, target)?;
+        let access = match wanted {
+            Wanted::READ => Access::READ_OK,
+            Wanted::WRITE => Access::WRITE_OK,
+            _ => Access::EXEC_OK,
+        };
+        Some(accessat(CWD, &path, access, AtFlags::empty()).is_ok())
+    }
+
+    /// Notes a link that nobody can follow.
+    pub(crate) fn note_unknown(&self, link: &[u8]) {
+        self.unknown.lock().insert(FxBuildHasher.hash_one(link));
+    }
+
+    /// Notes a link to a directory that is not searched.
+    pub(crate) fn note_unsearched(&self, link: &[u8]) {
+        self.unsearched.lock().insert(FxBuildHasher.hash_one(link));
+    }
+
+    /// Returns what is worth knowing of the links that were met.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let links = |count: usize| match count {
+            1 => "1 symbolic link leads".to_owned(),
+            count => format!("{count} symbolic links lead"),
+        };
+        let (unknown, unsearched) = (self.unknown.lock().len(), self.unsearched.lock().len());
+        let mut remarks = Vec::new();
+        if unknown > 0 {
+            let links = links(unknown);
+            remarks.push(format!("{links} out of what is searched; such links count as broken"));
+        }
+        if unsearched > 0 {
+            let links = links(unsearched);
+            remarks.push(format!(
+                "{links} to directories that are not in the index and were not searched \
+                 ('canopy find --live' searches them)"
+            ));
+        }
+        remarks
+    }
+
+    /// Returns the path of a link for system calls, if the live file system has the link.
+    fn live_path(&self, source: &SourceRecord, link: &str, target: &str) -> Option<CString> {
+        if !*self.here.lock().entry(source.id).or_insert_with(|| is_here(source)) {
+            return None;
+        }
+        let path = CString::new(to_path(link).as_os_str().as_bytes()).ok()?;
+        let read = readlinkat(CWD, &path, Vec::new()).ok()?;
+        let is_same = read.as_bytes() == &*unescape(target);
+        let others_mounts = self.others_mounts.get_or_init(others_mounts);
+        (is_same && !passes(path.as_bytes(), others_mounts)).then_some(path)
+    }
+}
+
+/// Returns where other users than root have mounted file systems for all users.
+fn others_mounts() -> Vec<Vec<u8>> {
+    let own = rustix::process::geteuid().as_raw();
+    let is_others = |mount: &Mount| {
+        let user = mount.option("user_id").and_then(|user| user.parse::<u32>().ok());
+        mount.file_system.starts_with("fuse")
+            && mount.has_option("allow_other")
+            && user.is_some_and(|user| user != 0 && user != own)
+    };
+    let all = canopy_scan::mounts().unwrap_or_default().into_iter();
+    all.filter(is_others).map(|mount| mount.point).collect()
+}
+
+/// Returns whether an absolute path leads through one of some mount points, symbolic links on its
+/// way and at its end included. None of them is looked at.
+fn passes(path: &[u8], mount_points: &[Vec<u8>]) -> bool {
+    /// Links that the kernel follows.
+    const LINKS_MAX: usize = 40;
+    if mount_points.is_empty() {
+        return false;
+    }
+    let names = |path: &[u8]| -> Vec<Vec<u8>> {
+        path.split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec).collect()
+    };
+    let (mut ahead, mut directory, mut links) = (names(path), Vec::new(), 0);
+    let parent = |path: &[u8]| path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+    while let Some(name) = ahead.pop() {
+        match &name[..] {
+            b"" | b"." => continue,
+            b".." => directory.truncate(parent(&directory)),
+            name => {
+                push_component(&mut directory, name);
+                if mount_points.contains(&directory) {
+                    return true;
+                }
+            }
+        }
+        let Ok(target) = readlinkat(CWD, &directory[..], Vec::new()) else { continue };
+        links += 1;
+        if links > LINKS_MAX {
+            return false;
+        }
+        let begin = if target.as_bytes().starts_with(b"/") { 0 } else { parent(&directory) };
+        directory.truncate(begin);
+        ahead.extend(names(target.as_bytes()));
+    }
+    false
+}
+
+/// Returns whether a source is what lies at its root now, as far as device and inode tell.
+fn is_here(source: &SourceRecord) -> bool {
+    let root = to_path(&source.root);
+    let root = CString::new(trim_slashes(root.as_os_str().as_bytes()));
+    let looked = |root: &CStr| look_at(CWD, root, false).ok();
+    let found = root.ok().and_then(|root| looked(&root));
+    found.is_some_and(|(found, dev)| (dev, found.ino) == (source.dev, source.attributes.ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn ways_through_mounts_of_others_are_known_without_a_look_at_them() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name).into_os_string();
+        fs::create_dir_all(at("theirs/inner")).unwrap();
+        fs::create_dir_all(at("ours")).unwrap();
+        symlink(at("theirs/inner/file"), at("direct")).unwrap();
+        symlink("../direct", at("ours/relative")).unwrap();
+        symlink("ours/../theirs", at("up")).unwrap();
+        symlink("ours", at("harmless")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        let theirs = [at("theirs").as_bytes().to_vec()];
+        for (path, expected) in [
+            ("theirs", true),
+            ("theirs/inner", true),
+            ("direct", true),
+            ("ours/relative", true),
+            ("up", true),
+            ("theirsandmore", false),
+            ("harmless", false),
+            ("loop", false),
+            ("missing/theirs", false),
+        ] {
+            assert_eq!(passes(at(path).as_bytes(), &theirs), expected, "{path}");
+            assert!(!passes(at(path).as_bytes(), &[]), "{path}");
+        }
+    }
+}
