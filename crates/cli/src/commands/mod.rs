@@ -35,7 +35,7 @@ pub mod source;
 pub mod sql;
 pub mod stat;
 pub mod store;
-mod switches;
+pub(crate) mod switches;
 pub mod table;
 pub mod top;
 pub mod update;
