@@ -2,7 +2,7 @@
 
 use crate::commands::staleness;
 use crate::config::settings;
-use crate::outcome::{message, told};
+use crate::outcome::{message, message_lines, told};
 use crate::places::{self, Opened};
 use crate::query_limits::{allowed, at_most};
 use crate::suggestions;
@@ -85,7 +85,7 @@ impl Cli {
         }
         let words = crate::commands::unabbreviated(name.as_deref(), std::env::args_os());
         let words = words.unwrap_or_else(|refused| {
-            message(&refused);
+            message_lines(&refused);
             std::process::exit(refused.code.into())
         });
         let matches = command.try_get_matches_from(words).unwrap_or_else(|mut error| {
@@ -111,10 +111,20 @@ fn end(error: &clap::Error) -> ! {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         error.exit();
     }
-    let told = usage_error(&error.render().to_string());
+    let told = usage_error(&in_lines_of_ours(error.render().to_string(), std::env::args_os()));
     // Where nobody listens there is nothing to say.
-    let _ = std::io::stderr().write_all(safe::message(&told).as_bytes());
+    let _ = std::io::stderr().write_all(safe::message_lines(&told).as_bytes());
     std::process::exit(error.exit_code())
+}
+
+/// Returns what clap says without the ends of lines that words of the command line have in them.
+fn in_lines_of_ours(rendered: String, words: impl Iterator<Item = OsString>) -> String {
+    words.fold(rendered, |rendered, word| {
+        let word = word.to_string_lossy();
+        let value = word.split_once('=').map(|(_, value)| value);
+        let pieces = [Some(&*word), value].into_iter().flatten().filter(|word| word.contains('\n'));
+        pieces.fold(rendered, |rendered, piece| rendered.replace(piece, &safe::message_line(piece)))
+    })
 }
 
 /// Returns what is wrong with a command line in fewer lines than clap takes.

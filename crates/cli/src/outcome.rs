@@ -1,6 +1,7 @@
 //! How commands end: what is said on standard error, and the exit code.
 
 use crate::commands::staleness::print_footer;
+use crate::commands::switches::Wrong;
 use crate::config::{Source, settings};
 use crate::counted;
 use crate::streams::was_output_closed;
@@ -46,7 +47,7 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
         // Whoever reads the output has had enough, as in 'canopy find | head'.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            message(told(&error));
+            message_lines(told(&error));
             ExitCode::from(match error.downcast_ref() {
                 Some(Refused { code, .. }) => *code,
                 None if error.is::<Unsaid>() => 1,
@@ -73,6 +74,12 @@ pub struct Refused {
     pub code: u8,
 }
 
+/// Why something was refused, in several lines that the program has made: what comes from elsewhere
+/// in them has no ends of lines.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SeveralLines(pub String);
+
 /// Returns the file of an index that there is no room for, if that is the error.
 fn full_index<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Path> {
     match error.downcast_ref() {
@@ -86,9 +93,15 @@ fn full_index<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Pa
 }
 
 /// Returns what an error says, and why, each reason once: some messages have that of their source.
+/// Names in it end no line.
 pub fn told(error: &anyhow::Error) -> String {
     let mut told = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain() {
+        let has_lines = cause.is::<SeveralLines>() || cause.is::<Refused>() || cause.is::<Wrong>();
+        let cause = match cause.to_string() {
+            cause if has_lines => cause,
+            cause => safe::message_line(&cause).into_owned(),
+        };
         if told.is_empty() {
             told = cause;
         } else if !told.ends_with(&cause) {
@@ -96,7 +109,8 @@ pub fn told(error: &anyhow::Error) -> String {
         }
     }
     if let Some(file) = error.chain().find_map(full_index) {
-        told = format!("{told}; {}", canopy_index::advice_when_full(file));
+        let advice = canopy_index::advice_when_full(file);
+        told = format!("{told}; {}", safe::message_line(&advice));
     } else if was_output_closed() && error.chain().any(is_full) {
         told = told.replace(&full_disk().to_string(), "standard output is closed");
     }
@@ -113,11 +127,17 @@ fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
     kind == Some(io::ErrorKind::StorageFull)
 }
 
-/// Prints a message on standard error, with `?` for control characters.
+/// Prints a message on standard error, a line, with `?` for control characters.
 pub fn message(text: impl std::fmt::Display) {
+    message_lines(safe::message_line(&text.to_string()));
+}
+
+/// Prints a message on standard error that may have several lines: those of [`told`], or of nothing
+/// but the program's own words.
+pub fn message_lines(text: impl std::fmt::Display) {
     // Where nobody listens there is nothing to say.
     let text = without_numbers(&text.to_string());
-    let _ = writeln!(std::io::stderr(), "canopy: {}", safe::message(&text));
+    let _ = writeln!(std::io::stderr(), "canopy: {}", safe::message_lines(&text));
 }
 
 /// Returns a message without the numbers of errors, which say nothing to users beside the words.
@@ -168,9 +188,10 @@ pub fn note(text: impl std::fmt::Display) {
 #[error("the work is done, but standard output cannot be written: {0}")]
 struct Unsaid(#[source] std::io::Error);
 
-/// Prints a line about what was done, which stays done if nobody reads it.
+/// Prints a line about what was done, which stays done if nobody reads it, with `?` for control
+/// characters.
 pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
-    match writeln!(std::io::stdout(), "{line}") {
+    match writeln!(std::io::stdout(), "{}", safe::message_line(&line.to_string())) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Unsaid(error).into()),
         _ => Ok(()),
     }

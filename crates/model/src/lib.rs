@@ -40,7 +40,7 @@ pub use grant::{Credentials, Grant, Principal, Wanted};
 pub use name::{base_name, compare_paths, escape, is_below, join, join_absolute, parent, unescape};
 pub use parallel::parallel;
 pub use permissions::{Permissions, XattrAccess};
-pub use rows::{Listing, Row, Rows, Sink, Xattr};
+pub use rows::{DOUBTFUL_PART, Listing, Row, Rows, Sink, Xattr};
 pub use summary::{
     Count, Extrema, Histogram, NUMBERED, Parts, Summary, extension, month, size_class,
     size_class_min,

@@ -91,6 +91,15 @@ impl Rows {
         });
     }
 
+    /// Adds an entry of others as it is there, in row `at`. Panics if there is no such row.
+    pub fn push_row_of(&mut self, others: &Rows, at: usize) {
+        let Row { name, attributes, target } = others.row(at);
+        self.push(name, *attributes, target);
+        if others.has_xattrs() {
+            others.xattrs(at).for_each(|xattr| self.push_xattr(xattr));
+        }
+    }
+
     /// Returns the extended attributes of the entry in row `at`.
     pub fn xattrs(&self, at: usize) -> impl Iterator<Item = Xattr<'_>> {
         let first = self.xattrs.partition_point(|place| (place.row as usize) < at);
@@ -206,6 +215,10 @@ pub struct Listing<'a> {
     /// The entries, directories among them, in any order.
     pub rows: &'a Rows,
 }
+
+/// Added to the number of a part: entries of it that root alone sees, since they and the directory
+/// changed all the time while they were read.
+pub const DOUBTFUL_PART: u32 = 1 << 30;
 
 /// Takes in the listings that one thread finds.
 pub trait Sink: Send {

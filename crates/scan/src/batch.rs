@@ -1,9 +1,11 @@
 //! Listings that were read and wait until the directories above them have been looked at again.
 //! Many wait together, since most of them have the same directories above.
 
-use crate::directory::{Directory, Moves, Narrowing};
+use crate::directory::{Directory, Found, Moves, Narrowing, Round};
 use crate::faults::Fault;
-use canopy_model::{ClassTable, Listing, Rows, Sink};
+use crate::moment::Moment;
+use crate::walk::Checked;
+use canopy_model::{Access, ClassTable, DOUBTFUL_PART, Listing, Rows, Sink};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -32,28 +34,31 @@ pub(crate) struct Batch {
 struct Waiting {
     directory: Arc<Directory>,
     part: u32,
+    /// A moment before it was read, at which all on the way was as noted.
+    since: Moment,
     /// None of a directory that was not read, whose listing is to stay.
     rows: Option<Rows>,
 }
 
 impl Batch {
-    /// Returns how many descriptors a thread has open for waiting listings at most, where
-    /// directories are nested so deeply.
-    pub(crate) fn descriptors_max(depth: usize) -> usize {
-        LISTINGS_MAX + depth
-    }
-
-    /// Takes a listing in, and leaves empty rows in place of its own.
-    pub(crate) fn put(&mut self, directory: &Arc<Directory>, part: u32, rows: &mut Rows) {
+    /// Takes a listing in that was read since a moment, and leaves empty rows in place of its own.
+    pub(crate) fn put(
+        &mut self,
+        directory: &Arc<Directory>,
+        part: u32,
+        since: Moment,
+        rows: &mut Rows,
+    ) {
         let rows = std::mem::replace(rows, self.spare.pop().unwrap_or_default());
         self.rows += rows.len();
         self.bytes += rows.bytes();
-        self.waiting.push(Waiting { directory: directory.clone(), part, rows: Some(rows) });
+        self.waiting.push(Waiting { directory: directory.clone(), part, since, rows: Some(rows) });
     }
 
     /// Takes in a directory that was not read, whose listing is to stay.
     pub(crate) fn put_unread(&mut self, directory: &Arc<Directory>) {
-        self.waiting.push(Waiting { directory: directory.clone(), part: 0, rows: None });
+        let (directory, since) = (directory.clone(), Moment::NEVER);
+        self.waiting.push(Waiting { directory, part: 0, since, rows: None });
     }
 
     /// Returns whether it is time to hand the listings over.
@@ -61,52 +66,96 @@ impl Batch {
         let depth = self.waiting.last().map_or(0, |last| last.directory.depth as usize);
         self.rows >= ROWS_MAX
             || self.bytes >= BYTES_MAX
-            || self.waiting.len() >= Self::descriptors_max(depth)
+            || self.waiting.len() >= LISTINGS_MAX + depth
     }
 
     /// Hands all listings over, which were read before `round` began (`None`: nothing is looked at
     /// again), but for those of directories that are gone. `changed` is told of these, and of each
     /// that fewer see than its class says. `unread` is given the directories that were not read, and
-    /// whether the listing of each can stay: if not, it must be read.
+    /// whether the listing of each can stay: if not, it must be read. `check` looks again at what
+    /// is in doubt.
     pub(crate) fn hand_over<S: Sink>(
         &mut self,
         sink: &mut S,
         classes: &ClassTable,
-        round: Option<(u64, &Moves)>,
+        round: Option<(Round, &Moves)>,
         mut changed: impl FnMut(&str, Fault),
         mut unread: impl FnMut(Arc<Directory>, bool),
+        mut check: impl FnMut(&Directory, Moment, Rows, Option<Narrowing>) -> Checked,
     ) -> Result<(), S::Error> {
         (self.rows, self.bytes) = (0, 0);
-        for Waiting { directory, part, rows } in self.waiting.drain(..) {
-            let narrowing = round.and_then(|(round, moves)| directory.narrowing(round, moves));
-            let Some(mut rows) = rows else {
-                match narrowing {
-                    Some(Narrowing::Gone(fault)) => changed(&directory.path(), fault),
-                    narrowing => unread(directory, narrowing.is_none()),
-                }
+        for Waiting { directory, part, since, rows } in self.waiting.drain(..) {
+            let found = round.map(|(round, moves)| directory.narrowing(round, moves));
+            let narrowing = found.as_ref().and_then(|found| found.narrowing.clone());
+            if let Some(Narrowing::Gone(fault)) = narrowing {
+                changed(&directory.path(), fault);
+                continue;
+            }
+            let Some(rows) = rows else {
+                unread(directory, narrowing.is_none());
                 continue;
             };
-            let path = directory.path();
-            let mut access = Cow::Borrowed(&directory.access);
-            match narrowing {
-                None => {}
-                Some(Narrowing::ToThose(grants)) => {
-                    access = Cow::Owned(classes.narrowed_access(&directory.access, &grants));
-                    rows.map_audiences(|audience| classes.narrowed_audience(audience, &grants));
-                    changed(&path, Fault::Narrowed);
-                }
-                Some(Narrowing::Gone(fault)) => {
-                    changed(&path, fault);
-                    continue;
-                }
-            }
-            let listing = directory.listing(&path, &rows);
-            sink.listing(&Listing { part, access: &access, ..listing })?;
-            if rows.capacity_bytes() <= SPARE_BYTES && self.spare.len() < LISTINGS_MAX {
-                rows.clear();
+            let is_doubtful =
+                found.is_some_and(|found| is_doubtful(&directory, since, &rows, &found));
+            let checked = match is_doubtful {
+                true => check(&directory, since, rows, narrowing),
+                false => Checked::of(&directory, rows, narrowing),
+            };
+            if let Some(rows) =
+                checked.hand_over((&directory, part), sink, classes, &mut changed)?
+                && self.spare.len() < LISTINGS_MAX
+            {
                 self.spare.push(rows);
             }
         }
         Ok(())
+    }
+}
+
+/// Returns whether some of what was read since a moment was perhaps never to be seen: if it has
+/// changed since, and a directory on the way, too.
+fn is_doubtful(directory: &Directory, since: Moment, rows: &Rows, found: &Found) -> bool {
+    let is_old = |attributes| since.is_after(directory.change_of(attributes));
+    !directory.is_proven() || !since.is_after(found.change) && !rows.attributes().iter().all(is_old)
+}
+
+impl Checked {
+    /// Returns a listing of which nothing is in doubt.
+    fn of(directory: &Directory, rows: Rows, narrowing: Option<Narrowing>) -> Self {
+        Checked { rows, doubtful: Rows::default(), directory: directory.attributes, narrowing }
+    }
+
+    /// Hands it over as a part of the directory's listing. Returns rows without entries, if their
+    /// memory is to be used again.
+    fn hand_over<S: Sink>(
+        self,
+        (directory, part): (&Directory, u32),
+        sink: &mut S,
+        classes: &ClassTable,
+        changed: &mut impl FnMut(&str, Fault),
+    ) -> Result<Option<Rows>, S::Error> {
+        let Checked { mut rows, mut doubtful, directory: attributes, narrowing } = self;
+        let path = directory.path();
+        let is_narrowed = narrowing.is_some() || !doubtful.is_empty();
+        let mut give = |rows: &mut Rows, part, narrowing: Option<Narrowing>| {
+            let mut access = Cow::Borrowed(&directory.access);
+            if let Some(Narrowing::ToThose(grants)) = narrowing {
+                access = Cow::Owned(classes.narrowed_access(&directory.access, &grants));
+                rows.map_audiences(|audience| classes.narrowed_audience(audience, &grants));
+            }
+            let access: &Access = &access;
+            let listing = directory.listing(&path, rows);
+            sink.listing(&Listing { part, access, directory: &attributes, ..listing })
+        };
+        give(&mut rows, part, narrowing)?;
+        if !doubtful.is_empty() {
+            give(&mut doubtful, part | DOUBTFUL_PART, Some(Narrowing::to_root()))?;
+        }
+        if is_narrowed {
+            changed(&path, Fault::Narrowed);
+        }
+        let is_small = rows.capacity_bytes() <= SPARE_BYTES;
+        rows.clear();
+        Ok(is_small.then_some(rows))
     }
 }

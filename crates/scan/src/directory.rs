@@ -1,34 +1,32 @@
-//! Directories that a walk has open, each with the one above it, up to `/`.
+//! Directories that a walk is in or above, each with the one above it, up to `/`.
 //!
 //! Who may see a listing depends on the permissions of every directory above it, which may change
 //! while the walk is below. So permissions are noted when a directory is opened, and looked at
-//! again after a listing below it was read and before it is handed over; the same for the place,
-//! since a directory may be moved into another. Whoever was let in both times sees the listing: at
-//! the moment when it was read the kernel would have let them in, or would when it was looked at.
+//! again after a listing below it was read and before it is handed over (`looks`); the same for the
+//! place, since a directory may be moved into another. Whoever was let in both times sees the
+//! listing, but of what may have come in between, only that which is still there: see `Proof`.
 
 use crate::faults::{Fault, Step};
+use crate::handle::{Handle, Shared, reopen};
 use crate::ids::Unmapped;
-use crate::inode::{Stat, access_acl, stat_open};
+use crate::inode::{Stat, access_acl, stat_at, stat_open};
+use crate::moment::{Change, Moment};
 use crate::rules::Rules;
 use canopy_model::{
     Access, Acl, Approach, Attributes, ClassTable, Grant, Listing, Permissions, Rows, Wanted,
+    unescape,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What has changed on the way to a listing since it was read.
-#[derive(Clone, Debug)]
-pub(crate) enum Narrowing {
-    /// Those who are to see it must pass these, besides what makes its class; each with the owner
-    /// of the directory that asks for it.
-    ToThose(Arc<Vec<(Grant, u32)>>),
-    /// It is no longer where it was, or not at all.
-    Gone(Fault),
-}
+mod looks;
+
+pub(crate) use looks::{Found, Narrowing, Proof, Round};
 
 /// How often a directory may be found moved and still be entered where it is next: whoever moves
 /// one ahead of the walk again and again has it read that often, and no more.
@@ -60,10 +58,7 @@ impl Moves {
     }
 }
 
-/// Most grants of a narrowing: where more directories have changed, root alone sees the listing.
-const NARROWING_MAX: usize = 8;
-
-/// A directory that is open.
+/// A directory that was opened.
 #[derive(Debug)]
 pub(crate) struct Directory {
     /// The directory that it is in; `/` has none.
@@ -74,33 +69,44 @@ pub(crate) struct Directory {
     pub(crate) depth: u32,
     /// Length of that path, escaped.
     pub(crate) path_bytes: usize,
-    pub(crate) fd: OwnedFd,
+    pub(crate) handle: Handle,
     pub(crate) attributes: Attributes,
     pub(crate) dev: u64,
     pub(crate) mount: Option<u64>,
     pub(crate) access: Access,
+    /// How far the clock of its file system may be behind.
+    lag_ns: i64,
     noted: Noted,
-    again: Mutex<Again>,
+    /// The latest moment at which it and all above were known to be as noted.
+    moment: AtomicI64,
+    /// Whether there was such a moment when it was opened, and its attributes are of then.
+    is_proven: bool,
+    again: Mutex<looks::Again>,
     /// Whether it was found elsewhere, or removed.
     gone: AtomicBool,
-}
-
-/// What was seen when the directory was looked at again.
-#[derive(Debug, Default)]
-struct Again {
-    /// The round in which it and all above it were, 0 for never.
-    round: u64,
-    narrowing: Option<Narrowing>,
 }
 
 /// Where a directory that is to be opened is.
 pub(crate) enum Place {
     /// `/`, or what stands for it.
     Top,
-    /// Above the root of a source or that root, in a directory above it.
-    Above(Arc<Directory>),
+    /// Above the root of a source or that root, in a directory above it, with its name, escaped.
+    Above(Arc<Directory>, Box<str>),
     /// Below the root, with its name, escaped.
     Below(Arc<Directory>, Box<str>),
+}
+
+/// What a directory is when it is opened. The ACL is read first: if the change time is old, it was
+/// the same all the time.
+pub(crate) struct Seen {
+    acl: Result<Option<Acl>, Errno>,
+    pub(crate) stat: Stat,
+}
+
+impl Seen {
+    pub(crate) fn of(fd: &OwnedFd) -> Result<Self, Errno> {
+        Ok(Seen { acl: access_acl(fd), stat: stat_open(fd)? })
+    }
 }
 
 /// The permissions of a directory at one moment.
@@ -115,10 +121,9 @@ struct Noted {
 }
 
 impl Noted {
-    /// Reads the ACL of a directory that has just been looked at.
-    fn of(fd: &OwnedFd, stat: &Stat, rules: Rules) -> Self {
+    fn of(Seen { acl, stat }: Seen, rules: Rules) -> Self {
         let Attributes { mode, uid, gid, .. } = stat.attributes;
-        Noted { mode, uid, gid, acl: access_acl(fd), rules }
+        Noted { mode, uid, gid, acl, rules }
     }
 
     fn permissions(&self) -> Permissions<'_> {
@@ -137,41 +142,140 @@ impl Noted {
     }
 }
 
+/// How a directory that is opened is known.
+pub(crate) struct Known<'a> {
+    /// What its mount says of it.
+    pub(crate) rules: Rules,
+    pub(crate) lag_ns: i64,
+    /// Those who may look it up.
+    pub(crate) approach: &'a Approach,
+    /// A moment before it was opened, at which all above was as noted.
+    pub(crate) since: Moment,
+    /// Whether it matters who sees it.
+    pub(crate) is_shown: bool,
+}
+
 impl Directory {
-    /// Takes in a directory that was just opened. `approach` says who may look it up.
+    /// Takes in a directory that was just opened.
     pub(crate) fn new(
         place: Place,
-        fd: OwnedFd,
-        stat: &Stat,
-        rules: Rules,
+        (fd, seen): (OwnedFd, Seen),
+        known: &Known<'_>,
         classes: &ClassTable,
-        approach: &Approach,
+        shared: &Arc<Shared>,
     ) -> Arc<Self> {
-        let noted = Noted::of(&fd, stat, rules);
+        let Known { rules, lag_ns, approach, since, is_shown } = *known;
+        let stat = seen.stat;
+        let noted = Noted::of(seen, rules);
         let access = classes.access(approach, noted.permissions());
-        let (above, name) = match place {
-            Place::Top => (None, None),
-            Place::Above(above) => (Some(above), None),
-            Place::Below(above, name) => (Some(above), Some(name)),
+        let (above, name, is_below) = match place {
+            Place::Top => (None, None, false),
+            Place::Above(above, name) => (Some(above), Some(name), false),
+            Place::Below(above, name) => (Some(above), Some(name), true),
         };
         let (depth, path_bytes) = match (&above, &name) {
-            (Some(above), Some(name)) => (above.depth + 1, above.path_bytes_of(name)),
+            (Some(above), Some(name)) if is_below => (above.depth + 1, above.path_bytes_of(name)),
             _ => (0, 0),
         };
-        Arc::new(Directory {
+        let mut directory = Directory {
             above,
             name: name.unwrap_or_default(),
             depth,
             path_bytes,
-            fd,
+            handle: Handle::new(fd, shared.clone()),
             attributes: stat.attributes,
             dev: stat.dev,
             mount: stat.mount,
             access,
+            lag_ns,
             noted,
+            moment: AtomicI64::new(Moment::NEVER.0),
+            is_proven: false,
             again: Mutex::default(),
             gone: AtomicBool::default(),
-        })
+        };
+        let proven = match since.is_after(directory.change_of(&stat.attributes)) {
+            true => Some((since, stat.attributes)),
+            // What has changed since then was perhaps not as it is now.
+            false => is_shown.then(|| directory.prove()).flatten().and_then(Proof::of_all),
+        };
+        if let Some((moment, attributes)) = proven {
+            (directory.moment, directory.is_proven) = (AtomicI64::new(moment.0), true);
+            directory.attributes = attributes;
+        }
+        Arc::new(directory)
+    }
+
+    /// Returns the descriptor, which is opened again if it was closed. Fails with `STALE`, or as
+    /// opening does, if it is not where it was.
+    pub(crate) fn fd(&self) -> Result<Arc<OwnedFd>, Errno> {
+        if let Some(fd) = self.handle.get() {
+            return Ok(fd);
+        }
+        let mut closed = vec![self];
+        let mut at = self;
+        let mut fd = loop {
+            let Some(above) = at.above.as_deref() else { return Err(Errno::STALE) };
+            if let Some(fd) = above.handle.get() {
+                break fd;
+            }
+            closed.push(above);
+            at = above;
+        };
+        while let Some(directory) = closed.pop() {
+            let name = directory.name_in_above().ok_or(Errno::STALE)?;
+            let is_same = |stat: &Stat| directory.is_inode(stat);
+            let opened = reopen(&fd, &name, directory.depth == 0, is_same)?;
+            fd = directory.handle.put(opened);
+            if self.handle.shared().has_too_many_open() {
+                directory.close_above();
+            }
+        }
+        Ok(fd)
+    }
+
+    /// Closes directories above, the furthest first, until no more are open than should be.
+    pub(crate) fn close_above(&self) {
+        let shared = self.handle.shared();
+        let mut above: Vec<&Directory> =
+            std::iter::successors(self.above.as_deref(), |at| at.above.as_deref()).collect();
+        // The top has nothing above by which it could be found again.
+        above.pop();
+        while shared.has_too_many_open()
+            && let Some(directory) = above.pop()
+        {
+            directory.handle.close();
+        }
+    }
+
+    fn name_in_above(&self) -> Option<CString> {
+        CString::new(unescape(&self.name)).ok()
+    }
+
+    /// Returns whether what was looked at is this inode, and not one that has got its number since.
+    fn is_inode(&self, stat: &Stat) -> bool {
+        let of = |attributes: &Attributes| (attributes.ino, attributes.btime_ns);
+        stat.dev == self.dev && of(&stat.attributes) == of(&self.attributes)
+    }
+
+    /// Returns when an inode in it, or it itself, may have changed last.
+    pub(crate) fn change_of(&self, attributes: &Attributes) -> Change {
+        Change::at(attributes.ctime_ns, self.lag_ns)
+    }
+
+    /// Returns the latest moment at which it and all above were known to be as noted.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment(self.moment.load(Ordering::Acquire))
+    }
+
+    /// Returns whether its attributes are of such a moment.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.is_proven
+    }
+
+    /// Returns how far the clock of its file system may be behind.
+    pub(crate) fn lag_ns(&self) -> i64 {
+        self.lag_ns
     }
 
     /// Returns the rules of its mount.
@@ -222,85 +326,6 @@ impl Directory {
         std::iter::successors(Some(self), |directory| directory.above.as_deref())
             .any(|directory| directory.gone.load(Ordering::Relaxed))
     }
-
-    /// Returns what has changed on the way to what was read in the directory before this round
-    /// began. Looks again at it and at all directories above it that nobody has looked at since.
-    pub(crate) fn narrowing(&self, round: u64, moves: &Moves) -> Option<Narrowing> {
-        let mut to_look_at = Vec::new();
-        let mut narrowing = None;
-        let mut next = Some(self);
-        while let Some(directory) = next {
-            let again = directory.again.lock().unwrap_or_else(PoisonError::into_inner);
-            if again.round >= round {
-                narrowing = again.narrowing.clone();
-                break;
-            }
-            drop(again);
-            to_look_at.push(directory);
-            next = directory.above.as_deref();
-        }
-        for directory in to_look_at.into_iter().rev() {
-            narrowing = match (directory.changed(), narrowing) {
-                (None, narrowing) => narrowing,
-                (_, Some(Narrowing::Gone(fault))) => Some(Narrowing::Gone(fault)),
-                (Some(Change::Gone(fault)), _) => {
-                    if !directory.gone.swap(true, Ordering::Relaxed) && fault == Fault::Moved {
-                        moves.add(directory);
-                    }
-                    Some(Narrowing::Gone(fault))
-                }
-                (Some(Change::To(grants)), narrowing) => {
-                    let mut all = match narrowing {
-                        Some(Narrowing::ToThose(grants)) => Vec::clone(&grants),
-                        _ => Vec::new(),
-                    };
-                    let owner = directory.noted.uid;
-                    all.extend(grants.into_iter().map(|grant| (grant, owner)));
-                    all.sort_unstable();
-                    all.dedup();
-                    if all.len() > NARROWING_MAX {
-                        all = vec![(Grant::nobody(), 0)];
-                    }
-                    Some(Narrowing::ToThose(Arc::new(all)))
-                }
-            };
-            let mut again = directory.again.lock().unwrap_or_else(PoisonError::into_inner);
-            if again.round < round {
-                *again = Again { round, narrowing: narrowing.clone() };
-            }
-        }
-        narrowing
-    }
-
-    /// Looks at the directory again.
-    fn changed(&self) -> Option<Change> {
-        let Ok(stat) = stat_open(&self.fd) else { return Some(Change::To(vec![Grant::nobody()])) };
-        let now = Noted::of(&self.fd, &stat, self.noted.rules);
-        if stat.attributes.nlink == 0 {
-            return Some(Change::Gone(Fault::Failed(Step::List, Errno::NOENT)));
-        }
-        if self.above.as_ref().is_some_and(|above| !is_in(&self.fd, above)) {
-            return Some(Change::Gone(Fault::Moved));
-        }
-        (!now.lets_in_the_same(&self.noted)).then(|| Change::To(now.permissions().to_list()))
-    }
-}
-
-/// What is different about a directory.
-enum Change {
-    /// Its permissions: who is let in now.
-    To(Vec<Grant>),
-    /// The directory that it is in, or it was removed.
-    Gone(Fault),
-}
-
-/// Returns whether an open directory is in another one.
-fn is_in(directory: impl AsFd, above: &Directory) -> bool {
-    let flags = AtFlags::NO_AUTOMOUNT;
-    rustix::fs::statx(directory, c"..", flags, StatxFlags::INO).is_ok_and(|stat| {
-        let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-        (dev, stat.stx_ino) == (above.dev, above.attributes.ino)
-    })
 }
 
 /// One that was nested deeply lets those above it go one by one, without a call for each.

@@ -1,10 +1,10 @@
 //! The entries of a directory: their names, and what is told of each.
 
-use crate::directory::Directory;
 use crate::faults::Step;
 use crate::inode::{Stat, open_inode, stat_open};
 use crate::xattrs::XattrReader;
 use canopy_model::FileType;
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 
@@ -62,7 +62,7 @@ pub(crate) struct Entry {
 /// takes the place of another between these two calls, and has no attributes when asked, at worst
 /// lacks those of the other.)
 pub(crate) fn look_closer(
-    directory: &Directory,
+    directory: &OwnedFd,
     name: &CStr,
     stat: Stat,
     xattrs: Option<&mut XattrReader>,
@@ -80,7 +80,7 @@ pub(crate) fn look_closer(
     if !is_link && with_some.is_none() {
         return Some(entry);
     }
-    let opened = open_inode(&directory.fd, name).and_then(|inode| Ok((stat_open(&inode)?, inode)));
+    let opened = open_inode(directory, name).and_then(|inode| Ok((stat_open(&inode)?, inode)));
     let inode = match opened {
         Ok((stat, inode)) => {
             entry.stat = stat;

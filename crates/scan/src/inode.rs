@@ -18,6 +18,18 @@ pub(crate) fn open_dir(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno>
     }
 }
 
+/// Opens a directory above a root so that it works even where the caller may only search it. (An
+/// ACL cannot be read then; the caller has no privilege and builds an index for itself alone.)
+pub(crate) fn open_to_search(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    match open_dir(&parent, name) {
+        Err(Errno::ACCESS) => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat(parent, name, flags, Mode::empty())
+        }
+        other => other,
+    }
+}
+
 /// Opens an entry of a directory, of any type, without following a symbolic link or reading it: its
 /// descriptor stands for this one inode, whatever its name leads to later.
 pub(crate) fn open_inode(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
@@ -110,7 +122,8 @@ fn stat(directory: impl AsFd, name: &CStr, flags: AtFlags) -> Result<Stat, Errno
 /// make computing with times overflow, whose limits are in 1677 and 2262.
 const SECONDS: std::ops::RangeInclusive<i64> = -8_520_336_000..=8_520_336_000;
 
-fn nanoseconds(time: &StatxTimestamp) -> i64 {
+/// Returns a time in nanoseconds since 1970.
+pub(crate) fn nanoseconds(time: &StatxTimestamp) -> i64 {
     let seconds = time.tv_sec.clamp(*SECONDS.start(), *SECONDS.end());
     seconds * 1_000_000_000 + i64::from(time.tv_nsec)
 }

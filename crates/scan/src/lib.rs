@@ -9,8 +9,9 @@
 //! more than one system call to tell of an entry is read through one descriptor of its inode.
 //!
 //! `root` opens a source and computes who may reach it; `walk` is the walk, `walk::thread` what
-//! each thread does in it, `entry` what it reads of each entry, `directory` a directory that is
-//! open with those above it, `batch` what was read and not handed over, `faults` what is counted;
+//! each thread does in it, `entry` what it reads of each entry, `directory` a directory that was
+//! opened with those above it, `handle` its descriptor, `moment` since when it is known to be as it
+//! is, `batch` what was read and not handed over, `faults` what is counted;
 //! `stealing` shares the walk among threads, `rate` limits how fast they go; `inode` and `xattrs`
 //! talk to the kernel; `mounts` reads what is mounted, `rules` tells who decides there, `ids` whom
 //! a user namespace does not know; `selection` says what is walked where most of a source is
@@ -23,8 +24,10 @@ mod directory;
 mod entry;
 mod exclude;
 mod faults;
+mod handle;
 mod ids;
 mod inode;
+mod moment;
 mod mounts;
 mod options;
 mod rate;
@@ -38,6 +41,7 @@ mod xattrs;
 
 pub use exclude::{Excludes, InvalidGlob};
 pub use faults::{Counts, Fault, ScanError, Step};
+pub use handle::threads_max;
 pub use inode::{look_at, look_at_open};
 pub use mounts::{Mount, mounts, parse_mounts};
 pub use options::ScanOptions;
@@ -47,5 +51,5 @@ pub use root::{Root, RootError};
 pub use rules::{ClosedMount, MountRules, Rules};
 pub use selection::{Known, Selection};
 pub use stealing::{Stack, share};
-pub use walk::{Others, Part, Pauses, scan, threads_max};
+pub use walk::{Others, Part, Pauses, scan};
 pub use xattrs::FoundXattr;

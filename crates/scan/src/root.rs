@@ -1,8 +1,9 @@
 //! The root of a source: where it is, and who may reach it.
 
-use crate::directory::{Directory, Moves, Narrowing, Place};
+use crate::directory::{Directory, Known, Moves, Narrowing, Place, Round, Seen};
 use crate::faults::{Fault, ScanError, Step};
-use crate::inode::{open_dir, stat_open};
+use crate::handle::Shared;
+use crate::inode::{open_dir, open_to_search};
 use crate::rules::MountRules;
 use crate::xattrs::{FoundXattr, XattrReader};
 use canopy_model::{Approach, Attributes, Audience, ClassTable, ErrorKind, Grant, escape};
@@ -14,6 +15,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a root that changes is looked at, and its extended attributes are read.
+const TRIES: usize = 5;
+
+/// How long a change time may stay the same while an inode changes.
+pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// The opened root of a source.
 #[derive(Debug)]
@@ -50,54 +58,74 @@ impl RootError {
 
 impl Root {
     /// Opens the directory at `path`, whose symbolic links are followed once, here. `rules` are
-    /// those of the mounts on the way.
+    /// those of the mounts on the way. Where all on the way changes all the time, root alone sees it.
     pub fn open(path: &Path, classes: &ClassTable, rules: &MountRules) -> Result<Self, RootError> {
+        let mut root = Self::open_once(path, classes, rules)?;
+        for _ in 1..TRIES {
+            if root.directory.is_proven() {
+                return Ok(root);
+            }
+            std::thread::sleep(TICK);
+            root = Self::open_once(path, classes, rules)?;
+        }
+        if !root.directory.is_proven() {
+            root.approach.audience = to_root(root.approach.audience, classes);
+        }
+        Ok(root)
+    }
+
+    fn open_once(path: &Path, classes: &ClassTable, rules: &MountRules) -> Result<Self, RootError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |errno: rustix::io::Errno| RootError { path, source: errno.into() }
         };
         let real = path.canonicalize();
         let real = real.map_err(|source| RootError { path: path.to_owned(), source })?;
-        let take_in = |place, fd: OwnedFd, approach: &Approach, path: &Path| {
-            let stat = stat_open(&fd).map_err(at(path))?;
-            let rules = rules.of(&fd, stat.mount, stat.dev);
-            Ok(Directory::new(place, fd, &stat, rules, classes, approach))
+        let shared = Shared::new();
+        let begun = shared.clock.now();
+        let take_in = |place, fd: OwnedFd, approach: &Approach, since, path: &Path| {
+            let seen = Seen::of(&fd).map_err(at(path))?;
+            let (mount, dev) = (seen.stat.mount, seen.stat.dev);
+            let (rules, lag_ns) = (rules.of(&fd, mount, dev), rules.lag_ns(mount, dev));
+            let known = Known { rules, lag_ns, approach, since, is_shown: true };
+            Ok(Directory::new(place, (fd, seen), &known, classes, &shared))
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut above = PathBuf::from("/");
         let mut approach = Approach::EVERYONE;
         let slash = rustix::fs::openat(CWD, c"/", flags, Mode::empty()).map_err(at(&above))?;
-        let mut directory = take_in(Place::Top, slash, &approach, &above)?;
+        let mut directory = take_in(Place::Top, slash, &approach, begun, &above)?;
         for component in real.components().skip(1) {
             above.push(component);
             approach = classes
                 .below(&directory.access, || escape(above.as_os_str().as_bytes()).into_owned());
-            let name =
-                CString::new(component.as_os_str().as_bytes()).expect("a real path has no NUL");
-            let fd = open_to_search(&directory.fd, &name, above == real).map_err(at(&above))?;
-            directory = take_in(Place::Above(directory), fd, &approach, &above)?;
+            let bytes = component.as_os_str().as_bytes();
+            let name = CString::new(bytes).expect("a real path has no NUL");
+            let (since, fd) = (directory.moment(), directory.fd().map_err(at(&above))?);
+            let opened =
+                if above == real { open_dir(&fd, &name) } else { open_to_search(&fd, &name) };
+            let place = Place::Above(directory, escape(bytes).into());
+            directory = take_in(place, opened.map_err(at(&above))?, &approach, since, &above)?;
+            if shared.has_too_many_open() {
+                directory.close_above();
+            }
         }
         let (attributes, dev) = (directory.attributes, directory.dev);
         let mut root = Root { path: real, attributes, dev, approach, directory, rounds: 0 };
-        root.look_again(classes);
+        root.approach.audience = root.narrowed(root.approach.audience, classes);
         Ok(root)
-    }
-
-    /// Takes those out whom directories above no longer let in.
-    fn look_again(&mut self, classes: &ClassTable) {
-        self.approach.audience = self.narrowed(self.approach.audience, classes);
     }
 
     /// Returns those of an audience whom this directory and those above it still let in.
     fn narrowed(&mut self, audience: Audience, classes: &ClassTable) -> Audience {
+        let moment = self.directory.handle.shared().clock.now();
         self.rounds += 1;
-        let narrowing = self.directory.narrowing(self.rounds, &Moves::default());
-        let grants = match narrowing {
-            None => return audience,
-            Some(Narrowing::ToThose(grants)) => grants,
-            Some(Narrowing::Gone(_)) => Arc::new(vec![(Grant::nobody(), 0)]),
-        };
-        classes.narrowed_audience(audience, &grants)
+        let round = Round { number: self.rounds, moment };
+        match self.directory.narrowing(round, &Moves::default()).narrowing {
+            None => audience,
+            Some(Narrowing::ToThose(grants)) => classes.narrowed_audience(audience, &grants),
+            Some(Narrowing::Gone(_)) => to_root(audience, classes),
+        }
     }
 
     /// Returns those who may look up a name in this directory, whether or not there is one.
@@ -118,12 +146,27 @@ impl Root {
             let fault = Fault::Failed(Step::Xattrs, errno);
             Some(ScanError { path: Vec::new(), fault })
         };
-        let attributes = match reader.read(&self.directory.fd) {
-            Ok(attributes) => attributes,
-            Err(errno) => return (found, failed(errno)),
-        };
-        self.look_again(classes);
+        let mut is_proven = false;
+        let mut attributes = self.attributes;
+        for _ in 0..TRIES {
+            let since = self.directory.moment();
+            let fd = match self.directory.fd() {
+                Ok(fd) => fd,
+                Err(errno) => return (found, failed(errno)),
+            };
+            attributes = match reader.read(&*fd) {
+                Ok(attributes) => attributes,
+                Err(errno) => return (found, failed(errno)),
+            };
+            self.approach.audience = self.narrowed(self.approach.audience, classes);
+            is_proven = since.is_after(self.directory.change_of(&attributes));
+            if is_proven {
+                break;
+            }
+            std::thread::sleep(TICK);
+        }
         let (rules, audience) = (self.directory.rules(), self.approach.audience);
+        let audience = if is_proven { audience } else { to_root(audience, classes) };
         reader.found(&attributes, rules, audience, classes, |xattr| {
             let value = xattr.value.map(|(value, audience)| (value.to_vec(), audience));
             found.push((xattr.key.to_owned(), value));
@@ -137,15 +180,6 @@ impl Root {
     }
 }
 
-/// Opens the root itself for reading, and a directory above it so that it works even where the
-/// caller may only search it. (An ACL cannot be read then; the caller has no privilege and builds
-/// an index for itself alone.)
-fn open_to_search(parent: &OwnedFd, name: &CString, is_root: bool) -> rustix::io::Result<OwnedFd> {
-    match open_dir(parent, name) {
-        Err(rustix::io::Errno::ACCESS) if !is_root => {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            rustix::fs::openat(parent, name, flags, Mode::empty())
-        }
-        other => other,
-    }
+fn to_root(audience: Audience, classes: &ClassTable) -> Audience {
+    classes.narrowed_audience(audience, &[(Grant::nobody(), 0)])
 }

@@ -113,6 +113,19 @@ const NETWORK: [&str; 20] = [
     "smbfs",
 ];
 
+/// Types of file systems that take change times from the clock of this machine, in full.
+const OWN_CLOCK: [&str; 9] =
+    ["btrfs", "devtmpfs", "ext2", "ext3", "ext4", "overlay", "ramfs", "tmpfs", "xfs"];
+
+/// Types whose change times are those of other machines.
+const CLOCKS_OF_OTHERS: [&str; 5] = ["beegfs", "ceph", "gfs2", "lustre", "ocfs2"];
+
+/// How far a clock of this machine that ticks may be behind.
+const TICK_NS: i64 = 20_000_000;
+
+/// How far clocks of other machines may be behind: they are set by one that all go by.
+const OTHERS_LAG_NS: i64 = 2_000_000_000;
+
 /// Numbers of types in [`KERNEL`], as statfs(2) tells them, where mountinfo does not tell a mount:
 /// below a changed root, for example.
 const KERNEL_MAGIC: [u32; 13] = [
@@ -210,6 +223,13 @@ impl MountRules {
     pub(crate) fn of_mount(&self, id: Option<u64>, dev: u64) -> Rules {
         let mut state = self.state();
         state.find(id, dev).map_or(Rules::Other, |mount| rules_of(mount, &self.trusted))
+    }
+
+    /// Returns how far the clock may be behind from which the mount with this number and device has
+    /// change times.
+    pub(crate) fn lag_ns(&self, id: Option<u64>, dev: u64) -> i64 {
+        let mut state = self.state();
+        state.find(id, dev).map_or(TICK_NS, |mount| lag_ns_of(&mount.file_system))
     }
 
     /// Returns whether the mount that an entry belongs to is left out, since it holds no files.
@@ -331,6 +351,15 @@ fn rules_of(mount: &Mount, trusted: &[String]) -> Rules {
     }
 }
 
+fn lag_ns_of(file_system: &str) -> i64 {
+    let is_network = NETWORK.contains(&file_system) || CLOCKS_OF_OTHERS.contains(&file_system);
+    match file_system {
+        _ if OWN_CLOCK.contains(&file_system) => 0,
+        _ if is_network || file_system.starts_with("fuse") => OTHERS_LAG_NS,
+        _ => TICK_NS,
+    }
+}
+
 fn rules_by_magic(directory: impl AsFd) -> Rules {
     let magic = rustix::fs::fstatfs(directory).map(|about| about.f_type as u32);
     match magic {
@@ -374,6 +403,20 @@ mod tests {
             ("virtiofs", "rw", Rules::Mode),
         ] {
             assert_eq!(rules(name, options), expected, "{name} {options}");
+        }
+    }
+
+    #[test]
+    fn clocks_of_others_may_be_behind() {
+        for (name, expected) in [
+            ("xfs", 0),
+            ("tmpfs", 0),
+            ("lustre", OTHERS_LAG_NS),
+            ("nfs4", OTHERS_LAG_NS),
+            ("fuse.x", OTHERS_LAG_NS),
+            ("not-known", TICK_NS),
+        ] {
+            assert_eq!(lag_ns_of(name), expected, "{name}");
         }
     }
 

@@ -1,10 +1,10 @@
 //! The parallel walk. What is still to be read are the pieces of work that `stealing` shares among
 //! threads. A directory keeps its descriptor open as long as anything below it waits to be read or
-//! to be handed over.
+//! to be handed over, unless there are too few descriptors (`handle`).
 
-use crate::batch::Batch;
-use crate::directory::{Directory, Moves};
+use crate::directory::{Directory, Moves, Round};
 use crate::faults::{Counts, Fault, ScanError, Step};
+use crate::handle::Shared;
 use crate::inode::{Stat, stat_at};
 use crate::options::ScanOptions;
 use crate::remaining::{Left, Remaining};
@@ -13,19 +13,18 @@ use crate::rules::{MountRules, Rules};
 use crate::selection::{Known, Selected, Selection};
 use crate::stealing::{Stack, share};
 use canopy_model::{ClassTable, Rows, Sink, join, join_absolute, unescape};
-use nix::sys::resource::{Resource, getrlimit};
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+mod doubts;
 mod task;
 mod thread;
 
+pub(crate) use doubts::Checked;
 use task::{Begun, Task};
 use thread::Thread;
-
-/// Levels of nested directories that are read however few descriptors there are.
-const LEVELS_MIN: usize = 64;
 
 /// The part of a source that is walked.
 #[derive(Clone, Copy)]
@@ -78,12 +77,12 @@ pub fn scan<S: Sink>(
         on_error,
         root_dev: root.dev,
         root_path: root.escaped_path(),
-        levels_max: levels_max(sinks.len()),
         // Of one's own one may look at.
         untouched: by_last_name(
             rules.untouched(options.one_reader, (root.directory.mount, root.directory.dev)),
         ),
         round: AtomicU64::new(root.rounds),
+        shared: root.directory.handle.shared().clone(),
         moves: Moves::default(),
         root_entries: AtomicU64::new(0),
     };
@@ -116,22 +115,6 @@ fn by_last_name(paths: Vec<Vec<u8>>) -> HashMap<Vec<u8>, Vec<Vec<u8>>> {
     by_name
 }
 
-/// Returns how many threads can walk with the open files that the system allows, each of them
-/// [`LEVELS_MIN`] levels deep at least.
-pub fn threads_max() -> usize {
-    let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft as usize);
-    let of_a_thread = 2 * LEVELS_MIN + Batch::descriptors_max(LEVELS_MIN);
-    (descriptors / 2 / of_a_thread).max(1)
-}
-
-/// Returns how many levels of nested directories can be read: each thread may have every directory
-/// of a path open, and as many whose listings wait.
-fn levels_max(threads: usize) -> usize {
-    let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft as usize);
-    let of_a_thread = descriptors / 2 / threads.max(1);
-    (of_a_thread.saturating_sub(Batch::descriptors_max(0)) / 2).max(LEVELS_MIN)
-}
-
 struct Walk<'a> {
     due: &'a (dyn Fn() -> bool + Sync),
     /// Whether threads stop.
@@ -146,11 +129,11 @@ struct Walk<'a> {
     root_dev: u64,
     /// Absolute path of the root, escaped.
     root_path: String,
-    levels_max: usize,
     /// Where users have mounted file systems of their own, by the last name of the path.
     untouched: HashMap<Vec<u8>, Vec<Vec<u8>>>,
     /// How often threads have handed over what they read.
     round: AtomicU64,
+    shared: Arc<Shared>,
     moves: Moves,
     /// Entries of the root, once all of it was listed.
     root_entries: AtomicU64,
@@ -175,6 +158,12 @@ impl Walk<'_> {
         };
         self.counts.partial.fetch_add(is_partial.into(), Ordering::Relaxed);
         (self.on_error)(&error);
+    }
+
+    /// Begins a round. Its moment is taken first: looks of all later rounds come after it.
+    fn next_round(&self) -> Round {
+        let moment = self.shared.clock.now();
+        Round { number: self.round.fetch_add(1, Ordering::SeqCst) + 1, moment }
     }
 
     /// Returns what of a directory is listed, now that it is open; `None` for nothing. What is not
@@ -232,7 +221,7 @@ impl Walk<'_> {
             }
             let name = CString::new(unescape(escaped)).ok()?;
             self.wait_for_rate();
-            let stat = stat_at(&directory.fd, &name).ok()?;
+            let stat = stat_at(directory.fd().ok()?, &name).ok()?;
             if !self.ends_at(directory, &stat) {
                 subdirs.push(name);
             }

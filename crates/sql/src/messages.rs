@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Place};
 use arrow::error::ArrowError;
-use canopy_text::safe::table_cell;
+use canopy_text::safe::{message_line, table_cell};
 use canopy_text::{group_id, user_id};
 use datafusion::common::utils::datafusion_strsim::normalized_levenshtein;
 use datafusion::common::{Column, SchemaError};
@@ -395,14 +395,16 @@ pub(super) fn of_statement(said: &str, statement: &str, place: Option<Place>) ->
     if word.is_some_and(|word| CHANGES.contains(&word.to_uppercase().as_str())) {
         return CHANGES_NOTHING.to_owned();
     }
+    // Values that cannot be computed with are in it.
+    let said = message_line(said);
     let lines: Vec<&str> = statement.trim_end().lines().collect();
     let (line, column) = match place {
         Some(Place::At(line, column)) => (line as usize, column as usize),
         Some(Place::End) => (lines.len(), lines.last().map_or(0, |line| line.chars().count()) + 1),
-        None => return said.to_owned(),
+        None => return said.into_owned(),
     };
     let Some(text) = line.checked_sub(1).and_then(|line| lines.get(line)) else {
-        return said.to_owned();
+        return said.into_owned();
     };
     let from = column.saturating_sub(1).saturating_sub(AROUND);
     let before: String = text.chars().take(column.saturating_sub(1)).skip(from).collect();

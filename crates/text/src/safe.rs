@@ -3,7 +3,8 @@
 //!
 //! | place | function | a control character becomes |
 //! | --- | --- | --- |
-//! | messages on standard error | [`message`], [`message_line`] | `?` |
+//! | a message on standard error or in a log | [`message_line`] | `?`, ends of lines too |
+//! | lines that the program itself puts into a message | [`message_lines`] | `?` |
 //! | a name in the answer of a tool | [`terminal_name`] | `$'\n'`, on a terminal alone |
 //! | a name in the answer of find | [`hidden_name`] | `?`, on a terminal alone |
 //! | a value in a line of text | [`one_line`] | `\n`, `\u{1b}` |
@@ -21,15 +22,16 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::Write;
 
-/// Replaces the control characters of a message, but for ends of lines, by `?`.
-pub fn message(text: &str) -> Cow<'_, str> {
+/// Replaces the control characters of a message by `?`, but for ends of lines: only for text of
+/// which the program has made all lines itself, and each piece that comes from elsewhere safe.
+pub fn message_lines(text: &str) -> Cow<'_, str> {
     replaced(text, |c| c.is_control() && c != '\n')
 }
 
-/// Replaces all control characters of a message by `?`, so that no part of it looks like another
-/// message.
+/// Replaces all control characters of a message by `?`, and what else may end a line, so that no
+/// part of it looks like another message.
 pub fn message_line(text: &str) -> Cow<'_, str> {
-    replaced(text, char::is_control)
+    replaced(text, |c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
 fn replaced(text: &str, unsafe_here: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -182,8 +184,8 @@ mod tests {
 
     #[test]
     fn messages_hold_no_controls() {
-        assert_eq!(message("a\nb\t\u{9b}c"), "a\nb??c");
-        assert_eq!(message_line("a\nb\t\u{9b}c"), "a?b??c");
+        assert_eq!(message_lines("a\nb\t\u{9b}c"), "a\nb??c");
+        assert_eq!(message_line("a\nb\t\u{9b}c\rd\u{85}e\u{2028}f"), "a?b??c?d?e?f");
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub use worker::{Worker, is_worker, terminal_width};
 use anyhow::Context;
 use canopy::commands::sql::FormatName;
 use canopy::query_limits::allowed;
-use canopy::{counted, message};
+use canopy::{SeveralLines, counted, message, message_lines, told};
 use canopy_sql::{AnswerFormat, Answered, Error, Session, blank, statement_end};
 use canopy_text::safe::TerminalWriter;
 use dot::Flow;
@@ -120,7 +120,7 @@ impl Prompt {
                 Typed::Text(text) => match self.script(&text, None) {
                     Ok(Flow::Quit) => return Ok(()),
                     Ok(Flow::Continue | Flow::Failed) => {}
-                    Err(error) => message(format_args!("{error:#}")),
+                    Err(error) => message_lines(told(&error)),
                 },
                 Typed::Cleared => {}
                 Typed::End => return Ok(()),
@@ -215,6 +215,8 @@ fn with_setting(error: Error) -> anyhow::Error {
         Error::Memory { limit_bytes, .. } if allowed.memory_bytes == Some(limit_bytes) => NO_MORE,
         Error::Time(_) => "--timeout or the setting sql_timeout gives more",
         Error::Memory { .. } => "--memory or the setting sql_memory gives more",
+        // The place in the statement is marked.
+        Error::Sql(lines) => return SeveralLines(lines).into(),
         error => return error.into(),
     };
     anyhow::anyhow!("{error} ({setting})")

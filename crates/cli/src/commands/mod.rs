@@ -38,7 +38,7 @@ pub mod sql;
 pub mod staleness;
 pub mod stat;
 pub mod store;
-mod switches;
+pub(crate) mod switches;
 pub mod table;
 pub mod top;
 pub mod update;

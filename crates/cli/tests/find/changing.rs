@@ -13,21 +13,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const ALICE: u32 = 2001;
-const BOB: u32 = 2002;
+pub(super) const ALICE: u32 = 2001;
+pub(super) const BOB: u32 = 2002;
 
-fn user(uid: u32) -> User {
+pub(super) fn user(uid: u32) -> User {
     User { uid, gid: uid + 1000, groups: vec![uid + 1000] }
 }
 
-fn dir(path: &Path, mode: u32, owner: u32) {
+pub(super) fn dir(path: &Path, mode: u32, owner: u32) {
     fs::create_dir_all(path).unwrap();
     chown(path, Some(owner), Some(owner + 1000)).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// What a user is told by a command.
-fn told(place: &Place, index: &Path, uid: u32, arguments: &[&OsStr]) -> String {
+pub(super) fn told(place: &Place, index: &Path, uid: u32, arguments: &[&OsStr]) -> String {
     let mut all = vec!["--index".as_ref(), index.as_os_str()];
     all.extend(arguments);
     let output = user(uid).run(place.canopy.as_os_str(), &all);
@@ -35,7 +35,7 @@ fn told(place: &Place, index: &Path, uid: u32, arguments: &[&OsStr]) -> String {
 }
 
 /// Tells another thread that it is over, if only because a test has failed.
-struct Ended<'a>(&'a AtomicBool);
+pub(super) struct Ended<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
@@ -108,7 +108,7 @@ fn a_value_is_shown_by_the_permissions_of_its_own_file() {
 }
 
 /// A tree of which the scan reads `tree/srv/home/0...` first and `tree/srv/home/z` last.
-fn slow_tree(tree: &Path, dirs: u32) {
+pub(super) fn slow_tree(tree: &Path, dirs: u32) {
     dir(tree, 0o755, 0);
     dir(&tree.join("srv"), 0o755, ALICE);
     dir(&tree.join("srv/home"), 0o755, ALICE);
@@ -154,7 +154,7 @@ fn index_while(place: &Place, index: &Path, source: &Path, change: impl Fn()) ->
 }
 
 /// The directories in `home` that a scan has open.
-fn open_homes(scan: &Child) -> Vec<String> {
+pub(super) fn open_homes(scan: &Child) -> Vec<String> {
     let open = fs::read_dir(format!("/proc/{}/fd", scan.id())).into_iter().flatten();
     let paths = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
     let name = |path: PathBuf| Some(path.to_str()?.split_once("/home/")?.1.to_owned());
@@ -162,7 +162,7 @@ fn open_homes(scan: &Child) -> Vec<String> {
 }
 
 /// Whether a child has not ended yet.
-fn child_runs(pid: Pid) -> bool {
+pub(super) fn child_runs(pid: Pid) -> bool {
     let options = nix::sys::wait::WaitPidFlag::WNOHANG | nix::sys::wait::WaitPidFlag::WNOWAIT;
     let id = nix::sys::wait::Id::Pid(pid);
     let ended = nix::sys::wait::waitid(id, options | nix::sys::wait::WaitPidFlag::WEXITED);
@@ -201,7 +201,7 @@ fn closed_meanwhile(source: &str, gone: bool, change: impl Fn(&Path)) -> [String
     told
 }
 
-fn close(path: &Path) {
+pub(super) fn close(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
 }
 

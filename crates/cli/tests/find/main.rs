@@ -1,6 +1,7 @@
 //! Tests of find, and of who sees what: each module says what it asks. They need root.
 
 mod changing;
+mod closed;
 #[path = "../common/mod.rs"]
 mod common;
 mod differences;

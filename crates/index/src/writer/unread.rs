@@ -16,7 +16,7 @@ use crate::digest::{DigestKey, Digester};
 use crate::error::Result;
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
-use canopy_model::{Attributes, ClassTable, Listing};
+use canopy_model::{Attributes, ClassTable, DOUBTFUL_PART, Listing};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
@@ -111,8 +111,12 @@ impl Refresh {
         let access = unread.digester.lock().of_access(access, classes);
         let directory = self.key.of_directory(dev, directory);
         for part in 0.. {
+            let doubtful = self.key.of_place(path, part | DOUBTFUL_PART);
             let place = self.key.of_place(path, part);
             let Some(known) = self.known.get(&place) else { return part > 0 };
+            if self.known.contains_key(&doubtful) {
+                return false;
+            }
             let settled = unread.settled.get(&place);
             if known.digests.access != access
                 || settled.is_none_or(|settled| settled.directory != directory)

@@ -2,6 +2,7 @@
 
 use crate::directory::Directory;
 use crate::entry::Names;
+use crate::moment::Moment;
 use crate::remaining::{Extent, Remaining};
 use crate::selection::{Selected, Selection};
 use canopy_model::{Rows, escape, join};
@@ -32,6 +33,8 @@ pub(super) struct Begun {
     /// handed over: a listing has the same parts however often they do.
     pub(super) rows: Rows,
     pub(super) subdirs: Vec<CString>,
+    /// A moment before these were read, at which all on the way was as noted.
+    pub(super) since: Moment,
     /// Names behind those.
     pub(super) names: Names,
 }

@@ -1,12 +1,14 @@
 //! What one thread does in the walk: opens directories, reads them, hands their listings over.
 
-use super::Walk;
+use super::doubts::{enter, read_entry};
 use super::task::{Begun, Task};
+use super::{Walk, doubts};
 use crate::batch::Batch;
-use crate::directory::{Directory, Place};
-use crate::entry::{Names, look_closer};
+use crate::directory::{Directory, Known, Place, Seen};
+use crate::entry::Names;
 use crate::faults::{Fault, Step};
-use crate::inode::{Stat, open_dir, stat_at, stat_open};
+use crate::inode::open_dir;
+use crate::moment::Moment;
 use crate::selection::{Selected, Selection};
 use crate::stealing::Stack;
 use crate::xattrs::XattrReader;
@@ -69,6 +71,8 @@ pub(super) struct Thread<'a, 's, S> {
     buffer: Vec<MaybeUninit<u8>>,
     xattrs: XattrReader,
     batch: Batch,
+    /// A moment before what is in `rows` was read, at which all on the way was as noted.
+    since: Moment,
 }
 
 impl<'a, 's, S: Sink> Thread<'a, 's, S> {
@@ -84,6 +88,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             buffer: vec![MaybeUninit::uninit(); DIRENT_BYTES],
             xattrs: XattrReader::default(),
             batch: Batch::default(),
+            since: Moment::NEVER,
         }
     }
 
@@ -122,6 +127,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         if self.is_left(&above, &name, selected) {
             return Ok(());
         }
+        self.make_room(&above)?;
         let Some(directory) = self.open(above.clone(), name, passed) else { return Ok(()) };
         let Some(settled) = self.walk.settle(&directory, selected) else { return Ok(()) };
         // One that is new, or another, has another row.
@@ -129,6 +135,15 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             self.list_passed(above, passed);
         }
         self.read(directory, Begun::default(), settled)
+    }
+
+    /// Closes directories until another one may be opened in this.
+    fn make_room(&mut self, above: &Directory) -> Result<(), S::Error> {
+        let shared = above.handle.shared();
+        if shared.has_too_many_open() {
+            above.close_above();
+        }
+        if shared.has_too_many_open() { self.hand_over() } else { Ok(()) }
     }
 
     /// Returns whether a directory in another one is left to others.
@@ -169,14 +184,16 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             self.batch.put_unread(&directory);
             return if self.batch.is_full() { self.hand_over() } else { Ok(()) };
         }
-        let Begun { mut parts, entries: mut listed, rows, subdirs, names } = begun;
+        let Begun { mut parts, entries: mut listed, rows, subdirs, since, names } = begun;
         self.subdirs.clear();
         self.rows.clear();
         self.names.clear();
+        self.since = if rows.is_empty() { directory.moment() } else { since };
         if !(rows.is_empty() && names.is_empty()) {
             (self.rows, self.subdirs, self.names) = (rows, subdirs, names);
         }
         let rest = self.read_parts(&directory, &mut parts, &mut listed)?;
+        directory.handle.set_midway(matches!(rest, Rest::Unread | Rest::Paused));
         match rest {
             Rest::Unread | Rest::Paused => {
                 let (rows, names) =
@@ -186,7 +203,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                     0 => std::mem::take(&mut self.subdirs),
                     _ => Vec::new(),
                 };
-                let begun = Begun { parts, entries: listed, rows, subdirs, names };
+                let since = self.since;
+                let begun = Begun { parts, entries: listed, rows, subdirs, since, names };
                 self.stack.put(Task::Read { directory: directory.clone(), begun, selected });
             }
             _ => {
@@ -210,10 +228,14 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         parts: &mut u32,
         listed: &mut u64,
     ) -> Result<Rest, S::Error> {
+        let Ok(fd) = directory.fd() else {
+            self.walk.report(&directory.path(), Fault::Moved);
+            return Ok(Rest::Nothing);
+        };
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut entries = RawDir::new(&directory.fd, &mut buffer);
+        let mut entries = RawDir::new(&*fd, &mut buffer);
         let outcome = loop {
-            let rest = self.fill(directory, &mut entries);
+            let rest = self.fill((directory, &fd), &mut entries);
             let is_part = match rest {
                 Rest::Paused => false,
                 Rest::Nothing => *parts == 0 || !self.rows.is_empty(),
@@ -225,7 +247,10 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 kept = self.keep(directory, *parts);
                 *parts += 1;
             }
-            if rest != Rest::Names || kept.is_err() {
+            // A directory that is read in the midst must stay open.
+            let goes_on = rest == Rest::Names
+                || rest == Rest::Unread && directory.handle.shared().has_many_open();
+            if !goes_on || kept.is_err() {
                 break kept.map(|()| rest);
             }
         };
@@ -270,14 +295,14 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             self.list_passed(above, passed);
             return None;
         }
-        if above.path_bytes_of(&escaped) > walk.options.path_bytes_max
-            || above.depth as usize >= walk.levels_max
-        {
+        if above.path_bytes_of(&escaped) > walk.options.path_bytes_max {
             walk.report(&path(), Fault::LongPath);
             return None;
         }
-        let opened = open_dir(&above.fd, &name).and_then(|fd| Ok((stat_open(&fd)?, fd)));
-        let (stat, fd): (Stat, OwnedFd) = match opened {
+        let since = above.moment();
+        let opened = above.fd().and_then(|above| open_dir(above, &name));
+        let opened = opened.and_then(|fd| Ok((Seen::of(&fd)?, fd)));
+        let (seen, fd): (Seen, OwnedFd) = match opened {
             Ok(opened) => opened,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
                 if passed.is_some() && walk.others.is_none() =>
@@ -290,6 +315,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 return None;
             }
         };
+        let stat = seen.stat;
         if walk.moves.are_too_many(stat.dev, stat.attributes.ino) {
             walk.report(&path(), Fault::Moved);
             return None;
@@ -298,15 +324,18 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             walk.replace_all(&path());
             return None;
         }
-        let rules = if (stat.mount, stat.dev) == (above.mount, above.dev) {
-            above.rules()
+        let (rules, lag_ns) = if (stat.mount, stat.dev) == (above.mount, above.dev) {
+            (above.rules(), above.lag_ns())
         } else {
-            walk.rules.of(&fd, stat.mount, stat.dev)
+            (walk.rules.of(&fd, stat.mount, stat.dev), walk.rules.lag_ns(stat.mount, stat.dev))
         };
         let absolute = || join_absolute(&walk.root_path, &path());
-        let approach = walk.classes.below(&above.access, absolute);
+        let approach = &walk.classes.below(&above.access, absolute);
+        let is_shown = !walk.options.one_reader;
+        let known = Known { rules, lag_ns, approach, since, is_shown };
+        let shared = above.handle.shared().clone();
         let place = Place::Below(above, escaped);
-        let directory = Directory::new(place, fd, &stat, rules, walk.classes, &approach);
+        let directory = Directory::new(place, (fd, seen), &known, walk.classes, &shared);
         if walk.is_left_out(&directory) {
             walk.replace_all(&directory.path());
             return None;
@@ -325,7 +354,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     }
 
     /// Reads entries into `rows`, as many as a part may have.
-    fn fill(&mut self, directory: &Directory, entries: &mut RawDir<'_, &OwnedFd>) -> Rest {
+    fn fill(&mut self, at: (&Directory, &OwnedFd), entries: &mut RawDir<'_, &OwnedFd>) -> Rest {
         let mut more = true;
         loop {
             if self.walk.is_paused() {
@@ -338,11 +367,11 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 if self.rows.len() >= PART_ROWS {
                     return Rest::Unread;
                 }
-                more = self.read_names(directory, entries);
+                more = self.read_names(at.0, entries);
             } else if self.rows.bytes() >= self.walk.options.part_bytes {
                 return Rest::Names;
             }
-            self.look(directory);
+            self.look(at);
         }
     }
 
@@ -372,14 +401,12 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     }
 
     /// Looks at the inodes of the names that were read, as many as a part may have.
-    fn look(&mut self, directory: &Directory) {
+    fn look(&mut self, (directory, fd): (&Directory, &OwnedFd)) {
         let walk = self.walk;
-        let fail = |path: &str, step, errno| walk.report(path, Fault::Failed(step, errno));
-        let mut with_xattrs = !walk.options.no_xattrs && !self.names.is_empty();
-        if with_xattrs && let Err(errno) = self.xattrs.enter(&directory.fd) {
-            fail(&directory.path(), Step::Xattrs, errno);
-            with_xattrs = false;
-        }
+        let mut xattrs = match self.names.is_empty() {
+            true => None,
+            false => enter(walk, directory, fd, &mut self.xattrs),
+        };
         let asks_often = walk.options.rate_limit.is_some();
         let mut looked_at: usize = 0;
         let mut told: usize = 0;
@@ -397,42 +424,20 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 }
             }
             let Some(name) = self.names.take() else { break };
-            let bytes = name.to_bytes();
-            let escaped = escape(bytes);
-            let path = || join(&directory.path(), &escaped);
-            if walk.leaves_out_name(directory, bytes, &escaped) {
+            let escaped = escape(name.to_bytes());
+            if walk.leaves_out_name(directory, name.to_bytes(), &escaped) {
                 continue;
             }
             walk.wait_for_rate();
-            let stat = match stat_at(&directory.fd, name) {
-                Ok(stat) => stat,
-                Err(errno) => {
-                    fail(&path(), Step::Look, errno);
-                    continue;
-                }
-            };
-            let xattrs = with_xattrs.then_some(&mut self.xattrs);
-            let failed = |step, errno| fail(&path(), step, errno);
-            let Some(entry) = look_closer(directory, name, stat, xattrs, failed) else {
-                continue;
-            };
-            let attributes = entry.stat.attributes;
-            let target =
-                entry.target.as_ref().map_or("".into(), |target| escape(target.to_bytes()));
-            self.rows.push(&escaped, attributes, &target);
-            if attributes.file_type() == FileType::Directory
-                && !walk.ends_at(directory, &entry.stat)
-                && !self.unchanged.as_ref().is_some_and(|known| known.has(&escaped, &attributes))
+            let xattrs = xattrs.as_deref_mut();
+            let read = read_entry(walk, (directory, fd), (name, &escaped), xattrs, &mut self.rows);
+            let Some(entry) = read else { continue };
+            let is_known = |known: &Unchanged<'_>| known.has(&escaped, &entry.attributes);
+            if entry.attributes.file_type() == FileType::Directory
+                && !walk.ends_at(directory, &entry)
+                && !self.unchanged.as_ref().is_some_and(is_known)
             {
                 self.subdirs.push(name.to_owned());
-            }
-            if entry.has_xattrs {
-                let rows = &mut self.rows;
-                let listing = directory.access.listing;
-                let rules = walk.rules_of_values(directory, &entry.stat);
-                self.xattrs.found(&attributes, rules, listing, walk.classes, |xattr| {
-                    rows.push_xattr(xattr);
-                });
             }
         }
         tell(looked_at);
@@ -441,14 +446,14 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     /// Keeps the listing in `rows` until the directories above are looked at again.
     fn keep(&mut self, directory: &Arc<Directory>, part: u32) -> Result<(), S::Error> {
         self.walk.counts.entries.fetch_add(self.rows.len() as u64, Ordering::Relaxed);
-        self.batch.put(directory, part, &mut self.rows);
+        self.batch.put(directory, part, self.since, &mut self.rows);
+        self.since = directory.moment();
         if self.batch.is_full() { self.hand_over() } else { Ok(()) }
     }
 
     fn hand_over(&mut self) -> Result<(), S::Error> {
         let walk = self.walk;
-        let round = (!walk.options.one_reader)
-            .then(|| (walk.round.fetch_add(1, Ordering::SeqCst) + 1, &walk.moves));
+        let round = (!walk.options.one_reader).then(|| (walk.next_round(), &walk.moves));
         let changed = |path: &str, fault| walk.report(path, fault);
         let unread = |directory: Arc<Directory>, stays: bool| match walk.known.filter(|_| stays) {
             Some(known) => {
@@ -462,7 +467,11 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 self.stack.put(Task::Read { directory, begun, selected });
             }
         };
-        self.batch.hand_over(&mut self.sink, walk.classes, round, changed, unread)
+        let xattrs = &mut self.xattrs;
+        let check = |directory: &Directory, since, rows, narrowing| {
+            doubts::check(walk, xattrs, (directory, since), rows, narrowing)
+        };
+        self.batch.hand_over(&mut self.sink, walk.classes, round, changed, unread, check)
     }
 
     /// Puts the subdirectories on the stack so that they are read in the order of their names.

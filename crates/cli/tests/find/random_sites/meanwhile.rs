@@ -201,8 +201,9 @@ impl Tree {
         let random = &mut random;
         match random.random_range(0..1000) {
             0..20 if may_close => self.close_a_room(random),
+            10..15 => self.close_a_room_for_a_moment(random),
             0..10 => self.rename_a_room(random),
-            10..100 => self.exchange_values(random),
+            15..100 => self.exchange_values(random),
             100..300 => self.make_a_secret(random),
             300..400 => self.make_hidden(random),
             _ => self.move_a_file(random),
@@ -251,6 +252,52 @@ impl Tree {
             let path = room.path.join(format!("nook{number}")).join(name);
             dir(&path);
             room.secrets.push(path);
+        }
+    }
+
+    /// Closes a room, makes entries in it, changes one that is there, and leaves all as it was
+    /// before it is opened again.
+    fn close_a_room_for_a_moment(&mut self, random: &mut StdRng) {
+        let Some(room) = self.open_room(random) else { return };
+        let room = &mut self.rooms[room];
+        let was_at = room.path.clone();
+        let is_moved = random.random_bool(0.5);
+        match is_moved {
+            true => room.go_to(&self.closed.join(was_at.file_name().unwrap())),
+            false => fs::set_permissions(&was_at, fs::Permissions::from_mode(0o700)).unwrap(),
+        }
+        let nooks = 0..random.random_range(1..NOOKS);
+        let paths: Vec<PathBuf> = nooks
+            .map(|number| {
+                let name = self.names.plain("moment", random);
+                self.forbidden.extend(tokens(name.as_bytes()));
+                room.path.join(format!("nook{number}")).join(name)
+            })
+            .collect();
+        for (number, path) in paths.iter().enumerate() {
+            if number % 2 == 0 { dir(path) } else { fs::write(path, "").unwrap() }
+        }
+        let value = self.names.plain("plain", random);
+        self.forbidden.extend(tokens(value.as_bytes()));
+        let flags = XattrFlags::empty();
+        for file in &room.files {
+            rustix::fs::setxattr(file, "user.b", value.as_bytes(), flags).unwrap();
+        }
+        let until = Instant::now() + SCAN_BEGINS.mul_f64(random.random());
+        while Instant::now() < until {}
+        for file in &room.files {
+            rustix::fs::removexattr(file, "user.b").unwrap();
+        }
+        for (number, path) in paths.iter().enumerate() {
+            if number % 2 == 0 {
+                fs::remove_dir(path).unwrap();
+            } else {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        match is_moved {
+            true => room.go_to(&was_at),
+            false => fs::set_permissions(&was_at, fs::Permissions::from_mode(0o755)).unwrap(),
         }
     }
 

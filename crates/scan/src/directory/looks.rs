@@ -1,0 +1,295 @@
+//! Looks at a directory and all above it, after it was opened.
+
+use super::*;
+
+/// What has changed on the way to a listing since it was read.
+#[derive(Clone, Debug)]
+pub(crate) enum Narrowing {
+    /// Those who are to see it must pass these, besides what makes its class; each with the owner
+    /// of the directory that asks for it.
+    ToThose(Arc<Vec<(Grant, u32)>>),
+    /// It is no longer where it was, or not at all.
+    Gone(Fault),
+}
+
+impl Narrowing {
+    /// Returns the narrowing to root alone.
+    pub(crate) fn to_root() -> Self {
+        Narrowing::ToThose(Arc::new(vec![(Grant::nobody(), 0)]))
+    }
+
+    /// Returns what is left for those who pass both.
+    pub(crate) fn and(self, other: Option<Narrowing>) -> Self {
+        match (self, other) {
+            (Narrowing::Gone(fault), _) | (_, Some(Narrowing::Gone(fault))) => {
+                Narrowing::Gone(fault)
+            }
+            (narrowing, None) => narrowing,
+            (Narrowing::ToThose(grants), Some(Narrowing::ToThose(others))) => {
+                let mut all = Vec::clone(&grants);
+                all.extend(others.iter().cloned());
+                all.sort_unstable();
+                all.dedup();
+                if all.len() > NARROWING_MAX {
+                    return Narrowing::to_root();
+                }
+                Narrowing::ToThose(Arc::new(all))
+            }
+        }
+    }
+}
+
+/// Most grants of a narrowing: where more directories have changed, root alone sees the listing.
+const NARROWING_MAX: usize = 8;
+
+/// How often a moment is looked for at once at which all of a path is as it is seen.
+const TRIES: usize = 3;
+
+/// When a thread begins to look again at the directories above what it has read.
+#[derive(Clone, Copy)]
+pub(crate) struct Round {
+    pub(crate) number: u64,
+    /// Not later than looks of this round and all later ones.
+    pub(crate) moment: Moment,
+}
+
+/// What was seen when a directory was looked at again.
+#[derive(Debug)]
+pub(super) struct Again {
+    /// The round in which it and all above it were, 0 for never.
+    round: u64,
+    found: Found,
+}
+
+/// What was found on the way to a directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) narrowing: Option<Narrowing>,
+    /// When any directory on the way, or the directory itself, changed last.
+    pub(crate) change: Change,
+}
+
+impl Default for Again {
+    fn default() -> Self {
+        Again { round: 0, found: Found { narrowing: None, change: Change::NONE } }
+    }
+}
+
+/// A moment at which a directory was in its place, and all above it, with what differs from the
+/// permissions that were noted.
+pub(crate) struct Proof {
+    pub(crate) moment: Moment,
+    /// The directory's own, then.
+    pub(crate) attributes: Attributes,
+    pub(crate) narrowing: Option<Narrowing>,
+}
+
+impl Proof {
+    /// Returns moment and attributes if those are let in who were when permissions were noted.
+    pub(super) fn of_all(self) -> Option<(Moment, Attributes)> {
+        self.narrowing.is_none().then_some((self.moment, self.attributes))
+    }
+}
+
+/// One look at a directory.
+struct Look {
+    attributes: Attributes,
+    /// When it changed last. The kernel has changed nothing from then until the look, neither the
+    /// name nor the permissions.
+    change: Change,
+    /// Whether it has the name by which it was opened.
+    is_named: bool,
+    difference: Option<Difference>,
+}
+
+/// What is different about a directory.
+enum Difference {
+    /// Its permissions: who is let in now.
+    To(Vec<Grant>),
+    /// The directory that it is in, or it was removed.
+    Gone(Fault),
+}
+
+impl Directory {
+    /// Returns what has changed on the way to what was read in the directory before this round
+    /// began. Looks again at it and at all directories above it that nobody has looked at since.
+    pub(crate) fn narrowing(&self, round: Round, moves: &Moves) -> Found {
+        let mut to_look_at = Vec::new();
+        let mut found = Again::default().found;
+        let mut next = Some(self);
+        while let Some(directory) = next {
+            let again = directory.again.lock().unwrap_or_else(PoisonError::into_inner);
+            if again.round >= round.number {
+                found = again.found.clone();
+                break;
+            }
+            drop(again);
+            to_look_at.push(directory);
+            next = directory.above.as_deref();
+        }
+        for directory in to_look_at.into_iter().rev() {
+            let look = directory.look();
+            if let Some(Difference::Gone(fault)) = &look.difference
+                && !matches!(found.narrowing, Some(Narrowing::Gone(_)))
+                && !directory.gone.swap(true, Ordering::Relaxed)
+                && *fault == Fault::Moved
+            {
+                moves.add(directory);
+            }
+            found.change = found.change.max(look.certain_change());
+            found.narrowing = directory.narrowed_by(look.difference, found.narrowing);
+            if found.narrowing.is_none() && round.moment.is_after(found.change) {
+                directory.moment.fetch_max(round.moment.0, Ordering::AcqRel);
+            }
+            let mut again = directory.again.lock().unwrap_or_else(PoisonError::into_inner);
+            if again.round < round.number {
+                *again = Again { round: round.number, found: found.clone() };
+            }
+        }
+        found
+    }
+
+    /// Looks for a moment, from now on, at which the directory and all above it were in their
+    /// places with the permissions that are seen. `None` if they change all the time, or if the
+    /// directory is elsewhere.
+    pub(crate) fn prove(&self) -> Option<Proof> {
+        let mut path: Vec<&Directory> =
+            std::iter::successors(Some(self), |directory| directory.above.as_deref()).collect();
+        path.reverse();
+        (0..TRIES).find_map(|_| self.prove_at_once(&path))
+    }
+
+    fn prove_at_once(&self, path: &[&Directory]) -> Option<Proof> {
+        let moment = self.handle.shared().clock.now();
+        let mut looks: Vec<Look> = path.iter().map(|directory| directory.look()).collect();
+        let is_settled = |look: &Look| moment.is_after(look.certain_change());
+        let mut unsettled = looks.iter().enumerate().filter(|(_, look)| !is_settled(look));
+        match (unsettled.next(), unsettled.next()) {
+            (None, _) => {}
+            // One that changes all the time is looked at once, and the others are the same then.
+            (Some((at, _)), None) => {
+                let unsettled = path[at].look_twice()?;
+                for (other, look) in looks.iter_mut().enumerate().filter(|(other, _)| *other != at)
+                {
+                    *look = path[other].look();
+                    if !moment.is_after(look.certain_change()) {
+                        return None;
+                    }
+                }
+                looks[at] = unsettled;
+            }
+            _ => return None,
+        }
+        let attributes = looks.last()?.attributes;
+        let narrowing = path.iter().zip(looks).fold(None, |narrowing, (directory, look)| {
+            directory.narrowed_by(look.difference, narrowing)
+        });
+        match narrowing {
+            Some(Narrowing::Gone(_)) => None,
+            narrowing => Some(Proof { moment, attributes, narrowing }),
+        }
+    }
+
+    /// Returns what is left on the way to the directory with what is different about it.
+    fn narrowed_by(
+        &self,
+        difference: Option<Difference>,
+        narrowing: Option<Narrowing>,
+    ) -> Option<Narrowing> {
+        let own = match difference {
+            None => return narrowing,
+            Some(Difference::Gone(fault)) => Narrowing::Gone(fault),
+            Some(Difference::To(grants)) => {
+                let owner = self.noted.uid;
+                let grants = grants.into_iter().map(|grant| (grant, owner));
+                Narrowing::ToThose(Arc::new(grants.collect()))
+            }
+        };
+        Some(match narrowing {
+            // What is above counts: below it, all is gone.
+            Some(gone @ Narrowing::Gone(_)) => gone,
+            narrowing => own.and(narrowing),
+        })
+    }
+
+    /// Looks at a directory that changes all the time. `None` if it changed meanwhile, so that the
+    /// name, ACL and mode that were seen are perhaps not of one moment.
+    fn look_twice(&self) -> Option<Look> {
+        let (first, second) = (self.look(), self.look());
+        let place = |look: &Look| {
+            let Attributes { mode, uid, gid, ctime_ns, .. } = look.attributes;
+            (mode, uid, gid, ctime_ns)
+        };
+        (first.is_named && second.is_named && place(&first) == place(&second)).then_some(second)
+    }
+
+    fn look(&self) -> Look {
+        let mut look = Look {
+            attributes: self.attributes,
+            change: Change::ALWAYS,
+            is_named: false,
+            difference: None,
+        };
+        let fd = match self.fd() {
+            Ok(fd) => fd,
+            Err(_) => {
+                look.difference = Some(Difference::Gone(Fault::Moved));
+                return look;
+            }
+        };
+        let seen = self.see(&fd);
+        let Ok((seen, is_named)) = seen else {
+            look.difference = Some(Difference::To(vec![Grant::nobody()]));
+            return look;
+        };
+        (look.attributes, look.is_named) = (seen.stat.attributes, is_named);
+        look.change = self.change_of(&look.attributes);
+        look.difference = if look.attributes.nlink == 0 {
+            Some(Difference::Gone(Fault::Failed(Step::List, Errno::NOENT)))
+        } else if self.above.as_ref().is_some_and(|above| !is_in(&*fd, above)) {
+            Some(Difference::Gone(Fault::Moved))
+        } else {
+            let now = Noted::of(seen, self.noted.rules);
+            let is_same = now.lets_in_the_same(&self.noted);
+            (!is_same).then(|| Difference::To(now.permissions().to_list()))
+        };
+        look
+    }
+
+    /// Returns what the directory is, and whether it has its name. If it is as it was at a moment
+    /// when it was known to have that, one call is enough. Otherwise the change time is read last,
+    /// so that name and ACL are of then if it is old.
+    fn see(&self, fd: &OwnedFd) -> Result<(Seen, bool), Errno> {
+        let stat = stat_open(fd)?;
+        let was_seen = self.moment().is_after(self.change_of(&stat.attributes))
+            && stat.attributes.ctime_ns == self.attributes.ctime_ns;
+        if was_seen {
+            return Ok((Seen { acl: self.noted.acl.clone(), stat }, true));
+        }
+        let is_named = self.has_its_name();
+        Ok((Seen::of(fd)?, is_named))
+    }
+
+    /// Returns whether its name in the directory above leads to it.
+    fn has_its_name(&self) -> bool {
+        let Some(above) = &self.above else { return true };
+        let (Ok(fd), Some(name)) = (above.fd(), self.name_in_above()) else { return false };
+        stat_at(&fd, &name).is_ok_and(|stat| self.is_inode(&stat))
+    }
+}
+
+impl Look {
+    /// Returns when the directory changed last, or `ALWAYS` if it may have another name.
+    fn certain_change(&self) -> Change {
+        if self.is_named { self.change } else { Change::ALWAYS }
+    }
+}
+
+/// Returns whether an open directory is in another one.
+fn is_in(directory: impl AsFd, above: &Directory) -> bool {
+    let flags = AtFlags::NO_AUTOMOUNT;
+    rustix::fs::statx(directory, c"..", flags, StatxFlags::INO).is_ok_and(|stat| {
+        let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+        (dev, stat.stx_ino) == (above.dev, above.attributes.ino)
+    })
+}

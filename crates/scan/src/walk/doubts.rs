@@ -1,0 +1,204 @@
+//! Entries that were perhaps never to be seen by those who may see their directory: a directory may
+//! be closed, filled, emptied and opened again between two looks at its permissions.
+//!
+//! 1. An entry is beyond doubt if it has not changed since a moment at which its directory and all
+//!    above were as they were noted ([`Moment`]), or if none of these has changed since then.
+//! 2. All others are read once more after such a moment has been found again. One that is gone is
+//!    left out; one that has not changed since that moment was there then.
+//! 3. If an entry changes all the time, and a directory on the way too, root alone sees it.
+
+use super::Walk;
+use crate::directory::{Directory, Narrowing};
+use crate::entry::look_closer;
+use crate::faults::{Fault, Step};
+use crate::inode::{Stat, stat_at};
+use crate::moment::Moment;
+use crate::root::TICK;
+use crate::xattrs::XattrReader;
+use canopy_model::{Attributes, Rows, escape, join, unescape};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+
+/// How many entries are read after one moment, in each of several attempts: the fewer, the sooner
+/// each is read after it.
+const AT_ONCE: [usize; 4] = [usize::MAX, 256, 16, 16];
+
+/// Attempts that are made without waiting for the next tick of the clock.
+const WITHOUT_WAITING: usize = 2;
+
+/// A listing whose entries those may see who passed before and pass the narrowing.
+pub(crate) struct Checked {
+    pub(crate) rows: Rows,
+    /// Entries for root alone.
+    pub(crate) doubtful: Rows,
+    pub(crate) directory: Attributes,
+    pub(crate) narrowing: Option<Narrowing>,
+}
+
+/// Where an entry is found.
+#[derive(Clone, Copy)]
+enum Place {
+    First,
+    /// In a row of what was read again.
+    Again(usize),
+    Gone,
+}
+
+struct Doubts<'w, 's> {
+    walk: &'w Walk<'s>,
+    directory: &'w Directory,
+    /// As they were read first, and again.
+    first: Rows,
+    again: Rows,
+    places: Vec<Place>,
+    /// Of the directory, at a moment when they could be seen.
+    attributes: Option<Attributes>,
+    narrowing: Option<Narrowing>,
+}
+
+/// Checks what was read of a directory since a moment.
+pub(super) fn check(
+    walk: &Walk<'_>,
+    xattrs: &mut XattrReader,
+    (directory, since): (&Directory, Moment),
+    rows: Rows,
+    narrowing: Option<Narrowing>,
+) -> Checked {
+    let in_doubt = |at: &usize| !since.is_after(directory.change_of(&rows.attributes()[*at]));
+    let mut left: Vec<usize> = (0..rows.len()).filter(in_doubt).collect();
+    let mut doubts = Doubts {
+        walk,
+        directory,
+        places: vec![Place::First; rows.len()],
+        first: rows,
+        again: Rows::default(),
+        attributes: directory.is_proven().then_some(directory.attributes),
+        narrowing,
+    };
+    for (attempt, at_once) in AT_ONCE.into_iter().enumerate() {
+        if left.is_empty() && doubts.attributes.is_some() {
+            break;
+        }
+        if attempt >= WITHOUT_WAITING {
+            std::thread::sleep(TICK);
+        }
+        left = doubts.look(left, at_once, xattrs);
+    }
+    doubts.into_checked(&left)
+}
+
+impl Doubts<'_, '_> {
+    /// Reads entries again, so many after one moment. Returns those that are still in doubt.
+    fn look(
+        &mut self,
+        mut entries: Vec<usize>,
+        at_once: usize,
+        xattrs: &mut XattrReader,
+    ) -> Vec<usize> {
+        let mut left = Vec::new();
+        loop {
+            let rest = entries.split_off(at_once.min(entries.len()));
+            let (Some(proof), Ok(fd)) = (self.directory.prove(), self.directory.fd()) else {
+                return [left, entries, rest].concat();
+            };
+            self.attributes.get_or_insert(proof.attributes);
+            let narrowing = self.narrowing.take();
+            self.narrowing = match proof.narrowing {
+                Some(more) => Some(more.and(narrowing)),
+                None => narrowing,
+            };
+            let mut with_xattrs = enter(self.walk, self.directory, &fd, xattrs);
+            for at in entries {
+                if !self.is_proven_again(at, &fd, with_xattrs.as_deref_mut(), proof.moment) {
+                    left.push(at);
+                }
+            }
+            if rest.is_empty() {
+                return left;
+            }
+            entries = rest;
+        }
+    }
+
+    /// Reads an entry again. Returns whether it is gone, or was there at the moment.
+    fn is_proven_again(
+        &mut self,
+        at: usize,
+        fd: &OwnedFd,
+        xattrs: Option<&mut XattrReader>,
+        moment: Moment,
+    ) -> bool {
+        let name = CString::new(unescape(self.first.name(at)));
+        self.walk.wait_for_rate();
+        let read = name.is_ok_and(|name| {
+            let (place, name) = ((self.directory, fd), (&*name, self.first.name(at)));
+            read_entry(self.walk, place, name, xattrs, &mut self.again).is_some()
+        });
+        self.places[at] = Place::Gone;
+        let Some(attributes) = self.again.attributes().last().filter(|_| read) else { return true };
+        self.places[at] = Place::Again(self.again.len() - 1);
+        moment.is_after(self.directory.change_of(attributes))
+    }
+
+    fn into_checked(self, left: &[usize]) -> Checked {
+        let Some(attributes) = self.attributes else {
+            let (rows, doubtful) = (self.first, Rows::default());
+            let (directory, narrowing) = (self.directory.attributes, Some(Narrowing::to_root()));
+            return Checked { rows, doubtful, directory, narrowing };
+        };
+        let (mut rows, mut doubtful) = (Rows::default(), Rows::default());
+        let mut left = left.iter().copied().peekable();
+        for (at, place) in self.places.into_iter().enumerate() {
+            let to = if left.next_if_eq(&at).is_some() { &mut doubtful } else { &mut rows };
+            match place {
+                Place::First => to.push_row_of(&self.first, at),
+                Place::Again(row) => to.push_row_of(&self.again, row),
+                Place::Gone => {}
+            }
+        }
+        Checked { rows, doubtful, directory: attributes, narrowing: self.narrowing }
+    }
+}
+
+/// Goes to a directory for the extended attributes of entries, unless these are left out.
+pub(super) fn enter<'x>(
+    walk: &Walk<'_>,
+    directory: &Directory,
+    fd: &OwnedFd,
+    xattrs: &'x mut XattrReader,
+) -> Option<&'x mut XattrReader> {
+    if walk.options.no_xattrs {
+        return None;
+    }
+    if let Err(errno) = xattrs.enter(fd) {
+        walk.report(&directory.path(), Fault::Failed(Step::Xattrs, errno));
+        return None;
+    }
+    Some(xattrs)
+}
+
+/// Reads an entry of a directory that is open at `fd`, by its name, which is given escaped, too, and
+/// adds it to `rows`. Returns what it is; `None` if it cannot be looked at, which is reported.
+pub(super) fn read_entry(
+    walk: &Walk<'_>,
+    (directory, fd): (&Directory, &OwnedFd),
+    (name, escaped): (&CStr, &str),
+    mut xattrs: Option<&mut XattrReader>,
+    rows: &mut Rows,
+) -> Option<Stat> {
+    let fail = |step: Step, errno: Errno| {
+        walk.report(&join(&directory.path(), escaped), Fault::Failed(step, errno));
+    };
+    let stat = stat_at(fd, name).map_err(|errno| fail(Step::Look, errno)).ok()?;
+    let entry = look_closer(fd, name, stat, xattrs.as_deref_mut(), fail)?;
+    let attributes = entry.stat.attributes;
+    let target = entry.target.as_ref().map_or("".into(), |target| escape(target.to_bytes()));
+    rows.push(escaped, attributes, &target);
+    if let Some(xattrs) = xattrs.filter(|_| entry.has_xattrs) {
+        let listing = directory.access.listing;
+        let rules = walk.rules_of_values(directory, &entry.stat);
+        xattrs.found(&attributes, rules, listing, walk.classes, |xattr| rows.push_xattr(xattr));
+    }
+    Some(entry.stat)
+}
