@@ -18,7 +18,7 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
     let faults = match place::control(namespace, name)? {
         Some(told) => told.lines().map(str::to_owned).collect(),
         None => {
-            let opened = place::open(namespace)?;
+            let opened = place::open_read_only(namespace)?;
             shown(&match reads_contents {
                 true => opened.check_contents(|_| {})?,
                 false => opened.check(|_| {})?,
@@ -30,7 +30,7 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
 
 /// Checks what a snapshot has.
 pub fn run_of_snapshot(place: &Path, name: &str, reads_contents: bool) -> anyhow::Result<Outcome> {
-    let namespace = place::open(place)?;
+    let namespace = place::open_read_only(place)?;
     let past = Moment::of(&namespace, place, Some(name))?.past.context("there is no snapshot")?;
     tell(&shown(&namespace.check_past(&past, reads_contents)?))
 }

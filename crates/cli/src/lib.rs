@@ -20,7 +20,7 @@ pub mod places;
 pub mod query_limits;
 
 pub use counted::counted;
-pub use outcome::{Outcome, message, say, warn_of};
+pub use outcome::{Outcome, message, say, told, warn_of};
 
 use canopy_index::Writer;
 use canopy_watch::requests;

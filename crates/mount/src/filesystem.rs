@@ -6,13 +6,13 @@ mod contents;
 mod directories;
 mod names;
 
-use crate::Options;
 use crate::caller::credentials;
 use crate::convert::{errno, set_time};
 use crate::handles::{Directories, Modes};
 use crate::past::is_past;
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::{Log, Queries, is_virtual};
+use crate::{Options, control};
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::{Error, Namespace, New, ROOT, SetAttributes};
@@ -242,7 +242,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -251,7 +251,7 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (self.own(parent), self.own(new_parent));
-        self.rename_entry((from, name), (to, new_name), flags, reply);
+        self.rename_entry(request, (from, name), (to, new_name), flags, reply);
     }
 
     fn link(&self, _: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -386,6 +386,9 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if let Some(process) = control::process(id.0, name.as_bytes(), request.uid()) {
+            return attributes::xattr(reply, &process, size);
+        }
         self.tell_xattr(request, self.own(id), name, size, reply);
     }
 

@@ -14,7 +14,9 @@ mod queries;
 mod quotas;
 pub mod results;
 
-pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, REPAIR_DATA, SNAPSHOTS};
+pub use control::{
+    CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, PROCESS, REPAIR, REPAIR_DATA, SNAPSHOTS, process,
+};
 pub use mounted::Unmounter;
 pub use quotas::{QUOTA, Told, Wanted};
 

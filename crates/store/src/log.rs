@@ -34,6 +34,9 @@ const SEGMENT_BYTES: u64 = 64 << 20;
 /// So much room is kept free in a segment that grows, for changes that free space.
 const SPARE_BYTES: u64 = 4 << 20;
 
+/// Less of that room is not worth an attempt of its own.
+const SPARE_BYTES_MIN: u64 = 64 << 10;
+
 /// A write whose outcome is not known is tried so many times.
 const RETRIES: u32 = 5;
 
@@ -120,7 +123,7 @@ impl LogWriter {
         let wanted = HEAD as u64 + 8 + u64::from(length);
         self.is_short = self.make_room(wanted + SPARE_BYTES).is_err();
         if self.is_short {
-            self.make_room(wanted)?;
+            self.make_some_room(wanted)?;
         }
         let Some((file, bytes)) = &mut self.file else {
             return self.create(&group_head(HEAD as u64), batches);
@@ -156,6 +159,18 @@ impl LogWriter {
             Some((file, _)) => file.reserve(bytes).map_err(deferred),
             None => Ok(()),
         }
+    }
+
+    /// Makes room for a group where there is not enough for all that is kept free; in a new segment,
+    /// also for as much of that as there is.
+    fn make_some_room(&mut self, wanted: u64) -> Result<()> {
+        if self.file.as_ref().is_some_and(|(_, bytes)| *bytes == 0) {
+            let mut spare = SPARE_BYTES / 2;
+            while spare >= SPARE_BYTES_MIN && self.make_room(wanted + spare).is_err() {
+                spare /= 2;
+            }
+        }
+        self.make_room(wanted)
     }
 
     /// Returns whether the group that was added last took of the room that is kept for changes that
@@ -233,21 +248,23 @@ pub(crate) fn create_surely(
     }
 }
 
-/// Reads what an older epoch's writer was told, from a segment on, and keeps it from telling more.
-/// `replay` gets the bytes of one group of batches after the other.
-pub(crate) fn fence(
+/// Reads what an older epoch's writer was told, from a segment on. A reader with an epoch of its own
+/// keeps it from being told more; one without changes nothing, and nobody may write meanwhile.
+/// `replayed` gets the bytes of one group of batches after the other.
+pub(crate) fn replay(
     environment: &Environment,
     table: TableId,
     (epoch, first): (u64, u64),
-    own_epoch: u64,
-    mut replay: impl FnMut(Bytes) -> Result<()>,
+    own_epoch: Option<u64>,
+    mut replayed: impl FnMut(Bytes) -> Result<()>,
 ) -> Result<()> {
-    let fence = Bytes::from(head(FENCE, own_epoch, environment.random.next_u64()));
     let mut torn = None;
     for number in first.. {
         let name = table.segment(epoch, number);
         let bytes = match environment.storage.read(&name) {
             Err(error) if error.is_not_found() => {
+                let Some(own_epoch) = own_epoch else { return Ok(()) };
+                let fence = Bytes::from(head(FENCE, own_epoch, environment.random.next_u64()));
                 match create_surely(environment, &name, &fence, false)? {
                     Created::Now => return Ok(()),
                     Created::ThereWasOne => environment.storage.read(&name)?,
@@ -255,9 +272,11 @@ pub(crate) fn fence(
             }
             segment => segment?,
         };
-        // What its writer could not sync any more would be gone after the next crash, and what
-        // comes after it would not.
-        environment.storage.sync(&name)?;
+        if own_epoch.is_some() {
+            // What its writer could not sync any more would be gone after the next crash, and what
+            // comes after it would not.
+            environment.storage.sync(&name)?;
+        }
         let Some(segment) = Segment::parse(&name, &bytes, epoch)? else {
             // Of an opening that got no further.
             return Ok(());
@@ -266,7 +285,7 @@ pub(crate) fn fence(
             return Err(Error::corrupt(torn, "ends in the middle of a group, and is not the last"));
         }
         torn = segment.is_torn.then_some(name);
-        segment.groups.iter().try_for_each(|group| replay(bytes.slice_ref(group)))?;
+        segment.groups.iter().try_for_each(|group| replayed(bytes.slice_ref(group)))?;
     }
     Ok(())
 }

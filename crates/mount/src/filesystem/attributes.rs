@@ -160,6 +160,9 @@ impl Filesystem {
         if let Err(errno) = check_xattr(name) {
             return reply.error(errno);
         }
+        if !is_past(id.0) && self.namespace.is_missing_label(name) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
         if is_virtual(id.0) {
             return reply.error(Errno::ENODATA);
         }
@@ -238,7 +241,7 @@ fn check_xattr(name: &[u8]) -> Result<(), Errno> {
 }
 
 /// Answers with a value, or with its size if none is taken.
-fn xattr(reply: ReplyXattr, value: &[u8], size: u32) {
+pub(super) fn xattr(reply: ReplyXattr, value: &[u8], size: u32) {
     match size {
         0 => reply.size(value.len() as u32),
         _ if value.len() > size as usize => reply.error(Errno::ERANGE),
