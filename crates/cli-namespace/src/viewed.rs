@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 /// What is read of a mounted namespace is kept so long if the process dies before it lets it go.
 const CHECKPOINT_MS: u64 = 6 * 60 * 60 * 1000;
 
+/// Closing a namespace writes less than this beside what its log contains.
+const ROOM_BYTES: u64 = 1 << 20;
+
 /// The records of a namespace at one moment.
 pub struct Viewed {
     /// The records.
@@ -96,6 +99,8 @@ impl Viewed {
         match &mount {
             Some(mount) => flush_mounted(&namespace, mount)?,
             None if canopy_store::is_flushed(&environment, table).with_context(failed)? => {}
+            // What the log set aside is for those who make room.
+            None if !has_room(&environment, table) => return Viewed::of_open(place),
             None => {
                 // Once, so that whoever reads next need not.
                 let closed = place::open(place).and_then(|opened| Ok(opened.close()?));
@@ -183,6 +188,13 @@ impl Viewed {
         let (table, mount) = (kept.table.to_string(), about(&self.mount));
         Some(Known { table, checkpoint: kept.id, kept_ms: kept.kept_ms, mount })
     }
+}
+
+/// Returns whether there is room for SSTables with all that the log of a table contains.
+fn has_room(environment: &Environment, table: TableId) -> bool {
+    let segments = environment.storage.list(&format!("{table}/log/"), "").unwrap_or_default();
+    let bytes: u64 = segments.iter().map(|segment| segment.size_bytes).sum();
+    environment.storage.check_room(bytes + ROOM_BYTES).is_ok()
 }
 
 /// Returns whether an error is that a disk is full.
