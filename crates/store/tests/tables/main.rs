@@ -3,6 +3,7 @@
 mod cases;
 mod objects;
 mod place;
+mod read_only;
 mod unknown;
 
 use canopy_store::storage::{Append, Created, Listed, LocalStorage, MemoryStorage, Storage};
