@@ -17,7 +17,7 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
     let name = if reads_contents { CHECK_DATA } else { CHECK };
     let faults = match place::control(namespace, name)? {
         Some(told) => told.lines().map(str::to_owned).collect(),
-        None => match place::open(namespace) {
+        None => match place::open_read_only(namespace) {
             Err(error) if place::is_damage(&error) => vec![format!("{:#}", error.root_cause())],
             opened => {
                 let opened = opened?;
@@ -63,7 +63,7 @@ pub fn run_of_snapshot(place: &Path, name: &str, reads_contents: bool) -> anyhow
     let faults = match told {
         Some(told) => told.lines().map(str::to_owned).collect(),
         None => {
-            let namespace = place::open(place)?;
+            let namespace = place::open_read_only(place)?;
             let past = moment::past(&namespace, place, name)?;
             shown(&namespace.check_past(&past, reads_contents)?)
         }

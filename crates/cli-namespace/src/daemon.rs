@@ -48,6 +48,20 @@ pub fn tell_ready() {
     let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
 }
 
+/// Serves a mount. If a process waits for it, that process gets the error, too: the disk that the log
+/// lies on may be full.
+pub fn reporting(
+    is_awaited: bool,
+    serve: impl FnOnce() -> anyhow::Result<Outcome>,
+) -> anyhow::Result<Outcome> {
+    serve().inspect_err(|error| {
+        if is_awaited {
+            // Once the directory is mounted, nobody waits any more.
+            let _ = writeln!(std::io::stdout(), "{}", canopy::told(error));
+        }
+    })
+}
+
 /// Unmounts when this process is told to end.
 pub fn unmount_when_told(signals: SigSet, mut unmounter: Unmounter) {
     std::thread::spawn(move || {
@@ -92,29 +106,57 @@ pub fn restrict(directory: &Path, options: &[String]) -> anyhow::Result<()> {
 /// Starts a process that does what this one was asked for, and waits until it is ready. What that
 /// says goes to the end of a file.
 pub fn detach(path: &Path) -> anyhow::Result<Outcome> {
-    let failed = || format!("cannot write {}", path.display());
-    let mut options = File::options();
-    options.create(true).append(true).read(true).mode(0o600);
-    let mut log = options.open(path).with_context(failed)?;
-    let before = log.seek(SeekFrom::End(0))?;
+    let (log, before) = match open_log(path) {
+        Ok((log, before)) => (Stdio::from(log), Some(before)),
+        // What mounts it without changes needs no room.
+        Err(error) if is_unwritable(&error) => {
+            let shown = path.display();
+            canopy::message(format!("cannot write {shown}: {error}: later messages are lost"));
+            (Stdio::null(), None)
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot write {}", path.display()));
+        }
+    };
     let program = std::env::current_exe().context("cannot find the program")?;
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
         .arg("--detached")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(log.try_clone()?)
+        .stderr(log)
         .spawn()
         .context("cannot start a process")?;
-    let mut line = String::new();
+    let mut said = String::new();
     if let Some(out) = child.stdout.take() {
-        BufReader::new(out).read_line(&mut line)?;
-    }
-    if line.trim_end() == READY {
-        return Ok(Outcome::Complete);
+        let mut out = BufReader::new(out);
+        out.read_line(&mut said)?;
+        if said.trim_end() == READY {
+            return Ok(Outcome::Complete);
+        }
+        out.read_to_string(&mut said)?;
     }
     let _ = child.wait();
-    bail!("{}", said_since(path, before))
+    match (said.trim_end(), before) {
+        ("", Some(before)) => bail!("{}", said_since(path, before)),
+        ("", None) => bail!("the process that mounts it ended; --foreground shows why"),
+        (said, _) => bail!("{said}"),
+    }
+}
+
+/// Opens a log, and returns where it ends.
+fn open_log(path: &Path) -> std::io::Result<(File, u64)> {
+    let mut options = File::options();
+    options.create(true).append(true).read(true).mode(0o600);
+    let mut log = options.open(path)?;
+    let end = log.seek(SeekFrom::End(0))?;
+    Ok((log, end))
+}
+
+/// Returns whether a disk is full or read-only.
+fn is_unwritable(error: &std::io::Error) -> bool {
+    use ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    [StorageFull, QuotaExceeded, ReadOnlyFilesystem].contains(&error.kind())
 }
 
 /// Returns what was written into a log from a place on.

@@ -39,7 +39,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         }
         Some(now) => now,
         None => {
-            let namespace = place::open(&place)?;
+            let namespace = match is_change {
+                true => place::open(&place)?,
+                false => place::open_read_only(&place)?,
+            };
             if is_change {
                 let now = namespace.settings().index_names().join(" ");
                 namespace.set_indexes(&wanted(&now))?;

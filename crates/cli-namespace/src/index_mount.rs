@@ -33,7 +33,9 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     // What root may read of it is of no use to anybody else.
     drop(indexes);
     match arguments.foreground || arguments.detached {
-        true => serve(&arguments, paths, at.map(|at| (at, held)), root),
+        true => daemon::reporting(arguments.detached, || {
+            serve(&arguments, paths, at.map(|at| (at, held)), root)
+        }),
         false => daemon::detach(&log(&arguments)?),
     }
 }

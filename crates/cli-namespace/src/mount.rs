@@ -27,7 +27,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let namespace = place::found(&arguments.namespace)?;
     daemon::check_place(&arguments.directory, &[namespace])?;
     match arguments.foreground || arguments.detached {
-        true => serve(arguments),
+        true => daemon::reporting(arguments.detached, || serve(arguments)),
         false => daemon::detach(&place::directory_of(&arguments.namespace)?.join(LOG)),
     }
 }
@@ -75,7 +75,11 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     }
     let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     daemon::raise_limit();
-    let namespace = Arc::new(place::open_with(&arguments.namespace, &cache(arguments)?)?);
+    let is_read_only = arguments.read_only
+        || arguments.snapshot.is_some()
+        || arguments.options.iter().any(|one| one == "ro");
+    let cache = cache(arguments)?;
+    let namespace = Arc::new(place::open_with(&arguments.namespace, &cache, is_read_only)?);
     if let Some(name) = &arguments.snapshot
         && !namespace.snapshots().iter().any(|one| one.name == *name)
     {
@@ -89,9 +93,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let options = Options {
         is_for_all: is_root && !arguments.private,
-        is_read_only: arguments.read_only
-            || arguments.snapshot.is_some()
-            || arguments.options.iter().any(|one| one == "ro"),
+        is_read_only,
         snapshot: arguments.snapshot.clone(),
         threads: arguments.threads.map_or(threads, usize::from),
         name,

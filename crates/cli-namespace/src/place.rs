@@ -186,11 +186,16 @@ pub fn ask(directory: &Path, name: &str) -> Result<Option<String>, Errno> {
 
 /// Opens a namespace, which nobody else has open.
 pub fn open(namespace: &Path) -> anyhow::Result<Namespace> {
-    open_with(namespace, &Cache::default())
+    open_with(namespace, &Cache::default(), false)
 }
 
-/// Opens a namespace, which nobody else has open, and says what is cached of its contents.
-pub fn open_with(namespace: &Path, cache: &Cache) -> anyhow::Result<Namespace> {
+/// Opens a namespace, which nobody else has open, to read it alone: that needs no room on its disk.
+pub fn open_read_only(namespace: &Path) -> anyhow::Result<Namespace> {
+    open_with(namespace, &Cache::default(), true)
+}
+
+/// Opens a namespace, which nobody else has open, with a cache of its contents.
+pub fn open_with(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow::Result<Namespace> {
     // Before a directory is made where there is no namespace.
     let full = found(namespace)?;
     lock(namespace, &full)?;
@@ -200,7 +205,12 @@ pub fn open_with(namespace: &Path, cache: &Cache) -> anyhow::Result<Namespace> {
         Some(bytes) => contents.with_cache_bytes(bytes),
         None => contents,
     };
-    match Namespace::open(&environment(namespace)?, contents, system_clock()) {
+    let environment = environment(namespace)?;
+    let opened = match is_read_only {
+        true => Namespace::open_read_only(&environment, contents, system_clock()),
+        false => Namespace::open(&environment, contents, system_clock()),
+    };
+    match opened {
         // The lock, which is let go with the process that has it.
         Err(canopy_namespace::Error::Store(canopy_store::Error::Fenced(_))) => {
             bail!("{}", used(namespace))

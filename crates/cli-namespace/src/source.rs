@@ -117,7 +117,7 @@ impl NamespaceTree for Tree {
     }
 
     fn keep(self: Box<Self>) -> String {
-        self.viewed.keep().to_string()
+        self.viewed.keep().map(|known| known.to_string()).unwrap_or_default()
     }
 
     fn scan<'w>(

@@ -6,10 +6,14 @@ use canopy::Outcome;
 use canopy_scan::Mount;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::fs::FlockOperation;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,6 +24,7 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
         bail!("{shown}: no namespace and no index is mounted there");
     };
     let was_answered = viewed::is_answered(&mounted);
+    let process = was_answered.then(|| process_of(&full)).flatten();
     let unmounted = match umount2(&full, MntFlags::UMOUNT_NOFOLLOW) {
         // What mounted it for a user unmounts it, too.
         Err(Errno::EPERM) => unmount_as_user(&full),
@@ -33,7 +38,31 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
             format!("{shown} is unmounted, but when all is on the disk is not known")
         })?;
     }
+    if let Some(process) = process {
+        wait_for_end(&process)?;
+    }
     Ok(Outcome::Complete)
+}
+
+/// Returns the process that answers for a mount, if it is one of ours that the caller may look into.
+fn process_of(directory: &Path) -> Option<OwnedFd> {
+    let id = place::ask(directory, canopy_mount::PROCESS).ok()??.parse().ok()?;
+    let id = Pid::from_raw(id)?;
+    let process = pidfd_open(id, PidfdFlags::empty()).ok()?;
+    // A mount could name any process, and waiting for it would take for ever.
+    let program = |of: &str| std::fs::metadata(format!("/proc/{of}/exe"));
+    let (own, other) = (program("self").ok()?, program(&id.to_string()).ok()?);
+    ((own.dev(), own.ino()) == (other.dev(), other.ino())).then_some(process)
+}
+
+/// Waits until a process has ended: until then, the disk that its files lie on cannot be unmounted.
+fn wait_for_end(process: &OwnedFd) -> anyhow::Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
+            Err(Errno::EINTR) => {}
+            ended => return ended.map(drop).context("cannot wait for the process that mounted it"),
+        }
+    }
 }
 
 fn unmount_as_user(directory: &Path) -> anyhow::Result<()> {

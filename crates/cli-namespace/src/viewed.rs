@@ -3,7 +3,7 @@
 use crate::place;
 use anyhow::{Context, bail};
 use canopy_mount::{FLUSH, TYPE};
-use canopy_namespace::{View, table_of};
+use canopy_namespace::{Namespace, View, table_of};
 use canopy_scan::Mount;
 use canopy_store::{Environment, TableId};
 use rustix::io::Errno;
@@ -14,13 +14,23 @@ use std::path::{Path, PathBuf};
 /// What is read of a mounted namespace is kept so long if the process dies before it lets it go.
 const CHECKPOINT_MS: u64 = 6 * 60 * 60 * 1000;
 
+/// Closing a namespace writes less than this beside what its log contains.
+const ROOM_BYTES: u64 = 1 << 20;
+
 /// The records of a namespace at one moment.
 pub struct Viewed {
     /// The records.
     pub view: View,
     /// Where it is mounted, if it is.
     pub mount: Option<Mount>,
-    kept: Kept,
+    kept: Held,
+}
+
+/// What keeps records as they are while they are read.
+enum Held {
+    Checkpoint(Kept),
+    /// A namespace that nobody else can open meanwhile, where a disk has no room for a checkpoint.
+    Namespace(#[expect(dead_code, reason = "it is kept open")] Box<Namespace>),
 }
 
 /// How a namespace was when it was read, for who reads it again: the table, the checkpoint, since
@@ -89,12 +99,29 @@ impl Viewed {
         match &mount {
             Some(mount) => flush_mounted(&namespace, mount)?,
             None if canopy_store::is_flushed(&environment, table).with_context(failed)? => {}
+            // What the log set aside is for those who make room.
+            None if !has_room(&environment, table) => return Viewed::of_open(place),
             None => {
                 // Once, so that whoever reads next need not.
-                place::open(place)?.close()?;
+                let closed = place::open(place).and_then(|opened| Ok(opened.close()?));
+                match closed {
+                    Err(error) if is_full(&error) => return Viewed::of_open(place),
+                    closed => closed?,
+                }
             }
         }
-        Viewed::of(environment, table, mount).with_context(failed)
+        let is_mounted = mount.is_some();
+        match Viewed::of(environment, table, mount) {
+            Err(error) if is_full(&error) && !is_mounted => Viewed::of_open(place),
+            viewed => viewed.with_context(failed),
+        }
+    }
+
+    /// Opens a namespace that nobody else has open, without room for anything on its disk.
+    fn of_open(place: &Path) -> anyhow::Result<Self> {
+        let namespace = Box::new(place::open_read_only(place)?);
+        let view = namespace.view()?;
+        Ok(Viewed { view, mount: None, kept: Held::Namespace(namespace) })
     }
 
     fn of(environment: Environment, table: TableId, mount: Option<Mount>) -> anyhow::Result<Self> {
@@ -103,7 +130,7 @@ impl Viewed {
         // Whatever happens from here on, it is let go.
         let kept = Kept { environment: environment.clone(), table, id, kept_ms, stays: false };
         let view = View::of_table(&environment, Some(id))?;
-        Ok(Viewed { view, mount, kept })
+        Ok(Viewed { view, mount, kept: Held::Checkpoint(kept) })
     }
 
     /// Returns the records of a snapshot, by its number.
@@ -158,13 +185,34 @@ impl Viewed {
         Ok(Now::Same(Some(Known { kept_ms: now_ms, ..known })))
     }
 
-    /// Keeps the checkpoint for some time, and returns its description.
-    pub fn keep(mut self) -> Known {
-        self.kept.stays = true;
-        let Kept { table, id, kept_ms, .. } = &self.kept;
-        let mount = about(&self.mount);
-        Known { table: table.to_string(), checkpoint: *id, kept_ms: *kept_ms, mount }
+    /// Keeps the checkpoint for some time, and returns its description. Without a checkpoint, the
+    /// description is of nothing that is there later.
+    pub fn keep(mut self) -> Option<Known> {
+        let Held::Checkpoint(kept) = &mut self.kept else { return None };
+        kept.stays = true;
+        let (table, mount) = (kept.table.to_string(), about(&self.mount));
+        Some(Known { table, checkpoint: kept.id, kept_ms: kept.kept_ms, mount })
     }
+}
+
+/// Returns whether there is room for SSTables with all that the log of a table contains.
+fn has_room(environment: &Environment, table: TableId) -> bool {
+    let segments = environment.storage.list(&format!("{table}/log/"), "").unwrap_or_default();
+    let bytes: u64 = segments.iter().map(|segment| segment.size_bytes).sum();
+    environment.storage.check_room(bytes + ROOM_BYTES).is_ok()
+}
+
+/// Returns whether an error is that a disk is full.
+fn is_full(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let errno = cause.downcast_ref::<canopy_namespace::Error>().map(|one| one.errno());
+        let errno = errno.or_else(|| match cause.downcast_ref()? {
+            canopy_store::Error::Storage { source, .. }
+            | canopy_store::Error::Deferred { source, .. } => Errno::from_io_error(source),
+            _ => None,
+        });
+        errno.is_some_and(|errno| matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::ROFS))
+    })
 }
 
 /// Lets a checkpoint go that was kept.
@@ -195,7 +243,17 @@ fn about(mount: &Option<Mount>) -> String {
 /// Has the process that has mounted a namespace write all that is only in its memory.
 fn flush_mounted(namespace: &Path, mount: &Mount) -> anyhow::Result<()> {
     let directory = Path::new(OsStr::from_bytes(&mount.point));
-    match place::control(directory, FLUSH)? {
+    let flushed = match place::ask(directory, FLUSH) {
+        Err(Errno::ROFS) => bail!(
+            "{} is mounted read-only on {} and was not closed before: use the mount (canopy find \
+             --live), or mount it once so that it can be changed",
+            namespace.display(),
+            directory.display()
+        ),
+        Err(_) => place::control(directory, FLUSH)?,
+        Ok(flushed) => flushed,
+    };
+    match flushed {
         Some(_) => Ok(()),
         None => bail!(
             "{} is mounted on {}, beside which only root can read it: unmount it first, or read \

@@ -536,6 +536,9 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if let Some(process) = canopy_mount::process(id.0, name.as_bytes(), request.uid()) {
+            return xattr(reply, Ok(Told::Bytes(process)), size);
+        }
         let name = name.as_bytes().to_vec();
         let is_plan = name == PLAN.as_bytes();
         // Why a query failed is not an attribute of the entry.

@@ -19,6 +19,10 @@ pub const FLUSH: &str = "trusted.canopy.flush";
 /// and `delete NAME` change which there are. For root and for whoever mounted it.
 pub const SNAPSHOTS: &str = "user.canopy.snapshots";
 
+/// The number of the process that answers for the mount, so that others can wait for its end. For root
+/// and for whoever mounted it.
+pub const PROCESS: &str = "user.canopy.process";
+
 /// The same; what is read are also the contents of files, if they lie in storage.
 pub const CHECK_DATA: &str = "trusted.canopy.check-data";
 
@@ -35,14 +39,23 @@ pub const LEFT: char = '!';
 /// More of the faults is not told.
 const ANSWER_BYTES_MAX: usize = 60_000;
 
+/// Returns the value of [`PROCESS`] if root or whoever mounted it asks for that.
+pub fn process(id: u64, name: &[u8], uid: u32) -> Option<Vec<u8>> {
+    let is_asked = id == ROOT && name == PROCESS.as_bytes() && is_owner(uid);
+    is_asked.then(|| std::process::id().to_string().into_bytes())
+}
+
+fn is_owner(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
 /// Returns whether an attribute is one of ours for a user.
 pub(crate) fn is_control(id: FileId, name: &[u8], uid: u32) -> bool {
-    let is_owner = || uid == 0 || uid == rustix::process::geteuid().as_raw();
     let all = [INDEXES, CHECK, CHECK_DATA, FLUSH, REPAIR, REPAIR_DATA];
     id == ROOT
         && (all.iter().any(|one| one.as_bytes() == name)
             || snapshot_of(name).is_some()
-            || (name == SNAPSHOTS.as_bytes() && is_owner()))
+            || (name == SNAPSHOTS.as_bytes() && is_owner(uid)))
 }
 
 /// Returns the name of the snapshot that is to be checked, and whether its contents are read.
@@ -70,6 +83,13 @@ pub(crate) fn get(
             if is_building { format!("({name})") } else { name.to_owned() }
         });
         return Ok(Vec::from_iter(names).join(" ").into_bytes());
+    }
+    if name == FLUSH.as_bytes() && namespace.is_read_only() {
+        // Records that are only in the log stay there.
+        return match namespace.table().is_flushed()? {
+            true => Ok(Vec::new()),
+            false => Err(Errno::ROFS.into()),
+        };
     }
     if name == FLUSH.as_bytes() {
         namespace.flush_pending()?;

@@ -6,7 +6,6 @@ mod contents;
 mod directories;
 mod names;
 
-use crate::Options;
 use crate::caller::credentials;
 use crate::convert::{errno, set_time};
 use crate::handles::{Directories, Modes};
@@ -15,6 +14,7 @@ use crate::past::is_past;
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
 use crate::refusals::Log;
+use crate::{Options, control};
 use canopy_credentials::Accounts;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
@@ -247,7 +247,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -256,7 +256,7 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (self.own(parent), self.own(new_parent));
-        self.rename_entry((from, name), (to, new_name), flags, reply);
+        self.rename_entry(request, (from, name), (to, new_name), flags, reply);
     }
 
     fn link(&self, _: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -394,6 +394,9 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if let Some(process) = control::process(id.0, name.as_bytes(), request.uid()) {
+            return attributes::xattr(reply, &process, size);
+        }
         self.tell_xattr(request, self.own(id), name, size, reply);
     }
 

@@ -20,7 +20,9 @@ mod quotas;
 mod refusals;
 pub mod results;
 
-pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, REPAIR_DATA, SNAPSHOTS};
+pub use control::{
+    CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, PROCESS, REPAIR, REPAIR_DATA, SNAPSHOTS, process,
+};
 pub use explain::PLAN;
 pub use mounted::{Unmounter, check_search_path};
 pub use quotas::{QUOTA, Told, Wanted};

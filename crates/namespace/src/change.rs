@@ -96,8 +96,13 @@ impl SetAttributes {
 impl Namespace {
     /// Makes a file, a directory or anything else and returns its inode. If `is_held`, it is held.
     pub fn create(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
+        self.with_room(|| self.create_now(parent, name, new, is_held))
+    }
+
+    fn create_now(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
         check_name(name)?;
         let mut writer = self.writer.lock();
+        self.limit_pending()?;
         let mut directory = self.directory(parent)?;
         let key = Key::named(parent, name);
         if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
@@ -106,12 +111,7 @@ impl Namespace {
         let (inode, acls) = self.new_inode(&directory, new, &mut writer)?;
         let mut batch = Change::new();
         batch.is_bound = new.uid != 0;
-        for (xattr, value) in acls {
-            batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
-        }
-        batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?;
-        self.put(&mut batch, &key, None, &inode)?;
-        self.index_name(&mut batch, &inode, None, Some(name), false)?;
+        self.add_new(&mut batch, (parent, name), &inode, acls)?;
         self.touch(&mut directory, inode.ctime_ns);
         if inode.is_directory() {
             directory.nlink = directory.nlink.checked_add(1).ok_or(Errno::MLINK)?;
@@ -128,13 +128,16 @@ impl Namespace {
         })?;
         self.remember(directory);
         self.places.insert(inode.id, key);
-        self.limit_pending()?;
         Ok(inode)
     }
 
     /// Makes a regular file without a name in a directory (`O_TMPFILE`), held, and returns its
     /// inode.
     pub fn create_nameless(&self, parent: FileId, new: &New) -> Result<Inode> {
+        self.with_room(|| self.create_nameless_now(parent, new))
+    }
+
+    fn create_nameless_now(&self, parent: FileId, new: &New) -> Result<Inode> {
         let mut writer = self.writer.lock();
         let directory = self.directory(parent)?;
         let (mut inode, acls) = self.new_inode(&directory, new, &mut writer)?;
@@ -204,6 +207,22 @@ impl Namespace {
         Ok((inode, acls))
     }
 
+    /// Adds to `batch` a new file under a name, with the ACLs that it inherits.
+    fn add_new(
+        &self,
+        batch: &mut Change,
+        (parent, name): (FileId, &[u8]),
+        inode: &Inode,
+        acls: Vec<(&'static str, Vec<u8>)>,
+    ) -> Result<()> {
+        for (xattr, value) in acls {
+            batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
+        }
+        batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?;
+        self.put(batch, &Key::named(parent, name), None, inode)?;
+        self.index_name(batch, inode, None, Some(name), false)
+    }
+
     fn default_acl(&self, directory: &Inode) -> Result<Option<Acl>> {
         if !directory.has(flag::XATTRS) {
             return Ok(None);
@@ -215,6 +234,10 @@ impl Namespace {
 
     /// Gives a file another name and returns its inode.
     pub fn link(&self, id: FileId, parent: FileId, name: &[u8]) -> Result<Inode> {
+        self.with_room(|| self.link_now(id, parent, name))
+    }
+
+    fn link_now(&self, id: FileId, parent: FileId, name: &[u8]) -> Result<Inode> {
         check_name(name)?;
         let _writer = self.writer.lock();
         let (place, before) = self.locate(id)?;
@@ -364,6 +387,7 @@ impl Namespace {
         }
         if inode.has(flag::OBJECT) {
             batch.put(Space::Doomed.of(inode.id, b"").as_ref(), b"")?;
+            self.has_doomed.store(true, Ordering::Release);
         }
         Ok(())
     }
@@ -395,20 +419,36 @@ impl Namespace {
 
     /// Sets attributes and returns the inode. Setting none counts as giving a file the owner that it
     /// has: that is what the kernel asks for then (`FUSE_HANDLE_KILLPRIV_V2`).
+    /// All of them are set, or none.
     pub fn set_attributes(
         &self,
         id: FileId,
         set: &SetAttributes,
         privileges: Privileges<'_>,
     ) -> Result<Inode> {
-        if let Some(size) = set.size {
+        let Some(size) = set.size else {
+            return self.with_room(|| self.set_others(id, set, privileges, false));
+        };
+        if set.has_no_more_than_a_size() {
             self.truncate(id, size, privileges)?;
-            if set.has_no_more_than_a_size() {
-                return self.inode(id);
-            }
+        } else {
+            let others = |frees| self.set_others(id, set, privileges, frees).map(drop);
+            self.with_room(|| self.resize(id, size, privileges, others))?;
         }
+        self.inode(id)
+    }
+
+    /// Sets all attributes but the length, together with a change that `frees` space or does not.
+    fn set_others(
+        &self,
+        id: FileId,
+        set: &SetAttributes,
+        privileges: Privileges<'_>,
+        frees: bool,
+    ) -> Result<Inode> {
         let mut inode = self.change_inode(id, |inode, batch| {
             batch.is_bound = !matches!(privileges, Privileges::Keep);
+            batch.frees = frees;
             let now_ns = self.now_ns();
             if let Some(mode) = set.mode {
                 inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;

@@ -12,6 +12,7 @@ use crate::quota::{Account, Limits, Sums, Usage};
 use crate::settings::Configured;
 use canopy_store::{Direction, Key, KeyRange, Snapshot, hash_of};
 pub(crate) use chunks::{ChunkObjects, ObjectsToRead};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
@@ -167,7 +168,13 @@ impl Namespace {
 
     fn check_all(&self, reads_contents: bool, mut progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
         self.remove_strays()?;
-        self.flush_pending()?;
+        match self.flush_pending() {
+            // On a full disk, what is newer in memory stays there: records agree without it.
+            Err(error) if !matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => {
+                return Err(error);
+            }
+            _ => {}
+        }
         let mut check = self.online_check(match reads_contents {
             true => ObjectsToRead::All,
             false => ObjectsToRead::default(),
@@ -515,6 +522,8 @@ impl<'a> Check<'a> {
                 self.fault(*id, format!("its object must have {size} bytes, and there is {found}"));
             }
         }
+        // What a crash has left goes when the namespace is opened to be changed.
+        let objects = if self.namespace.leaves_strays { HashSet::new() } else { objects };
         for id in objects {
             let is_known = files.get(&id).is_some_and(|seen| has_object(seen).is_some());
             if !is_known && !self.doomed.contains(&id) && self.is_still_wrong(id) {

@@ -35,6 +35,8 @@ const DESCRIPTORS_RESERVED: u64 = 256;
 pub struct Contents {
     directory: PathBuf,
     cache_bytes: u64,
+    /// Whether objects may be changed.
+    is_writable: bool,
     /// Set if contents are chunks in storage; the directory is a cache of them then.
     chunks: OnceLock<Arc<ChunkStore>>,
     opened: Mutex<HashMap<FileId, Entry>>,
@@ -73,7 +75,7 @@ pub struct Opened {
     pub(crate) is_kernels: AtomicBool,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Inline {
     pub(crate) bytes: Vec<u8>,
     pub(crate) is_dirty: bool,
@@ -133,6 +135,7 @@ impl Contents {
         Ok(Contents {
             directory: directory.into(),
             cache_bytes: CACHE_BYTES,
+            is_writable: true,
             chunks: OnceLock::new(),
             opened: Mutex::default(),
             objects: AtomicU64::new(0),
@@ -148,6 +151,11 @@ impl Contents {
     /// storage takes half of it at most, or a chunk of each file that is written.
     pub fn with_cache_bytes(self, cache_bytes: u64) -> Self {
         Contents { cache_bytes, ..self }
+    }
+
+    /// Returns the same with objects that may be changed, or not.
+    pub(crate) fn with_access(self, is_writable: bool) -> Self {
+        Contents { is_writable, ..self }
     }
 
     /// Returns how many bytes of chunks are cached at most.
@@ -202,7 +210,7 @@ impl Contents {
     pub(crate) fn open_object(&self, id: FileId) -> Result<File> {
         self.check_descriptors()?;
         let path = self.path(id);
-        let opened = File::options().read(true).write(true).open(&path);
+        let opened = File::options().read(true).write(self.is_writable).open(&path);
         opened.map_err(Error::io(path.display().to_string()))
     }
 
@@ -505,6 +513,24 @@ pub(crate) fn read_object(object: &File, offset: u64, length: usize) -> Result<V
     }
     bytes.truncate(read);
     Ok(bytes)
+}
+
+/// Writes bytes, and returns how many; an error only if it is none.
+pub(crate) fn write_object(object: &File, bytes: &[u8], offset: u64) -> Result<usize> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match object.write_at(&bytes[written..], offset + written as u64) {
+            Ok(0) => break,
+            Ok(count) => written += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) if written > 0 => break,
+            Err(error) => return Err(Error::io("an object")(error)),
+        }
+    }
+    match written {
+        0 if !bytes.is_empty() => Err(Errno::IO.into()),
+        _ => Ok(written),
+    }
 }
 
 /// Changes what space an object takes, as fallocate(2) does.

@@ -12,6 +12,7 @@ use crate::quota::{Change, Reservation};
 use canopy_store::{Batch, Durability};
 use parking_lot::RwLockWriteGuard;
 use rustix::io::Errno;
+use std::fs::File;
 use std::ops::DerefMut;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -43,7 +44,9 @@ impl Namespace {
         } else if inode.has(flag::OBJECT) {
             let object = self.contents.open_object(id)?;
             let size = object.metadata().map_err(Error::io("an object"))?.len();
-            if size == inode.size {
+            if size == inode.size && self.is_read_only() {
+                // The object keeps the times that it has.
+            } else if size == inode.size {
                 adopt_times(&object, &inode)?;
             } else {
                 // A crash came between: the object is right.
@@ -82,8 +85,10 @@ impl Namespace {
     /// Makes what is known of a directory, and all that happened to names and attributes before,
     /// outlast a crash.
     pub fn sync_inode(&self, id: FileId) -> Result<()> {
-        self.flush_inode(id)?;
-        Ok(self.table.sync()?)
+        self.with_room(|| {
+            self.flush_inode(id)?;
+            Ok(self.table.sync()?)
+        })
     }
 
     /// Closes a file. The last time, what it has goes into its records; if that fails, whoever
@@ -152,16 +157,27 @@ impl Namespace {
         }
     }
 
-    /// Writes bytes at an offset, or at the end if there is none.
+    /// Writes bytes at an offset, or at the end if there is none. Returns how many: fewer only where
+    /// a disk became full, as write(2) does.
     pub fn write(
         &self,
         opened: &Opened,
         offset: Option<u64>,
         bytes: &[u8],
         privileges: Privileges<'_>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
+        self.with_room(|| self.write_now(opened, offset, bytes, privileges))
+    }
+
+    fn write_now(
+        &self,
+        opened: &Opened,
+        offset: Option<u64>,
+        bytes: &[u8],
+        privileges: Privileges<'_>,
+    ) -> Result<usize> {
         if bytes.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let _changing = self.contents.changing.read();
         self.keep_contents(opened)?;
@@ -179,38 +195,45 @@ impl Namespace {
         let end = end.ok_or(Errno::FBIG)?;
         let mut reserved = self.reserve(opened, &inline, end, (offset, end), privileges)?;
         let object = self.object_for(opened, &mut inline, end)?;
-        match object {
+        let written = match object {
             Some(Object::Chunks(chunked)) => {
                 // Nobody else appends meanwhile.
                 let _inline = is_appended.then_some(inline);
                 chunked.reserve(reserved.take());
                 chunked.write(bytes, offset)?;
+                bytes.len()
             }
             Some(object) if reserved.is_some() => {
                 self.unsettle(opened.id, false)?;
                 let written = object.write(bytes, offset);
-                self.flush_inline(opened, &mut inline)?;
+                // The bytes are written. If their sum cannot be now, whoever flushes tries again.
+                let _ = self.flush_inline(opened, &mut inline);
                 drop(inline);
-                written?;
+                written?
             }
             Some(object) => {
                 self.unsettle(opened.id, false)?;
                 let _inline = is_appended.then_some(inline);
-                object.write(bytes, offset)?;
+                object.write(bytes, offset)?
             }
             None => {
+                let before = self.must_flush_at_once().then(|| Inline::clone(&inline));
                 let (start, end) = (offset as usize, end as usize);
                 if inline.bytes.len() < end {
                     inline.bytes.resize(end, 0);
                 }
                 inline.bytes[start..end].copy_from_slice(bytes);
                 inline.is_dirty = true;
-                self.flush_if_counted(opened, &mut inline)?;
+                if let Some(before) = before {
+                    self.flush_or_restore(opened, &mut inline, before)?;
+                }
                 drop(inline);
+                bytes.len()
             }
-        }
+        };
         drop(reserved);
-        self.changed(opened, privileges)
+        self.changed(opened, privileges)?;
+        Ok(written)
     }
 
     /// Returns the object that has to take a file of `size` bytes; none if a record does.
@@ -235,8 +258,23 @@ impl Namespace {
             return Ok(opened.object());
         }
         let object = self.contents.create_object(opened.id)?;
+        let moved = self.move_into(&object, opened, inline);
+        moved.inspect_err(|error| {
+            // If nobody knows whether the record was written, the object stays.
+            let is_unknown = matches!(error, Error::Store(error) if !error.is_deferred());
+            if !is_unknown {
+                let _ = self.contents.remove_object(opened.id);
+            }
+        })?;
+        *inline.deref_mut() = Inline::default();
+        self.contents.set_object(opened, Object::File(object));
+        Ok(opened.object())
+    }
+
+    /// Puts the contents of a small file into its object, and has the record say so at once: nobody
+    /// else knows where the contents are.
+    fn move_into(&self, object: &File, opened: &Opened, inline: &Inline) -> Result<()> {
         object.write_all_at(&inline.bytes, 0).map_err(Error::io("an object"))?;
-        // The record says so at once: nobody else knows where the contents are.
         let _writer = self.writer.lock();
         let (place, before) = self.locate(opened.id)?;
         if before.has(flag::INLINE) {
@@ -247,8 +285,8 @@ impl Namespace {
         let mut inode = before.clone();
         self.overlay(&mut inode);
         let times = (inode.mtime_ns, inode.atime_ns);
-        adopt_times(&object, &inode)?;
-        describe(&object, &mut inode);
+        adopt_times(object, &inode)?;
+        describe(object, &mut inode);
         (inode.mtime_ns, inode.atime_ns) = times;
         inode.flags = inode.flags & !flag::INLINE | flag::OBJECT;
         let mut batch = Change::new();
@@ -258,21 +296,21 @@ impl Namespace {
         self.commit(batch)?;
         self.contents.unsettle(opened.id);
         self.forget_pending(opened.id);
-        *inline.deref_mut() = Inline::default();
-        self.contents.set_object(opened, Object::File(object));
-        Ok(opened.object())
+        Ok(())
     }
 
     /// Notes on record that the object of an open file may differ from its record from now on: the
     /// kernel writes it itself.
     pub fn note_written(&self, opened: &Opened) -> Result<()> {
-        let _changing = self.contents.changing.read();
-        if opened.file().is_none() {
-            return Ok(());
-        }
-        self.keep_contents(opened)?;
-        opened.is_kernels.store(true, Ordering::Release);
-        self.unsettle(opened.id, false)
+        self.with_room(|| {
+            let _changing = self.contents.changing.read();
+            if opened.file().is_none() {
+                return Ok(());
+            }
+            self.keep_contents(opened)?;
+            opened.is_kernels.store(true, Ordering::Release);
+            self.unsettle(opened.id, false)
+        })
     }
 
     /// Notes on record that the object of a file may differ from its record, before a change that
@@ -306,15 +344,30 @@ impl Namespace {
     }
 
     fn set_mode(&self, id: FileId, mode: u32) -> Result<()> {
-        self.change_inode(id, |inode, _| {
+        self.change_inode(id, |inode, batch| {
+            // It belongs to a change that was made.
+            batch.frees = true;
             inode.mode = mode;
             Ok(())
         })?;
         Ok(())
     }
 
-    /// Gives a file a length; what it gains is zeros.
+    /// Gives a file a length; what it gains is zeros. If that fails, it has the length that it had.
+    /// Where storage is full, the log has room left for what makes files shorter.
     pub fn truncate(&self, id: FileId, size: u64, privileges: Privileges<'_>) -> Result<()> {
+        self.with_room(|| self.resize(id, size, privileges, |_| Ok(())))
+    }
+
+    /// Gives a file a length, and does what else belongs to that, which is told whether it frees
+    /// space. If either fails, the file has the length that it had.
+    pub(crate) fn resize(
+        &self,
+        id: FileId,
+        size: u64,
+        privileges: Privileges<'_>,
+        others: impl FnOnce(bool) -> Result<()>,
+    ) -> Result<()> {
         if size > FILE_BYTES_MAX {
             return Err(Errno::FBIG.into());
         }
@@ -322,9 +375,10 @@ impl Namespace {
             self.forget_absent(id)?;
         }
         let opened = self.open_file(id)?;
-        let truncated = self.truncate_opened(&opened, size, privileges);
-        let closed = self.close_file(&opened);
-        truncated.and(closed)
+        let resized = self.resize_opened(&opened, size, privileges, others);
+        // What others wrote and is not in records yet is theirs to flush.
+        let _ = self.close_file(&opened);
+        resized
     }
 
     /// Makes a file whose contents were not imported an empty one.
@@ -332,7 +386,8 @@ impl Namespace {
         if !self.inode(id)?.has(flag::ABSENT) {
             return Ok(());
         }
-        self.change_inode(id, |inode, _| {
+        self.change_inode(id, |inode, batch| {
+            batch.frees = true;
             if inode.has(flag::ABSENT) {
                 inode.flags &= !flag::ABSENT;
                 (inode.size, inode.blocks) = (0, 0);
@@ -342,34 +397,78 @@ impl Namespace {
         Ok(())
     }
 
-    fn truncate_opened(
+    fn resize_opened(
         &self,
         opened: &Opened,
         size: u64,
         privileges: Privileges<'_>,
+        others: impl FnOnce(bool) -> Result<()>,
     ) -> Result<()> {
+        let inode = self.inode(opened.id)?;
         let _changing = self.contents.changing.read();
         self.keep_contents(opened)?;
         let mut inline = opened.inline.write();
         // What an object gains is a hole.
         let reserved = self.reserve(opened, &inline, size, (size, size), privileges)?;
+        let before = Inline::clone(&inline);
+        let size_before = match opened.object() {
+            Some(object) => object.size()?,
+            None => before.bytes.len() as u64,
+        };
         match self.object_for(opened, &mut inline, size)? {
             Some(object) => {
                 self.unsettle(opened.id, true)?;
                 object.truncate(size)?;
+                if let Err(error) = self.flush_if_limited(opened, &mut inline, reserved) {
+                    shorten(object, size_before);
+                    return Err(error);
+                }
             }
             None => {
                 inline.bytes.resize(size as usize, 0);
                 inline.is_dirty = true;
+                // Nobody else flushes what nobody else has open.
+                let is_last = self.contents.is_last(opened.id).is_some();
+                if is_last || reserved.is_some() || self.must_flush_at_once() {
+                    self.flush_or_restore(opened, &mut inline, before.clone())?;
+                }
             }
         }
-        self.flush_if_limited(opened, &mut inline, reserved)?;
         drop(inline);
-        self.changed(opened, privileges)
+        let changed = self.changed(opened, privileges);
+        let done = changed.and_then(|()| others(size < size_before));
+        done.inspect_err(|_| self.restore(opened, before, &inode))
+    }
+
+    /// Gives an open file the length, the contents and the times that it had before a change of which
+    /// a part failed. The contents of an object that got shorter are gone.
+    fn restore(&self, opened: &Opened, before: Inline, inode: &Inode) {
+        {
+            let mut inline = opened.inline.write();
+            match opened.object() {
+                Some(object) => shorten(object, inode.size),
+                None => restore_inline(&mut inline, before),
+            }
+        }
+        // The first failure is returned.
+        let _ = self.change_pending(opened.id, |pending| {
+            (pending.size, pending.blocks) = (inode.size, inode.blocks);
+            (pending.mtime_ns, pending.ctime_ns) = (inode.mtime_ns, inode.ctime_ns);
+        });
     }
 
     /// Changes what space a part of a file takes, as fallocate(2) does.
     pub fn allocate(
+        &self,
+        opened: &Opened,
+        mode: i32,
+        (offset, length): (u64, u64),
+        privileges: Privileges<'_>,
+    ) -> Result<()> {
+        self.with_room(|| self.allocate_now(opened, mode, (offset, length), privileges))
+    }
+
+    fn allocate_now(
         &self,
         opened: &Opened,
         mode: i32,
@@ -394,17 +493,25 @@ impl Namespace {
         match self.object_for(opened, &mut inline, size)? {
             Some(object) => {
                 self.unsettle(opened.id, false)?;
-                object.allocate(mode, offset, length)?;
+                let size_before = object.size()?;
+                let allocated = object.allocate(mode, offset, length);
+                let flushed =
+                    allocated.and_then(|()| self.flush_if_limited(opened, &mut inline, reserved));
+                // Some file systems leave the file longer where there was room for a part.
+                flushed.inspect_err(|_| shorten(object, size_before))?;
             }
             None if is_plain => {
+                let before = Inline::clone(&inline);
                 if inline.bytes.len() < end as usize {
                     inline.bytes.resize(end as usize, 0);
                     inline.is_dirty = true;
                 }
+                if reserved.is_some() || self.must_flush_at_once() {
+                    self.flush_or_restore(opened, &mut inline, before)?;
+                }
             }
             None => return Err(Errno::OPNOTSUPP.into()),
         }
-        self.flush_if_limited(opened, &mut inline, reserved)?;
         drop(inline);
         self.changed(opened, privileges)
     }
@@ -423,14 +530,16 @@ impl Namespace {
     /// Makes what an open file has, and all that happened to names and attributes before, outlast a
     /// crash.
     pub fn sync_file(&self, opened: &Arc<Opened>) -> Result<()> {
-        self.flush_file(opened)?;
-        // Whoever moves the contents out of the record now syncs them.
-        if let Some(object) = opened.file() {
-            object.sync_all().map_err(Error::io("an object"))?;
-            self.contents.sync_name(opened.id)?;
-        }
-        self.flush_inode(opened.id)?;
-        Ok(self.table.sync()?)
+        self.with_room(|| {
+            self.flush_file(opened)?;
+            // Whoever moves the contents out of the record now syncs them.
+            if let Some(object) = opened.file() {
+                object.sync_all().map_err(Error::io("an object"))?;
+                self.contents.sync_name(opened.id)?;
+            }
+            self.flush_inode(opened.id)?;
+            Ok(self.table.sync()?)
+        })
     }
 
     /// Puts what an open file has into its records.
@@ -441,14 +550,20 @@ impl Namespace {
         }
     }
 
-    /// Puts what is written into a small file into its records at once, if usage is counted: what
-    /// is used is what records say.
-    fn flush_if_counted(&self, opened: &Opened, inline: &mut Inline) -> Result<()> {
-        if self.accounts.counts() { self.flush_inline(opened, inline) } else { Ok(()) }
+    /// Returns whether changes of small files go into records at once: usage is counted, which is
+    /// what records say, or the disk is full, which whoever changes a file must know.
+    fn must_flush_at_once(&self) -> bool {
+        self.accounts.counts() || self.table.is_short()
     }
 
-    /// Does the same for files of any size whose owners have limits, and gives back what was
-    /// reserved.
+    /// Puts what is written into a small file into its records, or gives it what it had before.
+    fn flush_or_restore(&self, opened: &Opened, inline: &mut Inline, before: Inline) -> Result<()> {
+        let flushed = self.flush_inline(opened, inline);
+        flushed.inspect_err(|_| restore_inline(inline, before))
+    }
+
+    /// Puts the usage of a large file into its records at once if its owners have limits, and gives
+    /// back what was reserved.
     fn flush_if_limited(
         &self,
         opened: &Opened,
@@ -461,7 +576,6 @@ impl Namespace {
         }
         match reserved {
             Some(_) => self.flush_inline(opened, inline),
-            None if opened.object().is_none() => self.flush_if_counted(opened, inline),
             None => Ok(()),
         }
     }
@@ -495,6 +609,8 @@ impl Namespace {
             inode.size = inline.bytes.len() as u64;
             inode.blocks = inode.size.div_ceil(512);
         }
+        // A file that got shorter needs no more room than is kept for that.
+        batch.frees = inode.size < before.size;
         if inode != before {
             self.put(&mut batch, &place, Some(&before), &inode)?;
         }
@@ -505,6 +621,20 @@ impl Namespace {
         inline.is_dirty = false;
         Ok(())
     }
+}
+
+/// Gives an object the length back that it had, if it got longer.
+fn shorten(object: &Object, size: u64) {
+    if object.size().is_ok_and(|now| now > size) {
+        // The first failure is returned.
+        let _ = object.truncate(size);
+    }
+}
+
+/// Gives a small file what it had before. If the change reached its records, this has to follow.
+fn restore_inline(inline: &mut Inline, before: Inline) {
+    let is_dirty = before.is_dirty || !inline.is_dirty;
+    *inline = Inline { is_dirty, ..before };
 }
 
 /// Returns the mode that a file has once its contents were changed, if that is another one.

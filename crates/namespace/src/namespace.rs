@@ -13,6 +13,7 @@ use crate::places::Places;
 use crate::quota::Accounts;
 use crate::settings::{Configured, Settings, declare, table_of};
 use crate::snapshots::Snapshots;
+use crate::xattrs::Labels;
 use canopy_store::{
     Batch, Direction, Durability, Environment, Key, Options, SstableCache, Table, create,
 };
@@ -55,6 +56,14 @@ pub struct Namespace {
     pub(crate) orphans: Mutex<HashSet<FileId>>,
     /// Whether there may be objects of files that a crash took away.
     pub(crate) has_strays: AtomicBool,
+    /// Whether what a crash has left stays, as nothing on the disk is changed.
+    pub(crate) leaves_strays: bool,
+    /// What is known of labels of SELinux.
+    pub(crate) labels: Labels,
+    /// Held by whoever has space of removed files given back at once.
+    pub(crate) reclaiming: Mutex<()>,
+    /// Whether objects were doomed since it was last looked whether there is little space.
+    pub(crate) has_doomed: AtomicBool,
     /// Counts the files that lost their last name.
     pub(crate) removals: AtomicU64,
     pub(crate) accounts: Arc<Accounts>,
@@ -123,7 +132,36 @@ impl Namespace {
     pub fn open(environment: &Environment, contents: Contents, clock: Clock) -> Result<Self> {
         let id = table_of(environment.storage.as_ref())?;
         let cache = SstableCache::new(environment, CACHE_BYTES);
-        let table = Arc::new(Table::open(environment, id, cache.clone(), options())?);
+        let table = Table::open(environment, id, cache.clone(), options())?;
+        Self::of((environment, table, cache), contents, clock)
+    }
+
+    /// Opens the namespace of a storage and changes nothing on the disk, so that it needs no room
+    /// there: what a crash left undone is done in memory. Nobody else may have it open. Where contents
+    /// lie in storage, or storage has no locks, this is the same as [`open`](Self::open).
+    pub fn open_read_only(
+        environment: &Environment,
+        contents: Contents,
+        clock: Clock,
+    ) -> Result<Self> {
+        let id = table_of(environment.storage.as_ref())?;
+        let cache = SstableCache::new(environment, CACHE_BYTES);
+        if let Some(table) = Table::open_read_only(environment, id, cache.clone(), options())? {
+            let settings = table.get(keys::settings().as_ref())?;
+            if Settings::decode(settings.as_deref())?.chunk_bytes == 0 {
+                return Self::of((environment, table, cache), contents, clock);
+            }
+        }
+        Self::open(environment, contents, clock)
+    }
+
+    fn of(
+        (environment, table, cache): (&Environment, Table, Arc<SstableCache>),
+        contents: Contents,
+        clock: Clock,
+    ) -> Result<Self> {
+        let contents = contents.with_access(!table.is_read_only());
+        let table = Arc::new(table);
         let found = table.get(keys::settings().as_ref())?;
         let settings = Settings::decode(found.as_deref())?;
         let next_id = match table.get(keys::ids().as_ref())? {
@@ -142,7 +180,6 @@ impl Namespace {
         batch.put(keys::open().as_ref(), b"")?;
         table.write(&batch, Durability::Durable)?;
         let namespace = Namespace {
-            table,
             configured: RwLock::new(Arc::new(settings.configured()?)),
             clock,
             writer: Mutex::new(Writer { next_id, ids_end: next_id }),
@@ -153,6 +190,11 @@ impl Namespace {
             held: Held(Default::default()),
             orphans: Mutex::default(),
             has_strays: AtomicBool::new(was_open),
+            leaves_strays: was_open && table.is_read_only(),
+            table,
+            labels: Labels::default(),
+            reclaiming: Mutex::new(()),
+            has_doomed: AtomicBool::new(false),
             removals: AtomicU64::new(0),
             accounts,
             setting: Mutex::default(),
@@ -384,6 +426,9 @@ impl Namespace {
     /// nothing was, and has SSTables take it all, so that others read it without opening the
     /// namespace. To be called last. After an error, nothing is lost: the log has it.
     pub fn close(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
         self.sync()?;
         let swept = self.remove_strays();
         let chunks = self.contents.chunks();
@@ -395,6 +440,11 @@ impl Namespace {
         }
         self.table.flush()?;
         swept
+    }
+
+    /// Returns whether nothing is changed on the disk.
+    pub fn is_read_only(&self) -> bool {
+        self.table.is_read_only()
     }
 
     /// Returns whether a crash has left objects that were not looked at yet, from which files may get

@@ -2,11 +2,10 @@
 //! chunks in storage.
 
 use crate::chunks::Chunked;
-use crate::contents::{allocate, read_object, seek};
+use crate::contents::{allocate, read_object, seek, write_object};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 pub(crate) enum Object {
     File(File),
@@ -30,10 +29,11 @@ impl Object {
         }
     }
 
-    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+    /// Writes bytes, and returns how many: fewer only where a disk became full, as write(2) does.
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<usize> {
         match self {
-            Object::File(file) => file.write_all_at(bytes, offset).map_err(Error::io("an object")),
-            Object::Chunks(chunks) => chunks.write(bytes, offset),
+            Object::File(file) => write_object(file, bytes, offset),
+            Object::Chunks(chunks) => chunks.write(bytes, offset).map(|()| bytes.len()),
         }
     }
 

@@ -14,6 +14,13 @@ use std::sync::atomic::Ordering;
 /// So many wait at most.
 const PENDING_MAX: usize = 1 << 14;
 
+/// So many wait at most while a disk is full.
+const PENDING_FULL_MAX: usize = 1 << 17;
+
+/// Space of removed files is given back within half a second where there is less than this, in
+/// bytes.
+const SHORT_BYTES: u64 = 256 << 20;
+
 /// So many are written while others wait.
 const STEP: usize = 128;
 
@@ -43,20 +50,26 @@ impl Namespace {
             change(inode);
             return Ok(());
         }
+        self.limit_pending()?;
         let mut inode = self.inode_now(id)?;
         change(&mut inode);
         self.remember(inode);
-        self.limit_pending()
+        Ok(())
     }
 
-    /// Puts some of what waits into records if it is too much. The caller has the writer's lock.
+    /// Puts some of what waits into records if it is too much, before a change adds to it: a change
+    /// that was made must not fail for this. The caller has the writer's lock.
     pub(crate) fn limit_pending(&self) -> Result<()> {
         let waiting = self.pending.read().len();
         if waiting < PENDING_MAX {
             return Ok(());
         }
         let some = Vec::from_iter(self.pending.read().values().take(STEP).cloned());
-        self.flush_inodes(&some)
+        match self.flush_inodes(&some) {
+            // A full disk takes nothing now. Some more may wait.
+            Err(error) if error.errno() == Errno::NOSPC && waiting < PENDING_FULL_MAX => Ok(()),
+            flushed => flushed,
+        }
     }
 
     /// Puts everything that waits in memory into records. What fails does not keep the rest; the
@@ -142,6 +155,9 @@ impl Namespace {
     /// their records where they do not: first all of that has to outlast a crash, also what is in
     /// objects, which may have taken the place of others.
     pub(crate) fn settle(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
         let doomed = {
             // Whoever adds a tree dooms its objects until all of it is there.
             let _writer = self.writer.lock();
@@ -182,6 +198,43 @@ impl Namespace {
         outcome
     }
 
+    /// Does something; where the disk is full, once more after the space of removed files was given
+    /// back.
+    pub(crate) fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        match work() {
+            Err(error) if error.errno() == Errno::NOSPC && self.reclaim() => work(),
+            done => done,
+        }
+    }
+
+    /// Gives back the space of removed files at once. Returns whether there may be more now.
+    fn reclaim(&self) -> bool {
+        if self.contents.chunks().is_some() {
+            return false;
+        }
+        let Some(_one) = self.reclaiming.try_lock() else {
+            // Somebody else is just doing it.
+            drop(self.reclaiming.lock());
+            return true;
+        };
+        let has_doomed = self.ids_in(Space::Doomed).is_ok_and(|ids| !ids.is_empty());
+        has_doomed && self.settle().is_ok()
+    }
+
+    /// Gives back the space of removed files if there is little: the kernel writes large files
+    /// itself, and nobody hears of it when it finds the disk full.
+    pub(crate) fn reclaim_if_short(&self) -> Result<()> {
+        if self.contents.chunks().is_some() || !self.has_doomed.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let space = self.contents.space()?;
+        if space.f_bavail.saturating_mul(space.f_frsize) >= SHORT_BYTES {
+            return Ok(());
+        }
+        let _one = self.reclaiming.lock();
+        self.settle()
+    }
+
     /// Does what a process that died could not do any more: removes what has no name, and objects
     /// of files that are gone, and gives records the sizes of objects that were open.
     pub(crate) fn recover(&self) -> Result<()> {
@@ -201,7 +254,7 @@ impl Namespace {
     /// was lost. Those that were written last give their records their sizes. Looks at all objects,
     /// once.
     pub(crate) fn remove_strays(&self) -> Result<()> {
-        if !self.has_strays.load(Ordering::Acquire) {
+        if !self.has_strays() {
             return Ok(());
         }
         // Objects whose records were lost are not strays: a repair finds files for them.
@@ -213,7 +266,9 @@ impl Namespace {
             self.has_strays.store(false, Ordering::Release);
             return Ok(());
         }
-        self.remove_stray_copies()?;
+        if !self.is_read_only() {
+            self.remove_stray_copies()?;
+        }
         for id in self.contents.objects()? {
             let _changing = self.contents.changing.read();
             let _writer = self.writer.lock();
@@ -227,6 +282,7 @@ impl Namespace {
                         self.recover_object_now(id)?;
                     }
                 }
+                Ok(_) | Err(Error::Posix(Errno::NOENT)) if self.is_read_only() => {}
                 Ok(_) | Err(Error::Posix(Errno::NOENT)) => self.discard_object(id)?,
                 // `check` tells of it.
                 Err(Error::Corrupt(_)) => {}
@@ -251,7 +307,8 @@ impl Namespace {
         }
         let mut inode = before.clone();
         describe(&self.contents.open_object(id)?, &mut inode);
-        let mut batch = Change::new();
+        // Opening a namespace on a full disk must not fail for this.
+        let mut batch = Change::freeing();
         self.put(&mut batch, &place, Some(&before), &inode)?;
         self.commit(batch)
     }

@@ -400,6 +400,9 @@ impl Namespace {
             all.push(Arc::new(Snapshot { number, info, past }));
         }
         *self.snapshots.write() = Arc::new(all);
+        if self.is_read_only() {
+            return Ok(());
+        }
         ended.into_iter().try_for_each(|number| self.end_snapshot(number))
     }
 
@@ -433,12 +436,14 @@ impl Namespace {
         let mut faults = Vec::new();
         for kept in self.contents.kept()? {
             let is_known = all.iter().any(|one| Some(one.number) == kept.number);
-            if let Some(number) = kept.number.filter(|_| !is_known) {
+            // A crash may have left it, and then it goes when the namespace is opened to be changed.
+            let is_fault = !is_known && !self.leaves_strays;
+            if let Some(number) = kept.number.filter(|_| is_fault) {
                 faults.push((kept.id, format!("it is kept for snapshot {number}, which is none")));
             }
         }
         let checkpoints = self.table.checkpoints()?;
-        for one in all.iter() {
+        for one in all.iter().filter(|one| one.past.is_some() || !self.leaves_strays) {
             if !checkpoints.iter().any(|checkpoint| checkpoint.id == one.number) {
                 faults.push((0, format!("snapshot {} has lost its records", one.info.name)));
             } else if one.past.is_none() {

@@ -46,12 +46,16 @@ impl Upkeep {
         let threads = vec![
             spawn(interval, |namespace, _| namespace.sync()),
             spawn(BUILD_INTERVAL, |namespace, stop| {
+                namespace.reclaim_if_short()?;
                 namespace.remove_strays()?;
+                namespace.find_labels(|| !*stop.is_set.lock())?;
                 namespace.build_indexes(|| !*stop.is_set.lock()).map(drop)
             }),
         ];
-        let table = canopy_store::Upkeep::start(namespace.table());
-        Upkeep { namespace: namespace.clone(), stop, threads, table: Some(table) }
+        // The engine's removes what nobody needs any more.
+        let is_writable = !namespace.is_read_only();
+        let table = is_writable.then(|| canopy_store::Upkeep::start(namespace.table()));
+        Upkeep { namespace: namespace.clone(), stop, threads, table }
     }
 
     /// Returns what failed last, if anything did.

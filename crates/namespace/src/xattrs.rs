@@ -8,9 +8,20 @@ use crate::keys::{FileId, Space};
 use crate::namespace::{NAME_BYTES_MAX, Namespace};
 use canopy_store::{Batch, Direction};
 use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A value has so many bytes at most, and so have all names of a file together.
 pub const XATTR_BYTES_MAX: usize = 65_536;
+
+/// The attribute that SELinux keeps its labels in. ls(1) asks for it for every file.
+const LABEL: &[u8] = b"security.selinux";
+
+/// Whether any file has a label of SELinux, as far as that is known.
+#[derive(Default)]
+pub(crate) struct Labels {
+    are_there: AtomicBool,
+    are_missing: AtomicBool,
+}
 
 /// Whether an attribute may be there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +35,37 @@ pub enum SetXattr {
 }
 
 impl Namespace {
+    /// Returns whether an attribute is a label of SELinux, and no file is known to have one: then
+    /// there are no labels here, and a program that is told so need not ask for each file.
+    pub fn is_missing_label(&self, name: &[u8]) -> bool {
+        name == LABEL
+            && self.labels.are_missing.load(Ordering::Acquire)
+            && !self.labels.are_there.load(Ordering::Acquire)
+    }
+
+    /// Finds out whether any file has a label of SELinux, unless that is known. Reads all extended
+    /// attributes, until `goes_on` returns false.
+    pub(crate) fn find_labels(&self, goes_on: impl Fn() -> bool) -> Result<()> {
+        let labels = &self.labels;
+        let is_known = |one: &AtomicBool| one.load(Ordering::Acquire);
+        if is_known(&labels.are_missing) || is_known(&labels.are_there) {
+            return Ok(());
+        }
+        let mut scan = self.table.scan(&Space::Xattrs.range(), Direction::Forward)?;
+        while let Some(record) = scan.next()? {
+            if record.key.name == LABEL {
+                labels.are_there.store(true, Ordering::Release);
+                return Ok(());
+            }
+            if !goes_on() {
+                return Ok(());
+            }
+        }
+        // One that was set meanwhile is noted beside.
+        labels.are_missing.store(true, Ordering::Release);
+        Ok(())
+    }
+
     /// Returns the value of an attribute; none if the file has no such attribute.
     pub fn xattr(&self, id: FileId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         match self.inode(id)?.has(flag::XATTRS) {
@@ -71,6 +113,19 @@ impl Namespace {
         if value.len() > XATTR_BYTES_MAX {
             return Err(Errno::TOOBIG.into());
         }
+        if name == LABEL {
+            self.labels.are_there.store(true, Ordering::Release);
+        }
+        self.with_room(|| self.set_xattr_now(id, (name, value), how, privileges))
+    }
+
+    fn set_xattr_now(
+        &self,
+        id: FileId,
+        (name, value): (&[u8], &[u8]),
+        how: SetXattr,
+        privileges: Privileges<'_>,
+    ) -> Result<()> {
         self.change_inode(id, |inode, batch| {
             let names = self.names_of(inode)?;
             let is_there = names.iter().any(|one| one == name);
@@ -118,6 +173,7 @@ impl Namespace {
     /// Takes an attribute of a file away.
     pub fn remove_xattr(&self, id: FileId, name: &[u8]) -> Result<()> {
         self.change_inode(id, |inode, batch| {
+            batch.frees = true;
             let names = self.names_of(inode)?;
             if !names.iter().any(|one| one == name) {
                 return Err(Errno::NODATA.into());

@@ -79,6 +79,11 @@ impl Error {
         }
     }
 
+    /// Returns whether storage takes nothing more now, and nothing was changed.
+    pub fn is_deferred(&self) -> bool {
+        matches!(self, Error::Deferred { .. })
+    }
+
     /// Returns whether a process or storage has run out of something that it may have again later.
     pub(crate) fn is_shortage(&self) -> bool {
         let Error::Storage { source, .. } = self else { return false };

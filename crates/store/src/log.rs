@@ -35,6 +35,9 @@ const SEGMENT_BYTES: u64 = 64 << 20;
 /// So much room is kept free in a segment that grows, for changes that free space.
 const SPARE_BYTES: u64 = 4 << 20;
 
+/// Less of that room is not worth an attempt of its own.
+const SPARE_BYTES_MIN: u64 = 64 << 10;
+
 /// A write whose outcome is not known is tried so many times.
 const RETRIES: u32 = 5;
 
@@ -126,7 +129,7 @@ impl LogWriter {
         let wanted = HEAD as u64 + 8 + u64::from(length);
         self.is_short = self.make_room(wanted + SPARE_BYTES).is_err();
         if self.is_short {
-            self.make_room(wanted)?;
+            self.make_some_room(wanted)?;
         }
         let Some((file, bytes)) = &mut self.file else {
             return self.create(&group_head(HEAD as u64), batches);
@@ -162,6 +165,18 @@ impl LogWriter {
             Some((file, _)) => file.reserve(bytes).map_err(deferred),
             None => Ok(()),
         }
+    }
+
+    /// Makes room for a group where there is not enough for all that is kept free; in a new segment,
+    /// also for as much of that as there is.
+    fn make_some_room(&mut self, wanted: u64) -> Result<()> {
+        if self.file.as_ref().is_some_and(|(_, bytes)| *bytes == 0) {
+            let mut spare = SPARE_BYTES / 2;
+            while spare >= SPARE_BYTES_MIN && self.make_room(wanted + spare).is_err() {
+                spare /= 2;
+            }
+        }
+        self.make_room(wanted)
     }
 
     /// Returns whether the group that was added last took of the room that is kept for changes that
@@ -251,17 +266,17 @@ pub(crate) struct Damaged<'a> {
 /// Learns of damaged segments, which are an error where nobody wants to.
 pub(crate) type Note<'a> = &'a mut dyn FnMut(Damaged<'_>) -> Result<()>;
 
-/// Reads what an older epoch's writer was told, from a segment on, and keeps it from telling more.
-/// `replay` gets the bytes of one group of batches after the other. With a `note`, damaged parts are
-/// skipped.
-pub(crate) fn fence(
+/// Reads what an older epoch's writer was told, from a segment on. A reader with an epoch of its own
+/// keeps it from being told more; one without changes nothing, and nobody may write meanwhile.
+/// `replayed` gets the bytes of one group of batches after the other. With a `note`, damaged parts
+/// are skipped.
+pub(crate) fn replay(
     environment: &Environment,
     table: TableId,
     (epoch, first): (u64, u64),
-    (own_epoch, mut note): (u64, Option<Note<'_>>),
-    mut replay: impl FnMut(Bytes) -> Result<()>,
+    (own_epoch, mut note): (Option<u64>, Option<Note<'_>>),
+    mut replayed: impl FnMut(Bytes) -> Result<()>,
 ) -> Result<()> {
-    let fence = Bytes::from(head(FENCE, own_epoch, environment.random.next_u64()));
     let mut torn = None;
     let mut number = first;
     loop {
@@ -286,6 +301,8 @@ pub(crate) fn fence(
                     number = next;
                     continue;
                 }
+                let Some(own_epoch) = own_epoch else { return Ok(()) };
+                let fence = Bytes::from(head(FENCE, own_epoch, environment.random.next_u64()));
                 match create_surely(environment, &name, &fence, false)? {
                     Created::Now => return Ok(()),
                     Created::ThereWasOne => environment.storage.read(&name)?,
@@ -293,9 +310,11 @@ pub(crate) fn fence(
             }
             segment => segment?,
         };
-        // What its writer could not sync any more would be gone after the next crash, and what
-        // comes after it would not.
-        environment.storage.sync(&name)?;
+        if own_epoch.is_some() {
+            // What its writer could not sync any more would be gone after the next crash, and what
+            // comes after it would not.
+            environment.storage.sync(&name)?;
+        }
         let parsed = match (Segment::parse(&name, &bytes, epoch), &mut note) {
             (Err(Error::Corrupt { what, .. }), Some(note)) => {
                 let (segment, lost_bytes) = Segment::salvage(&bytes);
@@ -318,7 +337,7 @@ pub(crate) fn fence(
             }
         }
         torn = segment.is_torn.then_some((name, number));
-        segment.groups.iter().try_for_each(|group| replay(bytes.slice_ref(group)))?;
+        segment.groups.iter().try_for_each(|group| replayed(bytes.slice_ref(group)))?;
         number += 1;
     }
 }

@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod flushing;
+mod read_only;
 mod reading;
 mod recovery;
 mod revert;
@@ -118,6 +119,8 @@ pub struct Table {
     log: Mutex<Log>,
     write: Arc<Mutex<Write>>,
     view: RwLock<Arc<View>>,
+    /// Whether changes stay in memory: nothing goes into storage.
+    is_read_only: bool,
     /// Kept while the table is open.
     _lock: Option<Box<dyn Send + Sync>>,
 }
@@ -298,6 +301,11 @@ impl Table {
         // Before the lock file, which would outlast a table that is gone.
         current(environment, id)?.state.check_live(id)?;
         let lock = environment.storage.lock(&id.lock())?;
+        if lock.is_some() {
+            // Another process may have had it until now.
+            let before = current(environment, id)?;
+            Self::make_room_to_open(environment, id, &before.state)?;
+        }
         let (manifest, (epoch, job)) = commit(environment, id, None, |state, _| {
             state.check_live(id)?;
             options.check_operator(state)?;
@@ -306,6 +314,19 @@ impl Table {
             state.log.push(LogStart { epoch: state.epoch, segment: 0 });
             Ok((state.epoch, state.open_job(JobKind::Writer, None)))
         })?;
+        let parts = (environment, id, cache, options);
+        let table = Table::of(parts, manifest, (epoch, job), (lock, false));
+        table.recover()?;
+        Ok(table)
+    }
+
+    /// Returns a table that has nothing of its logs yet.
+    fn of(
+        (environment, id, cache, options): (&Environment, TableId, Arc<SstableCache>, Options),
+        manifest: Manifest,
+        (epoch, job): (u64, u64),
+        (lock, is_read_only): (Option<Box<dyn Send + Sync>>, bool),
+    ) -> Self {
         let view = View::of(&manifest.state, &cache, options.operator.clone());
         let write = Write {
             active: Arc::default(),
@@ -321,7 +342,7 @@ impl Table {
             is_short: false,
             ended: None,
         };
-        let table = Table {
+        Table {
             environment: environment.clone(),
             id,
             options,
@@ -338,10 +359,9 @@ impl Table {
             }),
             write: Arc::new(Mutex::new(write)),
             view: RwLock::new(Arc::new(view)),
+            is_read_only,
             _lock: lock,
-        };
-        table.recover()?;
-        Ok(table)
+        }
     }
 
     /// Returns the table's id.
@@ -403,6 +423,9 @@ impl Table {
             let (before, oldest_reader) = (write.sequence, write.oldest_reader());
             let sequence = write.active.insert(batch.bytes(), before, oldest_reader)?;
             write.sequence = sequence;
+            if self.is_read_only {
+                return Ok(());
+            }
             if write.pending.last().is_none_or(|last| !last.takes(length)) {
                 write.pending.push(PendingGroup::default());
             }
@@ -470,6 +493,9 @@ impl Table {
     /// Makes everything up to a sequence number outlast a crash, together with all that others
     /// wrote meanwhile.
     fn sync_to(&self, sequence: u64) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
         let mut log = self.log.lock();
         let (pending, last) = {
             let mut write = self.write.lock();
@@ -566,6 +592,11 @@ impl Table {
     /// the log failed.
     pub fn has_ended(&self) -> bool {
         self.write.lock().ended.is_some()
+    }
+
+    /// Returns whether the log has room only for changes that free space.
+    pub fn is_short(&self) -> bool {
+        self.write.lock().is_short
     }
 
     /// Returns what compactions of this table need.

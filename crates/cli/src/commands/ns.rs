@@ -404,7 +404,7 @@ pub struct Mount {
     /// Stay in the foreground until it is unmounted, or Ctrl-C
     #[arg(long, short)]
     pub foreground: bool,
-    /// Let nothing be changed
+    /// Let nothing be changed; on a full disk this needs no room, even after a crash
     #[arg(long)]
     pub read_only: bool,
     /// Show the tree as this snapshot has it, and let nothing be changed

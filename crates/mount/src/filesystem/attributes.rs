@@ -167,6 +167,9 @@ impl Filesystem {
         {
             return xattr(reply, why.as_bytes(), size);
         }
+        if !is_past(id.0) && self.namespace.is_missing_label(name) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
         if is_virtual(id.0) {
             return self.tell_plan(request, id.0, name, size, reply);
         }
@@ -259,7 +262,7 @@ fn check_xattr(name: &[u8]) -> Result<(), Errno> {
 }
 
 /// Answers with a value, or with its size if none is taken.
-fn xattr(reply: ReplyXattr, value: &[u8], size: u32) {
+pub(super) fn xattr(reply: ReplyXattr, value: &[u8], size: u32) {
     match size {
         0 => reply.size(value.len() as u32),
         _ if value.len() > size as usize => reply.error(Errno::ERANGE),

@@ -214,7 +214,7 @@ impl Filesystem {
                 false => Privileges::KeepBound,
             };
             match namespace.write(&opened, Some(offset), data, privileges) {
-                Ok(()) => reply.written(data.len() as u32),
+                Ok(count) => reply.written(count as u32),
                 Err(error) => reply.error(told(&log, &error)),
             }
         };

@@ -33,7 +33,7 @@ impl Filesystem {
         if !is_virtual(id.0) {
             let listing = Arc::new(Mutex::new(Listing::new(id.0)));
             let handle = self.directories.open(Directory::Listing(listing));
-            return reply.opened(handle, FopenFlags::empty());
+            return reply.opened(handle, self.cached_listing(id.0));
         }
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
         let directories = self.directories.clone();
@@ -47,6 +47,17 @@ impl Filesystem {
                 Err(error) => reply.error(errno(&error)),
             }
         });
+    }
+
+    /// Returns how the kernel keeps the names of a directory: all changes come through it. It asks
+    /// again where reading the names changes the directory's time of access.
+    fn cached_listing(&self, id: u64) -> FopenFlags {
+        if self.namespace.has_strays() {
+            return FopenFlags::empty();
+        }
+        let is_due = !self.is_read_only && self.namespace.is_access_due(id).unwrap_or(true);
+        let kept = if is_due { FopenFlags::empty() } else { FopenFlags::FOPEN_KEEP_CACHE };
+        FopenFlags::FOPEN_CACHE_DIR | kept
     }
 
     /// Tells names from an offset on.

@@ -129,24 +129,31 @@ impl Filesystem {
     /// Gives what has a name another one.
     pub(super) fn rename_entry(
         &self,
+        request: &Request,
         (parent, name): (INodeNo, &OsStr),
         (new_parent, new_name): (INodeNo, &OsStr),
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let mode = if flags.is_empty() {
+        let is_whiteout = flags.contains(RenameFlags::RENAME_WHITEOUT);
+        let others = flags.difference(RenameFlags::RENAME_WHITEOUT);
+        let mode = if others.is_empty() {
             RenameMode::Replace
-        } else if flags == RenameFlags::RENAME_NOREPLACE {
+        } else if others == RenameFlags::RENAME_NOREPLACE {
             RenameMode::NoReplace
-        } else if flags == RenameFlags::RENAME_EXCHANGE {
+        } else if others == RenameFlags::RENAME_EXCHANGE && !is_whiteout {
             RenameMode::Exchange
         } else {
             return reply.error(Errno::EINVAL);
         };
+        let owner = (request.uid(), request.gid());
         let renamed = real(parent).and_then(|from| {
             let (from, to) =
                 ((from, name.as_bytes()), (free(new_parent, new_name)?, new_name.as_bytes()));
-            self.namespace.rename(from, to, mode)
+            match is_whiteout {
+                true => self.namespace.rename_leaving_whiteout(from, to, mode, owner),
+                false => self.namespace.rename(from, to, mode),
+            }
         });
         empty(reply, renamed);
     }

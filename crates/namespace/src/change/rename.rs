@@ -1,12 +1,13 @@
 //! Renaming: the only change that concerns two directories.
 
-use super::{Namespace, check_tree};
+use super::{Namespace, New, check_tree};
 use crate::error::Result;
-use crate::inode::{Inode, flag};
+use crate::inode::{Inode, file_type, flag};
 use crate::keys::{self, FileId, ROOT, Space};
-use crate::namespace::check_name;
+use crate::namespace::{Writer, check_name};
 use crate::quota::Change;
 use canopy_store::Key;
+use parking_lot::MutexGuard;
 use rustix::io::Errno;
 
 /// What becomes of a file that has the new name.
@@ -26,13 +27,40 @@ type Name<'a> = (FileId, &'a [u8]);
 impl Namespace {
     /// Renames a file or a directory. Both names change at once.
     pub fn rename(&self, from: Name<'_>, to: Name<'_>, mode: RenameMode) -> Result<()> {
+        self.with_room(|| self.rename_now(from, to, mode, None))
+    }
+
+    /// Like [`rename`](Self::rename), and leaves a whiteout of this owner and group under the old name
+    /// (`RENAME_WHITEOUT`): a character device 0/0, which overlayfs takes for a removed file.
+    pub fn rename_leaving_whiteout(
+        &self,
+        from: Name<'_>,
+        to: Name<'_>,
+        mode: RenameMode,
+        (uid, gid): (u32, u32),
+    ) -> Result<()> {
+        if mode == RenameMode::Exchange {
+            return Err(Errno::INVAL.into());
+        }
+        let whiteout = New { mode: file_type::CHARACTER, uid, gid, ..New::default() };
+        self.with_room(|| self.rename_now(from, to, mode, Some(&whiteout)))
+    }
+
+    fn rename_now(
+        &self,
+        from: Name<'_>,
+        to: Name<'_>,
+        mode: RenameMode,
+        left: Option<&New>,
+    ) -> Result<()> {
         check_name(from.1)?;
         check_name(to.1)?;
         if [from.1, to.1].iter().any(|name| matches!(*name, b"." | b"..")) {
             return Err(Errno::BUSY.into());
         }
         self.flush_contents_of(from)?;
-        let _writer = self.writer.lock();
+        let mut writer = self.writer.lock();
+        self.limit_pending()?;
         let mut directories = vec![self.directory(from.0)?];
         if to.0 != from.0 {
             directories.push(self.directory(to.0)?);
@@ -75,6 +103,9 @@ impl Namespace {
         }
         let ids = [Some(moved.id), replaced_id];
         self.move_name(&mut batch, from, to, moved, now_ns)?;
+        let left =
+            left.map(|new| self.add_left(&mut batch, from, &directories[0], new, &mut writer));
+        let left = left.transpose()?;
         for (at, directory) in directories.iter_mut().enumerate() {
             let change = if from.0 == to.0 { nlinks[0] + nlinks[1] } else { nlinks[at] };
             directory.nlink = directory.nlink.saturating_add_signed(change as i32);
@@ -86,8 +117,25 @@ impl Namespace {
         self.commit(batch)?;
         ids.into_iter().flatten().for_each(|id| self.forget_pending(id));
         directories.into_iter().for_each(|directory| self.remember(directory));
-        self.limit_pending()?;
+        if let Some(id) = left {
+            self.places.insert(id, old);
+        }
         Ok(())
+    }
+
+    /// Adds to `batch` a new file under a name that is given up, and returns its id.
+    fn add_left(
+        &self,
+        batch: &mut Change,
+        (parent, name): Name<'_>,
+        directory: &Inode,
+        new: &New,
+        writer: &mut MutexGuard<'_, Writer>,
+    ) -> Result<FileId> {
+        let (inode, acls) = self.new_inode(directory, new, writer)?;
+        batch.is_bound = new.uid != 0;
+        self.add_new(batch, (parent, name), &inode, acls)?;
+        Ok(inode.id)
     }
 
     /// Puts the contents of a file into its records, if it is open and they are not there yet: who
@@ -184,8 +232,6 @@ impl Namespace {
                 self.index_inode(batch, Some(&before), Some(&inode))?;
             }
         }
-        self.index_name(batch, &inode, Some(from), Some(to.1), is_linked)?;
-        self.pending.write().remove(&id);
-        Ok(())
+        self.index_name(batch, &inode, Some(from), Some(to.1), is_linked)
     }
 }

@@ -151,7 +151,7 @@ impl Accounts {
             // Who began to count died before all sums were written.
             let mut batch = Batch::new();
             batch.delete_range(&Space::Usage.range())?;
-            table.write(&batch, Durability::Visible)?;
+            table.write_freeing(&batch, Durability::Visible)?;
         }
         let accounts = Accounts { state: Mutex::new(state), ..Accounts::default() };
         accounts.note();

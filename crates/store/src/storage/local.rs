@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 /// it would have those of a log wait.
 const WRITEBACK_BYTES: usize = 1 << 20;
 
+/// File systems give space in blocks of at most so many bytes, as a rule.
+const BLOCK_BYTES: u64 = 4096;
+
 /// Room for a file that grows is made in parts of at least so many bytes.
 const RESERVE_BYTES: u64 = 1 << 20;
 
@@ -191,11 +194,36 @@ impl Storage for LocalStorage {
         synced.and_then(|()| sync_parent(&path)).map_err(|error| Error::storage(name, error))
     }
 
+    fn trim(&self, name: &str) -> Result<()> {
+        let trimmed = File::options().write(true).open(self.path(name)).and_then(|file| {
+            let metadata = file.metadata()?;
+            // Setting the length that a file has frees the blocks behind its end.
+            let is_larger = metadata.blocks() * 512 > metadata.len().next_multiple_of(BLOCK_BYTES);
+            if is_larger { file.set_len(metadata.len()) } else { Ok(()) }
+        });
+        trimmed.map_err(|error| Error::storage(name, error))
+    }
+
+    fn check_room(&self, bytes: u64) -> Result<()> {
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let made = rustix::fs::open(&self.root, flags, Mode::from_raw_mode(0o600))
+            .and_then(|file| retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes)));
+        match made {
+            // File systems that cannot.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+            Err(error) => Err(Error::storage(self.root.display().to_string(), error)),
+        }
+    }
+
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>> {
         let path = self.path(name);
         let failed = |error: io::Error| Error::storage(name, error);
         self.make_parent(&path).map_err(failed)?;
-        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = match File::options().create(true).truncate(false).write(true).open(&path) {
+            // A lock that is there can be taken on a file system that is read-only, too.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => File::open(&path),
+            opened => opened,
+        };
         let file = file.map_err(failed)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(file))),

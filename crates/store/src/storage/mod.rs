@@ -104,6 +104,17 @@ pub trait Storage: Send + Sync {
         Ok(())
     }
 
+    /// Gives back the room that a process that is gone made in a file and did not use. The caller
+    /// holds the lock of the table.
+    fn trim(&self, _name: &str) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns an error if storage has no room for so many bytes more, where it can find out.
+    fn check_room(&self, _bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Takes the lock `name` for as long as the result lives, if it is one machine's storage.
     /// An error tells that another process has it.
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>>;

@@ -97,6 +97,14 @@ impl Storage for SplitStorage {
         self.of(name).sync(name)
     }
 
+    fn trim(&self, name: &str) -> Result<()> {
+        self.of(name).trim(name)
+    }
+
+    fn check_room(&self, bytes: u64) -> Result<()> {
+        self.rest.check_room(bytes)
+    }
+
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>> {
         self.of(name).lock(name)
     }

@@ -5,7 +5,7 @@ use super::{Snapshot, Table};
 use crate::checkpoint::{checkpoint, keep, release};
 use crate::commit::{current, read_version};
 use crate::error::{Error, Result};
-use crate::manifest::Checkpoint;
+use crate::manifest::{Checkpoint, Hold};
 use crate::view::View;
 use std::sync::Arc;
 
@@ -13,17 +13,27 @@ impl Table {
     /// Makes a checkpoint of what is in SSTables now, and returns its id, which no other gets. It
     /// goes after `lifetime_ms` milliseconds, unless it is kept.
     pub fn checkpoint(&self, lifetime_ms: u64) -> Result<u64> {
+        self.check_writable()?;
         let (id, _) = checkpoint(&self.environment, self.id, Some(lifetime_ms))?;
         Ok(id)
     }
 
-    /// Keeps a checkpoint until it is released. An error says that it is gone.
+    /// Keeps a checkpoint until it is released. An error says that it is gone. A checkpoint that is
+    /// kept already costs nothing.
     pub fn keep_checkpoint(&self, checkpoint: u64) -> Result<()> {
-        keep(&self.environment, self.id, checkpoint)
+        let all = self.checkpoints()?;
+        let found = all.iter().find(|one| one.id == checkpoint);
+        match found.map(|found| found.hold) {
+            Some(Hold::Forever) => Ok(()),
+            // Nobody releases it while this process has the lock, and its time may be over.
+            Some(Hold::Until(_)) if self.is_read_only => Ok(()),
+            _ => keep(&self.environment, self.id, checkpoint),
+        }
     }
 
     /// Lets a checkpoint go, if it is still there.
     pub fn release_checkpoint(&self, checkpoint: u64) -> Result<()> {
+        self.check_writable()?;
         release(&self.environment, self.id, checkpoint)
     }
 

@@ -5,15 +5,17 @@ use crate::commit::commit;
 use crate::error::{Error, Result};
 use crate::manifest::{JobKind, LogStart, Run};
 use crate::memtable::Memtable;
+use crate::names::SstableName;
 use crate::output::Output;
 use crate::scan::{Direction, Older, Scan, ScanInput};
 use canopy_model::parallel;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 impl Table {
     /// Writes everything that was written so far into SSTables.
     pub fn flush(&self) -> Result<()> {
+        self.check_writable()?;
         let mut flushing = self.flushing.lock();
         self.freeze(&mut self.write.lock());
         self.sync()?;
@@ -23,6 +25,7 @@ impl Table {
 
     /// Writes the memtables that are full into SSTables. Returns whether there was one.
     pub fn flush_frozen(&self) -> Result<bool> {
+        self.check_writable()?;
         let mut flushing = self.flushing.lock();
         if self.write.lock().frozen.is_empty() {
             return Ok(false);
@@ -72,8 +75,9 @@ impl Table {
         memtables: Vec<Arc<Memtable>>,
     ) -> Result<Vec<Run>> {
         let layout = &flushing.manifest.state.layout;
+        let first = flushing.next_sstable.load(Ordering::Relaxed);
         let mut workers = vec![(); self.options.threads.max(1).min(memtables.len())];
-        parallel(&mut workers, memtables, |(), memtable| {
+        let written = parallel(&mut workers, memtables, |(), memtable| {
             let range_deletes = memtable.range_deletes(u64::MAX);
             let operator = self.options.operator.clone();
             let source = memtable.source(operator.clone());
@@ -89,7 +93,22 @@ impl Table {
                 lease: None,
             };
             output.write(scan, &range_deletes)
+        });
+        written.inspect_err(|error| {
+            if error.is_shortage() {
+                self.remove_written(flushing, first);
+            }
         })
+    }
+
+    /// Removes the SSTables of our job from a number on, which nothing will refer to: on a full disk
+    /// each attempt would leave some more.
+    fn remove_written(&self, flushing: &Flushing, first: u32) {
+        for number in first..flushing.next_sstable.load(Ordering::Relaxed) {
+            let name = self.id.sstable(SstableName { job: flushing.job, number });
+            // What stays goes when the job is closed.
+            let _ = self.environment.storage.remove(&name);
+        }
     }
 
     /// Commits runs above all others, that the log begins at `log`, and the job of the next flush.

@@ -4,7 +4,7 @@ use super::{Flushing, Frozen, Options, Table};
 use crate::batch::{Change, Changes};
 use crate::commit::current;
 use crate::error::{Error, Result};
-use crate::log::{Damaged, fence};
+use crate::log::{Damaged, replay};
 use crate::manifest::{LogStart, Run};
 use crate::memtable::Memtable;
 use crate::salvage::{Loss, keep_aside, put_note};
@@ -117,14 +117,19 @@ impl Table {
         let mut flushing = self.flushing.lock();
         let manifest = flushing.manifest.clone();
         let (mut recovery, mut runs) = (Recovery::default(), Vec::new());
-        for start in manifest.state.log.iter().filter(|start| start.epoch < self.epoch) {
+        // Without an epoch of its own, a table that is read alone has no log of its own.
+        let (end, own_epoch) = match self.is_read_only {
+            true => (self.epoch.saturating_add(1), None),
+            false => (self.epoch, Some(self.epoch)),
+        };
+        for start in manifest.state.log.iter().filter(|start| start.epoch < end) {
             let from = (start.epoch, start.segment);
             let mut note = |damaged: Damaged<'_>| self.note_damaged(start.epoch, damaged);
             let note = self.options.salvages_log.then_some(&mut note as _);
-            fence(&self.environment, self.id, from, (self.epoch, note), |group| {
+            replay(&self.environment, self.id, from, (own_epoch, note), |group| {
                 recovery.add(group, self.options.memtable_bytes);
                 // The logs' bytes are in memory beside the memtables that are made of them.
-                if recovery.bytes >= self.options.memory_bytes / 2 {
+                if recovery.bytes >= self.options.memory_bytes / 2 && !self.is_read_only {
                     let (memtables, _) = recovery.take(&self.options)?;
                     let written = self.write_runs(&flushing, memtables)?;
                     runs.splice(0..0, written.into_iter().rev());
@@ -141,9 +146,11 @@ impl Table {
             // Every reader sees all that was read.
             write.sequence = sequence;
             write.frozen_bytes = memtables.iter().map(|memtable| memtable.bytes()).sum();
-            let frozen = |memtable| Frozen { memtable, log_segment: Some(0), run: None };
+            // Memtables of a table that is read alone are never flushed.
+            let log_segment = (!self.is_read_only).then_some(0);
+            let frozen = |memtable| Frozen { memtable, log_segment, run: None };
             write.frozen.extend(memtables.into_iter().map(frozen));
-            write.recovered = write.frozen.len();
+            write.recovered = if self.is_read_only { 0 } else { write.frozen.len() };
         }
         match runs.is_empty() {
             true => self.publish(&mut self.write.lock(), &manifest),

@@ -3,6 +3,7 @@
 mod cases;
 mod objects;
 mod place;
+mod read_only;
 mod salvage;
 mod unknown;
 

@@ -1,0 +1,73 @@
+//! Opening a table without room for anything: to read it alone, or on a disk that is nearly full.
+
+use super::{Options, Table};
+use crate::commit::current;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::manifest::{JobKind, State};
+use crate::names::{TableId, segment_of};
+use crate::runs::SstableCache;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Opening a table for writing takes no more than so many bytes: a manifest, a fence, and the
+/// beginning of a log.
+const OPENING_BYTES: u64 = 64 << 10;
+
+impl Table {
+    /// Opens a table that nobody else has open, and changes nothing in storage: what logs contain is
+    /// read into memory, and there changes stay. Returns nothing where storage has no locks: then
+    /// somebody else may write the table meanwhile.
+    pub fn open_read_only(
+        environment: &Environment,
+        id: TableId,
+        cache: Arc<SstableCache>,
+        options: Options,
+    ) -> Result<Option<Self>> {
+        current(environment, id)?.state.check_live(id)?;
+        let Some(lock) = environment.storage.lock(&id.lock())? else { return Ok(None) };
+        let manifest = current(environment, id)?;
+        manifest.state.check_live(id)?;
+        options.check_operator(&manifest.state)?;
+        let writer = manifest.state.jobs.iter().find(|job| job.kind == JobKind::Writer);
+        let own = (manifest.state.epoch, writer.map_or(0, |job| job.id));
+        let table = Table::of((environment, id, cache, options), manifest, own, (Some(lock), true));
+        table.recover()?;
+        Ok(Some(table))
+    }
+
+    /// Returns whether changes stay in memory.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Returns an error if changes stay in memory.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        match self.is_read_only {
+            true => Err(Error::storage(format!("table {}", self.id), Errno::ROFS)),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether SSTables contain everything that was written before the table was opened.
+    pub fn is_flushed(&self) -> Result<bool> {
+        crate::checkpoint::is_flushed(&self.environment, self.id)
+    }
+
+    /// Returns an error unless there is room to open a table, so that an attempt that fails leaves
+    /// nothing behind. What the process before set aside for its log is given back first. The caller
+    /// holds the lock.
+    pub(super) fn make_room_to_open(
+        environment: &Environment,
+        id: TableId,
+        state: &State,
+    ) -> Result<()> {
+        for listed in environment.storage.list(&id.segments(), "")? {
+            let epoch = segment_of(&listed.name).map(|(epoch, _)| epoch);
+            if state.log.iter().any(|start| Some(start.epoch) == epoch) {
+                environment.storage.trim(&listed.name)?;
+            }
+        }
+        environment.storage.check_room(OPENING_BYTES)
+    }
+}
