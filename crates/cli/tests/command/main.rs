@@ -26,6 +26,7 @@ mod requests;
 mod resuming;
 mod running;
 mod sources;
+mod times;
 mod updates;
 mod watch;
 mod workers;
