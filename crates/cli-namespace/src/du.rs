@@ -17,7 +17,7 @@ use std::ffi::CString;
 use std::io::{BufWriter, IsTerminal, Write};
 
 /// The unit of blocks.
-const BLOCK_BYTES: u64 = 512;
+const BLOCK_BYTES: u128 = 512;
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let depth_max = match (arguments.summarize, arguments.max_depth) {
@@ -79,7 +79,7 @@ struct Sums<'a> {
 
 struct Level {
     id: FileId,
-    bytes: u64,
+    bytes: u128,
     /// How long the path of the directory above is.
     above: usize,
     /// Directories in it that are still to be added up.
@@ -108,13 +108,13 @@ impl Sums<'_> {
     }
 
     /// Returns what a file counts: nothing if it was counted under another name.
-    fn usage(&mut self, inode: &Inode) -> u64 {
+    fn usage(&mut self, inode: &Inode) -> u128 {
         if !inode.is_directory() && inode.nlink > 1 && !self.linked.insert(inode.id) {
             return 0;
         }
         match self.arguments.apparent_size {
-            true => inode.size,
-            false => inode.blocks.saturating_mul(BLOCK_BYTES),
+            true => inode.size.into(),
+            false => u128::from(inode.blocks) * BLOCK_BYTES,
         }
     }
 
@@ -132,7 +132,7 @@ impl Sums<'_> {
             }
             let is_new = inode.nlink <= 1 || !self.linked.contains(&inode.id);
             let bytes = self.usage(inode);
-            level.bytes = level.bytes.saturating_add(bytes);
+            level.bytes += bytes;
             if tells && is_new {
                 told = self.print(bytes, name);
             }
@@ -174,13 +174,13 @@ impl Sums<'_> {
         }
         self.path.truncate(level.above);
         if let Some(above) = self.levels.last_mut() {
-            above.bytes = above.bytes.saturating_add(level.bytes);
+            above.bytes += level.bytes;
         }
         Ok(())
     }
 
     /// Prints the line of a name in the directory where the walk is, or of that itself.
-    fn print(&mut self, bytes: u64, name: &[u8]) -> anyhow::Result<()> {
+    fn print(&mut self, bytes: u128, name: &[u8]) -> anyhow::Result<()> {
         let is_first = self.lines == 0;
         self.lines += 1;
         let length = self.path.len();
@@ -190,10 +190,10 @@ impl Sums<'_> {
         }
         if self.arguments.json {
             self.out.write_all(if is_first { b"[\n" } else { b",\n" })?;
-            let told = json!({ "bytes": bytes, "path": escape(&self.path) });
-            write!(self.out, "{told}")?;
+            // A value of serde_json has no number of more than 64 bits.
+            write!(self.out, "{{\"bytes\":{bytes},\"path\":{}}}", json!(escape(&self.path)))?;
         } else {
-            let size = self.form.show(i64::try_from(bytes).unwrap_or(i64::MAX));
+            let size = self.form.show(i128::try_from(bytes).unwrap_or(i128::MAX));
             write!(self.out, "{size}\t")?;
             self.out.write_all(&terminal_name(&self.path, self.is_terminal))?;
             self.out.write_all(b"\n")?;

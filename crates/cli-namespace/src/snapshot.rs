@@ -109,6 +109,11 @@ fn list(place: &Path, is_json: bool) -> anyhow::Result<()> {
         out.write_all(told.as_bytes())?;
         return Ok(());
     }
+    writeln!(
+        out,
+        "{:<20} {:<19}  {:>10}  {:>8}  {:>8}",
+        "name", "created", "files", "bytes", "holds"
+    )?;
     for line in told.lines() {
         let one: serde_json::Value =
             serde_json::from_str(line).with_context(|| format!("{line}: not a snapshot"))?;
@@ -120,7 +125,7 @@ fn list(place: &Path, is_json: bool) -> anyhow::Result<()> {
         let time = time.split('.').next().unwrap_or(&time);
         let name = one["name"].as_str().unwrap_or_default();
         let (bytes, held) = (size("bytes"), size("held_bytes"));
-        writeln!(out, "{name:<20} {time}  {files:>10} files  {bytes:>8}  holds {held}")?;
+        writeln!(out, "{name:<20} {time:<19}  {files:>10}  {bytes:>8}  {held:>8}")?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 #[test]
@@ -352,5 +352,61 @@ fn contents_that_are_missing_are_errors_of_one_file() {
     assert!(fs::read(mounted.path("large")).is_err());
     assert_eq!(fs::read_to_string(mounted.path("small")).unwrap(), "text");
     fs::remove_file(mounted.path("large")).unwrap();
+    mounted.assert_sound();
+}
+
+/// Sets both times of a file, in seconds and nanoseconds since 1970, and returns what stat(1) shows.
+fn set_and_see(path: &Path, time: (i64, i64)) -> String {
+    let time = rustix::fs::Timespec { tv_sec: time.0, tv_nsec: time.1 };
+    let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+    rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::empty()).unwrap();
+    let shown = Command::new("stat").args(["-c", "%y|%x"]).arg(path).env("TZ", "UTC").output();
+    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+    let (mtime, atime) = shown.trim_end().split_once('|').unwrap();
+    assert_eq!(mtime, atime);
+    mtime.trim_end_matches(" +0000").to_owned()
+}
+
+#[test]
+fn times_that_cannot_be_kept_become_the_nearest() {
+    const FIRST: &str = "1677-09-21 00:12:43.145224192";
+    const LAST: &str = "2262-04-11 23:47:16.854775807";
+    let mounted = Mounted::new();
+    let all = [
+        ((-2, 500_000_000), "1969-12-31 23:59:58.500000000"),
+        ((-1, 999_999_999), "1969-12-31 23:59:59.999999999"),
+        ((-2_147_483_649, 0), "1901-12-13 20:45:51.000000000"),
+        ((4_294_967_296, 1), "2106-02-07 06:28:16.000000001"),
+        ((9_223_372_036, 854_775_807), LAST),
+        ((9_223_372_036, 854_775_808), LAST),
+        // The year 2300, the last one of ext4, the year 9999, and the last second that there is.
+        ((10_413_792_000, 0), LAST),
+        ((15_032_385_535, 0), LAST),
+        ((253_402_300_799, 0), LAST),
+        ((i64::MAX, 0), LAST),
+        ((i64::MAX, 999_999_999), LAST),
+        ((-9_223_372_037, 145_224_192), FIRST),
+        ((-9_223_372_038, 0), FIRST),
+        ((i64::MIN, 0), FIRST),
+        ((i64::MIN, 999_999_999), FIRST),
+    ];
+    for name in ["small", "directory"] {
+        let path = mounted.path(name);
+        match name {
+            "small" => fs::write(&path, "x").unwrap(),
+            _ => fs::create_dir(&path).unwrap(),
+        }
+        for (time, shown) in all {
+            assert_eq!(set_and_see(&path, time), shown, "{name} {time:?}");
+        }
+    }
+    // What was shown stays so.
+    let path = mounted.path("small");
+    set_and_see(&path, (10_413_792_000, 0));
+    mounted.unmount();
+    mounted.mount(&[]);
+    assert_eq!(set_and_see(&mounted.path("directory"), (-2, 500_000_000)), all[0].1);
+    let shown = Command::new("stat").args(["-c", "%y"]).arg(&path).env("TZ", "UTC").output();
+    assert_eq!(shown.unwrap().stdout, format!("{LAST} +0000\n").as_bytes());
     mounted.assert_sound();
 }

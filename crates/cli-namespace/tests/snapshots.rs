@@ -323,7 +323,16 @@ fn snapshots_of_what_is_not_mounted() {
     let list = |options: &[&str]| {
         success(&ns("snapshot").arg("list").arg(&mounted.namespace).args(options).output().unwrap())
     };
-    assert!(list(&[]).starts_with("one "), "{}", list(&[]));
+    // The columns have names: "0 files  0  holds 0" did not say what each number is.
+    let table = list(&[]);
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 2, "{table}");
+    assert_eq!(
+        lines[0].split_whitespace().collect::<Vec<_>>(),
+        ["name", "created", "files", "bytes", "holds"]
+    );
+    assert!(lines[1].starts_with("one ") && lines[1].ends_with(" 0"), "{table}");
+    assert_eq!(lines[0].len(), lines[1].len(), "{table}");
     let told: serde_json::Value = serde_json::from_str(&list(&["--json"])).unwrap();
     assert_eq!(
         (&told["files"], &told["bytes"], &told["held_bytes"]),

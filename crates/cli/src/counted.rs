@@ -13,7 +13,9 @@ fn with_plural(number: &str, one: &str) -> String {
     }
     match one.strip_suffix('y') {
         Some(stem) => format!("{number} {stem}ies"),
-        None if one.ends_with('s') => format!("{number} {one}es"),
+        None if ["s", "x", "z", "ch", "sh"].iter().any(|end| one.ends_with(end)) => {
+            format!("{number} {one}es")
+        }
         None => format!("{number} {one}s"),
     }
 }
@@ -29,5 +31,8 @@ mod tests {
         assert_eq!(told(1), ["1 shard", "1 entry", "1 class"]);
         assert_eq!(told(11), ["11 shards", "11 entries", "11 classes"]);
         assert_eq!(counted("1,000", "row"), "1,000 rows");
+        // "batchs" stood in what `watch --status` prints.
+        let words = ["batch", "match", "hash", "index", "path"].map(|one| counted(2, one));
+        assert_eq!(words, ["2 batches", "2 matches", "2 hashes", "2 indexes", "2 paths"]);
     }
 }

@@ -6,6 +6,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::packed::PackedList;
 use crate::schema::{FENCE_ROWS, FENCES_END, FENCES_KEY, FileKind};
+use crate::shard::{HIGH_KEY, Highs};
 use crate::shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 use crate::summaries::of_blocks;
 use arrow::array::{
@@ -182,6 +183,14 @@ impl Encoder<'_> {
             heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
         let fences = KeyValue::new(FENCES_KEY.to_owned(), fences.join(FENCES_END));
         output.writer.append_key_value_metadata(fences);
+        let rows = before.iter().zip(sums).map(|(before, sum)| {
+            let Totals { bytes, dir_bytes, blocks, .. } = *before;
+            [bytes, dir_bytes, blocks, sum.totals.bytes, sum.entry_blocks]
+        });
+        if let Some(highs) = Highs::of(rows).encode() {
+            let highs = KeyValue::new(HIGH_KEY.to_owned(), highs);
+            output.writer.append_key_value_metadata(highs);
+        }
         for range in batches(heads, |head| builder.path(head).len()) {
             let (heads, sums, before) =
                 (&heads[range.clone()], &sums[range.clone()], &before[range]);
@@ -193,13 +202,13 @@ impl Encoder<'_> {
             ];
             inode_columns(&mut columns, || heads.iter().map(|head| &head.directory));
             for number in Sums::NUMBERS {
-                columns.push(i64s(sums.iter().map(number)));
+                columns.push(low_i64s(sums.iter().map(number)));
             }
             columns.push(u32s(before.iter().map(|totals| totals.entries as u32)));
             columns.push(u32s(before.iter().map(|totals| totals.dirs as u32)));
-            columns.push(i64s(before.iter().map(|totals| totals.bytes)));
-            columns.push(i64s(before.iter().map(|totals| totals.dir_bytes)));
-            columns.push(i64s(before.iter().map(|totals| totals.blocks)));
+            columns.push(low_i64s(before.iter().map(|totals| totals.bytes)));
+            columns.push(low_i64s(before.iter().map(|totals| totals.dir_bytes)));
+            columns.push(low_i64s(before.iter().map(|totals| totals.blocks)));
             columns.push(u64s(heads.iter().map(|head| head.digests.content)));
             columns.push(u64s(heads.iter().map(|head| head.digests.access)));
             output.write(columns)?;
@@ -273,10 +282,14 @@ impl Encoder<'_> {
                         rows.len() - 1
                     }),
                 };
-                let row = &mut rows[at];
-                row.count += 1;
-                row.size = row.size.wrapping_add(attributes.size_bytes);
-                row.blocks = row.blocks.wrapping_add(attributes.blocks);
+                if !rows[at].add(attributes) {
+                    // The sums would not fit: the rest is in a further row of the owner.
+                    let listing = ordinal as u32;
+                    let mut further = UsageRow { listing, owner, ..UsageRow::default() };
+                    further.add(attributes);
+                    of_owners.insert(owner, rows.len());
+                    rows.push(further);
+                }
             }
             rows[first..].sort_unstable_by_key(|row| row.owner);
             if rows.len() >= BATCH_ROWS {
@@ -478,16 +491,16 @@ struct Sums {
     totals: Totals,
     files: i64,
     symlinks: i64,
-    entry_blocks: i64,
+    entry_blocks: i128,
 }
 
 impl Sums {
     /// The numeric columns from `files` to `entry_blocks`, in order.
-    const NUMBERS: [fn(&Sums) -> i64; 6] = [
-        |s| s.files,
-        |s| s.symlinks,
-        |s| s.totals.entries - s.files - s.symlinks,
-        |s| s.totals.dirs,
+    const NUMBERS: [fn(&Sums) -> i128; 6] = [
+        |s| s.files.into(),
+        |s| s.symlinks.into(),
+        |s| (s.totals.entries - s.files - s.symlinks).into(),
+        |s| s.totals.dirs.into(),
         |s| s.totals.bytes,
         |s| s.entry_blocks,
     ];
@@ -499,27 +512,35 @@ impl Sums {
             let file_type = attributes.file_type();
             sums.files += i64::from(file_type == FileType::Regular);
             sums.symlinks += i64::from(file_type == FileType::Symlink);
-            sums.totals.bytes = sums.totals.bytes.wrapping_add(attributes.size_bytes);
-            sums.entry_blocks = sums.entry_blocks.wrapping_add(attributes.blocks);
+            sums.totals += Totals::of_entry(attributes.size_bytes, attributes.blocks);
         }
-        sums.totals.entries = entries.len() as i64;
-        sums.totals.blocks = sums.entry_blocks;
+        sums.entry_blocks = sums.totals.blocks;
         for attributes in attributes_of(&builder.dirs, &head.dirs) {
-            sums.totals.dirs += 1;
-            sums.totals.dir_bytes = sums.totals.dir_bytes.wrapping_add(attributes.size_bytes);
-            sums.totals.blocks = sums.totals.blocks.wrapping_add(attributes.blocks);
+            sums.totals += Totals::of_directory(attributes.size_bytes, attributes.blocks);
         }
         sums
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct UsageRow {
     listing: u32,
     owner: (u32, u32),
     count: i64,
     size: i64,
     blocks: i64,
+}
+
+impl UsageRow {
+    /// Takes in an entry, unless a sum would need more than 64 bits.
+    fn add(&mut self, attributes: &Attributes) -> bool {
+        let size = self.size.checked_add(attributes.size_bytes);
+        let Some((size, blocks)) = size.zip(self.blocks.checked_add(attributes.blocks)) else {
+            return false;
+        };
+        *self = UsageRow { count: self.count + 1, size, blocks, ..*self };
+        true
+    }
 }
 
 fn usage_columns(rows: &[UsageRow]) -> Vec<ArrayRef> {
@@ -594,6 +615,11 @@ fn u64s(values: impl Iterator<Item = u64>) -> ArrayRef {
 
 fn i64s(values: impl Iterator<Item = i64>) -> ArrayRef {
     Arc::new(Int64Array::from_iter_values(values))
+}
+
+/// Makes a column of the lowest 64 bits of sums; [`Highs`] has the others.
+fn low_i64s(values: impl Iterator<Item = i128>) -> ArrayRef {
+    i64s(values.map(|value| value as i64))
 }
 
 fn times(values: impl Iterator<Item = i64>) -> ArrayRef {

@@ -100,7 +100,7 @@ pub use retention::{KeptGeneration, Moment, Retention};
 pub use room::advice_when_full;
 pub use schema::FileKind;
 pub use sealed::{SealedInode, SealedRecord};
-pub use shard::{RowRange, Shard, ShardRead, holds};
+pub use shard::{Highs, RowRange, Shard, ShardRead, SumColumn, holds};
 pub use shard_record::{Cover, FileRecord, HardLink, ShardRecord};
 pub use summaries::BlockSummary;
 pub use unfinished::{RemainingDirectory, RemainingExtent, Unfinished, UnfinishedSource};

@@ -49,7 +49,7 @@ use parquet::schema::types::ColumnPath;
 use std::sync::{Arc, LazyLock};
 
 /// Format of everything in an index; others are refused.
-pub const FORMAT: u32 = 14;
+pub const FORMAT: u32 = 15;
 
 /// Distance of the fences in `listings`, and rows of its data pages and of those of `dirs`, where
 /// single rows are looked up.

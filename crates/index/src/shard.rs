@@ -1,5 +1,6 @@
 //! Reading one shard: its columns and, in `lookup`, which rows belong to a subtree.
 
+mod high;
 mod live;
 mod lookup;
 
@@ -15,6 +16,8 @@ use crate::summaries::{self, BlockSummary};
 use arrow::array::{Array, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{Field, Schema};
 use arrow::error::ArrowError;
+pub(crate) use high::HIGH_KEY;
+pub use high::{Highs, SumColumn};
 pub(crate) use live::SMALL_ROWS_MAX;
 use lookup::Pages;
 use parking_lot::Mutex;
@@ -27,7 +30,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetStatisticsPolicy};
 use parquet::file::statistics::Statistics;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 /// Rows that are decoded at a time where all are wanted.
 const BATCH_ROWS: usize = 2048;
@@ -63,6 +66,8 @@ struct OpenFile {
     metadata: ArrowReaderMetadata,
     /// Of `listings`: what look-ups have read.
     pages: Pages,
+    /// Of `listings`: sums above 64 bits, once decoded.
+    highs: OnceLock<Arc<Highs>>,
 }
 
 impl Shard {
@@ -127,7 +132,13 @@ impl Shard {
         let columns = kind.columns().len();
         let metadata =
             parquet_file::load(&path, &file, reader_options(kind), columns, record.rows)?;
-        let open = Arc::new(OpenFile { path, file, metadata, pages: Pages::default() });
+        let open = Arc::new(OpenFile {
+            path,
+            file,
+            metadata,
+            pages: Pages::default(),
+            highs: OnceLock::new(),
+        });
         let mut place = place.lock();
         // Another thread may have opened it meanwhile.
         Ok(place.get_or_insert(open).clone())
@@ -272,6 +283,11 @@ impl Shard {
             .step_by(ROW_GROUP_ROWS)
             .map(|start| start..rows.min(start + ROW_GROUP_ROWS))
             .collect()
+    }
+
+    /// Returns what the sums in `listings` have above 64 bits.
+    pub fn highs(&self) -> Result<Arc<Highs>> {
+        high::highs_of(&*self.open(FileKind::Listings)?)
     }
 
     /// Reads columns of the given rows, those of them that the file has. `rows` are sorted and

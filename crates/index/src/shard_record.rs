@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct TotalsRecord {
     entries: i64,
     dirs: i64,
-    bytes: i64,
-    dir_bytes: i64,
-    blocks: i64,
+    bytes: i128,
+    dir_bytes: i128,
+    blocks: i128,
 }
 
 /// One shard.
@@ -105,7 +105,7 @@ impl HardLink {
 
     /// Returns what it adds to totals.
     pub fn once(&self) -> Totals {
-        Totals { entries: 1, bytes: self.size_bytes, blocks: self.blocks, ..Totals::default() }
+        Totals::of_entry(self.size_bytes, self.blocks)
     }
 }
 

@@ -45,4 +45,4 @@ pub use summary::{
     Count, Extrema, Histogram, NUMBERED, Parts, Summary, extension, month, size_class,
     size_class_min,
 };
-pub use totals::Totals;
+pub use totals::{Totals, clamped};

@@ -11,13 +11,13 @@ pub struct Count {
     /// How many entries.
     pub entries: i64,
     /// Their sizes in bytes.
-    pub bytes: i64,
+    pub bytes: i128,
 }
 
 impl std::ops::AddAssign for Count {
     fn add_assign(&mut self, other: Self) {
         self.entries += other.entries;
-        self.bytes = self.bytes.wrapping_add(other.bytes);
+        self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 
@@ -96,9 +96,9 @@ pub struct Summary {
     /// Entries with extended attributes.
     pub with_xattrs: i64,
     /// Sum of sizes in bytes.
-    pub bytes: i64,
+    pub bytes: i128,
     /// Sum of space taken, in units of 512 bytes.
-    pub blocks: i64,
+    pub blocks: i128,
     /// Extrema of sizes in bytes.
     pub size: Extrema,
     /// Extrema of space taken, in units of 512 bytes.
@@ -143,14 +143,14 @@ impl Summary {
         self.zero_files += i64::from(file_type == FileType::Regular && size_bytes == 0);
         self.linked += i64::from(attributes.nlink > 1);
         self.with_xattrs += i64::from(has_xattrs);
-        self.bytes = self.bytes.wrapping_add(size_bytes);
-        self.blocks = self.blocks.wrapping_add(attributes.blocks);
+        self.bytes = self.bytes.saturating_add(size_bytes.into());
+        self.blocks = self.blocks.saturating_add(attributes.blocks.into());
         self.size.add(size_bytes);
         self.blocks_each.add(attributes.blocks);
         let times =
             [attributes.atime_ns, attributes.mtime_ns, attributes.ctime_ns, attributes.btime_ns];
         self.times.iter_mut().zip(times).for_each(|(extrema, time)| extrema.add(time));
-        let count = Count { entries: 1, bytes: size_bytes };
+        let count = Count { entries: 1, bytes: size_bytes.into() };
         if parts.owners {
             self.uids.insert(attributes.uid);
             self.gids.insert(attributes.gid);
@@ -184,8 +184,8 @@ impl Summary {
         self.zero_files += other.zero_files;
         self.linked += other.linked;
         self.with_xattrs += other.with_xattrs;
-        self.bytes = self.bytes.wrapping_add(other.bytes);
-        self.blocks = self.blocks.wrapping_add(other.blocks);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.blocks = self.blocks.saturating_add(other.blocks);
         self.size.merge(&other.size);
         self.blocks_each.merge(&other.blocks_each);
         self.times.iter_mut().zip(&other.times).for_each(|(extrema, other)| extrema.merge(other));
@@ -200,6 +200,11 @@ impl Summary {
         for (extension, count) in &other.extensions {
             self.add_extension(extension, *count);
         }
+    }
+
+    /// Returns the space taken, in bytes.
+    pub fn disk_bytes(&self) -> i128 {
+        self.blocks.saturating_mul(512)
     }
 
     /// Returns how many entries there are.

@@ -471,14 +471,15 @@ fn is_clean(opened: &Opened) -> bool {
 /// Gives an inode the size and the times of its object.
 pub(crate) fn describe(object: &File, inode: &mut Inode) {
     let Ok(metadata) = object.metadata() else { return };
-    let mtime_ns = metadata.mtime() * SECOND_NS + metadata.mtime_nsec();
+    let mtime_ns = metadata.mtime().saturating_mul(SECOND_NS).saturating_add(metadata.mtime_nsec());
     if metadata.len() != inode.size || mtime_ns != inode.mtime_ns {
         inode.ctime_ns = inode.ctime_ns.max(mtime_ns);
     }
     inode.size = metadata.len();
     inode.blocks = metadata.blocks();
     inode.mtime_ns = mtime_ns;
-    inode.atime_ns = metadata.atime() * SECOND_NS + metadata.atime_nsec();
+    inode.atime_ns =
+        metadata.atime().saturating_mul(SECOND_NS).saturating_add(metadata.atime_nsec());
 }
 
 /// Gives an object the times of its inode, unless it has them.

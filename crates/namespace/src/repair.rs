@@ -114,7 +114,8 @@ impl Namespace {
             // Those that were made since it was opened go when it is opened next.
             chunks.collecting.lock().is_uncertain |= !done.is_empty();
             if removed > 0 {
-                done.push(format!("removed {removed} objects that no record names"));
+                let plural = if removed == 1 { "" } else { "s" };
+                done.push(format!("removed {removed} object{plural} that no record names"));
             }
         }
         // What was removed from indexes is built anew.

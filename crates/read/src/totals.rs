@@ -11,7 +11,7 @@ use crate::locate::Start;
 use crate::plan::BATCH_ROWS;
 use crate::work::in_parallel;
 use canopy_index::column::*;
-use canopy_index::{FileKind, Index, RowRange, Shard};
+use canopy_index::{FileKind, Index, RowRange, Shard, SumColumn};
 use canopy_model::{Totals, compare_paths, join};
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
@@ -222,6 +222,8 @@ pub fn truncated(path: &str, depth: usize) -> &str {
 
 fn listing_nodes(shard: &Shard, listings: &[RowRange], nodes: &mut Nodes) -> Result<()> {
     let columns = PATH | FILES | SYMLINKS | OTHERS | ENTRY_BYTES | ENTRY_BLOCKS;
+    let highs = shard.highs()?;
+    let mut ordinals = listings.iter().cloned().flatten();
     for batch in shard.read(FileKind::Listings, columns, listings, BATCH_ROWS)? {
         let batch = batch?;
         let (paths, files) = (PATH.of(&batch)?, FILES.of(&batch)?);
@@ -229,7 +231,10 @@ fn listing_nodes(shard: &Shard, listings: &[RowRange], nodes: &mut Nodes) -> Res
         let (bytes, blocks) = (ENTRY_BYTES.of(&batch)?, ENTRY_BLOCKS.of(&batch)?);
         for at in 0..batch.num_rows() {
             let entries = files[at] + symlinks[at] + others[at];
-            let (bytes, blocks) = (bytes[at], blocks[at]);
+            let missing = || shard.corrupt(FileKind::Listings, "it has more rows than it should");
+            let ordinal = ordinals.next().ok_or_else(missing)?;
+            let bytes = highs.whole(ordinal, SumColumn::EntryBytes, bytes[at]);
+            let blocks = highs.whole(ordinal, SumColumn::EntryBlocks, blocks[at]);
             nodes.add(paths.value(at), Totals { entries, bytes, blocks, ..Totals::default() });
         }
     }
@@ -249,8 +254,7 @@ fn dir_nodes(shard: &Shard, listings: &[RowRange], nodes: &mut Nodes) -> Result<
         let (names, sizes, blocks) = (NAME.of(&batch)?, SIZE.of(&batch)?, BLOCKS.of(&batch)?);
         for at in 0..batch.num_rows() {
             let head = heads.expect(shard, FileKind::Dirs, ordinals[at])?;
-            let (dir_bytes, blocks) = (sizes[at], blocks[at]);
-            let own = Totals { dirs: 1, dir_bytes, blocks, ..Totals::default() };
+            let own = Totals::of_directory(sizes[at], blocks[at]);
             nodes.add(&join(head.path, names.value(at)), own);
         }
     }

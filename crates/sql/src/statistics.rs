@@ -8,7 +8,7 @@ use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields};
 use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns};
-use canopy_model::{Count, Histogram, Summary, size_class_min};
+use canopy_model::{Count, Histogram, Summary, clamped, size_class_min};
 use canopy_read::summaries::StatisticsRequest;
 use chrono::NaiveDate;
 use std::sync::Arc;
@@ -55,10 +55,10 @@ pub(super) static STATISTICS: [Statistic; 34] = [
     statistic("zero_files", &[MODE.id(), SIZE.id()], Number(|s| s.zero_files)),
     statistic("linked", &[NLINK.id()], Number(|s| s.linked)),
     statistic("with_xattrs", &[XATTRS.id()], Number(|s| s.with_xattrs)),
-    statistic("size", &[SIZE.id()], Number(|s| s.bytes)),
+    statistic("size", &[SIZE.id()], Number(|s| clamped(s.bytes))),
     statistic("size_min", &[SIZE.id()], Extremum(|s| s.size.min)),
     statistic("size_max", &[SIZE.id()], Extremum(|s| s.size.max)),
-    statistic("blocks", &[BLOCKS.id()], Number(|s| s.blocks)),
+    statistic("blocks", &[BLOCKS.id()], Number(|s| clamped(s.blocks))),
     statistic("blocks_min", &[BLOCKS.id()], Extremum(|s| s.blocks_each.min)),
     statistic("blocks_max", &[BLOCKS.id()], Extremum(|s| s.blocks_each.max)),
     statistic("owners", &[UID.id()], Number(|s| s.uids.len() as i64)),
@@ -182,7 +182,8 @@ fn list<K>(
     let number = |value: fn(&Count) -> i64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(counts.iter().map(value)))
     };
-    let columns = vec![keys(names), number(|count| count.entries), number(|count| count.bytes)];
+    let columns =
+        vec![keys(names), number(|count| count.entries), number(|count| clamped(count.bytes))];
     let fields = fields_of(key, key_type);
     let item = Arc::new(Field::new("item", DataType::Struct(fields.clone()), false));
     Arc::new(ListArray::new(item, offsets, Arc::new(StructArray::new(fields, columns, None)), None))

@@ -23,7 +23,7 @@ use super::tables::{PATH_COLUMN, external};
 use arrow::datatypes::{DataType, Field, Schema};
 use canopy_index::column::{GID, PART, UID};
 use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, SourceRecord};
-use canopy_model::{Parts, Totals, is_below};
+use canopy_model::{Parts, Totals, clamped, is_below};
 use canopy_read::listings::ListingHeads;
 use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
 use canopy_read::summaries::StatisticsRequest;
@@ -139,15 +139,15 @@ impl Table {
                 Total("entries", |totals| totals.entries),
                 // A directory does not count itself.
                 Total("subdirs", |totals| totals.dirs - 1),
-                Total("dir_size", |totals| totals.dir_bytes),
+                Total("dir_size", |totals| clamped(totals.dir_bytes)),
             ]),
             (_, By::All) => columns.extend([Entries, Subdirs]),
             _ => columns.push(Entries),
         }
         let totals = (self.scope, self.by) == (Scope::Subtree, By::All);
         columns.extend(STATISTICS.iter().map(|statistic| match statistic.name {
-            "size" if totals => Total("size", |totals| totals.bytes),
-            "blocks" if totals => Total("blocks", |totals| totals.blocks),
+            "size" if totals => Total("size", |totals| clamped(totals.bytes)),
+            "blocks" if totals => Total("blocks", |totals| clamped(totals.blocks)),
             _ => SummaryColumn::Statistic(statistic),
         }));
         columns

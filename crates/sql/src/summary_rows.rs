@@ -265,12 +265,7 @@ fn is_directory(inode: &Inode) -> bool {
 
 fn own_totals(inode: &Inode) -> Totals {
     let attributes = &inode.attributes;
-    Totals {
-        dirs: 1,
-        dir_bytes: attributes.size_bytes,
-        blocks: attributes.blocks,
-        ..Totals::default()
-    }
+    Totals::of_directory(attributes.size_bytes, attributes.blocks)
 }
 
 /// Makes a column of rows, whose summaries are given too.

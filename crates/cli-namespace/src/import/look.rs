@@ -97,9 +97,21 @@ pub fn inode_of(stat: &Statx, id: FileId, project: u32) -> Inode {
     inode
 }
 
+/// Returns whether a namespace can keep all times of a file: those of 1677 to 2262.
+pub fn keeps_times(stat: &Statx) -> bool {
+    let has_birth = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    let times = [&stat.stx_mtime, &stat.stx_ctime, &stat.stx_atime];
+    let birth = has_birth.then_some(&stat.stx_btime);
+    times.into_iter().chain(birth).all(|time| i64::try_from(exact(time)).is_ok())
+}
+
 /// Returns a time in nanoseconds since 1970; of what cannot be said so, the nearest that can.
 fn nanoseconds(time: &StatxTimestamp) -> i64 {
-    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.into())
+    canopy_model::clamped(exact(time))
+}
+
+fn exact(time: &StatxTimestamp) -> i128 {
+    i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
 }
 
 /// Reads extended attributes in one thread, which has a working directory of its own if it may:

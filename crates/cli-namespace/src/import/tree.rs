@@ -102,6 +102,7 @@ impl<'a> Tree<'a> {
         }
         let links = inode.nlink;
         if plan.takes_attributes {
+            tree.check_times(c".", &stat);
             inode = look::inode_of(&stat, inode.id, inode.project);
             inode.nlink = links;
             tree.read_xattrs(&source, &mut inode, c".")?;
@@ -227,9 +228,18 @@ impl<'a> Tree<'a> {
             self.faults.add(self.path(name), "something is mounted there");
             return Ok(());
         }
+        self.check_times(name, &stat);
         self.add_file(fd, name, &stat)?;
         self.entries.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Reports a file with a time that a namespace cannot keep.
+    fn check_times(&mut self, name: &CStr, stat: &Statx) {
+        if !look::keeps_times(stat) {
+            let what = "one of its times is before 1677 or after 2262: it has the nearest now";
+            self.faults.add(self.path(name), what);
+        }
     }
 
     /// Notes a directory that is to be read once this one has been.
@@ -291,6 +301,7 @@ impl<'a> Tree<'a> {
             self.faults.add(self.path(name), "the namespace itself is not imported into it");
             return Ok(());
         }
+        self.check_times(name, &stat);
         let mut inode = look::inode_of(&stat, id, project);
         inode.nlink = 2;
         if let Some(above) = self.levels.last_mut() {

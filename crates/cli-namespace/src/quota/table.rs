@@ -35,7 +35,7 @@ pub fn print(all: &[Told], is_json: bool) -> std::io::Result<()> {
 
 fn row(told: &Told, now_ns: i64) -> [String; 9] {
     let (usage, limits) = (told.quota.usage, told.quota.limits);
-    let size = |bytes: u64| SizeForm::HUMAN.show(i64::try_from(bytes).unwrap_or(i64::MAX));
+    let size = |bytes: u64| SizeForm::HUMAN.show(bytes);
     let limit = |limit: u64, shown: String| if limit == 0 { "-".into() } else { shown };
     let account = match told.quota.account {
         Account::User(uid) => format!("user {}", user_or_number(uid)),

@@ -141,3 +141,62 @@ fn others_than_root_are_told_what_they_cannot_keep() {
     assert!(said.contains("3 things were not exported"), "{said}");
     assert_eq!(fs::read(copy.join("file")).expect("a file"), b"text");
 }
+
+/// A tmpfs at a directory, unmounted when it goes away.
+struct Tmpfs(std::path::PathBuf);
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+fn tmpfs(at: std::path::PathBuf) -> Tmpfs {
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&at).status();
+    assert!(mounted.expect("mount runs").success());
+    Tmpfs(at)
+}
+
+#[test]
+fn du_adds_up_more_than_64_bits() {
+    let place = Place::new();
+    let source = tmpfs(place.directory("source"));
+    fs::create_dir(source.0.join("large")).expect("a directory");
+    for name in ["a", "b", "c"] {
+        let file = File::create(source.0.join("large").join(name)).expect("a file");
+        file.set_len(i64::MAX as u64).expect("a hole");
+    }
+    fs::write(source.0.join("small"), "1234").expect("a file");
+    let namespace = place.namespace("namespace");
+    succeed(&[&"import", &source.0, &namespace]);
+    let du = |words: &[&dyn AsRef<Path>]| {
+        let all: Vec<&dyn AsRef<Path>> = [&[&"du" as &dyn AsRef<Path>, &namespace], words].concat();
+        succeed(&all)
+    };
+    let json = du(&[&"--apparent-size", &"--json"]);
+    let large = 3 * i128::from(i64::MAX);
+    let line = |bytes: i128, path: &str| format!("{{\"bytes\":{bytes},\"path\":\"{path}\"}}");
+    assert_eq!(json, format!("[\n{},\n{}\n]\n", line(large, "/large"), line(large + 4, "/")));
+    assert_eq!(du(&[&"--apparent-size", &"-h"]), "24E\t/large\n25E\t/\n");
+    // No block is taken, and quotas count blocks.
+    assert_eq!(du(&[&"-s"]), "0\t/\n");
+}
+
+#[test]
+fn times_that_cannot_be_kept_are_told() {
+    let place = Place::new();
+    let source = tmpfs(place.directory("source"));
+    for (name, time) in [("far", "2300-01-01"), ("near", "1901-01-01"), ("old", "1600-01-01")] {
+        let touched = Command::new("touch").args(["-d", time]).arg(source.0.join(name)).status();
+        assert!(touched.expect("touch runs").success());
+    }
+    let namespace = place.namespace("namespace");
+    let (code, _, said) = run(&[&"import", &source.0, &namespace]);
+    let what = "one of its times is before 1677 or after 2262: it has the nearest now";
+    assert_eq!(code, 1, "{said}");
+    for name in ["far", "old"] {
+        assert!(said.contains(&format!("{name}: {what}")), "{said}");
+    }
+    assert!(!said.contains("near: "), "{said}");
+    check(&namespace);
+}

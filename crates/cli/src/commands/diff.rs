@@ -1,6 +1,5 @@
 //! `canopy diff`
 
-use crate::counted;
 use crate::options::{moment, stdout_for_json};
 use crate::outcome::Outcome;
 use crate::places;
@@ -10,7 +9,9 @@ use canopy_read::resolve::locate;
 use canopy_text::human_size;
 use canopy_text::safe::report_name;
 use canopy_tools::diff::{Change, Difference, differences};
+use serde::Serialize;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -95,11 +96,6 @@ pub(super) fn path_of(generations: [&Index; 2], given: &OsStr) -> anyhow::Result
     }
 }
 
-/// Returns a sum of bytes as far as it can be told.
-pub(super) fn saturated(bytes: i128) -> i64 {
-    i64::try_from(bytes).unwrap_or(if bytes < 0 { i64::MIN } else { i64::MAX })
-}
-
 fn word(change: Change) -> &'static str {
     match change {
         Change::Created => "created",
@@ -110,7 +106,7 @@ fn word(change: Change) -> &'static str {
 }
 
 /// Returns a number of bytes with its sign, for people.
-fn signed(bytes: i64) -> String {
+fn signed(bytes: i128) -> String {
     match bytes {
         0 => "0".to_owned(),
         ..0 => format!("-{}", human_size(bytes.saturating_neg())),
@@ -119,7 +115,7 @@ fn signed(bytes: i64) -> String {
 }
 
 fn line(difference: &Difference, output: &mut dyn Write) -> std::io::Result<()> {
-    let (word, grown) = (word(difference.change), signed(difference.grown_bytes()));
+    let (word, grown) = (word(difference.change), signed(difference.grown_bytes().into()));
     write!(output, "{word:<7} {grown:>7}  ")?;
     if let Some(old) = &difference.old_path {
         write!(output, "{} -> ", report_name(old))?;
@@ -149,22 +145,28 @@ fn as_json(difference: &Difference) -> serde_json::Value {
     })
 }
 
+/// What `--count --json` prints of a kind of change.
+#[derive(Serialize)]
+struct Counted {
+    entries: usize,
+    grown_bytes: i128,
+}
+
 fn count(found: &[Difference], as_json: bool, output: &mut dyn Write) -> std::io::Result<()> {
     let counts = CHANGES.map(|change| {
         let of_it = found.iter().filter(|difference| difference.change == change);
-        // What one file is said to have keeps nothing else from being told.
         let bytes: i128 = of_it.clone().map(|one| i128::from(one.grown_bytes())).sum();
-        (change, of_it.count(), saturated(bytes))
+        (change, of_it.count(), bytes)
     });
     if as_json {
-        let object = counts.map(|(change, entries, bytes)| {
-            (word(change).to_owned(), json!({ "entries": entries, "grown_bytes": bytes }))
-        });
-        return writeln!(output, "{}", serde_json::Value::Object(object.into_iter().collect()));
+        let counts = counts
+            .map(|(change, entries, grown_bytes)| (word(change), Counted { entries, grown_bytes }));
+        serde_json::to_writer(&mut *output, &BTreeMap::from(counts))?;
+        return writeln!(output);
     }
+    writeln!(output, "{:<7} {:>7}  {:>9}", "change", "grown", "entries")?;
     for (change, entries, bytes) in counts {
-        let entries = counted(entries, "entry");
-        writeln!(output, "{:<7} {:>7}  {entries}", word(change), signed(bytes))?;
+        writeln!(output, "{:<7} {:>7}  {entries:>9}", word(change), signed(bytes))?;
     }
     Ok(())
 }

@@ -1,16 +1,16 @@
 //! `canopy top growth`: what grew most between two generations.
 
-use super::diff::{path_of, saturated};
+use super::diff::path_of;
 use crate::options::{ReadOptions, moment, stdout_for_json};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, message};
 use crate::places::{self, Opened};
 use canopy_index::{Index, Moment};
 use canopy_text::safe::{one_line, report_name};
 use canopy_text::{group_name, human_size, user_name};
 use canopy_tools::diff::{Difference, Entry, differences, relative};
-use serde_json::json;
+use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -37,6 +37,21 @@ pub struct Growth<'a> {
     pub count: usize,
     pub json: bool,
     pub paths: &'a [OsString],
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Json {
+    generations: [u64; 2],
+    growth: Vec<BTreeMap<&'static str, Value>>,
+}
+
+/// A value of a row of `--json`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Value {
+    Key(String),
+    Bytes(i128),
 }
 
 /// Prints what grew most, the largest first.
@@ -81,8 +96,8 @@ pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome
             add(&mut grown, &difference, asked.by);
         }
     }
-    let grown = grown.into_iter().map(|(key, bytes)| (key, saturated(bytes)));
-    let mut grown: Vec<(String, i64)> = grown.filter(|(_, bytes)| *bytes > 0).collect();
+    let mut grown: Vec<(String, i128)> =
+        grown.into_iter().filter(|(_, bytes)| *bytes > 0).collect();
     grown.sort_by(|(a, more), (b, less)| (Reverse(more), a).cmp(&(Reverse(less), b)));
     grown.truncate(asked.count);
     let name = match asked.by {
@@ -91,13 +106,19 @@ pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome
         By::Group => "group",
     };
     if asked.json {
-        let row = |(key, bytes): &(String, i64)| json!({ name: key, "grown_bytes": bytes });
+        let row = |(key, bytes): &(String, i128)| {
+            BTreeMap::from([(name, Value::Key(key.clone())), ("grown_bytes", Value::Bytes(*bytes))])
+        };
+        let growth = grown.iter().map(row).collect();
+        let json = Json { generations: [old.generation(), new.generation()], growth };
         let mut output = stdout_for_json();
-        let rows: Vec<_> = grown.iter().map(row).collect();
-        let generations = [old.generation(), new.generation()];
-        writeln!(output, "{:#}", json!({ "generations": generations, "growth": rows }))?;
+        serde_json::to_writer_pretty(&mut output, &json).map_err(std::io::Error::from)?;
+        writeln!(output)?;
         output.flush()?;
         return Ok(outcome);
+    }
+    if grown.is_empty() {
+        message(format_args!("nothing has grown since generation {}", old.generation()));
     }
     let mut output = BufWriter::new(std::io::stdout().lock());
     for (key, bytes) in &grown {

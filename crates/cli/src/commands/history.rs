@@ -9,7 +9,7 @@ use canopy_read::resolve::locate_all;
 use canopy_read::totals::Subtree;
 use canopy_text::locale::is_utf8;
 use canopy_text::{bar, clock, human_size};
-use serde_json::json;
+use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -87,17 +87,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         return Err(error.into());
     }
     if arguments.json {
-        let row = |row: &Row| {
-            json!({
-                "generation": row.generation.generation,
-                "published_ns": row.generation.published_ns,
-                "entries": row.totals.map(|totals| totals.entries + totals.dirs),
-                "bytes": row.totals.map(|totals| totals.bytes),
-                "disk_bytes": row.totals.map(|totals| totals.blocks * 512),
-            })
-        };
+        let rows: Vec<JsonRow> = rows.iter().map(JsonRow::of).collect();
         let mut output = stdout_for_json();
-        writeln!(output, "{:#}", json!(rows.iter().map(row).collect::<Vec<_>>()))?;
+        serde_json::to_writer_pretty(&mut output, &rows).map_err(std::io::Error::from)?;
+        writeln!(output)?;
         output.flush()?;
         return Ok(outcome);
     }
@@ -115,7 +108,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let time = clock::full_time(published_ns);
         let (entries, shown) = match row.totals {
             Some(totals) => {
-                ((totals.entries + totals.dirs).to_string(), human_size(totals.blocks * 512))
+                ((totals.entries + totals.dirs).to_string(), human_size(totals.disk_bytes()))
             }
             None => ("-".to_owned(), "-".to_owned()),
         };
@@ -127,15 +120,37 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     Ok(outcome)
 }
 
+/// A line of `--json`.
+#[derive(Serialize)]
+struct JsonRow {
+    bytes: Option<i128>,
+    disk_bytes: Option<i128>,
+    entries: Option<i64>,
+    generation: u64,
+    published_ns: i64,
+}
+
+impl JsonRow {
+    fn of(row: &Row) -> Self {
+        let KeptGeneration { generation, published_ns } = row.generation;
+        JsonRow {
+            bytes: row.totals.map(|totals| totals.bytes),
+            disk_bytes: row.totals.map(|totals| totals.disk_bytes()),
+            entries: row.totals.map(|totals| totals.entries + totals.dirs),
+            generation,
+            published_ns,
+        }
+    }
+}
+
 /// Adds up what is at and below a path, itself too.
 fn totals(index: &Index, path: &OsStr, threads: usize) -> Result<Totals, canopy_read::Error> {
     let mut sum = Totals::default();
     for start in locate_all(index, path)? {
         let own = &start.inode.attributes;
-        let (bytes, blocks) = (own.size_bytes, own.blocks);
         sum += match start.is_dir() {
-            true => Totals { dirs: 1, dir_bytes: bytes, blocks, ..Totals::default() },
-            false => Totals { entries: 1, bytes, blocks, ..Totals::default() },
+            true => Totals::of_directory(own.size_bytes, own.blocks),
+            false => Totals::of_entry(own.size_bytes, own.blocks),
         };
         if start.is_dir() {
             sum += Subtree::of(&start, threads).sum_alone()?;

@@ -361,7 +361,8 @@ impl Shortfalls {
             lines.push(format!("{point} ({file_system}) {what}"));
         }
         if closed.len() > MOUNTS_MAX {
-            lines.push(format!("{} more file systems likewise", closed.len() - MOUNTS_MAX));
+            let more = counted(closed.len() - MOUNTS_MAX, "other file system");
+            lines.push(format!("the same holds for {more}"));
         }
         lines
     }
@@ -395,7 +396,9 @@ pub(super) fn warn_of_mounts(closed: &[ClosedMount]) {
         }
     }
     if let Some(more) = closed.len().checked_sub(MOUNTS_MAX).filter(|more| *more > 0) {
-        note(format_args!("warning: {more} more file systems are for root alone or left out"));
+        let (systems, are) =
+            (counted(more, "more file system"), if more == 1 { "is" } else { "are" });
+        note(format_args!("warning: {systems} {are} for root alone or left out"));
     }
 }
 

@@ -29,6 +29,7 @@ mod resuming;
 mod running;
 mod sources;
 mod states;
+mod times;
 mod updates;
 mod watch;
 mod workers;

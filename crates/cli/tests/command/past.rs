@@ -259,9 +259,9 @@ fn huge_sizes_hide_no_growth() {
     fs::write(&list, rows.fold(text, |text, row| text + &row)).unwrap();
     done(&place, &["import", "--format=csv", list.to_str().unwrap()]);
     let count = done(&place, &["diff", "--count", "1", "2", path]).join("\n");
-    assert!(count.contains("created   +8.0E  3 entries"), "{count}");
+    assert!(count.contains("created    +17E          3\n"), "{count}");
     let grown = done(&place, &["top", "growth", "--since=1", "--by=user"]).join("\n");
-    assert!(grown.contains("8.0E"), "{grown}");
+    assert!(grown.contains("    17E  "), "{grown}");
 }
 
 /// What was visible to others once is not any more, in no file either.
@@ -688,6 +688,10 @@ fn growth_and_history_are_told() {
     assert_eq!(top(&["--by=directory"]), [row("/b", 2000)]);
     assert_eq!(top(&["--by=user"]), [row("54321", 3000)]);
     assert_eq!(top(&["--by", "group"]), [row("54322", 3000)]);
+    let none = run(&place, &["top", "growth", "--since=2", path]);
+    assert!(none.status.success() && none.stdout.is_empty(), "{none:?}");
+    let said = String::from_utf8(none.stderr).unwrap();
+    assert_eq!(said, "canopy: nothing has grown since generation 2\n");
     let text = run(&place, &["top", "growth", "--since", "1", path]).stdout;
     let text = String::from_utf8(text).unwrap();
     assert_eq!(text, format!("   4.0K  {path}/a/file\n   3.0K  {path}/b/new\n"));
@@ -730,7 +734,7 @@ fn growth_and_history_are_told() {
     let count = String::from_utf8(run(&place, &["diff", "1", "2", "--count"]).stdout).unwrap();
     assert_eq!(
         count,
-        "created   +3.0K  1 entry\ndeleted       0  0 entries\nchanged    -84K  2 entries\n\
-         moved         0  1 entry\n"
+        "change    grown    entries\ncreated   +3.0K          1\ndeleted       0          0\n\
+         changed    -84K          2\nmoved         0          1\n"
     );
 }

@@ -524,3 +524,44 @@ fn a_regular_expression_that_takes_too_long_is_an_error() {
         assert!(said.contains("takes too many steps"), "{said}");
     }
 }
+
+/// Of an hour that clocks showed twice, find(1) takes the second; one that they skipped is no date.
+#[test]
+fn dates_where_clocks_were_set_are_those_of_find() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    fs::create_dir(&tree).unwrap();
+    let dates = [
+        ("Europe/Berlin", "2026-10-25 02:30", 1_792_888_200),
+        ("Europe/Berlin", "2026-10-25 02:00:00.5", 1_792_886_400),
+        ("Europe/Berlin", "2026-10-25 03:00", 1_792_893_600),
+        ("Europe/Berlin", "TZ=\"America/New_York\" 2026-11-01 01:30", 1_793_507_400),
+        ("Europe/Berlin", "2026-03-29 02:30", 1_774_744_200),
+        ("Europe/Berlin", "2026-03-29 01:59:59", 1_774_745_999),
+        ("Europe/Berlin", "2026-03-29 03:00", 1_774_746_000),
+        ("Europe/Berlin", "2026-03-29 02:30 +0100", 1_774_747_800),
+        ("Australia/Lord_Howe", "2026-04-05 01:45", 1_775_313_900),
+        ("Australia/Lord_Howe", "2026-10-04 02:15", 1_791_040_500),
+        ("America/Sao_Paulo", "2018-11-04", 1_541_296_800),
+    ];
+    for (_, _, seconds) in dates {
+        for (hour, after) in [(0, 0), (0, 1), (1800, 0), (1800, 1), (3600, 0), (3600, 1)] {
+            let time = std::time::Duration::from_secs(seconds + hour + after);
+            let file = fs::File::create(tree.join((seconds + hour + after).to_string())).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + time).unwrap();
+        }
+    }
+    place.index(&index, &tree);
+    for (zone, date, _) in dates {
+        let run = |mut command: Command| {
+            command.arg(&tree).args(["-newermt", date, "-print0"]).env("TZ", zone);
+            let output = command.env("LC_ALL", "C.UTF-8").output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            let said = said.split_once(": ").map_or("", |(_, said)| said).replace(['‘', '’'], "'");
+            (output.status.code(), sorted(&output.stdout, 0), said)
+        };
+        let mut command = Command::new(&place.canopy);
+        command.arg("--index").arg(&index).arg("find");
+        assert_eq!(run(command), run(Command::new("find")), "{zone} {date}");
+    }
+}

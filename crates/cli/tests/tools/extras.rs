@@ -229,7 +229,7 @@ fn du_draws_a_tree() {
         names(&drawn("--tree -d9 --inodes drawn", "C")),
         ["drawn", "|- c", "|  `- d", "|     `- e", "`- a", "   `- b"]
     );
-    assert_eq!(names(&drawn("--tree --top 1 -ab -d1 drawn", "C"))[1..], ["|- a", "`- (1 others)"]);
+    assert_eq!(names(&drawn("--tree --top 1 -ab -d1 drawn", "C"))[1..], ["|- a", "`- (1 other)"]);
     assert_eq!(names(&drawn("--tree -s drawn/a drawn/c", "C")), ["drawn/a", "drawn/c"]);
     let all = drawn("--tree --inodes drawn", "C.UTF-8");
     assert!(all.starts_with(&format!("10 {}  100% drawn\n", "█".repeat(20))), "{all}");

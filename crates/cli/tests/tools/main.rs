@@ -11,6 +11,7 @@ mod du;
 mod duplicates;
 mod export;
 mod extras;
+mod large;
 mod ls;
 mod owners;
 mod paths;

@@ -3,7 +3,7 @@
 
 use crate::fault::{Checked, Fault};
 use crate::number::{signed, size, unsigned, unsigned_32};
-use canopy_model::{Attributes, FileType};
+use canopy_model::{Attributes, FileType, clamped};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -92,9 +92,20 @@ impl Fields {
         }
     }
 
+    /// Sets a column from its text as find(1) prints it. Times before 1970 differ: `-2.5` is the
+    /// second -2 and half a second more.
+    pub(crate) fn set_of_find(&mut self, column: &str, text: &[u8]) -> Checked<()> {
+        if !matches!(column, "mtime" | "atime" | "ctime" | "btime") || text.is_empty() {
+            return self.set(column, text);
+        }
+        let time_ns = time_of_find(text).map_err(|fault| fault.within(column))?;
+        self.set_time(column, time_ns.into());
+        Ok(())
+    }
+
     /// Sets a time from nanoseconds since 1970; what does not fit is clamped.
     pub(crate) fn set_time(&mut self, column: &str, time_ns: i128) {
-        let time_ns = time_ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        let time_ns = clamped(time_ns);
         match column.trim_end_matches("_ns") {
             "mtime" => self.mtime_ns = Some(time_ns),
             "atime" => self.atime_ns = Some(time_ns),
@@ -188,15 +199,31 @@ pub(crate) fn time(text: &[u8]) -> Checked<i64> {
     if text.len() > 5 && text[4] == b'-' {
         return rfc_3339(text);
     }
+    let (seconds, part) = seconds_and_part(text)?;
+    let part = if text.starts_with(b"-") { -part } else { part };
+    Ok(nanoseconds(seconds, part))
+}
+
+/// Reads seconds since 1970 as find(1) prints them: what follows the point is added, whatever the
+/// sign.
+fn time_of_find(text: &[u8]) -> Checked<i64> {
+    let (seconds, part) = seconds_and_part(text)?;
+    Ok(nanoseconds(seconds, part))
+}
+
+fn seconds_and_part(text: &[u8]) -> Checked<(i64, i64)> {
     let (whole, fraction) = match memchr::memchr(b'.', text) {
         Some(at) => (&text[..at], &text[at + 1..]),
         None => (text, &b""[..]),
     };
     let invalid = |_| Fault::value(text, TIME);
-    let seconds = signed(whole).map_err(invalid)?;
-    let part = fraction_ns(fraction).map_err(invalid)?;
-    let part = if whole.starts_with(b"-") { -part } else { part };
-    Ok(seconds.saturating_mul(SECOND_NS).saturating_add(part))
+    Ok((signed(whole).map_err(invalid)?, fraction_ns(fraction).map_err(invalid)?))
+}
+
+/// Returns a time in nanoseconds since 1970, or the nearest that 64 bits hold.
+fn nanoseconds(seconds: i64, part_ns: i64) -> i64 {
+    let time_ns = i128::from(seconds) * i128::from(SECOND_NS) + i128::from(part_ns);
+    clamped(time_ns)
 }
 
 fn fraction_ns(digits: &[u8]) -> Checked<i64> {
@@ -253,12 +280,36 @@ fn rfc_3339(text: &[u8]) -> Checked<i64> {
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468;
-    Ok((days * 86_400 + seconds - offset).saturating_mul(SECOND_NS).saturating_add(part))
+    Ok(nanoseconds(days * 86_400 + seconds - offset, part))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_before_1970_and_far_away_are_those_that_were_written() {
+        assert_eq!(
+            [&b"-0.5"[..], b"-1.5", b"-2"].map(time),
+            [-5, -15, -20].map(|tenth| Ok(tenth * SECOND_NS / 10))
+        );
+        // find(1) prints the second before and what follows it.
+        let of_find = [&b"-1.5000000000"[..], b"-2.5000000000", b"-2.0000000000", b"1.25"];
+        let expected =
+            [-500, -1500, -2000, 1250].map(|thousandth| Ok(thousandth * SECOND_NS / 1000));
+        assert_eq!(of_find.map(time_of_find), expected);
+        // The last second that 64 bits have a part of, and the first.
+        assert_eq!(time(b"9223372036.854775807"), Ok(i64::MAX));
+        assert_eq!(time(b"9223372036.854775808"), Ok(i64::MAX));
+        assert_eq!(time(b"-9223372036.854775808"), Ok(i64::MIN));
+        assert_eq!(time_of_find(b"-9223372037.1452241920"), Ok(i64::MIN));
+        assert_eq!(time(b"1901-12-13T20:45:51Z"), Ok(-2_147_483_649 * SECOND_NS));
+        for far in [&b"2300-01-01T00:00:00Z"[..], b"2446-05-10T22:38:55Z", b"9999-12-31T00:00:00Z"]
+        {
+            assert_eq!(time(far), Ok(i64::MAX));
+        }
+        assert_eq!(time(b"0001-01-01T00:00:00Z"), Ok(i64::MIN));
+    }
 
     #[test]
     fn times_have_three_spellings() {

@@ -42,7 +42,8 @@ fn record(text: &[u8]) -> Checked<Fields> {
     };
     for column in COLUMNS {
         let value = next(&mut rest).ok_or_else(|| Fault::missing(column))?;
-        fields.set(column, &value)?;
+        // Times of the root come from find(1).
+        fields.set_of_find(column, &value)?;
     }
     for _ in 0..MORE_MAX {
         if !rest.starts_with(b"/") {

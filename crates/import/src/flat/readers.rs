@@ -191,7 +191,7 @@ pub(crate) fn find(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
                     let part = parts.next().ok_or_else(|| missing(column))?;
                     // What find prints for a time of birth that it does not know.
                     let unknown = *column == "btime" && part.starts_with(b"-1.-");
-                    if unknown { Ok(()) } else { fields.set(column, part) }
+                    if unknown { Ok(()) } else { fields.set_of_find(column, part) }
                 });
                 let path = parts.next().ok_or_else(|| missing("path"));
                 let fields = set.and(path).map(|path| {

@@ -213,7 +213,7 @@ mod tests {
                 let attributes =
                     Attributes { mode, nlink, ino, size_bytes, blocks: 8, ..Attributes::default() };
                 rows.push(&format!("f{name}"), attributes, "");
-                totals += Totals { entries: 1, bytes: size_bytes, blocks: 8, ..Totals::default() };
+                totals += Totals::of_entry(size_bytes, 8);
                 links += usize::from(nlink > 1);
             }
             for name in 0..numbers.below(3) {

@@ -1,7 +1,7 @@
 //! Where in `listings` a directory is, and what lies before a listing. A look-up decodes one page
 //! of paths and one of numbers; both are kept for the next one, which often needs them again.
 
-use super::{OpenFile, RowRange, Shard};
+use super::{OpenFile, RowRange, Shard, SumColumn};
 use crate::column::*;
 use crate::error::{Error, Result};
 use crate::schema::{FENCE_ROWS, FENCES_END, FENCES_KEY, FileKind};
@@ -209,12 +209,14 @@ impl Shard {
             return Ok(totals);
         }
         let (batch, row) = self.numbers(listing)?;
+        let highs = self.highs()?;
+        let (bytes, dir_bytes) = (BYTES_BEFORE.of(&batch)?[row], DIR_BYTES_BEFORE.of(&batch)?[row]);
         Ok(Totals {
             entries: i64::from(FIRST_ENTRY.of(&batch)?[row]),
             dirs: i64::from(FIRST_DIR.of(&batch)?[row]),
-            bytes: BYTES_BEFORE.of(&batch)?[row],
-            dir_bytes: DIR_BYTES_BEFORE.of(&batch)?[row],
-            blocks: BLOCKS_BEFORE.of(&batch)?[row],
+            bytes: highs.whole(listing, SumColumn::BytesBefore, bytes),
+            dir_bytes: highs.whole(listing, SumColumn::DirBytesBefore, dir_bytes),
+            blocks: highs.whole(listing, SumColumn::BlocksBefore, BLOCKS_BEFORE.of(&batch)?[row]),
         })
     }
 

@@ -37,7 +37,7 @@ pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -
         true => of_subtree(&Subtree::of(start, options.threads), &wanted)?,
         false => of_entry(start, wanted.parts),
     };
-    let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+    let mut sums: BTreeMap<String, i128> = BTreeMap::new();
     let mut ages = vec![Count::default(); AGES.len()];
     let is_of = |uid: u32| options.owner.is_none_or(|owner| owner == uid);
     for ((uid, gid), summary) in summaries.into_iter().filter(|((uid, _), _)| is_of(*uid)) {
@@ -83,19 +83,19 @@ fn of_entry(start: &Start, parts: Parts) -> ByOwner {
     ByOwner::from_iter([((attributes.uid, attributes.gid), summary)])
 }
 
-fn of_summary(measure: Measure, summary: &Summary) -> i64 {
+fn of_summary(measure: Measure, summary: &Summary) -> i128 {
     match measure {
-        Measure::Disk => summary.blocks.saturating_mul(512),
+        Measure::Disk => summary.disk_bytes(),
         Measure::Apparent => summary.bytes,
-        Measure::Inodes => summary.entries(),
+        Measure::Inodes => summary.entries().into(),
     }
 }
 
-fn of_count(measure: Measure, count: Count) -> i64 {
-    if measure == Measure::Inodes { count.entries } else { count.bytes }
+fn of_count(measure: Measure, count: Count) -> i128 {
+    if measure == Measure::Inodes { count.entries.into() } else { count.bytes }
 }
 
-fn add(sums: &mut BTreeMap<String, i64>, key: String, size: i64) {
+fn add(sums: &mut BTreeMap<String, i128>, key: String, size: i128) {
     let sum = sums.entry(key).or_default();
     *sum = sum.saturating_add(size);
 }

@@ -13,7 +13,7 @@ use std::io::Write;
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     /// Bytes or a count.
-    pub(super) size: i64,
+    pub(super) size: i128,
     /// The latest time, where it is asked for.
     pub(super) time_ns: Option<i64>,
     /// What the line is of the path: a user, a group and so on.
@@ -36,9 +36,9 @@ impl Line {
 #[derive(Serialize)]
 struct JsonLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    bytes: Option<i64>,
+    bytes: Option<i128>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    inodes: Option<i64>,
+    inodes: Option<i128>,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,11 +65,10 @@ impl<'a> Lines<'a> {
 
     /// Takes a line, unless the threshold leaves it out.
     pub(super) fn put(&mut self, line: Line) -> Result<()> {
-        let threshold = self.options.threshold;
+        let threshold = i128::from(self.options.threshold);
         let wanted = match threshold {
-            // A sum beyond 2^63 is negative.
             0 => true,
-            ..0 => line.size.unsigned_abs() <= threshold.unsigned_abs(),
+            ..0 => line.size <= -threshold,
             _ => line.size >= threshold,
         };
         if !wanted {

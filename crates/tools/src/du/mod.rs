@@ -240,8 +240,8 @@ impl Tally {
 
     /// Returns what an entry that is no directory adds.
     fn of_file(attributes: &Attributes, options: &DuOptions) -> Self {
-        let bytes = attributes.size_bytes;
-        Self::of(Totals { entries: 1, bytes, ..Totals::default() }, attributes, options)
+        let totals = Totals::of_entry(attributes.size_bytes, attributes.blocks);
+        Tally { totals, time_ns: options.time_of(attributes) }
     }
 
     /// Returns what a directory adds by itself.
@@ -249,13 +249,7 @@ impl Tally {
         if !options.counts(attributes) {
             return Tally::default();
         }
-        let dir_bytes = attributes.size_bytes;
-        Self::of(Totals { dirs: 1, dir_bytes, ..Totals::default() }, attributes, options)
-    }
-
-    /// Returns some totals with the blocks and the time of an entry.
-    fn of(totals: Totals, attributes: &Attributes, options: &DuOptions) -> Self {
-        let totals = Totals { blocks: attributes.blocks, ..totals };
+        let totals = Totals::of_directory(attributes.size_bytes, attributes.blocks);
         Tally { totals, time_ns: options.time_of(attributes) }
     }
 }
@@ -485,11 +479,11 @@ fn why_unread(directory: &Start) -> Result<Option<Error>> {
 }
 
 /// Returns what totals come to.
-fn measured(measure: Measure, totals: &Totals) -> i64 {
+fn measured(measure: Measure, totals: &Totals) -> i128 {
     match measure {
-        Measure::Disk => totals.blocks.saturating_mul(512),
+        Measure::Disk => totals.disk_bytes(),
         Measure::Apparent => totals.bytes.saturating_add(totals.dir_bytes),
-        Measure::Inodes => totals.entries + totals.dirs,
+        Measure::Inodes => (totals.entries + totals.dirs).into(),
     }
 }
 

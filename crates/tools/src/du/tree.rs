@@ -43,6 +43,7 @@ pub(super) fn print(lines: Vec<Line>, options: &DuOptions, output: &mut dyn Writ
             output.write_all(branch.as_bytes())?;
             match node.others {
                 0 => output.write_all(&terminal_name(name, options.terminal))?,
+                1 => output.write_all(b"(1 other)")?,
                 others => write!(output, "({others} others)")?,
             }
             output.write_all(b"\n")?;

@@ -129,7 +129,8 @@ impl<'a> Printer<'a> {
     /// Prints the space that the entries of a directory take, where it is asked for.
     pub(super) fn total(&mut self, entries: &[LsEntry]) -> Result<()> {
         if self.options.layout == Layout::Long || self.options.blocks {
-            let blocks: i64 = entries.iter().map(|entry| entry.inode.attributes.blocks).sum();
+            let blocks = entries.iter().map(|entry| i128::from(entry.inode.attributes.blocks));
+            let blocks: i128 = blocks.sum();
             let mut line = Vec::new();
             self.indent(&mut line);
             line.extend_from_slice(b"total ");

@@ -134,8 +134,7 @@ impl FirstPass {
     fn add_dirs(&mut self, batch: &EntryBatch<'_>) -> Result<()> {
         let (sizes, blocks) = (SIZE.of(batch.batch)?, BLOCKS.of(batch.batch)?);
         for &at in &batch.rows {
-            self.owned_dirs +=
-                Totals { dirs: 1, dir_bytes: sizes[at], blocks: blocks[at], ..Totals::default() };
+            self.owned_dirs += Totals::of_directory(sizes[at], blocks[at]);
         }
         Ok(())
     }

@@ -111,7 +111,7 @@ impl Facts<'_> {
     /// Gives the first entries of a list that was preloaded, in order.
     pub(super) fn first_entries(&self, mut list: TopK) -> Vec<ListedEntry> {
         let candidates = list.candidates().iter();
-        let mut rows: Vec<(i64, &EntryDetails)> =
+        let mut rows: Vec<(i128, &EntryDetails)> =
             candidates.filter_map(|(key, id)| Some((*key, self.preloaded.get(id)?))).collect();
         rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp_path(b.1)));
         rows.truncate(self.options.top);
@@ -120,10 +120,10 @@ impl Facts<'_> {
 
     /// Gives the paths of the first directories of a list of the pass over listings, in order, with
     /// their keys.
-    pub(super) fn first_directories(&self, mut list: TopK) -> Result<Vec<(String, i64)>> {
+    pub(super) fn first_directories(&self, mut list: TopK) -> Result<Vec<(String, i128)>> {
         let list = list.candidates();
         let mut paths = self.directory_paths(list.iter().map(|(_, id)| *id).collect())?;
-        let mut rows: Vec<(String, i64)> =
+        let mut rows: Vec<(String, i128)> =
             list.iter().filter_map(|(key, id)| Some((paths.remove(id)?, *key))).collect();
         rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| compare_paths(&a.0, &b.0)));
         rows.truncate(self.options.top);

@@ -5,7 +5,8 @@ use canopy_text::safe::report_name;
 use chrono::{DateTime, Local, SecondsFormat};
 
 /// Formats a number with commas between thousands.
-pub(super) fn grouped(number: i64) -> String {
+pub(super) fn grouped(number: impl Into<i128>) -> String {
+    let number = number.into();
     let digits = number.unsigned_abs().to_string();
     let mut text = String::from(if number < 0 { "-" } else { "" });
     for (at, digit) in digits.chars().enumerate() {

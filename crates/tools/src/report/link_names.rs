@@ -40,8 +40,7 @@ impl<'a> LinkNames<'a> {
     pub(super) fn surplus(&self) -> Totals {
         let mut surplus = Totals::default();
         for a in self.surplus_names() {
-            let (bytes, blocks) = (a.size_bytes, a.blocks);
-            surplus += Totals { entries: 1, bytes, blocks, ..Totals::default() };
+            surplus += Totals::of_entry(a.size_bytes, a.blocks);
         }
         surplus
     }

@@ -208,7 +208,7 @@ impl PartPass<'_, '_> {
                 add(&mut tree.inside, &held.sums);
                 tree.id = tree.id.min(id);
                 if own {
-                    tree.itself = [1, sizes[at], blocks[at]];
+                    tree.itself = [1, sizes[at], blocks[at]].map(i128::from);
                 }
             }
         }

@@ -65,16 +65,16 @@ impl ByAge {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Usage {
     pub(super) entries: i64,
-    pub(super) bytes: i64,
-    pub(super) disk_bytes: i64,
+    pub(super) bytes: i128,
+    pub(super) disk_bytes: i128,
 }
 
 impl Usage {
     /// Adds another usage.
     pub(super) fn add(&mut self, other: &Usage) {
         self.entries += other.entries;
-        self.bytes = self.bytes.wrapping_add(other.bytes);
-        self.disk_bytes = self.disk_bytes.wrapping_add(other.disk_bytes);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.disk_bytes = self.disk_bytes.saturating_add(other.disk_bytes);
     }
 }
 
@@ -117,7 +117,7 @@ impl Statistics {
             let usage = Usage {
                 entries: summary.entries(),
                 bytes: summary.bytes,
-                disk_bytes: summary.blocks.wrapping_mul(512),
+                disk_bytes: summary.disk_bytes(),
             };
             self.users.entry(*uid).or_default().add(&usage);
             self.groups.entry(*gid).or_default().add(&usage);

@@ -12,21 +12,22 @@ use std::cmp::Reverse;
 #[derive(Default)]
 pub(super) struct TopK {
     k: usize,
-    rows: Vec<(i64, RowId)>,
+    rows: Vec<(i128, RowId)>,
     /// Rows with a smaller key are not among the first.
-    least: i64,
+    least: i128,
     compact_at: usize,
 }
 
 impl TopK {
     /// Begins without any rows.
     pub(super) fn new(k: usize) -> Self {
-        TopK { k, rows: Vec::new(), least: i64::MIN, compact_at: 4 * k + 1024 }
+        TopK { k, rows: Vec::new(), least: i128::MIN, compact_at: 4 * k + 1024 }
     }
 
     /// Takes a row in if it may be among the first.
     #[inline]
-    pub(super) fn offer(&mut self, key: i64, id: RowId) {
+    pub(super) fn offer(&mut self, key: impl Into<i128>, id: RowId) {
+        let key = key.into();
         if key >= self.least && self.k > 0 {
             self.rows.push((key, id));
             if self.rows.len() >= self.compact_at {
@@ -43,7 +44,7 @@ impl TopK {
     }
 
     /// Gives rows that hold all of the first `k`, in no certain order.
-    pub(super) fn candidates(&mut self) -> &[(i64, RowId)] {
+    pub(super) fn candidates(&mut self) -> &[(i128, RowId)] {
         self.compact();
         &self.rows
     }
@@ -81,8 +82,8 @@ mod tests {
     fn no_row_of_the_first_is_lost() {
         for count in [0, 1, 3, 700] {
             let id = |at: u32| RowId { part: at / 5000, row: at % 5000 };
-            let mut rows: Vec<(i64, RowId)> =
-                (0..20_000).map(|at| (i64::from(at * 7919 % 13), id(at))).collect();
+            let mut rows: Vec<(i128, RowId)> =
+                (0..20_000).map(|at| (i128::from(at * 7919 % 13), id(at))).collect();
             let mut halves = [TopK::new(count), TopK::new(count)];
             for (at, &(key, id)) in rows.iter().enumerate() {
                 halves[at % 2].offer(key, id);

@@ -8,17 +8,40 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 
 /// Inodes, bytes and blocks of 512 bytes.
-pub(super) type Sums = [i64; 3];
+pub(super) type Sums = [i128; 3];
 
 /// What a directory's tree holds, or what one shard has of it.
 pub(super) struct TreeSum {
     /// The halves of its key: a `u128` would take 8 bytes more for its alignment.
     key: [u64; 2],
-    pub(super) sums: Sums,
+    /// Its sums: the lowest 64 bits of each, and what lies above those of bytes and blocks.
+    low: [i64; 3],
+    high: [i32; 2],
     /// Its listing; [`NOWHERE`] if it cannot be listed.
     pub(super) id: RowId,
     /// The key of the directory that holds it, half of it; 0 for a start.
     pub(super) parent: u64,
+}
+
+impl TreeSum {
+    /// Returns what it holds.
+    pub(super) fn sums(&self) -> Sums {
+        let high = [0, self.high[0], self.high[1]].map(|high| i128::from(high) << 64);
+        std::array::from_fn(|at| high[at] + i128::from(self.low[at]))
+    }
+
+    /// Sets what it holds.
+    pub(super) fn set_sums(&mut self, sums: &Sums) {
+        (self.low, self.high) = packed(sums);
+    }
+}
+
+/// Splits sums as [`TreeSum`] keeps them.
+fn packed(sums: &Sums) -> ([i64; 3], [i32; 2]) {
+    let low = sums.map(|sum| sum as i64);
+    // As many files as there can be have less than 2^95 bytes.
+    let high = |at: usize| ((sums[at] - i128::from(low[at])) >> 64) as i32;
+    (low, [high(1), high(2)])
 }
 
 fn halves(key: u128) -> [u64; 2] {
@@ -46,7 +69,8 @@ impl TreeSums {
         let OpenTree { key, parent, id, itself, .. } = *tree.own;
         let (key, mut sums) = (halves(key), tree.total.inside);
         add(&mut sums, &itself);
-        self.0[(key[0] >> 56) as usize].push(TreeSum { key, sums, id, parent });
+        let (low, high) = packed(&sums);
+        self.0[(key[0] >> 56) as usize].push(TreeSum { key, low, high, id, parent });
     }
 
     /// Takes in the trees of another worker.
@@ -68,7 +92,9 @@ impl TreeSums {
             piece.dedup_by(|later, first| {
                 let same = later.key == first.key;
                 if same {
-                    add(&mut first.sums, &later.sums);
+                    let mut sums = first.sums();
+                    add(&mut sums, &later.sums());
+                    first.set_sums(&sums);
                     first.id = first.id.min(later.id);
                 }
                 same
@@ -124,7 +150,7 @@ impl Sum for OpenTree {
 
 /// Adds sums.
 pub(super) fn add(sum: &mut Sums, more: &Sums) {
-    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.wrapping_add(*more));
+    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum = sum.saturating_add(*more));
 }
 
 /// Gives the key of the tree of a start, which its address tells from others.

@@ -66,12 +66,14 @@ impl From<&str> for Cell {
 }
 
 /// A number of bytes.
-pub(super) fn size(bytes: i64) -> Cell {
+pub(super) fn size(bytes: impl Into<i128>) -> Cell {
+    let bytes = bytes.into();
     Cell { shown: human_size(bytes), exact: Some(bytes.to_string()) }
 }
 
 /// A number of things.
-pub(super) fn count(number: i64) -> Cell {
+pub(super) fn count(number: impl Into<i128>) -> Cell {
+    let number = number.into();
     Cell { shown: grouped(number), exact: Some(number.to_string()) }
 }
 
@@ -145,10 +147,15 @@ impl Table {
     }
 
     /// Gives its rows bars for what part of the whole they are.
-    pub(super) fn with_shares(self, parts: impl Iterator<Item = i64>, whole: i64) -> Self {
-        let share = |part: i64| match whole {
+    pub(super) fn with_shares<T: Into<i128>>(
+        self,
+        parts: impl Iterator<Item = T>,
+        whole: impl Into<i128>,
+    ) -> Self {
+        let whole = whole.into();
+        let share = |part: T| match whole {
             ..=0 => 0.0,
-            _ => (part as f64 / whole as f64).clamp(0.0, 1.0),
+            _ => (part.into() as f64 / whole as f64).clamp(0.0, 1.0),
         };
         Table { shares: parts.map(share).collect(), ..self }
     }

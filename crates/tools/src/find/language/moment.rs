@@ -1,7 +1,8 @@
 //! Moments: the dates of `-newerXt` and the day's end of `-daystart`.
 
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, Zoned};
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{Span, Timestamp, Zoned};
 use parse_datetime::{ParsedDateTime, parse_datetime_at_date};
 
 pub(super) const SECOND_NS: i64 = 1_000_000_000;
@@ -15,16 +16,58 @@ pub(super) fn end_of_day(now_ns: i64) -> i64 {
 }
 
 /// Parses a moment as date(1) does, such as `@SECONDS`, `2024-06-01 12:00 UTC`, `2 days ago` or
-/// `last friday`. `None` for everything else.
+/// `last friday`. `None` for everything else, and for a time of day that clocks skipped. Where they
+/// showed it twice, it is the second one.
 pub fn parse_moment(text: &str, now_ns: i64) -> Option<i64> {
-    let now = local(now_ns);
+    parse_moment_at(text, &local(now_ns))
+}
+
+fn parse_moment_at(text: &str, now: &Zoned) -> Option<i64> {
     // As in date(1), where nothing stands for the beginning of the day.
-    let now = if text.trim().is_empty() { now.start_of_day().ok()? } else { now };
-    Some(match parse_datetime_at_date(now, text).ok()? {
-        ParsedDateTime::InRange(moment) => clamped(&moment),
+    let start = if text.trim().is_empty() { now.start_of_day().ok()? } else { now.clone() };
+    Some(match parse_datetime_at_date(start, text).ok()? {
+        ParsedDateTime::InRange(moment) => clamped(&settled(text, now, moment)?),
         // Beyond the year 9999.
         ParsedDateTime::Extended(_) => i64::MAX,
     })
+}
+
+/// Decides what a date means where clocks were set, as mktime(3) does for find(1). The parser has
+/// moved times that were skipped, and has taken the first of those that came twice. `None` for one
+/// that was skipped.
+fn settled(text: &str, now: &Zoned, moment: Zoned) -> Option<Zoned> {
+    // Dates with a zone of their own, and seconds since 1970, have an offset that never changes.
+    let zone = moment.time_zone().clone();
+    let Some(written) = as_written(text, now, &zone) else { return Some(moment) };
+    match zone.to_ambiguous_zoned(written).offset() {
+        AmbiguousOffset::Gap { .. } => None,
+        AmbiguousOffset::Fold { .. } => zone.to_ambiguous_zoned(written).later().ok(),
+        AmbiguousOffset::Unambiguous { .. } => Some(moment),
+    }
+}
+
+/// Returns the date and time of day that a text names; `None` if it names only a distance from now,
+/// or adds one of hours or less.
+fn as_written(text: &str, now: &Zoned, zone: &TimeZone) -> Option<DateTime> {
+    let lower = text.to_ascii_lowercase();
+    if ["hour", "min", "sec"].iter().any(|unit| lower.contains(unit)) {
+        return None;
+    }
+    // A zone of the text itself is what `zone` is already.
+    let quoted = text.trim_start().strip_prefix("TZ=\"");
+    let text = quoted.and_then(|rest| rest.split_once('"')).map_or(text, |(_, rest)| rest);
+    let fixed = |now: DateTime| {
+        let now = now.to_zoned(TimeZone::UTC).ok()?;
+        match parse_datetime_at_date(now, text).ok()? {
+            ParsedDateTime::InRange(moment) => Some(moment.datetime()),
+            ParsedDateTime::Extended(_) => None,
+        }
+    };
+    let now = now.timestamp().to_zoned(zone.clone()).datetime();
+    let other = now.checked_add(Span::new().minutes(457)).ok()?;
+    let (written, from_other) = (fixed(now)?, fixed(other)?);
+    let is_distance = from_other.duration_since(written) == other.duration_since(now);
+    (!is_distance).then_some(written)
 }
 
 fn local(time_ns: i64) -> Zoned {
@@ -43,6 +86,43 @@ fn clamped(moment: &Zoned) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_where_clocks_were_set_are_those_of_find() {
+        let zoned = |zone: &str, now: &str| {
+            let now: Timestamp = now.parse().unwrap();
+            now.to_zoned(TimeZone::get(zone).unwrap())
+        };
+        // With date(1) and find(1) of GNU: in summer, in winter, and within an hour of the change.
+        for now in ["2026-07-01T12:00:00Z", "2026-11-25T12:00:00Z", "2026-10-25T00:20:00Z"] {
+            for (zone, text, seconds) in [
+                ("Europe/Berlin", "2026-10-25 02:30", Some(1_792_891_800)),
+                ("Europe/Berlin", "TZ=\"America/New_York\" 2026-11-01 01:30", Some(1_793_511_000)),
+                ("Europe/Berlin", "2026-10-25 02:30 +0200", Some(1_792_888_200)),
+                ("Europe/Berlin", "@1792888200", Some(1_792_888_200)),
+                ("Europe/Berlin", "2026-10-25 00:30Z", Some(1_792_888_200)),
+                ("Europe/Berlin", "2026-03-29 02:30", None),
+                ("Europe/Berlin", "TZ=\"America/New_York\" 2026-03-08 02:30", None),
+                ("Europe/Berlin", "2026-03-29 03:00", Some(1_774_746_000)),
+                ("Europe/Berlin", "2026-03-29", Some(1_774_738_800)),
+                ("America/New_York", "2026-11-01 01:30", Some(1_793_511_000)),
+                ("America/New_York", "2026-03-08 02:30", None),
+                ("Australia/Lord_Howe", "2026-04-05 01:45", Some(1_775_315_700)),
+                ("Australia/Lord_Howe", "2026-10-04 02:15", None),
+                // Midnight was skipped.
+                ("America/Sao_Paulo", "2018-11-04", None),
+            ] {
+                let found = parse_moment_at(text, &zoned(zone, now));
+                assert_eq!(found, seconds.map(|at: i64| at * SECOND_NS), "{zone} {text} {now}");
+            }
+        }
+        // A distance from now is one of seconds that pass, whatever clocks show.
+        let second = zoned("Europe/Berlin", "2026-10-25T01:30:00Z");
+        let first = second.timestamp().as_second() - 3600;
+        assert_eq!(parse_moment_at("1 hour ago", &second), Some(first * SECOND_NS));
+        let now = zoned("Europe/Berlin", "2026-10-25T00:30:00Z");
+        assert_eq!(parse_moment_at("now", &now), Some(now.timestamp().as_second() * SECOND_NS));
+    }
 
     #[test]
     fn dates_of_people_become_moments() {

@@ -4,7 +4,8 @@ use super::super::parts::{Part, units_of_owner};
 use super::super::tree_sums::{Sums, add};
 use crate::error::Result;
 use canopy_index::column::*;
-use canopy_index::{FileKind, RowRange, Shard, holds};
+use canopy_index::{FileKind, RowRange, Shard, SumColumn, holds};
+use canopy_model::clamped;
 use canopy_read::plan;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ pub(in crate::report) struct Held {
     /// Directories among them.
     pub(in crate::report) entries: i64,
     /// Of those that are not directories.
-    pub(in crate::report) bytes: i64,
+    pub(in crate::report) bytes: i128,
     /// All of them.
     pub(super) sums: Sums,
 }
@@ -23,7 +24,7 @@ impl Held {
     /// Adds what another part of the listing holds.
     pub(super) fn add(&mut self, other: &Held) {
         self.entries += other.entries;
-        self.bytes = self.bytes.wrapping_add(other.bytes);
+        self.bytes = self.bytes.saturating_add(other.bytes);
         add(&mut self.sums, &other.sums);
     }
 }
@@ -31,29 +32,38 @@ impl Held {
 /// Reads what each of some listings holds, also of those that do not count.
 pub(super) fn of_all(shard: &Arc<Shard>, listings: &RowRange) -> Result<Vec<Held>> {
     let rows = shard.rows(FileKind::Listings);
-    let mut before: Vec<[i64; 5]> = Vec::with_capacity(listings.len() + 1);
+    let mut before: Vec<[i128; 5]> = Vec::with_capacity(listings.len() + 1);
     let with_next = listings.start..rows.min(listings.end + 1);
     let columns = FIRST_ENTRY | FIRST_DIR | BYTES_BEFORE | DIR_BYTES_BEFORE | BLOCKS_BEFORE;
-    for unit in plan::units(shard, FileKind::Listings, &[with_next]) {
+    let highs = shard.highs()?;
+    for unit in plan::units(shard, FileKind::Listings, std::slice::from_ref(&with_next)) {
         for batch in unit.read(columns)? {
             let batch = batch?;
             let (entries, dirs) = (FIRST_ENTRY.of(&batch)?, FIRST_DIR.of(&batch)?);
             let (bytes, dir_bytes) = (BYTES_BEFORE.of(&batch)?, DIR_BYTES_BEFORE.of(&batch)?);
             let blocks = BLOCKS_BEFORE.of(&batch)?;
+            let first = with_next.start + before.len();
             before.extend((0..batch.num_rows()).map(|at| {
-                [i64::from(entries[at]), i64::from(dirs[at]), bytes[at], dir_bytes[at], blocks[at]]
+                let whole = |column, low| highs.whole(first + at, column, low);
+                [
+                    entries[at].into(),
+                    dirs[at].into(),
+                    whole(SumColumn::BytesBefore, bytes[at]),
+                    whole(SumColumn::DirBytesBefore, dir_bytes[at]),
+                    whole(SumColumn::BlocksBefore, blocks[at]),
+                ]
             }));
         }
     }
     if listings.end >= rows {
         let all = shard.record().totals;
-        before.push([all.entries, all.dirs, all.bytes, all.dir_bytes, all.blocks]);
+        before.push([all.entries.into(), all.dirs.into(), all.bytes, all.dir_bytes, all.blocks]);
     }
-    let between = |pair: &[[i64; 5]]| {
-        let [entries, dirs, bytes, dir_bytes, blocks]: [i64; 5] =
-            std::array::from_fn(|at| pair[1][at].wrapping_sub(pair[0][at]));
-        let sums = [entries + dirs, bytes.wrapping_add(dir_bytes), blocks];
-        Held { entries: entries + dirs, bytes, sums }
+    let between = |pair: &[[i128; 5]]| {
+        let [entries, dirs, bytes, dir_bytes, blocks]: [i128; 5] =
+            std::array::from_fn(|at| pair[1][at].saturating_sub(pair[0][at]));
+        let sums = [entries + dirs, bytes.saturating_add(dir_bytes), blocks];
+        Held { entries: clamped(entries + dirs), bytes, sums }
     };
     let held: Vec<Held> = before.windows(2).map(between).collect();
     if held.len() != listings.len() {
@@ -75,8 +85,8 @@ pub(super) fn of_owner(part: &Part<'_>, uid: u32) -> Result<Vec<Held>> {
             let (sizes, blocks) = (SIZE.of(&batch)?, BLOCKS.of(&batch)?);
             for at in (0..batch.num_rows()).filter(|&at| uids[at] == uid) {
                 if holds(listings, of[at] as usize) {
-                    let sums = [counts[at], sizes[at], blocks[at]];
-                    let own = Held { entries: counts[at], bytes: sizes[at], sums };
+                    let sums = [counts[at], sizes[at], blocks[at]].map(i128::from);
+                    let own = Held { entries: counts[at], bytes: sums[1], sums };
                     held[of[at] as usize - span.start].add(&own);
                 }
             }
@@ -93,7 +103,8 @@ pub(super) fn of_owner(part: &Part<'_>, uid: u32) -> Result<Vec<Held>> {
                 let listing = (of[at] as usize).checked_sub(span.start);
                 let bad = || shard.corrupt(unit.kind, "it names a listing that does not exist");
                 let held = listing.and_then(|at| held.get_mut(at)).ok_or_else(bad)?;
-                held.add(&Held { entries: 1, bytes: 0, sums: [1, sizes[at], blocks[at]] });
+                let sums = [1, sizes[at], blocks[at]].map(i128::from);
+                held.add(&Held { entries: 1, bytes: 0, sums });
             }
         }
     }

@@ -124,7 +124,7 @@ pub(in crate::report) struct UserGroups {
     #[serde(skip)]
     columns: Vec<Owner>,
     #[serde(skip)]
-    rest_cells: Vec<i64>,
+    rest_cells: Vec<i128>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -136,7 +136,7 @@ struct UserGroup {
     groups: Breakdown<OwnerUsage>,
     /// The space of each column.
     #[serde(skip)]
-    cells: Vec<i64>,
+    cells: Vec<i128>,
 }
 
 impl ReportSection for UserGroups {
@@ -171,15 +171,15 @@ impl ReportSection for UserGroups {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let mut rows: Vec<(&Usage, &[i64], String)> =
+        let mut rows: Vec<(&Usage, &[i128], String)> =
             self.rows.iter().map(|row| (&row.usage, &*row.cells, owner_name(&row.owner))).collect();
         rows.extend(others(self.others).map(|others| (&self.rest, &*self.rest_cells, others)));
-        let left = |usage: &Usage, cells: &[i64]| usage.disk_bytes - cells.iter().sum::<i64>();
+        let left = |usage: &Usage, cells: &[i128]| usage.disk_bytes - cells.iter().sum::<i128>();
         let has_left = rows.iter().any(|(usage, cells, _)| left(usage, cells) != 0);
         let groups = self.columns.iter().map(|group| (owner_name(group).into(), true));
         let beside = has_left.then(|| ("(others)".into(), true));
         let last = [("on disk".into(), true), ("user".into(), false)];
-        let cells = |(usage, cells, name): (&Usage, &[i64], String)| {
+        let cells = |(usage, cells, name): (&Usage, &[i128], String)| {
             let beside = has_left.then(|| left(usage, cells));
             let taken = cells.iter().copied().chain(beside).map(size_or_none);
             taken.chain([size(usage.disk_bytes), Cell::from(name)]).collect()
@@ -195,12 +195,12 @@ impl ReportSection for UserGroups {
 }
 
 /// What a user has of a group.
-fn taken(by_both: &ByBoth, uid: u32, gid: u32) -> i64 {
+fn taken(by_both: &ByBoth, uid: u32, gid: u32) -> i128 {
     by_both.get(&(uid, gid)).map_or(0, |usage| usage.disk_bytes)
 }
 
 /// A size, where there is one: what is empty stands back.
-fn size_or_none(bytes: i64) -> Cell {
+fn size_or_none(bytes: i128) -> Cell {
     match bytes {
         0 => Cell { shown: "-".to_owned(), exact: Some("0".to_owned()) },
         bytes => size(bytes),

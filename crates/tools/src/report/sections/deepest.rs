@@ -9,7 +9,7 @@ pub(in crate::report) struct Deepest(Vec<DeepDirectory>);
 #[derive(Clone, Debug, Serialize)]
 struct DeepDirectory {
     path: String,
-    depth: i64,
+    depth: i128,
 }
 
 impl ReportSection for Deepest {

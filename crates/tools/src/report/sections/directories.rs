@@ -21,14 +21,14 @@ pub(in crate::report) struct Directories {
 struct FullDirectory {
     path: String,
     /// Directories among them.
-    entries: i64,
+    entries: i128,
 }
 
 /// What the files of one directory add up to.
 #[derive(Clone, Debug, Serialize)]
 struct LargeDirectory {
     path: String,
-    bytes: i64,
+    bytes: i128,
 }
 
 /// What the pass over listings collects.

@@ -12,7 +12,7 @@ pub(in crate::report) struct Links {
     /// Their names.
     names: i64,
     /// Space that copies would take instead.
-    saved_disk_bytes: i64,
+    saved_disk_bytes: i128,
     /// Inodes with names that are not here, or not to be seen.
     names_elsewhere: i64,
     /// By space saved, then names.
@@ -28,14 +28,14 @@ struct LinkedInode {
     /// How many names it has in all.
     nlink: u32,
     bytes: i64,
-    saved_disk_bytes: i64,
+    saved_disk_bytes: i128,
 }
 
 /// The names of one inode.
 struct Names<'a> {
     first: &'a EntryDetails,
     count: i64,
-    saved_disk_bytes: i64,
+    saved_disk_bytes: i128,
 }
 
 impl ReportSection for Links {
@@ -56,7 +56,7 @@ impl ReportSection for Links {
             links.names_elsewhere += i64::from(i64::from(attributes.nlink) > inode.count);
             if inode.count > 1 {
                 let copies = inode.count - 1;
-                let saved = attributes.blocks.saturating_mul(512).saturating_mul(copies);
+                let saved = i128::from(attributes.blocks).saturating_mul(512 * i128::from(copies));
                 inode.saved_disk_bytes = saved;
                 links.inodes += 1;
                 links.names += inode.count;

@@ -74,7 +74,7 @@ impl ReportSection for Outliers {
         let table = table(&columns, &self.0, |row| {
             vec![
                 size(row.tree.disk_bytes),
-                size(row.mean_disk_bytes.round() as i64),
+                size(row.mean_disk_bytes.round() as i128),
                 format!("{:+.1}", row.deviations).into(),
                 count(row.siblings - 1),
                 name(&row.tree.path),
@@ -105,10 +105,10 @@ fn far(trees: &TreeSums) -> Vec<Far<'_>> {
     let mut siblings: FxHashMap<u64, Siblings> = FxHashMap::default();
     for tree in listed() {
         let all = siblings.entry(tree.parent).or_default();
-        let blocks = tree.sums[2];
+        let blocks = tree.sums()[2];
         all.count += 1;
-        all.sum += i128::from(blocks);
-        all.squares = all.squares.saturating_add(u128::from(blocks.unsigned_abs()).pow(2));
+        all.sum = all.sum.saturating_add(blocks);
+        all.squares = all.squares.saturating_add(blocks.unsigned_abs().saturating_pow(2));
     }
     // No value is farther from the mean than the root of the number of the others.
     siblings.retain(|_, all| (all.count - 1) as f64 >= DEVIATIONS_MIN * DEVIATIONS_MIN);
@@ -118,7 +118,7 @@ fn far(trees: &TreeSums) -> Vec<Far<'_>> {
         let (mean_blocks, deviation) = mean_and_deviation(all.count, all.sum, all.squares);
         // Rounded, so that what is equal stays so: single large ones among so many equal ones are
         // equally far.
-        let deviations = ((tree.sums[2] as f64 - mean_blocks) / deviation * 1e6).round() / 1e6;
+        let deviations = ((tree.sums()[2] as f64 - mean_blocks) / deviation * 1e6).round() / 1e6;
         if deviations.abs() >= DEVIATIONS_MIN {
             found.push(Far { tree, siblings: all.count, mean_blocks, deviations });
         }

@@ -28,11 +28,11 @@ impl<T> Breakdown<T> {
         &self,
         columns: &[(&'static str, bool)],
         usage_and_name: impl Fn(&T) -> (Usage, String),
-        bar: fn(&Usage) -> i64,
+        bar: fn(&Usage) -> i128,
         cells: fn(&Usage) -> Vec<Cell>,
     ) -> Block {
         let mut rows: Vec<_> = self.rows.iter().map(usage_and_name).collect();
-        let whole = rows.iter().map(|(usage, _)| bar(usage)).sum::<i64>() + bar(&self.rest);
+        let whole = rows.iter().map(|(usage, _)| bar(usage)).sum::<i128>() + bar(&self.rest);
         rows.extend(others(self.others).map(|others| (self.rest, others)));
         let table = table(columns, &rows, |(usage, name)| {
             cells(usage).into_iter().chain([Cell::from(name.clone())]).collect()
@@ -44,7 +44,8 @@ impl<T> Breakdown<T> {
 
 /// Names those that have no row, if there are any.
 pub(super) fn others(count: usize) -> Option<String> {
-    (count > 0).then(|| format!("({} others)", grouped(count as i64)))
+    let plural = if count == 1 { "" } else { "s" };
+    (count > 0).then(|| format!("({} other{plural})", grouped(count as i64)))
 }
 
 /// What an owner uses.

@@ -30,20 +30,20 @@ struct Quota {
     limit_bytes: Option<i64>,
     limit_inodes: Option<i64>,
     /// Negative for what is over.
-    left_bytes: Option<i64>,
+    left_bytes: Option<i128>,
     left_inodes: Option<i64>,
 }
 
 /// Space and inodes, each inode once, directories among them.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Taken {
-    disk_bytes: i64,
+    disk_bytes: i128,
     inodes: i64,
 }
 
 impl AddAssign for Taken {
     fn add_assign(&mut self, other: Self) {
-        self.disk_bytes = self.disk_bytes.wrapping_add(other.disk_bytes);
+        self.disk_bytes = self.disk_bytes.saturating_add(other.disk_bytes);
         self.inodes += other.inodes;
     }
 }
@@ -57,7 +57,7 @@ pub(in crate::report) struct ByOwner {
 
 impl ByOwner {
     fn add(&mut self, uid: u32, gid: u32, blocks: i64, inodes: i64) {
-        let taken = Taken { disk_bytes: blocks.wrapping_mul(512), inodes };
+        let taken = Taken { disk_bytes: i128::from(blocks).saturating_mul(512), inodes };
         *self.users.entry(uid).or_default() += taken;
         *self.groups.entry(gid).or_default() += taken;
     }
@@ -180,29 +180,30 @@ impl Quota {
             taken,
             limit_bytes: limit.bytes,
             limit_inodes: limit.inodes,
-            left_bytes: limit.bytes.map(|limit| limit.saturating_sub(taken.disk_bytes)),
+            left_bytes: limit.bytes.map(|limit| i128::from(limit).saturating_sub(taken.disk_bytes)),
             left_inodes: limit.inodes.map(|limit| limit.saturating_sub(taken.inodes)),
         }
     }
 
     fn is_over(&self) -> bool {
-        [self.left_bytes, self.left_inodes].iter().flatten().any(|left| *left < 0)
+        self.left_bytes.is_some_and(|left| left < 0)
+            || self.left_inodes.is_some_and(|left| left < 0)
     }
 
     /// How much of what it may have it has, of space or inodes.
     fn share(&self) -> f64 {
-        let share = |taken: i64, limit: Option<i64>| match (taken, limit) {
+        let share = |taken: i128, limit: Option<i64>| match (taken, limit) {
             (_, None) | (..=0, Some(_)) => 0.0,
             (taken, Some(limit)) => taken as f64 / limit as f64,
         };
         let space = share(self.taken.disk_bytes, self.limit_bytes);
-        space.max(share(self.taken.inodes, self.limit_inodes))
+        space.max(share(self.taken.inodes.into(), self.limit_inodes))
     }
 }
 
 /// What is left, negative if it is over.
-fn left(bytes: i64) -> Cell {
+fn left(bytes: i128) -> Cell {
     let sign = if bytes < 0 { "-" } else { "" };
-    let shown = human_size(bytes.checked_abs().unwrap_or(i64::MAX));
+    let shown = human_size(bytes.saturating_abs());
     Cell { shown: format!("{sign}{shown}"), exact: Some(bytes.to_string()) }
 }

@@ -86,8 +86,7 @@ impl ReportSection for Sizes {
             median_bytes = (at((entries - 1) / 2) + at(entries / 2)) / 2.0;
             max_bytes = whole.size.max;
         }
-        let (mean_bytes, stdev_bytes) =
-            mean_and_deviation(entries, i128::from(whole.bytes), exact.squares);
+        let (mean_bytes, stdev_bytes) = mean_and_deviation(entries, whole.bytes, exact.squares);
         let classes = size_classes(whole);
         Ok(Some(Sizes { entries, mean_bytes, median_bytes, stdev_bytes, max_bytes, classes }))
     }

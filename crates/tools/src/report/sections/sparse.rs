@@ -8,13 +8,13 @@ use canopy_index::column::{BLOCKS, MODE, SIZE};
 pub(in crate::report) struct Sparse {
     count: i64,
     /// What they do not take.
-    saved_bytes: i64,
+    saved_bytes: i128,
     largest: Vec<ListedEntry>,
 }
 
 /// What is collected of them.
 pub(in crate::report) struct SparseRows {
-    saved_bytes: i64,
+    saved_bytes: i128,
     rows: FlaggedRows,
 }
 
@@ -32,7 +32,7 @@ impl EntryCollector for SparseRows {
         for &at in &batch.files {
             let saved = sizes[at].saturating_sub(blocks[at].saturating_mul(512));
             if saved > 0 {
-                self.saved_bytes = self.saved_bytes.saturating_add(saved);
+                self.saved_bytes = self.saved_bytes.saturating_add(saved.into());
                 self.rows.add(saved, batch.id(at));
             }
         }

@@ -122,7 +122,7 @@ impl Found {
             if is_asked && is_layout {
                 self.add_layout(&unescape(values.value(at)), sizes[at]);
             } else if is_asked {
-                add(&mut self.pools, values.value(at), 1, sizes[at]);
+                add(&mut self.pools, values.value(at), 1, sizes[at].into());
             }
         }
         Ok(())
@@ -135,8 +135,8 @@ impl Found {
         };
         let (mut osts, mut pools) = (Places::default(), Places::default());
         layout.each_stripe(file_bytes as u64, |part, stripe| {
-            add(&mut osts, &stripe.ost.to_string(), 0, stripe.bytes as i64);
-            add(&mut pools, &escape(part.pool), 0, stripe.bytes as i64);
+            add(&mut osts, &stripe.ost.to_string(), 0, stripe.bytes.into());
+            add(&mut pools, &escape(part.pool), 0, stripe.bytes.into());
         });
         // The file counts once, however many of its stripes are there.
         for usage in osts.values_mut().chain(pools.values_mut()) {
@@ -147,7 +147,7 @@ impl Found {
     }
 }
 
-fn add(to: &mut Places, name: &str, entries: i64, bytes: i64) {
+fn add(to: &mut Places, name: &str, entries: i64, bytes: i128) {
     let count = Count { entries, bytes };
     match to.get_mut(name) {
         Some(place) => *place += count,

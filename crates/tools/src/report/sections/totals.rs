@@ -24,9 +24,9 @@ pub(in crate::report) struct Totals {
     /// As `du --inodes`: hard links count once.
     inodes: i64,
     /// As `du --apparent-size`.
-    bytes: i64,
+    bytes: i128,
     /// As `du`.
-    disk_bytes: i64,
+    disk_bytes: i128,
 }
 
 impl ReportSection for Totals {
@@ -49,8 +49,8 @@ impl ReportSection for Totals {
             zero_byte_files: whole.zero_files,
             with_xattrs: whole.with_xattrs,
             inodes: once.entries + once.dirs,
-            bytes: once.bytes.wrapping_add(once.dir_bytes),
-            disk_bytes: once.blocks.wrapping_mul(512),
+            bytes: once.bytes.saturating_add(once.dir_bytes),
+            disk_bytes: once.disk_bytes(),
         }))
     }
 
@@ -77,8 +77,7 @@ pub(in crate::report) fn once(facts: &Facts<'_>) -> Result<Sum> {
     let own = own.filter(|own| options.owner.is_none_or(|owner| owner == own.uid));
     let mut once = Sum::default();
     for own in own {
-        let (dir_bytes, blocks) = (own.size_bytes, own.blocks);
-        once += Sum { dirs: 1, dir_bytes, blocks, ..Sum::default() };
+        once += Sum::of_directory(own.size_bytes, own.blocks);
     }
     if options.owner.is_some() {
         let whole = &facts.statistics.whole;

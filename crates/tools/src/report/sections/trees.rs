@@ -15,16 +15,16 @@ pub(in crate::report) struct Trees(Vec<Tree>);
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Tree {
     pub(super) path: String,
-    inodes: i64,
-    bytes: i64,
-    pub(super) disk_bytes: i64,
+    inodes: i128,
+    bytes: i128,
+    pub(super) disk_bytes: i128,
 }
 
 impl Tree {
     /// Makes it of the sums of a directory.
     pub(super) fn new(path: &str, tree: &TreeSum) -> Self {
-        let [inodes, bytes, blocks] = tree.sums;
-        Tree { path: path.to_owned(), inodes, bytes, disk_bytes: blocks.wrapping_mul(512) }
+        let [inodes, bytes, blocks] = tree.sums();
+        Tree { path: path.to_owned(), inodes, bytes, disk_bytes: blocks.saturating_mul(512) }
     }
 }
 
@@ -37,8 +37,8 @@ impl ReportSection for Trees {
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let top = facts.options.top;
         let trees = facts.listings.trees.listed();
-        let mut found: Vec<(i64, RowId, &TreeSum)> =
-            trees.map(|tree| (tree.sums[2], tree.id, tree)).collect();
+        let mut found: Vec<(i128, RowId, &TreeSum)> =
+            trees.map(|tree| (tree.sums()[2], tree.id, tree)).collect();
         if let Some(last) = top.min(found.len()).checked_sub(1) {
             let least = found.select_nth_unstable_by_key(last, |tree| Reverse(tree.0)).1.0;
             found.retain(|tree| tree.0 >= least);
@@ -47,7 +47,7 @@ impl ReportSection for Trees {
         }
         let paths = facts.directory_paths(found.iter().map(|(_, id, _)| *id).collect())?;
         let found = found.into_iter();
-        let mut found: Vec<(i64, &String, &TreeSum)> =
+        let mut found: Vec<(i128, &String, &TreeSum)> =
             found.filter_map(|(blocks, id, tree)| Some((blocks, paths.get(&id)?, tree))).collect();
         found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| compare_paths(a.1, b.1)));
         found.truncate(top);
@@ -77,9 +77,10 @@ pub(in crate::report) fn count_once(trees: &mut TreeSums, links: &LinkNames<'_>)
         let Some(before) = last.insert((key, entry.dev, a.ino), below) else { continue };
         let mut take = |key: u128| {
             if let Some(tree) = trees.get_mut(key) {
-                let once = [1, a.size_bytes, a.blocks];
-                let sums = tree.sums.iter_mut().zip(once);
-                sums.for_each(|(sum, once)| *sum = sum.wrapping_sub(once));
+                let once: [i128; 3] = [1, a.size_bytes.into(), a.blocks.into()];
+                let mut sums = tree.sums();
+                sums.iter_mut().zip(once).for_each(|(sum, once)| *sum -= once);
+                tree.set_sums(&sums);
             }
         };
         take(key);

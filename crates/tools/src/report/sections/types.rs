@@ -32,7 +32,7 @@ impl ReportSection for Types {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let whole = self.0.iter().map(|row| row.entries).sum();
+        let whole = self.0.iter().map(|row| row.entries).sum::<i64>();
         let table = table(&[("entries", true), ("type", false)], &self.0, |row| {
             vec![count(row.entries), row.name.into()]
         });
