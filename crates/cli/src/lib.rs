@@ -12,10 +12,11 @@ mod config;
 mod counted;
 pub mod interrupt;
 pub mod limits;
-mod new_files;
+pub mod new_files;
 mod offered;
 pub mod options;
 mod outcome;
+pub mod output_name;
 pub mod places;
 pub mod query_limits;
 

@@ -94,9 +94,13 @@ impl SizeForm {
     }
 
     /// Shows so many bytes, or counts if the unit is one byte; what is left over is rounded up.
-    pub fn show(&self, amount: i64) -> String {
+    pub fn show(&self, amount: impl Into<i128>) -> String {
+        self.show_wide(amount.into())
+    }
+
+    fn show_wide(&self, amount: i128) -> String {
         let sign = if amount < 0 { "-" } else { "" };
-        let amount = u128::from(amount.unsigned_abs());
+        let amount = amount.unsigned_abs();
         let block = u128::from(self.block_bytes);
         if !self.scaled {
             return format!(
@@ -111,7 +115,7 @@ impl SizeForm {
             unit *= base;
             exponent += 1;
         }
-        let tenths = (amount * 10).div_ceil(unit);
+        let tenths = amount.saturating_mul(10).div_ceil(unit);
         if exponent > 0 && tenths < 100 {
             return format!("{sign}{}.{}{}", tenths / 10, tenths % 10, self.suffix(exponent));
         }
@@ -203,7 +207,7 @@ fn digits_of(text: &str) -> (u32, &str, &str) {
 }
 
 /// Shows bytes as du(1) and ls(1) do with `-h`: `4.0K`, `12M`, rounded up.
-pub fn human_size(bytes: i64) -> String {
+pub fn human_size(bytes: impl Into<i128>) -> String {
     SizeForm::HUMAN.show(bytes)
 }
 

@@ -10,9 +10,10 @@ use canopy_read::resolve::locate;
 use canopy_text::human_size;
 use canopy_text::safe::report_name;
 use canopy_tools::diff::{Change, Difference, differences};
+use canopy_tools::json::exact;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Tell what differs between two generations of the index: created, deleted, changed, moved
@@ -54,16 +55,13 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         None => Outcome::Complete,
     };
     let found = differences(&old, &new, path.as_deref())?;
-    let mut output = match arguments.json {
-        true => Box::new(stdout_for_json()) as Box<dyn Write>,
-        false => Box::new(BufWriter::new(std::io::stdout().lock())),
-    };
+    let mut output = stdout_for_json();
     if arguments.count {
         count(&found, arguments.json, &mut output)?;
     } else {
         for difference in &found {
             match arguments.json {
-                true => writeln!(output, "{}", as_json(difference))?,
+                true => writeln!(output, "{}", exact(as_json(difference)))?,
                 false => line(difference, &mut output)?,
             }
         }
@@ -160,7 +158,8 @@ fn count(found: &[Difference], as_json: bool, output: &mut dyn Write) -> std::io
         let object = counts.map(|(change, entries, bytes)| {
             (word(change).to_owned(), json!({ "entries": entries, "grown_bytes": bytes }))
         });
-        return writeln!(output, "{}", serde_json::Value::Object(object.into_iter().collect()));
+        let object = serde_json::Value::Object(object.into_iter().collect());
+        return writeln!(output, "{}", exact(object));
     }
     for (change, entries, bytes) in counts {
         let entries = counted(entries, "entry");

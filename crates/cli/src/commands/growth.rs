@@ -8,11 +8,12 @@ use canopy_index::{Index, Moment};
 use canopy_text::safe::{one_line, report_name};
 use canopy_text::{group_name, human_size, user_name};
 use canopy_tools::diff::{Difference, Entry, differences, relative};
+use canopy_tools::json::exact;
 use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// What grows.
@@ -95,11 +96,11 @@ pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome
         let mut output = stdout_for_json();
         let rows: Vec<_> = grown.iter().map(row).collect();
         let generations = [old.generation(), new.generation()];
-        writeln!(output, "{:#}", json!({ "generations": generations, "growth": rows }))?;
+        writeln!(output, "{:#}", exact(json!({ "generations": generations, "growth": rows })))?;
         output.flush()?;
         return Ok(outcome);
     }
-    let mut output = BufWriter::new(std::io::stdout().lock());
+    let mut output = stdout_for_json();
     for (key, bytes) in &grown {
         let key = match asked.by {
             By::File | By::Directory => report_name(key),

@@ -9,9 +9,10 @@ use canopy_read::resolve::locate_all;
 use canopy_read::totals::Subtree;
 use canopy_text::locale::is_utf8;
 use canopy_text::{bar, clock, human_size};
+use canopy_tools::json::exact;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Tell how a directory grew: entries and space of each generation that is kept
@@ -97,14 +98,14 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             })
         };
         let mut output = stdout_for_json();
-        writeln!(output, "{:#}", json!(rows.iter().map(row).collect::<Vec<_>>()))?;
+        writeln!(output, "{:#}", exact(json!(rows.iter().map(row).collect::<Vec<_>>())))?;
         output.flush()?;
         return Ok(outcome);
     }
     let ascii = arguments.ascii || !is_utf8();
     let space = |row: &Row| row.totals.map_or(0, |totals| totals.blocks.max(0));
     let most = rows.iter().map(space).max().unwrap_or_default().max(1);
-    let mut output = BufWriter::new(std::io::stdout().lock());
+    let mut output = stdout_for_json();
     writeln!(
         output,
         "{:>10}  {:<19}  {:>12}  {:>7}",

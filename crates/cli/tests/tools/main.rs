@@ -10,6 +10,7 @@ mod differences;
 mod du;
 mod export;
 mod extras;
+mod forms;
 mod ls;
 mod paths;
 mod per_user;
