@@ -8,6 +8,7 @@ use canopy_mount::SNAPSHOTS;
 use canopy_namespace::{Namespace, SNAPSHOTS_MAX};
 use canopy_text::clock::full_time;
 use canopy_text::human_size;
+use canopy_tools::json::exact;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::io::Write;
@@ -106,7 +107,10 @@ fn list(place: &Path, is_json: bool) -> anyhow::Result<()> {
     };
     let mut out = std::io::stdout().lock();
     if is_json {
-        out.write_all(told.as_bytes())?;
+        for line in told.lines() {
+            let one: serde_json::Value = serde_json::from_str(line)?;
+            writeln!(out, "{}", exact(one))?;
+        }
         return Ok(());
     }
     writeln!(

@@ -5,7 +5,9 @@ use anyhow::Context;
 use canopy::Outcome;
 use canopy::commands::sql::Arguments;
 use canopy::commands::sql::FormatName;
+use canopy::new_files::{Directory, Old};
 use canopy_sql::{Session, SessionOptions, TableForm, TableStyle};
+use canopy_text::locale::is_utf8;
 use std::ffi::OsString;
 use std::fs::Permissions;
 use std::io::{IsTerminal, Read};
@@ -19,16 +21,22 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         // Whoever asked may go away without a word.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     }
+    let form = arguments.form()?;
     let given = given(&arguments)?;
     // Signals are held before any thread is there that they could go to.
     if given.is_none() {
+        anyhow::ensure!(
+            arguments.output.is_none(),
+            "-o is for statements that are given; at the prompt, .output FILE sends answers to a file"
+        );
         prompt::hold_interrupts()?;
         let worker = Worker::new(of_statements(index.as_deref(), &arguments));
         let session = Session::open(
             arguments.read.open_to_answer(index, &[])?.flattened(),
-            options(&arguments, None),
+            options(&arguments, form, None),
         )?;
-        let mut prompt = Prompt::new(session, arguments.format);
+        let mut prompt = Prompt::new(session, form);
+        prompt.csv_safe = arguments.csv_safe;
         prompt.null.clone_from(&arguments.null_value);
         prompt.rows_max = arguments.max_rows;
         prompt.timer = arguments.timer;
@@ -39,24 +47,32 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let private = Permissions::from_mode(0o700);
     let spills = tempfile::Builder::new().prefix("canopy-sql-").permissions(private).tempdir().ok();
     let directory = spills.as_ref().map(|directory| directory.path().to_owned());
-    if let Some(directory) = &directory {
-        prompt::end_without(directory.clone())?;
-    }
-    let session = Session::open(
-        arguments.read.open_to_answer(index, &[])?.flattened(),
-        options(&arguments, directory),
-    )?;
-    let mut prompt = Prompt::new(session, arguments.format);
+    let files = prompt::end_without(directory.clone())?;
+    let index = arguments.read.open_to_answer(index, &[])?.flattened();
+    let session = Session::open(index, options(&arguments, form, directory))?;
+    let mut prompt = Prompt::new(session, form);
     prompt.timer = arguments.timer;
+    prompt.csv_safe = arguments.csv_safe;
+    if let Some(path) = &arguments.output {
+        let (directory, name) = Directory::of(path)?;
+        prompt.file = Some(files.create(&directory, name, Old::Replaced)?);
+    }
     match given {
         Some((text, _)) if is_worker() => prompt.statement(&text)?,
         Some((text, name)) => prompt.script(&text, name.as_deref()).map(drop)?,
         None => {}
     }
+    files.publish()?;
     Ok(Outcome::Complete)
 }
 
-fn options(arguments: &Arguments, spill_directory: Option<PathBuf>) -> SessionOptions {
+fn options(
+    arguments: &Arguments,
+    form: FormatName,
+    spill_directory: Option<PathBuf>,
+) -> SessionOptions {
+    let width = prompt::terminal_width();
+    let is_terminal = std::io::stdout().is_terminal() || prompt::is_paged();
     SessionOptions {
         threads: arguments.read.threads(),
         gufi: arguments.gufi,
@@ -64,14 +80,16 @@ fn options(arguments: &Arguments, spill_directory: Option<PathBuf>) -> SessionOp
         memory_bytes: arguments.memory_bytes(),
         spill_directory,
         table: TableStyle {
-            form: match arguments.format {
+            form: match form {
+                // A terminal that does not know UTF-8 would take lines for control characters.
+                FormatName::Box if is_terminal && !is_utf8() => TableForm::Ascii,
                 FormatName::Box => TableForm::Box,
                 FormatName::Markdown => TableForm::Markdown,
                 FormatName::Line => TableForm::Lines,
                 _ => TableForm::Ascii,
             },
             null: arguments.null_value.clone(),
-            width: prompt::terminal_width(),
+            width: width.filter(|_| arguments.output.is_none()),
             rows_max: arguments.max_rows,
         },
     }

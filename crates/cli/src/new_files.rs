@@ -108,11 +108,17 @@ struct NewFile {
 impl NewFiles {
     /// Begins without files. To be called before other threads are there.
     pub fn new() -> anyhow::Result<Self> {
+        Self::ending_with(|| {})
+    }
+
+    /// Like `new`, and a signal that ends the process calls `end` besides.
+    pub fn ending_with(end: impl FnOnce() + Send + 'static) -> anyhow::Result<Self> {
         let new_files = NewFiles(Arc::default());
         let files = new_files.0.clone();
         end_by(block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?, move || {
             let files = files.lock();
             files.iter().for_each(NewFile::remove);
+            end();
             // None is made any more until the process has ended.
             std::mem::forget(files);
         })?;

@@ -305,8 +305,8 @@ pub fn threads(asked: Option<usize>) -> usize {
     at_most("--threads", asked.is_some(), Some(wanted), allowed().threads).unwrap_or(wanted)
 }
 
-/// Returns standard output for JSON, in which control characters above 127 are as they are: a
-/// terminal gets `?` for them.
+/// Returns standard output for JSON and text in which control characters above 127 are as they are:
+/// a terminal gets `?` for them, and for all bytes that it would take for one.
 pub fn stdout_for_json() -> BufWriter<Box<dyn Write>> {
     let stdout = std::io::stdout();
     BufWriter::with_capacity(

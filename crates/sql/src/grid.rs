@@ -8,6 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use canopy_text::locale::is_utf8;
 use canopy_text::safe;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -22,6 +23,11 @@ const FIRST_BYTES: usize = 1 << 20;
 const WIDEST: usize = 500;
 /// The narrowest that a column is made to fit into a line.
 const NARROWEST: usize = 5;
+/// What a column needs at most to be read. Where a line has no room for so much of each, only the
+/// first columns are shown.
+const READABLE: usize = 12;
+/// What each column gets at most then, before one more is shown.
+const COMFORTABLE: usize = 24;
 
 /// How tables for people look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +74,12 @@ pub(super) struct Style {
 }
 
 impl Style {
+    /// Returns what stands for what is cut: a terminal that does not know UTF-8 would take some of
+    /// the dots for a control character.
+    fn mark(&self) -> &'static str {
+        if self.escaped && !is_utf8() { "~" } else { "…" }
+    }
+
     fn shown(&self, text: String) -> String {
         let text = match self.escaped {
             true => safe::table_cell(&text, self.lines).into_owned(),
@@ -89,6 +101,8 @@ pub(super) struct Grid<'a> {
     first: Vec<Vec<String>>,
     first_bytes: usize,
     widths: Option<Vec<usize>>,
+    /// How many columns there are behind those that are shown; a mark stands for them.
+    hidden: usize,
     /// Rows that have come.
     rows: u64,
     output: &'a mut (dyn Write + Send),
@@ -103,8 +117,8 @@ impl<'a> Grid<'a> {
         let column =
             |field: &FieldRef| (style.shown(field.name().clone()), field.data_type().is_numeric());
         let columns = schema.fields().iter().map(column).collect();
-        let (first, first_bytes, widths, rows) = (Vec::new(), 0, None, 0);
-        Grid { columns, style, first, first_bytes, widths, rows, output }
+        let (first, first_bytes, widths, hidden, rows) = (Vec::new(), 0, None, 0, 0);
+        Grid { columns, style, first, first_bytes, widths, hidden, rows, output }
     }
 
     /// Takes rows, and prints them once there have been enough to know the widths.
@@ -134,11 +148,22 @@ impl<'a> Grid<'a> {
     pub(super) fn finish(mut self) -> Result<()> {
         self.settle()?;
         self.rule(Rule::Bottom)?;
-        if let Some(most) = self.style.table.rows_max.filter(|most| *most < self.rows) {
-            if matches!(self.style.table.form, TableForm::Markdown | TableForm::Lines) {
-                // Else it would be one more row.
-                writeln!(self.output)?;
-            }
+        let most = self.style.table.rows_max.filter(|most| *most < self.rows);
+        let is_open = matches!(self.style.table.form, TableForm::Markdown | TableForm::Lines);
+        if is_open && (most.is_some() || self.hidden > 0) {
+            // Else it would be one more row.
+            writeln!(self.output)?;
+        }
+        if self.hidden > 0 {
+            // One of them is the mark.
+            let shown = self.columns.len() - 1;
+            writeln!(
+                self.output,
+                "({shown} of {} columns shown; '--format line' or '.mode line' shows all)",
+                shown + self.hidden
+            )?;
+        }
+        if let Some(most) = most {
             let plural = if self.rows == 1 { "" } else { "s" };
             writeln!(self.output, "({most} of {} row{plural} shown)", self.rows)?;
         }
@@ -189,7 +214,15 @@ impl<'a> Grid<'a> {
             }
         }
         if let Some(most) = self.style.table.width {
-            narrow(&mut widths, most.saturating_sub(3 * header.len() + 1));
+            let shown = fitting(&widths, most);
+            if shown < widths.len() {
+                self.hidden = widths.len() - shown;
+                widths.truncate(shown);
+                widths.push(1);
+                self.columns.truncate(shown);
+                self.columns.push((self.style.mark().to_owned(), false));
+            }
+            narrow(&mut widths, most.saturating_sub(3 * self.columns.len() + 1));
         }
         self.widths = Some(widths);
         self.rule(Rule::Top)?;
@@ -225,7 +258,10 @@ impl<'a> Grid<'a> {
 
     fn print(&mut self, row: &[String]) -> Result<()> {
         let bar = if self.style.table.form == TableForm::Box { '│' } else { '|' };
-        let mut columns: Vec<_> = row.iter().map(|cell| lines(cell, &self.style)).collect();
+        let mark = self.style.mark().to_owned();
+        let shown = row.len() - self.hidden;
+        let cells = row[..shown].iter().chain((self.hidden > 0).then_some(&mark));
+        let mut columns: Vec<_> = cells.map(|cell| lines(cell, &self.style)).collect();
         let mut line = String::new();
         loop {
             let texts: Vec<Option<&str>> = columns.iter_mut().map(Iterator::next).collect();
@@ -238,7 +274,7 @@ impl<'a> Grid<'a> {
             for ((text, width), (_, is_number)) in texts.iter().zip(widths).zip(&self.columns) {
                 let mut text = text.unwrap_or_default().to_owned();
                 if self.style.table.width.is_some() {
-                    cut(&mut text, *width);
+                    cut(&mut text, *width, self.style.mark());
                 }
                 let missing = width.saturating_sub(text.width());
                 let written = match is_number {
@@ -280,8 +316,26 @@ fn narrow(widths: &mut [usize], room: usize) {
     }
 }
 
+/// Returns how many columns of these widths a line shows: all that can be read there, and one at
+/// least.
+fn fitting(widths: &[usize], line: usize) -> usize {
+    let needed: usize = widths.iter().map(|width| READABLE.min(*width) + 3).sum();
+    if needed < line {
+        return widths.len();
+    }
+    // The mark and the end of the line.
+    let mut left = line.saturating_sub(5);
+    let fits = widths.iter().take_while(|width| {
+        let needed = COMFORTABLE.min(**width) + 3;
+        let fits = needed <= left;
+        left = left.saturating_sub(needed);
+        fits
+    });
+    fits.count().max(1).min(widths.len())
+}
+
 /// Cuts a text to so many columns of a terminal, which its last character tells.
-fn cut(text: &mut String, width: usize) {
+fn cut(text: &mut String, width: usize, mark: &str) {
     if text.width() <= width {
         return;
     }
@@ -292,7 +346,7 @@ fn cut(text: &mut String, width: usize) {
     });
     if let Some((end, _)) = end {
         text.truncate(end);
-        text.push('…');
+        text.push_str(mark);
     }
 }
 
@@ -395,6 +449,25 @@ mod tests {
         assert!(shown.ends_with("(1 of 3 rows shown)\n"), "{shown}");
         assert!(limited(80, Some(0)).ends_with("(0 of 3 rows shown)\n"));
         assert!(!limited(80, Some(3)).contains("shown"));
+    }
+
+    #[test]
+    fn columns_without_room_are_left_out_and_counted() {
+        let value: ArrayRef = Arc::new(StringArray::from(vec!["/home/alice/projects/canopy/a"]));
+        let names: Vec<String> = (0..21).map(|number| format!("column{number}")).collect();
+        let columns = names.iter().map(|name| (name.as_str(), value.clone()));
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let style = TableStyle { width: Some(80), ..TableStyle::default() };
+        let shown = printed(&[batch], Style { table: style, ..terminal() });
+        let (table, note) = shown.trim_end().rsplit_once('\n').unwrap();
+        assert!(table.lines().all(|line| line.width() <= 80), "{shown}");
+        assert_eq!(table.lines().count(), 5, "{shown}");
+        assert!(table.contains("| /home/alice/projects/canopy"), "{shown}");
+        assert!(table.contains("| …"), "{shown}");
+        assert!(note.starts_with("(2 of 21 columns shown; '--format line'"), "{shown}");
+        assert_eq!(fitting(&[6, 90], 30), 2);
+        assert_eq!(fitting(&[90, 90], 2), 1);
+        assert_eq!(fitting(&[], 80), 0);
     }
 
     #[test]

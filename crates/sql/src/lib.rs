@@ -6,16 +6,20 @@
 //! of either. `seen` is what a statement sees of the index. `restriction` turns predicates into
 //! `places` of the tree, shards and row groups that need not be read and `prefilter` into rows,
 //! `provider` hands the tables to the engine, `functions` adds what people ask of metadata, `own`
-//! has the tables that the administrator adds, `gufi` what queries that were written for GUFI ask
+//! has the tables that the administrator adds, `grammar` what the planner would pass over, `exact`
+//! whole numbers that do not wrap, `hints` what conditions that never hold may mean, `gufi` what queries that were written for GUFI ask
 //! for. `session` answers one statement after the other, `statements` finds where each ends,
 //! `output` prints answers, `grid` those for people, `messages` says what the engine refuses.
 
 mod acls;
 mod decoded;
 mod error;
+mod exact;
 mod functions;
+mod grammar;
 mod grid;
 mod gufi;
+mod hints;
 mod lustre;
 mod messages;
 mod output;
@@ -66,7 +70,9 @@ fn plan_session(
         .with_information_schema(described);
     // So that errors say where.
     config.options_mut().sql_parser.collect_spans = true;
-    let context = SessionContext::new_with_config_rt(config, environment);
+    // So that LIMIT takes the first rows of a subquery that is sorted, as in PostgreSQL.
+    config.options_mut().sql_parser.enable_subquery_sort_elimination = false;
+    let mut context = SessionContext::new_with_config_rt(config, environment);
     for table in TABLES {
         context
             .register_table(table.name, Arc::new(IndexTable::new(index.clone(), table, threads)))?;
@@ -78,6 +84,8 @@ fn plan_session(
         )?;
     }
     functions::register(&context);
+    grammar::register(&context);
+    exact::register(&mut context)?;
     own::register(&context, index);
     Ok(context)
 }

@@ -15,8 +15,15 @@ use unicode_width::UnicodeWidthStr;
 /// How alike two names are at least, from 0 to 1, for one to be meant by the other.
 const ALIKE: f64 = 0.5;
 
-/// Columns of a long line of a statement that are shown around the place of an error.
-const AROUND: usize = 60;
+/// Letters of a line of a statement that are shown at most with the place of an error: a terminal
+/// has room for them.
+const LINE_MAX: usize = 76;
+
+/// Letters that are shown behind the place at least, where there are as many.
+const BEHIND: usize = 24;
+
+/// What stands for letters that are not shown.
+const CUT: &str = "...";
 
 const CHANGES_NOTHING: &str =
     "queries change nothing: statements are SELECT, EXPLAIN, DESCRIBE and SHOW";
@@ -24,6 +31,9 @@ const CHANGES_NOTHING: &str =
 /// How times are written, behind what is wrong.
 const TIMES: &str = "; times are written as '2026-06-01', '2026-06-01 12:00', or now() - INTERVAL \
                      '7 days'";
+
+/// What holds more digits, behind what does not.
+const WIDER: &str = "; CAST(x AS DECIMAL(38, 0)) has 38 digits, and CAST(x AS DOUBLE) any size";
 
 /// What statements begin with that would change something, here or elsewhere.
 const CHANGES: [&str; 23] = [
@@ -95,6 +105,10 @@ fn not_implemented(text: &str) -> String {
         }
         _ if text.contains(": RLike {") => {
             "regular expressions are asked for by ~, as name ~ '^run[0-9]'".to_owned()
+        }
+        _ if text.starts_with("Unsupported ast node in ") => {
+            let node = text.split(": ").nth(1).unwrap_or(text);
+            format!("not known here: {}", node.split([' ', '(', '{']).next().unwrap_or(node))
         }
         // What the engine has read stands behind it in its own words.
         _ => format!("not implemented: {}", lower(text.split(" {").next().unwrap_or(text))),
@@ -246,7 +260,7 @@ fn no_call(text: &str) -> String {
     let (call, rest) = text.split_once('\'').unwrap_or((text, ""));
     let mut candidates: Vec<String> = Vec::new();
     // What a function decides by itself says nothing.
-    let lines = rest.lines().skip(1).filter(|line| line.contains('('));
+    let lines = rest.lines().skip(1).filter(|line| line.starts_with('\t'));
     for line in lines.filter(|line| !line.contains("UserDefined")) {
         let candidate = signature(line.trim());
         if !candidates.contains(&candidate) {
@@ -254,6 +268,12 @@ fn no_call(text: &str) -> String {
         }
     }
     let said = format!("there is no {}", signature(call));
+    if candidates.contains(&signature(call)) {
+        // In words, both are the same.
+        let lines = rest.lines().skip(1).filter(|line| line.starts_with('\t'));
+        let lines: Vec<&str> = lines.map(str::trim).collect();
+        return format!("there is no {call}, but {}", lines.join(", "));
+    }
     match candidates.is_empty() {
         true => said,
         false => format!("{said}, but {}", candidates.join(", ")),
@@ -331,7 +351,14 @@ fn computation(error: &ArrowError) -> String {
             }
             None => lower(text),
         },
-        ArrowError::ArithmeticOverflow(text) | ArrowError::ComputeError(text) => {
+        ArrowError::ArithmeticOverflow(text) => match text.split_once("Overflow happened on: ") {
+            Some((_, operation)) => format!("the result is too large: {operation}{WIDER}"),
+            None => match text.split_once(" overflow on ") {
+                Some((_, call)) => format!("the result is too large: {call}{WIDER}"),
+                None => lower(text),
+            },
+        },
+        ArrowError::ComputeError(text) => {
             match text.strip_prefix("Regular expression did not compile: ").unwrap_or(text) {
                 text if text.contains("regex parse error") => regular_expression(text),
                 _ => lower(text),
@@ -406,12 +433,28 @@ pub(super) fn of_statement(said: &str, statement: &str, place: Option<Place>) ->
     let Some(text) = line.checked_sub(1).and_then(|line| lines.get(line)) else {
         return said.into_owned();
     };
-    let from = column.saturating_sub(1).saturating_sub(AROUND);
-    let before: String = text.chars().take(column.saturating_sub(1)).skip(from).collect();
-    let behind: String = text.chars().skip(column.saturating_sub(1)).take(AROUND).collect();
-    let (before, behind) = (table_cell(&before, false), table_cell(&behind, false));
+    let (shown, width) = around(text, column.saturating_sub(1));
+    format!("{said}\n  {shown}\n  {:width$}^", "")
+}
+
+/// Returns what is shown of a line around a place in it, and how far that is from the beginning.
+fn around(line: &str, place: usize) -> (String, usize) {
+    let count = line.chars().count();
+    let (mut from, mut to) = (0, count);
+    if count > LINE_MAX {
+        to = count.min(LINE_MAX.max(place + BEHIND));
+        from = to.saturating_sub(LINE_MAX);
+    }
+    let part = |from: usize, to: usize| {
+        let part: String = line.chars().skip(from).take(to.saturating_sub(from)).collect();
+        table_cell(&part, false).into_owned()
+    };
+    let (begin, end) = (if from > 0 { CUT } else { "" }, if to < count { CUT } else { "" });
+    let place = place.min(count);
+    let before = format!("{begin}{}", part(from + begin.len(), place));
+    let behind = format!("{}{end}", part(place, to - end.len()));
     let width = before.width();
-    format!("{said}\n  {before}{behind}\n  {:width$}^", "")
+    (before + &behind, width)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::writer::{ArrayWriter, LineDelimitedWriter};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use canopy_text::safe::spreadsheet_cell;
 use parking_lot::Mutex;
 use parquet::arrow::ArrowWriter;
 use std::io::Write;
@@ -23,6 +24,8 @@ pub enum AnswerFormat {
     Table,
     /// Comma-separated values with a header.
     Csv,
+    /// Like `Csv`, with an apostrophe before texts that a spreadsheet would compute.
+    SafeCsv,
     /// One JSON array of objects.
     Json,
     /// A JSON object a line.
@@ -33,7 +36,8 @@ pub enum AnswerFormat {
 
 pub(super) enum Writer<'a> {
     Table(Grid<'a>),
-    Csv(CsvWriter<Remembering<'a>>, Arc<Mutex<Option<std::io::Error>>>),
+    /// And why the output failed, and whether texts are made safe.
+    Csv(CsvWriter<Remembering<'a>>, Arc<Mutex<Option<std::io::Error>>>, bool),
     Json(ArrayWriter<&'a mut (dyn Write + Send)>),
     NdJson(LineDelimitedWriter<&'a mut (dyn Write + Send)>),
     Parquet(ArrowWriter<&'a mut (dyn Write + Send)>),
@@ -49,11 +53,12 @@ impl<'a> Writer<'a> {
     ) -> Result<Self> {
         Ok(match format {
             AnswerFormat::Table => Writer::Table(Grid::new(&schema, style, output)),
-            AnswerFormat::Csv => {
+            AnswerFormat::Csv | AnswerFormat::SafeCsv => {
                 let failure = Arc::default();
                 let output = Remembering { output, failure: Arc::clone(&failure) };
                 let writer = WriterBuilder::new().with_header(true).build(output);
-                let mut writer = Writer::Csv(writer, failure);
+                let is_safe = format == AnswerFormat::SafeCsv;
+                let mut writer = Writer::Csv(writer, failure, is_safe);
                 // So that an answer without rows has its header too.
                 writer.write(RecordBatch::new_empty(schema))?;
                 writer
@@ -67,8 +72,8 @@ impl<'a> Writer<'a> {
     pub(super) fn write(&mut self, batch: RecordBatch) -> Result<()> {
         match self {
             Writer::Table(grid) => grid.write(&batch)?,
-            Writer::Csv(writer, failure) => {
-                let written = writer.write(&flat(&batch).map_err(arrow_error)?);
+            Writer::Csv(writer, failure, is_safe) => {
+                let written = writer.write(&flat(&batch, *is_safe).map_err(arrow_error)?);
                 written.map_err(|error| match failure.lock().take() {
                     Some(failure) => Error::Output(failure),
                     None => arrow_error(error),
@@ -84,7 +89,7 @@ impl<'a> Writer<'a> {
     pub(super) fn finish(self) -> Result<()> {
         match self {
             Writer::Table(grid) => grid.finish()?,
-            Writer::Csv(writer, _) => writer.into_inner().flush()?,
+            Writer::Csv(writer, ..) => writer.into_inner().flush()?,
             Writer::Json(mut writer) => {
                 writer.finish().map_err(arrow_error)?;
                 let output = writer.into_inner();
@@ -133,23 +138,38 @@ impl Write for Remembering<'_> {
     }
 }
 
-/// Turns lists and structures into text, since CSV has none.
-fn flat(batch: &RecordBatch) -> std::result::Result<RecordBatch, ArrowError> {
+/// Turns lists and structures into text, since CSV has none; with `is_safe`, into texts that no
+/// spreadsheet computes, and so all other texts and the names of columns.
+fn flat(batch: &RecordBatch, is_safe: bool) -> std::result::Result<RecordBatch, ArrowError> {
+    use DataType::{Dictionary, LargeUtf8, Utf8, Utf8View};
     let options = FormatOptions::default();
     let mut fields = Vec::with_capacity(batch.num_columns());
     let mut columns = Vec::with_capacity(batch.num_columns());
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
-        if !field.data_type().is_nested() {
-            fields.push(field.clone());
+        let is_text = matches!(field.data_type(), Utf8 | LargeUtf8 | Utf8View | Dictionary(..));
+        if !field.data_type().is_nested() && !(is_safe && is_text) {
+            fields.push(safe_name(field, is_safe));
             columns.push(column.clone());
             continue;
         }
         let formatter = ArrayFormatter::try_new(column, &options)?;
-        let text = |at: usize| column.is_valid(at).then(|| formatter.value(at).to_string());
+        let text = |at: usize| {
+            let text = column.is_valid(at).then(|| formatter.value(at).to_string())?;
+            Some(if is_safe { spreadsheet_cell(&text).into_owned() } else { text })
+        };
         columns.push(Arc::new((0..column.len()).map(text).collect::<StringArray>()));
+        let field = safe_name(field, is_safe);
         fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
     }
     batch_of(&Arc::new(Schema::new(fields)), columns, batch.num_rows())
+}
+
+/// Returns a column under a name that no spreadsheet computes.
+fn safe_name(field: &Arc<Field>, is_safe: bool) -> Arc<Field> {
+    match is_safe {
+        true => Arc::new(field.as_ref().clone().with_name(spreadsheet_cell(field.name()))),
+        false => field.clone(),
+    }
 }
 
 pub(super) fn arrow_error(error: ArrowError) -> Error {

@@ -10,7 +10,7 @@
 use super::output::{self, Style, Writer};
 use super::seen::Named;
 use super::tables::batch_of;
-use super::{AnswerFormat, TABLES, gufi, plan_session, summaries, titles};
+use super::{AnswerFormat, TABLES, gufi, hints, plan_session, summaries, titles};
 use crate::error::{Error, Result};
 use crate::grid::TableStyle;
 use crate::messages::{no_table, of_statement};
@@ -309,10 +309,12 @@ async fn execute(
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let plan = gufi::plan(context, statement, gufi).await?;
     options.verify_plan(&plan)?;
+    let hints = hints::of(&plan)?;
     let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
     let (mut state, plan) = context.execute_logical_plan(plan).await?.into_parts();
     let simplified = state.optimize(&plan)?;
-    let (seen, notes) = Named::new(&plan, &simplified)?.seen(index)?;
+    let (seen, mut notes) = Named::new(&plan, &simplified)?.seen(index)?;
+    notes.extend(hints);
     state.config_mut().set_extension(Arc::new(seen));
     let plan = state.query_planner().create_physical_plan(&simplified, &state).await?;
     let mut rows = execute_stream(plan, Arc::new(TaskContext::from(&state)))?;

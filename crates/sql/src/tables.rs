@@ -196,6 +196,11 @@ impl IndexTable {
         Provider { index, schema, table: IndexTable { table, columns, threads } }
     }
 
+    /// Returns its name in SQL.
+    pub(super) fn name(&self) -> &'static str {
+        self.table.name
+    }
+
     /// Returns what has to be read, less what the predicates rule out. The units of a shard follow
     /// each other.
     fn plan(&self, seen: &Seen, restriction: &Restriction) -> canopy_read::Result<VecDeque<Work>> {

@@ -11,6 +11,7 @@
 //! | a cell of a table | [`table_cell`] | `\n`, `\x1b` |
 //! | a name in a report | [`report_name`] | `\n`, `\x1b`; no name looks like another |
 //! | what a terminal gets of a file format | [`TerminalWriter`] | `?` |
+//! | a value that a spreadsheet opens | [`spreadsheet_cell`] | the same: what would be computed gets a `'` |
 //!
 //! The only place that decides what is safe. JSON has rules of its own. What a terminal takes for a
 //! control character depends on the locale: in one that is not UTF-8, each byte from 0x80 to 0x9f
@@ -20,18 +21,46 @@ use crate::locale::is_utf8;
 use crate::quote::{self, Quoting};
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
+use std::sync::LazyLock;
+
+/// Whether the locale's characters are those of UTF-8, found out once.
+static UTF8: LazyLock<bool> = LazyLock::new(is_utf8);
+
+/// Returns whether a byte is a control character where characters have one byte.
+fn is_control_byte(byte: &u8) -> bool {
+    matches!(byte, 0x80..=0x9f)
+}
+
+/// Returns whether a terminal that does not know UTF-8 would take a byte of a character for a
+/// control character.
+fn has_control_byte(c: char) -> bool {
+    !c.is_ascii() && c.encode_utf8(&mut [0; 4]).as_bytes().iter().any(is_control_byte)
+}
+
+/// Returns whether terminals of the locale take a part of a character for a control character.
+pub fn is_split_here(c: char) -> bool {
+    !*UTF8 && has_control_byte(c)
+}
+
+/// Returns whether a terminal without UTF-8 shows messages.
+fn is_bare_terminal() -> bool {
+    !*UTF8 && std::io::stderr().is_terminal()
+}
 
 /// Replaces the control characters of a message by `?`, but for ends of lines: only for text of
 /// which the program has made all lines itself, and each piece that comes from elsewhere safe.
 pub fn message_lines(text: &str) -> Cow<'_, str> {
-    replaced(text, |c| c.is_control() && c != '\n')
+    let bare = is_bare_terminal();
+    replaced(text, |c| c.is_control() && c != '\n' || bare && has_control_byte(c))
 }
 
 /// Replaces all control characters of a message by `?`, and what else may end a line, so that no
 /// part of it looks like another message.
 pub fn message_line(text: &str) -> Cow<'_, str> {
-    replaced(text, |c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
+    let bare = is_bare_terminal();
+    let ends_line = |c| matches!(c, '\u{2028}' | '\u{2029}');
+    replaced(text, |c| c.is_control() || ends_line(c) || bare && has_control_byte(c))
 }
 
 fn replaced(text: &str, unsafe_here: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -44,7 +73,8 @@ fn replaced(text: &str, unsafe_here: impl Fn(char) -> bool) -> Cow<'_, str> {
 /// Returns a name as a terminal may have it: quoted for a shell if anything in it cannot be
 /// printed. Returns its bytes for anything but a terminal.
 pub fn terminal_name(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
-    match terminal && !name.iter().all(u8::is_ascii_graphic) && !quote::is_printable(name) {
+    let is_shown = || quote::is_printable(name) && (*UTF8 || !name.iter().any(is_control_byte));
+    match terminal && !name.iter().all(u8::is_ascii_graphic) && !is_shown() {
         true => Quoting::terminal(is_utf8()).quote(name),
         false => Cow::Borrowed(name),
     }
@@ -61,13 +91,27 @@ pub fn hidden_name(name: &[u8], terminal: bool) -> Cow<'_, [u8]> {
 
 /// Escapes a value that is shown in a line of text as the language Rust does in strings.
 pub fn one_line(text: &str) -> String {
-    text.escape_debug().to_string()
+    let escaped = text.escape_debug();
+    if *UTF8 || !text.contains(has_control_byte) {
+        return escaped.to_string();
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    escaped.for_each(|c| match has_control_byte(c) {
+        true => push_bytes(c, &mut shown),
+        false => shown.push(c),
+    });
+    shown
 }
 
 /// Escapes what would disturb a table: controls, and characters that turn the direction of text.
 /// With `lines`, ends of lines stay.
 pub fn table_cell(text: &str, lines: bool) -> Cow<'_, str> {
-    let disturbs = |c: char| c.is_control() || is_directional_format(c);
+    cell(text, lines, *UTF8)
+}
+
+fn cell(text: &str, lines: bool, utf8: bool) -> Cow<'_, str> {
+    let is_split = |c: char| !utf8 && has_control_byte(c);
+    let disturbs = |c: char| c.is_control() || is_directional_format(c) || is_split(c);
     if !text.contains(disturbs) {
         return Cow::Borrowed(text);
     }
@@ -76,6 +120,7 @@ pub fn table_cell(text: &str, lines: bool) -> Cow<'_, str> {
         match c {
             '\n' if lines => shown.push('\n'),
             '\n' | '\t' | '\r' => shown.extend(c.escape_default()),
+            c if is_split(c) => push_bytes(c, &mut shown),
             c if c.is_control() => push_hex(u32::from(c), &mut shown),
             c if disturbs(c) => shown.extend(c.escape_unicode()),
             c => shown.push(c),
@@ -103,6 +148,35 @@ pub fn report_name(escaped: &str) -> String {
         }
     }
     shown
+}
+
+/// What formulas begin with, in full width too.
+const FORMULA: [char; 10] =
+    ['=', '+', '-', '@', '\t', '\r', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
+
+/// What separates cells, if not here then where semicolons or tabulators do.
+pub const CELL_SEPARATORS: [char; 4] = [';', '\t', '\n', '\r'];
+
+/// Puts an apostrophe before what a spreadsheet would compute, whatever it takes for a separator.
+/// Numbers stay.
+pub fn spreadsheet_cell(value: &str) -> Cow<'_, str> {
+    if !value.contains(FORMULA) || value.parse::<f64>().is_ok() {
+        return Cow::Borrowed(value);
+    }
+    let mut text = String::with_capacity(value.len() + 1);
+    let mut begins = true;
+    for c in value.chars() {
+        if begins && FORMULA.contains(&c) {
+            text.push('\'');
+        }
+        begins = CELL_SEPARATORS.contains(&c);
+        text.push(c);
+    }
+    Cow::Owned(text)
+}
+
+fn push_bytes(c: char, text: &mut String) {
+    c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| push_hex(u32::from(byte), text));
 }
 
 fn push_hex(code: u32, text: &mut String) {
@@ -203,6 +277,28 @@ mod tests {
         let text = "a\n\r\u{1b}\u{9b}\u{202e}\u{200e}\\";
         assert_eq!(table_cell(text, false), "a\\n\\r\\x1b\\x9b\\u{202e}\u{200e}\\");
         assert_eq!(table_cell("a\n\t", true), "a\n\\t");
+        // The second byte of U+011B is a control character where terminals do not know UTF-8.
+        assert_eq!(cell("ě é日\u{9b}", false, true), "ě é日\\x9b");
+        assert_eq!(cell("ě é日\u{9b}", false, false), "\\xc4\\x9b é\\xe6\\x97\\xa5\\xc2\\x9b");
+    }
+
+    #[test]
+    fn spreadsheets_compute_no_value() {
+        for (value, shown) in [
+            ("plain", "plain"),
+            ("-17", "-17"),
+            ("+3.5e2", "+3.5e2"),
+            ("=1+1", "'=1+1"),
+            ("-rw-r--r--", "'-rw-r--r--"),
+            ("@SUM(1)", "'@SUM(1)"),
+            ("\tx", "'\tx"),
+            ("\rx", "'\rx"),
+            ("a;=1+1", "a;'=1+1"),
+            ("a=b", "a=b"),
+            ("\u{ff1d}1", "'\u{ff1d}1"),
+        ] {
+            assert_eq!(spreadsheet_cell(value), shown);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod du;
 mod error;
 pub mod export;
 pub mod find;
+pub mod json;
 pub mod ls;
 pub mod report;
 

@@ -1,10 +1,14 @@
 //! The commands of the prompt that begin with a dot.
 
-use super::Prompt;
+use super::{Prompt, terminal_width};
 use anyhow::{Context, anyhow, bail, ensure};
 use canopy::commands::sql::{FormatName, PROMPT_COMMANDS};
+use canopy_text::safe::TerminalWriter;
 use std::fs::File;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
+
+/// Columns of the help where there is no terminal.
+const HELP_WIDTH: usize = 80;
 
 /// Files that read one another, at most.
 const DEPTH_MAX: usize = 16;
@@ -37,7 +41,7 @@ impl Prompt {
         let argument = Some(argument.trim()).filter(|argument| !argument.is_empty());
         match (name, argument) {
             (".exit" | ".quit", None) => return Ok(Flow::Quit),
-            (".help", None) => self.print(&help())?,
+            (".help", None) => self.print(&help(terminal_width().unwrap_or(HELP_WIDTH)))?,
             (".tables", None) => self.print(&self.tables())?,
             (".read", Some(name)) => return self.read(name),
             (".maxrows", Some("all")) => self.rows_max = None,
@@ -62,7 +66,11 @@ impl Prompt {
     }
 
     fn print(&self, text: &str) -> anyhow::Result<()> {
-        Ok(std::io::stdout().write_all(text.as_bytes())?)
+        let stdout = std::io::stdout();
+        Ok(match stdout.is_terminal() {
+            true => TerminalWriter::new(stdout).write_all(text.as_bytes())?,
+            false => (&stdout).write_all(text.as_bytes())?,
+        })
     }
 
     /// Runs the statements and commands of a file.
@@ -105,11 +113,29 @@ impl Prompt {
     }
 }
 
-fn help() -> String {
-    let line = |(name, argument, what): &(&str, &str, &str)| {
-        format!("{:32}{what}\n", format!("{name} {argument}"))
-    };
-    PROMPT_COMMANDS.iter().map(line).collect()
+/// Columns of the commands in the help, which stand before what they do.
+const COMMANDS: usize = 24;
+
+/// Returns the commands and what they do, in lines that fit.
+fn help(width: usize) -> String {
+    let mut text = String::new();
+    for (name, argument, what) in PROMPT_COMMANDS {
+        let mut line = format!("{:COMMANDS$}", format!("{name} {argument} "));
+        for word in what.split(' ') {
+            if line.len() > COMMANDS && line.len() + 1 + word.len() > width {
+                text += &line;
+                text.push('\n');
+                line = " ".repeat(COMMANDS);
+            }
+            if !line.ends_with(' ') {
+                line.push(' ');
+            }
+            line += word;
+        }
+        text += &line;
+        text.push('\n');
+    }
+    text
 }
 
 fn format_of(mode: &str) -> anyhow::Result<FormatName> {

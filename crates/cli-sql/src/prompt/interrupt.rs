@@ -4,7 +4,8 @@
 //! without looking up. Ctrl-C goes to both processes: the prompt holds it back, and the one with
 //! the statement ends by it, behind its files.
 
-use canopy::interrupt::{block, end_by};
+use canopy::interrupt::block;
+use canopy::new_files::NewFiles;
 use nix::sys::signal::Signal;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -14,13 +15,14 @@ pub fn hold_interrupts() -> anyhow::Result<()> {
     block(&[Signal::SIGINT]).map(drop)
 }
 
-/// Has signals that end the process remove a directory first. To be called before other threads are
-/// there.
-pub fn end_without(directory: PathBuf) -> anyhow::Result<()> {
-    let signals = block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
-    end_by(signals, move || {
-        // What cannot be removed stays in a directory for temporary files.
-        let _ = std::fs::remove_dir_all(&directory);
+/// Has signals that end the process remove a directory first, and the files that it returns. To be
+/// called before other threads are there.
+pub fn end_without(directory: Option<PathBuf>) -> anyhow::Result<NewFiles> {
+    NewFiles::ending_with(move || {
+        if let Some(directory) = &directory {
+            // What cannot be removed stays in a directory for temporary files.
+            let _ = std::fs::remove_dir_all(directory);
+        }
         let mut stderr = std::io::stderr();
         if stderr.is_terminal() {
             // Where the display of the progress was.

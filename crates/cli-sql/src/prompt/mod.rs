@@ -17,7 +17,7 @@ mod progress;
 mod worker;
 
 pub use interrupt::{end_without, hold_interrupts};
-pub use worker::{Worker, is_worker, terminal_width};
+pub use worker::{Worker, is_paged, is_worker, terminal_width};
 
 use anyhow::Context;
 use canopy::commands::sql::FormatName;
@@ -49,8 +49,10 @@ pub struct Prompt {
     pages: bool,
     /// Files that `.read` is reading, each within the one before.
     depth: usize,
+    /// Whether no spreadsheet computes what is in CSV.
+    pub csv_safe: bool,
     /// Where answers go, if not to standard output.
-    file: Option<File>,
+    pub file: Option<File>,
     /// Whether a Parquet file has been written, behind which nothing can follow.
     full: bool,
     /// What answers what is typed.
@@ -68,6 +70,7 @@ impl Prompt {
             rows_max: None,
             pages: false,
             depth: 0,
+            csv_safe: false,
             file: None,
             full: false,
             worker: None,
@@ -139,6 +142,8 @@ impl Prompt {
             options.push(format!("--null-value={}", self.null));
             options.extend(self.rows_max.map(|most| format!("--max-rows={most}")));
             options.extend(self.timer.then(|| "--timer".to_owned()));
+            let is_safe = self.csv_safe && self.format == FormatName::Csv;
+            options.extend(is_safe.then(|| "--csv-safe".to_owned()));
             let done = worker.answer(text, &options, self.file.as_ref(), self.pages)?;
             return Ok(if done { Flow::Continue } else { Flow::Failed });
         }
@@ -160,15 +165,27 @@ impl Prompt {
     fn answer(&mut self, statement: &str) -> anyhow::Result<Answered> {
         anyhow::ensure!(!self.full, "a Parquet file has the answer of one statement");
         let stdout = std::io::stdout();
-        let terminal = self.file.is_none() && (stdout.is_terminal() || worker::is_paged());
-        let format = answer_format(self.format);
+        let terminal = match &self.file {
+            Some(file) => file.is_terminal(),
+            None => stdout.is_terminal() || worker::is_paged(),
+        };
+        let format = match answer_format(self.format) {
+            AnswerFormat::Csv if self.csv_safe => AnswerFormat::SafeCsv,
+            format => format,
+        };
         let parquet = format == AnswerFormat::Parquet;
         anyhow::ensure!(
             !(terminal && parquet),
             "a Parquet file is nothing for a terminal; redirect the output"
         );
         let target: Box<dyn Write + Send> = match &self.file {
-            Some(file) => Box::new(file.try_clone().context("cannot write the answer")?),
+            Some(file) => {
+                let file = file.try_clone().context("cannot write the answer")?;
+                match terminal && format != AnswerFormat::Table {
+                    true => Box::new(TerminalWriter::new(file)),
+                    false => Box::new(file),
+                }
+            }
             None if terminal && format != AnswerFormat::Table => {
                 Box::new(TerminalWriter::new(stdout))
             }

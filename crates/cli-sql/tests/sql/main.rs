@@ -2,8 +2,11 @@
 
 #[path = "../../../cli/tests/common/mod.rs"]
 mod common;
+mod forms;
 mod gates;
+mod grammar;
 mod gufi_sql;
+mod integers;
 mod prompt;
 mod questions;
 mod statistics;

@@ -9,11 +9,12 @@ use canopy_read::resolve::locate;
 use canopy_text::human_size;
 use canopy_text::safe::report_name;
 use canopy_tools::diff::{Change, Difference, differences};
+use canopy_tools::json::{exact, exact_lines};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Tell what differs between two generations of the index: created, deleted, changed, moved
@@ -55,16 +56,13 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         None => Outcome::Complete,
     };
     let found = differences(&old, &new, path.as_deref())?;
-    let mut output = match arguments.json {
-        true => Box::new(stdout_for_json()) as Box<dyn Write>,
-        false => Box::new(BufWriter::new(std::io::stdout().lock())),
-    };
+    let mut output = stdout_for_json();
     if arguments.count {
         count(&found, arguments.json, &mut output)?;
     } else {
         for difference in &found {
             match arguments.json {
-                true => writeln!(output, "{}", as_json(difference))?,
+                true => writeln!(output, "{}", exact(as_json(difference)))?,
                 false => line(difference, &mut output)?,
             }
         }
@@ -161,8 +159,8 @@ fn count(found: &[Difference], as_json: bool, output: &mut dyn Write) -> std::io
     if as_json {
         let counts = counts
             .map(|(change, entries, grown_bytes)| (word(change), Counted { entries, grown_bytes }));
-        serde_json::to_writer(&mut *output, &BTreeMap::from(counts))?;
-        return writeln!(output);
+        let document = serde_json::to_string_pretty(&BTreeMap::from(counts))?;
+        return writeln!(output, "{}", exact_lines(&document));
     }
     writeln!(output, "{:<7} {:>7}  {:>9}", "change", "grown", "entries")?;
     for (change, entries, bytes) in counts {

@@ -4,6 +4,7 @@ use crate::counted;
 use crate::new_files::{Directory, NewFiles, Old};
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
+use crate::output_name;
 use anyhow::{bail, ensure};
 use canopy_text::safe::TerminalWriter;
 use canopy_tools::export::{self, Format, Output};
@@ -14,14 +15,14 @@ use std::path::{Path, PathBuf};
 
 /// Write everything that you see at and below PATHs as one data set with full paths
 ///
-/// Example: canopy export --format parquet -o home.parquet /home
+/// Example: canopy export -o home.parquet /home
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
     read: ReadOptions,
-    /// Form of the data set
+    /// Form of the data set [default: as FILE ends: .parquet, .csv, .ndjson, .arrow, .trace]
     #[arg(long, value_enum)]
-    format: FormatName,
+    format: Option<FormatName>,
     /// Write to this file, or with --parts to files in this directory [default: standard output]
     #[arg(short, long, value_name = "FILE|DIR")]
     output: Option<PathBuf>,
@@ -35,6 +36,9 @@ pub struct Arguments {
     /// (gufi-trace)
     #[arg(long)]
     all_xattrs: bool,
+    /// Put an apostrophe before values that a spreadsheet would compute, such as =1+1 (csv)
+    #[arg(long)]
+    csv_safe: bool,
     /// What to write [default: all sources]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -56,6 +60,32 @@ enum FormatName {
     Ndjson,
 }
 
+impl FormatName {
+    /// Returns the form that was asked for, or that the name of the file promises.
+    fn of(arguments: &Arguments) -> anyhow::Result<Self> {
+        let output = arguments.output.as_deref().filter(|_| arguments.parts.is_none());
+        let ending = output.map_or(Ok(String::new()), output_name::ending)?;
+        if let Some(format) = arguments.format {
+            return Ok(format);
+        }
+        Ok(match ending.as_str() {
+            _ if arguments.parts.is_some() => FormatName::GufiTrace,
+            "parquet" => FormatName::Parquet,
+            "csv" => FormatName::Csv,
+            "ndjson" | "jsonl" => FormatName::Ndjson,
+            "arrow" | "feather" | "ipc" => FormatName::Arrow,
+            "trace" => FormatName::GufiTrace,
+            "json" => bail!(
+                "say which JSON: --format ndjson has an object a line, --format ncdu is for ncdu -f"
+            ),
+            _ => bail!(
+                "say the form: --format parquet, csv, ndjson, arrow, ncdu or gufi-trace, or -o with \
+                 a name that ends in .parquet, .csv, .ndjson, .arrow or .trace"
+            ),
+        })
+    }
+}
+
 /// Reads a delimiter by GUFI's own rule for its option of this name.
 fn parse_delim(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
@@ -67,7 +97,7 @@ fn parse_delim(text: &str) -> Result<u8, String> {
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let format = match arguments.format {
+    let format = match FormatName::of(&arguments)? {
         FormatName::GufiTrace => {
             Format::GufiTrace { delim: arguments.delim, all_xattrs: arguments.all_xattrs }
         }
@@ -75,12 +105,16 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         FormatName::Parquet => Format::Parquet,
         FormatName::Arrow if arguments.output.is_some() => Format::ArrowFile,
         FormatName::Arrow => Format::ArrowStream,
-        FormatName::Csv => Format::Csv,
+        FormatName::Csv => Format::Csv { safe: arguments.csv_safe },
         FormatName::Ndjson => Format::NdJson,
     };
     if arguments.parts.is_some() && !matches!(format, Format::GufiTrace { .. }) {
         bail!("only gufi-trace has parts");
     }
+    ensure!(
+        !arguments.csv_safe || matches!(format, Format::Csv { .. }),
+        "--csv-safe is for --format csv"
+    );
     let files = arguments.output.as_ref().map(|_| NewFiles::new()).transpose()?;
     let index = arguments.read.open(index)?;
     let to = arguments.output.as_deref().zip(files.as_ref());

@@ -8,11 +8,12 @@ use canopy_index::{Index, Moment};
 use canopy_text::safe::{one_line, report_name};
 use canopy_text::{group_name, human_size, user_name};
 use canopy_tools::diff::{Difference, Entry, differences, relative};
+use canopy_tools::json::exact_lines;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// What grows.
@@ -112,15 +113,15 @@ pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome
         let growth = grown.iter().map(row).collect();
         let json = Json { generations: [old.generation(), new.generation()], growth };
         let mut output = stdout_for_json();
-        serde_json::to_writer_pretty(&mut output, &json).map_err(std::io::Error::from)?;
-        writeln!(output)?;
+        let document = serde_json::to_string_pretty(&json).map_err(std::io::Error::from)?;
+        writeln!(output, "{}", exact_lines(&document))?;
         output.flush()?;
         return Ok(outcome);
     }
     if grown.is_empty() {
         message(format_args!("nothing has grown since generation {}", old.generation()));
     }
-    let mut output = BufWriter::new(std::io::stdout().lock());
+    let mut output = stdout_for_json();
     for (key, bytes) in &grown {
         let key = match asked.by {
             By::File | By::Directory => report_name(key),

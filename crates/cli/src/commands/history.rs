@@ -9,9 +9,10 @@ use canopy_read::resolve::locate_all;
 use canopy_read::totals::Subtree;
 use canopy_text::locale::is_utf8;
 use canopy_text::{bar, clock, human_size};
+use canopy_tools::json::exact_lines;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Tell how a directory grew: entries and space of each generation that is kept
@@ -89,15 +90,15 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if arguments.json {
         let rows: Vec<JsonRow> = rows.iter().map(JsonRow::of).collect();
         let mut output = stdout_for_json();
-        serde_json::to_writer_pretty(&mut output, &rows).map_err(std::io::Error::from)?;
-        writeln!(output)?;
+        let document = serde_json::to_string_pretty(&rows).map_err(std::io::Error::from)?;
+        writeln!(output, "{}", exact_lines(&document))?;
         output.flush()?;
         return Ok(outcome);
     }
     let ascii = arguments.ascii || !is_utf8();
     let space = |row: &Row| row.totals.map_or(0, |totals| totals.blocks.max(0));
     let most = rows.iter().map(space).max().unwrap_or_default().max(1);
-    let mut output = BufWriter::new(std::io::stdout().lock());
+    let mut output = stdout_for_json();
     writeln!(
         output,
         "{:>10}  {:<19}  {:>12}  {:>7}",

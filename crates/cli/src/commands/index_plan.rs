@@ -12,6 +12,7 @@ use canopy_model::unescape;
 use canopy_scan::{Mount, MountRules, mounts};
 use canopy_text::human_size;
 use canopy_text::safe::message_line;
+use canopy_tools::json::exact;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::Write;
@@ -119,7 +120,7 @@ impl Plan {
     pub(super) fn print(&self, as_json: bool) -> anyhow::Result<Outcome> {
         let mut output = std::io::stdout().lock();
         if as_json {
-            writeln!(output, "{:#}", self.as_json())?;
+            writeln!(output, "{:#}", exact(self.as_json()))?;
         } else {
             self.print_text(&mut output)?;
         }

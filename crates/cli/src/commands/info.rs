@@ -10,6 +10,7 @@ use canopy_index::{Failure, Index, KeptGeneration, SharedProgress, SourceRecord,
 use canopy_read::to_path;
 use canopy_text::human_size;
 use canopy_text::safe::one_line;
+use canopy_tools::json::exact;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -57,7 +58,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             info["own"] = own;
         }
         let mut output = stdout_for_json();
-        writeln!(output, "{info:#}")?;
+        writeln!(output, "{:#}", exact(info))?;
         output.flush()?;
         return Ok(Outcome::Complete);
     }

@@ -5,9 +5,11 @@ use crate::new_files::{Directory, NewFiles, Old};
 use crate::offered::Offered;
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
+use crate::output_name;
 use crate::places;
 use anyhow::Context;
 use canopy_text::{locale::is_utf8, user_id, user_or_number};
+use canopy_tools::json::exact_lines;
 use canopy_tools::report::{
     self, DuplicateRule, Limits, Report, ReportOptions, Section, Sections, TextOptions,
 };
@@ -29,7 +31,7 @@ const LIMITS_BYTES_MAX: u64 = 16 << 20;
 /// extensions, sizes, ages, largest, newest, oldest, used, unused, trees, outliers, directories,
 /// deepest, empty, duplicates, links, symlinks, storage, sparse, permissions, owners, names, future.
 ///
-/// Example: canopy report --html -o report.html /data
+/// Example: canopy report -o report.html /data
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -61,13 +63,15 @@ pub struct Arguments {
     /// Print a page of HTML that needs nothing else
     #[arg(long)]
     html: bool,
-    /// Print CSV of one section, or write a file of each section into the directory of -o
+    /// Print CSV of one section, or write a file of each section into the directory of -o; no
+    /// spreadsheet computes its values
     #[arg(long, conflicts_with_all = ["html", "json"])]
     csv: bool,
     /// Draw bars with '#' [default: unless the locale is UTF-8]
     #[arg(long)]
     ascii: bool,
-    /// Write to this file, or directory of CSV [default: standard output]
+    /// Write to this file, whose name tells the form (.html, .json, .csv), or to a directory of CSV
+    /// [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Make DIR and in it, for each user who has anything, the page NAME.html: what that user sees,
@@ -109,6 +113,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if arguments.mine {
         arguments.user = vec![nix::unistd::geteuid().as_raw()];
     }
+    form_of_name(&mut arguments)?;
     anyhow::ensure!(
         arguments.user.len() < 2 || arguments.per_user.is_some(),
         "a report is on one user, or a page on each (--per-user DIR)"
@@ -193,8 +198,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             write(&mut BufWriter::new(files.create(&directory, name, Old::Replaced)?))?;
             files.publish()?;
         }
-        None if arguments.json => write(&mut BufWriter::new(stdout_for_json()))?,
-        None => write(&mut BufWriter::new(std::io::stdout()))?,
+        None => write(&mut stdout_for_json())?,
     }
     Ok(Outcome::of_errors(&failed))
 }
@@ -230,6 +234,32 @@ fn per_user(
     Ok(if failed.is_empty() { written } else { Outcome::Partial })
 }
 
+/// Takes the form that the name of the file promises where none was asked for.
+fn form_of_name(arguments: &mut Arguments) -> anyhow::Result<()> {
+    let Some(output) = arguments.output.as_deref() else { return Ok(()) };
+    let ending = output_name::ending(output)?;
+    if arguments.json || arguments.html || arguments.csv {
+        return Ok(());
+    }
+    match ending.as_str() {
+        "json" => arguments.json = true,
+        "html" | "htm" => arguments.html = true,
+        "csv" => {
+            anyhow::ensure!(
+                arguments.section.len() == 1,
+                "a CSV file has one section (--section NAME); --csv -o DIRECTORY writes a file of each"
+            );
+            arguments.csv = true;
+        }
+        "parquet" | "ndjson" | "jsonl" | "arrow" | "pdf" | "xlsx" | "md" => anyhow::bail!(
+            "a report is text, or HTML, JSON or CSV (-o x.html, x.json, x.csv); canopy export and \
+             canopy sql have other forms"
+        ),
+        _ => {}
+    }
+    Ok(())
+}
+
 fn read_limits(path: &Path) -> anyhow::Result<Limits> {
     let read = || -> anyhow::Result<Limits> {
         let mut text = String::new();
@@ -260,8 +290,7 @@ fn write_each_csv(
 
 /// Writes a report as JSON, with an end of line.
 pub fn write_json(report: &Report, output: &mut dyn Write) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(&mut *output, report).map_err(std::io::Error::from)?;
-    writeln!(output)?;
+    writeln!(output, "{}", exact_lines(&serde_json::to_string_pretty(report)?))?;
     output.flush()?;
     Ok(())
 }

@@ -9,6 +9,7 @@ use canopy_index::{Index, Writer, WriterOptions};
 use canopy_model::escape;
 use canopy_read::to_path;
 use canopy_text::safe::one_line;
+use canopy_tools::json::exact;
 use clap::Subcommand;
 use serde_json::json;
 use std::io::Write;
@@ -83,7 +84,7 @@ fn list(index: &Index, as_json: bool) -> anyhow::Result<Outcome> {
             json!({ "name": source.name, "root": source.root, "scanned_ns": source.scanned_ns })
         });
         let mut output = stdout_for_json();
-        writeln!(output, "{:#}", json!(sources.collect::<Vec<_>>()))?;
+        writeln!(output, "{:#}", exact(json!(sources.collect::<Vec<_>>())))?;
         output.flush()?;
         return Ok(Outcome::Complete);
     }

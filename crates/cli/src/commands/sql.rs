@@ -3,7 +3,9 @@
 use crate::config::settings;
 use crate::limits::{MemoryLimit, TimeLimit, half_of_memory};
 use crate::options::ReadOptions;
+use crate::output_name;
 use crate::query_limits::{allowed, at_most};
+use anyhow::{bail, ensure};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,9 +32,15 @@ pub struct Arguments {
     #[command(flatten)]
     pub read: ReadOptions,
     /// Form of the answer; 'table', 'box', 'markdown' and 'line' are for people, and on a terminal
-    /// the first three are cut to its width
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: FormatName,
+    /// the first three are cut to its width [default: as FILE of -o ends, else table]
+    #[arg(long, value_enum)]
+    pub format: Option<FormatName>,
+    /// Write the answer to FILE, whose name tells the form: .csv, .json, .ndjson, .parquet, .md, .txt
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Put an apostrophe before texts that a spreadsheet would compute, such as =1+1 (csv)
+    #[arg(long)]
+    pub csv_safe: bool,
     /// What stands for NULL in the forms for people
     #[arg(long, value_name = "TEXT", default_value = "NULL")]
     pub null_value: String,
@@ -62,6 +70,35 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// Returns the form of answers: the one that was asked for, or that the name of the file
+    /// promises.
+    pub fn form(&self) -> anyhow::Result<FormatName> {
+        let ending = self.output.as_deref().map_or(Ok(String::new()), output_name::ending)?;
+        let promised = match ending.as_str() {
+            "csv" => FormatName::Csv,
+            "json" => FormatName::Json,
+            "ndjson" | "jsonl" => FormatName::Ndjson,
+            "parquet" => FormatName::Parquet,
+            "md" => FormatName::Markdown,
+            "html" | "htm" | "arrow" | "xlsx" if self.format.is_none() => bail!(
+                "answers have no form for .{ending}: name the file .csv, .json, .ndjson, .parquet, \
+                 .md or .txt, or say the form with --format"
+            ),
+            _ => FormatName::Table,
+        };
+        let form = self.format.unwrap_or(promised);
+        ensure!(
+            !self.csv_safe || form == FormatName::Csv || self.is_prompt(),
+            "--csv-safe is for --format csv"
+        );
+        Ok(form)
+    }
+
+    /// Returns whether statements may be typed, each in another form.
+    fn is_prompt(&self) -> bool {
+        self.query.is_none() && self.file.is_none()
+    }
+
     /// Returns how long a statement may take: as asked, else as configured, but not longer than the
     /// site allows.
     pub fn timeout(&self) -> Option<Duration> {

@@ -9,7 +9,6 @@ use canopy_index::Moment;
 use canopy_text::locale::is_utf8;
 use canopy_tools::report::{self, DuplicateRule, ReportOptions, Section, TextOptions};
 use std::ffi::OsString;
-use std::io::BufWriter;
 use std::path::PathBuf;
 
 /// Answer a single question of a report, such as which files are largest
@@ -167,7 +166,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if arguments.json {
         write_json(&report, &mut stdout_for_json())?;
     } else {
-        let mut output = BufWriter::new(std::io::stdout());
+        let mut output = stdout_for_json();
         let options = TextOptions { ascii: arguments.ascii || !is_utf8(), heading: false };
         report::write_text(&report, options, &mut output)?;
     }

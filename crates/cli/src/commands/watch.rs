@@ -14,6 +14,7 @@ use canopy_index::{Writer, WriterOptions};
 use canopy_model::{ErrorKind, escape};
 use canopy_scan::MountRules;
 use canopy_text::safe::one_line;
+use canopy_tools::json::exact;
 use canopy_watch::lustre::{ChangeLogs, Log, Mount, Options as LogOptions};
 use canopy_watch::requests::{Failure, Round, Server};
 use canopy_watch::status::{self, Reporter};
@@ -173,11 +174,12 @@ fn tell(directory: &Path, as_json: bool) -> anyhow::Result<Outcome> {
         let mut document = document;
         document["running"] = is_running.into();
         let mut output = stdout_for_json();
-        writeln!(output, "{document:#}")?;
+        writeln!(output, "{:#}", exact(document))?;
         output.flush()?;
     } else {
-        let mut output = std::io::stdout().lock();
+        let mut output = stdout_for_json();
         write!(output, "{}", watch_status::text(&document, is_running))?;
+        output.flush()?;
     }
     Ok(if is_running { Outcome::Complete } else { Outcome::Partial })
 }

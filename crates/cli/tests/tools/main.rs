@@ -11,6 +11,7 @@ mod du;
 mod duplicates;
 mod export;
 mod extras;
+mod forms;
 mod large;
 mod ls;
 mod owners;

@@ -11,14 +11,15 @@
 //! | `CAST(x AS INTEGER)`, `INT64` | 64 bits |
 //! | columns without a name | named by their text |
 
+use super::super::grammar::call;
 use super::views::{self, ENTRY, HIDDEN, LEVEL, PATH, PINODE, ROOT, SUBDIRS};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, ExcludeSelectItem, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, OrderByKind,
-    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias,
-    TableFactor, UnaryOperator, Value, Visit, VisitMut, Visitor, VisitorMut,
-    WildcardAdditionalOptions, visit_expressions, visit_expressions_mut, visit_relations,
+    FunctionArgExpr, FunctionArguments, Ident, ObjectName, OrderByKind, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, Statement, TableAlias, TableFactor, UnaryOperator,
+    Value, Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions, visit_expressions,
+    visit_expressions_mut, visit_relations,
 };
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -133,24 +134,6 @@ fn arguments(function: &Function) -> Vec<Expr> {
         _ => None,
     };
     list.args.iter().filter_map(expression).collect()
-}
-
-fn call(name: &str, arguments: Vec<Expr>) -> Function {
-    let argument = |expression| FunctionArg::Unnamed(FunctionArgExpr::Expr(expression));
-    Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: arguments.into_iter().map(argument).collect(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    }
 }
 
 fn cast(expression: Expr, data_type: DataType) -> Expr {
@@ -403,7 +386,13 @@ fn widen(factor: &mut TableFactor, relation: &Relation) {
 fn hide(item: &mut SelectItem, used: &[&Relation]) {
     let exclude = |options: &mut WildcardAdditionalOptions| {
         let name = |name: &str| ObjectName::from(vec![Ident::with_quote('"', name)]);
-        options.opt_exclude = Some(ExcludeSelectItem::Multiple(HIDDEN.map(name).to_vec()));
+        let mut names = HIDDEN.map(name).to_vec();
+        names.extend(match options.opt_exclude.take() {
+            Some(ExcludeSelectItem::Single(name)) => vec![name],
+            Some(ExcludeSelectItem::Multiple(names)) => names,
+            None => Vec::new(),
+        });
+        options.opt_exclude = Some(ExcludeSelectItem::Multiple(names));
     };
     match item {
         SelectItem::Wildcard(options) => exclude(options),

@@ -19,6 +19,7 @@ mod text;
 mod values;
 mod views;
 
+use super::grammar::{self, Prepared};
 use canopy_index::Index;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SessionState;
@@ -71,6 +72,7 @@ pub(super) async fn plan(context: &SessionContext, query: &str, gufi: bool) -> R
     let mut state = context.state();
     let mut statement =
         state.sql_to_statement(query, &state.config_options().sql_parser.dialect)?;
+    let mut prepared = Prepared::default();
     if let Some(inner) = inner(&mut statement) {
         let tables = dialect::tables(inner, gufi);
         let rewritten = gufi || tables.iter().any(|(_, view)| *view);
@@ -85,8 +87,27 @@ pub(super) async fn plan(context: &SessionContext, query: &str, gufi: bool) -> R
             dialect::rewrite(inner, gufi, columns);
         }
         dialect::check(inner)?;
+        let is_scalar = |name: &str| state.scalar_functions().contains_key(name);
+        prepared = grammar::prepare(inner, &is_scalar, rewritten)?;
     }
-    state.statement_to_plan(statement).await
+    let plan = state.statement_to_plan(statement).await?;
+    prepared.check(&plan)?;
+    Ok(plan)
+}
+
+/// Plans a statement that is never read as GUFI's.
+pub(super) async fn plan_own(context: &SessionContext, query: &str) -> Result<LogicalPlan> {
+    let state = context.state();
+    let mut statement =
+        state.sql_to_statement(query, &state.config_options().sql_parser.dialect)?;
+    let mut prepared = Prepared::default();
+    if let Some(inner) = inner(&mut statement) {
+        let is_scalar = |name: &str| state.scalar_functions().contains_key(name);
+        prepared = grammar::prepare(inner, &is_scalar, false)?;
+    }
+    let plan = state.statement_to_plan(statement).await?;
+    prepared.check(&plan)?;
+    Ok(plan)
 }
 
 fn inner(statement: &mut Statement) -> Option<&mut ast::Statement> {

@@ -107,6 +107,14 @@ fn sum(by: By, name: &str) -> (String, Needs) {
     (format!("coalesce(a.{stored}, {of_nothing})"), ENTRIES)
 }
 
+/// Returns a column of numbers by whether they are sums.
+fn column_of(name: Cow<'static, str>, value: String, needs: Needs) -> Column {
+    match name.starts_with("tot") || name == "maxsubdirsize" {
+        true => Column::of_sums(name, value, needs),
+        false => Column::new(name, value, needs),
+    }
+}
+
 /// Returns `dname`, `sname`, `sroll` and `srollsubdirs`: no directory is rolled up into another.
 pub(super) fn names() -> Vec<Column> {
     vec![
@@ -141,7 +149,7 @@ pub(super) fn columns(by: By) -> Vec<Column> {
             "depth" => ("0".to_owned(), ALONE),
             name => sum(by, name),
         };
-        columns.push(Column::new(name, value, needs));
+        columns.push(column_of(name, value, needs));
     }
     columns.push(Column::new("rectype", record_type(by), ALONE));
     columns.push(Column::text("pinode", PINODE, ABOVE));
@@ -161,14 +169,14 @@ pub(super) fn tree_columns(by: By) -> Vec<Column> {
         ("maxsubdirlinks", SUMS),
         ("maxsubdirsize", SUMS | ENTRIES),
     ];
-    columns.extend(own.map(|(name, needs)| Column::new(name, format!("t.{name}"), needs)));
+    columns.extend(own.map(|(name, needs)| column_of(name.into(), format!("t.{name}"), needs)));
     for name in sums() {
         let (value, needs) = match &*name {
             "depth" => ("length(l.path) - length(replace(l.path, '/', ''))".to_owned(), ALONE),
             // Extrema are of directories with files alone, so they need the number of files too.
             name => (format!("t.{name}"), sum(by, name).1 | SUMS),
         };
-        columns.push(Column::new(name, value, needs));
+        columns.push(column_of(name, value, needs));
     }
     columns.push(Column::new("totextdbs", "0", ALONE));
     columns.push(Column::new("rectype", record_type(by), ALONE));

@@ -7,8 +7,10 @@
 
 use super::error::TableError;
 use crate::error::{Error, Result};
+use crate::exact::LARGE;
 use crate::{gufi, plan_session};
 use arrow::array::RecordBatch;
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::SchemaRef;
 use canopy_index::{
     ColumnType, Index, TableColumn, TableKind, TableRecord, TableWriter, Writer, WrittenRows,
@@ -149,7 +151,9 @@ pub fn follow_all(writer: &mut Writer, threads: usize) -> Result<Vec<(String, Er
 async fn plan(context: &SessionContext, query: &str) -> Result<DataFrame> {
     let options =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    let frame = context.sql_with_options(query, options).await?;
+    let plan = gufi::plan_own(context, query).await?;
+    options.verify_plan(&plan)?;
+    let frame = context.execute_logical_plan(plan).await?;
     match frame.logical_plan() {
         LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_) => {
             Err(TableError::NotSelect.into())
@@ -171,7 +175,12 @@ fn columns(frame: &DataFrame) -> Result<Vec<TableColumn>> {
         if !names.insert(name.clone()) {
             return Err(TableError::SameColumns(name.clone()).into());
         }
-        let holds = ColumnType::of(field.data_type()).ok_or_else(|| TableError::ColumnType {
+        let holds = match field.data_type() {
+            // Sums of whole numbers are kept in 64 bits; one that needs more is an error.
+            sum if *sum == LARGE => Some(ColumnType::Int),
+            data_type => ColumnType::of(data_type),
+        };
+        let holds = holds.ok_or_else(|| TableError::ColumnType {
             column: name.clone(),
             data_type: field.data_type().to_string(),
         })?;
@@ -246,8 +255,9 @@ impl Table<'_> {
     /// Rows in the types that are stored.
     fn stored(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let columns = batch.columns().iter().zip(self.schema.fields());
+        let options = CastOptions { safe: false, ..CastOptions::default() };
         let columns =
-            columns.map(|(column, field)| arrow::compute::cast(column, field.data_type()));
+            columns.map(|(column, field)| cast_with_options(column, field.data_type(), &options));
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>();
         let batch = columns.and_then(|columns| RecordBatch::try_new(self.schema.clone(), columns));
         Ok(batch.map_err(TableError::Rows)?)

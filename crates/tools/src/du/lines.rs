@@ -2,6 +2,7 @@
 
 use super::{DuOptions, Measure, Order, tree};
 use crate::error::Result;
+use crate::json::text_beside;
 use canopy_model::escape;
 use canopy_text::clock::full_time;
 use canopy_text::safe::terminal_name;
@@ -48,6 +49,9 @@ struct JsonLine<'a> {
     path: Option<&'a str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     total: bool,
+    /// What stands beside a number that floating point rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_text: Option<String>,
 }
 
 pub(super) struct Lines<'a> {
@@ -149,6 +153,7 @@ impl<'a> Lines<'a> {
         let inodes = self.options.measure == Measure::Inodes;
         let time = line.time_ns.filter(|&time| time != i64::MIN);
         let path = escape(&line.path);
+        let beside = text_beside("bytes", &line.size.to_string());
         let json = JsonLine {
             bytes: (!inodes).then_some(line.size),
             inodes: inodes.then_some(line.size),
@@ -156,6 +161,7 @@ impl<'a> Lines<'a> {
             key: line.key.as_deref(),
             path: (!total).then_some(&path),
             total,
+            bytes_text: beside.filter(|_| !inodes).map(|(_, text)| text),
         };
         serde_json::to_writer(&mut self.output, &json).map_err(std::io::Error::from)?;
         Ok(())

@@ -48,7 +48,10 @@ pub enum Format {
     /// Arrow's stream.
     ArrowStream,
     /// Comma-separated values with a header.
-    Csv,
+    Csv {
+        /// Whether values get an apostrophe that a spreadsheet would compute.
+        safe: bool,
+    },
     /// A JSON object a line.
     NdJson,
 }
@@ -93,7 +96,7 @@ pub fn run<E: From<Error>>(
 impl Format {
     /// Returns whether it is nothing for people to read.
     pub fn is_binary(self) -> bool {
-        !matches!(self, Format::Ncdu(_) | Format::Csv | Format::NdJson)
+        !matches!(self, Format::Ncdu(_) | Format::Csv { .. } | Format::NdJson)
     }
 
     /// Checks that it can show these starts together.
@@ -117,7 +120,7 @@ fn write(
         Format::Parquet => parquet::write(starts, threads, &mut outputs[0].lock())?,
         Format::ArrowFile => arrow::write(starts, threads, true, &mut outputs[0].lock())?,
         Format::ArrowStream => arrow::write(starts, threads, false, &mut outputs[0].lock())?,
-        Format::Csv => csv::write(starts, threads, &outputs[0])?,
+        Format::Csv { safe } => csv::write(starts, threads, safe, &outputs[0])?,
         Format::NdJson => ndjson::write(starts, threads, &outputs[0])?,
         Format::Ncdu(now_s) => {
             starts.iter().try_for_each(|start| ncdu::write(start, now_s, &outputs[0]))?;

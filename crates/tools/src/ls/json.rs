@@ -1,6 +1,7 @@
 //! Entries as JSON, the same objects that find prints.
 
 use crate::find::{EntryView, print_json};
+use crate::json::exact;
 use canopy_model::{unescape, xattr_names};
 use canopy_read::{Inode, Start};
 use std::borrow::Cow;
@@ -16,7 +17,7 @@ pub(super) fn print_all(start: &Start, device: u64, output: &mut Vec<u8>) {
         "rdev": inode.attributes.rdev,
         "xattrs": names,
     });
-    let more = more.to_string();
+    let more = exact(more).to_string();
     output.push(b',');
     output.extend_from_slice(&more.as_bytes()[1..]);
 }

@@ -7,6 +7,7 @@
 use super::view::{Block, Cell, Table, View, views};
 use super::{Report, Section};
 use crate::error::Result;
+use canopy_text::safe::{CELL_SEPARATORS, spreadsheet_cell};
 use std::borrow::Cow;
 use std::io::Write;
 
@@ -73,27 +74,12 @@ fn write_row<'a>(cells: impl Iterator<Item = &'a str>, output: &mut dyn Write) -
     Ok(())
 }
 
-/// What formulas begin with, in full width too.
-const FORMULA: [char; 10] =
-    ['=', '+', '-', '@', '\t', '\r', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
-
-/// What separates cells, if not here then where semicolons or tabulators do.
-const SEPARATORS: [char; 4] = [';', '\t', '\n', '\r'];
-
 /// A value as CSV has it, which no spreadsheet computes, whatever it takes for a separator.
 fn quoted(cell: &str) -> String {
-    let mut text = String::with_capacity(cell.len());
-    let mut begins = cell.parse::<f64>().is_err();
-    for c in cell.chars() {
-        if begins && FORMULA.contains(&c) {
-            text.push('\'');
-        }
-        begins = SEPARATORS.contains(&c);
-        text.push(c);
-    }
-    match text.contains(['"', ',']) || text.contains(SEPARATORS) {
+    let text = spreadsheet_cell(cell);
+    match text.contains(['"', ',']) || text.contains(CELL_SEPARATORS) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text,
+        false => text.into_owned(),
     }
 }
 

@@ -1,13 +1,16 @@
 //! An entry as an object of JSON. Names that are not UTF-8 are escaped, as in SQL.
 
 use super::entry::EntryView;
+use crate::json::EXACT_MAX;
 use canopy_model::{FileType, escape};
+use canopy_text::safe::is_split_here;
 use canopy_text::{group_or_number, user_or_number};
 use chrono::{DateTime, SecondsFormat};
 use std::io::Write;
 
 /// Prints `{"path":...}` without an end of line. Times are RFC 3339 in UTC, and null for a birth
-/// that is not known; sizes are bytes, blocks 512 bytes.
+/// that is not known; sizes are bytes, blocks 512 bytes. Behind them stand texts of numbers beyond
+/// 2^53, as `ino_text`.
 pub(crate) fn print_json(entry: &EntryView<'_>, output: &mut Vec<u8>) {
     let a = &entry.attributes;
     output.push(b'{');
@@ -51,6 +54,18 @@ pub(crate) fn print_json(entry: &EntryView<'_>, output: &mut Vec<u8>) {
         output.push(b',');
         text("target", &escape(entry.target), output);
     }
+    for (name, number) in [
+        ("dev", i128::from(entry.dev)),
+        ("ino", a.ino.into()),
+        ("nlink", a.nlink.into()),
+        ("size", a.size_bytes.into()),
+        ("blocks", a.blocks.into()),
+    ] {
+        if number.unsigned_abs() > EXACT_MAX {
+            output.push(b',');
+            text(&format!("{name}_text"), &number.to_string(), output);
+        }
+    }
     output.push(b'}');
 }
 
@@ -62,7 +77,11 @@ fn text(key: &str, value: &str, output: &mut Vec<u8>) {
             '"' => quoted.push_str("\\\""),
             '\\' => quoted.push_str("\\\\"),
             // All controls, those of C1 and 0x7F too, which JSON would allow and terminals obey.
-            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            // So are characters that a terminal of the locale would take for several.
+            c if c.is_control() || is_split_here(c) => {
+                let units = c.encode_utf16(&mut [0; 2]).to_vec();
+                units.iter().for_each(|unit| quoted.push_str(&format!("\\u{unit:04x}")));
+            }
             c => quoted.push(c),
         }
     }

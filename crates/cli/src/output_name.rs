@@ -1,0 +1,56 @@
+//! What the name of a file that is written says of its form: `-o x.csv` is CSV.
+
+use anyhow::bail;
+use std::path::Path;
+
+/// Ends of names of compressed files, and the programs that make them.
+const COMPRESSED: [(&str, &str); 9] = [
+    ("gz", "gzip"),
+    ("tgz", "gzip"),
+    ("zst", "zstd"),
+    ("bz2", "bzip2"),
+    ("xz", "xz"),
+    ("lz4", "lz4"),
+    ("br", "brotli"),
+    ("z", "compress"),
+    ("zip", "zip"),
+];
+
+/// Returns how a name ends, behind its last dot and in small letters; nothing if it has none.
+/// Refuses names of compressed files, which nothing here writes.
+pub fn ending(path: &Path) -> anyhow::Result<String> {
+    let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    if let Some((_, program)) = COMPRESSED.iter().find(|(compressed, _)| *compressed == ending) {
+        let plain = path.with_extension("");
+        let (path, plain) = (path.display(), plain.display());
+        bail!(
+            "{path} would not be compressed: write {plain}, then run '{program} {plain}', or send \
+             standard output through {program}"
+        );
+    }
+    Ok(ending)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_compressed_files_are_refused() {
+        for (name, expected) in [
+            ("x.csv", "csv"),
+            ("/a.b/x", ""),
+            ("x.PARQUET", "parquet"),
+            (".csv", ""),
+            ("a.gz/x.json", "json"),
+        ] {
+            assert_eq!(ending(Path::new(name)).unwrap(), expected, "{name}");
+        }
+        for name in ["x.csv.gz", "x.zst", "x.json.XZ", "x.parquet.zip"] {
+            let said = ending(Path::new(name)).unwrap_err().to_string();
+            assert!(said.contains("would not be compressed"), "{said}");
+        }
+        let said = ending(Path::new("x.csv.gz")).unwrap_err().to_string();
+        assert!(said.ends_with("'gzip x.csv', or send standard output through gzip"), "{said}");
+    }
+}

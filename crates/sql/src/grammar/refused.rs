@@ -1,0 +1,224 @@
+//! What the planner would pass over without a word.
+
+use super::Checked;
+use datafusion::sql::sqlparser::ast::{
+    DuplicateTreatment, Expr, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr,
+    Join, JoinConstraint, JoinOperator, LimitClause, NullTreatment, Query, Select, SelectItem,
+    TableFactor, TableWithJoins, Value, ValueWithSpan, WildcardAdditionalOptions, WindowType,
+};
+
+/// Functions of windows for which it counts whether values are NULL.
+const OF_VALUES: [&str; 5] = ["first_value", "last_value", "nth_value", "lag", "lead"];
+
+/// Returns the first thing that is there, as an error.
+fn first(found: &[(bool, &str)]) -> Checked {
+    match found.iter().find(|(is_there, _)| *is_there) {
+        Some((_, said)) => Err((*said).to_owned()),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn in_query(query: &Query) -> Checked {
+    let limit_by = match &query.limit_clause {
+        Some(LimitClause::LimitOffset { limit_by, .. }) => !limit_by.is_empty(),
+        _ => false,
+    };
+    first(&[
+        (!query.locks.is_empty(), "queries lock nothing: leave out FOR UPDATE and FOR SHARE"),
+        (
+            query.for_clause.is_some(),
+            "FOR XML and FOR JSON are not known: --format json gives JSON",
+        ),
+        (query.settings.is_some(), "SETTINGS are not known"),
+        (query.format_clause.is_some(), "FORMAT is not known: --format sets the form of answers"),
+        (
+            limit_by,
+            "LIMIT BY is not known: QUALIFY row_number() OVER (PARTITION BY x ORDER BY y) <= 3 keeps \
+             some rows of each",
+        ),
+    ])
+}
+
+pub(super) fn in_select(select: &mut Select, sqlite: bool) -> Checked {
+    first(&[
+        (select.select_modifiers.is_some(), "MySQL's words behind SELECT are not known"),
+        (select.exclude.is_some(), "EXCLUDE stands behind *, as SELECT * EXCLUDE (size)"),
+        (select.prewhere.is_some(), "PREWHERE is not known: write WHERE"),
+        (!select.connect_by.is_empty(), "CONNECT BY is not known: write WITH RECURSIVE"),
+        (!select.distribute_by.is_empty(), "DISTRIBUTE BY is not known"),
+        (select.value_table_mode.is_some(), "SELECT AS STRUCT and SELECT AS VALUE are not known"),
+    ])?;
+    let (expressions, modifiers) = match &select.group_by {
+        GroupByExpr::All(modifiers) => (&[][..], modifiers),
+        GroupByExpr::Expressions(expressions, modifiers) => (&expressions[..], modifiers),
+    };
+    let rollup = "GROUP BY ... WITH ROLLUP is not known: write GROUP BY ROLLUP (a, b), CUBE or \
+                  GROUPING SETS";
+    first(&[(!modifiers.is_empty(), rollup)])?;
+    expressions.iter().try_for_each(|expression| constant("GROUP BY", expression))?;
+    for item in &select.projection {
+        if let SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) = item {
+            in_wildcard(options)?;
+        }
+    }
+    select.from.iter_mut().try_for_each(|table| in_joins(table, sqlite))
+}
+
+fn in_wildcard(options: &WildcardAdditionalOptions) -> Checked {
+    let ilike = "* ILIKE is not known: name the columns, or leave some out by * EXCLUDE (a, b)";
+    first(&[(options.opt_ilike.is_some(), ilike)])
+}
+
+/// Refuses a text where a column is meant: it is the same in each row.
+pub(super) fn constant(clause: &str, expression: &Expr) -> Checked {
+    let Expr::Value(ValueWithSpan { value, .. }) = expression else { return Ok(()) };
+    match value {
+        Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => Err(format!(
+            "{clause} '{text}' is of a text, the same in each row: write the column {text} without \
+             quotes"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks joins, and puts some in the planner's words.
+fn in_joins(table: &mut TableWithJoins, sqlite: bool) -> Checked {
+    table.joins.iter_mut().try_for_each(|join| in_join(join, sqlite))
+}
+
+fn in_join(join: &mut Join, sqlite: bool) -> Checked {
+    use JoinOperator::{
+        Anti, CrossJoin, FullOuter, Inner, Left, LeftAnti, LeftOuter, LeftSemi, Right, RightOuter,
+        Semi,
+    };
+    first(&[(join.global, "GLOBAL JOIN is not known: write JOIN")])?;
+    join.join_operator = match std::mem::replace(&mut join.join_operator, JoinOperator::CrossApply)
+    {
+        Semi(constraint) => LeftSemi(constraint),
+        Anti(constraint) => LeftAnti(constraint),
+        // SQLite pairs all rows.
+        JoinOperator::Join(JoinConstraint::None) | Inner(JoinConstraint::None) if sqlite => {
+            CrossJoin(JoinConstraint::None)
+        }
+        operator => operator,
+    };
+    let unconditional = matches!(
+        &join.join_operator,
+        JoinOperator::Join(JoinConstraint::None)
+            | Inner(JoinConstraint::None)
+            | Left(JoinConstraint::None)
+            | LeftOuter(JoinConstraint::None)
+            | Right(JoinConstraint::None)
+            | RightOuter(JoinConstraint::None)
+            | FullOuter(JoinConstraint::None)
+            | LeftSemi(JoinConstraint::None)
+            | LeftAnti(JoinConstraint::None)
+    );
+    first(&[(unconditional, "JOIN needs ON or USING behind it; CROSS JOIN pairs all rows")])
+}
+
+pub(super) fn in_table(table: &mut TableFactor, sqlite: bool) -> Checked {
+    let sample = "TABLESAMPLE is not known: WHERE random() < 0.1 keeps a tenth of the rows";
+    let ordinality = "WITH ORDINALITY is not known: row_number() OVER () counts rows";
+    let alias = match table {
+        TableFactor::Table {
+            alias,
+            args,
+            with_hints,
+            version,
+            with_ordinality,
+            partitions,
+            json_path,
+            sample: sampled,
+            index_hints,
+            ..
+        } => {
+            let past = "queries read one generation of the index: --at sets which";
+            let settings = args.as_ref().is_some_and(|args| args.settings.is_some());
+            first(&[
+                (sampled.is_some(), sample),
+                (*with_ordinality, ordinality),
+                (version.is_some(), past),
+                (!with_hints.is_empty() || !index_hints.is_empty(), "hints are not known"),
+                (!partitions.is_empty(), "PARTITION is not known"),
+                (json_path.is_some(), "paths into JSON are not known"),
+                (settings, "SETTINGS are not known"),
+            ])?;
+            alias
+        }
+        TableFactor::Derived { alias, sample: sampled, .. } => {
+            first(&[(sampled.is_some(), sample)])?;
+            alias
+        }
+        TableFactor::Function { alias, with_ordinality, .. } => {
+            first(&[(*with_ordinality, ordinality)])?;
+            alias
+        }
+        TableFactor::NestedJoin { table_with_joins, alias } => {
+            in_joins(table_with_joins, sqlite)?;
+            alias
+        }
+        _ => return Ok(()),
+    };
+    let at = alias.as_ref().is_some_and(|alias| alias.at.is_some());
+    first(&[(at, "AT behind the name of a table is not known")])
+}
+
+pub(super) fn in_function(function: &Function, is_scalar: &dyn Fn(&str) -> bool) -> Checked {
+    let name = function.name.to_string();
+    if let Some(WindowType::NamedWindow(window)) = &function.over {
+        return Err(format!(
+            "no window '{window}': WINDOW {window} AS (...) behind FROM defines one"
+        ));
+    }
+    if function.parameters != FunctionArguments::None {
+        return Err(format!("{name}(...) (...) is not known"));
+    }
+    let folded = name.to_lowercase();
+    if is_scalar(&folded) {
+        return match of_aggregates(function) {
+            Some(clause) => Err(format!(
+                "{clause} is for functions of several rows, such as count, and {name} is of one"
+            )),
+            None => Ok(()),
+        };
+    }
+    let ignores = null_treatment(function) == Some(NullTreatment::IgnoreNulls);
+    if function.over.is_some() && ignores && !OF_VALUES.contains(&folded.as_str()) {
+        return Err(format!("IGNORE NULLS is for {}, and not for {name}", OF_VALUES.join(", ")));
+    }
+    Ok(())
+}
+
+fn null_treatment(function: &Function) -> Option<NullTreatment> {
+    function.null_treatment.or_else(|| {
+        let FunctionArguments::List(list) = &function.args else { return None };
+        list.clauses.iter().find_map(|clause| match clause {
+            FunctionArgumentClause::IgnoreOrRespectNulls(treatment) => Some(*treatment),
+            _ => None,
+        })
+    })
+}
+
+/// Returns a clause of a call that only aggregates and functions of windows have.
+fn of_aggregates(function: &Function) -> Option<&'static str> {
+    if function.filter.is_some() {
+        return Some("FILTER");
+    }
+    if function.over.is_some() {
+        return Some("OVER");
+    }
+    if !function.within_group.is_empty() {
+        return Some("WITHIN GROUP");
+    }
+    if null_treatment(function).is_some() {
+        return Some("IGNORE or RESPECT NULLS");
+    }
+    let FunctionArguments::List(list) = &function.args else { return None };
+    if list.duplicate_treatment == Some(DuplicateTreatment::Distinct) {
+        return Some("DISTINCT");
+    }
+    let ordered =
+        list.clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)));
+    ordered.then_some("ORDER BY")
+}
