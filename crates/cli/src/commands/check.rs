@@ -5,9 +5,10 @@ use super::index_faults::{Faults, warn_of_mounts};
 use super::scanning::{Scans, one_reader, scan_threads};
 use super::update::{Task, list_anew};
 use crate::config::settings;
-use crate::limits::{memory_size, rate, subordinate_uids};
+use crate::limits::{memory_size, rate};
 use crate::outcome::{Outcome, message, say, warn_of};
 use crate::{Engine, companion, counted, interrupt, places};
+use canopy_credentials::subordinate_uids;
 use canopy_index::{
     CheckReport, Checker, Damage, Published, Remedy, ScanRecord, SourceRecord, Writer,
     WriterOptions,
