@@ -139,7 +139,7 @@ fn no_terminal_gets_control_characters_of_eight_bits() {
     for form in ["table", "box", "markdown", "line", "csv", "json", "ndjson"] {
         for columns in [40, 200] {
             let arguments = format!(
-                "sql --format {form} \"SELECT name, repeat(name, 20), size FROM entries ORDER BY name\""
+                "sql --format {form} \"SELECT name, repeat(name, 20), size FROM entries ORDER BY 1\""
             );
             let shown = on_terminal(&place, &index, columns, "C", &arguments);
             assert!(shown.windows(2).any(|two| two == b"2J"), "{form}");
