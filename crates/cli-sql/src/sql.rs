@@ -27,7 +27,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if given.is_none() {
         anyhow::ensure!(
             arguments.output.is_none(),
-            "-o is for statements that are given; at the prompt, .output FILE sends answers to a file"
+            "-o is for statements that are given; at the prompt, .output FILE writes to a file"
         );
         prompt::hold_interrupts()?;
         let worker = Worker::new(of_statements(index.as_deref(), &arguments));

@@ -7,8 +7,8 @@
 //! `places` of the tree, shards and row groups that need not be read and `prefilter` into rows,
 //! `provider` hands the tables to the engine, `functions` adds what people ask of metadata, `own`
 //! has the tables that the administrator adds, `grammar` what the planner would pass over, `exact`
-//! whole numbers that do not wrap, `hints` what conditions that never hold may mean, `gufi` what queries that were written for GUFI ask
-//! for. `session` answers one statement after the other, `statements` finds where each ends,
+//! whole numbers that do not wrap, `hints` what conditions that never hold may mean, `gufi` what
+//! queries that were written for GUFI ask for. `session` answers one statement after the other, `statements` finds where each ends,
 //! `output` prints answers, `grid` those for people, `messages` says what the engine refuses.
 
 mod acls;

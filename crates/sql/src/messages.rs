@@ -260,7 +260,7 @@ fn no_call(text: &str) -> String {
     let (call, rest) = text.split_once('\'').unwrap_or((text, ""));
     let mut candidates: Vec<String> = Vec::new();
     // What a function decides by itself says nothing.
-    let lines = rest.lines().skip(1).filter(|line| line.starts_with('\t'));
+    let lines = rest.lines().skip(1).filter(|line| line.starts_with('\t') && line.contains('('));
     for line in lines.filter(|line| !line.contains("UserDefined")) {
         let candidate = signature(line.trim());
         if !candidates.contains(&candidate) {
@@ -270,7 +270,8 @@ fn no_call(text: &str) -> String {
     let said = format!("there is no {}", signature(call));
     if candidates.contains(&signature(call)) {
         // In words, both are the same.
-        let lines = rest.lines().skip(1).filter(|line| line.starts_with('\t'));
+        let lines =
+            rest.lines().skip(1).filter(|line| line.starts_with('\t') && line.contains('('));
         let lines: Vec<&str> = lines.map(str::trim).collect();
         return format!("there is no {call}, but {}", lines.join(", "));
     }
@@ -351,17 +352,15 @@ fn computation(error: &ArrowError) -> String {
             }
             None => lower(text),
         },
-        ArrowError::ArithmeticOverflow(text) => match text.split_once("Overflow happened on: ") {
-            Some((_, operation)) => format!("the result is too large: {operation}{WIDER}"),
-            None => match text.split_once(" overflow on ") {
-                Some((_, call)) => format!("the result is too large: {call}{WIDER}"),
-                None => lower(text),
-            },
-        },
-        ArrowError::ComputeError(text) => {
+        ArrowError::ArithmeticOverflow(text) | ArrowError::ComputeError(text) => {
+            let overflow = ["Overflow happened on: ", " overflow on "];
+            let operation = overflow.into_iter().find_map(|words| Some(text.split_once(words)?.1));
             match text.strip_prefix("Regular expression did not compile: ").unwrap_or(text) {
                 text if text.contains("regex parse error") => regular_expression(text),
-                _ => lower(text),
+                text => match operation {
+                    Some(operation) => format!("the result is too large: {operation}{WIDER}"),
+                    None => lower(text),
+                },
             }
         }
         other => other.to_string(),

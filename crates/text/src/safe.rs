@@ -11,7 +11,7 @@
 //! | a cell of a table | [`table_cell`] | `\n`, `\x1b` |
 //! | a name in a report | [`report_name`] | `\n`, `\x1b`; no name looks like another |
 //! | what a terminal gets of a file format | [`TerminalWriter`] | `?` |
-//! | a value that a spreadsheet opens | [`spreadsheet_cell`] | the same: what would be computed gets a `'` |
+//! | a value for a spreadsheet | [`spreadsheet_cell`] | itself; formulas get a `'` |
 //!
 //! The only place that decides what is safe. JSON has rules of its own. What a terminal takes for a
 //! control character depends on the locale: in one that is not UTF-8, each byte from 0x80 to 0x9f

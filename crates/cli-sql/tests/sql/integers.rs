@@ -93,7 +93,10 @@ fn no_operator_wraps() {
         let answered = answer(&place, &index, &query);
         match expected {
             Some(expected) => assert_eq!(answered.as_deref(), Ok(expected), "{expression}"),
-            None => assert!(answered.is_err(), "{expression}: {answered:?}"),
+            None => {
+                let said = answered.expect_err(expression);
+                assert!(!said.contains("Overflow") && !said.contains("int64Array"), "{said}");
+            }
         }
     }
     for query in [

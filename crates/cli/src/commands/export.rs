@@ -79,8 +79,8 @@ impl FormatName {
                 "say which JSON: --format ndjson has an object a line, --format ncdu is for ncdu -f"
             ),
             _ => bail!(
-                "say the form: --format parquet, csv, ndjson, arrow, ncdu or gufi-trace, or -o with \
-                 a name that ends in .parquet, .csv, .ndjson, .arrow or .trace"
+                "say the form: --format parquet, csv, ndjson, arrow, ncdu or gufi-trace, or -o \
+                 with a name that ends in .parquet, .csv, .ndjson, .arrow or .trace"
             ),
         })
     }

@@ -247,7 +247,7 @@ fn form_of_name(arguments: &mut Arguments) -> anyhow::Result<()> {
         "csv" => {
             anyhow::ensure!(
                 arguments.section.len() == 1,
-                "a CSV file has one section (--section NAME); --csv -o DIRECTORY writes a file of each"
+                "a CSV file has one section (--section NAME); --csv -o DIR writes a file of each"
             );
             arguments.csv = true;
         }

@@ -35,7 +35,7 @@ pub struct Arguments {
     /// the first three are cut to its width [default: as FILE of -o ends, else table]
     #[arg(long, value_enum)]
     pub format: Option<FormatName>,
-    /// Write the answer to FILE, whose name tells the form: .csv, .json, .ndjson, .parquet, .md, .txt
+    /// Write the answer to FILE; its name tells the form: .csv, .json, .ndjson, .parquet, .md, .txt
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Put an apostrophe before texts that a spreadsheet would compute, such as =1+1 (csv)

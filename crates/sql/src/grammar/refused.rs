@@ -33,8 +33,8 @@ pub(super) fn in_query(query: &Query) -> Checked {
         (query.format_clause.is_some(), "FORMAT is not known: --format sets the form of answers"),
         (
             limit_by,
-            "LIMIT BY is not known: QUALIFY row_number() OVER (PARTITION BY x ORDER BY y) <= 3 keeps \
-             some rows of each",
+            "LIMIT BY is not known: QUALIFY row_number() OVER (PARTITION BY x ORDER BY y) <= 3 \
+             keeps some rows of each",
         ),
     ])
 }
