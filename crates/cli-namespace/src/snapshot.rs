@@ -113,11 +113,10 @@ fn list(place: &Path, is_json: bool) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    writeln!(
-        out,
-        "{:<20} {:<19}  {:>10}  {:>8}  {:>8}",
-        "name", "created", "files", "bytes", "holds"
-    )?;
+    if !told.is_empty() {
+        let [name, created, files, bytes, held] = ["name", "created", "files", "bytes", "holds"];
+        writeln!(out, "{name:<20} {created:<19}  {files:>10}  {bytes:>8}  {held:>8}")?;
+    }
     for line in told.lines() {
         let one: serde_json::Value =
             serde_json::from_str(line).with_context(|| format!("{line}: not a snapshot"))?;

@@ -5,7 +5,7 @@ use canopy_namespace::{Error, Inode, SetTime};
 use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const SECOND_NS: i64 = 1_000_000_000;
+const SECOND_NS: i128 = 1_000_000_000;
 
 /// What reads and writes are best done in, in bytes.
 const BLOCK_BYTES: u32 = 4096;
@@ -56,9 +56,12 @@ pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
         TimeOrNow::Now => return SetTime::Now,
         TimeOrNow::SpecificTime(time) => time,
     };
-    let nanoseconds = |distance: Duration, sign: i64| {
-        let seconds = i64::try_from(distance.as_secs()).unwrap_or(i64::MAX).saturating_mul(sign);
-        seconds.saturating_mul(SECOND_NS).saturating_add(i64::from(distance.subsec_nanos()))
+    // A time that the records cannot keep becomes the nearest, as on other file systems of Linux.
+    let nanoseconds = |distance: Duration, sign: i128| {
+        let seconds = sign * i128::from(distance.as_secs());
+        let time_ns = seconds * SECOND_NS + i128::from(distance.subsec_nanos());
+        let nearest = if time_ns < 0 { i64::MIN } else { i64::MAX };
+        i64::try_from(time_ns).unwrap_or(nearest)
     };
     SetTime::To(match time.duration_since(UNIX_EPOCH) {
         Ok(distance) => nanoseconds(distance, 1),

@@ -178,8 +178,8 @@ fn du_adds_up_more_than_64_bits() {
     let line = |bytes: i128, path: &str| format!("{{\"bytes\":{bytes},\"path\":\"{path}\"}}");
     assert_eq!(json, format!("[\n{},\n{}\n]\n", line(large, "/large"), line(large + 4, "/")));
     assert_eq!(du(&[&"--apparent-size", &"-h"]), "24E\t/large\n25E\t/\n");
-    // No block is taken, and quotas count blocks.
-    assert_eq!(du(&[&"-s"]), "0\t/\n");
+    // Holes take no space.
+    assert_eq!(du(&[&"-s"]), "4\t/\n");
 }
 
 #[test]

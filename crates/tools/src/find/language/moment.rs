@@ -1,7 +1,7 @@
 //! Moments: the dates of `-newerXt` and the day's end of `-daystart`.
 
 use jiff::civil::DateTime;
-use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{Span, Timestamp, Zoned};
 use parse_datetime::{ParsedDateTime, parse_datetime_at_date};
 
@@ -16,8 +16,8 @@ pub(super) fn end_of_day(now_ns: i64) -> i64 {
 }
 
 /// Parses a moment as date(1) does, such as `@SECONDS`, `2024-06-01 12:00 UTC`, `2 days ago` or
-/// `last friday`. `None` for everything else, and for a time of day that clocks skipped. Where they
-/// showed it twice, it is the second one.
+/// `last friday`. `None` for everything else, and for a time of day that clocks skipped. Of one that
+/// they showed twice, it is the moment that find(1) takes: the second one in zones east of UTC.
 pub fn parse_moment(text: &str, now_ns: i64) -> Option<i64> {
     parse_moment_at(text, &local(now_ns))
 }
@@ -41,8 +41,20 @@ fn settled(text: &str, now: &Zoned, moment: Zoned) -> Option<Zoned> {
     let Some(written) = as_written(text, now, &zone) else { return Some(moment) };
     match zone.to_ambiguous_zoned(written).offset() {
         AmbiguousOffset::Gap { .. } => None,
-        AmbiguousOffset::Fold { .. } => zone.to_ambiguous_zoned(written).later().ok(),
+        AmbiguousOffset::Fold { before, .. } => shown_twice(written, &zone, before),
         AmbiguousOffset::Unambiguous { .. } => Some(moment),
+    }
+}
+
+/// Returns which of two moments mktime(3) of the C library takes for a time that clocks show twice:
+/// it begins its search at that time in UTC, before both in zones west of there and behind them in
+/// zones east.
+fn shown_twice(written: DateTime, zone: &TimeZone, before: Offset) -> Option<Zoned> {
+    let in_utc = written.to_zoned(TimeZone::UTC).ok()?.timestamp();
+    let both = zone.to_ambiguous_zoned(written);
+    match zone.to_offset(in_utc) == before {
+        true => both.earlier().ok(),
+        false => both.later().ok(),
     }
 }
 
