@@ -25,13 +25,18 @@ use std::io::Write;
 /// Replaces the control characters of a message by `?`, but for ends of lines: only for text of
 /// which the program has made all lines itself, and each piece that comes from elsewhere safe.
 pub fn message_lines(text: &str) -> Cow<'_, str> {
-    replaced(text, |c| c.is_control() && c != '\n')
+    replaced(text, |c| c != '\n' && may_break(c))
 }
 
 /// Replaces all control characters of a message by `?`, and what else may end a line, so that no
 /// part of it looks like another message.
 pub fn message_line(text: &str) -> Cow<'_, str> {
-    replaced(text, |c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
+    replaced(text, may_break)
+}
+
+/// Returns whether a character commands a terminal or may end a line.
+fn may_break(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 fn replaced(text: &str, unsafe_here: impl Fn(char) -> bool) -> Cow<'_, str> {
