@@ -36,6 +36,7 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<Outcome> {
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         terminal: stdout.is_terminal(),
         now_ns,
+        reports_unlisted: false,
         diagnostic: |text| message(message_line(text)),
     };
     let mut output = BufWriter::with_capacity(1 << 16, stdout);

@@ -23,6 +23,7 @@ pub struct Viewed {
     pub view: View,
     /// Where it is mounted, if it is.
     pub mount: Option<Mount>,
+    environment: Environment,
     kept: Held,
 }
 
@@ -120,8 +121,8 @@ impl Viewed {
     /// Opens a namespace that nobody else has open, without room for anything on its disk.
     fn of_open(place: &Path) -> anyhow::Result<Self> {
         let namespace = Box::new(place::open_read_only(place)?);
-        let view = namespace.view()?;
-        Ok(Viewed { view, mount: None, kept: Held::Namespace(namespace) })
+        let (environment, view) = (place::environment(place)?, namespace.view()?);
+        Ok(Viewed { view, mount: None, environment, kept: Held::Namespace(namespace) })
     }
 
     fn of(environment: Environment, table: TableId, mount: Option<Mount>) -> anyhow::Result<Self> {
@@ -130,12 +131,12 @@ impl Viewed {
         // Whatever happens from here on, it is let go.
         let kept = Kept { environment: environment.clone(), table, id, kept_ms, stays: false };
         let view = View::of_table(&environment, Some(id))?;
-        Ok(Viewed { view, mount, kept: Held::Checkpoint(kept) })
+        Ok(Viewed { view, mount, environment, kept: Held::Checkpoint(kept) })
     }
 
     /// Returns the records of a snapshot, by its number.
     pub fn at(&self, snapshot: u64) -> anyhow::Result<View> {
-        Ok(View::of_table(&self.kept.environment, Some(snapshot))?)
+        Ok(View::of_table(&self.environment, Some(snapshot))?)
     }
 
     /// Opens a namespace that was read before, if it is another one since. Is not opened for

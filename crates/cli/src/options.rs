@@ -11,6 +11,7 @@ pub use canopy_text::clock::age;
 use canopy_text::safe::{self, TerminalWriter};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -122,8 +123,12 @@ fn in_lines_of_ours(rendered: String, words: impl Iterator<Item = OsString>) -> 
     words.fold(rendered, |rendered, word| {
         let word = word.to_string_lossy();
         let value = word.split_once('=').map(|(_, value)| value);
-        let pieces = [Some(&*word), value].into_iter().flatten().filter(|word| word.contains('\n'));
-        pieces.fold(rendered, |rendered, piece| rendered.replace(piece, &safe::message_line(piece)))
+        [Some(&*word), value].into_iter().flatten().fold(rendered, |rendered, piece| {
+            match safe::message_line(piece) {
+                Cow::Owned(line) => rendered.replace(piece, &line),
+                Cow::Borrowed(_) => rendered,
+            }
+        })
     })
 }
 

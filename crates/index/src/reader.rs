@@ -479,6 +479,12 @@ impl Index {
         self.own_roots.as_ref().is_none_or(|roots| roots.contains(&source.id))
     }
 
+    /// Returns whether a source is in an index that the caller has written, so that whatever is
+    /// missing in it could not be read.
+    pub fn is_of_caller(&self, source: u32) -> bool {
+        source & joined::OWN != 0 || self.classes.all.is_some()
+    }
+
     /// Returns whether this is the view of one class, and not what a user sees.
     pub fn is_one_class(&self) -> bool {
         self.own_roots.is_some()

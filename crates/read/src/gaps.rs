@@ -7,7 +7,7 @@ use crate::listings::ListingHeads;
 use crate::locate::{Start, caller};
 use crate::plan::{self, BATCH_ROWS, ShardRange, row_count};
 use canopy_index::column::*;
-use canopy_index::{Columns, FileKind};
+use canopy_index::{Columns, FileKind, RowRange, Shard};
 use canopy_model::{compare_paths, is_below, join};
 use rustc_hash::FxHashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -20,15 +20,17 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
         return Ok(Vec::new());
     }
     let mut parts = Vec::new();
-    let (mut listing_count, mut dir_count, mut comes_in_parts) = (0, 1, false);
+    let (mut listing_count, mut dir_count) = (0, 1);
     for ShardRange { shard, listings } in plan::below(&start.view, start.source.id, &start.path)? {
         let (_, dirs) = shard.rows_of(&listings)?;
-        listing_count += row_count(&listings);
+        listing_count += match shard.record().parts {
+            true => first_parts(&shard, &listings)?,
+            false => row_count(&listings),
+        };
         dir_count += row_count(&dirs);
-        comes_in_parts |= shard.record().parts;
         parts.push((shard, listings, dirs));
     }
-    if listing_count == dir_count && !comes_in_parts {
+    if listing_count == dir_count {
         return Ok(Vec::new());
     }
     let hasher = RandomState::new();
@@ -70,6 +72,15 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
     }
     found.sort_by(|a, b| compare_paths(&a.path, &b.path));
     Ok(found)
+}
+
+/// Returns how many of some listings are the first part of one.
+fn first_parts(shard: &Shard, listings: &[RowRange]) -> Result<usize> {
+    let mut count = 0;
+    for batch in shard.read(FileKind::Listings, PART, listings, BATCH_ROWS)? {
+        count += PART.of(&batch?)?.iter().filter(|&&part| part == 0).count();
+    }
+    Ok(count)
 }
 
 /// The paths of directories below a start that are one of those above them, since it is bound

@@ -135,3 +135,31 @@ pub(crate) fn reopen(
     let fd = if is_above_root { open_to_search(above, name)? } else { open_dir(above, name)? };
     if is_same(&stat_open(&fd)?) { Ok(fd) } else { Err(Errno::STALE) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::stat_at;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    /// Whoever owns a directory above may put another one, or a link, in its place.
+    #[test]
+    fn nothing_else_is_opened_in_the_place_of_a_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        fs::create_dir(path("a")).unwrap();
+        let above = OwnedFd::from(fs::File::open(place.path()).unwrap());
+        let stat = stat_at(&above, c"a").unwrap();
+        let is_same = |now: &Stat| (now.dev, now.attributes.ino) == (stat.dev, stat.attributes.ino);
+        let opened = || reopen(&above, c"a", false, is_same).map(drop);
+        assert_eq!(opened(), Ok(()));
+        fs::rename(path("a"), path("b")).unwrap();
+        assert_eq!(opened(), Err(Errno::NOENT));
+        symlink("b", path("a")).unwrap();
+        assert!(matches!(opened(), Err(Errno::LOOP | Errno::NOTDIR)));
+        fs::remove_file(path("a")).unwrap();
+        fs::create_dir(path("a")).unwrap();
+        assert_eq!(opened(), Err(Errno::STALE));
+    }
+}

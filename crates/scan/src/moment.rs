@@ -60,16 +60,31 @@ impl Change {
 /// Linux 6.13 times that were looked at are exact, and no change has an older one than those that
 /// came before.)
 #[derive(Debug)]
-pub(crate) struct Clock(Option<OwnedFd>);
+pub(crate) struct Clock {
+    file: Option<OwnedFd>,
+    is_exact: bool,
+}
+
+/// Changes at once by which a clock that ticks is told from an exact one.
+const CHANGES_AT_ONCE: usize = 8;
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Clock(rustix::fs::memfd_create(c"canopy-clock", MemfdFlags::CLOEXEC).ok())
+        let file = rustix::fs::memfd_create(c"canopy-clock", MemfdFlags::CLOEXEC).ok();
+        let mut clock = Clock { file, is_exact: false };
+        let moments: Vec<Moment> = (0..CHANGES_AT_ONCE).map(|_| clock.now()).collect();
+        clock.is_exact = clock.file.is_some() && moments.is_sorted_by(|one, next| one < next);
+        clock
+    }
+
+    /// Returns whether each change of an inode that was looked at has another change time.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.is_exact
     }
 
     /// Returns the present moment: each change from now on has a change time that is not before it.
     pub(crate) fn now(&self) -> Moment {
-        let told = self.0.as_ref().and_then(|file| {
+        let told = self.file.as_ref().and_then(|file| {
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now })
                 .ok()?;

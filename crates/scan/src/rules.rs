@@ -114,8 +114,8 @@ const NETWORK: [&str; 20] = [
 ];
 
 /// Types of file systems that take change times from the clock of this machine, in full.
-const OWN_CLOCK: [&str; 9] =
-    ["btrfs", "devtmpfs", "ext2", "ext3", "ext4", "overlay", "ramfs", "tmpfs", "xfs"];
+const OWN_CLOCK: [&str; 8] =
+    ["btrfs", "devtmpfs", "ext2", "ext3", "ext4", "overlay", "tmpfs", "xfs"];
 
 /// Types whose change times are those of other machines.
 const CLOCKS_OF_OTHERS: [&str; 5] = ["beegfs", "ceph", "gfs2", "lustre", "ocfs2"];

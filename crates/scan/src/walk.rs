@@ -8,7 +8,7 @@ use crate::handle::Shared;
 use crate::inode::{Stat, stat_at};
 use crate::options::ScanOptions;
 use crate::remaining::{Left, Remaining};
-use crate::root::Root;
+use crate::root::{Root, TICK};
 use crate::rules::{MountRules, Rules};
 use crate::selection::{Known, Selected, Selection};
 use crate::stealing::{Stack, share};
@@ -16,7 +16,7 @@ use canopy_model::{ClassTable, Rows, Sink, join, join_absolute, unescape};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 mod doubts;
 mod task;
@@ -25,6 +25,9 @@ mod thread;
 pub(crate) use doubts::Checked;
 use task::{Begun, Task};
 use thread::Thread;
+
+/// How often threads wait for what changes all the time, a tick each.
+const WAITS_MAX: u32 = 1000;
 
 /// The part of a source that is walked.
 #[derive(Clone, Copy)]
@@ -84,6 +87,7 @@ pub fn scan<S: Sink>(
         round: AtomicU64::new(root.rounds),
         shared: root.directory.handle.shared().clone(),
         moves: Moves::default(),
+        waits_left: AtomicU32::new(WAITS_MAX),
         root_entries: AtomicU64::new(0),
     };
     if walk.is_left_out(&root.directory) {
@@ -135,6 +139,9 @@ struct Walk<'a> {
     round: AtomicU64,
     shared: Arc<Shared>,
     moves: Moves,
+    /// How often threads may still wait for what changes all the time: whoever has it change must
+    /// not hold a scan up.
+    waits_left: AtomicU32,
     /// Entries of the root, once all of it was listed.
     root_entries: AtomicU64,
 }
@@ -195,6 +202,16 @@ impl Walk<'_> {
         if let Some(limit) = &self.options.rate_limit {
             limit.take(&|| self.is_paused());
         }
+    }
+
+    /// Waits for the next tick of the clock. Returns `false` if there was enough waiting.
+    fn waits_a_tick(&self) -> bool {
+        let left = |left: u32| left.checked_sub(1);
+        let may = self.waits_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok();
+        if may {
+            std::thread::sleep(TICK);
+        }
+        may
     }
 
     /// Returns what is left where these pieces of work are.

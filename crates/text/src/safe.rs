@@ -52,15 +52,19 @@ fn is_bare_terminal() -> bool {
 /// which the program has made all lines itself, and each piece that comes from elsewhere safe.
 pub fn message_lines(text: &str) -> Cow<'_, str> {
     let bare = is_bare_terminal();
-    replaced(text, |c| c.is_control() && c != '\n' || bare && has_control_byte(c))
+    replaced(text, |c| c != '\n' && may_break(c) || bare && has_control_byte(c))
 }
 
 /// Replaces all control characters of a message by `?`, and what else may end a line, so that no
 /// part of it looks like another message.
 pub fn message_line(text: &str) -> Cow<'_, str> {
     let bare = is_bare_terminal();
-    let ends_line = |c| matches!(c, '\u{2028}' | '\u{2029}');
-    replaced(text, |c| c.is_control() || ends_line(c) || bare && has_control_byte(c))
+    replaced(text, |c| may_break(c) || bare && has_control_byte(c))
+}
+
+/// Returns whether a character commands a terminal or may end a line.
+fn may_break(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 fn replaced(text: &str, unsafe_here: impl Fn(char) -> bool) -> Cow<'_, str> {

@@ -67,6 +67,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         terminal: stdout.is_terminal(),
         now_ns,
         // A name with an end of line must not look like another message.
+        reports_unlisted: true,
         diagnostic: |text| message(message_line(text)),
     };
     let mut output = BufWriter::with_capacity(1 << 16, stdout);

@@ -69,6 +69,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         threads: arguments.read.threads(),
         terminal: false,
         now_ns,
+        reports_unlisted: false,
         diagnostic: |text| message(message_line(text)),
     };
     let mut found = Vec::new();

@@ -21,7 +21,7 @@ fn text(output: &[u8]) -> String {
 }
 
 /// Makes nested directories with long names, and gives the last.
-fn chain(root: &Path, levels: usize) -> rustix::fd::OwnedFd {
+pub(super) fn chain(root: &Path, levels: usize) -> rustix::fd::OwnedFd {
     let name = "n".repeat(255);
     let open = |at: rustix::fd::BorrowedFd<'_>, name: &str| {
         rustix::fs::openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap()
@@ -33,6 +33,42 @@ fn chain(root: &Path, levels: usize) -> rustix::fd::OwnedFd {
         last = open(rustix::fd::AsFd::as_fd(&last), &name);
     }
     last
+}
+
+/// A scan had every directory of a path open at once, and left out what lies deeper than the system
+/// allows open files.
+#[test]
+fn trees_may_be_deeper_than_files_may_be_open() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    fs::create_dir(&tree).unwrap();
+    for chain in 0..6 {
+        let path = (0..60).fold(tree.clone(), |path, level| path.join(format!("c{chain}l{level}")));
+        fs::create_dir_all(&path).unwrap();
+        // Each level is come back to, when those above it were closed.
+        path.ancestors().take(60).for_each(|level| fs::write(level.join("z-file"), "").unwrap());
+        path.ancestors().take(60).for_each(|level| fs::create_dir(level.join("z-dir")).unwrap());
+    }
+    let command = |words: &[&str], open_max: u32| {
+        let mut run = Command::new("sh");
+        run.args(["-c", &format!("ulimit -n {open_max}; exec \"$@\""), "sh"]);
+        run.arg(&place.canopy).arg("--index").arg(&index).args(words).arg(&tree);
+        run.output().unwrap()
+    };
+    for open_max in [48, 64, 100] {
+        for words in [&["index"][..], &["index", "--incremental"], &["index", "--threads", "2"]] {
+            let run = command(words, open_max);
+            assert_eq!(run.status.code(), Some(0), "{open_max} {words:?}: {}", text(&run.stderr));
+            let expected = Command::new("find").arg(&tree).output().unwrap();
+            let found = command(&["find"], open_max);
+            let (found, expected) = (&found.stdout, &expected.stdout);
+            common::assert_same(
+                &common::sorted(found, b'\n'),
+                &common::sorted(expected, b'\n'),
+                &format!("{open_max} {words:?}"),
+            );
+        }
+    }
 }
 
 #[test]

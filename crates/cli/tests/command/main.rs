@@ -17,6 +17,7 @@ mod layouts;
 mod limits;
 mod locate;
 mod lustre;
+mod messages;
 mod mounts;
 mod options;
 mod output;

@@ -22,4 +22,5 @@ mod report;
 mod report_oracle;
 mod roundtrip;
 mod stat;
+mod unreadable;
 mod updated;

@@ -45,6 +45,9 @@ const NARROWING_MAX: usize = 8;
 /// How often a moment is looked for at once at which all of a path is as it is seen.
 const TRIES: usize = 3;
 
+/// How often directories that change all the time are looked at.
+const TRIES_AT_ONCE: usize = 20;
+
 /// When a thread begins to look again at the directories above what it has read.
 #[derive(Clone, Copy)]
 pub(crate) struct Round {
@@ -163,22 +166,21 @@ impl Directory {
         let moment = self.handle.shared().clock.now();
         let mut looks: Vec<Look> = path.iter().map(|directory| directory.look()).collect();
         let is_settled = |look: &Look| moment.is_after(look.certain_change());
-        let mut unsettled = looks.iter().enumerate().filter(|(_, look)| !is_settled(look));
-        match (unsettled.next(), unsettled.next()) {
-            (None, _) => {}
-            // One that changes all the time is looked at once, and the others are the same then.
-            (Some((at, _)), None) => {
-                let unsettled = path[at].look_twice()?;
-                for (other, look) in looks.iter_mut().enumerate().filter(|(other, _)| *other != at)
-                {
-                    *look = path[other].look();
-                    if !moment.is_after(look.certain_change()) {
+        let unsettled = (0..looks.len()).filter(|&at| !is_settled(&looks[at]));
+        let unsettled: Vec<usize> = unsettled.collect();
+        if !unsettled.is_empty() {
+            // Those that change all the time are looked at once, and the others are the same then.
+            for (&at, look) in unsettled.iter().zip(look_twice(path, &unsettled)?) {
+                looks[at] = look;
+            }
+            for (at, look) in looks.iter_mut().enumerate() {
+                if !unsettled.contains(&at) {
+                    *look = path[at].look();
+                    if !is_settled(look) {
                         return None;
                     }
                 }
-                looks[at] = unsettled;
             }
-            _ => return None,
         }
         let attributes = looks.last()?.attributes;
         let narrowing = path.iter().zip(looks).fold(None, |narrowing, (directory, look)| {
@@ -210,17 +212,6 @@ impl Directory {
             Some(gone @ Narrowing::Gone(_)) => gone,
             narrowing => own.and(narrowing),
         })
-    }
-
-    /// Looks at a directory that changes all the time. `None` if it changed meanwhile, so that the
-    /// name, ACL and mode that were seen are perhaps not of one moment.
-    fn look_twice(&self) -> Option<Look> {
-        let (first, second) = (self.look(), self.look());
-        let place = |look: &Look| {
-            let Attributes { mode, uid, gid, ctime_ns, .. } = look.attributes;
-            (mode, uid, gid, ctime_ns)
-        };
-        (first.is_named && second.is_named && place(&first) == place(&second)).then_some(second)
     }
 
     fn look(&self) -> Look {
@@ -276,6 +267,28 @@ impl Directory {
         let (Ok(fd), Some(name)) = (above.fd(), self.name_in_above()) else { return false };
         stat_at(&fd, &name).is_ok_and(|stat| self.is_inode(&stat))
     }
+}
+
+/// Looks at directories that change all the time. `None` if any changed meanwhile, so that name, ACL
+/// and mode that were seen are perhaps not of one moment, or if the kernel may not tell of several.
+fn look_twice(path: &[&Directory], unsettled: &[usize]) -> Option<Vec<Look>> {
+    let is_exact =
+        |directory: &Directory| directory.lag_ns == 0 && directory.handle.shared().clock.is_exact();
+    if unsettled.len() > 1 && !unsettled.iter().all(|&at| is_exact(path[at])) {
+        return None;
+    }
+    let place = |of: &Attributes| (of.mode, of.uid, of.gid, of.ctime_ns);
+    'tries: for _ in 0..TRIES_AT_ONCE {
+        let looks: Vec<Look> = unsettled.iter().map(|&at| path[at].look()).collect();
+        for (&at, look) in unsettled.iter().zip(&looks) {
+            let again = stat_open(&*path[at].fd().ok()?).ok()?;
+            if !look.is_named || place(&look.attributes) != place(&again.attributes) {
+                continue 'tries;
+            }
+        }
+        return Some(looks);
+    }
+    None
 }
 
 impl Look {

@@ -13,7 +13,6 @@ use crate::entry::look_closer;
 use crate::faults::{Fault, Step};
 use crate::inode::{Stat, stat_at};
 use crate::moment::Moment;
-use crate::root::TICK;
 use crate::xattrs::XattrReader;
 use canopy_model::{Attributes, Rows, escape, join, unescape};
 use rustix::fd::OwnedFd;
@@ -80,8 +79,8 @@ pub(super) fn check(
         if left.is_empty() && doubts.attributes.is_some() {
             break;
         }
-        if attempt >= WITHOUT_WAITING {
-            std::thread::sleep(TICK);
+        if attempt >= WITHOUT_WAITING && !walk.waits_a_tick() {
+            break;
         }
         left = doubts.look(left, at_once, xattrs);
     }
@@ -171,26 +170,48 @@ pub(super) fn enter<'x>(
     if walk.options.no_xattrs {
         return None;
     }
-    if let Err(errno) = xattrs.enter(fd) {
-        walk.report(&directory.path(), Fault::Failed(Step::Xattrs, errno));
-        return None;
+    match xattrs.enter(fd) {
+        Ok(()) => return Some(xattrs),
+        // It has no listing, which is said.
+        Err(Errno::ACCESS) if is_closed(fd) => {}
+        Err(errno) => walk.report(&directory.path(), Fault::Failed(Step::Xattrs, errno)),
     }
-    Some(xattrs)
+    None
+}
+
+/// Returns whether a directory that is open may not be searched.
+pub(super) fn is_closed(directory: &OwnedFd) -> bool {
+    stat_at(directory, c".").is_err_and(|errno| errno == Errno::ACCESS)
 }
 
 /// Reads an entry of a directory that is open at `fd`, by its name, which is given escaped, too, and
 /// adds it to `rows`. Returns what it is; `None` if it cannot be looked at, which is reported.
 pub(super) fn read_entry(
     walk: &Walk<'_>,
+    place: (&Directory, &OwnedFd),
+    (name, escaped): (&CStr, &str),
+    xattrs: Option<&mut XattrReader>,
+    rows: &mut Rows,
+) -> Option<Stat> {
+    match stat_at(place.1, name) {
+        Ok(stat) => read_more(walk, place, (name, escaped), stat, xattrs, rows),
+        Err(errno) => {
+            fail(walk, place.0, escaped, Step::Look, errno);
+            None
+        }
+    }
+}
+
+/// Reads what else there is of an entry that was looked at, and adds it to `rows`.
+pub(super) fn read_more(
+    walk: &Walk<'_>,
     (directory, fd): (&Directory, &OwnedFd),
     (name, escaped): (&CStr, &str),
+    stat: Stat,
     mut xattrs: Option<&mut XattrReader>,
     rows: &mut Rows,
 ) -> Option<Stat> {
-    let fail = |step: Step, errno: Errno| {
-        walk.report(&join(&directory.path(), escaped), Fault::Failed(step, errno));
-    };
-    let stat = stat_at(fd, name).map_err(|errno| fail(Step::Look, errno)).ok()?;
+    let fail = |step, errno| fail(walk, directory, escaped, step, errno);
     let entry = look_closer(fd, name, stat, xattrs.as_deref_mut(), fail)?;
     let attributes = entry.stat.attributes;
     let target = entry.target.as_ref().map_or("".into(), |target| escape(target.to_bytes()));
@@ -201,4 +222,9 @@ pub(super) fn read_entry(
         xattrs.found(&attributes, rules, listing, walk.classes, |xattr| rows.push_xattr(xattr));
     }
     Some(entry.stat)
+}
+
+/// Reports what failed with an entry of a directory.
+pub(super) fn fail(walk: &Walk<'_>, directory: &Directory, name: &str, step: Step, errno: Errno) {
+    walk.report(&join(&directory.path(), name), Fault::Failed(step, errno));
 }

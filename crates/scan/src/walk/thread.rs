@@ -1,13 +1,13 @@
 //! What one thread does in the walk: opens directories, reads them, hands their listings over.
 
-use super::doubts::{enter, read_entry};
+use super::doubts::{enter, fail, is_closed, read_more};
 use super::task::{Begun, Task};
 use super::{Walk, doubts};
 use crate::batch::Batch;
 use crate::directory::{Directory, Known, Place, Seen};
 use crate::entry::Names;
 use crate::faults::{Fault, Step};
-use crate::inode::open_dir;
+use crate::inode::{open_dir, stat_at};
 use crate::moment::Moment;
 use crate::selection::{Selected, Selection};
 use crate::stealing::Stack;
@@ -41,6 +41,16 @@ enum Rest {
     Unread,
     /// Names that were read, and what its descriptor stands before, since threads stop.
     Paused,
+    /// Names alone, since the directory may be read but not searched.
+    Closed,
+}
+
+/// What was found of names that were read.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Entries,
+    /// Nothing: the directory may not be searched.
+    Closed,
 }
 
 /// Tells which subdirectories of a directory need not be looked into.
@@ -207,7 +217,13 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 let begun = Begun { parts, entries: listed, rows, subdirs, since, names };
                 self.stack.put(Task::Read { directory: directory.clone(), begun, selected });
             }
-            _ => {
+            Rest::Closed => {
+                let lacks_some = u64::from(parts > 0);
+                self.walk.counts.partial.fetch_add(lacks_some, Ordering::Relaxed);
+                let fault = Fault::Failed(Step::List, Errno::ACCESS);
+                self.walk.report(&directory.path(), fault);
+            }
+            Rest::Nothing | Rest::Names => {
                 let counts = self.walk.counts;
                 counts.directories.fetch_add(1, Ordering::Relaxed);
                 counts.unmapped.fetch_add(directory.is_of_unmapped().into(), Ordering::Relaxed);
@@ -238,6 +254,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             let rest = self.fill((directory, &fd), &mut entries);
             let is_part = match rest {
                 Rest::Paused => false,
+                // Names without attributes are not kept: the directory is one that cannot be listed.
+                Rest::Closed => false,
                 Rest::Nothing => *parts == 0 || !self.rows.is_empty(),
                 Rest::Names | Rest::Unread => !self.rows.is_empty(),
             };
@@ -371,7 +389,9 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             } else if self.rows.bytes() >= self.walk.options.part_bytes {
                 return Rest::Names;
             }
-            self.look(at);
+            if self.look(at) == Found::Closed {
+                return Rest::Closed;
+            }
         }
     }
 
@@ -401,7 +421,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     }
 
     /// Looks at the inodes of the names that were read, as many as a part may have.
-    fn look(&mut self, (directory, fd): (&Directory, &OwnedFd)) {
+    fn look(&mut self, (directory, fd): (&Directory, &OwnedFd)) -> Found {
         let walk = self.walk;
         let mut xattrs = match self.names.is_empty() {
             true => None,
@@ -430,7 +450,19 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             }
             walk.wait_for_rate();
             let xattrs = xattrs.as_deref_mut();
-            let read = read_entry(walk, (directory, fd), (name, &escaped), xattrs, &mut self.rows);
+            let stat = match stat_at(fd, name) {
+                Ok(stat) => stat,
+                Err(Errno::ACCESS) if self.rows.is_empty() && is_closed(fd) => {
+                    self.names.clear();
+                    return Found::Closed;
+                }
+                Err(errno) => {
+                    fail(walk, directory, &escaped, Step::Look, errno);
+                    continue;
+                }
+            };
+            let (place, rows) = ((directory, fd), &mut self.rows);
+            let read = read_more(walk, place, (name, &escaped), stat, xattrs, rows);
             let Some(entry) = read else { continue };
             let is_known = |known: &Unchanged<'_>| known.has(&escaped, &entry.attributes);
             if entry.attributes.file_type() == FileType::Directory
@@ -441,6 +473,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             }
         }
         tell(looked_at);
+        Found::Entries
     }
 
     /// Keeps the listing in `rows` until the directories above are looked at again.

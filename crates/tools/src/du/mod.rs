@@ -295,12 +295,8 @@ impl Du<'_> {
         let sum = if !start.is_dir() {
             self.file(start)?
         } else if self.is_summary(start) {
-            let sum = self.summary(start)?;
-            // Nothing was found in it. What lies further below costs more to find.
-            if sum.totals.entries == 0 && sum.totals.dirs == 1 {
-                self.tell_unlisted(start, &[], failed)?;
-            }
-            sum
+            self.tell_unlisted(start, &[], failed)?;
+            self.summary(start)?
         } else {
             let loops = gaps::loops(start)?;
             self.tell_unlisted(start, &loops, failed)?;

@@ -8,16 +8,17 @@
 use super::chunk::{Chunk, Location};
 use super::search::Search;
 use super::visit::{Visit, inode_outside};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::find::messages::{file_system_loop, link_problem, quoted};
 use crate::find::path::push_component;
 use canopy_index::RowRange;
 use canopy_index::column::{MODE, TARGET};
 use canopy_model::{FileType, compare_paths, is_below, unescape};
 use canopy_read::Inode;
+use canopy_read::gaps::unlisted;
 use canopy_read::inode::{ENTRY, text_or_empty};
 use canopy_read::links::{Resolved, ResolvedEntry, parent_of};
-use canopy_read::locate::{Start, absolute_path, source_of, to_path};
+use canopy_read::locate::{Start, absolute_path, source_of, to_path, why_unlisted};
 use canopy_read::plan::Unit;
 use canopy_read::resolve::locate;
 use rustix::io::Errno;
@@ -64,6 +65,30 @@ impl Search<'_, '_> {
         }
         self.pruned.extend(self.visit.loops.iter().map(|(path, _)| path.clone()));
         self.pruned.sort_by(|a, b| compare_paths(a, b));
+    }
+
+    /// Says of directories that could not be listed when the caller indexed them that they could
+    /// not, as far as the search comes to them.
+    pub(super) fn note_unlisted(&self) -> Result<()> {
+        if !self.start.view.is_of_caller(self.start.source.id) {
+            return Ok(());
+        }
+        for directory in unlisted(self.start)? {
+            let depth = self.visit.depth_of(&directory.path);
+            let is_elsewhere =
+                self.visit.device.is_some_and(|device| device != directory.inode.dev);
+            if depth >= self.find.globals.depth_max
+                || is_elsewhere
+                || self.is_pruned(&directory.path)
+            {
+                continue;
+            }
+            if let Some(why) = why_unlisted(&directory)? {
+                let path = directory.given;
+                self.visit.facts.add_link_problem(Error::Start { path, why }.to_string());
+            }
+        }
+        Ok(())
     }
 
     /// Follows the links of a unit.

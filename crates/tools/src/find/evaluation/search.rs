@@ -36,6 +36,8 @@ pub struct RunOptions {
     pub terminal: bool,
     /// What time it is, in nanoseconds since 1970.
     pub now_ns: i64,
+    /// Whether directories that could not be listed when the caller indexed them are diagnosed.
+    pub reports_unlisted: bool,
     /// Is called with each diagnostic: what could not be done.
     pub diagnostic: fn(&str),
 }
@@ -125,6 +127,9 @@ impl<'s, 'a> Search<'s, 'a> {
             self.pruned = self.find_pruned(threads, &ranges)?;
         }
         self.leave_out_loops();
+        if self.sink.options.reports_unlisted {
+            self.note_unlisted()?;
+        }
         if self.find.globals.follow_all {
             in_parallel(threads, &self.units(&ranges, true)?, |unit| self.follow_links(unit))?;
         }
