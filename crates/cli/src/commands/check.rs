@@ -269,7 +269,7 @@ impl Repair<'_> {
             anyhow::bail!("the index at {} cannot be repaired", self.location.display());
         }
         let mut writer = Writer::open(self.location, self.options())?;
-        let mut unknown = BTreeSet::new();
+        let (mut unknown, mut lost_queries) = (BTreeSet::new(), false);
         let mut roots: BTreeSet<String> =
             remedies(Remedy::Scan).flat_map(|damage| damage.affected.keys().cloned()).collect();
         if let Some(salvaged) = writer.salvaged() {
@@ -282,6 +282,7 @@ impl Repair<'_> {
             }
             for table in &salvaged.lost_tables {
                 message(format_args!("the query of the table {table} is lost: derive it again"));
+                lost_queries = true;
             }
             if salvaged.lost_options {
                 unknown = of_unknown_options(&writer);
@@ -311,7 +312,7 @@ impl Repair<'_> {
         if !self.arguments.json && !published.is_unchanged {
             say(format_args!("repaired in generation {}", published.generation))?;
         }
-        Ok(is_complete)
+        Ok(is_complete && !lost_queries)
     }
 
     fn options(&self) -> WriterOptions {

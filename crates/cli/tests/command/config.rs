@@ -105,7 +105,7 @@ fn wrong_files_are_errors_with_their_lines() {
     fs::write(&at.site, "# comment\nthreads = 2\nprune_name = ['x']\n").unwrap();
     let error = at.refused(&[], &["index"]);
     let expected = format!(
-        "canopy: {}, line 3: unknown key 'prune_name'; known are index, sources, threads, prune_names, prune_paths, prune_fs, sql_timeout, sql_memory, trust_fs, path_max, limits\n",
+        "canopy: {}, line 3: unknown key 'prune_name'; known are index, sources, threads, prune_names, prune_paths, prune_fs, sql_timeout, sql_memory, trust_fs, path_max, stale_after, limits\n",
         at.site.display()
     );
     assert_eq!(error, expected);

@@ -385,7 +385,7 @@ fn programs_get_one_object() {
         assert!(number.unwrap().as_f64() > Some(0.0), "{key}");
     }
     let expected = serde_json::json!({
-        "generation": 1, "unchanged": false, "complete": false, "entries": 1, "directories": 1,
+        "generation": 1, "unchanged": false, "complete": false, "entries": 2, "files": 1, "directories": 1,
         "shards": 1, "skipped": 1, "sources": ["/d"],
     });
     assert_eq!(object, expected);

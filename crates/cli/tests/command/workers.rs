@@ -237,7 +237,9 @@ fn damage_and_others_directories_stop_no_scan_and_lead_nobody_astray() {
         assert_eq!(code, Some(2));
         assert!(said.contains("'canopy index --restart'"), "{said}");
     }
-    assert_eq!(begin(&["--restart"]), (Some(0), String::new()));
+    let (code, said) = begin(&["--restart"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("the scan is begun, with 1 part left; "), "{said}");
     // A part that is done cannot.
     let mut run = further(&place, &location, "150");
     wait_until("the first part is done", || workers.join("done-0").exists());

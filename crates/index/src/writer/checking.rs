@@ -39,6 +39,7 @@ use rustc_hash::FxHashSet;
 use rustix::fs::FlockOperation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,6 +178,11 @@ impl Checker {
     }
 }
 
+/// Returns whether an index belongs to the caller.
+fn is_own(index: &Path) -> bool {
+    index.metadata().is_ok_and(|about| about.uid() == rustix::process::geteuid().as_raw())
+}
+
 /// Returns whether the kernel denies a file to the caller.
 fn is_denied(path: &Path) -> bool {
     let opened = std::fs::File::open(path);
@@ -209,7 +215,8 @@ impl<'a> Check<'a> {
             checker,
             index,
             threads,
-            checks_modes: knows_all_ids(),
+            // Root may read another user's index, in which other permissions are right.
+            checks_modes: knows_all_ids() && is_own(index),
             is_writers: false,
             roots: BTreeMap::new(),
             seen: Mutex::default(),
