@@ -47,7 +47,7 @@ pub use namespace::{Clock, NAME_BYTES_MAX, Namespace, create_namespace, system_c
 pub use past::{Past, PastFile};
 pub use present::Present;
 pub use repair::{LOST_AND_FOUND, Repaired};
-pub use search::Found;
+pub use search::{Found, Pace};
 pub use settings::{FORMAT, Settings, table_of};
 pub use snapshots::{SNAPSHOTS_MAX, SnapshotInfo, check_snapshot_name};
 pub use upkeep::Upkeep;
