@@ -229,7 +229,7 @@ impl Reader<'_> {
         let namespace = &self.queries.namespace;
         let (mut hasher, mut at) = (blake3::Hasher::new(), 0);
         while at < length {
-            self.turn.pause();
+            self.turn.pause(0);
             if Instant::now() > self.until {
                 let why = format!(
                     "reading the files takes more than {} s; ask for fewer, as with \

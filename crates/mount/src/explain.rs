@@ -33,7 +33,7 @@ impl Queries {
         let mut look = |view: &View, base| -> Result<(), Error> {
             plan.push_str(&format!("looks in: {}\n", view.explain(&expression)));
             if who.is_root() {
-                let count = view.count_candidates(base, &expression, &|| turn.pause())?;
+                let count = view.count_candidates(base, &expression, &|bytes| turn.pause(bytes))?;
                 let count = count.map_or("every name".to_owned(), |count| count.to_string());
                 plan.push_str(&format!("candidates: {count}\n"));
             }

@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long work runs before others have their turn.
@@ -20,6 +21,9 @@ const CALLS: u32 = 32;
 
 /// Time that is counted for a piece of work at least, so that many small ones are not free.
 const LEAST: Duration = Duration::from_micros(20);
+
+/// While work that has begun takes more memory than this, no more begins than may run.
+const MEMORY_BYTES_MAX: usize = 1 << 30;
 
 /// How much is done at once.
 #[derive(Clone, Copy)]
@@ -35,20 +39,26 @@ pub(crate) struct Limits {
 }
 
 /// For queries: an account has one.
-pub(crate) const QUERIES: Limits = Limits { running: 3, begun: 32, of_account: 1, waiting: 64 };
+pub(crate) const QUERIES: Limits = Limits { running: 3, begun: 256, of_account: 1, waiting: 64 };
 
 /// For contents: what waits are processes that read and write, and the kernel's reading ahead.
 pub(crate) const CONTENTS: Limits =
     Limits { running: 16, begun: 16, of_account: 8, waiting: usize::MAX };
 
-type Work = Box<dyn FnOnce(&Turn) + Send>;
+type Work = Box<dyn FnOnce(&Turn<'_>) + Send>;
+
+/// Work that has begun and waits for its turn.
+#[derive(Default)]
+struct Paused {
+    may_go_on: AtomicBool,
+    changed: Condvar,
+}
 
 #[derive(Default)]
 struct Account {
     waiting: VecDeque<Work>,
     begun: usize,
-    /// Work that has begun and waits for its turn.
-    paused: usize,
+    paused: VecDeque<Arc<Paused>>,
     /// Time that its work had, from where the account with the least stood when it came.
     used: Duration,
 }
@@ -61,22 +71,37 @@ struct State {
     /// Threads, and those of them that wait for work.
     threads: usize,
     idle: usize,
+    /// Memory of all work that has begun.
+    bytes: usize,
     stops: bool,
 }
 
-/// Who is next, and whether that is work that has begun already.
-type Next = (u32, bool);
+/// What is next of an account.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Paused(u32),
+    Waiting(u32),
+}
 
 impl State {
-    /// Returns the account that has had the least time, of those whose work could run.
+    /// Returns what runs next: work of the account that has had the least time.
     fn next(&self, limits: &Limits) -> Option<Next> {
+        if self.running >= limits.running {
+            return None;
+        }
+        let is_large = self.bytes > MEMORY_BYTES_MAX;
+        let begun_max = if is_large { limits.running } else { limits.begun };
+        // Where there is no thread, it does not keep others from going on.
+        let has_room = self.begun < begun_max.min(self.threads);
         let ready = self.accounts.iter().filter_map(|(&uid, account)| {
-            let may_begin = !account.waiting.is_empty()
-                && account.begun < limits.of_account
-                && self.begun < limits.begun;
-            (account.paused > 0 || may_begin).then_some((account.used, uid, account.paused > 0))
+            let next = match account.paused.is_empty() {
+                false => Next::Paused(uid),
+                true if has_room && account.may_begin(limits) => Next::Waiting(uid),
+                true => return None,
+            };
+            Some((account.used, next))
         });
-        ready.min().map(|(_, uid, is_paused)| (uid, is_paused))
+        ready.min_by_key(|(used, _)| *used).map(|(_, next)| next)
     }
 
     fn account(&mut self, uid: u32) -> &mut Account {
@@ -96,9 +121,16 @@ impl State {
     }
 }
 
+impl Account {
+    fn may_begin(&self, limits: &Limits) -> bool {
+        !self.waiting.is_empty() && self.begun < limits.of_account
+    }
+}
+
 struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Wakes a thread that waits for work.
+    work: Condvar,
     limits: Limits,
     accounts: Accounts,
 }
@@ -109,11 +141,14 @@ pub(crate) struct Turn<'a> {
     account: u32,
     since: Cell<Instant>,
     calls: Cell<u32>,
+    /// Memory that the work takes.
+    bytes: Cell<usize>,
 }
 
 impl Turn<'_> {
-    /// Lets the work of others run if this has run for a while. To be called often.
-    pub(crate) fn pause(&self) {
+    /// Lets the work of others run if this has run for a while. To be called often, with the memory
+    /// that the work takes.
+    pub(crate) fn pause(&self, bytes: usize) {
         let calls = self.calls.get() + 1;
         self.calls.set(calls % CALLS);
         if calls < CALLS || self.since.get().elapsed() < SLICE {
@@ -121,17 +156,19 @@ impl Turn<'_> {
         }
         let shared = self.shared;
         let mut state = shared.state.lock();
+        state.bytes = state.bytes - self.bytes.replace(bytes) + bytes;
         state.count(self.account, self.since.get().elapsed());
+        let paused = Arc::<Paused>::default();
         state.running -= 1;
-        state.account(self.account).paused += 1;
-        shared.changed.notify_all();
-        while !state.stops && !shared.is_next(&state, (self.account, true)) {
-            shared.changed.wait(&mut state);
+        state.account(self.account).paused.push_back(paused.clone());
+        shared.dispatch(&mut state);
+        while !paused.may_go_on.load(Ordering::SeqCst) && !state.stops {
+            paused.changed.wait(&mut state);
         }
-        state.account(self.account).paused -= 1;
-        state.running += 1;
-        // There may be room for one more.
-        shared.changed.notify_all();
+        if !paused.may_go_on.load(Ordering::SeqCst) {
+            state.running += 1;
+            state.account(self.account).paused.retain(|one| !Arc::ptr_eq(one, &paused));
+        }
         self.since.set(Instant::now());
     }
 }
@@ -141,12 +178,12 @@ pub(crate) struct Pool(Arc<Shared>);
 
 impl Pool {
     pub(crate) fn new(limits: Limits, accounts: Accounts) -> Self {
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        Pool(Arc::new(Shared { state, changed, limits, accounts }))
+        let (state, work) = (Mutex::default(), Condvar::new());
+        Pool(Arc::new(Shared { state, work, limits, accounts }))
     }
 
     /// Has something done for a user. If too much of the account waits, it is dropped.
-    pub(crate) fn run(&self, uid: u32, work: impl FnOnce(&Turn) + Send + 'static) {
+    pub(crate) fn run(&self, uid: u32, work: impl FnOnce(&Turn<'_>) + Send + 'static) {
         let account = self.0.accounts.of(uid);
         let mut state = self.0.state.lock();
         let waiting = &mut state.account(account).waiting;
@@ -155,22 +192,25 @@ impl Pool {
         }
         waiting.push_back(Box::new(work));
         self.0.staff(&mut state);
-        self.0.changed.notify_all();
+        self.0.dispatch(&mut state);
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.0.state.lock().stops = true;
-        self.0.changed.notify_all();
+        let mut state = self.0.state.lock();
+        state.stops = true;
+        for paused in state.accounts.values().flat_map(|account| &account.paused) {
+            paused.changed.notify_one();
+        }
+        self.0.work.notify_all();
     }
 }
 
 impl Shared {
     /// Starts a thread if there is work to begin and none waits for it.
     fn staff(self: &Arc<Self>, state: &mut State) {
-        let may_begin =
-            |one: &Account| !one.waiting.is_empty() && one.begun < self.limits.of_account;
+        let may_begin = |one: &Account| one.may_begin(&self.limits);
         let is_short = state.idle == 0 && state.threads < self.limits.begun;
         if !is_short || !state.accounts.values().any(may_begin) {
             return;
@@ -182,30 +222,38 @@ impl Shared {
         }
     }
 
-    fn is_next(&self, state: &State, who: Next) -> bool {
-        state.running < self.limits.running && state.next(&self.limits) == Some(who)
+    /// Has work go on as long as some may run. What begins is taken by a thread that waits for it.
+    fn dispatch(&self, state: &mut State) {
+        loop {
+            match state.next(&self.limits) {
+                Some(Next::Paused(uid)) => {
+                    let Some(paused) = state.account(uid).paused.pop_front() else { return };
+                    state.running += 1;
+                    paused.may_go_on.store(true, Ordering::SeqCst);
+                    paused.changed.notify_one();
+                }
+                Some(Next::Waiting(_)) => {
+                    self.work.notify_one();
+                    return;
+                }
+                None => return,
+            }
+        }
     }
 
     fn serve(self: Arc<Self>) {
         let mut state = self.state.lock();
         loop {
-            let next = state.next(&self.limits).filter(|(_, is_paused)| !is_paused);
-            match next.filter(|_| state.running < self.limits.running) {
-                Some((uid, _)) => {
-                    state = self.do_one(state, uid);
-                    // More are there only while much has begun.
-                    if state.idle >= self.limits.running {
-                        break;
-                    }
-                }
-                None if state.stops
-                    && state.accounts.values().all(|one| one.waiting.is_empty()) =>
-                {
+            match state.next(&self.limits) {
+                Some(Next::Waiting(uid)) => state = self.do_one(state, uid),
+                // More are there only while much has begun.
+                _ if state.idle >= self.limits.running => break,
+                _ if state.stops && state.accounts.values().all(|one| one.waiting.is_empty()) => {
                     break;
                 }
-                None => {
+                _ => {
                     state.idle += 1;
-                    self.changed.wait(&mut state);
+                    self.work.wait(&mut state);
                     state.idle -= 1;
                 }
             }
@@ -226,19 +274,21 @@ impl Shared {
         state.running += 1;
         // What else waits may begin, too, and this thread is busy.
         self.staff(&mut state);
-        self.changed.notify_all();
+        self.dispatch(&mut state);
         drop(state);
-        let (since, calls) = (Cell::new(Instant::now()), Cell::default());
-        let turn = Turn { shared: self, account: uid, since, calls };
+        let since = Cell::new(Instant::now());
+        let (calls, bytes) = (Cell::default(), Cell::default());
+        let turn = Turn { shared: self, account: uid, since, calls, bytes };
         // A request that is dropped is answered with an error.
         let _ = catch_unwind(AssertUnwindSafe(|| work(&turn)));
         let time = turn.since.get().elapsed();
         let mut state = self.state.lock();
+        state.bytes -= turn.bytes.get();
         state.running -= 1;
         state.begun -= 1;
         state.account(uid).begun -= 1;
         state.count(uid, time);
-        self.changed.notify_all();
+        self.dispatch(&mut state);
         state
     }
 }
@@ -297,11 +347,11 @@ mod tests {
         let pool = pool(QUERIES);
         let is_over = Arc::new(AtomicUsize::new(0));
         let (done, told) = channel();
-        for uid in 10..30 {
+        for uid in 10..110 {
             let (is_over, done) = (is_over.clone(), done.clone());
             pool.run(uid, move |turn| {
                 while is_over.load(Ordering::SeqCst) == 0 {
-                    turn.pause();
+                    turn.pause(0);
                 }
                 done.send(uid).expect("somebody waits");
             });
@@ -315,12 +365,39 @@ mod tests {
         first.sort_unstable();
         assert_eq!(first, [7, 8, 9]);
         is_over.store(1, Ordering::SeqCst);
-        for _ in 10..30 {
+        for _ in 10..110 {
             told.recv_timeout(PATIENCE).expect("the long ones end, too");
         }
         while !pool.0.state.lock().accounts.is_empty() {
             std::thread::yield_now();
         }
+    }
+
+    /// What has begun keeps its memory.
+    #[test]
+    fn little_begins_while_much_memory_is_taken() {
+        let pool = pool(QUERIES);
+        let is_over = Arc::new(AtomicUsize::new(0));
+        let begun = Arc::new(AtomicUsize::new(0));
+        let (done, told) = channel();
+        for uid in 10..20 {
+            let (is_over, begun, done) = (is_over.clone(), begun.clone(), done.clone());
+            pool.run(uid, move |turn| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                while is_over.load(Ordering::SeqCst) == 0 {
+                    turn.pause(2 * MEMORY_BYTES_MAX);
+                }
+                done.send(()).expect("somebody waits");
+            });
+        }
+        std::thread::sleep(20 * SLICE);
+        let most = begun.load(Ordering::SeqCst);
+        is_over.store(1, Ordering::SeqCst);
+        for _ in 10..20 {
+            told.recv_timeout(PATIENCE).expect("all end");
+        }
+        // Those that began before the memory was taken.
+        assert!((1..10).contains(&most), "{most}");
     }
 
     #[test]

@@ -330,7 +330,7 @@ impl Queries {
         turn: &Turn<'_>,
         tell: impl FnMut(Found) -> bool,
     ) -> Answer<()> {
-        let pace = || turn.pause();
+        let pace = |bytes| turn.pause(bytes);
         if !is_past(base) {
             return self.namespace.search_paced(base, expression, who, &pace, tell);
         }

@@ -50,7 +50,7 @@ pub use past::{Past, PastFile};
 pub use present::Present;
 pub use repair::{LOST_AND_FOUND, Repaired};
 pub use salvage::salvage;
-pub use search::Found;
+pub use search::{Found, Pace};
 pub use settings::{FORMAT, Settings, table_of};
 pub use snapshots::{SNAPSHOTS_MAX, SnapshotInfo, check_snapshot_name};
 pub use upkeep::Upkeep;

@@ -9,7 +9,7 @@ use crate::listing::{Entry, Listing};
 use crate::namespace::check_name;
 use crate::present::{Present, passes};
 use crate::query::Expression;
-use crate::search::Found;
+use crate::search::{Found, Pace};
 use crate::view::View;
 use canopy_model::{Credentials, Wanted};
 use canopy_store::{Key, KeyRange};
@@ -79,7 +79,7 @@ impl Past {
         base: FileId,
         expression: &Expression,
         present: Present<'_>,
-        pace: &dyn Fn(),
+        pace: Pace<'_>,
         tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
         self.view.search_with(base, expression, (present.who, Some(present)), pace, tell)

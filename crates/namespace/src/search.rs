@@ -23,6 +23,9 @@ const ENTRIES_OF_ALL: u64 = 4;
 /// `../` for each of 16 queries before it, what a link says has at most 4,095 bytes.
 const PATH_BYTES_MAX: usize = 4095 - 16 * "../".len();
 
+/// Memory that a directory takes beside its name: what is known of it, and where that is.
+const DIRECTORY_BYTES: usize = size_of::<Directory>() + 2 * size_of::<(FileId, Option<usize>)>();
+
 /// A file that a query asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -33,6 +36,10 @@ pub struct Found {
     /// Its attributes.
     pub inode: Inode,
 }
+
+/// Is called for each record that a search looks at, with the memory that the search takes, about,
+/// and may take its time.
+pub type Pace<'a> = &'a dyn Fn(usize);
 
 /// A directory on the way to a candidate. Its path is not kept: of deep trees, all paths together
 /// take the square of the depth.
@@ -56,9 +63,10 @@ struct Search<'a> {
     directories: Vec<Directory>,
     /// Where they are; none for those that do not lie below the base.
     known: HashMap<FileId, Option<usize>>,
+    /// Memory that these take, about.
+    bytes: usize,
     needs_path: bool,
-    /// Is called for each record that is looked at, and may take its time.
-    pace: &'a dyn Fn(),
+    pace: Pace<'a>,
     /// Of files with longer paths only the name is told.
     path_bytes_max: usize,
 }
@@ -73,7 +81,7 @@ impl Namespace {
         who: &Credentials,
         tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
-        self.search_paced(base, expression, who, &|| (), tell)
+        self.search_paced(base, expression, who, &|_| (), tell)
     }
 
     /// Like [`Namespace::search`], but calls `pace` for each record that it looks at, so that others
@@ -83,7 +91,7 @@ impl Namespace {
         base: FileId,
         expression: &Expression,
         who: &Credentials,
-        pace: &dyn Fn(),
+        pace: Pace<'_>,
         tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
         if !expression.is_possible() {
@@ -102,7 +110,7 @@ impl View {
         who: &Credentials,
         tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
-        self.search_with(base, expression, (who, None), &|| (), tell)
+        self.search_with(base, expression, (who, None), &|_| (), tell)
     }
 
     /// Like [`Namespace::search_paced`], but without what the present permissions of directories hide.
@@ -111,7 +119,7 @@ impl View {
         base: FileId,
         expression: &Expression,
         (who, present): (&Credentials, Option<Present<'_>>),
-        pace: &dyn Fn(),
+        pace: Pace<'_>,
         mut tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
         let mut search = Search::new(self, base, expression, (who, present), pace)?;
@@ -127,7 +135,7 @@ impl View {
         &self,
         base: FileId,
         expression: &Expression,
-        pace: &dyn Fn(),
+        pace: Pace<'_>,
     ) -> Result<Option<usize>> {
         let who = Credentials::new(0, []);
         let search = Search::new(self, base, expression, (&who, None), pace)?;
@@ -142,7 +150,7 @@ impl View {
         mut tell: impl FnMut(Found) -> bool,
     ) -> Result<bool> {
         let who = Credentials::new(0, []);
-        let mut search = Search::new(self, base, expression, (&who, None), &|| ())?;
+        let mut search = Search::new(self, base, expression, (&who, None), &|_| ())?;
         let Some(ids) = search.plan()? else { return Ok(false) };
         search.look_up(&ids, &mut tell)?;
         Ok(true)
@@ -155,7 +163,7 @@ impl<'a> Search<'a> {
         base: FileId,
         expression: &'a Expression,
         (who, present): (&'a Credentials, Option<Present<'a>>),
-        pace: &'a dyn Fn(),
+        pace: Pace<'a>,
     ) -> Result<Self> {
         let mut search = Search {
             view,
@@ -164,6 +172,7 @@ impl<'a> Search<'a> {
             present,
             directories: Vec::new(),
             known: HashMap::from([(base, Some(0))]),
+            bytes: 0,
             needs_path: expression.needs().path,
             pace,
             path_bytes_max: usize::MAX,
@@ -204,7 +213,7 @@ impl<'a> Search<'a> {
         let mut scan = self.view.scan(range)?;
         let mut ids = Vec::new();
         while let Some(record) = scan.next()? {
-            (self.pace)();
+            (self.pace)(self.bytes);
             if ids.len() as u64 >= most {
                 return Ok(None);
             }
@@ -216,7 +225,7 @@ impl<'a> Search<'a> {
     /// Looks at files.
     fn look_up(&mut self, ids: &[FileId], tell: &mut impl FnMut(Found) -> bool) -> Result<()> {
         for id in ids {
-            (self.pace)();
+            (self.pace)(self.bytes);
             let view = self.view;
             if !view.records(*id, |parent, name, inode| self.judge(parent, name, inode, tell))? {
                 break;
@@ -231,7 +240,7 @@ impl<'a> Search<'a> {
         let range = KeyRange { start, ..keys::all_names() };
         let mut scan = self.view.scan(&range)?;
         while let Some(record) = scan.next()? {
-            (self.pace)();
+            (self.pace)(self.bytes);
             let inode = Inode::decode(record.value)?;
             if !self.judge(record.key.directory, record.key.name, inode, tell)? {
                 break;
@@ -356,6 +365,7 @@ impl<'a> Search<'a> {
                 };
             }
             self.known.insert(id, known);
+            self.bytes += DIRECTORY_BYTES + name.len();
         }
         Ok(known)
     }
