@@ -80,7 +80,7 @@ impl Place {
         let opened = self.namespace.open_file(id).unwrap();
         let written = self.namespace.write(&opened, Some(offset), &vec![b'x'; length], privileges);
         self.namespace.close_file(&opened).unwrap();
-        written.map_err(|error| error.errno())
+        written.map(drop).map_err(|error| error.errno())
     }
 
     fn set(&self, id: FileId, set: &SetAttributes) -> Result<(), Errno> {
