@@ -245,6 +245,10 @@ impl Repair<'_> {
             self.tell(0, format!("{path}: it had been removed, and stays so"));
             return Ok(());
         }
+        if losses.stale.contains_key(&entry) {
+            let path = self.path_in(key.directory, &key.name);
+            self.tell(0, format!("{path}: it may have been removed, which is lost, too"));
+        }
         match inode.has(flag::LINKED) {
             true => Ok(()),
             false => self.keep_older(key, inode),
