@@ -500,6 +500,12 @@ fn a_mounted_namespace_is_summed_and_exported() {
         assert_eq!(told(&copy), now);
         success(&run("export", &[past.to_str().unwrap(), "--snapshot", "one"]));
         assert_eq!(told(&past), before);
+        // That is a backup (docs/admin.md): all of it comes back from there.
+        let (new, back) = (mounted.place.path().join("new"), mounted.place.path().join("back"));
+        success(&ns("create").arg(&new).output().unwrap());
+        success(&ns("import").arg("--data").args([&past, &new]).output().unwrap());
+        success(&ns("export").args([&new, &back]).output().unwrap());
+        assert_eq!(told(&back), before);
         assert_ne!(success(&run("du", &["-a"])), summed);
         assert_eq!(success(&run("du", &["-a", "--snapshot", "one"])), summed);
         assert_eq!(success(&run("check", &["--snapshot", "one"])), "no faults\n");

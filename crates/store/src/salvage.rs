@@ -16,7 +16,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
 use crate::log::create_surely;
-use crate::manifest::{Hold, JobKind, Run, SstableId, SstableRef, State};
+use crate::manifest::{JobKind, Run, SstableId, SstableRef, State};
 use crate::names::{SstableName, TableId};
 use crate::record::Op;
 use crate::runs::{FoundInRun, OpenRun, SstableCache};
@@ -376,9 +376,7 @@ impl Work<'_> {
 
     /// Puts the new SSTables in place of the damaged ones.
     fn commit(&self) -> Result<()> {
-        let grace_ms = self.options.grace_ms;
-        let grace = Hold::Until(self.environment.clock.now_ms().saturating_add(grace_ms));
-        commit(self.environment, self.table, None, |state, versions| {
+        commit(self.environment, self.table, None, |state, _| {
             state.check_live(self.table)?;
             let is_ours =
                 |one: &SstableRef| one.id.table == self.table && one.id.name.job == self.job;
@@ -388,8 +386,7 @@ impl Work<'_> {
                 return Ok(());
             }
             state.close_job(self.job)?;
-            // For those who read what is replaced now.
-            state.add_checkpoint(versions.before, grace);
+            // No checkpoint keeps the damaged files for those who read them now: it would be damaged.
             state.runs.iter_mut().for_each(|run| replace(run, &self.replaced));
             state.runs.retain(|run| !run.sstables.is_empty());
             Ok(())

@@ -107,7 +107,11 @@ impl Namespace {
             (collecting.notes, collecting.due) = (0, Some(Instant::now() + WAIT));
         }
         self.table.flush()?;
-        let (current, kept) = store.readers()?;
+        let (current, kept) = match store.readers() {
+            // What a damaged snapshot needs is not known, so nothing goes. `check` reports it.
+            Err(error) if error.is_damage() => return Ok(()),
+            readers => readers?,
+        };
         let mut scan = current.scan(&Space::Garbage.range(), Direction::Forward)?;
         let (mut batch, mut is_left) = (Batch::new(), false);
         while let Some(record) = scan.next()? {
@@ -163,6 +167,20 @@ impl Namespace {
         if found.is_empty() {
             return Ok(0);
         }
+        let named = match self.named_objects(store) {
+            // What damaged records name is not known, so nothing goes.
+            Err(error) if error.is_damage() => return Ok(0),
+            named => named?,
+        };
+        found.retain(|object| !named.contains(object));
+        for object in &found {
+            store.remove(*object)?;
+        }
+        Ok(found.len())
+    }
+
+    /// Returns all objects that records and notes name, those of checkpoints too.
+    fn named_objects(&self, store: &ChunkStore) -> Result<HashSet<ObjectId>> {
         let mut named = HashSet::new();
         let (current, kept) = store.readers()?;
         let spaces = [Space::Chunks.range(), Space::Garbage.range()];
@@ -178,11 +196,7 @@ impl Namespace {
                 }
             }
         }
-        found.retain(|object| !named.contains(object));
-        for object in &found {
-            store.remove(*object)?;
-        }
-        Ok(found.len())
+        Ok(named)
     }
 }
 
@@ -204,10 +218,14 @@ pub(crate) fn parse_note(name: &[u8]) -> Option<(u64, ObjectId)> {
     Some((u64::from_be_bytes(*chunk), object))
 }
 
-/// Returns whether a checkpoint has an object under its key.
+/// Returns whether a checkpoint has an object under its key, or may have it.
 fn is_kept(kept: &[Reader], (id, chunk): (FileId, u64), object: ObjectId) -> Result<bool> {
     for reader in kept {
-        if let Some(value) = reader.get(key(id, chunk).as_ref())?
+        let value = match reader.get(key(id, chunk).as_ref()) {
+            Err(error) if error.is_damage() => return Ok(true),
+            value => value?,
+        };
+        if let Some(value) = value
             && decoded(id, chunk, &value)?.object == object
         {
             return Ok(true);

@@ -13,7 +13,7 @@ use crate::attributes::Attribute;
 use crate::chunks::{self, Stored};
 use crate::error::Result;
 use crate::inode::{Inode, file_type, flag};
-use crate::keys::{self, FileId, Space};
+use crate::keys::{self, FileId, ROOT, Space};
 use crate::past::Past;
 use canopy_store::{Direction, Key, KeyRange, Loss};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -79,6 +79,7 @@ impl Repair<'_> {
         }
         let losses = Losses { all, stale };
         all.iter().for_each(|loss| self.tell_loss(loss));
+        self.secure_ids()?;
         self.settle_stale(&losses)?;
         self.restore_names(&losses)?;
         self.look_at_inodes(&losses)?;
@@ -95,6 +96,26 @@ impl Repair<'_> {
         }
         if losses.meets(&Space::Snapshots.range()) {
             self.tell(0, "snapshots may be lost: look at 'canopy ns snapshot list'");
+        }
+        self.write()
+    }
+
+    /// Sees to it that no new file gets an id that another one has: the record may be lost.
+    fn secure_ids(&mut self) -> Result<()> {
+        let mut last = ROOT;
+        let spaces = [Space::Links, Space::Orphans, Space::Names, Space::Xattrs, Space::Contents];
+        for space in spaces.into_iter().chain([Space::Chunks, Space::Doomed, Space::Garbage]) {
+            let mut scan = self.namespace.table.scan(&space.range(), Direction::Backward)?;
+            last = last.max(scan.next()?.map_or(0, |record| record.key.hash));
+        }
+        if self.namespace.contents.chunks().is_none() {
+            last = last.max(self.namespace.contents.objects()?.into_iter().max().unwrap_or(0));
+        }
+        let all = self.namespace.all_snapshots();
+        let end = all.iter().map(|one| one.info.ids_end).max().unwrap_or(0).max(last + 1);
+        if end > self.writer.next_id && end < keys::FILE_ID_MAX {
+            self.writer.next_id = end;
+            self.writer.put_end(&mut self.batch, end)?;
         }
         self.write()
     }
@@ -223,6 +244,10 @@ impl Repair<'_> {
             self.batch.delete(key.as_ref())?;
             self.tell(0, format!("{path}: it had been removed, and stays so"));
             return Ok(());
+        }
+        if losses.stale.contains_key(&entry) {
+            let path = self.path_in(key.directory, &key.name);
+            self.tell(0, format!("{path}: it may have been removed, which is lost, too"));
         }
         match inode.has(flag::LINKED) {
             true => Ok(()),

@@ -238,7 +238,11 @@ fn compare(before: &Tree, after: &Tree, report: &str, what: &str) {
         }
     }
     for (path, seen) in after.iter().filter(|(path, _)| !before.contains_key(*path)) {
-        assert!(path.starts_with(&format!("/{LOST_AND_FOUND}")), "{what}: {path}: {seen:?}");
+        // Where the removal is lost in both places that have it, nobody knows.
+        let is_told = report.contains(&format!("{path}: it may have been removed"));
+        let is_private = seen.mode & 0o7077 == 0 && seen.owner.0 == 0;
+        let is_found = path.starts_with(&format!("/{LOST_AND_FOUND}"));
+        assert!(is_found || is_told && is_private, "{what}: {path}: {seen:?}\n{report}");
     }
 }
 
@@ -290,7 +294,8 @@ fn what_a_snapshot_shares_stays_damaged_there_alone() {
     namespace.create_snapshot("monday").unwrap();
     namespace.close().unwrap();
     drop(namespace);
-    flip(&sstables(&path)[0], 3000);
+    let largest = |path: &PathBuf| fs::metadata(path).unwrap().len();
+    flip(&sstables(&path).into_iter().max_by_key(largest).unwrap(), 9000);
     let (namespace, report) = mend(&path, "a run that a snapshot shares");
     compare(&made.before, &tree(&namespace), &report, "a run that a snapshot shares");
     let past = namespace.past(b"monday").unwrap();
