@@ -348,6 +348,7 @@ fn sections_sources_and_wrong_input() {
         "owner",
         "paths",
         "problems",
+        "published",
         "published_ns",
         "top",
         "totals",
@@ -628,7 +629,16 @@ fn every_section_is_csv_with_exact_numbers() {
     let (shown, errors) = report(&place, &index, &ROOT, &tree, &options);
     assert!(shown.is_empty() && errors.is_empty(), "{errors}");
     let names = json(&place, &index, &ROOT, &tree, &[]);
-    let known = ["generation", "published_ns", "asked_by", "owner", "top", "paths", "problems"];
+    let known = [
+        "generation",
+        "published",
+        "published_ns",
+        "asked_by",
+        "owner",
+        "top",
+        "paths",
+        "problems",
+    ];
     let names = names.as_object().unwrap().keys().filter(|key| !known.contains(&key.as_str()));
     for name in names {
         let file = fs::read_to_string(all.join(format!("{name}.csv"))).unwrap();

@@ -107,11 +107,14 @@ fn sum(by: By, name: &str) -> (String, Needs) {
     (format!("coalesce(a.{stored}, {of_nothing})"), ENTRIES)
 }
 
-/// Returns a column of numbers by whether they are sums.
+/// Returns a column of numbers. Sums of sizes end at the greatest number of 64 bits, so that huge
+/// files of one user make no query of others fail.
 fn column_of(name: Cow<'static, str>, value: String, needs: Needs) -> Column {
-    match name.starts_with("tot") || name == "maxsubdirsize" {
-        true => Column::of_sums(name, value, needs),
-        false => Column::new(name, value, needs),
+    match &*name {
+        "totsize" | "totblocks" | "maxsubdirsize" => {
+            Column::new(name, format!("least({value}, {LEAST})"), needs)
+        }
+        _ => Column::new(name, value, needs),
     }
 }
 

@@ -4,7 +4,6 @@
 //! extended attributes (`...x...`). [`View::query`] joins what the columns that are asked for need
 //! and no more.
 
-use super::super::exact::LARGE;
 use super::super::summaries::By;
 use super::summary;
 use arrow::datatypes::DataType;
@@ -49,15 +48,6 @@ impl Column {
         needs: Needs,
     ) -> Self {
         Column { name: name.into(), data_type: DataType::Int64, value: value.into(), needs }
-    }
-
-    /// Returns a column of sums, which have more than 64 bits where files are huge.
-    pub(super) fn of_sums(
-        name: impl Into<Cow<'static, str>>,
-        value: impl Into<Cow<'static, str>>,
-        needs: Needs,
-    ) -> Self {
-        Column { data_type: LARGE, ..Column::new(name, value, needs) }
     }
 
     /// Returns a column of texts.
