@@ -176,9 +176,9 @@ fn du_adds_up_more_than_64_bits() {
     assert!(site.done(&["du", "-ab", "TREE"]).ends_with(&format!("\n{all}\tTREE\n")));
     assert_eq!(number(&site.done(&["du", "-sb", "--json", "TREE"]), "bytes"), all.to_string());
     // Sums pass thresholds as what they are.
-    let over = site.done(&["du", "-b", "-t", "8E", "TREE"]);
+    let over = site.done(&["du", "-b", "-t", "7E", "TREE"]);
     let over: Vec<&str> = over.lines().filter_map(|line| line.split('\t').nth(1)).collect();
-    assert_eq!(over, ["TREE/alice", "TREE/mixed", "TREE"]);
+    assert_eq!(over, ["TREE/alice/deep", "TREE/alice", "TREE/mixed", "TREE"]);
     let under = site.done(&["du", "-b", "-t", "-100K", "TREE/bob", "TREE/mixed"]);
     assert!(under.contains("TREE/bob\n") && !under.contains("TREE/mixed"), "{under}");
     // By owner and extension, each name counts.
