@@ -318,16 +318,16 @@ fn the_golden_index_says_what_it_said() {
     let index = place.path().join("index");
     if std::env::var_os("CANOPY_WRITE_GOLDEN").is_some() {
         write(&index);
-        copy(&index, &golden("format-14"));
-        std::fs::write(golden("format-14.txt"), description(&index)).unwrap();
-        std::fs::write(golden("format-14.public.txt"), documents(&index, true)).unwrap();
-        std::fs::write(golden("format-14.documents.txt"), documents(&index, false)).unwrap();
+        copy(&index, &golden("format-15"));
+        std::fs::write(golden("format-15.txt"), description(&index)).unwrap();
+        std::fs::write(golden("format-15.public.txt"), documents(&index, true)).unwrap();
+        std::fs::write(golden("format-15.documents.txt"), documents(&index, false)).unwrap();
         std::fs::remove_dir_all(&index).unwrap();
     }
-    assert_eq!(FORMAT, 14, "a new format has a golden index of its own");
-    copy(&golden("format-14"), &index);
-    same_as_kept("format-14.txt", &description(&index));
-    same_as_kept("format-14.documents.txt", &documents(&index, false));
+    assert_eq!(FORMAT, 15, "a new format has a golden index of its own");
+    copy(&golden("format-15"), &index);
+    same_as_kept("format-15.txt", &description(&index));
+    same_as_kept("format-15.documents.txt", &documents(&index, false));
 }
 
 #[test]
@@ -336,8 +336,8 @@ fn the_writer_of_today_says_the_same() {
     let index = place.path().join("index");
     write(&index);
     if rustix::process::geteuid().is_root() {
-        same_as_kept("format-14.txt", &description(&index));
-        same_as_kept("format-14.public.txt", &documents(&index, true));
+        same_as_kept("format-15.txt", &description(&index));
+        same_as_kept("format-15.public.txt", &documents(&index, true));
     }
 }
 
@@ -345,7 +345,7 @@ fn the_writer_of_today_says_the_same() {
 fn other_formats_are_refused_with_both_numbers() {
     let place = tempfile::tempdir().unwrap();
     let index = place.path().join("index");
-    copy(&golden("format-14"), &index);
+    copy(&golden("format-15"), &index);
     let current = std::fs::read_to_string(index.join("CURRENT")).unwrap();
     let remedies = ["remove the index and index its sources again", "use the newer canopy"];
     for (other, remedy) in [FORMAT - 1, FORMAT + 1].into_iter().zip(remedies) {

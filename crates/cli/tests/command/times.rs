@@ -47,7 +47,8 @@ fn times_come_back_through_every_format() {
     // The format of find(1) for times is odd before 1970, and ours.
     let format = "%P %T@ %A@ %t %TY-%Tm-%Td %TH:%TM:%TS\\0";
     let command = |program: &mut Command| {
-        let shown = program.arg(&tree).args(["-printf", format]).env("TZ", "UTC").output();
+        let shown =
+            program.arg(&tree).args(["-type", "f", "-printf", format]).env("TZ", "UTC").output();
         sorted(&done(shown.unwrap()), 0)
     };
     let canopy = |index: &Path| {
