@@ -6,6 +6,7 @@
 use crate::offered::Offered;
 use crate::outcome::{Refused, told};
 use canopy_text::locale::is_utf8;
+use canopy_text::safe::message_line;
 use canopy_text::{Quoting, Style};
 use clap::builder::ValueParser;
 use clap::parser::ValueSource;
@@ -235,6 +236,7 @@ fn unabbreviated_name(
     let end = option.iter().position(|byte| *byte == b'=').unwrap_or(option.len());
     let (name, value) = option.split_at(end);
     let shown = String::from_utf8_lossy(option);
+    let shown = message_line(&shown);
     let (found, has_value) = match named(known, name)[..] {
         [found] => found,
         [] => return Err(format!("unrecognized option '--{shown}'")),
@@ -292,7 +294,7 @@ fn value_of_letters(known: &[Known], letters: &[u8]) -> Result<LetterValue, Stri
             Some(_) => {}
             None => {
                 let shown = String::from_utf8_lossy(&letters[at..=at]);
-                return Err(format!("invalid option -- '{shown}'"));
+                return Err(format!("invalid option -- '{}'", message_line(&shown)));
             }
         }
     }

@@ -37,6 +37,9 @@ const SECRETS: usize = 200;
 /// A scan begins to read some time after its process was started, and takes some more.
 const SCAN_BEGINS: Duration = Duration::from_millis(12);
 
+/// A scan hands over what it has read every few milliseconds.
+const MOMENT: Duration = Duration::from_micros(1500);
+
 #[test]
 fn what_was_never_allowed_is_not_shown_of_trees_that_change_1() {
     trees(0);
@@ -201,9 +204,9 @@ impl Tree {
         let random = &mut random;
         match random.random_range(0..1000) {
             0..20 if may_close => self.close_a_room(random),
-            10..15 => self.close_a_room_for_a_moment(random),
+            10..40 => self.close_a_room_for_a_moment(random),
             0..10 => self.rename_a_room(random),
-            15..100 => self.exchange_values(random),
+            40..100 => self.exchange_values(random),
             100..300 => self.make_a_secret(random),
             300..400 => self.make_hidden(random),
             _ => self.move_a_file(random),
@@ -266,7 +269,8 @@ impl Tree {
             true => room.go_to(&self.closed.join(was_at.file_name().unwrap())),
             false => fs::set_permissions(&was_at, fs::Permissions::from_mode(0o700)).unwrap(),
         }
-        let nooks = 0..random.random_range(1..NOOKS);
+        let first = random.random_range(0..NOOKS);
+        let nooks = first..(first + 6).min(NOOKS);
         let paths: Vec<PathBuf> = nooks
             .map(|number| {
                 let name = self.names.plain("moment", random);
@@ -283,7 +287,7 @@ impl Tree {
         for file in &room.files {
             rustix::fs::setxattr(file, "user.b", value.as_bytes(), flags).unwrap();
         }
-        let until = Instant::now() + SCAN_BEGINS.mul_f64(random.random());
+        let until = Instant::now() + MOMENT.mul_f64(random.random());
         while Instant::now() < until {}
         for file in &room.files {
             rustix::fs::removexattr(file, "user.b").unwrap();
