@@ -346,6 +346,7 @@ impl<'a> Search<'a> {
             at = parent;
         };
         for (id, parent, name) in way.into_iter().rev() {
+            self.bytes += DIRECTORY_BYTES + name.len();
             if let Some(above) = known {
                 let value = self.view.get(Key::named(parent, &name).as_ref())?;
                 let inode = value.map(|value| Inode::decode(&value)).transpose()?;
@@ -365,7 +366,6 @@ impl<'a> Search<'a> {
                 };
             }
             self.known.insert(id, known);
-            self.bytes += DIRECTORY_BYTES + name.len();
         }
         Ok(known)
     }
