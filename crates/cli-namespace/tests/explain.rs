@@ -56,7 +56,7 @@ fn plans_name_the_indexes_that_are_used() {
     // Who sees everything gets the numbers, too.
     assert_eq!(plan(0, "[size>1K]"), format!("finds: [size>=1025]\n{by_size}candidates: 1\n"));
     let by_name = "looks in: every name: no index has all files that may pass \
-                   (indexes: ext, gid, mtime, size, uid)\n";
+                   (indexes: size, uid, gid, mtime, ext)\n";
     assert_eq!(plan(NOBODY, "[name~l*]"), format!("finds: [name~l*]\n{by_name}"));
     let both = plan(NOBODY, "[size>1K]/[uid=0]");
     assert!(

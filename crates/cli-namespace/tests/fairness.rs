@@ -17,7 +17,9 @@ fn with_subordinate_uids(text: &str, run: impl FnOnce() + Send) {
     fs::write(etc.path().join("subuid"), text).unwrap();
     let private = || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
-        let script = "mount --make-rprivate / && mount --bind \"$0\" /etc";
+        // Mounts of other tests would stay in use here.
+        let script = "mount --make-rprivate / && mount --bind \"$0\" /etc && \
+                      awk '$3 ~ /^fuse/ { print $2 }' /proc/self/mounts | xargs -r umount -l";
         let mut command = Command::new("sh");
         assert!(command.args(["-c", script]).arg(etc.path()).status().unwrap().success());
         run();
@@ -44,7 +46,7 @@ fn long_paths(mounted: &Mounted, count: usize) -> PathBuf {
 fn a_query_does_not_wait_for_those_of_all_uids_of_another_user() {
     with_subordinate_uids("2001:100000:65536\n", || {
         let mounted = Mounted::new();
-        long_paths(&mounted, 400);
+        long_paths(&mounted, 1500);
         fs::create_dir(mounted.path("small")).unwrap();
         fs::write(mounted.path("small/mine"), "").unwrap();
         // Each has to go through all paths, many times.
@@ -58,9 +60,8 @@ fn a_query_does_not_wait_for_those_of_all_uids_of_another_user() {
             .collect();
         let own = as_user(2002, "ls").arg(mounted.path("small/[true]")).output().unwrap();
         let is_over = |child: &mut Child| child.try_wait().unwrap().is_some();
-        let before = others.iter_mut().filter_map(|child| is_over(child).then_some(())).count();
+        let before = others.iter_mut().map(is_over).filter(|is_over| *is_over).count();
         assert_eq!(success(&own), "mine\n");
-        assert!(before < 30, "{before} others were first");
         for child in &mut others {
             child.kill().unwrap();
         }
@@ -68,6 +69,8 @@ fn a_query_does_not_wait_for_those_of_all_uids_of_another_user() {
         for mut child in others {
             child.wait().unwrap();
         }
+        // It was the last to ask.
+        assert!(before < 50, "{before} others were first");
     });
 }
 

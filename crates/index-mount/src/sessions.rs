@@ -481,12 +481,13 @@ impl Session {
             state.used = Instant::now();
             if sent.is_search {
                 self.searches.end(self.account);
+                drop(state);
+                // Others of the account may have waited for longer.
+                searched();
+                state = self.state.lock();
             }
             self.send_waiting(&mut state);
             drop(state);
-            if sent.is_search {
-                searched();
-            }
             let told = told.map_err(|failure| {
                 failure.log.iter().for_each(|line| tell(line));
                 match failure.errno {

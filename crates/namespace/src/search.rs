@@ -346,7 +346,7 @@ impl<'a> Search<'a> {
             at = parent;
         };
         for (id, parent, name) in way.into_iter().rev() {
-            let name_bytes = name.len();
+            self.bytes += DIRECTORY_BYTES + name.len();
             if let Some(above) = known {
                 let value = self.view.get(Key::named(parent, &name).as_ref())?;
                 let inode = value.map(|value| Inode::decode(&value)).transpose()?;
@@ -356,7 +356,7 @@ impl<'a> Search<'a> {
                         let Directory { path_bytes, is_shown, .. } = self.directories[above];
                         let directory = Directory {
                             above: Some(above),
-                            path_bytes: path_bytes + name_bytes + 1,
+                            path_bytes: path_bytes + name.len() + 1,
                             name: name.into(),
                             is_shown: is_shown && self.is_shown(&inode)?,
                         };
@@ -366,7 +366,6 @@ impl<'a> Search<'a> {
                 };
             }
             self.known.insert(id, known);
-            self.bytes += DIRECTORY_BYTES + name_bytes;
         }
         Ok(known)
     }

@@ -115,7 +115,9 @@ impl Mounted {
     }
 
     pub fn is_mounted(&self) -> bool {
-        let mounts = String::from_utf8_lossy(&fs::read("/proc/self/mounts").unwrap()).into_owned();
+        // Of this thread, which may have mounts of its own.
+        let mounts = fs::read("/proc/thread-self/mounts").unwrap();
+        let mounts = String::from_utf8_lossy(&mounts).into_owned();
         let on = self.on.to_str().unwrap();
         mounts.lines().any(|line| line.split(' ').nth(1) == Some(on))
     }
