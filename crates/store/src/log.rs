@@ -161,8 +161,8 @@ impl LogWriter {
         }
     }
 
-    /// Makes room for a group where there is not enough for all that is kept free; in a new segment,
-    /// also for as much of that as there is.
+    /// Makes room for a group where there is too little for all that is kept free. A new segment
+    /// gets as much of that as there is.
     fn make_some_room(&mut self, wanted: u64) -> Result<()> {
         if self.file.as_ref().is_some_and(|(_, bytes)| *bytes == 0) {
             let mut spare = SPARE_BYTES / 2;
@@ -248,8 +248,8 @@ pub(crate) fn create_surely(
     }
 }
 
-/// Reads what an older epoch's writer was told, from a segment on. A reader with an epoch of its own
-/// keeps it from being told more; one without changes nothing, and nobody may write meanwhile.
+/// Reads what was written to an older epoch's log, from a segment on. A reader with an epoch of its
+/// own ends that log; one without changes nothing, and nobody may write meanwhile.
 /// `replayed` gets the bytes of one group of batches after the other.
 pub(crate) fn replay(
     environment: &Environment,
