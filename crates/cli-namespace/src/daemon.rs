@@ -48,8 +48,8 @@ pub fn tell_ready() {
     let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
 }
 
-/// Serves a mount. If a process waits for it, that process gets the error, too: the disk that the log
-/// lies on may be full.
+/// Serves a mount. If a process waits for it, that process gets the error, too: the disk with the
+/// log may be full.
 pub fn reporting(
     is_awaited: bool,
     serve: impl FnOnce() -> anyhow::Result<Outcome>,

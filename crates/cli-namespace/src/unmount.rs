@@ -6,7 +6,7 @@ use canopy::Outcome;
 use canopy_scan::Mount;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::ffi::OsString;
@@ -16,6 +16,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// How long to wait for the end of a process that has let its files go, in milliseconds.
+const END_MS: u16 = 10_000;
 
 pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
     let shown = directory.display();
@@ -44,7 +47,8 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
     Ok(Outcome::Complete)
 }
 
-/// Returns the process that answers for a mount, if it is one of ours that the caller may look into.
+/// Returns the process that answers for a mount, if it runs this program and the caller may look
+/// into it.
 fn process_of(directory: &Path) -> Option<OwnedFd> {
     let id = place::ask(directory, canopy_mount::PROCESS).ok()??.parse().ok()?;
     let id = Pid::from_raw(id)?;
@@ -55,10 +59,11 @@ fn process_of(directory: &Path) -> Option<OwnedFd> {
     ((own.dev(), own.ino()) == (other.dev(), other.ino())).then_some(process)
 }
 
-/// Waits until a process has ended: until then, the disk that its files lie on cannot be unmounted.
+/// Waits until a process has ended: until then, the disk that its files lie on is busy. It goes on
+/// where the mount is seen elsewhere, too (a bind mount, another mount namespace).
 fn wait_for_end(process: &OwnedFd) -> anyhow::Result<()> {
     loop {
-        match poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
+        match poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], END_MS) {
             Err(Errno::EINTR) => {}
             ended => return ended.map(drop).context("cannot wait for the process that mounted it"),
         }

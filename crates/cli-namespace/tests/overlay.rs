@@ -67,7 +67,8 @@ fn a_namespace_is_the_upper_directory_of_an_overlay() {
         rm linked; echo again > gone; rm gone; truncate -s 100000 large; mv large larger";
     shell(&place.join("merged"), work);
     let list = "find . ! -type d | sort | tr '\\n' ' '; cat kept moved/one moved/sub/renamed
-                cat opaque/new; stat -c '%u %g %a %h' kept; getfattr -n user.color --only-values kept";
+                cat opaque/new; stat -c '%u %g %a %h' kept
+                getfattr -n user.color --only-values kept";
     let told = shell(&place.join("merged"), list);
     let is = "./another ./deep/er/y ./deep/pipe ./kept ./larger ./link ./moved/one \
               ./moved/sub/renamed ./opaque/new kept\nchanged\none\nmore\ntwo\nnew\n7 8 600 2\nred";

@@ -19,8 +19,8 @@ pub const FLUSH: &str = "trusted.canopy.flush";
 /// and `delete NAME` change which there are. For root and for whoever mounted it.
 pub const SNAPSHOTS: &str = "user.canopy.snapshots";
 
-/// The number of the process that answers for the mount, so that others can wait for its end. For root
-/// and for whoever mounted it.
+/// The number of the process that answers for the mount, so that others can wait for its end. For
+/// root and for whoever mounted it.
 pub const PROCESS: &str = "user.canopy.process";
 
 /// The same; what is read are also the contents of files, if they lie in storage.

@@ -157,8 +157,8 @@ impl Namespace {
         }
     }
 
-    /// Writes bytes at an offset, or at the end if there is none. Returns how many: fewer only where
-    /// a disk became full, as write(2) does.
+    /// Writes bytes at an offset, or at the end if there is none. Returns how many: fewer only
+    /// where a disk became full, as write(2) does.
     pub fn write(
         &self,
         opened: &Opened,
@@ -440,8 +440,8 @@ impl Namespace {
         done.inspect_err(|_| self.restore(opened, before, &inode))
     }
 
-    /// Gives an open file the length, the contents and the times that it had before a change of which
-    /// a part failed. The contents of an object that got shorter are gone.
+    /// Gives an open file the length, the contents and the times back that it had before a change
+    /// that failed in part. The contents of an object that got shorter are gone.
     fn restore(&self, opened: &Opened, before: Inline, inode: &Inode) {
         {
             let mut inline = opened.inline.write();

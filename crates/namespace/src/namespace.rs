@@ -137,8 +137,8 @@ impl Namespace {
     }
 
     /// Opens the namespace of a storage and changes nothing on the disk, so that it needs no room
-    /// there: what a crash left undone is done in memory. Nobody else may have it open. Where contents
-    /// lie in storage, or storage has no locks, this is the same as [`open`](Self::open).
+    /// there: what a crash left undone is done in memory. Nobody else may have it open. If contents
+    /// lie in storage, or storage has no locks, it is opened as by [`open`](Self::open).
     pub fn open_read_only(
         environment: &Environment,
         contents: Contents,

@@ -167,8 +167,8 @@ impl LogWriter {
         }
     }
 
-    /// Makes room for a group where there is not enough for all that is kept free; in a new segment,
-    /// also for as much of that as there is.
+    /// Makes room for a group where there is too little for all that is kept free. A new segment
+    /// gets as much of that as there is.
     fn make_some_room(&mut self, wanted: u64) -> Result<()> {
         if self.file.as_ref().is_some_and(|(_, bytes)| *bytes == 0) {
             let mut spare = SPARE_BYTES / 2;
@@ -266,10 +266,9 @@ pub(crate) struct Damaged<'a> {
 /// Learns of damaged segments, which are an error where nobody wants to.
 pub(crate) type Note<'a> = &'a mut dyn FnMut(Damaged<'_>) -> Result<()>;
 
-/// Reads what an older epoch's writer was told, from a segment on. A reader with an epoch of its own
-/// keeps it from being told more; one without changes nothing, and nobody may write meanwhile.
-/// `replayed` gets the bytes of one group of batches after the other. With a `note`, damaged parts
-/// are skipped.
+/// Reads what was written to an older epoch's log, from a segment on. A reader with an epoch of its
+/// own ends that log; one without changes nothing, and nobody may write meanwhile. `replayed` gets
+/// the bytes of one group of batches after the other. With a `note`, damaged parts are skipped.
 pub(crate) fn replay(
     environment: &Environment,
     table: TableId,

@@ -30,8 +30,9 @@ impl Namespace {
         self.with_room(|| self.rename_now(from, to, mode, None))
     }
 
-    /// Like [`rename`](Self::rename), and leaves a whiteout of this owner and group under the old name
-    /// (`RENAME_WHITEOUT`): a character device 0/0, which overlayfs takes for a removed file.
+    /// Like [`rename`](Self::rename), and leaves a whiteout of this owner and group under the old
+    /// name (`RENAME_WHITEOUT`): a character device 0/0, which stands for a removed file in
+    /// overlayfs.
     pub fn rename_leaving_whiteout(
         &self,
         from: Name<'_>,

@@ -101,7 +101,7 @@ impl Table {
         })
     }
 
-    /// Removes the SSTables of our job from a number on, which nothing will refer to: on a full disk
+    /// Removes the SSTables of our job from a number on, which nothing refers to: on a full disk,
     /// each attempt would leave some more.
     fn remove_written(&self, flushing: &Flushing, first: u32) {
         for number in first..flushing.next_sstable.load(Ordering::Relaxed) {

@@ -15,9 +15,9 @@ use std::sync::Arc;
 const OPENING_BYTES: u64 = 64 << 10;
 
 impl Table {
-    /// Opens a table that nobody else has open, and changes nothing in storage: what logs contain is
-    /// read into memory, and there changes stay. Returns nothing where storage has no locks: then
-    /// somebody else may write the table meanwhile.
+    /// Opens a table that nobody else has open, and changes nothing in storage: logs are read into
+    /// memory, and changes stay there. Returns nothing where storage has no locks: then somebody
+    /// else may write the table meanwhile.
     pub fn open_read_only(
         environment: &Environment,
         id: TableId,
@@ -55,8 +55,8 @@ impl Table {
     }
 
     /// Returns an error unless there is room to open a table, so that an attempt that fails leaves
-    /// nothing behind. What the process before set aside for its log is given back first. The caller
-    /// holds the lock.
+    /// nothing behind. Room that a killed process set aside for its log is given back first. The
+    /// caller holds the lock.
     pub(super) fn make_room_to_open(
         environment: &Environment,
         id: TableId,
