@@ -247,12 +247,24 @@ impl Repair<'_> {
         }
         if losses.stale.contains_key(&entry) {
             let path = self.path_in(key.directory, &key.name);
+            if inode.has(flag::LINKED) && self.has_too_many_names(inode.id)? {
+                self.batch.delete(key.as_ref())?;
+                self.batch.delete(entry.as_ref())?;
+                self.tell(0, format!("{path}: it had been removed, and stays so"));
+                return self.write();
+            }
             self.tell(0, format!("{path}: it may have been removed, which is lost, too"));
         }
         match inode.has(flag::LINKED) {
             true => Ok(()),
             false => self.keep_older(key, inode),
         }
+    }
+
+    /// Returns whether a file has more names than its inode counts, or no inode.
+    fn has_too_many_names(&self, id: FileId) -> Result<bool> {
+        let nlink = self.of(Space::Links, id)?.map_or(0, |inode| inode.nlink);
+        Ok(self.namespace.names(id)?.len() > nlink as usize)
     }
 
     /// Keeps an older inode for root alone, unless indexes know the owner.
