@@ -592,13 +592,39 @@ fn contexts_are_shown_as_gnus_tools_show_them() {
 #[test]
 fn ls_says_where_links_lead_out_of_the_index() {
     let site = Site::new();
-    std::os::unix::fs::symlink("/etc/passwd", site.tree.join("empty/outside")).unwrap();
+    let link = |to: &str, name: &str| {
+        std::os::unix::fs::symlink(to, site.tree.join("empty").join(name)).unwrap();
+    };
+    // What is not a directory is as the live file system has it.
+    link("/etc/passwd", "outside");
+    link("/no/such", "nowhere");
     site.place.index(&site.index, &site.tree);
-    for (line, code) in [("-lL empty", 1), ("-LF empty", 1), ("-lH empty/outside", 2)] {
+    for (tool, line) in [
+        ("ls", "-lL empty"),
+        ("ls", "-LF empty"),
+        ("ls", "-lH empty/outside"),
+        ("ls", "-l --color=always empty"),
+        ("stat", "-L -c %n,%s,%F,%d,%i empty/outside"),
+        ("stat", "-L empty/nowhere"),
+        ("du", "-aL empty/outside"),
+    ] {
+        let words: Vec<_> = words(line).into_iter().map(Into::into).collect();
+        let [expected, shown] = site.run(None, &site.tree, tool, &words, &[]);
+        let said = String::from_utf8_lossy(&shown.stderr).into_owned();
+        let said = said.replace("canopy: ", &format!("{tool}: "));
+        assert_eq!(shown.status.code(), expected.status.code(), "{tool} {line}: {said}");
+        assert_eq!(said, String::from_utf8_lossy(&expected.stderr), "{tool} {line}");
+        let text =
+            |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(text(&shown), text(&expected), "{tool} {line}");
+    }
+    link("/etc", "directory");
+    site.place.index(&site.index, &site.tree);
+    for (line, code) in [("-lL empty", 1), ("-LF empty", 1), ("-lH empty/directory", 2)] {
         let words: Vec<_> = words(line).into_iter().map(Into::into).collect();
         let [_, shown] = site.run(None, &site.tree, "ls", &words, &[]);
         let said = String::from_utf8_lossy(&shown.stderr).into_owned();
-        assert!(said.contains("empty/outside': this link leads out of the index"), "{said}");
+        assert!(said.contains("empty/directory': this link leads out of the index"), "{said}");
         assert_eq!(shown.status.code(), Some(code), "{line}");
     }
 }

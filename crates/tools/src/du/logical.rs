@@ -3,12 +3,13 @@
 
 use super::{Du, Tally, why_unread};
 use crate::error::{Error, Result};
+use crate::find::Outside;
 use canopy_model::{FileType, escape, join};
-use canopy_read::Inode;
 use canopy_read::contents::Contents;
 use canopy_read::follow::followed;
 use canopy_read::links::Links;
 use canopy_read::locate::Start;
+use canopy_read::{Inode, Lost};
 
 /// A directory that the walk is in.
 struct OpenDirectory {
@@ -30,6 +31,8 @@ struct Walk<'a, 'd, 'o> {
     open: Vec<OpenDirectory>,
     /// Follows links of the view of the last one.
     links: Option<Links>,
+    /// Follows links that no index can follow.
+    outside: Outside,
     sum: Tally,
 }
 
@@ -37,7 +40,8 @@ struct Walk<'a, 'd, 'o> {
 /// all; adds links that lead to nothing that is known.
 pub(super) fn walk(du: &mut Du<'_>, start: &Start, failed: &mut Vec<Error>) -> Result<Tally> {
     let (device, sum) = (start.device()?, Tally::default());
-    let mut walk = Walk { du, failed, device, open: Vec::new(), links: None, sum };
+    let outside = Outside::default();
+    let mut walk = Walk { du, failed, device, open: Vec::new(), links: None, outside, sum };
     walk.meet(start.clone())?;
     while let Some(directory) = walk.open.last_mut() {
         match directory.ahead.next() {
@@ -63,7 +67,11 @@ impl Walk<'_, '_, '_> {
         }
         let given = start.given.clone();
         let links = Links::of(&mut self.links, &start.view);
-        match followed(self.du.index, links, start) {
+        let found = match followed(self.du.index, links, start.clone()) {
+            Err(Lost::Outside) => self.outside.file(&start).map(|inode| Start { inode, ..start }),
+            found => found,
+        };
+        match found {
             Ok(found) => Some(Start { given, ..found }),
             Err(lost) => {
                 self.failed.push(Error::of_link(&given, lost));

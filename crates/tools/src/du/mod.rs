@@ -13,13 +13,15 @@ mod tree;
 mod walk;
 
 use crate::error::{Error, Result, found_or_failed};
+use crate::find::Outside;
 use canopy_index::Index;
 use canopy_model::{Attributes, Totals, compare_paths, escape, is_below, join};
+use canopy_read::Lost;
 use canopy_read::fold::fold_tree;
 use canopy_read::follow::locate_all_followed;
 use canopy_read::gaps;
 use canopy_read::locate::{Start, why_unlisted, with_one_slash};
-use canopy_read::resolve::locate_all;
+use canopy_read::resolve::{locate, locate_all};
 use canopy_read::totals::{DirectoryTotals, SeenInodes, Subtree, truncated};
 use canopy_text::{Characters, Glob, SizeForm, TimeStyle};
 use lines::{Line, Lines};
@@ -182,7 +184,7 @@ pub fn run(
             continue;
         }
         let found = match options.dereference || options.logical {
-            true => locate_all_followed(index, given),
+            true => led_to(index, given),
             false => locate_all(index, given),
         };
         let said = |error| Error::cannot("access", error);
@@ -209,6 +211,19 @@ pub fn run(
     }
     du.lines.end()?;
     Ok(failed)
+}
+
+/// Finds what a path leads to, also to a file that no index covers.
+fn led_to(index: &Index, given: &OsStr) -> canopy_read::Result<Vec<Start>> {
+    match locate_all_followed(index, given) {
+        Err(canopy_read::Error::Lost { path, why: Lost::Outside }) => {
+            let start = locate(index, given)?;
+            let found = Outside::default().file(&start);
+            let inode = found.map_err(|why| canopy_read::Error::Lost { path, why })?;
+            Ok(vec![Start { inode, ..start }])
+        }
+        found => found,
+    }
 }
 
 /// What is added up of some entries.

@@ -24,6 +24,7 @@ mod path;
 mod records;
 
 pub(crate) use actions::{EntryView, print_json};
+pub(crate) use evaluation::Outside;
 pub use evaluation::{FindOutcome, RunOptions, run};
 pub use language::{ColorWhen, Find, Operand, parse, parse_for_records, parse_moment, words};
 pub use live::run_live;

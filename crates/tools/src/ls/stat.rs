@@ -3,8 +3,10 @@
 use super::directive::{escape_sequence, seconds, unknown_escapes};
 use super::json;
 use crate::error::{Error, Result};
+use crate::find::Outside;
 use canopy_index::Index;
 use canopy_model::{Attributes, FileType, parent, unescape};
+use canopy_read::Lost;
 use canopy_read::contexts::context_of;
 use canopy_read::follow::locate_followed;
 use canopy_read::locate::{Start, absolute_path, device_within, to_path};
@@ -13,7 +15,7 @@ use canopy_text::clock::full_time;
 use canopy_text::safe::terminal_name;
 use canopy_text::{Flags, Quoting, Style, group_name, mode_string, user_name};
 use rustix::fs::{major, minor};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -83,6 +85,19 @@ pub struct Stated {
     pub refused: Option<String>,
 }
 
+/// Finds what a path leads to.
+fn led_to(index: &Index, given: &OsStr) -> canopy_read::Result<Start> {
+    match locate_followed(index, given) {
+        Err(canopy_read::Error::Lost { path, why: Lost::Outside }) => {
+            let start = locate(index, given)?;
+            let found = Outside::default().reached(&start);
+            let inode = found.map_err(|why| canopy_read::Error::Lost { path, why })?;
+            Ok(Start { inode, ..start })
+        }
+        found => found,
+    }
+}
+
 /// Prints what is known of each path. Returns the paths that could not be answered; other errors
 /// end it. Blocks.
 pub fn stat(
@@ -103,7 +118,7 @@ pub fn stat(
                 Ok(Some(start)) => Ok(start),
                 Err(error) => Err(error),
             },
-            _ if options.dereference => locate_followed(index, given),
+            _ if options.dereference => led_to(index, given),
             _ => locate(index, given),
         };
         match found {

@@ -6,6 +6,7 @@ use super::order::{measure, sort};
 use super::print::Printer;
 use super::{Dereference, Hidden, LsOptions, SortBy, Unlisted, hyperlink, json};
 use crate::error::{Error, Result, found_or_failed};
+use crate::find::Outside;
 use canopy_index::Index;
 use canopy_model::{FileType, escape, join};
 use canopy_read::Lost;
@@ -29,6 +30,8 @@ pub(super) struct Walk<'a> {
     contexts: FxHashMap<String, Vec<u8>>,
     /// Follows links of the view that was listed last.
     links: Option<Links>,
+    /// Follows links that no index can follow.
+    outside: Outside,
     /// The directories on the way to the one that is listed, which is a loop if it is one of them.
     open: Vec<Start>,
 }
@@ -50,6 +53,7 @@ impl<'a> Walk<'a> {
             headed: false,
             contexts: FxHashMap::default(),
             links: None,
+            outside: Outside::default(),
             open: Vec::new(),
         }
     }
@@ -132,7 +136,12 @@ impl<'a> Walk<'a> {
             return Ok(start);
         }
         let links = Links::of(&mut self.links, &start.view);
-        let found = followed(self.index, links, start.clone());
+        let found = match followed(self.index, links, start.clone()) {
+            Err(Lost::Outside) => {
+                self.outside.file(&start).map(|inode| Start { inode, ..start.clone() })
+            }
+            found => found,
+        };
         let found = found.map(|found| Start { given: start.given.clone(), ..found });
         match (wanted, found) {
             (Dereference::ToDirectories, Ok(found)) if found.is_dir() => Ok(found),
@@ -150,7 +159,12 @@ impl<'a> Walk<'a> {
         if !self.options.needs_targets() {
             return Target::Unknown;
         }
-        match inode_followed(self.index, Links::of(&mut self.links, &start.view), start) {
+        let links = Links::of(&mut self.links, &start.view);
+        let found = match inode_followed(self.index, links, start) {
+            Err(Lost::Outside) => self.outside.reached(start),
+            found => found,
+        };
+        match found {
             Ok(inode) => Target::Mode(inode.attributes.mode),
             Err(Lost::Outside) => Target::Unknown,
             Err(_) => Target::Missing,
@@ -326,7 +340,11 @@ impl<'a> Walk<'a> {
             _ => link.given.clone(),
         };
         let links = Links::of(&mut self.links, &link.view);
-        match followed(self.index, links, link) {
+        let found = match followed(self.index, links, link.clone()) {
+            Err(Lost::Outside) => self.outside.file(&link).map(|inode| Start { inode, ..link }),
+            found => found,
+        };
+        match found {
             Ok(found) => {
                 entry.inode = found.inode.clone();
                 if self.options.context {

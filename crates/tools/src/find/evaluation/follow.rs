@@ -6,8 +6,9 @@
 //!    itself.
 
 use super::chunk::{Chunk, Location};
+use super::outside::inode_outside;
 use super::search::Search;
-use super::visit::{Visit, inode_outside};
+use super::visit::Visit;
 use crate::error::{Error, Result};
 use crate::find::messages::{file_system_loop, link_problem, quoted};
 use crate::find::path::push_component;

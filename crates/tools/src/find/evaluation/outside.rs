@@ -10,8 +10,9 @@
 
 use crate::find::path::{push_component, trim_slashes};
 use canopy_index::SourceRecord;
-use canopy_model::{Attributes, Wanted, unescape};
-use canopy_read::locate::to_path;
+use canopy_model::{Attributes, FileType, Wanted, unescape};
+use canopy_read::locate::{Start, absolute_path, to_path};
+use canopy_read::{Inode, Lost};
 use canopy_scan::{Mount, look_at};
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
@@ -44,6 +45,27 @@ impl Outside {
     pub(crate) fn look(&self, source: &SourceRecord, link: &str, target: &str) -> Option<Reached> {
         let path = self.live_path(source, link, target)?;
         Some(look_at(CWD, &path, true))
+    }
+
+    /// Returns what a link leads to that the index cannot follow, for tools that show one entry.
+    pub(crate) fn reached(&self, link: &Start) -> Result<Inode, Lost> {
+        let path = absolute_path(&link.source, &link.path);
+        match self.look(&link.source, &path, &link.inode.target) {
+            Some(Ok((attributes, dev))) => Ok(inode_outside(attributes, dev)),
+            Some(Err(Errno::NOENT)) => Err(Lost::Missing),
+            Some(Err(Errno::NOTDIR)) => Err(Lost::NotDirectory),
+            Some(Err(Errno::ACCESS)) => Err(Lost::Denied),
+            Some(Err(Errno::LOOP)) => Err(Lost::Loop),
+            Some(Err(Errno::NAMETOOLONG)) => Err(Lost::LongName),
+            Some(Err(_)) | None => Err(Lost::Outside),
+        }
+    }
+
+    /// As [`Outside::reached`], but for directories, whose contents the index does not have.
+    pub(crate) fn file(&self, link: &Start) -> Result<Inode, Lost> {
+        let is_file = |inode: &Inode| inode.attributes.file_type() != FileType::Directory;
+        self.reached(link)
+            .and_then(|inode| if is_file(&inode) { Ok(inode) } else { Err(Lost::Outside) })
     }
 
     /// Returns whether access(2) grants the caller the wanted bits of what a link leads to.
@@ -106,6 +128,11 @@ impl Outside {
         let others_mounts = self.others_mounts.get_or_init(others_mounts);
         (is_same && !passes(path.as_bytes(), others_mounts)).then_some(path)
     }
+}
+
+/// Returns an inode of which the live file system reports the attributes.
+pub(crate) fn inode_outside(attributes: Attributes, dev: u64) -> Inode {
+    Inode { attributes, target: String::new(), dev, xattrs: String::new() }
 }
 
 /// Returns where other users than root have mounted file systems for all users.

@@ -9,9 +9,8 @@ use super::preload::preload;
 use crate::error::Result;
 use crate::find::language::Find;
 use crate::find::messages::{link_problem, quoted};
-use canopy_index::{Index, SourceRecord};
-use canopy_model::{Attributes, FileType, escape};
-use canopy_read::Inode;
+use canopy_index::Index;
+use canopy_model::{FileType, escape};
 use canopy_read::links::{Links, Resolved};
 use canopy_read::listings::ListingHead;
 use canopy_read::locate::{Start, absolute_path, device_within, to_path};
@@ -107,16 +106,17 @@ pub(crate) fn start_at(
         return Ok((visit(start, false)?, false));
     }
     let link = absolute_path(&start.source, &start.path);
-    match links.follow_after(start.links, &link, &start.inode.target) {
+    let reached = links.follow_after(start.links, &link, &start.inode.target);
+    if let Resolved::Unknown = reached
+        && let Ok(inode) = outside.file(&start)
+    {
+        return Ok((visit(Start { inode, ..start }, true)?, false));
+    }
+    match reached {
         Resolved::Entry(reached) => {
             let there = locate(index, to_path(&reached.absolute).as_os_str())?;
             let links = reached.links;
             Ok((visit(Start { given: start.given, links, ..there }, true)?, false))
-        }
-        Resolved::Unknown
-            if let Some(inode) = file_outside(outside, &start.source, &link, &start.inode) =>
-        {
-            Ok((visit(Start { inode, ..start }, true)?, false))
         }
         lost => {
             let problem = link_problem(&lost);
@@ -130,22 +130,4 @@ pub(crate) fn start_at(
             Ok((visit, problem.is_some()))
         }
     }
-}
-
-/// Returns what a link leads to that the index cannot follow, if that is not a directory, which
-/// would have to be searched.
-fn file_outside(
-    outside: &Outside,
-    source: &SourceRecord,
-    link: &str,
-    inode: &Inode,
-) -> Option<Inode> {
-    let (attributes, dev) = outside.look(source, link, &inode.target)?.ok()?;
-    let is_dir = attributes.file_type() == FileType::Directory;
-    (!is_dir).then(|| inode_outside(attributes, dev))
-}
-
-/// Returns what the live file system tells of what a link leads to.
-pub(super) fn inode_outside(attributes: Attributes, dev: u64) -> Inode {
-    Inode { attributes, target: String::new(), dev, xattrs: String::new() }
 }
