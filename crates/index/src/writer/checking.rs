@@ -413,6 +413,12 @@ impl<'a> Check<'a> {
         {
             self.add_file(&path, what, Remedy::Rewrite, BTreeMap::new());
         }
+        // What was made again lacks tables whose queries are lost, and which readers still have.
+        let known: Option<Catalog> = match found.lost_tables.is_empty() {
+            true => None,
+            false => manifest::read(&names::catalog(self.index, current.generation)).ok(),
+        };
+        let tables = known.as_ref().map_or(&state.tables, |catalog| &catalog.tables);
         let readers = ForReaders {
             names: &names,
             generation: current.generation,
@@ -421,7 +427,7 @@ impl<'a> Check<'a> {
             dirs: &dirs,
             classes: &classes,
             lists,
-            tables: &state.tables,
+            tables,
         };
         readers.each_wrong(|wrong, path| {
             let detail = match path.symlink_metadata() {
