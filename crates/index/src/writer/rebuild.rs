@@ -215,7 +215,7 @@ impl Rebuild {
         let (bundles, manifests): (Vec<_>, Vec<_>) = whole.into_iter().unzip();
         let manifests: Vec<_> = manifests.into_iter().flatten().chain(rebuilt).collect();
         self.check_distinct(&manifests)?;
-        let to_scan = self.to_scan_of(&manifests);
+        let to_scan = self.sources_to_scan(&manifests);
         Ok(Generation { state, bundles, manifests, to_scan, ..Generation::default() })
     }
 
@@ -275,7 +275,7 @@ impl Rebuild {
             scans: older.scans.into_iter().filter(|(id, _)| is_source(*id)).collect(),
             tables,
         };
-        let to_scan = self.to_scan_of(&manifests);
+        let to_scan = self.sources_to_scan(&manifests);
         let lost_state = true;
         Ok(Generation {
             state,
@@ -363,7 +363,7 @@ impl Rebuild {
     }
 
     /// Returns the sources that are to be scanned: all where it is lost which ones classes have sealed.
-    fn to_scan_of(self, manifests: &[ClassManifest]) -> BTreeSet<u32> {
+    fn sources_to_scan(self, manifests: &[ClassManifest]) -> BTreeSet<u32> {
         match self.lost_hidden {
             true => manifests.iter().flat_map(|it| &it.manifest.sources).map(|it| it.id).collect(),
             false => self.to_scan,
