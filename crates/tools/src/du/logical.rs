@@ -128,8 +128,8 @@ impl Walk<'_, '_, '_> {
         let Some(done) = self.open.pop() else { return Ok(()) };
         let mut sum = done.own;
         sum += done.below;
-        let is_nobodys = self.du.options.owner.is_some() && sum.is_empty();
-        if self.is_shown(self.open.len()) && !(is_nobodys && !self.open.is_empty()) {
+        let is_omitted = self.du.options.owner.is_some() && sum.is_empty() && !self.open.is_empty();
+        if self.is_shown(self.open.len()) && !is_omitted {
             let shown = if self.du.options.separate { done.own } else { sum };
             self.du.lines.put(self.du.line(&shown, done.start.given))?;
         }

@@ -184,8 +184,8 @@ impl Walk<'_, '_, '_> {
         }
         let mut sum = done.own;
         sum += done.below;
-        let is_nobodys = self.du.options.owner.is_some() && sum.is_empty();
-        if self.depth(&done.path) <= self.depth_max() && !(is_nobodys && !self.open.is_empty()) {
+        let is_omitted = self.du.options.owner.is_some() && sum.is_empty() && !self.open.is_empty();
+        if self.depth(&done.path) <= self.depth_max() && !is_omitted {
             let shown = if self.du.options.separate { done.own } else { sum };
             let line = self.du.line(&shown, self.start.display(&done.path));
             self.du.lines.put(line)?;
