@@ -110,7 +110,7 @@ pub fn told(error: &anyhow::Error) -> String {
     }
     if let Some(file) = error.chain().find_map(full_index) {
         let advice = canopy_index::advice_when_full(file);
-        told = format!("{told}; {}", safe::message_line(&advice));
+        told = format!("{told}; {}", safe::message_line(advice));
     } else if was_output_closed() && error.chain().any(is_full) {
         told = told.replace(&full_disk().to_string(), "standard output is closed");
     }
