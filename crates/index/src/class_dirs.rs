@@ -182,7 +182,7 @@ impl ClassDirs {
 pub(crate) fn grant_of(directory: &Path) -> Result<Grant> {
     let about = directory.symlink_metadata().map_err(Error::io("look at", directory))?;
     if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
-        return Err(Error::corrupt(directory, "it is not a directory of the writer's"));
+        return Err(Error::corrupt(directory, "it is not a directory that belongs to the writer"));
     }
     let mut value = vec![0; 64 * 1024];
     let acl = match rustix::fs::lgetxattr(directory, Acl::XATTR_NAME, &mut value[..]) {

@@ -10,14 +10,14 @@ pub fn advice_when_full(file: &Path) -> &'static str {
     let Some(index) = file.ancestors().find(is_index) else { return NEW };
     let Ok(current) = manifest::read::<Current>(&names::current(index)) else { return NEW };
     if current.leaving.iter().any(|leaving| leaving.bytes > 0) {
-        return "'canopy compact --replace' frees what was replaced and stays for a while";
+        return "'canopy compact --replace' frees replaced files, which otherwise stay for a while";
     }
     match current.kept.is_empty() && current.retention.is_none() {
         true => {
             "'canopy index --replace' needs half of the space: it removes the old state of each \
-             PATH ahead of the scan, and until its end there are no answers about PATH"
+             PATH before the scan, and queries find nothing in PATH until the scan ends"
         }
-        false => "'canopy compact --keep N' with a smaller N frees what older generations take",
+        false => "'canopy compact --keep N' with a smaller N removes older generations",
     }
 }
 

@@ -195,9 +195,7 @@ pub(crate) fn first_scan(index: &Path) -> Option<String> {
             ),
             None => "workers share its first scan".to_owned(),
         };
-        return Some(format!(
-            "{told}; 'canopy index --worker' joins them, or goes on without them"
-        ));
+        return Some(format!("{told}; 'canopy index --worker' joins or continues the scan"));
     }
     names::unfinished(index).symlink_metadata().ok()?;
     let left = about(index, 0).and_then(|about| Some(about.source?.remaining.len()));
@@ -205,8 +203,8 @@ pub(crate) fn first_scan(index: &Path) -> Option<String> {
         format!(", with {} and all below left", counted(left, "directory"))
     });
     Some(format!(
-        "its first scan was interrupted, or is at work{left}; run the same 'canopy index' again to go \
-         on with it"
+        "its first scan was interrupted, or is running{left}; run the same 'canopy index' again to \
+         continue it"
     ))
 }
 

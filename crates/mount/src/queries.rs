@@ -156,11 +156,11 @@ impl Queries {
         let asking = self.asking(uid, parent);
         let (base, above) = self.nodes.chain(parent)?;
         if above.len() >= DEPTH_MAX {
-            let why = format!("{DEPTH_MAX} queries below each other at most");
+            let why = format!("at most {DEPTH_MAX} queries can be nested");
             return Err(self.refuse(&asking, name, &why));
         }
         if name == SNAPSHOTS && (is_virtual(parent) || is_past(base)) {
-            let why = "snapshots are listed below directories of now";
+            let why = "snapshots are listed only below current directories";
             return Err(self.refuse(&asking, name, why));
         }
         // Those above were looked up before.
@@ -304,8 +304,7 @@ impl Queries {
         let most = self.kept.of_account();
         match bytes > most {
             true => {
-                let why =
-                    format!("what it finds takes more than {} MiB; ask for fewer", most >> 20);
+                let why = format!("its results take more than {} MiB; ask for fewer", most >> 20);
                 (why, Errno::TOOBIG)
             }
             false => {

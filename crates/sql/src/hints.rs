@@ -96,8 +96,7 @@ fn check_types(expression: &Expr, tables: &Named) -> Result<()> {
         };
         if is_text(text) {
             return Err(DataFusionError::Plan(format!(
-                "cannot compare {text}, which is a text, with the number {number}: texts stand in \
-                 single quotes"
+                "cannot compare the text {text} with the number {number}: put texts in single quotes"
             )));
         }
     }
@@ -220,7 +219,7 @@ fn of_type(table: &str, value: &str) -> Option<String> {
             format!("type is one of find's letters, f, l, p, s, b, c and d, and never '{value}'")
         }
         (_, letter) => {
-            format!("type is a letter of find's, and never '{value}': type = '{letter}'")
+            format!("type is one of find's letters, and never '{value}': type = '{letter}'")
         }
     })
 }

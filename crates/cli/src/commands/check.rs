@@ -77,8 +77,8 @@ pub fn run(
     }
     anyhow::ensure!(
         report.is_whole || report.damages.iter().any(|it| it.remedy == Remedy::Anew),
-        "only who writes the index at {} can repair it; 'canopy check' says what of it you can read \
-         is damaged",
+        "only who writes the index at {} can repair it; 'canopy check' checks the part that you can \
+         read",
         location.display()
     );
     if report.damages.is_empty() {

@@ -432,7 +432,7 @@ impl<'a> Check<'a> {
         readers.each_wrong(|wrong, path| {
             let detail = match path.symlink_metadata() {
                 Err(_) => "it is missing",
-                Ok(_) => "it is damaged, or not for whom it should be",
+                Ok(_) => "it is damaged, or has the wrong readers",
             };
             let affected = match wrong {
                 NotRight::Manifest(class) => classes
@@ -562,7 +562,7 @@ impl<'a> Check<'a> {
         }
         let about = path.symlink_metadata().map_err(Error::io("look at", path))?;
         match self.is_writers && !has_mode(&about, READABLE) {
-            true => Err(Error::corrupt(path, "not all may read it whom it is for")),
+            true => Err(Error::corrupt(path, "some of its readers may not read it")),
             false => Ok(()),
         }
     }

@@ -203,7 +203,7 @@ impl Rebuild {
         let expected: usize = state.bundles.iter().map(|bundle| bundle.classes as usize).sum();
         let found = whole.iter().map(|(bundled, _)| bundled.classes.len()).sum::<usize>();
         if found + self.classes.len() != expected {
-            return Err(self.inconsistent("the classes are not all found"));
+            return Err(self.inconsistent("some classes are missing"));
         }
         let lost = std::mem::take(&mut self.classes);
         let mut rebuilt = Vec::with_capacity(lost.len());
@@ -320,7 +320,7 @@ impl Rebuild {
         };
         match is_expected && !grants.iter().any(Grant::is_everyone) {
             true => Ok(grants),
-            false => Err(self.inconsistent("the permissions of a class are others")),
+            false => Err(self.inconsistent("the permissions of a class differ")),
         }
     }
 
@@ -333,7 +333,7 @@ impl Rebuild {
         sort_chain(&mut sorted);
         match sorted.iter().copied().eq(chain) {
             true => Ok(by_id.into_keys().collect()),
-            false => Err(self.inconsistent("the permissions of a class are others")),
+            false => Err(self.inconsistent("the permissions of a class differ")),
         }
     }
 

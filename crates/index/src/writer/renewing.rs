@@ -86,7 +86,7 @@ impl Writer {
                 return Err(Error::corrupt(path, format!("it has {is} bytes, expected {bytes}")));
             }
             match checks_modes && !has_mode(&about, READABLE) {
-                true => Err(Error::corrupt(path, "not all may read it whom it is for")),
+                true => Err(Error::corrupt(path, "some of its readers may not read it")),
                 false => Ok(()),
             }
         };

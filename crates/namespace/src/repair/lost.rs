@@ -85,7 +85,7 @@ impl Repair<'_> {
         self.look_at_inodes(&losses)?;
         for (key, what) in [
             (keys::settings(), "the settings may be older ones: look at 'canopy ns index'"),
-            (keys::quotas(), "quotas may not be counted any more: look at 'canopy ns quota'"),
+            (keys::quotas(), "usage of quotas may no longer be counted: look at 'canopy ns quota'"),
         ] {
             if losses.has(&key) {
                 self.tell(0, what);
@@ -132,7 +132,7 @@ impl Repair<'_> {
         let aside = aside.map(|aside| format!("; a copy of the damaged file is {aside}"));
         self.tell(0, format!("{object}: {what}: {lost}{}", aside.unwrap_or_default()));
         if loss.is_log {
-            self.tell(0, "what was changed last may be as it was before, permissions too");
+            self.tell(0, "the latest changes may be lost, including changes of permissions");
         } else if loss.has_unknown_stale && puts + merges + deletes > 0 {
             let what = "older records count in their place where there are any, with older \
                         permissions, and nothing says of which files";
@@ -242,7 +242,7 @@ impl Repair<'_> {
         if *key != keys::root() && !self.is_there(&entry)? && !losses.has(&entry) {
             let path = self.path_in(key.directory, &key.name);
             self.batch.delete(key.as_ref())?;
-            self.tell(0, format!("{path}: it had been removed, and stays so"));
+            self.tell(0, format!("{path}: it had been removed, and stays removed"));
             return Ok(());
         }
         if losses.stale.contains_key(&entry) {
@@ -250,10 +250,10 @@ impl Repair<'_> {
             if inode.has(flag::LINKED) && self.has_too_many_names(inode.id)? {
                 self.batch.delete(key.as_ref())?;
                 self.batch.delete(entry.as_ref())?;
-                self.tell(0, format!("{path}: it had been removed, and stays so"));
+                self.tell(0, format!("{path}: it had been removed, and stays removed"));
                 return self.write();
             }
-            self.tell(0, format!("{path}: it may have been removed, which is lost, too"));
+            self.tell(0, format!("{path}: it may have been removed; that record is lost, too"));
         }
         match inode.has(flag::LINKED) {
             true => Ok(()),
@@ -282,7 +282,8 @@ impl Repair<'_> {
         self.batch.put(key.as_ref(), &inode.encode())?;
         let path = self.path_of(id);
         let was = format!("owner {uid}:{gid} and mode {:o}", mode & 0o7777);
-        let what = format!("{path}: it is as it was earlier, with {was} then; others are kept out");
+        let what =
+            format!("{path}: an older state counts again, with {was}; others have no access");
         self.tell(0, format!("{what} until you change its mode"));
         Ok(())
     }
@@ -507,7 +508,7 @@ impl Repair<'_> {
             for space in [Space::Contents, Space::Xattrs, Space::Chunks] {
                 self.restore_from(losses, past, &space.range_of(id))?;
             }
-            self.tell(0, format!("{path}: what was lost of it is restored from a snapshot"));
+            self.tell(0, format!("{path}: lost records are restored from a snapshot"));
             return Ok(());
         }
         if lost_contents {
@@ -517,13 +518,13 @@ impl Repair<'_> {
             self.mark_chunks(losses, &inode)?;
         }
         if lost_xattrs {
-            self.tell(0, format!("{path}: extended attributes of it may be lost"));
+            self.tell(0, format!("{path}: some of its extended attributes may be lost"));
             let access = Space::Xattrs.of(id, acl::ACCESS.as_bytes());
             // The bits of the group are what an access list may grant at most.
             if !self.is_there(&access)? && inode.mode & 0o070 != 0 && !is_link(&inode) {
                 inode.mode &= !0o070;
                 self.batch.put(key.as_ref(), &inode.encode())?;
-                let what = "an access list may have been among them: its group is kept out";
+                let what = "its ACL may be lost, too: its group has no access";
                 self.tell(0, format!("{path}: {what} until you change its mode"));
             }
         }

@@ -74,7 +74,7 @@ pub(super) fn constant(clause: &str, expression: &Expr) -> Checked {
     let Expr::Value(ValueWithSpan { value, .. }) = expression else { return Ok(()) };
     match value {
         Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => Err(format!(
-            "{clause} '{text}' is of a text, the same in each row: write the column {text} without \
+            "{clause} '{text}' names a text, which is equal in all rows: write the column {text} without \
              quotes"
         )),
         _ => Ok(()),
