@@ -76,7 +76,7 @@ fn restore(place: &Path, name: &str) -> anyhow::Result<()> {
     let namespace = place::open(place)?;
     moment::past(&namespace, place, name)?;
     namespace.restore_snapshot(name)?;
-    // What this process knows of it is not so any more.
+    // The state that this process has in memory is outdated now.
     drop(namespace);
     Ok(place::open(place)?.close()?)
 }

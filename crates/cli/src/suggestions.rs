@@ -1,5 +1,5 @@
-//! What is suggested for a wrong word on the command line: names that are near, and what other tools
-//! call things. clap's own measure takes words for near that share a few letters.
+//! Suggestions for a wrong word on the command line: similar names, and names from other tools.
+//! clap's own measure finds words similar that share a few letters.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
@@ -30,7 +30,7 @@ const COMMANDS: [(&str, &str); 19] = [
     ("serve server web html", "'canopy report --html' writes a page"),
 ];
 
-/// The same of questions of `canopy top`.
+/// Like `COMMANDS`, for the questions of `canopy top`.
 const QUESTIONS: [(&str, &str); 10] = [
     ("size sizes big bigger biggest large top", "largest"),
     ("old older", "oldest"),

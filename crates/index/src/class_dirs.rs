@@ -121,8 +121,9 @@ impl ClassDirs {
         Ok(path)
     }
 
-    /// Returns what is wrong with the directories of a class, and of all classes, each with what.
-    /// Nothing is changed. `has_gated` says whether it has files that are found by name alone.
+    /// Returns the faulty directories of a class, with the fault of each. Directories that all
+    /// classes share are checked, too. Changes nothing. `has_gated` says whether the class has
+    /// files that are found by name alone.
     pub(crate) fn faults(
         &self,
         table: &ClassTable,

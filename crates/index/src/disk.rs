@@ -211,9 +211,9 @@ impl Disk {
         }
     }
 
-    /// Returns what is wrong with a directory that should have this owner and group, and mode or ACL,
-    /// as far as they are given; `None` if nothing is. Where the file system has no ACLs, it should be
-    /// closed.
+    /// Returns the fault of a directory that should have this owner and group, and mode or ACL, as
+    /// far as they are given; `None` if it has none. If the file system has no ACLs, the directory
+    /// should be closed.
     pub(crate) fn directory_fault(
         path: &Path,
         owner: Option<(u32, u32)>,

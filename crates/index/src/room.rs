@@ -1,10 +1,10 @@
-//! What frees room on a full disk, as far as the state of an index tells.
+//! Finds the command that frees room on a full disk, from the state of an index.
 
 use crate::manifest::{self, Current};
 use crate::names;
 use std::path::Path;
 
-/// Returns what to do about a full disk, given a file of an index that could not be written.
+/// Returns the remedy for a full disk, given a file of an index that could not be written.
 pub fn advice_when_full(file: &Path) -> &'static str {
     let is_index = |directory: &&Path| names::lock(directory).symlink_metadata().is_ok();
     let Some(index) = file.ancestors().find(is_index) else { return NEW };

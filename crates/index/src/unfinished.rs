@@ -183,8 +183,8 @@ pub(crate) fn about(index: &Path, current: u64) -> Option<Unfinished> {
     (record.base == current).then_some(record.about)
 }
 
-/// Returns what is known of the first scan of an index, which has not come to its end, and what
-/// continues it; `None` where there is no such scan.
+/// Describes the first scan of an index that has not ended, and the command that continues it;
+/// `None` if there is no such scan.
 pub(crate) fn first_scan(index: &Path) -> Option<String> {
     if names::workers(index).symlink_metadata().is_ok() {
         let told = match SharedProgress::of(index) {

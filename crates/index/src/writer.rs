@@ -271,7 +271,7 @@ pub struct Writer {
     relisted: BTreeSet<Principal>,
     /// Whether something that readers go by is written anew since it was damaged.
     renews: bool,
-    /// What was made again when it was opened, if anything was.
+    /// Parts that were rebuilt when the index was opened, if any.
     salvaged: Option<Salvaged>,
     /// Generations that cannot be read any more, and do not stay.
     lost: HashSet<u64>,
@@ -328,7 +328,7 @@ impl Writer {
         })
     }
 
-    /// Returns what was made again when it was opened, if anything was.
+    /// Returns the parts that were rebuilt when the index was opened, if any.
     pub fn salvaged(&self) -> Option<&Salvaged> {
         self.salvaged.as_ref()
     }

@@ -14,7 +14,7 @@ pub(crate) struct Budget {
     used: Mutex<HashMap<u32, usize>>,
 }
 
-/// What one piece of work or one result takes; given back when it is dropped.
+/// Memory of one piece of work or one result; released on drop.
 pub(crate) struct Charge {
     budget: Arc<Budget>,
     account: u32,

@@ -38,7 +38,7 @@ impl Directories {
     }
 
     pub(crate) fn close(&self, handle: FileHandle) {
-        // What takes long to drop is dropped without the lock.
+        // Dropped outside the lock, since that can take long.
         let closed = self.open.lock().remove(&handle.0);
         drop(closed);
     }

@@ -1,4 +1,4 @@
-//! What the kernel knows by an id of ours: queries, and links to what they found.
+//! Nodes that the kernel knows by an id of ours: queries, and links to their results.
 
 use crate::results::{About, Hits};
 use canopy_namespace::inode::file_type;
@@ -18,8 +18,8 @@ pub(crate) fn is_virtual(id: u64) -> bool {
     id >= FIRST
 }
 
-/// A hash of where a link leads, which tells links with one name apart. The path itself is not kept:
-/// the kernel may remember very many links.
+/// A hash of a link's target, which distinguishes links with one name. The path itself is not kept,
+/// since the kernel may remember very many links.
 pub(crate) type Mark = [u8; 16];
 
 fn mark_of(target: &[u8]) -> Mark {
@@ -59,8 +59,8 @@ pub(crate) struct Nodes(Mutex<All>);
 /// Where a link leads.
 pub(crate) enum Target {
     Here(Vec<u8>),
-    /// What the query above found is gone: it has to be asked again for a name whose target has this
-    /// hash.
+    /// The results of the query above are gone: it must run again to find a name whose target has
+    /// this hash.
     Gone(u64, Arc<[u8]>, Mark),
 }
 
@@ -113,7 +113,7 @@ impl Nodes {
         })
     }
 
-    /// Returns what is above one of ours.
+    /// Returns the parent of one of our nodes.
     pub(crate) fn parent(&self, id: u64) -> Option<u64> {
         self.0.lock().by_id.get(&id).map(|node| node.parent)
     }

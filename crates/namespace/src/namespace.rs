@@ -58,7 +58,7 @@ pub struct Namespace {
     pub(crate) has_strays: AtomicBool,
     /// Whether what a crash has left stays, as nothing on the disk is changed.
     pub(crate) leaves_strays: bool,
-    /// What is known of labels of SELinux.
+    /// The known state of SELinux labels.
     pub(crate) labels: Labels,
     /// Held by whoever has space of removed files given back at once.
     pub(crate) reclaiming: Mutex<()>,

@@ -47,7 +47,7 @@ impl Namespace {
         let past = found.and_then(|one| one.past.clone());
         let past = past.ok_or_else(|| Error::corrupt("the snapshot that is being restored"))?;
         match self.contents.chunks() {
-            // What no record names is found by looking at all of it.
+            // Objects that no record names are found by a full check.
             Some(_) => self.has_strays.store(true, Ordering::Release),
             None => self.restore_objects(&past)?,
         }

@@ -96,8 +96,8 @@ pub(crate) enum Place {
     Below(Arc<Directory>, Box<str>),
 }
 
-/// What a directory is when it is opened. The ACL is read first: if the change time is old, it was
-/// the same all the time.
+/// The state of a directory when it is opened. The ACL is read first: if the change time is old,
+/// the state was the same all the time.
 pub(crate) struct Seen {
     acl: Result<Option<Acl>, Errno>,
     pub(crate) stat: Stat,
@@ -144,7 +144,7 @@ impl Noted {
 
 /// How a directory that is opened is known.
 pub(crate) struct Known<'a> {
-    /// What its mount says of it.
+    /// The rules of its mount.
     pub(crate) rules: Rules,
     pub(crate) lag_ns: i64,
     /// Those who may look it up.
@@ -196,7 +196,7 @@ impl Directory {
         };
         let proven = match since.is_after(directory.change_of(&stat.attributes)) {
             true => Some((since, stat.attributes)),
-            // What has changed since then was perhaps not as it is now.
+            // Entries that have changed since then may not have been as they are now.
             false => is_shown.then(|| directory.prove()).flatten().and_then(Proof::of_all),
         };
         if let Some((moment, attributes)) = proven {

@@ -47,7 +47,7 @@ const REPORT: &str = "report-";
 pub struct Loss {
     /// The name that the object has or had.
     pub object: String,
-    /// What is wrong with it.
+    /// The fault of the object.
     pub what: String,
     /// The name of a copy of the object, if there was anything to copy.
     pub aside: Option<String>,
@@ -98,7 +98,7 @@ impl Table {
     /// commit. Returns all losses that were not forgotten, also those of earlier calls. Others may
     /// use the table meanwhile.
     pub fn salvage(&self) -> Result<Vec<Loss>> {
-        // What is in memory is newer than all that was lost.
+        // Records in memory are newer than all lost ones.
         self.flush()?;
         let (environment, id, cache, options) = self.parts();
         if salvage_sstables(environment, id, cache, options)? {
@@ -207,7 +207,7 @@ fn salvage_sstables(
     };
     let replaced = work.run().and_then(|()| work.commit());
     if replaced.is_err() {
-        // What was written can go at once; if this fails, too, then after the deadline.
+        // New objects can go at once; if this fails, too, they go after the deadline.
         let _ = commit(environment, table, None, |state, _| state.close_job(job));
     }
     replaced.map(|()| true)
@@ -269,7 +269,7 @@ impl Work<'_> {
         }
     }
 
-    /// Returns what is lost with an SSTable of the run at `at`.
+    /// Returns the loss from an SSTable of the run at `at`.
     fn loss(&self, at: usize, one: &SstableRef, of: &Salvaged, is_there: bool) -> Result<Loss> {
         let SstableInfo { records, deletes, merges, .. } = one.info;
         let puts = records.saturating_sub(deletes).saturating_sub(merges);
@@ -360,7 +360,7 @@ impl Work<'_> {
         Ok(value.map(|value| Stale { key, checksum: crc32fast::hash(&value) }))
     }
 
-    /// Does the same for a key with newer merges, if what they change is lost.
+    /// Like `stale`, for a key with newer merges whose base is lost.
     fn without_base(&self, at: usize, key: Key) -> Result<Option<Stale>> {
         match self.value(&self.state.runs[at + 1..], &key)? {
             Some(_) => Ok(None),

@@ -77,8 +77,8 @@ pub fn run(
     }
     anyhow::ensure!(
         report.is_whole || report.damages.iter().any(|it| it.remedy == Remedy::Anew),
-        "only who writes the index at {} can repair it; 'canopy check' checks the part that you can \
-         read",
+        "only who writes the index at {} can repair it; 'canopy check' checks the part that you \
+         can read",
         location.display()
     );
     if report.damages.is_empty() {
@@ -294,8 +294,8 @@ impl Repair<'_> {
         }
         for root in &unknown {
             message(format_args!(
-                "the options of the last scan of {} are lost: it is scanned with the configured ones; \
-                 index it again if it was indexed with options such as -x or --exclude",
+                "the options of the last scan of {} are lost: it is scanned with the configured \
+                 ones; index it again if it was indexed with options such as -x or --exclude",
                 shown(root)
             ));
         }

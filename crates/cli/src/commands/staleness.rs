@@ -50,7 +50,7 @@ pub fn max_age(text: &str) -> Result<i64, String> {
     age_ns(text).filter(|age_ns| *age_ns > 0).ok_or("give an age such as 26h or 7d".to_owned())
 }
 
-/// What is printed when the command ends.
+/// The warning that is printed when the command ends.
 static FOOTER: Mutex<Option<String>> = Mutex::new(None);
 
 /// Prints the footer, if there is one.

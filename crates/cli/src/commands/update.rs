@@ -90,7 +90,7 @@ pub struct Suspect {
 /// below that, the directory that it is in is listed again.
 pub type Links = Vec<(PathBuf, Vec<u64>)>;
 
-/// What is to be listed again.
+/// Directories and inodes to list again.
 #[derive(Default)]
 pub struct Suspects {
     /// Directories.
@@ -148,7 +148,7 @@ pub struct Updated {
     pub sources: Vec<String>,
     /// Those that stay as they were.
     pub failed: Vec<(String, anyhow::Error)>,
-    /// What each request cost, where they are requests.
+    /// Costs of the requests, if the directories are requests.
     pub costs: Option<String>,
     /// Whether all could be read, and all sources.
     pub outcome: Outcome,

@@ -5,13 +5,13 @@ use canopy_watch::requests::Share;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Begins the line that tells the parent what each request cost.
+/// Begins the line that reports the costs of the requests to the parent process.
 const LINE: &str = "costs";
 
 /// A path in a source, by the source's number.
 type Place = (u32, String);
 
-/// What was listed, by request.
+/// Listings, counted by request.
 #[derive(Default)]
 pub(super) struct Costs(Mutex<Inner>);
 
@@ -51,7 +51,7 @@ impl Costs {
         let source = inner.source;
         let mut at = Some(path);
         let mut place = (source, path.to_owned());
-        // What is listed below a directory is new there.
+        // A directory listed below a requested one is new there: the request pays for it.
         while let Some(path) = at {
             path.clone_into(&mut place.1);
             if inner.asked.contains_key(&place) {
@@ -67,7 +67,8 @@ impl Costs {
         *all += entries;
     }
 
-    /// Returns what each request caused, in their order. Those for one directory share it.
+    /// Returns the share of each request, in their order. Requests for one directory split its
+    /// cost.
     fn shares(&self) -> Vec<Share> {
         let inner = self.0.lock();
         let mut shares = vec![Share::default(); inner.requests];

@@ -28,10 +28,10 @@ pub enum SumColumn {
     EntryBlocks,
 }
 
-/// What lies above the lowest 64 bits of the sums of a row.
+/// The part of a row's sums above their lowest 64 bits.
 type High = [i64; 5];
 
-/// What lies above the lowest 64 bits of the sums of all rows.
+/// The part of all rows' sums above their lowest 64 bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Highs(Vec<(u32, High)>);
 

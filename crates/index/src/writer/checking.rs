@@ -52,18 +52,18 @@ const DIRECTORIES_MAX: usize = 1000;
 pub struct Damage {
     /// Its path.
     pub file: PathBuf,
-    /// What it contains.
+    /// Its contents, for people.
     pub contents: String,
-    /// What is wrong with it.
+    /// The fault, for people.
     pub detail: String,
-    /// What can be done about it.
+    /// The remedy.
     pub remedy: Remedy,
     /// Sources of which it has data, by root, each with directories at and below which these are, as
     /// absolute paths; all escaped.
     pub affected: BTreeMap<String, Vec<String>>,
 }
 
-/// What can be done about damage.
+/// The remedy for damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Remedy {
     /// The index has all that it takes to write it anew.
@@ -78,7 +78,7 @@ pub enum Remedy {
     Anew,
 }
 
-/// What was found in an index.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// The current generation.
@@ -91,7 +91,7 @@ pub struct CheckReport {
     pub bytes: u64,
     /// Whether all of the index was checked, and not what the caller sees of it alone.
     pub is_whole: bool,
-    /// What is damaged.
+    /// Damaged files.
     pub damages: Vec<Damage>,
     /// Roots of sources that were not scanned but imported, say, so that they cannot be again; escaped.
     pub unscanned: BTreeSet<String>,
@@ -413,7 +413,8 @@ impl<'a> Check<'a> {
         {
             self.add_file(&path, what, Remedy::Rewrite, BTreeMap::new());
         }
-        // What was made again lacks tables whose queries are lost, and which readers still have.
+        // A rebuilt state lacks tables whose queries are lost, though the readers' catalog has
+        // them.
         let known: Option<Catalog> = match found.lost_tables.is_empty() {
             true => None,
             false => manifest::read(&names::catalog(self.index, current.generation)).ok(),
@@ -459,7 +460,7 @@ impl<'a> Check<'a> {
         let classes = found.manifests.iter();
         let none = ShardSet::default();
         let classes = classes.map(|it| {
-            // Of older generations, these are not kept.
+            // Older generations do not keep these.
             let gated = if self.past.is_none() { &it.gated } else { &none };
             (names.class(it.class.place), &it.manifest, gated)
         });

@@ -30,11 +30,11 @@ use std::path::{Path, PathBuf};
 /// A document that the writer goes by and that cannot be read.
 pub(super) struct LostDocument {
     pub(super) error: Error,
-    /// What the root's document says of it, if it is a bundle.
+    /// The entry of the root's document, if it is a bundle.
     pub(super) record: Option<BundleRecord>,
 }
 
-/// What a generation consists of, as its writer knows it.
+/// The contents of a generation, as its writer knows them.
 #[derive(Default)]
 pub(super) struct Generation {
     pub(super) state: AllManifests,
@@ -96,7 +96,7 @@ impl Generation {
 /// A class that readers know.
 struct FoundClass {
     listed: ListedClass,
-    /// Who has it in a list; `None` for everybody.
+    /// Principals whose list contains it; `None` for everybody.
     readers: Option<BTreeSet<Principal>>,
 }
 
@@ -337,7 +337,7 @@ impl Rebuild {
         }
     }
 
-    /// Returns what a class holds, given the ids of its grants and what a bundle says of it.
+    /// Returns the contents of a class, given the ids of its grants and the record of a bundle.
     fn manifest_of(
         &mut self,
         class: &FoundClass,
@@ -408,7 +408,7 @@ fn numbered<'a>(chains: impl Iterator<Item = &'a [Grant]>) -> BTreeMap<Grant, u3
     order.into_iter().zip(0..).map(|((_, grant), id)| (grant.clone(), id)).collect()
 }
 
-/// Returns what the newest older generation that can be read says of scans, limits and queries.
+/// Returns scans, limits and queries from the newest older generation that can be read.
 fn older_state(index: &Path, generation: u64) -> AllManifests {
     let entries = std::fs::read_dir(index).into_iter().flatten();
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());

@@ -133,7 +133,7 @@ pub(super) enum NotRight {
     List(Principal),
 }
 
-/// What readers go by, as the writer knows it.
+/// Documents that readers use, as the writer knows them.
 pub(super) struct ForReaders<'a> {
     pub(super) names: &'a Names,
     pub(super) generation: u64,

@@ -1,5 +1,5 @@
-//! What opening an index for writing goes by, made again where it is damaged: `CURRENT`, and the
-//! file `lock`.
+//! Rebuilds the files that opening an index for writing depends on, if they are damaged: `CURRENT`
+//! and `lock`.
 //!
 //! `CURRENT.copy` is written after `CURRENT`, each time. So it may be one generation behind, after a
 //! crash between the two. The generation that is made current is the newest one of which all files
@@ -25,16 +25,16 @@ use std::path::Path;
 /// Writes down what `CURRENT` says for the case that it is damaged.
 pub(super) fn copy_current(disk: &Disk, index: &Path, current: &Current) -> Result<()> {
     let new = index.join("CURRENT.copy.new");
-    // What a loss of power has left.
+    // A loss of power may have left this file.
     disk.remove(&new)?;
     manifest::write(disk, &new, current, 0o600, false)?;
     disk.replace(&new, &names::current_copy(index))
 }
 
-/// What `CURRENT` says, or should say.
+/// The contents of `CURRENT`, read or rebuilt.
 pub(super) struct FoundCurrent {
     pub(super) current: Current,
-    /// What is wrong with the file, if it is damaged or missing.
+    /// The fault of the file, if it is damaged or missing.
     pub(super) damage: Option<Error>,
     /// Whether it is not known which older generations are to be kept.
     pub(super) guesses_retention: bool,
@@ -107,7 +107,7 @@ fn is_whole(index: &Path, generation: u64) -> bool {
     })
 }
 
-/// Returns what `CURRENT` should say if this generation is current.
+/// Returns the contents of `CURRENT` for the case that this generation is current.
 fn current_of(
     index: &Path,
     generation: u64,

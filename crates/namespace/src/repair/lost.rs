@@ -1,5 +1,5 @@
-//! What damaged files have taken: which files are lost is reported by path, and what other records
-//! still say of them is put in place.
+//! Losses from damaged files of records: reports lost files by path, and restores what other
+//! records still contain.
 //!
 //! A directory entry says which inode it is, and an entry of the name index where the file's names
 //! are; indexes of attributes and snapshots have more. So a file whose inode was lost keeps its name
@@ -24,7 +24,7 @@ const CHUNKS_MAX: u64 = 1 << 20;
 /// The permissions that an inode keeps whose permissions are not known for sure.
 const PRIVATE: u32 = !0o7077;
 
-/// What indexes of attributes say of a file whose inode was lost.
+/// Attributes of a file whose inode was lost, from the indexes.
 #[derive(Clone, Copy, Default)]
 struct Hint {
     uid: Option<u32>,
@@ -47,7 +47,7 @@ impl LostName {
     }
 }
 
-/// What was lost with damaged files.
+/// Records that were lost with damaged files.
 struct Losses<'a> {
     all: &'a [Loss],
     /// The CRC-32 of older values.
@@ -165,7 +165,7 @@ impl Repair<'_> {
         let all = losses.all.iter().flat_map(|loss| loss.stale.iter().map(move |one| (loss, one)));
         for (loss, stale) in all {
             let Some(value) = self.namespace.table.get(stale.key.as_ref())? else { continue };
-            // Who wrote it since knew what to write.
+            // A later writer knew the right value.
             if !stale.is_value(&value) {
                 continue;
             }
@@ -174,7 +174,7 @@ impl Repair<'_> {
             let is_inode = keys::all_names().contains(key.as_ref())
                 || [Space::Links, Space::Orphans].iter().any(|one| key.directory == *one as u64);
             if is_inode && Inode::decode(&value).is_err() {
-                // What changes often is left of it, and all else is lost.
+                // Only the part that changes often is left, and the rest is lost.
                 self.batch.delete(key.as_ref())?;
                 continue;
             }
@@ -357,7 +357,7 @@ impl Repair<'_> {
         Ok((lost, directories))
     }
 
-    /// Returns what indexes of attributes say of some files.
+    /// Returns the attributes of some files that indexes contain.
     fn hints(&self, lost: &[LostName]) -> Result<HashMap<FileId, Hint>> {
         let ids: BTreeSet<FileId> = lost.iter().map(|one| one.id).collect();
         let mut hints: HashMap<FileId, Hint> = HashMap::new();
@@ -403,7 +403,7 @@ impl Repair<'_> {
             (_, true) => Some(file_type::REGULAR),
             _ => earlier.as_ref().map(Inode::file_type).or(hint.file_type),
         };
-        // What a link leads to, and which device it is, no index knows.
+        // No index contains the target of a link or the number of a device.
         let needs_more = [file_type::SYMLINK, file_type::CHARACTER, file_type::BLOCK];
         let Some(kind) = kind.filter(|kind| earlier.is_some() || !needs_more.contains(kind)) else {
             return Ok(None);
@@ -425,7 +425,8 @@ impl Repair<'_> {
         Ok(Some(inode))
     }
 
-    /// Returns what the newest snapshot that has a name has under it, if it is the same file.
+    /// Returns the inode of a name in the newest snapshot that has the name, if it is the same
+    /// file.
     fn earlier(&self, of: &LostName) -> Option<Inode> {
         let all = self.namespace.all_snapshots();
         let pasts = all.iter().rev().filter_map(|one| one.past.as_ref());

@@ -51,7 +51,7 @@ struct Doubts<'w, 's> {
     first: Rows,
     again: Rows,
     places: Vec<Place>,
-    /// Of the directory, at a moment when they could be seen.
+    /// Attributes of the directory, at a moment when they were visible.
     attributes: Option<Attributes>,
     narrowing: Option<Narrowing>,
 }

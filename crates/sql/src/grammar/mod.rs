@@ -1,5 +1,5 @@
-//! What the parser accepts and the planner would pass over or misread: put in the planner's words,
-//! or refused.
+//! Clauses that the parser accepts but the planner would ignore or misread: they are put in the
+//! planner's words, or refused.
 //!
 //! | clause | here |
 //! | --- | --- |
@@ -31,7 +31,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use std::ops::ControlFlow;
 
-/// What remains to be checked of a statement once it is planned.
+/// Checks of a statement that remain once it is planned.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     /// Names of columns that `* REPLACE` replaces.

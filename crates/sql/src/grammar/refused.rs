@@ -1,4 +1,4 @@
-//! What the planner would pass over without a word.
+//! Refuses clauses that the planner would ignore without a word.
 
 use super::Checked;
 use datafusion::sql::sqlparser::ast::{
@@ -74,8 +74,8 @@ pub(super) fn constant(clause: &str, expression: &Expr) -> Checked {
     let Expr::Value(ValueWithSpan { value, .. }) = expression else { return Ok(()) };
     match value {
         Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => Err(format!(
-            "{clause} '{text}' names a text, which is equal in all rows: write the column {text} without \
-             quotes"
+            "{clause} '{text}' names a text, which is equal in all rows: write the column {text} \
+             without quotes"
         )),
         _ => Ok(()),
     }
