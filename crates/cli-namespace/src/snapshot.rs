@@ -63,7 +63,7 @@ fn change<T>(
     Ok(closed?)
 }
 
-/// Makes a namespace what it was in a snapshot.
+/// Restores a namespace to the state of a snapshot.
 fn restore(place: &Path, name: &str) -> anyhow::Result<()> {
     let shown = place.display();
     if let Some(mount) = viewed::mounted(place)? {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// What is read of a mounted namespace is kept so long if the process dies before it lets it go.
 const CHECKPOINT_MS: u64 = 6 * 60 * 60 * 1000;
 
-/// Closing a namespace writes less than this beside what its log contains.
+/// Most bytes that closing a namespace writes besides the contents of its log.
 const ROOM_BYTES: u64 = 1 << 20;
 
 /// The records of a namespace at one moment.

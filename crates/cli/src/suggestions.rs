@@ -4,7 +4,7 @@
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 
-/// Words of other tools and of people for commands, with what does that here.
+/// Words of other tools and of people for commands, with the sentence that is suggested.
 const COMMANDS: [(&str, &str); 19] = [
     ("scan crawl walk build create add ingest reindex", "'canopy index' scans trees"),
     ("rescan refresh sync", "'canopy update' scans parts of a tree again"),

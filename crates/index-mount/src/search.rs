@@ -201,7 +201,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Adds what was found; returns whether there may be more.
+    /// Adds results; returns whether more are wanted.
     fn add(&self, found: &[Found]) -> bool {
         let mut all = self.found.lock();
         for one in found {

@@ -171,7 +171,7 @@ struct State {
     is_ready: bool,
     /// Whether nothing more can be asked.
     has_ended: bool,
-    /// The answer to what is asked when it ends.
+    /// The answer to requests that wait when it ends.
     at_end: Errno,
 }
 

@@ -99,7 +99,7 @@ pub struct WriterOptions {
     pub keep_replaced: bool,
     /// Which older generations stay from now on; `None`: as the index was told before.
     pub retention: Option<Retention>,
-    /// Whether what the writer goes by is made again where it is damaged.
+    /// Whether damaged files that the writer depends on are rebuilt.
     pub salvages: bool,
     /// Whether a scan that workers share is given up, which otherwise keeps others from writing.
     pub gives_up_shared: bool,
@@ -333,7 +333,7 @@ impl Writer {
         self.salvaged.as_ref()
     }
 
-    /// Has the next generation be published whatever changes: what an index lacks is recorded.
+    /// Publishes the next generation even if nothing changes, since the index lacks something.
     pub fn publish_anyway(&mut self) {
         self.renews = true;
     }

@@ -1,4 +1,4 @@
-//! Memory for what queries find, by account and together.
+//! Memory for results of queries, by account and in total.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ impl Charge {
         true
     }
 
-    /// Gives back what is more than so many bytes.
+    /// Releases the memory beyond `bytes`.
     pub(crate) fn settle(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;

@@ -22,7 +22,7 @@ pub(crate) struct Directories {
 #[derive(Clone)]
 pub(crate) enum Directory {
     Listing(Arc<Mutex<Listing>>),
-    /// A query, with what it found when it was opened.
+    /// A query, with its results at the time it was opened.
     Query(Arc<Hits>),
 }
 

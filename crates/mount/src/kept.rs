@@ -44,7 +44,7 @@ impl Kept {
         all.iter().find(|one| one.query == query && one.who == *who)?.hits.upgrade()
     }
 
-    /// Keeps what a query found.
+    /// Keeps the results of a query.
     pub(crate) fn add(
         &self,
         (query, account): (u64, u32),
@@ -82,7 +82,7 @@ impl Kept {
         true
     }
 
-    /// Lets go of what is too old.
+    /// Drops results that are too old.
     pub(crate) fn forget(&self) {
         forget_old(&mut self.all.lock());
     }

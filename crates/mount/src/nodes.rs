@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// Ids from here on are of what no record has.
+/// Ids from here on belong to nodes without records.
 pub(crate) const FIRST: u64 = 1 << 63;
 
 type Answer<T> = Result<T, Error>;
@@ -82,7 +82,7 @@ impl Nodes {
         self.0.lock().hold(query, hits.name(number), Some(link))
     }
 
-    /// Takes back what lookups did so many times.
+    /// Drops `times` lookups of a node.
     pub(crate) fn release(&self, id: u64, times: u64) {
         let mut all = self.0.lock();
         let Some(node) = all.by_id.get_mut(&id) else { return };
@@ -95,7 +95,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the attributes of what has an id of ours.
+    /// Returns the attributes of a node with an id of ours.
     pub(crate) fn inode(&self, id: u64) -> Answer<Inode> {
         let all = self.0.lock();
         let node = all.by_id.get(&id).ok_or(Errno::NOENT)?;
@@ -135,7 +135,7 @@ impl Nodes {
     }
 }
 
-/// Returns where a result leads if that is what its link was made for.
+/// Returns the target of a result if its link was made for that target.
 pub(crate) fn target_with(hits: &Hits, number: usize, mark: &Mark) -> Option<Vec<u8>> {
     Some(hits.target(number)).filter(|target| mark_of(target) == *mark)
 }

@@ -139,7 +139,7 @@ impl Queries {
         }))
     }
 
-    /// Returns who asks for something below a directory or a query.
+    /// Returns the user who asks for something below a directory or a query.
     pub(crate) fn asking(&self, uid: u32, parent: u64) -> Asking {
         let (base, above) = self.nodes.chain(parent).unwrap_or((parent, Vec::new()));
         Asking { uid, account: self.accounts.of(uid), base, above }
@@ -207,7 +207,8 @@ impl Queries {
         }
     }
 
-    /// Returns where a link leads, by what the query finds now. `STALE` if that is elsewhere.
+    /// Returns the target of a link in the current results of a query. `STALE` if the file has
+    /// moved.
     pub(crate) fn find_target(
         &self,
         id: u64,
@@ -228,7 +229,7 @@ impl Queries {
         components == [SNAPSHOTS]
     }
 
-    /// Refuses a query; whoever asked can read why.
+    /// Refuses a query; the user who asked can read why.
     fn refuse(&self, asking: &Asking, name: &[u8], why: &str) -> Error {
         self.refusals.note(asking, name, why);
         Errno::NOENT.into()

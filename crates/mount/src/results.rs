@@ -22,7 +22,7 @@ pub(crate) const NO_QUERY: &str = "this is not a query, and stands neither in no
 /// So many files are recent if nobody says since when.
 const RECENT: usize = 1000;
 
-/// Names of more bytes than this are not kept: what queries find is in memory.
+/// Most bytes of names that the results of one query keep in memory.
 pub const BYTES_MAX: usize = 128 << 20;
 
 /// The owner and the times of a file that was found, which its link shows.

@@ -1,4 +1,4 @@
-//! Making a namespace what it was in a snapshot.
+//! Restoring a namespace to the state of a snapshot.
 //!
 //! One commit gives the table the records of then, with a note that objects have still to follow.
 //! Objects of files that have changed since are then copied from what is kept for the snapshot. A
@@ -74,7 +74,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Gives a file the object that is kept for a snapshot, unless its object is still the same.
+    /// Replaces the object of a file by the one kept for a snapshot, unless they are the same
+    /// object.
     fn restore_object(&self, past: &Past, inode: &Inode) -> Result<()> {
         let id: FileId = inode.id;
         // Without one, the object is the same. If it is missing, `check` reports that.

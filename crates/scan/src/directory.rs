@@ -147,11 +147,11 @@ pub(crate) struct Known<'a> {
     /// The rules of its mount.
     pub(crate) rules: Rules,
     pub(crate) lag_ns: i64,
-    /// Those who may look it up.
+    /// Readers who may look it up.
     pub(crate) approach: &'a Approach,
     /// A moment before it was opened, at which all above was as noted.
     pub(crate) since: Moment,
-    /// Whether it matters who sees it.
+    /// Whether its audience matters.
     pub(crate) is_shown: bool,
 }
 
@@ -252,7 +252,8 @@ impl Directory {
         CString::new(unescape(&self.name)).ok()
     }
 
-    /// Returns whether what was looked at is this inode, and not one that has got its number since.
+    /// Returns whether the file that was looked at is this inode, and not a later one with its
+    /// number.
     fn is_inode(&self, stat: &Stat) -> bool {
         let of = |attributes: &Attributes| (attributes.ino, attributes.btime_ns);
         stat.dev == self.dev && of(&stat.attributes) == of(&self.attributes)

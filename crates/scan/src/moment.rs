@@ -10,7 +10,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, MemfdFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
 use std::time::{Duration, SystemTime};
 
-/// How far a clock may be behind if no file tells.
+/// Lag of a clock that is assumed if no file shows it.
 const UNKNOWN_LAG: Duration = Duration::from_millis(100);
 
 const SECOND_NS: i64 = 1_000_000_000;

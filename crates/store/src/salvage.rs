@@ -107,7 +107,7 @@ impl Table {
         losses(environment, id)
     }
 
-    /// Returns the SSTables that are damaged or missing, each with what is wrong. Reads all of them.
+    /// Returns the damaged or missing SSTables, each with its fault. Reads all of them.
     pub fn damaged_sstables(&self) -> Result<Vec<(String, String)>> {
         let (environment, id, ..) = self.parts();
         damaged_sstables(environment, id)
@@ -128,7 +128,7 @@ impl Table {
         Ok(name)
     }
 
-    /// Forgets what was lost: the caller has dealt with it. Copies of damaged files stay.
+    /// Forgets the losses, which the caller has handled. Copies of damaged files stay.
     pub fn forget_losses(&self) -> Result<()> {
         let (environment, id, ..) = self.parts();
         let listed = environment.storage.list(&id.damaged(), "")?;
@@ -137,8 +137,8 @@ impl Table {
     }
 }
 
-/// Returns the SSTables of a table that are damaged or missing, each with what is wrong. Reads all
-/// of them. Those that only checkpoints need are not looked at.
+/// Returns the damaged or missing SSTables of a table, each with its fault. Reads all except those
+/// that only checkpoints need.
 pub fn damaged_sstables(
     environment: &Environment,
     table: TableId,

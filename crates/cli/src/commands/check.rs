@@ -326,7 +326,7 @@ impl Repair<'_> {
         }
     }
 
-    /// Scans sources anew; returns whether all could be. Those that cannot be stay as they are.
+    /// Scans sources again; returns whether all could be scanned. The others stay as they are.
     fn scan(
         &self,
         mut writer: Writer,

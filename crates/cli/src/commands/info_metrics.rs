@@ -20,7 +20,7 @@ pub(super) fn write(index: &Index, file: &Path) -> anyhow::Result<()> {
     files.publish()
 }
 
-/// A metric of each source: its name, what it means, and its value.
+/// A metric of each source: its name, help text and value.
 type OfSource<'a> = (&'a str, &'a str, &'a dyn Fn(&Numbers) -> f64);
 
 /// The numbers of a source.

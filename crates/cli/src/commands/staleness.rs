@@ -1,4 +1,4 @@
-//! How old answers are: the footer on a terminal, and what `canopy info --max-age` says.
+//! Age of answers: the footer on a terminal, and the output of `canopy info --max-age`.
 //!
 //! A source is as old as the last scan of it or of a part of it, or the last scan that found it as it
 //! was; users do not learn of the last one where they do not write the index. What a daemon follows is

@@ -97,7 +97,7 @@ pub struct Suspects {
     pub all: Vec<Suspect>,
     /// Inodes with several names.
     pub links: Links,
-    /// Whether each directory is a request, whose cost is to be told.
+    /// Whether each directory is a request, whose cost is reported.
     pub are_requests: bool,
 }
 
@@ -506,7 +506,7 @@ fn refresh(
     list_anew(writer, scans, rules, &task)
 }
 
-/// Lists all of a source anew. After an error, the source stays as it was.
+/// Lists all of a source again. After an error, the source stays as it was.
 pub(super) fn list_anew(
     writer: &mut Writer,
     scans: &Scans,

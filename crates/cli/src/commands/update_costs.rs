@@ -21,7 +21,7 @@ struct Inner {
     source: u32,
     /// Requests for each directory.
     asked: HashMap<Place, Vec<usize>>,
-    /// Requests for what is in a directory, which is listed for their rows.
+    /// Requests for entries of a directory, which is listed for their rows.
     above: HashMap<Place, Vec<usize>>,
     /// Listings, and entries in them, by the directory that was asked for, or above that.
     listed: HashMap<Place, (u64, u64)>,
@@ -40,7 +40,7 @@ impl Costs {
         }
     }
 
-    /// Notes that what follows is listed in a source.
+    /// Notes the source of the next listings.
     pub(super) fn begin(&self, source: u32) {
         self.0.lock().source = source;
     }
@@ -100,7 +100,7 @@ fn parent(path: &str) -> Option<&str> {
     }
 }
 
-/// Reads what each request cost from what a process has printed.
+/// Reads the costs of requests from the output of a process.
 pub(super) fn read(printed: &str) -> Option<Vec<Share>> {
     let line = printed.lines().find_map(|line| line.strip_prefix(LINE))?;
     let share = |text: &str| {

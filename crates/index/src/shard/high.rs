@@ -59,7 +59,7 @@ impl Highs {
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// Decodes what [`Highs::encode`] returned; `None` if it is something else.
+    /// Decodes the output of [`Highs::encode`]; `None` if the text is anything else.
     pub(crate) fn decode(text: &str) -> Option<Self> {
         let mut highs = Highs::default();
         for record in text.strip_suffix(';')?.split(';') {
@@ -79,7 +79,7 @@ impl Highs {
         Some(highs)
     }
 
-    /// Returns a sum, of what its column has in a row.
+    /// Returns the full sum, given the value of its column in a row.
     pub fn whole(&self, row: usize, column: SumColumn, low: i64) -> i128 {
         let behind = self.0.partition_point(|(first, _)| *first as usize <= row);
         let high = behind.checked_sub(1).map_or(0, |at| self.0[at].1[column as usize]);

@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most directories that are named of what a damaged file has.
+/// Most directories that are named for a damaged file.
 const DIRECTORIES_MAX: usize = 1000;
 
 /// A file or directory of an index that is damaged.
@@ -66,11 +66,11 @@ pub struct Damage {
 /// The remedy for damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Remedy {
-    /// The index has all that it takes to write it anew.
+    /// The rest of the index suffices to rewrite it.
     Rewrite,
-    /// The sources that it has data of are to be scanned anew, or imported.
+    /// The sources whose data it contains must be scanned again, or imported.
     Scan,
-    /// Derived tables are to be computed anew.
+    /// Derived tables must be computed again.
     Compute,
     /// Nothing brings it back: only this older generation has it.
     Lost(u64),
@@ -89,7 +89,7 @@ pub struct CheckReport {
     pub files: u64,
     /// Bytes that were read.
     pub bytes: u64,
-    /// Whether all of the index was checked, and not what the caller sees of it alone.
+    /// Whether all of the index was checked, not only the part that the caller sees.
     pub is_whole: bool,
     /// Damaged files.
     pub damages: Vec<Damage>,
@@ -269,7 +269,7 @@ impl<'a> Check<'a> {
         self.damages.lock().push(Damage { file, contents, detail, remedy, affected });
     }
 
-    /// Adds what is wrong, if it is that something is damaged.
+    /// Adds an error if it reports damage; returns it otherwise.
     fn check(
         &self,
         done: Result<()>,
@@ -365,7 +365,7 @@ impl<'a> Check<'a> {
         self.roots.values().map(|root| (root.clone(), Vec::new())).collect()
     }
 
-    /// Checks what the writer reads besides.
+    /// Checks the other files that the writer reads.
     fn own_documents(&self, key: Option<Key>) -> Result<()> {
         let path = names::lock(self.index);
         self.count(&path);
@@ -383,7 +383,7 @@ impl<'a> Check<'a> {
         self.check(Failures::read(self.index).map(drop), Remedy::Rewrite, BTreeMap::new)
     }
 
-    /// Checks what readers go by, and the permissions of directories.
+    /// Checks the documents that readers use, and the permissions of directories.
     fn readers_documents(&self, found: &Generation, current: &Current) -> Result<()> {
         if !self.checks_modes {
             return Ok(());
@@ -454,7 +454,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Checks what the classes of a generation hold.
+    /// Checks the contents of the classes of a generation.
     fn contents_of(&self, found: &Generation) -> Result<()> {
         let names = Names::new(self.index, found.state.key);
         let classes = found.manifests.iter();
@@ -599,7 +599,7 @@ impl<'a> Check<'a> {
         BTreeMap::from([(root.clone(), directories)])
     }
 
-    /// Checks what a user sees who does not write the index.
+    /// Checks the part that a user sees who does not write the index.
     fn what_is_seen(&mut self, generation: u64) -> Result<()> {
         let path = names::catalog(self.index, generation);
         self.count(&path);

@@ -56,7 +56,7 @@ impl Generation {
         Ok(Generation { state, bundles, manifests, ..Generation::default() })
     }
 
-    /// Reads a generation, and makes again what is damaged of it; adds that to `lost`.
+    /// Reads a generation, rebuilds its damaged parts, and adds these to `lost`.
     pub(super) fn read_or_rebuild(
         index: &Path,
         generation: u64,

@@ -22,7 +22,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Writes down what `CURRENT` says for the case that it is damaged.
+/// Writes a copy of `CURRENT`, in case that it is damaged later.
 pub(super) fn copy_current(disk: &Disk, index: &Path, current: &Current) -> Result<()> {
     let new = index.join("CURRENT.copy.new");
     // A loss of power may have left this file.
@@ -40,7 +40,7 @@ pub(super) struct FoundCurrent {
     pub(super) guesses_retention: bool,
 }
 
-/// Reads `CURRENT`, or finds out what it should say; `None` where nothing was ever committed.
+/// Reads `CURRENT`, or reconstructs its contents; `None` if nothing was ever committed.
 pub(super) fn find_current(index: &Path) -> Result<Option<FoundCurrent>> {
     let damage = match manifest::read::<Current>(&names::current(index)) {
         Ok(current) => {
@@ -157,7 +157,7 @@ fn of_times(index: &Path, generation: u64) -> KeptGeneration {
     KeptGeneration { generation, published_ns }
 }
 
-/// Describes a list of what leaves.
+/// Describes a list of leaving files.
 fn of_list(index: &Path, generation: u64) -> Leaving {
     let path = names::leaving(index, generation);
     // Their size is not known: they go with the next publication but for the first seconds.
@@ -168,8 +168,8 @@ fn written_ns(path: &Path) -> i64 {
     path.symlink_metadata().map_or(0, |about| about.mtime() * 1_000_000_000 + about.mtime_nsec())
 }
 
-/// Locks an index; writes its file `lock` anew if that is damaged, missing or of another index.
-/// Digests of listings are made with another secret then: each listing is written anew once.
+/// Locks an index. Rewrites its file `lock` if that is damaged, missing or of another index:
+/// digests of listings are then made with another secret, and each listing is written again once.
 ///
 /// Fails if nothing in the directory proves that it is an index.
 pub(super) fn claim(index: &Path) -> Result<(File, Marker)> {

@@ -68,7 +68,7 @@ impl Losses<'_> {
 }
 
 impl Repair<'_> {
-    /// Reports what was lost, and puts in place what is known of it. The rest is mended as ever.
+    /// Reports losses, and restores the records that are known. The rest is mended as ever.
     pub(super) fn mend_losses(&mut self, all: &[Loss]) -> Result<()> {
         if all.is_empty() {
             return Ok(());
@@ -188,7 +188,7 @@ impl Repair<'_> {
         self.write()
     }
 
-    /// Tells that only what changes often may be older.
+    /// Reports that only frequently changing attributes may be older.
     fn tell_older(&mut self, key: &Key, value: &[u8]) {
         let Ok(inode) = Inode::decode(value) else { return };
         if keys::all_names().contains(key.as_ref()) && !inode.has(flag::LINKED)
@@ -309,7 +309,7 @@ impl Repair<'_> {
         self.attach(&mut inode)
     }
 
-    /// Gives lost names what other records and snapshots say of their files.
+    /// Restores the inodes of lost names from other records and snapshots.
     fn restore_names(&mut self, losses: &Losses<'_>) -> Result<()> {
         if !losses.meets(&keys::all_names()) {
             return Ok(());
@@ -391,7 +391,7 @@ impl Repair<'_> {
         Ok(hints)
     }
 
-    /// Returns the inode of a lost name as far as it is known; none if nothing says what it was.
+    /// Returns the inode of a lost name as far as it is known; none if nothing shows its type.
     fn guess(&self, of: &LostName, hint: Hint, is_directory: bool) -> Result<Option<Inode>> {
         let id = of.id;
         let earlier = self.earlier(of);
@@ -434,7 +434,7 @@ impl Repair<'_> {
         found.find(|inode| inode.id == of.id)
     }
 
-    /// Removes what is left of a name of which nothing says what it was.
+    /// Removes the rest of a name whose type nothing shows.
     fn forget(&mut self, name: &LostName) -> Result<()> {
         self.batch.delete(keys::name_of(name.id, name.parent, &name.name).as_ref())?;
         let range = Space::Xattrs.range_of(name.id);
@@ -445,7 +445,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Looks at all inodes for what they say to have, and was lost.
+    /// Looks at all inodes for records that they refer to, and that were lost.
     fn look_at_inodes(&mut self, losses: &Losses<'_>) -> Result<()> {
         let spaces = [Space::Links, Space::Xattrs, Space::Contents, Space::Chunks];
         if !spaces.iter().any(|space| losses.meets(&space.range())) {
@@ -473,7 +473,7 @@ impl Repair<'_> {
         self.write()
     }
 
-    /// Gives a file with several names an inode again, if anything says what it was.
+    /// Restores the inode of a file with several names, if anything shows its type.
     fn restore_linked(&mut self, id: FileId, paths: &[String]) -> Result<()> {
         let Some((parent, name)) = self.namespace.names(id)?.into_iter().next() else {
             return Ok(());

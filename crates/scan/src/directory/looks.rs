@@ -48,7 +48,7 @@ const TRIES: usize = 3;
 /// How often directories that change all the time are looked at.
 const TRIES_AT_ONCE: usize = 20;
 
-/// When a thread begins to look again at the directories above what it has read.
+/// The moment at which a thread begins to look again at the directories above its entries.
 #[derive(Clone, Copy)]
 pub(crate) struct Round {
     pub(crate) number: u64,
@@ -88,7 +88,7 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// Returns moment and attributes if those are let in who were when permissions were noted.
+    /// Returns moment and attributes if everybody is let in who was when permissions were noted.
     pub(super) fn of_all(self) -> Option<(Moment, Attributes)> {
         self.narrowing.is_none().then_some((self.moment, self.attributes))
     }
@@ -107,7 +107,7 @@ struct Look {
 
 /// A difference between two looks at a directory.
 enum Difference {
-    /// Its permissions: who is let in now.
+    /// Its permissions: the current audience.
     To(Vec<Grant>),
     /// The directory that it is in, or it was removed.
     Gone(Fault),

@@ -12,7 +12,7 @@
 //! | `COLLATE "C"` | how texts are compared anyway |
 //! | anything else that the planner does not look at | an error that says what to write |
 //!
-//! Not its job: what the planner refuses by itself.
+//! Not its job: clauses that the planner refuses by itself.
 
 mod patterns;
 mod refused;
@@ -38,7 +38,7 @@ pub(super) struct Prepared {
     replaced: Vec<String>,
 }
 
-/// Puts a statement in the planner's words. With `sqlite`, what SQLite accepts is accepted.
+/// Puts a statement in the planner's words. With `sqlite`, also accepts SQLite's clauses.
 pub(super) fn prepare(
     statement: &mut Statement,
     is_scalar: &dyn Fn(&str) -> bool,
@@ -52,7 +52,8 @@ pub(super) fn prepare(
 }
 
 impl Prepared {
-    /// Refuses what the planner has passed over: a column that `* REPLACE` names and no table has.
+    /// Refuses a clause that the planner has ignored: a column that `* REPLACE` names and no table
+    /// has.
     pub(super) fn check(&self, plan: &LogicalPlan) -> Result<()> {
         for name in &self.replaced {
             let mut is_there = false;

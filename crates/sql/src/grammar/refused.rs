@@ -69,7 +69,7 @@ fn in_wildcard(options: &WildcardAdditionalOptions) -> Checked {
     first(&[(options.opt_ilike.is_some(), ilike)])
 }
 
-/// Refuses a text where a column is meant: it is the same in each row.
+/// Refuses a text where a column is meant: a text is equal in all rows.
 pub(super) fn constant(clause: &str, expression: &Expr) -> Checked {
     let Expr::Value(ValueWithSpan { value, .. }) = expression else { return Ok(()) };
     match value {
