@@ -17,7 +17,7 @@ pub fn advice_when_full(file: &Path) -> &'static str {
             "'canopy index --replace' needs half of the space: it removes the old state of each \
              PATH before the scan, and queries find nothing in PATH until the scan ends"
         }
-        false => "'canopy compact --keep N' with a smaller N removes older generations",
+        false => "'canopy compact --keep N' with a smaller N frees the space of older generations",
     }
 }
 

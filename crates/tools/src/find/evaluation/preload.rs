@@ -77,7 +77,7 @@ fn own_files(find: &Find, start: &Start) -> (FxHashSet<Vec<u8>>, Vec<String>) {
             Ok(found) if found.source.id == start.source.id => drop(own.insert(path.clone())),
             Ok(_) => {}
             Err(_) => problems.push(format!(
-                "{}: -samefile in this index, which has no device numbers, needs an indexed file",
+                "{}: -samefile needs a file that is in the index, which has no device numbers here",
                 quoted(path)
             )),
         }
