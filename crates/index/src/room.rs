@@ -21,5 +21,5 @@ pub fn advice_when_full(file: &Path) -> &'static str {
     }
 }
 
-/// Advice where there is no generation that could make room.
+/// Advice if no generation could make room.
 const NEW: &str = "free some space, or give another place with --index";

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 ///
 /// The word itself comes before names that begin with it, and these before names that have it
 /// elsewhere; short names come before long ones. Capital letters match themselves, small ones both.
-/// Of several words, all must be in the path and the last one in the name. A word may name a
-/// directory before a slash: names/run finds names that begin with run, in directories whose names
+/// If there are several words, all must be in the path and the last one in the name. A word may name
+/// a directory before a slash: names/run finds names that begin with run, in directories whose names
 /// end in names. A word with *, ? or [ is a pattern of the whole name, as of 'canopy find -name'. If
 /// it also has a slash, it is a pattern of the whole path, as of -path. Exit code 1 means no match.
 ///

@@ -328,13 +328,13 @@ pub struct Quota {
 #[derive(clap::Args)]
 #[group(id = "one", multiple = false)]
 pub struct Account {
-    /// Of a user, by name or number
+    /// A user, by name or number
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Of a group, by name or number
+    /// A group, by name or number
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
-    /// Of a directory and all below it, by its path in the namespace. --remove also takes its number
+    /// A directory and all below it, by its path in the namespace. --remove also takes its number
     #[arg(long, value_name = "PATH")]
     pub tree: Option<PathBuf>,
 }
