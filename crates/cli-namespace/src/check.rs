@@ -40,7 +40,7 @@ fn open_damaged(place: &Path) -> anyhow::Result<Namespace> {
     let environment = place::environment(place)?;
     match canopy_namespace::salvage(&environment) {
         Err(failed) if failed.is_damage() => bail!(
-            "{failed}: that cannot be mended; restore {} from a backup, or from a copy of that file \
+            "{failed}: this cannot be repaired; restore {} or this file from a backup \
              (docs/admin.md, \"Backups of namespaces\")",
             place.display()
         ),

@@ -108,7 +108,7 @@ pub fn restrict(directory: &Path, options: &[String]) -> anyhow::Result<()> {
 pub fn detach(path: &Path) -> anyhow::Result<Outcome> {
     let (log, before) = match open_log(path) {
         Ok((log, before)) => (Stdio::from(log), Some(before)),
-        // What mounts it without changes needs no room.
+        // A mount without changes needs no room.
         Err(error) if is_unwritable(&error) => {
             let shown = path.display();
             canopy::message(format!("cannot write {shown}: {error}: later messages are lost"));

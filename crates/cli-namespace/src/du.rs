@@ -139,7 +139,7 @@ impl Sums<'_> {
             told.is_ok()
         });
         if let Err(error) = listed {
-            self.fault(b"", format_args!("not all that is in it can be read: {error}"));
+            self.fault(b"", format_args!("some of its entries cannot be read: {error}"));
         }
         self.levels.push(level);
         told

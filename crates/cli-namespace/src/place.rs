@@ -217,7 +217,7 @@ pub fn open_with(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow:
         }
         Err(error) if error.is_damage() => Err(error).with_context(|| {
             let shown = namespace.display();
-            format!("{}: it is damaged; mend it: canopy ns check --repair {shown}", failed())
+            format!("{}: it is damaged; repair it: canopy ns check --repair {shown}", failed())
         }),
         opened => opened.with_context(failed),
     }

@@ -1,4 +1,4 @@
-//! `canopy ns query`: what a query on a mount finds, how it is answered, and why it fails.
+//! `canopy ns query`: the results of a query on a mount, its plan, or the reason why it fails.
 
 use anyhow::{Context, bail};
 use canopy::Outcome;
@@ -71,7 +71,7 @@ fn shown(refusal: &Refusal<'_>) -> String {
     format!("  {before}{rest}\n  {}^\n", " ".repeat(indent))
 }
 
-/// Returns why a query is not there, by what the mount says or an error of the kernel.
+/// Returns why a query does not exist, from the mount's message or an error of the kernel.
 fn reason(below: &Path, at: &Path, errno: Errno) -> String {
     // That of the last query, which this was.
     match attribute(below, ERROR).ok().flatten() {
@@ -83,7 +83,7 @@ fn reason(below: &Path, at: &Path, errno: Errno) -> String {
     }
 }
 
-/// Returns how the mount begins to say what is wrong with a query.
+/// Returns the beginning of the mount's message about a query.
 fn about(query: &[u8]) -> String {
     format!("the query {}: ", query.escape_ascii())
 }

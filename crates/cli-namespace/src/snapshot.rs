@@ -63,7 +63,7 @@ fn change<T>(
     Ok(closed?)
 }
 
-/// Makes a namespace what it was in a snapshot.
+/// Restores a namespace to the state of a snapshot.
 fn restore(place: &Path, name: &str) -> anyhow::Result<()> {
     let shown = place.display();
     if let Some(mount) = viewed::mounted(place)? {
@@ -76,7 +76,7 @@ fn restore(place: &Path, name: &str) -> anyhow::Result<()> {
     let namespace = place::open(place)?;
     moment::past(&namespace, place, name)?;
     namespace.restore_snapshot(name)?;
-    // What this process knows of it is not so any more.
+    // The state that this process has in memory is outdated now.
     drop(namespace);
     Ok(place::open(place)?.close()?)
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// What is read of a mounted namespace is kept so long if the process dies before it lets it go.
 const CHECKPOINT_MS: u64 = 6 * 60 * 60 * 1000;
 
-/// Closing a namespace writes less than this beside what its log contains.
+/// Most bytes that closing a namespace writes besides the contents of its log.
 const ROOM_BYTES: u64 = 1 << 20;
 
 /// The records of a namespace at one moment.
@@ -27,7 +27,7 @@ pub struct Viewed {
     kept: Held,
 }
 
-/// What keeps records as they are while they are read.
+/// Keeps records unchanged while they are read.
 enum Held {
     Checkpoint(Kept),
     /// A namespace that nobody else can open meanwhile, where a disk has no room for a checkpoint.
@@ -100,7 +100,7 @@ impl Viewed {
         match &mount {
             Some(mount) => flush_mounted(&namespace, mount)?,
             None if canopy_store::is_flushed(&environment, table).with_context(failed)? => {}
-            // What the log set aside is for those who make room.
+            // The room that the log reserves is for changes that free space.
             None if !has_room(&environment, table) => return Viewed::of_open(place),
             None => {
                 // Once, so that whoever reads next need not.

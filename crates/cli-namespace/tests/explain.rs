@@ -1,4 +1,4 @@
-//! Whoever asks a query on a mount can find out how it is answered, or why it fails. Needs root and
+//! Users of a mount can find out how a query is answered, or why it fails. Needs root and
 //! /dev/fuse.
 
 mod common;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::fs;
 use std::process::Output;
 
-/// What a user is told of a query, in the root of the mount.
+/// The explanation of a query that a user gets, in the root of the mount.
 fn explained(mounted: &Mounted, uid: u32, query: &str) -> Output {
     let mut command = as_user(uid, CANOPY);
     command.args(["ns", "query", "--explain", query]).current_dir(&mounted.on).output().unwrap()
@@ -33,7 +33,7 @@ fn mistakes_are_shown_where_they_are() {
     // Nothing in a name gets to the terminal.
     let said = refused(&explained(&mounted, NOBODY, "[\x1b[31m\n=1]"));
     assert!(said.starts_with("  [\\x1b[31m\\n=1]\n") && !said.contains('\x1b'), "{said}");
-    // What only the mount knows.
+    // Only the mount knows these.
     let said = refused(&explained(&mounted, NOBODY, "[@monday]"));
     assert_eq!(said, "canopy: the query [@monday]: no such snapshot has this directory\n");
     let said = refused(&explained(&mounted, NOBODY, "[duplicates]/[size>1]"));
@@ -53,7 +53,7 @@ fn plans_name_the_indexes_that_are_used() {
     let plan = |uid, query: &str| success(&explained(&mounted, uid, query));
     let by_size = "looks in: the index of size; every name instead where that has too many files\n";
     assert_eq!(plan(NOBODY, "[size>1K]"), format!("finds: [size>=1025]\n{by_size}"));
-    // Who sees everything gets the numbers, too.
+    // A user who sees everything gets the numbers, too.
     assert_eq!(plan(0, "[size>1K]"), format!("finds: [size>=1025]\n{by_size}candidates: 1\n"));
     let by_name = "looks in: every name: no index has all files that may pass \
                    (indexes: size, uid, gid, mtime, ext)\n";

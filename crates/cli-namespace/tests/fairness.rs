@@ -1,5 +1,5 @@
-//! What one user does on a mount costs others neither time nor memory, however many uids that user
-//! has. Needs root and /dev/fuse.
+//! The work of one user on a mount costs others neither time nor memory, however many uids that
+//! user has. Needs root and /dev/fuse.
 
 mod common;
 

@@ -86,7 +86,7 @@ fn fill(mounted: &Mounted) -> Vec<String> {
     names
 }
 
-/// What lies on a disk: names, sizes and times.
+/// The files on a disk: names, sizes and times.
 fn listing(disk: &Path) -> String {
     shell(disk, "find . -not -name mount.log -printf '%p %s %T@ %b\\n' | sort")
 }

@@ -400,7 +400,7 @@ fn times_that_cannot_be_kept_become_the_nearest() {
             assert_eq!(set_and_see(&path, time), shown, "{name} {time:?}");
         }
     }
-    // What was shown stays so.
+    // Attributes that were shown stay.
     let path = mounted.path("small");
     set_and_see(&path, (10_413_792_000, 0));
     mounted.unmount();

@@ -207,7 +207,7 @@ fn a_tree_ends_with_its_directory() {
     let told = quota(&mounted.on, &[]);
     assert!(!told.contains("tree 1") && !told.contains("/job"), "{told}");
     assert!(told.contains("tree /other") && told.contains("tree /keep"), "{told}");
-    // What was moved out is still counted to it.
+    // A file that was moved out still counts to it.
     shell(&mounted.on, "echo 3 > other/moved; mv other/moved .; rmdir other");
     let told = quota(&mounted.on, &[]);
     assert_eq!(line(&told, "tree 2 (its directory is gone)")[3..5], ["-", "1"], "{told}");

@@ -103,8 +103,7 @@ fn warn(published: &Published, problems: &Problems) -> Outcome {
 /// What became of an import.
 struct Summary<'a> {
     published: &'a Published,
-    /// What the index has of it, as 'canopy info' counts it; `None` where it is a part of another
-    /// source.
+    /// Counts of the source, as 'canopy info' prints them; `None` if it is part of another source.
     held: Option<Held>,
     directories: u64,
     /// Records that were left out or are for root alone.

@@ -54,7 +54,7 @@ pub struct Settings {
     pub trust_fs: Option<Vec<String>>,
     /// Bytes of the longest path below a source of a directory that it reads.
     pub path_max: Option<usize>,
-    /// From which age on answers on a terminal are marked as old.
+    /// Age above which a terminal gets a warning that answers are old.
     pub stale_after: Option<StaleAfter>,
     /// The files that say all this.
     pub files: Vec<PathBuf>,
@@ -97,7 +97,7 @@ pub const KEYS: [(&str, &str, &str); 11] = [
     ("sql_memory", "CANOPY_SQL_MEMORY", "memory of one: \"4G\", \"none\" [half of the machine's]"),
     ("trust_fs", "CANOPY_TRUST_FS", "types whose modes and ACLs decide, as nfs4 [else: root]"),
     ("path_max", "CANOPY_PATH_MAX", "bytes of the longest path of a directory it reads [4096]"),
-    ("stale_after", "CANOPY_STALE_AFTER", "age of answers that a terminal is told: \"none\" [1d]"),
+    ("stale_after", "CANOPY_STALE_AFTER", "warn on a terminal of older answers: \"none\" [1d]"),
 ];
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();

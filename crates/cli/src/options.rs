@@ -118,7 +118,7 @@ fn end(error: &clap::Error) -> ! {
     std::process::exit(error.exit_code())
 }
 
-/// Returns what clap says without the ends of lines that words of the command line have in them.
+/// Returns clap's message without line ends that come from words of the command line.
 fn in_lines_of_ours(rendered: String, words: impl Iterator<Item = OsString>) -> String {
     words.fold(rendered, |rendered, word| {
         let word = word.to_string_lossy();

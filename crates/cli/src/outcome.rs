@@ -57,7 +57,7 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
     }
 }
 
-/// Writes out what standard output still holds. Fails if that cannot be done.
+/// Flushes standard output. Fails if that cannot be done.
 fn flushed(outcome: Outcome) -> anyhow::Result<Outcome> {
     io::stdout().flush().map_err(canopy_tools::Error::Output)?;
     Ok(outcome)

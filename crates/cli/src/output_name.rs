@@ -1,4 +1,4 @@
-//! What the name of a file that is written says of its form: `-o x.csv` is CSV.
+//! Derives the format of an output file from its name: `-o x.csv` is CSV.
 
 use anyhow::bail;
 use std::path::Path;

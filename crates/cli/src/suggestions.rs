@@ -1,10 +1,10 @@
-//! What is suggested for a wrong word on the command line: names that are near, and what other tools
-//! call things. clap's own measure takes words for near that share a few letters.
+//! Suggestions for a wrong word on the command line: similar names, and names from other tools.
+//! clap's own measure finds words similar that share a few letters.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 
-/// Words of other tools and of people for commands, with what does that here.
+/// Words of other tools and of people for commands, with the sentence that is suggested.
 const COMMANDS: [(&str, &str); 19] = [
     ("scan crawl walk build create add ingest reindex", "'canopy index' scans trees"),
     ("rescan refresh sync", "'canopy update' scans parts of a tree again"),
@@ -30,7 +30,7 @@ const COMMANDS: [(&str, &str); 19] = [
     ("serve server web html", "'canopy report --html' writes a page"),
 ];
 
-/// The same of questions of `canopy top`.
+/// Like `COMMANDS`, for the questions of `canopy top`.
 const QUESTIONS: [(&str, &str); 10] = [
     ("size sizes big bigger biggest large top", "largest"),
     ("old older", "oldest"),

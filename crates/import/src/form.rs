@@ -54,7 +54,8 @@ fn described(format: Format) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Returns the first line of a file as a part of a message; empty for what cannot be read again.
+/// Returns the first line of a file as a part of a message; empty for inputs that cannot be read
+/// twice.
 fn beginning(path: &Path) -> String {
     let mut bytes = Vec::new();
     let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());

@@ -88,7 +88,7 @@ impl Sizes {
     }
 }
 
-/// The facts of a page's header that tell how much memory its values take.
+/// Fields of a page's header that determine how much memory its values take.
 #[derive(Default)]
 struct Header {
     is_dictionary: bool,

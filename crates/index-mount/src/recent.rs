@@ -44,7 +44,7 @@ impl Memory {
             self.bytes = 0;
         }
         self.bytes += bytes;
-        // What is replaced is counted until entries are counted again.
+        // A replaced entry counts until entries are counted again.
         self.entries.insert(path, (now, entry));
     }
 }

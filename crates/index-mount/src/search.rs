@@ -62,7 +62,7 @@ impl Search<'_> {
         };
         let last = queries.last().map_or(&b""[..], Vec::as_slice);
         if queries.len() > DEPTH_MAX {
-            return Err(refused(last, &format!("{DEPTH_MAX} queries below each other at most")));
+            return Err(refused(last, &format!("at most {DEPTH_MAX} queries can be nested")));
         }
         let meaning = meaning(queries, now_ns());
         let (expression, limit) =
@@ -201,7 +201,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Adds what was found; returns whether there may be more.
+    /// Adds results; returns whether more are wanted.
     fn add(&self, found: &[Found]) -> bool {
         let mut all = self.found.lock();
         for one in found {

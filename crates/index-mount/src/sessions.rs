@@ -1,9 +1,9 @@
 //! Who answers for whom: one helper for each set of credentials, started when somebody asks, and
 //! ended when nobody has for a while.
 //!
-//! Whoever waits, waits for the own account alone: requests are passed on and answers back by a
-//! thread for each helper. An account has a share of the helpers, and a few searches at a time,
-//! however many uids are subordinate to it.
+//! A request waits only for other requests of its own account: a thread for each helper passes
+//! requests on and answers back. An account has a share of the helpers, and a few searches at a
+//! time, however many uids are subordinate to it.
 
 use crate::helper::{ARGUMENT, program, serve_in_thread};
 use crate::protocol::{Answer, Asked, Request, Setup, Told, receive, send};
@@ -171,7 +171,7 @@ struct State {
     is_ready: bool,
     /// Whether nothing more can be asked.
     has_ended: bool,
-    /// The answer to what is asked when it ends.
+    /// The answer to requests that wait when it ends.
     at_end: Errno,
 }
 

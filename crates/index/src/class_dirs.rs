@@ -121,8 +121,9 @@ impl ClassDirs {
         Ok(path)
     }
 
-    /// Returns what is wrong with the directories of a class, and of all classes, each with what.
-    /// Nothing is changed. `has_gated` says whether it has files that are found by name alone.
+    /// Returns the faulty directories of a class, with the fault of each. Directories that all
+    /// classes share are checked, too. Changes nothing. `has_gated` says whether the class has
+    /// files that are found by name alone.
     pub(crate) fn faults(
         &self,
         table: &ClassTable,
@@ -182,7 +183,7 @@ impl ClassDirs {
 pub(crate) fn grant_of(directory: &Path) -> Result<Grant> {
     let about = directory.symlink_metadata().map_err(Error::io("look at", directory))?;
     if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
-        return Err(Error::corrupt(directory, "it is not a directory of the writer's"));
+        return Err(Error::corrupt(directory, "it is not a directory that belongs to the writer"));
     }
     let mut value = vec![0; 64 * 1024];
     let acl = match rustix::fs::lgetxattr(directory, Acl::XATTR_NAME, &mut value[..]) {

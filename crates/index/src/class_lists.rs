@@ -93,7 +93,7 @@ pub(crate) fn listed_for<G: Deref<Target = Grant>>(grants: &[G]) -> Vec<Principa
     }
 }
 
-/// Returns whether everybody is told of the class with these grants.
+/// Returns whether the class with these grants is in the list for everybody.
 pub(crate) fn is_for_everybody<G: Deref<Target = Grant>>(grants: &[G]) -> bool {
     Readers::of(grants) == Readers::Everybody
 }

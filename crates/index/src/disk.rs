@@ -211,9 +211,9 @@ impl Disk {
         }
     }
 
-    /// Returns what is wrong with a directory that should have this owner and group, and mode or ACL,
-    /// as far as they are given; `None` if nothing is. Where the file system has no ACLs, it should be
-    /// closed.
+    /// Returns the fault of a directory that should have this owner and group, and mode or ACL, as
+    /// far as they are given; `None` if it has none. If the file system has no ACLs, the directory
+    /// should be closed.
     pub(crate) fn directory_fault(
         path: &Path,
         owner: Option<(u32, u32)>,
@@ -231,7 +231,7 @@ impl Disk {
         };
         let found = match Protection::of(&dir) {
             Ok(found) => found,
-            Err(error) => return Some(format!("it cannot be looked at: {error}")),
+            Err(error) => return Some(format!("its attributes cannot be read: {error}")),
         };
         let mut value = [0; 8];
         let has_none = rustix::fs::fgetxattr(&dir, Acl::XATTR_NAME, &mut value[..]);
@@ -242,7 +242,7 @@ impl Disk {
                 true => found.mode == 0o700,
                 false => found.acl == Some(acl.encode()),
             });
-        (!is_right).then(|| "its owner or permissions are not those that it should have".to_owned())
+        (!is_right).then(|| "its owner or permissions are wrong".to_owned())
     }
 
     /// Gives a directory to this owner and group, with exactly this access ACL. One that has them is

@@ -20,7 +20,7 @@ pub enum Error {
     NotComplete {
         /// The index.
         path: PathBuf,
-        /// What is known of the scan, and what continues it.
+        /// The progress of the scan, and the command that continues it.
         state: String,
     },
     /// A generation was asked for that is not there.
@@ -195,7 +195,7 @@ impl Error {
         }
     }
 
-    /// Returns what is wrong with a damaged file, without its path and a remedy.
+    /// Describes the damage of a file, without its path and a remedy.
     pub(crate) fn damage(&self) -> String {
         match self {
             Error::Corrupt { detail, .. } => detail.clone(),
@@ -238,7 +238,7 @@ fn told(nearest: [Option<u64>; 2]) -> String {
 /// What helps if nothing of an index can be read.
 const ANEW: &str = "remove the index and index its sources again";
 
-/// Returns what to do about a damaged file.
+/// Returns the remedy for a damaged file.
 fn remedy(path: &Path) -> &'static str {
     let directory = path.parent().unwrap_or(path);
     let about = path.symlink_metadata().or_else(|_| directory.symlink_metadata());
@@ -249,7 +249,7 @@ fn remedy(path: &Path) -> &'static str {
     }
 }
 
-/// Returns what a file of an index contains, by its name.
+/// Describes the contents of a file of an index, by its name.
 pub(crate) fn contents(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_list = path.parent().is_some_and(|directory| directory.ends_with("lists"));

@@ -226,8 +226,8 @@ pub struct SourceRecord {
 }
 
 impl SourceRecord {
-    /// Returns whether devices of entries are those of file systems. Imports, whose inputs tell of
-    /// none, make one up for each source, with a number that Linux does not give.
+    /// Returns whether devices of entries are those of file systems. Inputs of imports contain
+    /// none, so an import makes one up for each source, with a number that Linux does not assign.
     pub fn has_devices(&self) -> bool {
         self.dev < MADE_UP_DEVICE
     }

@@ -99,7 +99,7 @@ pub(crate) fn replace(index: &Path, key: Key) -> Result<(File, Marker)> {
     old.iter().try_for_each(|old| locked(old, &path))?;
     let marker = Marker { key, secret: random_key(index)? };
     let text = manifest::encode(&path, &marker)?;
-    // What an earlier attempt has left.
+    // An earlier attempt may have left this file.
     drop(std::fs::remove_file(&new));
     let file = rustix::fs::open(&new, flags | OFlags::CREATE | OFlags::EXCL, mode);
     let mut file = File::from(file.map_err(|errno| Error::io("create", &new)(errno.into()))?);

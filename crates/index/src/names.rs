@@ -142,7 +142,7 @@ pub(crate) fn current(index: &Path) -> PathBuf {
     index.join("CURRENT")
 }
 
-/// Returns the path of the copy of what `CURRENT` says, for the writer.
+/// Returns the path of the copy of `CURRENT`, for the writer.
 pub(crate) fn current_copy(index: &Path) -> PathBuf {
     index.join("CURRENT.copy")
 }

@@ -39,7 +39,7 @@ pub struct TableRecord {
 }
 
 impl TableRecord {
-    /// Returns whether its rows are computed from what the index has.
+    /// Returns whether its rows are computed from the index.
     pub fn is_derived(&self) -> bool {
         matches!(self.kind, TableKind::Derived { .. })
     }

@@ -66,7 +66,7 @@ struct OpenFile {
     metadata: ArrowReaderMetadata,
     /// Of `listings`: what look-ups have read.
     pages: Pages,
-    /// Of `listings`: sums above 64 bits, once decoded.
+    /// Sums above 64 bits in `listings`, once decoded.
     highs: OnceLock<Arc<Highs>>,
 }
 
@@ -285,7 +285,7 @@ impl Shard {
             .collect()
     }
 
-    /// Returns what the sums in `listings` have above 64 bits.
+    /// Returns the part of the sums in `listings` that lies above 64 bits.
     pub fn highs(&self) -> Result<Arc<Highs>> {
         high::highs_of(&*self.open(FileKind::Listings)?)
     }

@@ -183,8 +183,8 @@ pub(crate) fn about(index: &Path, current: u64) -> Option<Unfinished> {
     (record.base == current).then_some(record.about)
 }
 
-/// Returns what is known of the first scan of an index, which has not come to its end, and what
-/// continues it; `None` where there is no such scan.
+/// Describes the first scan of an index that has not ended, and the command that continues it;
+/// `None` if there is no such scan.
 pub(crate) fn first_scan(index: &Path) -> Option<String> {
     if names::workers(index).symlink_metadata().is_ok() {
         let told = match SharedProgress::of(index) {
@@ -195,9 +195,7 @@ pub(crate) fn first_scan(index: &Path) -> Option<String> {
             ),
             None => "workers share its first scan".to_owned(),
         };
-        return Some(format!(
-            "{told}; 'canopy index --worker' joins them, or goes on without them"
-        ));
+        return Some(format!("{told}; 'canopy index --worker' joins or continues the scan"));
     }
     names::unfinished(index).symlink_metadata().ok()?;
     let left = about(index, 0).and_then(|about| Some(about.source?.remaining.len()));
@@ -205,8 +203,8 @@ pub(crate) fn first_scan(index: &Path) -> Option<String> {
         format!(", with {} and all below left", counted(left, "directory"))
     });
     Some(format!(
-        "its first scan was interrupted, or is at work{left}; run the same 'canopy index' again to go \
-         on with it"
+        "its first scan was interrupted, or is running{left}; run the same 'canopy index' again to \
+         continue it"
     ))
 }
 

@@ -99,7 +99,7 @@ pub struct WriterOptions {
     pub keep_replaced: bool,
     /// Which older generations stay from now on; `None`: as the index was told before.
     pub retention: Option<Retention>,
-    /// Whether what the writer goes by is made again where it is damaged.
+    /// Whether damaged files that the writer depends on are rebuilt.
     pub salvages: bool,
     /// Whether a scan that workers share is given up, which otherwise keeps others from writing.
     pub gives_up_shared: bool,
@@ -271,7 +271,7 @@ pub struct Writer {
     relisted: BTreeSet<Principal>,
     /// Whether something that readers go by is written anew since it was damaged.
     renews: bool,
-    /// What was made again when it was opened, if anything was.
+    /// Parts that were rebuilt when the index was opened, if any.
     salvaged: Option<Salvaged>,
     /// Generations that cannot be read any more, and do not stay.
     lost: HashSet<u64>,
@@ -328,12 +328,12 @@ impl Writer {
         })
     }
 
-    /// Returns what was made again when it was opened, if anything was.
+    /// Returns the parts that were rebuilt when the index was opened, if any.
     pub fn salvaged(&self) -> Option<&Salvaged> {
         self.salvaged.as_ref()
     }
 
-    /// Has the next generation be published whatever changes: what an index lacks is recorded.
+    /// Publishes the next generation even if nothing changes, since the index lacks something.
     pub fn publish_anyway(&mut self) {
         self.renews = true;
     }

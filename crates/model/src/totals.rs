@@ -20,13 +20,13 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Returns what an entry that is not a directory adds.
+    /// Returns the sums of one entry that is not a directory.
     pub fn of_entry(size_bytes: i64, blocks: i64) -> Self {
         let (bytes, blocks) = (size_bytes.into(), blocks.into());
         Totals { entries: 1, bytes, blocks, ..Totals::default() }
     }
 
-    /// Returns what a directory adds by itself.
+    /// Returns the sums of one directory by itself.
     pub fn of_directory(size_bytes: i64, blocks: i64) -> Self {
         let (dir_bytes, blocks) = (size_bytes.into(), blocks.into());
         Totals { dirs: 1, dir_bytes, blocks, ..Totals::default() }

@@ -1,4 +1,4 @@
-//! Memory for what queries find, by account and together.
+//! Memory for results of queries, by account and in total.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ pub(crate) struct Budget {
     used: Mutex<HashMap<u32, usize>>,
 }
 
-/// What one piece of work or one result takes; given back when it is dropped.
+/// Memory of one piece of work or one result; released on drop.
 pub(crate) struct Charge {
     budget: Arc<Budget>,
     account: u32,
@@ -59,7 +59,7 @@ impl Charge {
         true
     }
 
-    /// Gives back what is more than so many bytes.
+    /// Releases the memory beyond `bytes`.
     pub(crate) fn settle(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;

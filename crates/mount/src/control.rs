@@ -39,7 +39,7 @@ pub const LEFT: char = '!';
 /// More of the faults is not told.
 const ANSWER_BYTES_MAX: usize = 60_000;
 
-/// Returns the value of [`PROCESS`] if root or whoever mounted it asks for that.
+/// Returns the value of [`PROCESS`] to root and to the user who mounted it.
 pub fn process(id: u64, name: &[u8], uid: u32) -> Option<Vec<u8>> {
     let is_asked = id == ROOT && name == PROCESS.as_bytes() && is_owner(uid);
     is_asked.then(|| std::process::id().to_string().into_bytes())

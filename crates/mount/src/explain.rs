@@ -1,4 +1,4 @@
-//! How a query is answered, for whoever asks by reading an attribute of it.
+//! The plan of a query, which a user reads as an attribute of it.
 
 use crate::past::is_past;
 use crate::pool::Turn;

@@ -22,7 +22,7 @@ pub(crate) struct Directories {
 #[derive(Clone)]
 pub(crate) enum Directory {
     Listing(Arc<Mutex<Listing>>),
-    /// A query, with what it found when it was opened.
+    /// A query, with its results at the time it was opened.
     Query(Arc<Hits>),
 }
 
@@ -38,7 +38,7 @@ impl Directories {
     }
 
     pub(crate) fn close(&self, handle: FileHandle) {
-        // What takes long to drop is dropped without the lock.
+        // Dropped outside the lock, since that can take long.
         let closed = self.open.lock().remove(&handle.0);
         drop(closed);
     }

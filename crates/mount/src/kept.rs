@@ -1,5 +1,5 @@
-//! What queries found last, in which names are looked up. What somebody has open stays known, and
-//! other results give way where there is too little memory.
+//! Keeps the latest results of queries, in which names are looked up. Open results stay; others are
+//! dropped when memory is short.
 
 use crate::budget::{Budget, Charge};
 use crate::results::Hits;
@@ -15,7 +15,7 @@ const ALL: usize = 256;
 /// Memory that those may take that nobody has open.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Who asked what, and what was found.
+/// A query, the user who asked, and the results.
 struct One {
     query: u64,
     who: Credentials,
@@ -23,7 +23,7 @@ struct One {
     /// Until when names are looked up in it.
     until: Instant,
     hits: Weak<Hits>,
-    /// The same, if it stays though nobody has it open.
+    /// The results, if they stay though nobody has them open.
     held: Option<Arc<Hits>>,
 }
 
@@ -37,14 +37,14 @@ impl Kept {
         Kept { all: Mutex::default(), budget }
     }
 
-    /// Returns what a query found for somebody just now.
+    /// Returns the latest results of a query for a user.
     pub(crate) fn get(&self, query: u64, who: &Credentials) -> Option<Arc<Hits>> {
         let mut all = self.all.lock();
         forget_old(&mut all);
         all.iter().find(|one| one.query == query && one.who == *who)?.hits.upgrade()
     }
 
-    /// Keeps what a query found.
+    /// Keeps the results of a query.
     pub(crate) fn add(
         &self,
         (query, account): (u64, u32),
@@ -82,7 +82,7 @@ impl Kept {
         true
     }
 
-    /// Lets go of what is too old.
+    /// Drops results that are too old.
     pub(crate) fn forget(&self) {
         forget_old(&mut self.all.lock());
     }

@@ -1,4 +1,4 @@
-//! What the kernel knows by an id of ours: queries, and links to what they found.
+//! Nodes that the kernel knows by an id of ours: queries, and links to their results.
 
 use crate::results::{About, Hits};
 use canopy_namespace::inode::file_type;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// Ids from here on are of what no record has.
+/// Ids from here on belong to nodes without records.
 pub(crate) const FIRST: u64 = 1 << 63;
 
 type Answer<T> = Result<T, Error>;
@@ -18,8 +18,8 @@ pub(crate) fn is_virtual(id: u64) -> bool {
     id >= FIRST
 }
 
-/// A hash of where a link leads, which tells links with one name apart. The path itself is not kept:
-/// the kernel may remember very many links.
+/// A hash of a link's target, which distinguishes links with one name. The path itself is not kept,
+/// since the kernel may remember very many links.
 pub(crate) type Mark = [u8; 16];
 
 fn mark_of(target: &[u8]) -> Mark {
@@ -59,8 +59,8 @@ pub(crate) struct Nodes(Mutex<All>);
 /// Where a link leads.
 pub(crate) enum Target {
     Here(Vec<u8>),
-    /// What the query above found is gone: it has to be asked again for a name whose target has this
-    /// hash.
+    /// The results of the query above are gone: it must run again to find a name whose target has
+    /// this hash.
     Gone(u64, Arc<[u8]>, Mark),
 }
 
@@ -82,7 +82,7 @@ impl Nodes {
         self.0.lock().hold(query, hits.name(number), Some(link))
     }
 
-    /// Takes back what lookups did so many times.
+    /// Drops `times` lookups of a node.
     pub(crate) fn release(&self, id: u64, times: u64) {
         let mut all = self.0.lock();
         let Some(node) = all.by_id.get_mut(&id) else { return };
@@ -95,7 +95,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the attributes of what has an id of ours.
+    /// Returns the attributes of a node with an id of ours.
     pub(crate) fn inode(&self, id: u64) -> Answer<Inode> {
         let all = self.0.lock();
         let node = all.by_id.get(&id).ok_or(Errno::NOENT)?;
@@ -113,7 +113,7 @@ impl Nodes {
         })
     }
 
-    /// Returns what is above one of ours.
+    /// Returns the parent of one of our nodes.
     pub(crate) fn parent(&self, id: u64) -> Option<u64> {
         self.0.lock().by_id.get(&id).map(|node| node.parent)
     }
@@ -135,7 +135,7 @@ impl Nodes {
     }
 }
 
-/// Returns where a result leads if that is what its link was made for.
+/// Returns the target of a result if its link was made for that target.
 pub(crate) fn target_with(hits: &Hits, number: usize, mark: &Mark) -> Option<Vec<u8>> {
     Some(hits.target(number)).filter(|target| mark_of(target) == *mark)
 }

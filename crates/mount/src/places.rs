@@ -128,7 +128,7 @@ impl Places {
         self.text.capacity() + of_directories + of_known + self.last.0.capacity()
     }
 
-    /// Lets go of what only adding needs.
+    /// Drops the state that only adding needs.
     pub(crate) fn finish(&mut self) {
         self.known = HashMap::new();
         self.last = (Vec::new(), BASE);

@@ -76,7 +76,7 @@ struct State {
     stops: bool,
 }
 
-/// What is next of an account.
+/// The next piece of work of an account.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Paused(u32),
@@ -84,7 +84,7 @@ enum Next {
 }
 
 impl State {
-    /// Returns what runs next: work of the account that has had the least time.
+    /// Returns the next piece of work to run: one of the account that has had the least time.
     fn next(&self, limits: &Limits) -> Option<Next> {
         if self.running >= limits.running {
             return None;
@@ -272,7 +272,7 @@ impl Shared {
         account.begun += 1;
         state.begun += 1;
         state.running += 1;
-        // What else waits may begin, too, and this thread is busy.
+        // Other waiting work may begin, too, since this thread is busy.
         self.staff(&mut state);
         self.dispatch(&mut state);
         drop(state);
@@ -373,7 +373,7 @@ mod tests {
         }
     }
 
-    /// What has begun keeps its memory.
+    /// Work that has begun keeps its memory.
     #[test]
     fn little_begins_while_much_memory_is_taken() {
         let pool = pool(QUERIES);

@@ -139,7 +139,7 @@ impl Queries {
         }))
     }
 
-    /// Returns who asks for something below a directory or a query.
+    /// Returns the user who asks for something below a directory or a query.
     pub(crate) fn asking(&self, uid: u32, parent: u64) -> Asking {
         let (base, above) = self.nodes.chain(parent).unwrap_or((parent, Vec::new()));
         Asking { uid, account: self.accounts.of(uid), base, above }
@@ -156,11 +156,11 @@ impl Queries {
         let asking = self.asking(uid, parent);
         let (base, above) = self.nodes.chain(parent)?;
         if above.len() >= DEPTH_MAX {
-            let why = format!("{DEPTH_MAX} queries below each other at most");
+            let why = format!("at most {DEPTH_MAX} queries can be nested");
             return Err(self.refuse(&asking, name, &why));
         }
         if name == SNAPSHOTS && (is_virtual(parent) || is_past(base)) {
-            let why = "snapshots are listed below directories of now";
+            let why = "snapshots are listed only below current directories";
             return Err(self.refuse(&asking, name, why));
         }
         // Those above were looked up before.
@@ -207,7 +207,8 @@ impl Queries {
         }
     }
 
-    /// Returns where a link leads, by what the query finds now. `STALE` if that is elsewhere.
+    /// Returns the target of a link in the current results of a query. `STALE` if the file has
+    /// moved.
     pub(crate) fn find_target(
         &self,
         id: u64,
@@ -228,7 +229,7 @@ impl Queries {
         components == [SNAPSHOTS]
     }
 
-    /// Refuses a query; whoever asked can read why.
+    /// Refuses a query; the user who asked can read why.
     fn refuse(&self, asking: &Asking, name: &[u8], why: &str) -> Error {
         self.refusals.note(asking, name, why);
         Errno::NOENT.into()
@@ -304,8 +305,7 @@ impl Queries {
         let most = self.kept.of_account();
         match bytes > most {
             true => {
-                let why =
-                    format!("what it finds takes more than {} MiB; ask for fewer", most >> 20);
+                let why = format!("its results take more than {} MiB; ask for fewer", most >> 20);
                 (why, Errno::TOOBIG)
             }
             false => {

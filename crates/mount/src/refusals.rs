@@ -25,8 +25,8 @@ struct One {
     why: String,
 }
 
-/// Who asked, and what the query hangs below: a directory, and perhaps other queries. The kernel
-/// forgets the ids of these at once.
+/// The user who asked, and the parent of the query: a directory, and perhaps other queries. The
+/// kernel forgets the ids of these at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asking {
     pub(crate) uid: u32,

@@ -22,7 +22,7 @@ pub(crate) const NO_QUERY: &str = "this is not a query, and stands neither in no
 /// So many files are recent if nobody says since when.
 const RECENT: usize = 1000;
 
-/// Names of more bytes than this are not kept: what queries find is in memory.
+/// Most bytes of names that the results of one query keep in memory.
 pub const BYTES_MAX: usize = 128 << 20;
 
 /// The owner and the times of a file that was found, which its link shows.
@@ -50,7 +50,7 @@ struct Hit {
     /// None if its path is too long for a link; it has the name then.
     is_beyond: bool,
     place: Place,
-    /// What it is called among the results, if that is not its name.
+    /// Its name among the results, if that differs from its own.
     name: Option<Box<[u8]>>,
     about: About,
 }
@@ -63,7 +63,7 @@ pub struct Findings {
     limit: usize,
 }
 
-/// What a query found: results with names that no other has. Paths are made when they are asked for.
+/// Results of a query, with unique names. Paths are made on demand.
 pub struct Hits {
     places: Places,
     hits: Vec<Hit>,
@@ -71,7 +71,7 @@ pub struct Hits {
     by_name: Vec<u32>,
     /// How many queries links lead up through.
     depth: usize,
-    /// What it takes of the memory for results.
+    /// Its share of the memory for results.
     charge: Option<Charge>,
 }
 

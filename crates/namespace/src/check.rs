@@ -522,7 +522,7 @@ impl<'a> Check<'a> {
                 self.fault(*id, format!("its object must have {size} bytes, and there is {found}"));
             }
         }
-        // What a crash has left goes when the namespace is opened to be changed.
+        // Opening the namespace for writing removes files that a crash has left.
         let objects = if self.namespace.leaves_strays { HashSet::new() } else { objects };
         for id in objects {
             let is_known = files.get(&id).is_some_and(|seen| has_object(seen).is_some());

@@ -153,7 +153,7 @@ impl Contents {
         Contents { cache_bytes, ..self }
     }
 
-    /// Returns the same with objects that may be changed, or not.
+    /// Returns these contents with objects that may be changed, or not.
     pub(crate) fn with_access(self, is_writable: bool) -> Self {
         Contents { is_writable, ..self }
     }

@@ -359,8 +359,8 @@ impl Namespace {
         self.with_room(|| self.resize(id, size, privileges, |_| Ok(())))
     }
 
-    /// Gives a file a length, and does what else belongs to that, which is told whether it frees
-    /// space. If either fails, the file has the length that it had.
+    /// Sets the length of a file and runs `others`, whose argument is whether this frees space. If
+    /// either fails, the file keeps its length.
     pub(crate) fn resize(
         &self,
         id: FileId,
@@ -376,7 +376,7 @@ impl Namespace {
         }
         let opened = self.open_file(id)?;
         let resized = self.resize_opened(&opened, size, privileges, others);
-        // What others wrote and is not in records yet is theirs to flush.
+        // Data of other writers that is not in records yet is theirs to flush.
         let _ = self.close_file(&opened);
         resized
     }
@@ -532,7 +532,7 @@ impl Namespace {
     pub fn sync_file(&self, opened: &Arc<Opened>) -> Result<()> {
         self.with_room(|| {
             self.flush_file(opened)?;
-            // Whoever moves the contents out of the record now syncs them.
+            // A caller that moves the contents out of the record now also syncs them.
             if let Some(object) = opened.file() {
                 object.sync_all().map_err(Error::io("an object"))?;
                 self.contents.sync_name(opened.id)?;

@@ -56,11 +56,11 @@ pub struct Namespace {
     pub(crate) orphans: Mutex<HashSet<FileId>>,
     /// Whether there may be objects of files that a crash took away.
     pub(crate) has_strays: AtomicBool,
-    /// Whether what a crash has left stays, as nothing on the disk is changed.
+    /// Whether leftovers of a crash stay, as nothing on the disk is changed.
     pub(crate) leaves_strays: bool,
-    /// What is known of labels of SELinux.
+    /// The known state of SELinux labels.
     pub(crate) labels: Labels,
-    /// Held by whoever has space of removed files given back at once.
+    /// Held by a thread that has space of removed files given back at once.
     pub(crate) reclaiming: Mutex<()>,
     /// Whether objects were doomed since it was last looked whether there is little space.
     pub(crate) has_doomed: AtomicBool,

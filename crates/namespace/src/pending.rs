@@ -11,17 +11,17 @@ use canopy_store::{Batch, Direction, Durability};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
-/// So many wait at most.
+/// Most files that wait.
 const PENDING_MAX: usize = 1 << 14;
 
-/// So many wait at most while a disk is full.
+/// Most files that wait while a disk is full.
 const PENDING_FULL_MAX: usize = 1 << 17;
 
 /// Space of removed files is given back within half a second where there is less than this, in
 /// bytes.
 const SHORT_BYTES: u64 = 256 << 20;
 
-/// So many are written while others wait.
+/// Files that are written while others wait.
 const STEP: usize = 128;
 
 /// So many notes are taken away in one batch.

@@ -1,4 +1,4 @@
-//! Making a namespace what it was in a snapshot.
+//! Restoring a namespace to the state of a snapshot.
 //!
 //! One commit gives the table the records of then, with a note that objects have still to follow.
 //! Objects of files that have changed since are then copied from what is kept for the snapshot. A
@@ -47,7 +47,7 @@ impl Namespace {
         let past = found.and_then(|one| one.past.clone());
         let past = past.ok_or_else(|| Error::corrupt("the snapshot that is being restored"))?;
         match self.contents.chunks() {
-            // What no record names is found by looking at all of it.
+            // Objects that no record names are found by a full check.
             Some(_) => self.has_strays.store(true, Ordering::Release),
             None => self.restore_objects(&past)?,
         }
@@ -74,7 +74,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Gives a file the object that is kept for a snapshot, unless its object is still the same.
+    /// Replaces the object of a file by the one kept for a snapshot, unless they are the same
+    /// object.
     fn restore_object(&self, past: &Past, inode: &Inode) -> Result<()> {
         let id: FileId = inode.id;
         // Without one, the object is the same. If it is missing, `check` reports that.

@@ -23,7 +23,7 @@ const ENTRIES_OF_ALL: u64 = 4;
 /// `../` for each of 16 queries before it, what a link says has at most 4,095 bytes.
 const PATH_BYTES_MAX: usize = 4095 - 16 * "../".len();
 
-/// Memory that a directory takes beside its name: what is known of it, and where that is.
+/// Memory that a directory takes besides its name: its state, and where that is.
 const DIRECTORY_BYTES: usize = size_of::<Directory>() + 2 * size_of::<(FileId, Option<usize>)>();
 
 /// A file that a query asks for.
@@ -113,7 +113,8 @@ impl View {
         self.search_with(base, expression, (who, None), &|_| (), tell)
     }
 
-    /// Like [`Namespace::search_paced`], but without what the present permissions of directories hide.
+    /// Like [`Namespace::search_paced`], but without entries that the present permissions of
+    /// directories hide.
     pub(crate) fn search_with(
         &self,
         base: FileId,

@@ -436,7 +436,7 @@ impl Namespace {
         let mut faults = Vec::new();
         for kept in self.contents.kept()? {
             let is_known = all.iter().any(|one| Some(one.number) == kept.number);
-            // What a crash has left goes when the namespace is opened to be changed.
+            // Opening the namespace for writing removes files that a crash has left.
             let is_fault = !is_known && !self.leaves_strays;
             if let Some(number) = kept.number.filter(|_| is_fault) {
                 faults.push((kept.id, format!("it is kept for snapshot {number}, which is none")));

@@ -35,8 +35,8 @@ pub enum SetXattr {
 }
 
 impl Namespace {
-    /// Returns whether an attribute is a label of SELinux, and no file is known to have one: then
-    /// there are no labels here, and a program that is told so need not ask for each file.
+    /// Returns whether an attribute is a label of SELinux and no file is known to have one. Labels
+    /// then count as unsupported here, so that programs need not ask for each file.
     pub fn is_missing_label(&self, name: &[u8]) -> bool {
         name == LABEL
             && self.labels.are_missing.load(Ordering::Acquire)

@@ -80,7 +80,7 @@ fn past_tree(namespace: &Namespace, name: &str) -> Tree {
     files.collect()
 }
 
-/// What there is now.
+/// The current tree.
 fn tree_of(namespace: &Namespace) -> Tree {
     let mut ids = Vec::new();
     let mut listing = Listing::new(ROOT);

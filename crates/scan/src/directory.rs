@@ -96,8 +96,8 @@ pub(crate) enum Place {
     Below(Arc<Directory>, Box<str>),
 }
 
-/// What a directory is when it is opened. The ACL is read first: if the change time is old, it was
-/// the same all the time.
+/// The state of a directory when it is opened. The ACL is read first: if the change time is old,
+/// the state was the same all the time.
 pub(crate) struct Seen {
     acl: Result<Option<Acl>, Errno>,
     pub(crate) stat: Stat,
@@ -144,14 +144,14 @@ impl Noted {
 
 /// How a directory that is opened is known.
 pub(crate) struct Known<'a> {
-    /// What its mount says of it.
+    /// The rules of its mount.
     pub(crate) rules: Rules,
     pub(crate) lag_ns: i64,
-    /// Those who may look it up.
+    /// Readers who may look it up.
     pub(crate) approach: &'a Approach,
     /// A moment before it was opened, at which all above was as noted.
     pub(crate) since: Moment,
-    /// Whether it matters who sees it.
+    /// Whether its audience matters.
     pub(crate) is_shown: bool,
 }
 
@@ -196,7 +196,7 @@ impl Directory {
         };
         let proven = match since.is_after(directory.change_of(&stat.attributes)) {
             true => Some((since, stat.attributes)),
-            // What has changed since then was perhaps not as it is now.
+            // Entries that have changed since then may not have been as they are now.
             false => is_shown.then(|| directory.prove()).flatten().and_then(Proof::of_all),
         };
         if let Some((moment, attributes)) = proven {
@@ -252,7 +252,8 @@ impl Directory {
         CString::new(unescape(&self.name)).ok()
     }
 
-    /// Returns whether what was looked at is this inode, and not one that has got its number since.
+    /// Returns whether the file that was looked at is this inode, and not a later one with its
+    /// number.
     fn is_inode(&self, stat: &Stat) -> bool {
         let of = |attributes: &Attributes| (attributes.ino, attributes.btime_ns);
         stat.dev == self.dev && of(&stat.attributes) == of(&self.attributes)

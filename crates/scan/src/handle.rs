@@ -19,7 +19,7 @@ const OTHERS: usize = 12;
 /// Directories that a thread has open at least if it is to be of use.
 const OF_A_THREAD: usize = 16;
 
-/// What all directories of a walk share.
+/// State that all directories of a walk share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
@@ -143,7 +143,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    /// Whoever owns a directory above may put another one, or a link, in its place.
+    /// The owner of a directory above may put another one, or a link, in its place.
     #[test]
     fn nothing_else_is_opened_in_the_place_of_a_directory() {
         let place = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, MemfdFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW};
 use std::time::{Duration, SystemTime};
 
-/// How far a clock may be behind if no file tells.
+/// Lag of a clock that is assumed if no file shows it.
 const UNKNOWN_LAG: Duration = Duration::from_millis(100);
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -41,10 +41,10 @@ impl Moment {
 pub(crate) struct Change(i64);
 
 impl Change {
-    /// Of what never changed.
+    /// The change time of an inode that never changed.
     pub(crate) const NONE: Change = Change(i64::MIN);
 
-    /// Of what may change at any moment.
+    /// The change time of an inode that may change at any moment.
     pub(crate) const ALWAYS: Change = Change(i64::MAX);
 
     /// Takes it from a change time on a file system whose clock may be so far behind. A file system
@@ -65,7 +65,7 @@ pub(crate) struct Clock {
     is_exact: bool,
 }
 
-/// Changes at once by which a clock that ticks is told from an exact one.
+/// Number of successive changes that distinguish a clock with ticks from an exact one.
 const CHANGES_AT_ONCE: usize = 8;
 
 impl Clock {

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// How often a root that changes is looked at, and its extended attributes are read.
 const TRIES: usize = 5;
 
-/// How long a change time may stay the same while an inode changes.
+/// Longest time that a change time may stay constant while an inode changes.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// The opened root of a source.

@@ -26,7 +26,7 @@ pub(crate) use doubts::Checked;
 use task::{Begun, Task};
 use thread::Thread;
 
-/// How often threads wait for what changes all the time, a tick each.
+/// Ticks that threads wait for directories that change all the time.
 const WAITS_MAX: u32 = 1000;
 
 /// The part of a source that is walked.

@@ -48,12 +48,12 @@ type Call = fn(&ArrayRef) -> Result<ArrayRef>;
 /// The one argument of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
-    /// Of any type, as it is.
+    /// A number of any type, as it is.
     Number,
     Text,
 }
 
-/// A function of one argument, which its name tells from others.
+/// A function of one argument, identified by its name.
 #[derive(Debug)]
 struct Function {
     name: &'static str,

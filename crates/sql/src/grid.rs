@@ -23,10 +23,10 @@ const FIRST_BYTES: usize = 1 << 20;
 const WIDEST: usize = 500;
 /// The narrowest that a column is made to fit into a line.
 const NARROWEST: usize = 5;
-/// What a column needs at most to be read. Where a line has no room for so much of each, only the
-/// first columns are shown.
+/// Width that a readable column needs at most. If a line has no room for that many characters a
+/// column, only the first columns are shown.
 const READABLE: usize = 12;
-/// What each column gets at most then, before one more is shown.
+/// Most characters that each column then gets before one more is shown.
 const COMFORTABLE: usize = 24;
 
 /// How tables for people look.
@@ -74,8 +74,8 @@ pub(super) struct Style {
 }
 
 impl Style {
-    /// Returns what stands for what is cut: a terminal that does not know UTF-8 would take some of
-    /// the dots for a control character.
+    /// Returns the mark for text that is cut: a terminal that does not know UTF-8 would take some
+    /// of the dots for a control character.
     fn mark(&self) -> &'static str {
         if self.escaped && !is_utf8() { "~" } else { "…" }
     }

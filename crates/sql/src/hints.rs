@@ -1,6 +1,6 @@
-//! What is said of conditions that no row can fulfil, though they are right to the engine: the
-//! column never holds such a value, and another language would have it there. Where a text of the
-//! index is compared with a number, which the engine would try to read in it, that is an error.
+//! Hints for conditions that no row can fulfil, though the engine accepts them: the column never
+//! holds such a value, but would in another language. Comparing a text of the index with a number,
+//! which the engine would try to parse from it, is an error.
 
 use super::provider::Provider;
 use super::tables::IndexTable;
@@ -96,8 +96,8 @@ fn check_types(expression: &Expr, tables: &Named) -> Result<()> {
         };
         if is_text(text) {
             return Err(DataFusionError::Plan(format!(
-                "cannot compare {text}, which is a text, with the number {number}: texts stand in \
-                 single quotes"
+                "cannot compare the text {text} with the number {number}: put texts in single \
+                 quotes"
             )));
         }
     }
@@ -161,7 +161,7 @@ fn whole(value: &Expr) -> Option<i64> {
     }
 }
 
-/// Returns what is to be said of a comparison.
+/// Returns the hint for a comparison.
 fn of_values(left: &Expr, right: &Expr, tables: &Named) -> Option<String> {
     if let Some((table, column)) = column_of(left, tables) {
         return match column {
@@ -220,7 +220,7 @@ fn of_type(table: &str, value: &str) -> Option<String> {
             format!("type is one of find's letters, f, l, p, s, b, c and d, and never '{value}'")
         }
         (_, letter) => {
-            format!("type is a letter of find's, and never '{value}': type = '{letter}'")
+            format!("type is one of find's letters, and never '{value}': type = '{letter}'")
         }
     })
 }
@@ -242,7 +242,7 @@ fn of_mode(value: i64) -> Option<String> {
     ))
 }
 
-/// Returns what is to be said of permissions, which others write in octal digits.
+/// Returns the hint for permissions, which other tools write in octal digits.
 fn of_permissions(mask: i64, value: i64) -> Option<String> {
     let hint = |wrong: i64, meant: i64| {
         format!("numbers are decimal: {wrong} is 0{wrong:o}, and for 0{meant:o} write {meant}")
@@ -256,7 +256,7 @@ fn of_permissions(mask: i64, value: i64) -> Option<String> {
     (never || unlikely).then(|| hint(value, meant))
 }
 
-/// Returns what is to be said of a name; of paths, `seen` says it.
+/// Returns the hint for a name; `seen` gives that for a path.
 fn of_name(value: &str) -> Option<String> {
     (value.contains('/') && value != "/")
         .then(|| format!("name is without directories, and never '{value}': path has them"))

@@ -22,7 +22,7 @@ const LINE_MAX: usize = 76;
 /// Letters that are shown behind the place at least, where there are as many.
 const BEHIND: usize = 24;
 
-/// What stands for letters that are not shown.
+/// Marks letters that are not shown.
 const CUT: &str = "...";
 
 const CHANGES_NOTHING: &str =
@@ -32,7 +32,7 @@ const CHANGES_NOTHING: &str =
 const TIMES: &str = "; times are written as '2026-06-01', '2026-06-01 12:00', or now() - INTERVAL \
                      '7 days'";
 
-/// What holds more digits, behind what does not.
+/// Suggests types with more digits, after a message that a result has too many.
 const WIDER: &str = "; CAST(x AS DECIMAL(38, 0)) has 38 digits, and CAST(x AS DOUBLE) any size";
 
 /// What statements begin with that would change something, here or elsewhere.
@@ -436,7 +436,7 @@ pub(super) fn of_statement(said: &str, statement: &str, place: Option<Place>) ->
     format!("{said}\n  {shown}\n  {:width$}^", "")
 }
 
-/// Returns what is shown of a line around a place in it, and how far that is from the beginning.
+/// Returns the visible part of a line around a place in it, and its distance from the beginning.
 fn around(line: &str, place: usize) -> (String, usize) {
     let count = line.chars().count();
     let (mut from, mut to) = (0, count);

@@ -310,8 +310,8 @@ pub(crate) fn replay(
             segment => segment?,
         };
         if own_epoch.is_some() {
-            // What its writer could not sync any more would be gone after the next crash, and what
-            // comes after it would not.
+            // Data that its writer could not sync any more would be lost in the next crash, but not
+            // the data that comes after it.
             environment.storage.sync(&name)?;
         }
         let parsed = match (Segment::parse(&name, &bytes, epoch), &mut note) {

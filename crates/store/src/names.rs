@@ -50,7 +50,7 @@ impl TableId {
         format!("{self}/log/{epoch:020}/{number:020}")
     }
 
-    /// Returns what the names of damaged objects that are kept aside begin with.
+    /// Returns the prefix of the names of damaged objects that are kept aside.
     pub(crate) fn damaged(self) -> String {
         format!("{self}/damaged/")
     }

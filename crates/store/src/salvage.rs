@@ -47,7 +47,7 @@ const REPORT: &str = "report-";
 pub struct Loss {
     /// The name that the object has or had.
     pub object: String,
-    /// What is wrong with it.
+    /// The fault of the object.
     pub what: String,
     /// The name of a copy of the object, if there was anything to copy.
     pub aside: Option<String>,
@@ -98,7 +98,7 @@ impl Table {
     /// commit. Returns all losses that were not forgotten, also those of earlier calls. Others may
     /// use the table meanwhile.
     pub fn salvage(&self) -> Result<Vec<Loss>> {
-        // What is in memory is newer than all that was lost.
+        // Records in memory are newer than all lost ones.
         self.flush()?;
         let (environment, id, cache, options) = self.parts();
         if salvage_sstables(environment, id, cache, options)? {
@@ -107,7 +107,7 @@ impl Table {
         losses(environment, id)
     }
 
-    /// Returns the SSTables that are damaged or missing, each with what is wrong. Reads all of them.
+    /// Returns the damaged or missing SSTables, each with its fault. Reads all of them.
     pub fn damaged_sstables(&self) -> Result<Vec<(String, String)>> {
         let (environment, id, ..) = self.parts();
         damaged_sstables(environment, id)
@@ -128,7 +128,7 @@ impl Table {
         Ok(name)
     }
 
-    /// Forgets what was lost: the caller has dealt with it. Copies of damaged files stay.
+    /// Forgets the losses, which the caller has handled. Copies of damaged files stay.
     pub fn forget_losses(&self) -> Result<()> {
         let (environment, id, ..) = self.parts();
         let listed = environment.storage.list(&id.damaged(), "")?;
@@ -137,8 +137,8 @@ impl Table {
     }
 }
 
-/// Returns the SSTables of a table that are damaged or missing, each with what is wrong. Reads all
-/// of them. Those that only checkpoints need are not looked at.
+/// Returns the damaged or missing SSTables of a table, each with its fault. Reads all except those
+/// that only checkpoints need.
 pub fn damaged_sstables(
     environment: &Environment,
     table: TableId,
@@ -207,7 +207,7 @@ fn salvage_sstables(
     };
     let replaced = work.run().and_then(|()| work.commit());
     if replaced.is_err() {
-        // What was written can go at once; if this fails, too, then after the deadline.
+        // New objects can go at once; if this fails, too, they go after the deadline.
         let _ = commit(environment, table, None, |state, _| state.close_job(job));
     }
     replaced.map(|()| true)
@@ -269,7 +269,7 @@ impl Work<'_> {
         }
     }
 
-    /// Returns what is lost with an SSTable of the run at `at`.
+    /// Returns the loss from an SSTable of the run at `at`.
     fn loss(&self, at: usize, one: &SstableRef, of: &Salvaged, is_there: bool) -> Result<Loss> {
         let SstableInfo { records, deletes, merges, .. } = one.info;
         let puts = records.saturating_sub(deletes).saturating_sub(merges);
@@ -360,7 +360,7 @@ impl Work<'_> {
         Ok(value.map(|value| Stale { key, checksum: crc32fast::hash(&value) }))
     }
 
-    /// Does the same for a key with newer merges, if what they change is lost.
+    /// Like `stale`, for a key with newer merges whose base is lost.
     fn without_base(&self, at: usize, key: Key) -> Result<Option<Stale>> {
         match self.value(&self.state.runs[at + 1..], &key)? {
             Some(_) => Ok(None),

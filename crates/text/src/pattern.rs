@@ -30,7 +30,7 @@ pub enum Glob {
 /// A shell pattern as regular expressions.
 #[derive(Clone, Debug)]
 pub struct Wildcards {
-    /// Of characters that stand for themselves, where both they and the pattern are UTF-8.
+    /// Matches characters, where the name and the pattern are UTF-8.
     of_characters: Option<Regex>,
     /// Of bytes.
     of_bytes: Regex,
@@ -141,7 +141,7 @@ impl Wildcards {
     }
 }
 
-/// Returns what an escaped text stands for; `None` if that is not UTF-8.
+/// Returns the text that an escaped one stands for; `None` if that is not UTF-8.
 fn unescaped(text: &str) -> Option<Cow<'_, str>> {
     match unescape(text) {
         Cow::Borrowed(_) => Some(text.into()),

@@ -154,11 +154,11 @@ pub fn report_name(escaped: &str) -> String {
     shown
 }
 
-/// What formulas begin with, in full width too.
+/// First characters of formulas, also in full width.
 const FORMULA: [char; 10] =
     ['=', '+', '-', '@', '\t', '\r', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
 
-/// What separates cells, if not here then where semicolons or tabulators do.
+/// Separators of cells, here or in locales that use semicolons or tabs.
 pub const CELL_SEPARATORS: [char; 4] = [';', '\t', '\n', '\r'];
 
 /// Puts an apostrophe before what a spreadsheet would compute, whatever it takes for a separator.

@@ -36,7 +36,7 @@ pub fn give(
     let has_xattrs = inode.has(flag::XATTRS);
     let xattrs = if has_xattrs { tree.xattrs(inode.id) } else { Ok(Vec::new()) };
     let xattrs = xattrs.unwrap_or_else(|error| {
-        failed(format!("its attributes, and what its group may do: {error}"));
+        failed(format!("its extended attributes, and the access of its group: {error}"));
         // The bits of the group are what an access list may grant at most.
         mode &= !0o070;
         Vec::new()

@@ -133,7 +133,7 @@ impl<'a> Tree<'a> {
         });
         if let Err(error) = listed {
             let name = self.levels.last().map_or(c".".to_owned(), |level| level.name.clone());
-            self.fault_of(&name, format_args!("not all that is in it can be read: {error}"));
+            self.fault_of(&name, format_args!("some of its entries cannot be read: {error}"));
         }
         if let Some(level) = self.levels.last_mut() {
             level.fd = Some(fd);

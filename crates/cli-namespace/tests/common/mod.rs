@@ -115,7 +115,7 @@ impl Mounted {
     }
 
     pub fn is_mounted(&self) -> bool {
-        // Of this thread, which may have mounts of its own.
+        // The mounts of this thread, which may have its own.
         let mounts = fs::read("/proc/thread-self/mounts").unwrap();
         let mounts = String::from_utf8_lossy(&mounts).into_owned();
         let on = self.on.to_str().unwrap();

@@ -113,10 +113,10 @@ impl Prompt {
     }
 }
 
-/// Columns of the commands in the help, which stand before what they do.
+/// Width of the commands in the help, which stand before their descriptions.
 const COMMANDS: usize = 24;
 
-/// Returns the commands and what they do, in lines that fit.
+/// Returns the commands and their descriptions, in lines that fit.
 fn help(width: usize) -> String {
     let mut text = String::new();
     for (name, argument, what) in PROMPT_COMMANDS {

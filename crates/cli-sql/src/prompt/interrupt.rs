@@ -20,7 +20,7 @@ pub fn hold_interrupts() -> anyhow::Result<()> {
 pub fn end_without(directory: Option<PathBuf>) -> anyhow::Result<NewFiles> {
     NewFiles::ending_with(move || {
         if let Some(directory) = &directory {
-            // What cannot be removed stays in a directory for temporary files.
+            // A directory that cannot be removed stays below the one for temporary files.
             let _ = std::fs::remove_dir_all(directory);
         }
         let mut stderr = std::io::stderr();

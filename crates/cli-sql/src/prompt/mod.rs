@@ -49,7 +49,7 @@ pub struct Prompt {
     pages: bool,
     /// Files that `.read` is reading, each within the one before.
     depth: usize,
-    /// Whether no spreadsheet computes what is in CSV.
+    /// Whether CSV is made safe for spreadsheets.
     pub csv_safe: bool,
     /// Where answers go, if not to standard output.
     pub file: Option<File>,

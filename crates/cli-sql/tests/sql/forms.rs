@@ -1,5 +1,5 @@
-//! Forms of answers: files whose names tell them, CSV for spreadsheets, and what a terminal gets.
-//! Needs root and script(1).
+//! Formats of answers: from names of files, CSV for spreadsheets, and output on a terminal. Needs
+//! root and script(1).
 
 use crate::common;
 
@@ -48,7 +48,7 @@ fn a_file_is_of_the_form_that_its_name_tells() {
         let written = fs::read(&path).unwrap();
         assert!(written.starts_with(begins.as_bytes()), "{name}: {written:?}");
     }
-    // What was asked for counts more than the name.
+    // The option counts more than the name.
     let path = place.path("y.txt");
     let arguments = ["--format", "csv", "--output", path.to_str().unwrap(), QUERY];
     assert!(sql(&place, &index, &arguments).status.success());

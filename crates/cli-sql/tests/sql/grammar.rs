@@ -94,7 +94,7 @@ fn clauses_that_the_engine_passes_over_are_carried_out() {
         ("SELECT name FROM entries CROSS JOIN (SELECT 1) b ORDER BY 1 LIMIT 1", "a.txt"),
         ("SELECT 7 // 2, 7 % 2", "3,1"),
         ("SELECT * REPLACE (size + 1 AS size) FROM (SELECT max(size) AS size FROM entries)", "6"),
-        // Of what is computed of aggregates, without a name.
+        // An expression of aggregates, without a name.
         ("SELECT size % 2, sum(size) * 2 FROM entries GROUP BY 1 ORDER BY 2", "0,12 1,18"),
         (
             "SELECT size % 2, sum(size) / count(*) FROM entries GROUP BY 1 ORDER BY 2 DESC",

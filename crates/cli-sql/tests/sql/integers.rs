@@ -164,7 +164,7 @@ fn sums_of_huge_files_are_right() {
     let two = 2 * i128::from(i64::MAX);
     let last = i128::from(i64::MAX) + i128::from(8 * TIB);
     assert_eq!(of(windows), format!("{}\n{two}\n{two}\n{last}", i64::MAX));
-    // Whole numbers divided are whole.
+    // Dividing whole numbers gives whole numbers.
     assert_eq!(
         of("SELECT sum(size) / 1024 FROM entries WHERE uid = 2001"),
         (8 * TIB / 1024).to_string()

@@ -23,35 +23,35 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Directories that are named of what a damaged file has; --json has more.
+/// Most directories that the line of a damaged file names; `--json` names all that are known.
 const NAMED_MAX: usize = 3;
 
-/// Read all of the index, name what is damaged of it, and repair it
+/// Check every file of the index for damage, and repair it
 ///
-/// Every document and every block of every file is read, of older generations that are kept, too,
-/// and owners and permissions are compared with what they should be. Each damaged file is printed
-/// with what it contains and which directories that is of. Nothing is changed, and others may read
-/// and write meanwhile. Who does not write the index checks what they may read of it. Exit code 0:
-/// sound; 1: there is damage; 2: the index cannot be checked.
+/// Reads every block of every file, including those of older generations, and compares owners and
+/// permissions with what they should be. Prints each damaged file with its contents and the
+/// directories that they describe. Changes nothing; others may read and write the index meanwhile.
+/// Users who do not write the index check the part that they may read. Exit code 0: sound; 1:
+/// damaged; 2: the index cannot be checked.
 ///
-/// With --repair, what the index can tell by itself is written anew, and sources of which data is
-/// damaged are scanned anew, as 'canopy index' was told to; others stay as they are. It is one new
-/// generation: until it is published, all answers are the old ones. What was imported is to be
+/// --repair rewrites files that can be derived from the rest, and scans sources with lost data
+/// again with the options of their last scan. Other sources stay as they are. The repair is one new
+/// generation; until it is published, queries use the old one. Sources that were imported must be
 /// imported again.
 ///
 /// Example: canopy check --repair
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Repair what is damaged, and check again
+    /// Repair damaged files, and check again
     #[arg(long)]
     pub repair: bool,
     /// Threads that read and scan [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// With --repair, entries to look at per second at most, so that a busy server is spared
+    /// With --repair, scan at most N entries per second, to spare a busy server
     #[arg(long, value_name = "N", value_parser = rate, requires = "repair")]
     max_rate: Option<NonZeroU32>,
-    /// With --repair, memory for building, such as 512M or 2G
+    /// With --repair, memory for building the index, such as 512M or 2G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
     memory: usize,
     /// Print JSON
@@ -77,8 +77,8 @@ pub fn run(
     }
     anyhow::ensure!(
         report.is_whole || report.damages.iter().any(|it| it.remedy == Remedy::Anew),
-        "only who writes the index at {} can repair it; 'canopy check' says what of it you can read \
-         is damaged",
+        "only who writes the index at {} can repair it; 'canopy check' checks the part that you \
+         can read",
         location.display()
     );
     if report.damages.is_empty() {
@@ -117,7 +117,7 @@ fn shown(escaped: &str) -> String {
     message_line(&String::from_utf8_lossy(&unescape(escaped))).into_owned()
 }
 
-/// Prints what was found.
+/// Prints the report, as lines or as JSON.
 fn print(location: &Path, report: &CheckReport, as_json: bool) -> anyhow::Result<()> {
     if as_json {
         return say(format_args!("{:#}", json_of(location, report)));
@@ -141,7 +141,7 @@ fn print(location: &Path, report: &CheckReport, as_json: bool) -> anyhow::Result
     }
 }
 
-/// Returns what is damaged, and of what it is.
+/// Formats a damaged file with its contents and the directories that they describe.
 fn line_of(damage: &Damage) -> String {
     let Damage { file, contents, detail, affected, .. } = damage;
     let file = message_line(&file.to_string_lossy()).into_owned();
@@ -160,7 +160,7 @@ fn line_of(damage: &Damage) -> String {
     }
 }
 
-/// Returns what helps, a sentence for each kind of damage.
+/// Returns the remedies, a sentence for each kind of damage.
 fn remedies(report: &CheckReport) -> Vec<String> {
     let with = |remedy: Remedy| report.damages.iter().filter(move |it| it.remedy == remedy);
     let list =
@@ -174,11 +174,13 @@ fn remedies(report: &CheckReport) -> Vec<String> {
             with(Remedy::Anew).flat_map(|damage| damage.affected.keys()).collect();
         let sources = if roots.is_empty() { "its sources".to_owned() } else { list(&roots) };
         return vec![format!(
-            "what is left does not suffice to repair the index: remove it, and index {sources} again"
+            "the rest does not suffice to repair the index: remove it, and index {sources} again"
         )];
     }
     if with(Remedy::Rewrite).next().is_some() {
-        told.push("'canopy check --repair' writes anew what the index knows by itself".into());
+        told.push(
+            "'canopy check --repair' rewrites files that can be derived from the rest".into(),
+        );
     }
     let roots: BTreeSet<&String> =
         with(Remedy::Scan).flat_map(|damage| damage.affected.keys()).collect();
@@ -240,8 +242,7 @@ fn json_of(location: &Path, report: &CheckReport) -> Value {
     })
 }
 
-/// Returns the roots of sources of which it is not known how they were scanned, though they are trees
-/// of this machine.
+/// Returns the roots of sources whose scan options are lost, if they are trees of this machine.
 fn of_unknown_options(writer: &Writer) -> BTreeSet<String> {
     let is_here = |source: &SourceRecord| {
         let about = canopy_read::to_path(&source.root).symlink_metadata();
@@ -261,7 +262,7 @@ struct Repair<'a> {
 }
 
 impl Repair<'_> {
-    /// Repairs what can be; returns whether all that was to be scanned was.
+    /// Repairs what can be repaired; returns whether every source that needs a scan was scanned.
     fn run(&self, report: &CheckReport) -> anyhow::Result<bool> {
         places::check_links(self.location)?;
         let remedies = |remedy: Remedy| report.damages.iter().filter(move |it| it.remedy == remedy);
@@ -276,7 +277,7 @@ impl Repair<'_> {
             roots.extend(salvaged.to_scan.iter().cloned());
             if salvaged.guesses_retention && !report.kept.is_empty() {
                 message(
-                    "which older generations to keep is not known any more: say it again with \
+                    "the setting of how many older generations to keep is lost: set it again with \
                      'canopy compact --keep'",
                 );
             }
@@ -288,13 +289,13 @@ impl Repair<'_> {
                 unknown = of_unknown_options(&writer);
             }
             if let Some(generation) = salvaged.from_generation {
-                message(format_args!("the index is made again from generation {generation}"));
+                message(format_args!("the index is rebuilt from generation {generation}"));
             }
         }
         for root in &unknown {
             message(format_args!(
-                "how {} was scanned is not known any more: it is scanned anew as it is configured; \
-                 index it again if it was indexed with options such as -x or --exclude",
+                "the options of the last scan of {} are lost: it is scanned with the configured \
+                 ones; index it again if it was indexed with options such as -x or --exclude",
                 shown(root)
             ));
         }
@@ -325,7 +326,7 @@ impl Repair<'_> {
         }
     }
 
-    /// Scans sources anew; returns whether all could be. Those that cannot be stay as they are.
+    /// Scans sources again; returns whether all could be scanned. The others stay as they are.
     fn scan(
         &self,
         mut writer: Writer,

@@ -143,7 +143,7 @@ fn as_json(difference: &Difference) -> serde_json::Value {
     })
 }
 
-/// What `--count --json` prints of a kind of change.
+/// A kind of change, as `--count --json` prints it.
 #[derive(Serialize)]
 struct Counted {
     entries: usize,

@@ -219,12 +219,12 @@ impl Tool for Du {
                 du.options.owner = Some(known.map_err(error)?);
                 Ok(())
             }),
-            "Add up only what belongs to this user, by name or id",
+            "Count only entries of this user, by name or id",
         ),
         own(
             "mine",
             Flag(|du| du.options.owner = Some(nix::unistd::geteuid().as_raw())),
-            "Add up only what belongs to you",
+            "Count only your own entries",
         ),
         of(
             || words_of(&ORDERS),

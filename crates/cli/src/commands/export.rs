@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub struct Arguments {
     #[command(flatten)]
     read: ReadOptions,
-    /// Form of the data set [default: as FILE ends: .parquet, .csv, .ndjson, .arrow, .trace]
+    /// Format [default: that of the name of FILE: .parquet, .csv, .ndjson, .arrow, .trace]
     #[arg(long, value_enum)]
     format: Option<FormatName>,
     /// Write to this file, or with --parts to files in this directory [default: standard output]
@@ -36,7 +36,7 @@ pub struct Arguments {
     /// (gufi-trace)
     #[arg(long)]
     all_xattrs: bool,
-    /// Put an apostrophe before values that a spreadsheet would compute, such as =1+1 (csv)
+    /// In CSV, put an apostrophe before values that a spreadsheet would compute, such as =1+1
     #[arg(long)]
     csv_safe: bool,
     /// What to write [default: all sources]

@@ -40,7 +40,7 @@ pub struct Growth<'a> {
     pub paths: &'a [OsString],
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Json {
     generations: [u64; 2],

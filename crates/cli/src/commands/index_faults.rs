@@ -362,7 +362,7 @@ impl Shortfalls {
         }
         if closed.len() > MOUNTS_MAX {
             let more = counted(closed.len() - MOUNTS_MAX, "other file system");
-            lines.push(format!("the same holds for {more}"));
+            lines.push(format!("{more} also left out or for root alone"));
         }
         lines
     }

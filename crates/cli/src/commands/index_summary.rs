@@ -26,7 +26,7 @@ pub(super) struct Summary<'a> {
     pub failed: &'a [(PathBuf, anyhow::Error)],
     /// Roots of the trees that were published, escaped.
     pub sources: &'a [String],
-    /// What the index has of them, as 'canopy info' counts it; `None` where one is a part of another
+    /// Counts of the sources, as 'canopy info' prints them; `None` if one is part of another
     /// source.
     pub held: Option<Held>,
     /// Whether nothing is missing.
@@ -41,7 +41,7 @@ impl Summary<'_> {
         }
     }
 
-    /// Returns what was indexed, for people.
+    /// Formats the indexed entries for people.
     fn shown(&self) -> String {
         let listed = self.counts.directories.load(Ordering::Relaxed);
         match &self.held {

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 /// Tell what the index holds, and what of it you can see
 ///
-/// Entries are files, which here is all that is not a directory, and directories, the roots of
-/// sources among them: as many as find(1) prints. With --verbose, it is told how many files the
-/// index itself is divided into.
+/// Entries are as many as find(1) prints: directories, including the root of each source, and files,
+/// which are all entries that are not directories. --verbose adds the access classes and shards that
+/// the index is divided into.
 ///
 /// Example: canopy info --max-age 26h
 #[derive(clap::Args)]
@@ -29,8 +29,8 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Print one sentence alone, and end with exit code 1 if a source was scanned, updated or found
-    /// as it was longer than AGE ago, such as 26h or 7d
+    /// Print only whether every source is newer than AGE, such as 26h or 7d, with exit code 1 if one
+    /// is older. The age is the time since a scan, an update or a check that found no change
     #[arg(long, value_name = "AGE", value_parser = max_age, conflicts_with = "json")]
     max_age: Option<i64>,
     /// Write numbers for node_exporter's textfile collector to FILE, and print nothing
@@ -38,7 +38,7 @@ pub struct Arguments {
     prometheus: Option<PathBuf>,
 }
 
-/// So many kept generations are told by name; --json has them all.
+/// Most kept generations that are listed by number; `--json` lists them all.
 const KEPT_NAMED_MAX: usize = 6;
 
 /// Carries the command out.
@@ -81,7 +81,7 @@ fn say_age<'a>(indexes: impl Iterator<Item = &'a Index>, age_ns: i64) -> anyhow:
     for index in indexes {
         sources += index.sources().len();
         let own = old_sources(index, age_ns);
-        // What a daemon follows is as new as the source, whenever that changed.
+        // A source that a daemon follows is up to date, however long ago it changed.
         old.extend(own.into_iter().filter(|_| !is_followed(index)));
     }
     let limit = age(age_ns);
@@ -102,7 +102,7 @@ fn say_age<'a>(indexes: impl Iterator<Item = &'a Index>, age_ns: i64) -> anyhow:
     }
 }
 
-/// What an index has of a source, or of all.
+/// Counts of entries and index files, for one source or all of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Held {
     /// Entries that are not directories.
@@ -128,7 +128,7 @@ impl Held {
     }
 }
 
-/// Returns what an index has of a source, or of all.
+/// Counts the entries and index files of a source, or of all sources.
 pub(super) fn count(index: &Index, source: Option<u32>) -> anyhow::Result<Held> {
     let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
     let roots = index.sources().iter().filter(|source| is_asked(source.id)).count();
@@ -136,8 +136,8 @@ pub(super) fn count(index: &Index, source: Option<u32>) -> anyhow::Result<Held> 
     Ok(Held { files: totals.entries, directories: roots as i64 + totals.dirs, bytes, shards })
 }
 
-/// Returns what an index has of the sources with these roots; `None` where one is not a source of its
-/// own, or the index cannot be read.
+/// Counts the entries and index files of the sources with these roots; `None` if one of them is not
+/// a source of its own, or the index cannot be read.
 pub fn count_of(location: &Path, roots: &[String]) -> Option<Held> {
     let index = Index::open(location).ok()?;
     let mut sum = Held::default();

@@ -20,7 +20,7 @@ pub(super) fn write(index: &Index, file: &Path) -> anyhow::Result<()> {
     files.publish()
 }
 
-/// A metric of each source: its name, what it means, and its value.
+/// A metric of each source: its name, help text and value.
 type OfSource<'a> = (&'a str, &'a str, &'a dyn Fn(&Numbers) -> f64);
 
 /// The numbers of a source.
@@ -47,7 +47,7 @@ fn metrics(index: &Index) -> anyhow::Result<String> {
     let one = |value: f64| [(String::new(), value)];
     gauge("generation", "The current generation.", &one(index.generation() as f64));
     let published_s = index.published_ns() as f64 / 1e9;
-    gauge("published_seconds", "When it was published, since 1970.", &one(published_s));
+    gauge("published_seconds", "Time of its publication, since 1970.", &one(published_s));
     gauge("kept_generations", "Older generations that are kept.", &one(index.kept().len() as f64));
     let sources = numbers(index)?;
     let of_sources: [OfSource<'_>; 6] = [
@@ -56,11 +56,11 @@ fn metrics(index: &Index) -> anyhow::Result<String> {
         ("bytes", "Size of the files of the index.", &|it| it.bytes as f64),
         (
             "indexed_seconds",
-            "When it was scanned, updated or found as it was last, since 1970.",
+            "Time of the last scan, update or check that found no change, since 1970.",
             &|it| it.last_ns as f64 / 1e9,
         ),
         ("failing", "1 if the last run could not index it.", &|it| f64::from(it.is_failing)),
-        ("incomplete", "1 if the index lacks some of what it should have.", &|it| {
+        ("incomplete", "1 if the index lacks entries of the source.", &|it| {
             f64::from(it.is_incomplete)
         }),
     ];

@@ -16,10 +16,10 @@ use std::path::PathBuf;
 ///
 /// The word itself comes before names that begin with it, and these before names that have it
 /// elsewhere; short names come before long ones. Capital letters match themselves, small ones both.
-/// With several words, all are in the path and the last one in the name. What stands before a slash
-/// in a word is a directory: names/run finds names that begin with run in directories whose names
-/// end in names. A word with *, ? or [ is a pattern of the whole name, or with a slash of the
-/// whole path, as of 'canopy find -name' and -path. Exit code 1 says that there is nothing.
+/// If there are several words, all must be in the path and the last one in the name. A word may name
+/// a directory before a slash: names/run finds names that begin with run, in directories whose names
+/// end in names. A word with *, ? or [ is a pattern of the whole name, as of 'canopy find -name'. If
+/// it also has a slash, it is a pattern of the whole path, as of -path. Exit code 1 means no match.
 ///
 /// Example: canopy locate results.h5
 #[derive(clap::Args)]
@@ -32,13 +32,13 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     count: u32,
-    /// Take capital letters for small ones, too
+    /// Ignore case, also of words with capital letters
     #[arg(short, long)]
     ignore_case: bool,
-    /// Only entries of this user, by name or id
+    /// Show only entries of this user, by name or id
     #[arg(long, value_name = "NAME|UID", value_parser = parse_user, conflicts_with = "mine")]
     user: Option<u32>,
-    /// Only your own entries
+    /// Show only your own entries
     #[arg(long)]
     mine: bool,
     /// End each path with a zero byte, for 'xargs -0'

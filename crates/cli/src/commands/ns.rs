@@ -39,13 +39,14 @@ pub enum Command {
     },
     /// Check every record against all others
     ///
-    /// Each fault is a line, the last line a summary; exit code 1 tells of faults. It may be in use:
-    /// name the directory that it is mounted on then, as root. With --repair, exit code 1 tells that
-    /// there were faults and all are mended, 2 that some are left. What no name leads to is found in
-    /// lost+found then, and nothing that was written is removed. Of contents in storage that are not
-    /// found, or with --data damaged, reading fails from then on until they are written anew. If files
-    /// of records are damaged, --repair keeps what can be read of them, prints the paths of the files
-    /// that are lost or older than they were, and keeps copies of the damaged files.
+    /// Prints a line for each fault, then a summary; exit code 1 means that there are faults. To check
+    /// a namespace in use, name the directory that it is mounted on, as root.
+    ///
+    /// With --repair, exit code 1 means that all faults are repaired, 2 that some are left. Orphaned
+    /// files move to lost+found; no contents are removed. If contents in storage are missing, or with
+    /// --data damaged, reading them fails until they are written again. If files of records are
+    /// damaged, --repair keeps the records that it can read and a copy of the damaged files. It prints
+    /// the path of each file that is lost or has older attributes or contents than before.
     ///
     /// Example: canopy ns check /projects
     Check {
@@ -73,11 +74,12 @@ pub enum Command {
     /// Show what users, groups and trees use and may use, or set it
     ///
     /// Without limits, shows all accounts, or the one that is named; those who do not own the
-    /// namespace see their own on its mount. Whoever would pass a hard limit gets EDQUOT, and so
-    /// does who has been beyond a soft one for longer than the grace; root is not bound. A tree is a
-    /// directory with all below it, and nothing can be moved or linked into it from elsewhere. It ends
-    /// when the directory is removed, and with it all that was moved out. Usage is counted from the
-    /// first limit or tree on.
+    /// namespace see their own on its mount. Writing beyond a hard limit fails with EDQUOT, and so
+    /// does writing beyond a soft limit once the grace period is over. Limits do not bind root.
+    ///
+    /// A tree is a directory with all below it. Nothing can be moved or linked into it from elsewhere.
+    /// It ends when its directory, and everything that was moved out of it, is removed. Usage is
+    /// counted from the first limit or tree on.
     ///
     /// Example: canopy ns quota /projects --user ada --bytes 10G:12G --inodes 1M
     Quota(Quota),
@@ -94,10 +96,12 @@ pub enum Command {
     /// Write a tree of a namespace into a directory of the system
     ///
     /// All is written that 'canopy ns import' copies, but for times of birth and of changes of
-    /// attributes, which nobody can set. Exit code 1 tells that something could not be written, such
-    /// as owners by others than root, or cannot be read since files of the namespace are damaged: the
-    /// rest is written. A namespace that is mounted can be exported by root; files that are written
-    /// meanwhile may be copied half-written, so make a snapshot and export that.
+    /// attributes, which nobody can set. Exit code 1 means that the copy is not complete: something
+    /// could not be written, such as owners by users other than root, or read, since files of the
+    /// namespace are damaged. The rest is written.
+    ///
+    /// Root can export a mounted namespace. To copy files whole while they are written to, make a
+    /// snapshot and export that.
     ///
     /// Example: canopy ns export /srv/projects:/home /mnt/copy
     Export {
@@ -113,7 +117,7 @@ pub enum Command {
     /// Add up the space that directories of a namespace take, as du(1) does
     ///
     /// Files with several names are counted once. Files that were imported without their contents
-    /// count what these took where they came from. A namespace that is mounted can be read by root.
+    /// count the space that these took where they came from. Root can read a mounted namespace.
     ///
     /// Example: canopy ns du -h --max-depth 1 /srv/projects:/home
     #[command(disable_help_flag = true)]
@@ -146,8 +150,8 @@ pub enum Command {
     /// List the files that a query on a mount finds, or explain how it is answered or why it fails
     ///
     /// PATH ends with one or several queries in brackets, as docs/queries.md has them. Paths are
-    /// printed from the directory that they hang below. What is explained is what the query means to
-    /// whoever asks: a mistake is shown where it is, and otherwise which indexes are used.
+    /// printed relative to the directory that they hang below. --explain marks the mistake in a query
+    /// that fails, and otherwise prints which indexes the query uses.
     ///
     /// Example: canopy ns query --explain '/projects/[size>1G and age>1y]'
     Query {
@@ -206,12 +210,12 @@ pub enum Snapshot {
         /// Its name
         name: String,
     },
-    /// Make a namespace what it was in a snapshot
+    /// Restore a namespace to the state of a snapshot
     ///
-    /// Names, attributes, contents, indexes, limits and usage of quotas are those of then, all at
-    /// once. Everything that changed since is lost: make a snapshot first if you may need it. All
-    /// snapshots stay. The namespace must not be mounted. To get back a few files, copy them from the
-    /// snapshot on a mount: cp -a '/projects/[@monday]/a' /projects/a
+    /// Restores names, attributes, contents, indexes, and limits and usage of quotas, all at once. All
+    /// later changes are lost: make a snapshot first if you may need them. All snapshots stay. The
+    /// namespace must not be mounted. To get back a few files, copy them from the snapshot on a mount:
+    /// cp -a '/projects/[@monday]/a' /projects/a
     ///
     /// Example: canopy ns snapshot restore /srv/projects monday
     Restore {
@@ -324,13 +328,13 @@ pub struct Quota {
 #[derive(clap::Args)]
 #[group(id = "one", multiple = false)]
 pub struct Account {
-    /// Of a user, by name or number
+    /// A user, by name or number
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Of a group, by name or number
+    /// A group, by name or number
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
-    /// Of a directory and all below it, by its path in the namespace; or, to remove it, by its number
+    /// A directory and all below it, by its path in the namespace. --remove also takes its number
     #[arg(long, value_name = "PATH")]
     pub tree: Option<PathBuf>,
 }
@@ -404,7 +408,7 @@ pub struct Mount {
     /// Stay in the foreground until it is unmounted, or Ctrl-C
     #[arg(long, short)]
     pub foreground: bool,
-    /// Let nothing be changed; on a full disk this needs no room, even after a crash
+    /// Mount read-only. This needs no room on a full disk, even after a crash
     #[arg(long)]
     pub read_only: bool,
     /// Show the tree as this snapshot has it, and let nothing be changed

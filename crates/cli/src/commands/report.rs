@@ -63,15 +63,15 @@ pub struct Arguments {
     /// Print a page of HTML that needs nothing else
     #[arg(long)]
     html: bool,
-    /// Print CSV of one section, or write a file of each section into the directory of -o; no
-    /// spreadsheet computes its values
+    /// Print one section as CSV, or with -o DIR write a CSV file of each section. Values that a
+    /// spreadsheet would compute get an apostrophe
     #[arg(long, conflicts_with_all = ["html", "json"])]
     csv: bool,
     /// Draw bars with '#' [default: unless the locale is UTF-8]
     #[arg(long)]
     ascii: bool,
-    /// Write to this file, whose name tells the form (.html, .json, .csv), or to a directory of CSV
-    /// [default: standard output]
+    /// Write to FILE, in the format of its name (.html, .json, .csv), or CSV to a directory [default:
+    /// standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Make DIR and in it, for each user who has anything, the page NAME.html: what that user sees,

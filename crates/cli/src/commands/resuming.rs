@@ -76,7 +76,7 @@ impl Notes {
         }
     }
 
-    /// Returns what is left of a run over so many trees, as the beginning of a sentence.
+    /// Formats the work left in a run over `trees` trees, as the beginning of a sentence.
     pub(super) fn left(&self, trees: usize) -> String {
         let is_begun = self.goes_on.load(Ordering::Relaxed) || self.pending.lock().is_some();
         let others = (trees - self.done.lock().len().min(trees)).saturating_sub(is_begun.into());

@@ -36,7 +36,7 @@ pub(super) struct Scans {
     pub whereabouts: Arc<Whereabouts>,
     /// What is noted of how far they are, if they can go on.
     pub notes: Option<Notes>,
-    /// What each request is charged for, where users asked for what is scanned.
+    /// Charges of requests, if users asked for this scan.
     pub costs: Option<Arc<Costs>>,
 }
 

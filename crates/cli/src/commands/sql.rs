@@ -32,13 +32,13 @@ pub struct Arguments {
     #[command(flatten)]
     pub read: ReadOptions,
     /// Form of the answer; 'table', 'box', 'markdown' and 'line' are for people, and on a terminal
-    /// the first three are cut to its width [default: as FILE of -o ends, else table]
+    /// the first three are cut to its width [default: the format of the name of -o, else table]
     #[arg(long, value_enum)]
     pub format: Option<FormatName>,
-    /// Write the answer to FILE; its name tells the form: .csv, .json, .ndjson, .parquet, .md, .txt
+    /// Write the answer to FILE, in the format of its name: .csv, .json, .ndjson, .parquet, .md, .txt
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Put an apostrophe before texts that a spreadsheet would compute, such as =1+1 (csv)
+    /// In CSV, put an apostrophe before texts that a spreadsheet would compute, such as =1+1
     #[arg(long)]
     pub csv_safe: bool,
     /// What stands for NULL in the forms for people

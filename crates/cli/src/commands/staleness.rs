@@ -1,4 +1,4 @@
-//! How old answers are: the footer on a terminal, and what `canopy info --max-age` says.
+//! Age of answers: the footer on a terminal, and the output of `canopy info --max-age`.
 //!
 //! A source is as old as the last scan of it or of a part of it, or the last scan that found it as it
 //! was; users do not learn of the last one where they do not write the index. What a daemon follows is
@@ -50,7 +50,7 @@ pub fn max_age(text: &str) -> Result<i64, String> {
     age_ns(text).filter(|age_ns| *age_ns > 0).ok_or("give an age such as 26h or 7d".to_owned())
 }
 
-/// What is printed when the command ends.
+/// The warning that is printed when the command ends.
 static FOOTER: Mutex<Option<String>> = Mutex::new(None);
 
 /// Prints the footer, if there is one.

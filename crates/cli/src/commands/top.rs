@@ -42,7 +42,7 @@ pub struct Arguments {
     /// For growth: of what [default: file]
     #[arg(long, value_enum)]
     by: Option<By>,
-    /// For duplicates: read files of the same size, as far as you may, and compare their contents
+    /// For duplicates, compare the contents of files of the same size, if you may read them
     #[arg(long)]
     verify: bool,
     /// What to ask

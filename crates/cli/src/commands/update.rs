@@ -90,14 +90,14 @@ pub struct Suspect {
 /// below that, the directory that it is in is listed again.
 pub type Links = Vec<(PathBuf, Vec<u64>)>;
 
-/// What is to be listed again.
+/// Directories and inodes to list again.
 #[derive(Default)]
 pub struct Suspects {
     /// Directories.
     pub all: Vec<Suspect>,
     /// Inodes with several names.
     pub links: Links,
-    /// Whether each directory is a request, whose cost is to be told.
+    /// Whether each directory is a request, whose cost is reported.
     pub are_requests: bool,
 }
 
@@ -148,7 +148,7 @@ pub struct Updated {
     pub sources: Vec<String>,
     /// Those that stay as they were.
     pub failed: Vec<(String, anyhow::Error)>,
-    /// What each request cost, where they are requests.
+    /// Costs of the requests, if the directories are requests.
     pub costs: Option<String>,
     /// Whether all could be read, and all sources.
     pub outcome: Outcome,
@@ -506,7 +506,7 @@ fn refresh(
     list_anew(writer, scans, rules, &task)
 }
 
-/// Lists all of a source anew. After an error, the source stays as it was.
+/// Lists all of a source again. After an error, the source stays as it was.
 pub(super) fn list_anew(
     writer: &mut Writer,
     scans: &Scans,

@@ -5,13 +5,13 @@ use canopy_watch::requests::Share;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Begins the line that tells the parent what each request cost.
+/// Begins the line that reports the costs of the requests to the parent process.
 const LINE: &str = "costs";
 
 /// A path in a source, by the source's number.
 type Place = (u32, String);
 
-/// What was listed, by request.
+/// Listings, counted by request.
 #[derive(Default)]
 pub(super) struct Costs(Mutex<Inner>);
 
@@ -21,7 +21,7 @@ struct Inner {
     source: u32,
     /// Requests for each directory.
     asked: HashMap<Place, Vec<usize>>,
-    /// Requests for what is in a directory, which is listed for their rows.
+    /// Requests for entries of a directory, which is listed for their rows.
     above: HashMap<Place, Vec<usize>>,
     /// Listings, and entries in them, by the directory that was asked for, or above that.
     listed: HashMap<Place, (u64, u64)>,
@@ -40,7 +40,7 @@ impl Costs {
         }
     }
 
-    /// Notes that what follows is listed in a source.
+    /// Notes the source of the next listings.
     pub(super) fn begin(&self, source: u32) {
         self.0.lock().source = source;
     }
@@ -51,7 +51,7 @@ impl Costs {
         let source = inner.source;
         let mut at = Some(path);
         let mut place = (source, path.to_owned());
-        // What is listed below a directory is new there.
+        // A directory listed below a requested one is new there: the request pays for it.
         while let Some(path) = at {
             path.clone_into(&mut place.1);
             if inner.asked.contains_key(&place) {
@@ -67,7 +67,8 @@ impl Costs {
         *all += entries;
     }
 
-    /// Returns what each request caused, in their order. Those for one directory share it.
+    /// Returns the share of each request, in their order. Requests for one directory split its
+    /// cost.
     fn shares(&self) -> Vec<Share> {
         let inner = self.0.lock();
         let mut shares = vec![Share::default(); inner.requests];
@@ -99,7 +100,7 @@ fn parent(path: &str) -> Option<&str> {
     }
 }
 
-/// Reads what each request cost from what a process has printed.
+/// Reads the costs of requests from the output of a process.
 pub(super) fn read(printed: &str) -> Option<Vec<Share>> {
     let line = printed.lines().find_map(|line| line.strip_prefix(LINE))?;
     let share = |text: &str| {

@@ -58,7 +58,7 @@ impl Site {
         site.done(&["index", "GONE"]);
         site.done(&["index", "TREE"]);
         site.done(&["table", "derive", "links", QUERY]);
-        // What failed before is known.
+        // Earlier failures are known.
         fs::rename(site.place.path("gone"), site.place.path("away")).unwrap();
         assert_eq!(site.run(&["index", "GONE"]).status.code(), Some(2));
         fs::rename(site.place.path("away"), site.place.path("gone")).unwrap();
@@ -140,7 +140,7 @@ impl Site {
             .filter(|path| path.is_file())
             .filter(is_one)
             .collect();
-        // What was written last counts.
+        // The newest file counts.
         found.sort_by_key(|path| fs::metadata(path).unwrap().modified().unwrap());
         found.pop().unwrap_or_else(|| panic!("no file {name}"))
     }
@@ -241,7 +241,7 @@ fn damage_of_every_kind_of_file_is_named_and_repaired() {
                 site.done(&["table", "derive", "links", QUERY]);
             }
             site.is_right(&what);
-            // What writes it works as before.
+            // Writing commands work as before.
             let again = site.done(&["index", "--incremental", "TREE"]);
             assert!(again.contains("generation "), "{what}: {again}");
             site.restore();
@@ -318,7 +318,7 @@ fn users_check_what_they_may_read() {
     let told = said(&output);
     assert_eq!(output.status.code(), Some(0), "{told}");
     assert!(told.contains(" is sound, as far as you may read it: generation "), "{told}");
-    // What others alone may read is nothing to them.
+    // Files that only others may read do not concern them.
     let own = site.file("lists/*u2001-");
     flip(&own);
     assert_eq!(site.as_user(USERS[2], &["check"]).status.code(), Some(0));
@@ -391,7 +391,7 @@ fn the_past_stays_where_the_pointer_to_it_is_damaged() {
             site.restore();
         }
     }
-    // What an older generation alone has is lost, and said so; the others are as they were.
+    // Files of an older generation alone are lost, which is reported; the others are as they were.
     let old = before.0.as_array().unwrap().last().unwrap()["generation"].to_string();
     let file = site.index().join(format!("manifests-{old}.bin"));
     fs::write(&file, "damaged").unwrap();
@@ -456,7 +456,7 @@ fn a_repair_that_ends_early_loses_nothing() {
     assert!(site.done(&["check"]).contains(" is sound"));
 }
 
-/// What was imported cannot be scanned: it stays, and the command says what to do.
+/// An imported source cannot be scanned: it stays, and the command reports what to do.
 #[test]
 fn imports_are_to_be_imported_again() {
     let site = Site::new();
@@ -479,7 +479,7 @@ fn imports_are_to_be_imported_again() {
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["sound"], &report["whole"]), (&false.into(), &true.into()));
-    // What could be scanned is repaired.
+    // Sources that could be scanned are repaired.
     for damage in report["damages"].as_array().unwrap() {
         assert_eq!(
             (&damage["remedy"], &damage["sources"][0]["root"]),

@@ -595,7 +595,7 @@ fn exports_for_ncdu_take_every_id_and_time() {
         found.iter().any(|line| line.starts_with("nobody 4294967294 4294967294 0.")),
         "{found:?}"
     );
-    // What ncdu exports itself, in which ids and times are signed.
+    // An export of ncdu's own, in which ids and times are signed.
     run(
         "ncdu".as_ref(),
         &["-0".as_ref(), "-e".as_ref(), "-o".as_ref(), again.as_os_str(), tree.as_os_str()],

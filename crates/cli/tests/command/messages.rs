@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// What somebody would have a log say.
+/// A line that somebody would like to forge in a log.
 const FORGED: &str = "canopy: FORGED";
 
 /// Behind each of these, it is at the beginning of a line, or of one on some terminal or in some
@@ -61,7 +61,7 @@ impl Case {
         let _ = std::io::Write::write_all(&mut stdin, input);
         drop(stdin);
         let output = child.wait_with_output().unwrap();
-        // What find and others print of names on a pipe is the names themselves.
+        // On a pipe, find and others print names unchanged.
         let prints_no_names = ["index", "update", "info", "watch", "source"];
         let stdout = match prints_no_names.contains(&words[0].to_str().unwrap_or_default()) {
             true => output.stdout,
@@ -90,7 +90,7 @@ fn names_in_messages_of_a_scan_end_no_line() {
         let case =
             Case { index: place.path("index"), place: Place::new(), met: std::cell::Cell::new(0) };
         let tree = case.place.path("tree");
-        // Of each tree, what lies too deep is warned of.
+        // In each tree, a directory that is too deep gets a warning.
         fs::create_dir_all(tree.join(&name)).unwrap();
         drop(chain(&tree.join(&name), 17));
         let errors = case.place.path("errors");

@@ -465,7 +465,7 @@ fn all_uids_of_an_account_leave_helpers_to_others() {
         for mut child in waiting {
             child.wait().unwrap();
         }
-        // Of its own helpers, it has some again.
+        // An account that has ended its own helpers gets new ones.
         assert!(ls(&of_uid(2001), &site.on).status.success());
     });
 }

@@ -120,7 +120,7 @@ fn an_answer_that_cannot_be_written_is_an_error() {
             assert_eq!(said.matches(why).count(), 1, "{line}: {said}");
             assert_eq!(said.lines().count(), 1, "{line}: {said}");
         }
-        // Whoever has had enough is no error.
+        // A reader that stops early is not an error.
         let (code, said) =
             output.run(&format!("({whole}; echo $? >code) | true; exit $(cat code)"));
         assert_eq!((code, said.as_str()), (Some(0), ""), "{whole}");
@@ -140,7 +140,7 @@ fn commands_of_find_get_the_closed_output_that_find_has() {
     }
 }
 
-/// What is read from a standard input that is closed is not an empty list.
+/// A closed standard input is not an empty list.
 #[test]
 fn an_input_that_is_closed_is_an_error() {
     let output = Output::new();

@@ -1,5 +1,4 @@
-//! What an index is said to be: how old, complete or not, where it is, and how much it has. Needs
-//! root.
+//! The state of an index as commands report it: age, completeness, place and size. Needs root.
 
 use crate::common;
 
@@ -68,7 +67,7 @@ fn a_first_scan_that_is_not_over_is_told_with_what_is_left() {
     assert!(told.contains("unfinished  a scan of ") && told.contains("1 part left; "), "{told}");
 }
 
-/// What makes room depends on what takes it.
+/// The command that makes room depends on what takes it.
 #[test]
 fn a_full_disk_says_what_makes_room() {
     let place = Place::new();
@@ -134,7 +133,7 @@ fn counts_are_those_of_find_everywhere() {
     assert!(told.contains(&format!("generation 1: {counted}, ")), "{told}");
 }
 
-/// A user who has an index of their own was not told where it is, and that it answers from then on.
+/// No command said where a user's own index is, and that it answers from then on.
 #[test]
 fn users_learn_where_their_index_is() {
     let place = Place::new();
@@ -167,7 +166,7 @@ fn users_learn_where_their_index_is() {
     );
     let quiet = run(&["index", "--quiet", tree]);
     assert!(quiet.stdout.is_empty() && quiet.stderr.is_empty(), "{}", said(&quiet));
-    // Nobody is told of a place that they have named.
+    // A place that the user named is not reported.
     let named = run(&["--index", home.join("named").to_str().unwrap(), "index", tree]);
     assert!(named.stderr.is_empty(), "{}", said(&named));
 }
@@ -221,7 +220,7 @@ fn old_answers_are_marked_on_a_terminal() {
     assert!(told.contains("CANOPY_STALE_AFTER: give an age such as 26h or 7d"), "{told}");
 }
 
-/// Nothing told a monitor that the timer of the index has stopped.
+/// No monitor noticed that the timer of the index had stopped.
 #[test]
 fn monitors_learn_how_old_an_index_is() {
     let place = Place::new();
@@ -272,7 +271,7 @@ fn monitors_learn_how_old_an_index_is() {
     let output = run(&place, &index, &["info", "--prometheus", inside.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(!inside.exists());
-    // What fails is in the numbers.
+    // Failures are in the numbers.
     fs::rename(&old, place.path("away")).unwrap();
     fs::write(&old, "").unwrap();
     assert!(!run(&place, &index, &["index", old.to_str().unwrap()]).status.success());

@@ -1,6 +1,6 @@
-//! What exists only while a directory is closed, though the scan reads it then: the owner closes the
-//! directory, or moves it into a closed one, makes names and values in it, removes them and opens
-//! it again, all between two looks of the scan at its permissions. Needs root.
+//! Entries that exist only while a directory is closed, though the scan reads it then: the owner
+//! closes the directory, or moves it into a closed one, makes names and values in it, removes them
+//! and opens it again, all between two looks of the scan at its permissions. Needs root.
 
 use super::changing::{ALICE, BOB, Ended, child_runs, dir, open_homes, slow_tree, told, user};
 use crate::common;
@@ -174,7 +174,7 @@ fn closed_while_listed(way: &Way, words: &[&str]) {
     let shown = user(BOB).run("find".as_ref(), &find[1..]).stdout;
     let (seen, shown) = (files(seen.as_bytes()), files(&shown));
     assert!(seen.is_subset(&shown), "{:?}", seen.difference(&shown));
-    // What was handed over while the homes were closed is for root alone.
+    // Listings that were handed over while the homes were closed are for root alone.
     let is_far = |line: &&String| {
         let home = line.split("/home/").nth(1).and_then(|rest| rest.get(..4)).unwrap_or_default();
         !("0040".."0250").contains(&home)

@@ -525,7 +525,7 @@ fn a_regular_expression_that_takes_too_long_is_an_error() {
     }
 }
 
-/// Of an hour that clocks showed twice, find(1) takes the second; one that they skipped is no date.
+/// If clocks showed an hour twice, find(1) takes the second; one that they skipped is not a date.
 #[test]
 fn dates_where_clocks_were_set_are_those_of_find() {
     let place = Place::new();

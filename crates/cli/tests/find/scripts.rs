@@ -89,7 +89,7 @@ fn an_empty_path_runs_no_file_of_the_searched_tree() {
             assert!(shown.starts_with("canopy: PATH is empty"), "{words}: {shown}");
             assert!(shown.ends_with("\n1"), "{words}: {shown}");
         }
-        // Whoever names a file means it.
+        // A user who names a file means it.
         let named = format!("{live} . -name f -exec ./cmd {{}} ';' -exec /bin/echo {{}} ';'");
         expect(&format!("{make}; cd t/sub; PATH= $canopy find {named}"), &["RAN", "./f"]);
         // Without PATH, the system's own directories are searched.
@@ -284,7 +284,7 @@ fn words_that_people_try_have_an_answer() {
         expect(&format!("{make}; ours {words}"), shown);
         expect(&format!("{make}; live {words}"), shown);
     }
-    // What is pruned does not hang on whose it is.
+    // Pruning does not depend on the owner.
     let pruned = "mkdir -p t/skip/in; chown 2001 t/skip; touch t/skip/in/f t/g; index
         ours t --mine -name skip -prune -o -type f -print";
     expect(pruned, &["t/g"]);

@@ -1,5 +1,5 @@
-//! Forms of what is written: files whose names tell them, numbers that JSON keeps, CSV for
-//! spreadsheets, and what a terminal gets. Needs root and script(1).
+//! Formats of output files: from their names, numbers that JSON keeps, CSV for spreadsheets, and
+//! output on a terminal. Needs root and script(1).
 
 use crate::common;
 

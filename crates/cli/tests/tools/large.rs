@@ -83,7 +83,7 @@ impl Site {
         }
     }
 
-    /// Returns what a command prints, for root and for another user alike.
+    /// Returns the output of a command, which is equal for root and for another user.
     fn done(&self, words: &[&str]) -> String {
         let bob = User { uid: BOB, gid: BOB, groups: Vec::new() };
         let [root, other] = [None, Some(&bob)].map(|user| {

@@ -595,7 +595,7 @@ fn ls_says_where_links_lead_out_of_the_index() {
     let link = |to: &str, name: &str| {
         std::os::unix::fs::symlink(to, site.tree.join("empty").join(name)).unwrap();
     };
-    // What is not a directory is as the live file system has it.
+    // A target that is not a directory is as the live file system has it.
     link("/etc/passwd", "outside");
     link("/no/such", "nowhere");
     site.place.index(&site.index, &site.tree);

@@ -28,10 +28,10 @@ pub enum SumColumn {
     EntryBlocks,
 }
 
-/// What lies above the lowest 64 bits of the sums of a row.
+/// The part of a row's sums above their lowest 64 bits.
 type High = [i64; 5];
 
-/// What lies above the lowest 64 bits of the sums of all rows.
+/// The part of all rows' sums above their lowest 64 bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Highs(Vec<(u32, High)>);
 
@@ -59,7 +59,7 @@ impl Highs {
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// Decodes what [`Highs::encode`] returned; `None` if it is something else.
+    /// Decodes the output of [`Highs::encode`]; `None` if the text is anything else.
     pub(crate) fn decode(text: &str) -> Option<Self> {
         let mut highs = Highs::default();
         for record in text.strip_suffix(';')?.split(';') {
@@ -79,7 +79,7 @@ impl Highs {
         Some(highs)
     }
 
-    /// Returns a sum, of what its column has in a row.
+    /// Returns the full sum, given the value of its column in a row.
     pub fn whole(&self, row: usize, column: SumColumn, low: i64) -> i128 {
         let behind = self.0.partition_point(|(first, _)| *first as usize <= row);
         let high = behind.checked_sub(1).map_or(0, |at| self.0[at].1[column as usize]);

@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most directories that are named of what a damaged file has.
+/// Most directories that are named for a damaged file.
 const DIRECTORIES_MAX: usize = 1000;
 
 /// A file or directory of an index that is damaged.
@@ -52,25 +52,25 @@ const DIRECTORIES_MAX: usize = 1000;
 pub struct Damage {
     /// Its path.
     pub file: PathBuf,
-    /// What it contains.
+    /// Its contents, for people.
     pub contents: String,
-    /// What is wrong with it.
+    /// The fault, for people.
     pub detail: String,
-    /// What can be done about it.
+    /// The remedy.
     pub remedy: Remedy,
     /// Sources of which it has data, by root, each with directories at and below which these are, as
     /// absolute paths; all escaped.
     pub affected: BTreeMap<String, Vec<String>>,
 }
 
-/// What can be done about damage.
+/// The remedy for damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Remedy {
-    /// The index has all that it takes to write it anew.
+    /// The rest of the index suffices to rewrite it.
     Rewrite,
-    /// The sources that it has data of are to be scanned anew, or imported.
+    /// The sources whose data it contains must be scanned again, or imported.
     Scan,
-    /// Derived tables are to be computed anew.
+    /// Derived tables must be computed again.
     Compute,
     /// Nothing brings it back: only this older generation has it.
     Lost(u64),
@@ -78,7 +78,7 @@ pub enum Remedy {
     Anew,
 }
 
-/// What was found in an index.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// The current generation.
@@ -89,9 +89,9 @@ pub struct CheckReport {
     pub files: u64,
     /// Bytes that were read.
     pub bytes: u64,
-    /// Whether all of the index was checked, and not what the caller sees of it alone.
+    /// Whether all of the index was checked, not only the part that the caller sees.
     pub is_whole: bool,
-    /// What is damaged.
+    /// Damaged files.
     pub damages: Vec<Damage>,
     /// Roots of sources that were not scanned but imported, say, so that they cannot be again; escaped.
     pub unscanned: BTreeSet<String>,
@@ -269,7 +269,7 @@ impl<'a> Check<'a> {
         self.damages.lock().push(Damage { file, contents, detail, remedy, affected });
     }
 
-    /// Adds what is wrong, if it is that something is damaged.
+    /// Adds an error if it reports damage; returns it otherwise.
     fn check(
         &self,
         done: Result<()>,
@@ -365,7 +365,7 @@ impl<'a> Check<'a> {
         self.roots.values().map(|root| (root.clone(), Vec::new())).collect()
     }
 
-    /// Checks what the writer reads besides.
+    /// Checks the other files that the writer reads.
     fn own_documents(&self, key: Option<Key>) -> Result<()> {
         let path = names::lock(self.index);
         self.count(&path);
@@ -383,7 +383,7 @@ impl<'a> Check<'a> {
         self.check(Failures::read(self.index).map(drop), Remedy::Rewrite, BTreeMap::new)
     }
 
-    /// Checks what readers go by, and the permissions of directories.
+    /// Checks the documents that readers use, and the permissions of directories.
     fn readers_documents(&self, found: &Generation, current: &Current) -> Result<()> {
         if !self.checks_modes {
             return Ok(());
@@ -413,7 +413,8 @@ impl<'a> Check<'a> {
         {
             self.add_file(&path, what, Remedy::Rewrite, BTreeMap::new());
         }
-        // What was made again lacks tables whose queries are lost, and which readers still have.
+        // A rebuilt state lacks tables whose queries are lost, though the readers' catalog has
+        // them.
         let known: Option<Catalog> = match found.lost_tables.is_empty() {
             true => None,
             false => manifest::read(&names::catalog(self.index, current.generation)).ok(),
@@ -432,7 +433,7 @@ impl<'a> Check<'a> {
         readers.each_wrong(|wrong, path| {
             let detail = match path.symlink_metadata() {
                 Err(_) => "it is missing",
-                Ok(_) => "it is damaged, or not for whom it should be",
+                Ok(_) => "it is damaged, or has the wrong readers",
             };
             let affected = match wrong {
                 NotRight::Manifest(class) => classes
@@ -453,13 +454,13 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Checks what the classes of a generation hold.
+    /// Checks the contents of the classes of a generation.
     fn contents_of(&self, found: &Generation) -> Result<()> {
         let names = Names::new(self.index, found.state.key);
         let classes = found.manifests.iter();
         let none = ShardSet::default();
         let classes = classes.map(|it| {
-            // Of older generations, these are not kept.
+            // Older generations do not keep these.
             let gated = if self.past.is_none() { &it.gated } else { &none };
             (names.class(it.class.place), &it.manifest, gated)
         });
@@ -562,7 +563,7 @@ impl<'a> Check<'a> {
         }
         let about = path.symlink_metadata().map_err(Error::io("look at", path))?;
         match self.is_writers && !has_mode(&about, READABLE) {
-            true => Err(Error::corrupt(path, "not all may read it whom it is for")),
+            true => Err(Error::corrupt(path, "some of its readers may not read it")),
             false => Ok(()),
         }
     }
@@ -598,7 +599,7 @@ impl<'a> Check<'a> {
         BTreeMap::from([(root.clone(), directories)])
     }
 
-    /// Checks what a user sees who does not write the index.
+    /// Checks the part that a user sees who does not write the index.
     fn what_is_seen(&mut self, generation: u64) -> Result<()> {
         let path = names::catalog(self.index, generation);
         self.count(&path);

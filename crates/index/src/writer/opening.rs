@@ -181,13 +181,13 @@ struct Committed {
     /// What the directories of one owner may ask for from now on.
     limits: Option<OwnerLimits>,
     loaded: Loaded,
-    /// What was made again, if anything was.
+    /// Rebuilt parts, if any.
     salvaged: Option<Salvaged>,
     /// Generations that cannot be read any more.
     lost: HashSet<u64>,
 }
 
-/// What was made again when a damaged index was opened.
+/// Parts that were rebuilt when a damaged index was opened.
 #[derive(Clone, Debug, Default)]
 pub struct Salvaged {
     /// Roots of sources of which something was lost that a scan brings back, escaped.
@@ -257,7 +257,7 @@ impl Committed {
         let interrupted = unfinished::read(index, (self.generation, now_ns()), names.key());
         let left = journal::read(index)?;
         match self.salvaged.as_ref().and_then(|salvaged| salvaged.from_generation) {
-            // What the current generation has is not known.
+            // The files of the current generation are not known.
             Some(_) => disk.remove(&names::journal(index))?,
             None => cleaning::clean(disk, names, &left, &self.tree)?,
         }
@@ -304,7 +304,7 @@ fn salvaged(
     match Generation::read_or_rebuild(index, current.generation, &mut documents) {
         Ok(found) if documents.is_empty() => Ok((found, None)),
         Ok(found) => {
-            // What was made again is in the next generation.
+            // Rebuilt parts are in the next generation.
             lost.insert(current.generation);
             let sources = found.manifests.iter().flat_map(|it| &it.manifest.sources);
             let to_scan = sources.filter(|it| found.to_scan.contains(&it.id));

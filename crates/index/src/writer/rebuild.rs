@@ -30,11 +30,11 @@ use std::path::{Path, PathBuf};
 /// A document that the writer goes by and that cannot be read.
 pub(super) struct LostDocument {
     pub(super) error: Error,
-    /// What the root's document says of it, if it is a bundle.
+    /// The entry of the root's document, if it is a bundle.
     pub(super) record: Option<BundleRecord>,
 }
 
-/// What a generation consists of, as its writer knows it.
+/// The contents of a generation, as its writer knows them.
 #[derive(Default)]
 pub(super) struct Generation {
     pub(super) state: AllManifests,
@@ -56,7 +56,7 @@ impl Generation {
         Ok(Generation { state, bundles, manifests, ..Generation::default() })
     }
 
-    /// Reads a generation, and makes again what is damaged of it; adds that to `lost`.
+    /// Reads a generation, rebuilds its damaged parts, and adds these to `lost`.
     pub(super) fn read_or_rebuild(
         index: &Path,
         generation: u64,
@@ -96,7 +96,7 @@ impl Generation {
 /// A class that readers know.
 struct FoundClass {
     listed: ListedClass,
-    /// Who has it in a list; `None` for everybody.
+    /// Principals whose list contains it; `None` for everybody.
     readers: Option<BTreeSet<Principal>>,
 }
 
@@ -203,7 +203,7 @@ impl Rebuild {
         let expected: usize = state.bundles.iter().map(|bundle| bundle.classes as usize).sum();
         let found = whole.iter().map(|(bundled, _)| bundled.classes.len()).sum::<usize>();
         if found + self.classes.len() != expected {
-            return Err(self.inconsistent("the classes are not all found"));
+            return Err(self.inconsistent("some classes are missing"));
         }
         let lost = std::mem::take(&mut self.classes);
         let mut rebuilt = Vec::with_capacity(lost.len());
@@ -320,7 +320,7 @@ impl Rebuild {
         };
         match is_expected && !grants.iter().any(Grant::is_everyone) {
             true => Ok(grants),
-            false => Err(self.inconsistent("the permissions of a class are others")),
+            false => Err(self.inconsistent("the permissions of a class differ")),
         }
     }
 
@@ -333,11 +333,11 @@ impl Rebuild {
         sort_chain(&mut sorted);
         match sorted.iter().copied().eq(chain) {
             true => Ok(by_id.into_keys().collect()),
-            false => Err(self.inconsistent("the permissions of a class are others")),
+            false => Err(self.inconsistent("the permissions of a class differ")),
         }
     }
 
-    /// Returns what a class holds, given the ids of its grants and what a bundle says of it.
+    /// Returns the contents of a class, given the ids of its grants and the record of a bundle.
     fn manifest_of(
         &mut self,
         class: &FoundClass,
@@ -408,7 +408,7 @@ fn numbered<'a>(chains: impl Iterator<Item = &'a [Grant]>) -> BTreeMap<Grant, u3
     order.into_iter().zip(0..).map(|((_, grant), id)| (grant.clone(), id)).collect()
 }
 
-/// Returns what the newest older generation that can be read says of scans, limits and queries.
+/// Returns scans, limits and queries from the newest older generation that can be read.
 fn older_state(index: &Path, generation: u64) -> AllManifests {
     let entries = std::fs::read_dir(index).into_iter().flatten();
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());

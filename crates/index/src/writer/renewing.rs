@@ -86,7 +86,7 @@ impl Writer {
                 return Err(Error::corrupt(path, format!("it has {is} bytes, expected {bytes}")));
             }
             match checks_modes && !has_mode(&about, READABLE) {
-                true => Err(Error::corrupt(path, "not all may read it whom it is for")),
+                true => Err(Error::corrupt(path, "some of its readers may not read it")),
                 false => Ok(()),
             }
         };
@@ -133,11 +133,11 @@ pub(super) enum NotRight {
     List(Principal),
 }
 
-/// What readers go by, as the writer knows it.
+/// Documents that readers use, as the writer knows them.
 pub(super) struct ForReaders<'a> {
     pub(super) names: &'a Names,
     pub(super) generation: u64,
-    /// Mode of what is for everybody.
+    /// Mode of files for everybody.
     pub(super) public_mode: u32,
     pub(super) table: &'a ClassTable,
     pub(super) dirs: &'a ClassDirs,
@@ -147,7 +147,7 @@ pub(super) struct ForReaders<'a> {
 }
 
 impl ForReaders<'_> {
-    /// Reads all of it, and calls `tell` with what is not right, and its path.
+    /// Reads all of them, and calls `tell` with each wrong one and its path.
     pub(super) fn each_wrong(&self, mut tell: impl FnMut(NotRight, PathBuf)) -> Result<()> {
         let index = self.names.index();
         let expected = class_lists(self.table, self.dirs, self.classes);

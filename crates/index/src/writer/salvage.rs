@@ -1,5 +1,5 @@
-//! What opening an index for writing goes by, made again where it is damaged: `CURRENT`, and the
-//! file `lock`.
+//! Rebuilds the files that opening an index for writing depends on, if they are damaged: `CURRENT`
+//! and `lock`.
 //!
 //! `CURRENT.copy` is written after `CURRENT`, each time. So it may be one generation behind, after a
 //! crash between the two. The generation that is made current is the newest one of which all files
@@ -22,25 +22,25 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Writes down what `CURRENT` says for the case that it is damaged.
+/// Writes a copy of `CURRENT`, in case that it is damaged later.
 pub(super) fn copy_current(disk: &Disk, index: &Path, current: &Current) -> Result<()> {
     let new = index.join("CURRENT.copy.new");
-    // What a loss of power has left.
+    // A loss of power may have left this file.
     disk.remove(&new)?;
     manifest::write(disk, &new, current, 0o600, false)?;
     disk.replace(&new, &names::current_copy(index))
 }
 
-/// What `CURRENT` says, or should say.
+/// The contents of `CURRENT`, read or rebuilt.
 pub(super) struct FoundCurrent {
     pub(super) current: Current,
-    /// What is wrong with the file, if it is damaged or missing.
+    /// The fault of the file, if it is damaged or missing.
     pub(super) damage: Option<Error>,
     /// Whether it is not known which older generations are to be kept.
     pub(super) guesses_retention: bool,
 }
 
-/// Reads `CURRENT`, or finds out what it should say; `None` where nothing was ever committed.
+/// Reads `CURRENT`, or reconstructs its contents; `None` if nothing was ever committed.
 pub(super) fn find_current(index: &Path) -> Result<Option<FoundCurrent>> {
     let damage = match manifest::read::<Current>(&names::current(index)) {
         Ok(current) => {
@@ -107,7 +107,7 @@ fn is_whole(index: &Path, generation: u64) -> bool {
     })
 }
 
-/// Returns what `CURRENT` should say if this generation is current.
+/// Returns the contents of `CURRENT` for the case that this generation is current.
 fn current_of(
     index: &Path,
     generation: u64,
@@ -157,7 +157,7 @@ fn of_times(index: &Path, generation: u64) -> KeptGeneration {
     KeptGeneration { generation, published_ns }
 }
 
-/// Describes a list of what leaves.
+/// Describes a list of leaving files.
 fn of_list(index: &Path, generation: u64) -> Leaving {
     let path = names::leaving(index, generation);
     // Their size is not known: they go with the next publication but for the first seconds.
@@ -168,8 +168,8 @@ fn written_ns(path: &Path) -> i64 {
     path.symlink_metadata().map_or(0, |about| about.mtime() * 1_000_000_000 + about.mtime_nsec())
 }
 
-/// Locks an index; writes its file `lock` anew if that is damaged, missing or of another index.
-/// Digests of listings are made with another secret then: each listing is written anew once.
+/// Locks an index. Rewrites its file `lock` if that is damaged, missing or of another index:
+/// digests of listings are then made with another secret, and each listing is written again once.
 ///
 /// Fails if nothing in the directory proves that it is an index.
 pub(super) fn claim(index: &Path) -> Result<(File, Marker)> {

@@ -108,7 +108,8 @@ impl Namespace {
         }
         self.table.flush()?;
         let (current, kept) = match store.readers() {
-            // What a damaged snapshot needs is not known, so nothing goes. `check` reports it.
+            // The objects that a damaged snapshot needs are not known, so none is removed. `check`
+            // reports it.
             Err(error) if error.is_damage() => return Ok(()),
             readers => readers?,
         };
@@ -168,7 +169,7 @@ impl Namespace {
             return Ok(0);
         }
         let named = match self.named_objects(store) {
-            // What damaged records name is not known, so nothing goes.
+            // The objects that damaged records name are not known, so none is removed.
             Err(error) if error.is_damage() => return Ok(0),
             named => named?,
         };

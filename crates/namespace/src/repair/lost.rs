@@ -1,5 +1,5 @@
-//! What damaged files have taken: which files are lost is reported by path, and what other records
-//! still say of them is put in place.
+//! Losses from damaged files of records: reports lost files by path, and restores what other
+//! records still contain.
 //!
 //! A directory entry says which inode it is, and an entry of the name index where the file's names
 //! are; indexes of attributes and snapshots have more. So a file whose inode was lost keeps its name
@@ -24,7 +24,7 @@ const CHUNKS_MAX: u64 = 1 << 20;
 /// The permissions that an inode keeps whose permissions are not known for sure.
 const PRIVATE: u32 = !0o7077;
 
-/// What indexes of attributes say of a file whose inode was lost.
+/// Attributes of a file whose inode was lost, from the indexes.
 #[derive(Clone, Copy, Default)]
 struct Hint {
     uid: Option<u32>,
@@ -47,7 +47,7 @@ impl LostName {
     }
 }
 
-/// What was lost with damaged files.
+/// Records that were lost with damaged files.
 struct Losses<'a> {
     all: &'a [Loss],
     /// The CRC-32 of older values.
@@ -68,7 +68,7 @@ impl Losses<'_> {
 }
 
 impl Repair<'_> {
-    /// Reports what was lost, and puts in place what is known of it. The rest is mended as ever.
+    /// Reports losses, and restores the records that are known. The rest is mended as ever.
     pub(super) fn mend_losses(&mut self, all: &[Loss]) -> Result<()> {
         if all.is_empty() {
             return Ok(());
@@ -85,7 +85,7 @@ impl Repair<'_> {
         self.look_at_inodes(&losses)?;
         for (key, what) in [
             (keys::settings(), "the settings may be older ones: look at 'canopy ns index'"),
-            (keys::quotas(), "quotas may not be counted any more: look at 'canopy ns quota'"),
+            (keys::quotas(), "usage of quotas may no longer be counted: look at 'canopy ns quota'"),
         ] {
             if losses.has(&key) {
                 self.tell(0, what);
@@ -132,7 +132,7 @@ impl Repair<'_> {
         let aside = aside.map(|aside| format!("; a copy of the damaged file is {aside}"));
         self.tell(0, format!("{object}: {what}: {lost}{}", aside.unwrap_or_default()));
         if loss.is_log {
-            self.tell(0, "what was changed last may be as it was before, permissions too");
+            self.tell(0, "the latest changes may be lost, including changes of permissions");
         } else if loss.has_unknown_stale && puts + merges + deletes > 0 {
             let what = "older records count in their place where there are any, with older \
                         permissions, and nothing says of which files";
@@ -165,7 +165,7 @@ impl Repair<'_> {
         let all = losses.all.iter().flat_map(|loss| loss.stale.iter().map(move |one| (loss, one)));
         for (loss, stale) in all {
             let Some(value) = self.namespace.table.get(stale.key.as_ref())? else { continue };
-            // Who wrote it since knew what to write.
+            // A later writer knew the right value.
             if !stale.is_value(&value) {
                 continue;
             }
@@ -174,7 +174,7 @@ impl Repair<'_> {
             let is_inode = keys::all_names().contains(key.as_ref())
                 || [Space::Links, Space::Orphans].iter().any(|one| key.directory == *one as u64);
             if is_inode && Inode::decode(&value).is_err() {
-                // What changes often is left of it, and all else is lost.
+                // Only the part that changes often is left, and the rest is lost.
                 self.batch.delete(key.as_ref())?;
                 continue;
             }
@@ -188,7 +188,7 @@ impl Repair<'_> {
         self.write()
     }
 
-    /// Tells that only what changes often may be older.
+    /// Reports that only frequently changing attributes may be older.
     fn tell_older(&mut self, key: &Key, value: &[u8]) {
         let Ok(inode) = Inode::decode(value) else { return };
         if keys::all_names().contains(key.as_ref()) && !inode.has(flag::LINKED)
@@ -242,7 +242,7 @@ impl Repair<'_> {
         if *key != keys::root() && !self.is_there(&entry)? && !losses.has(&entry) {
             let path = self.path_in(key.directory, &key.name);
             self.batch.delete(key.as_ref())?;
-            self.tell(0, format!("{path}: it had been removed, and stays so"));
+            self.tell(0, format!("{path}: it had been removed, and stays removed"));
             return Ok(());
         }
         if losses.stale.contains_key(&entry) {
@@ -250,10 +250,10 @@ impl Repair<'_> {
             if inode.has(flag::LINKED) && self.has_too_many_names(inode.id)? {
                 self.batch.delete(key.as_ref())?;
                 self.batch.delete(entry.as_ref())?;
-                self.tell(0, format!("{path}: it had been removed, and stays so"));
+                self.tell(0, format!("{path}: it had been removed, and stays removed"));
                 return self.write();
             }
-            self.tell(0, format!("{path}: it may have been removed, which is lost, too"));
+            self.tell(0, format!("{path}: it may have been removed; that record is lost, too"));
         }
         match inode.has(flag::LINKED) {
             true => Ok(()),
@@ -282,7 +282,8 @@ impl Repair<'_> {
         self.batch.put(key.as_ref(), &inode.encode())?;
         let path = self.path_of(id);
         let was = format!("owner {uid}:{gid} and mode {:o}", mode & 0o7777);
-        let what = format!("{path}: it is as it was earlier, with {was} then; others are kept out");
+        let what =
+            format!("{path}: an older state counts again, with {was}; others have no access");
         self.tell(0, format!("{what} until you change its mode"));
         Ok(())
     }
@@ -308,7 +309,7 @@ impl Repair<'_> {
         self.attach(&mut inode)
     }
 
-    /// Gives lost names what other records and snapshots say of their files.
+    /// Restores the inodes of lost names from other records and snapshots.
     fn restore_names(&mut self, losses: &Losses<'_>) -> Result<()> {
         if !losses.meets(&keys::all_names()) {
             return Ok(());
@@ -356,7 +357,7 @@ impl Repair<'_> {
         Ok((lost, directories))
     }
 
-    /// Returns what indexes of attributes say of some files.
+    /// Returns the attributes of some files that indexes contain.
     fn hints(&self, lost: &[LostName]) -> Result<HashMap<FileId, Hint>> {
         let ids: BTreeSet<FileId> = lost.iter().map(|one| one.id).collect();
         let mut hints: HashMap<FileId, Hint> = HashMap::new();
@@ -390,7 +391,7 @@ impl Repair<'_> {
         Ok(hints)
     }
 
-    /// Returns the inode of a lost name as far as it is known; none if nothing says what it was.
+    /// Returns the inode of a lost name as far as it is known; none if nothing shows its type.
     fn guess(&self, of: &LostName, hint: Hint, is_directory: bool) -> Result<Option<Inode>> {
         let id = of.id;
         let earlier = self.earlier(of);
@@ -402,7 +403,7 @@ impl Repair<'_> {
             (_, true) => Some(file_type::REGULAR),
             _ => earlier.as_ref().map(Inode::file_type).or(hint.file_type),
         };
-        // What a link leads to, and which device it is, no index knows.
+        // No index contains the target of a link or the number of a device.
         let needs_more = [file_type::SYMLINK, file_type::CHARACTER, file_type::BLOCK];
         let Some(kind) = kind.filter(|kind| earlier.is_some() || !needs_more.contains(kind)) else {
             return Ok(None);
@@ -424,7 +425,8 @@ impl Repair<'_> {
         Ok(Some(inode))
     }
 
-    /// Returns what the newest snapshot that has a name has under it, if it is the same file.
+    /// Returns the inode of a name in the newest snapshot that has the name, if it is the same
+    /// file.
     fn earlier(&self, of: &LostName) -> Option<Inode> {
         let all = self.namespace.all_snapshots();
         let pasts = all.iter().rev().filter_map(|one| one.past.as_ref());
@@ -432,7 +434,7 @@ impl Repair<'_> {
         found.find(|inode| inode.id == of.id)
     }
 
-    /// Removes what is left of a name of which nothing says what it was.
+    /// Removes the rest of a name whose type nothing shows.
     fn forget(&mut self, name: &LostName) -> Result<()> {
         self.batch.delete(keys::name_of(name.id, name.parent, &name.name).as_ref())?;
         let range = Space::Xattrs.range_of(name.id);
@@ -443,7 +445,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Looks at all inodes for what they say to have, and was lost.
+    /// Looks at all inodes for records that they refer to, and that were lost.
     fn look_at_inodes(&mut self, losses: &Losses<'_>) -> Result<()> {
         let spaces = [Space::Links, Space::Xattrs, Space::Contents, Space::Chunks];
         if !spaces.iter().any(|space| losses.meets(&space.range())) {
@@ -471,7 +473,7 @@ impl Repair<'_> {
         self.write()
     }
 
-    /// Gives a file with several names an inode again, if anything says what it was.
+    /// Restores the inode of a file with several names, if anything shows its type.
     fn restore_linked(&mut self, id: FileId, paths: &[String]) -> Result<()> {
         let Some((parent, name)) = self.namespace.names(id)?.into_iter().next() else {
             return Ok(());
@@ -507,7 +509,7 @@ impl Repair<'_> {
             for space in [Space::Contents, Space::Xattrs, Space::Chunks] {
                 self.restore_from(losses, past, &space.range_of(id))?;
             }
-            self.tell(0, format!("{path}: what was lost of it is restored from a snapshot"));
+            self.tell(0, format!("{path}: lost records are restored from a snapshot"));
             return Ok(());
         }
         if lost_contents {
@@ -517,13 +519,13 @@ impl Repair<'_> {
             self.mark_chunks(losses, &inode)?;
         }
         if lost_xattrs {
-            self.tell(0, format!("{path}: extended attributes of it may be lost"));
+            self.tell(0, format!("{path}: some of its extended attributes may be lost"));
             let access = Space::Xattrs.of(id, acl::ACCESS.as_bytes());
             // The bits of the group are what an access list may grant at most.
             if !self.is_there(&access)? && inode.mode & 0o070 != 0 && !is_link(&inode) {
                 inode.mode &= !0o070;
                 self.batch.put(key.as_ref(), &inode.encode())?;
-                let what = "an access list may have been among them: its group is kept out";
+                let what = "its ACL may be lost, too: its group has no access";
                 self.tell(0, format!("{path}: {what} until you change its mode"));
             }
         }

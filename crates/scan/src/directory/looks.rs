@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What has changed on the way to a listing since it was read.
+/// Changes of the directories on the way to a listing since it was read.
 #[derive(Clone, Debug)]
 pub(crate) enum Narrowing {
     /// Those who are to see it must pass these, besides what makes its class; each with the owner
@@ -18,7 +18,7 @@ impl Narrowing {
         Narrowing::ToThose(Arc::new(vec![(Grant::nobody(), 0)]))
     }
 
-    /// Returns what is left for those who pass both.
+    /// Returns the narrowing for readers who pass both.
     pub(crate) fn and(self, other: Option<Narrowing>) -> Self {
         match (self, other) {
             (Narrowing::Gone(fault), _) | (_, Some(Narrowing::Gone(fault))) => {
@@ -48,7 +48,7 @@ const TRIES: usize = 3;
 /// How often directories that change all the time are looked at.
 const TRIES_AT_ONCE: usize = 20;
 
-/// When a thread begins to look again at the directories above what it has read.
+/// The moment at which a thread begins to look again at the directories above its entries.
 #[derive(Clone, Copy)]
 pub(crate) struct Round {
     pub(crate) number: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Round {
     pub(crate) moment: Moment,
 }
 
-/// What was seen when a directory was looked at again.
+/// The state of a directory when it was looked at again.
 #[derive(Debug)]
 pub(super) struct Again {
     /// The round in which it and all above it were, 0 for never.
@@ -64,7 +64,7 @@ pub(super) struct Again {
     found: Found,
 }
 
-/// What was found on the way to a directory.
+/// The state of the way to a directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) narrowing: Option<Narrowing>,
@@ -88,7 +88,7 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// Returns moment and attributes if those are let in who were when permissions were noted.
+    /// Returns moment and attributes if everybody is let in who was when permissions were noted.
     pub(super) fn of_all(self) -> Option<(Moment, Attributes)> {
         self.narrowing.is_none().then_some((self.moment, self.attributes))
     }
@@ -105,17 +105,17 @@ struct Look {
     difference: Option<Difference>,
 }
 
-/// What is different about a directory.
+/// A difference between two looks at a directory.
 enum Difference {
-    /// Its permissions: who is let in now.
+    /// Its permissions: the current audience.
     To(Vec<Grant>),
     /// The directory that it is in, or it was removed.
     Gone(Fault),
 }
 
 impl Directory {
-    /// Returns what has changed on the way to what was read in the directory before this round
-    /// began. Looks again at it and at all directories above it that nobody has looked at since.
+    /// Returns the changes on the way to entries that were read in the directory before this round
+    /// began. Looks again at it and at all directories above it that were not looked at since.
     pub(crate) fn narrowing(&self, round: Round, moves: &Moves) -> Found {
         let mut to_look_at = Vec::new();
         let mut found = Again::default().found;
@@ -192,7 +192,7 @@ impl Directory {
         }
     }
 
-    /// Returns what is left on the way to the directory with what is different about it.
+    /// Returns the narrowing of the way to the directory, given its difference.
     fn narrowed_by(
         &self,
         difference: Option<Difference>,
@@ -208,7 +208,7 @@ impl Directory {
             }
         };
         Some(match narrowing {
-            // What is above counts: below it, all is gone.
+            // A directory above counts more: below it, all is gone.
             Some(gone @ Narrowing::Gone(_)) => gone,
             narrowing => own.and(narrowing),
         })
@@ -247,9 +247,9 @@ impl Directory {
         look
     }
 
-    /// Returns what the directory is, and whether it has its name. If it is as it was at a moment
-    /// when it was known to have that, one call is enough. Otherwise the change time is read last,
-    /// so that name and ACL are of then if it is old.
+    /// Returns the state of the directory, and whether it has its name. If it is as it was at a
+    /// moment when it was known to have the name, one call is enough. Otherwise the change time is
+    /// read last: if it is old, name and ACL are of that time, too.
     fn see(&self, fd: &OwnedFd) -> Result<(Seen, bool), Errno> {
         let stat = stat_open(fd)?;
         let was_seen = self.moment().is_after(self.change_of(&stat.attributes))
@@ -269,8 +269,9 @@ impl Directory {
     }
 }
 
-/// Looks at directories that change all the time. `None` if any changed meanwhile, so that name, ACL
-/// and mode that were seen are perhaps not of one moment, or if the kernel may not tell of several.
+/// Looks at directories that change all the time. `None` if any changed meanwhile, so that the
+/// name, ACL and mode may be of different moments, or if the kernel cannot distinguish several
+/// changes.
 fn look_twice(path: &[&Directory], unsettled: &[usize]) -> Option<Vec<Look>> {
     let is_exact =
         |directory: &Directory| directory.lag_ns == 0 && directory.handle.shared().clock.is_exact();

@@ -26,7 +26,7 @@ const AT_ONCE: [usize; 4] = [usize::MAX, 256, 16, 16];
 /// Attempts that are made without waiting for the next tick of the clock.
 const WITHOUT_WAITING: usize = 2;
 
-/// A listing whose entries those may see who passed before and pass the narrowing.
+/// A listing for readers who passed before and pass the narrowing.
 pub(crate) struct Checked {
     pub(crate) rows: Rows,
     /// Entries for root alone.
@@ -39,7 +39,7 @@ pub(crate) struct Checked {
 #[derive(Clone, Copy)]
 enum Place {
     First,
-    /// In a row of what was read again.
+    /// In a row that was read again.
     Again(usize),
     Gone,
 }
@@ -51,12 +51,12 @@ struct Doubts<'w, 's> {
     first: Rows,
     again: Rows,
     places: Vec<Place>,
-    /// Of the directory, at a moment when they could be seen.
+    /// Attributes of the directory, at a moment when they were visible.
     attributes: Option<Attributes>,
     narrowing: Option<Narrowing>,
 }
 
-/// Checks what was read of a directory since a moment.
+/// Checks entries that were read of a directory since a moment.
 pub(super) fn check(
     walk: &Walk<'_>,
     xattrs: &mut XattrReader,
@@ -202,7 +202,7 @@ pub(super) fn read_entry(
     }
 }
 
-/// Reads what else there is of an entry that was looked at, and adds it to `rows`.
+/// Reads the other attributes of an entry that was looked at, and adds it to `rows`.
 pub(super) fn read_more(
     walk: &Walk<'_>,
     (directory, fd): (&Directory, &OwnedFd),
@@ -224,7 +224,7 @@ pub(super) fn read_more(
     Some(entry.stat)
 }
 
-/// Reports what failed with an entry of a directory.
+/// Reports an entry of a directory that failed.
 pub(super) fn fail(walk: &Walk<'_>, directory: &Directory, name: &str, step: Step, errno: Errno) {
     walk.report(&join(&directory.path(), name), Fault::Failed(step, errno));
 }

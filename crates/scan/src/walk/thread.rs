@@ -45,7 +45,7 @@ enum Rest {
     Closed,
 }
 
-/// What was found of names that were read.
+/// The result of looking at the names that were read.
 #[derive(PartialEq, Eq)]
 enum Found {
     Entries,

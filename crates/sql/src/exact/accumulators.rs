@@ -18,7 +18,7 @@ use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What becomes of a sum and of how many values it is.
+/// The result to compute from a sum and the number of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Sum,

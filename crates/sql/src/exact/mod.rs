@@ -3,7 +3,7 @@
 //! | expression | here |
 //! | --- | --- |
 //! | `a + b`, `a - b`, `a * b`, `a << b`, `a >> b` of at most 64 bits | `BIGINT`, or an error |
-//! | the same of unsigned columns of 32 bits | signed: `depth - nlink` can be negative |
+//! | these operators on unsigned columns of 32 bits | signed: `depth - nlink` can be negative |
 //! | `a + b`, ... where either has unsigned 64 bits, or is a sum | up to 38 digits |
 //! | `sum(x)` of whole numbers | up to 38 digits: no user's huge file spoils another's answer |
 //! | `sum(x)`, `avg(x)` of durations | summed up in 128 bits |

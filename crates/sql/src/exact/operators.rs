@@ -18,7 +18,7 @@ use datafusion::physical_expr_common::datum::apply;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use std::sync::{Arc, LazyLock};
 
-/// What holds all values of an unsigned column of 64 bits.
+/// A type that holds all values of an unsigned column of 64 bits.
 const OF_UNSIGNED: DataType = DataType::Decimal128(20, 0);
 
 /// Plans operators of whole numbers as functions that do not wrap.

@@ -1,5 +1,5 @@
-//! What the parser accepts and the planner would pass over or misread: put in the planner's words,
-//! or refused.
+//! Clauses that the parser accepts but the planner would ignore or misread: they are put in the
+//! planner's words, or refused.
 //!
 //! | clause | here |
 //! | --- | --- |
@@ -12,7 +12,7 @@
 //! | `COLLATE "C"` | how texts are compared anyway |
 //! | anything else that the planner does not look at | an error that says what to write |
 //!
-//! Not its job: what the planner refuses by itself.
+//! Not its job: clauses that the planner refuses by itself.
 
 mod patterns;
 mod refused;
@@ -31,14 +31,14 @@ use datafusion::sql::sqlparser::ast::{
 };
 use std::ops::ControlFlow;
 
-/// What remains to be checked of a statement once it is planned.
+/// Checks of a statement that remain once it is planned.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     /// Names of columns that `* REPLACE` replaces.
     replaced: Vec<String>,
 }
 
-/// Puts a statement in the planner's words. With `sqlite`, what SQLite accepts is accepted.
+/// Puts a statement in the planner's words. With `sqlite`, also accepts SQLite's clauses.
 pub(super) fn prepare(
     statement: &mut Statement,
     is_scalar: &dyn Fn(&str) -> bool,
@@ -52,7 +52,8 @@ pub(super) fn prepare(
 }
 
 impl Prepared {
-    /// Refuses what the planner has passed over: a column that `* REPLACE` names and no table has.
+    /// Refuses a clause that the planner has ignored: a column that `* REPLACE` names and no table
+    /// has.
     pub(super) fn check(&self, plan: &LogicalPlan) -> Result<()> {
         for name in &self.replaced {
             let mut is_there = false;

@@ -109,7 +109,7 @@ fn literal(letter: char) -> String {
     regex::escape(letter.encode_utf8(&mut [0; 4]))
 }
 
-/// Copies what is between brackets.
+/// Copies the text between brackets.
 fn bracket(
     letters: &mut Peekable<Chars<'_>>,
     escape: Option<char>,
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Each line is what PostgreSQL 16 says.
+    /// Each line is an answer of PostgreSQL 16.
     #[test]
     fn similar_to_is_of_the_whole_text() {
         for (text, pattern, is_similar) in [

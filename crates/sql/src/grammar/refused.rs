@@ -1,4 +1,4 @@
-//! What the planner would pass over without a word.
+//! Refuses clauses that the planner would ignore without a word.
 
 use super::Checked;
 use datafusion::sql::sqlparser::ast::{
@@ -69,13 +69,13 @@ fn in_wildcard(options: &WildcardAdditionalOptions) -> Checked {
     first(&[(options.opt_ilike.is_some(), ilike)])
 }
 
-/// Refuses a text where a column is meant: it is the same in each row.
+/// Refuses a text where a column is meant: a text is equal in all rows.
 pub(super) fn constant(clause: &str, expression: &Expr) -> Checked {
     let Expr::Value(ValueWithSpan { value, .. }) = expression else { return Ok(()) };
     match value {
         Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => Err(format!(
-            "{clause} '{text}' is of a text, the same in each row: write the column {text} without \
-             quotes"
+            "{clause} '{text}' names a text, which is equal in all rows: write the column {text} \
+             without quotes"
         )),
         _ => Ok(()),
     }

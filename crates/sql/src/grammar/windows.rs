@@ -79,11 +79,11 @@ fn complete(
 ) -> Checked<WindowSpec> {
     let Some(name) = spec.window_name.take() else { return Ok(spec) };
     if left == 0 {
-        return Err(format!("the window {name} is made of itself"));
+        return Err(format!("the window {name} is based on itself"));
     }
     let base = complete(named(windows, &name, left)?, windows, left - 1)?;
     if !spec.partition_by.is_empty() || base.window_frame.is_some() {
-        return Err(format!("a window made of {name} can add ORDER BY and a frame alone"));
+        return Err(format!("a window based on {name} can only add ORDER BY and a frame"));
     }
     if !base.order_by.is_empty() && !spec.order_by.is_empty() {
         return Err(format!("the window {name} has an ORDER BY already"));

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What is left of a damaged SSTable.
+/// The readable part of a damaged SSTable.
 pub(crate) struct Salvaged {
     /// A sound file of it, unless nothing is left.
     pub(crate) file: Option<(Bytes, SstableInfo)>,
@@ -75,8 +75,8 @@ impl Tail {
     }
 }
 
-/// Returns what is left of a file that `info` describes. `bytes` may be of any length: zeros stand
-/// for what could not be read.
+/// Returns the readable part of a file that `info` describes. `bytes` may be of any length: zeros
+/// stand for bytes that could not be read.
 pub(crate) fn salvage(bytes: &[u8], info: &SstableInfo, layout: &Layout) -> Result<Salvaged> {
     let tail = Tail::read(bytes, info).ok();
     let mut left = Left::new(info, layout);

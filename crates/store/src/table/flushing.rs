@@ -106,7 +106,7 @@ impl Table {
     fn remove_written(&self, flushing: &Flushing, first: u32) {
         for number in first..flushing.next_sstable.load(Ordering::Relaxed) {
             let name = self.id.sstable(SstableName { job: flushing.job, number });
-            // What stays goes when the job is closed.
+            // An object that stays is removed when the job is closed.
             let _ = self.environment.storage.remove(&name);
         }
     }

@@ -49,7 +49,7 @@ struct JsonLine<'a> {
     path: Option<&'a str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     total: bool,
-    /// What stands beside a number that floating point rounds.
+    /// The number as text, if floating point rounds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_text: Option<String>,
 }

@@ -9,7 +9,7 @@ pub(crate) const UNKNOWN_TARGET: &str = "the index does not know where this link
 /// What is said of a link that leads to itself, or through too many others.
 pub(crate) const TOO_MANY_LINKS: &str = "Too many levels of symbolic links";
 
-/// What is said of a link to a name that the kernel takes for too long.
+/// The message for a link to a name that is too long for the kernel.
 pub(crate) const LONG_NAME: &str = "File name too long";
 
 /// What is said of a link that leads through something that is no directory.

@@ -24,7 +24,7 @@ pub(super) struct TreeSum {
 }
 
 impl TreeSum {
-    /// Returns what it holds.
+    /// Returns the sums in it.
     pub(super) fn sums(&self) -> Sums {
         let high = [0, self.high[0], self.high[1]].map(|high| i128::from(high) << 64);
         std::array::from_fn(|at| high[at] + i128::from(self.low[at]))

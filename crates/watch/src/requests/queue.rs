@@ -24,7 +24,7 @@ const CREDIT_PER_SECOND: f64 = 1_000.0;
 /// What a second of listing is charged as, in entries.
 const SECOND_IN_ENTRIES: f64 = 10_000.0;
 
-/// What opening a directory takes beside its entries, in entries.
+/// Cost of opening a directory besides its entries, in entries.
 const LISTING_IN_ENTRIES: u64 = 10;
 
 /// Directories that are listed together, and those of them that are one user's.
@@ -283,7 +283,7 @@ impl Queue {
     }
 }
 
-/// What was listed for one request.
+/// The listings made for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Directories, or parts of large ones.
@@ -302,7 +302,7 @@ impl Share {
 /// What a round took.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cost {
-    /// What was listed for each request, in their order.
+    /// The listings made for each request, in their order.
     pub(crate) shares: Vec<Share>,
     pub(crate) took: Duration,
 }
@@ -351,7 +351,7 @@ mod tests {
         round.requests.iter().map(of).collect()
     }
 
-    /// Of requests that had so many entries each.
+    /// Computes the cost of requests with these numbers of entries.
     fn cost(entries: &[u64], seconds: u64) -> Cost {
         let share = |&entries: &u64| Share { listings: 1, entries };
         let shares = entries.iter().map(share).collect();
@@ -400,7 +400,8 @@ mod tests {
         assert!(place.queue.users.is_empty());
     }
 
-    /// Who asked for 15 small directories beside a large one paid 15/16 of it.
+    /// A regression: the user who asked for 15 small directories beside a large one paid 15/16 of
+    /// it.
     #[test]
     fn each_request_is_charged_for_its_own_directories() {
         let mut place = Place::new();

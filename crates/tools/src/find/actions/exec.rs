@@ -284,8 +284,8 @@ fn known_program(name: &str, program: &[u8]) -> Result<(), String> {
     let is_empty = std::env::var_os("PATH").is_some_and(|path| path.is_empty());
     match is_empty && !program.contains(&b'/') {
         true => Err(format!(
-            "PATH is empty, so {name} would run {} of the working directory: give its path, such \
-             as /usr/bin/env",
+            "PATH is empty, so {name} would run {} from the working directory: give its path, \
+             such as /usr/bin/env",
             quoted(program)
         )),
         false => Ok(()),

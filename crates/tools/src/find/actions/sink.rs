@@ -56,7 +56,7 @@ pub(crate) struct State<'a> {
     waiting: Vec<Waiting>,
     /// Rows that wait until all are there to be sorted.
     held: HeldChunks,
-    /// What `--sum` adds up.
+    /// The sum that `--sum` prints.
     sum: Sum,
     /// How many rows were acted on.
     acted: u64,

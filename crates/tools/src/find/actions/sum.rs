@@ -16,7 +16,7 @@ pub(crate) struct Sum {
     bytes: i128,
     /// Blocks of 512 bytes of what has one link.
     blocks: i128,
-    /// What has several links, by device and inode.
+    /// Files with several links, by device and inode.
     linked: FxHashMap<(u64, u64), Linked>,
 }
 
@@ -28,7 +28,7 @@ struct Linked {
     blocks: i64,
 }
 
-/// What a sum comes to.
+/// The result of a sum.
 struct Total {
     disk_bytes: i128,
     kept_bytes: i128,

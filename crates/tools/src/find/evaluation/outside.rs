@@ -47,7 +47,7 @@ impl Outside {
         Some(look_at(CWD, &path, true))
     }
 
-    /// Returns what a link leads to that the index cannot follow, for tools that show one entry.
+    /// Returns the target of a link that the index cannot follow, for tools that show one entry.
     pub(crate) fn reached(&self, link: &Start) -> Result<Inode, Lost> {
         let path = absolute_path(&link.source, &link.path);
         match self.look(&link.source, &path, &link.inode.target) {
@@ -95,7 +95,7 @@ impl Outside {
         self.unsearched.lock().insert(FxBuildHasher.hash_one(link));
     }
 
-    /// Returns what is worth knowing of the links that were met.
+    /// Returns remarks about the links that were met.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let links = |count: usize| match count {
             1 => "1 symbolic link leads".to_owned(),

@@ -56,9 +56,9 @@ pub(crate) fn preload(
     })
 }
 
-/// Returns the reference files of `-samefile` that lie in the source of a start, where that has no
-/// device numbers by which they could be told from files of other sources. Besides returns what is
-/// wrong with those of which nothing is known.
+/// Returns the reference files of `-samefile` that lie in the source of a start, if that source has
+/// no device numbers to distinguish them from files of other sources. Also returns the problems of
+/// reference files that are not known.
 fn own_files(find: &Find, start: &Start) -> (FxHashSet<Vec<u8>>, Vec<String>) {
     let (mut own, mut problems) = (FxHashSet::default(), Vec::new());
     if start.source.has_devices() {

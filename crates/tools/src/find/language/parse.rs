@@ -158,7 +158,7 @@ fn check_apart(starts: &[OsString]) -> Result<(), String> {
     };
     let mut starts: Vec<(PathBuf, &OsString)> =
         starts.iter().map(|start| (resolved(start), start)).collect();
-    // What lies below a path stands right behind it.
+    // Paths below another one sort right behind it.
     starts.sort();
     match starts.windows(2).find(|two| two[1].0.starts_with(&two[0].0)) {
         None => Ok(()),

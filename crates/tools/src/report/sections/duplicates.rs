@@ -27,10 +27,10 @@ use std::sync::LazyLock;
 /// The files that count as duplicates of each other. Hard links of one inode are one file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DuplicateRule {
-    /// The same size, modification time and name.
+    /// Files of one size, modification time and name.
     #[default]
     SizeTimeAndName,
-    /// The same size.
+    /// Files of one size.
     Size,
     /// Equal contents, which the caller reads.
     Contents,
