@@ -14,12 +14,8 @@ use canopy_text::safe::one_line;
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-
-/// The socket of a daemon that follows an index.
-const SOCKET: &str = "requests";
 
 /// Most sources that a footer names.
 const NAMED_MAX: usize = 3;
@@ -107,7 +103,7 @@ pub(super) fn old_sources(index: &Index, stale_ns: i64) -> Vec<(PathBuf, i64)> {
 
 /// Returns whether a daemon listens that follows an index.
 pub(super) fn is_followed(index: &Index) -> bool {
-    UnixStream::connect(index.path().join(SOCKET)).is_ok()
+    canopy_watch::requests::is_listening(index.path())
 }
 
 /// Names sources with their ages.

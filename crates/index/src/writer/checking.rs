@@ -28,6 +28,7 @@ use crate::marker;
 use crate::names::{self, Key, Names};
 use crate::own_tables::TableRecord;
 use crate::pages::{self, Extent, PageRecord};
+use crate::plain_file;
 use crate::reader::caller;
 use crate::schema::FileKind;
 use crate::sealed::Sealed;
@@ -159,8 +160,8 @@ impl Checker {
         }
         let all = names::all_manifests(path, current.generation);
         // As long as it is open, what the writer needs of this generation stays.
-        let held = std::fs::File::open(&all).ok();
-        if let Some(held) = &held {
+        let held = plain_file::open(&all).ok();
+        if let Some((held, _)) = &held {
             let _ = rustix::fs::flock(held, FlockOperation::NonBlockingLockShared);
         }
         match is_denied(&all) {
@@ -185,8 +186,10 @@ fn is_own(index: &Path) -> bool {
 
 /// Returns whether the kernel denies a file to the caller.
 fn is_denied(path: &Path) -> bool {
-    let opened = std::fs::File::open(path);
-    opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    match plain_file::open(path) {
+        Err(Error::Io { source, .. }) => source.kind() == io::ErrorKind::PermissionDenied,
+        _ => false,
+    }
 }
 
 /// One check.

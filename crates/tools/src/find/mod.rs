@@ -24,8 +24,8 @@ mod path;
 mod records;
 
 pub(crate) use actions::{EntryView, print_json};
-pub(crate) use evaluation::Outside;
 pub use evaluation::{FindOutcome, RunOptions, run};
+pub(crate) use evaluation::{OthersMounts, Outside};
 pub use language::{ColorWhen, Find, Operand, parse, parse_for_records, parse_moment, words};
 pub use live::run_live;
 pub use messages::in_locale;

@@ -1,7 +1,9 @@
 //! The side of whoever asks.
 
 use super::protocol::{Answer, GREETING, PATHS_MAX, Parts, SOCKET};
-use nix::sys::socket::{MsgFlags, send};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket,
+};
 use rustix::fs::{Mode, OFlags};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -37,6 +39,18 @@ pub fn ask<'a>(
         read_answers(&connection, &mut left, each)?;
     }
     Ok(())
+}
+
+/// Returns whether a daemon takes requests for an index. Never waits: a daemon with a full queue of
+/// connections counts as none.
+pub fn is_listening(index: &Path) -> bool {
+    let reached = || -> io::Result<()> {
+        let index = open_index(index)?;
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let own = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+        Ok(connect(own.as_raw_fd(), &UnixAddr::new(&short_path(&index))?)?)
+    };
+    reached().is_ok()
 }
 
 fn say(connection: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {

@@ -19,7 +19,7 @@ mod queue;
 mod server;
 
 pub use checker::{ARGUMENT, check_as_user};
-pub use client::ask;
+pub use client::{ask, is_listening};
 pub use protocol::Answer;
 pub use queue::{Asked, Counts, Failure, Round, Share};
 pub use server::Server;

@@ -22,7 +22,7 @@ pub(crate) use candidates::{Candidates, Numeric};
 pub(crate) use chunk::{Chunk, ChunkRow, Location};
 pub(crate) use evaluate::Step;
 pub(crate) use facts::FileSystems;
-pub(crate) use outside::Outside;
+pub(crate) use outside::{OthersMounts, Outside};
 pub(crate) use preload::caller;
 pub use search::{FindOutcome, RunOptions, run};
 pub(crate) use select::Selected;

@@ -148,6 +148,22 @@ fn others_mounts() -> Vec<Vec<u8>> {
     all.filter(is_others).map(|mount| mount.point).collect()
 }
 
+/// Paths that lead through file systems that other users' programs answer for, who could let a
+/// caller wait for ever.
+pub(crate) struct OthersMounts(Vec<Vec<u8>>);
+
+impl OthersMounts {
+    /// Reads the mounts of the system.
+    pub(crate) fn read() -> Self {
+        OthersMounts(others_mounts())
+    }
+
+    /// Returns whether an absolute path leads through one of them.
+    pub(crate) fn has(&self, path: &[u8]) -> bool {
+        passes(path, &self.0)
+    }
+}
+
 /// Returns whether an absolute path leads through one of some mount points, symbolic links on its
 /// way and at its end included. None of them is looked at.
 fn passes(path: &[u8], mount_points: &[Vec<u8>]) -> bool {

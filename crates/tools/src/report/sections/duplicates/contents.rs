@@ -12,6 +12,7 @@
 
 use super::{DuplicateGroup, DuplicateRule, Duplicates};
 use crate::error::Result;
+use crate::find::OthersMounts;
 use crate::report::details::{self, EntryDetails};
 use crate::report::parts::Part;
 use canopy_model::unescape;
@@ -54,7 +55,8 @@ pub(super) fn compared(
         rule: DuplicateRule::Contents,
         ..Duplicates::default()
     };
-    let mut comparison = Comparison { parts, threads, not_read: 0 };
+    let others = OthersMounts::read();
+    let mut comparison = Comparison { parts, threads, others, not_read: 0 };
     let mut groups = groups.into_iter();
     while let Some(group) = groups.next() {
         let is_enough = top.checked_sub(1).and_then(|last| found.largest.get(last));
@@ -115,6 +117,8 @@ impl Duplicates {
 struct Comparison<'a> {
     parts: &'a [Part<'a>],
     threads: usize,
+    /// Files there are not read.
+    others: OthersMounts,
     /// Files that could not be read, or have changed since they were scanned.
     not_read: i64,
 }
@@ -127,7 +131,7 @@ impl Comparison<'_> {
             let entries: Vec<(u32, EntryDetails)> =
                 details::of_rows(self.parts, rows, self.threads)?.into_iter().collect();
             let hashed = listed(self.threads, &entries, |(row, entry)| {
-                Ok::<_, crate::error::Error>(vec![(hash(entry, bytes).ok(), *row)])
+                Ok::<_, crate::error::Error>(vec![(hash(entry, bytes, &self.others).ok(), *row)])
             })?;
             for (hash, row) in hashed {
                 match hash {
@@ -143,8 +147,8 @@ impl Comparison<'_> {
 }
 
 /// Hashes the first bytes of a file.
-fn hash(entry: &EntryDetails, bytes: u64) -> io::Result<[u8; 16]> {
-    let file = open(entry)?;
+fn hash(entry: &EntryDetails, bytes: u64, others: &OthersMounts) -> io::Result<[u8; 16]> {
+    let file = open(entry, others)?;
     let mut hasher = blake3::Hasher::new();
     let read = io::copy(&mut (&file).take(bytes), &mut hasher)?;
     if read != bytes.min(entry.attributes.size_bytes as u64)
@@ -158,8 +162,11 @@ fn hash(entry: &EntryDetails, bytes: u64) -> io::Result<[u8; 16]> {
 }
 
 /// Opens a file that is as it was when it was scanned.
-fn open(entry: &EntryDetails) -> io::Result<File> {
+fn open(entry: &EntryDetails, others: &OthersMounts) -> io::Result<File> {
     let path = unescape(&entry.path()).into_owned();
+    if others.has(&path) {
+        return Err(io::Error::other("the file system is another user's"));
+    }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let open = |flags| openat2(CWD, &path[..], flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
     // Only owners may leave the time of access alone.
