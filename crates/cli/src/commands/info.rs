@@ -34,7 +34,7 @@ pub struct Arguments {
     #[arg(long, value_name = "AGE", value_parser = max_age, conflicts_with = "json")]
     max_age: Option<i64>,
     /// Write numbers for node_exporter's textfile collector to FILE, and print nothing
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "max_age"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
     prometheus: Option<PathBuf>,
 }
 
