@@ -169,17 +169,18 @@ fn run_of(
 }
 
 /// What an index has: entries and bytes of each class, in all, and files.
-fn contents(index: &Path) -> (BTreeMap<String, i64>, usize) {
+fn contents(index: &Path) -> (BTreeMap<String, i128>, usize) {
     let opened = Index::open(index).unwrap();
     let mut totals = BTreeMap::new();
     for path in DIRECTORIES {
         for shard in opened.shards().unwrap() {
             let below = shard.totals_below(path).unwrap();
-            *totals.entry(format!("{path} entries")).or_default() += below.entries + below.dirs;
+            *totals.entry(format!("{path} entries")).or_default() +=
+                i128::from(below.entries + below.dirs);
             *totals.entry(format!("{path} bytes")).or_default() += below.bytes;
             let listings = shard.listings_at(path).unwrap();
             let count: usize = listings.iter().map(ExactSizeIterator::len).sum();
-            *totals.entry(format!("{path} listings")).or_default() += count as i64;
+            *totals.entry(format!("{path} listings")).or_default() += count as i128;
         }
     }
     (totals, files(index))
