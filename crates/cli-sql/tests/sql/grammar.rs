@@ -207,3 +207,48 @@ fn values_that_a_column_never_holds_get_a_hint() {
         assert!(output.status.success() && output.stderr.is_empty(), "{query}: {output:?}");
     }
 }
+
+/// The engine took the outer column for the inner one in ALL and ANY, and did not see NULLs in some
+/// forms of NOT IN.
+#[test]
+fn subqueries_that_would_be_answered_wrongly_are_refused() {
+    let (place, index) = indexed();
+    for (query, says) in [
+        ("SELECT name FROM entries WHERE size >= ALL (SELECT size FROM entries)", "write IN"),
+        ("SELECT name FROM entries WHERE size < ANY (SELECT size FROM entries)", "write IN"),
+        ("SELECT name FROM entries WHERE 'zz' NOT IN (SELECT target FROM entries)", "NOT EXISTS"),
+        (
+            "SELECT name FROM entries WHERE size = 7 OR name NOT IN (SELECT target FROM entries)",
+            "NOT EXISTS",
+        ),
+        (
+            "SELECT name FROM entries e WHERE name NOT IN \
+             (SELECT f.target FROM entries f WHERE f.size < e.size)",
+            "NOT EXISTS",
+        ),
+        (
+            "SELECT name FROM entries e WHERE EXISTS \
+             (SELECT count(*) FROM entries f WHERE f.name = e.target)",
+            "always true",
+        ),
+    ] {
+        let output = ask(&place, &index, query);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{query}: {said}");
+        assert!(said.contains(says), "{query}: {said}");
+    }
+    for (query, expected) in [
+        (
+            "SELECT name FROM entries WHERE name NOT IN (SELECT f.name FROM entries f WHERE \
+             f.size > 0) AND type = 'f'",
+            "a.txt",
+        ),
+        (
+            "SELECT name FROM entries e WHERE NOT EXISTS (SELECT 1 FROM entries f WHERE \
+             f.size < e.size) AND type = 'f'",
+            "a.txt",
+        ),
+    ] {
+        assert_eq!(rows(&place, &index, query), expected, "{query}");
+    }
+}

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -66,23 +66,56 @@ fn copies_are_found_by_their_size_and_verified_by_their_contents() {
     let output = duplicates(&place, None, &["--json", "--verify", "-n", "30"], &tree);
     assert_eq!(output.status.code(), Some(0));
     let verified = answer(&output);
-    let saved: i64 = (0..20).map(|number| 100_000 + number).sum();
+    let disk_bytes = |name: &str| tree.join(name).metadata().unwrap().blocks() as i64 * 512;
+    let saved: i64 = (0..20).map(|number| disk_bytes(&format!("a/{number}"))).sum();
     assert_eq!(
         (&verified["groups"], &verified["files"], &verified["wasted_bytes"]),
         (&json!(20), &json!(40), &json!(saved))
     );
     assert_eq!((&verified["not_read"], &verified["not_compared"]), (&json!(0), &json!(0)));
-    let paths = ["a/19", "b/19"].map(|name| tree.join(name));
-    assert_eq!(verified["largest"][0]["paths"], json!(paths));
+    let largest = verified["largest"].as_array().unwrap();
+    let of_19 = largest.iter().find(|group| group["bytes"] == 100_019).unwrap();
+    assert_eq!(of_19["paths"], json!(["a/19", "b/19"].map(|name| tree.join(name))));
     // No other group can exceed the first; their files are counted.
     let first = answer(&duplicates(&place, None, &["--json", "--verify", "-n", "1"], &tree));
-    assert_eq!(first["largest"][0]["wasted_bytes"], 100_019);
-    assert_eq!(first["largest"][0]["paths"], json!([tree.join("a/19")]));
-    assert_eq!((&first["groups"], &first["not_compared"]), (&json!(1), &json!(38)));
+    assert_eq!(first["largest"][0]["wasted_bytes"], largest[0]["wasted_bytes"]);
+    assert!(first["not_compared"].as_i64().unwrap() > 0, "{first}");
     let shown = duplicates(&place, None, &["--verify", "-n", "2"], &tree);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("Files of equal contents."), "{shown}");
     assert!(shown.contains("smaller files not compared"), "{shown}");
+}
+
+/// Two empty files of 8 EiB, which any user can make on tmpfs, came first and were read for ever; a
+/// file in a directory that is bound to a second place was called a copy of itself.
+#[test]
+fn sparse_files_and_bound_directories_hide_no_duplicates() {
+    let place = Place::new();
+    let disk = place.small_disk("disk", "8M");
+    let tree = disk.0.join("tree");
+    for name in ["tree", "tree/real", "tree/bound"] {
+        fs::create_dir(disk.0.join(name)).unwrap();
+    }
+    for name in ["a", "b"] {
+        fs::File::create(tree.join(name)).unwrap().set_len(i64::MAX as u64).unwrap();
+        fs::write(tree.join("real").join(name), vec![b'x'; 70_000]).unwrap();
+    }
+    // A copy without the hole of the other.
+    let sparse = fs::File::create(tree.join("hole")).unwrap();
+    sparse.set_len(200_000).unwrap();
+    fs::write(tree.join("zeros"), vec![0; 200_000]).unwrap();
+    let run = |program: &str, words: &[&OsStr]| {
+        assert!(std::process::Command::new(program).args(words).status().unwrap().success());
+    };
+    let bound = tree.join("bound");
+    run("mount", &["--bind".as_ref(), tree.join("real").as_os_str(), bound.as_os_str()]);
+    place.index(&place.path("index"), &tree);
+    let found = answer(&duplicates(&place, None, &["--json", "--verify"], &tree));
+    run("umount", &[bound.as_os_str()]);
+    let bytes: Vec<_> =
+        found["largest"].as_array().unwrap().iter().map(|it| &it["bytes"]).collect();
+    assert_eq!(bytes, [&json!(70_000), &json!(i64::MAX), &json!(200_000)]);
+    assert_eq!(found["largest"][0]["files"], 2);
 }
 
 /// Contents are read by the permissions of the caller, and only of files that are as the index

@@ -10,12 +10,14 @@
 //! | `SEMI JOIN`, `ANTI JOIN` | of the left table |
 //! | `-x` | `x * -1`, which does not wrap |
 //! | `COLLATE "C"` | how texts are compared anyway |
+//! | subqueries that the engine answers wrongly | an error that says what to write: [`subqueries`] |
 //! | anything else that the planner does not look at | an error that says what to write |
 //!
 //! Not its job: clauses that the planner refuses by itself.
 
 mod patterns;
 mod refused;
+mod subqueries;
 mod windows;
 
 pub(super) use patterns::register;
@@ -113,7 +115,7 @@ impl VisitorMut for Grammar<'_> {
                      or (a | b) - (a & b)"
                     .to_owned())
             }
-            _ => Ok(()),
+            other => subqueries::check(other),
         })
     }
 

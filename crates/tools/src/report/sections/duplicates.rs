@@ -15,7 +15,7 @@ mod contents;
 
 use super::*;
 use crate::report::details;
-use canopy_index::column::{INO, LISTING, MODE, MTIME, NAME, NLINK, SIZE};
+use canopy_index::column::{BLOCKS, INO, LISTING, MODE, MTIME, NAME, SIZE};
 use canopy_read::listings::ListingHeads;
 use canopy_read::work::listed;
 use contents::SizeGroup;
@@ -54,7 +54,7 @@ pub(in crate::report) struct Duplicates {
     groups: i64,
     /// Files in them.
     files: i64,
-    /// Sizes of all but one of each group.
+    /// Bytes of all but one of each group: sizes, or space on disk where times and names do not count.
     wasted_bytes: i64,
     /// By `wasted_bytes`, then size, mtime and name, or the first path.
     largest: Vec<DuplicateGroup>,
@@ -274,9 +274,22 @@ impl KeyHashes {
 struct Member {
     hashes: [u64; 2],
     size_bytes: i64,
+    disk_bytes: i64,
     row: u32,
-    /// Device and inode, if it has several names.
+    /// Device and inode, by which a file that is there twice is known.
     inode: Option<(u64, u64)>,
+}
+
+/// Returns the bytes that are saved if all files of a group but one go. Where only sizes count, huge
+/// sparse files must not come first, so that is space on disk.
+fn wasted_bytes(rule: DuplicateRule, files: &[&Member]) -> i64 {
+    let Some(first) = files.first() else { return 0 };
+    if rule == DuplicateRule::SizeTimeAndName {
+        return first.size_bytes.saturating_mul(files.len() as i64 - 1);
+    }
+    let most = files.iter().map(|file| file.disk_bytes).max().unwrap_or(0);
+    let sum: i128 = files.iter().map(|file| i128::from(file.disk_bytes)).sum();
+    i64::try_from(sum - i128::from(most)).unwrap_or(i64::MAX)
 }
 
 /// The groups that have been found so far.
@@ -302,22 +315,19 @@ impl Groups<'_> {
         let mut inodes = FxHashSet::default();
         for group in members.chunk_by(|a, b| a.hashes == b.hashes) {
             inodes.clear();
-            let distinct =
-                group.iter().filter(|member| member.inode.is_none_or(|inode| inodes.insert(inode)));
-            let files = distinct.count() as i64;
+            let is_first = |member: &&Member| member.inode.is_none_or(|inode| inodes.insert(inode));
+            let distinct: Vec<&Member> = group.iter().filter(is_first).collect();
+            let files = distinct.len() as i64;
             if files < 2 {
                 continue;
             }
             let size = group[0].size_bytes;
+            let wasted = wasted_bytes(self.rule, &distinct);
             if self.rule == DuplicateRule::Contents {
-                inodes.clear();
-                let first =
-                    |member: &&Member| member.inode.is_none_or(|inode| inodes.insert(inode));
-                let rows = group.iter().filter(first).map(|member| member.row).collect();
-                self.by_size.push(SizeGroup { size_bytes: size, rows });
+                let rows = distinct.iter().map(|member| member.row).collect();
+                self.by_size.push(SizeGroup { size_bytes: size, wasted_bytes: wasted, rows });
                 continue;
             }
-            let wasted = size.saturating_mul(files - 1);
             self.found.groups += 1;
             self.found.files += files;
             self.found.wasted_bytes = self.found.wasted_bytes.saturating_add(wasted);
@@ -362,9 +372,7 @@ impl Groups<'_> {
             let mut entries: Vec<_> = entries.into_values().collect();
             entries.sort_by(|a, b| a.cmp_path(b));
             let mut seen = FxHashSet::default();
-            entries.retain(|entry| {
-                entry.attributes.nlink < 2 || seen.insert((entry.dev, entry.attributes.ino))
-            });
+            entries.retain(|entry| seen.insert((entry.dev, entry.attributes.ino)));
             group.paths = entries.iter().take(self.top).map(|entry| entry.path()).collect();
             self.found.largest.push(group);
         }
@@ -383,25 +391,22 @@ fn read_members(
         let part = &parts[*part];
         let mut at_row = rows.iter();
         let mut found = Vec::with_capacity(rows.len());
-        let columns = LISTING | NAME | SIZE | MTIME | INO | NLINK;
+        let columns = LISTING | NAME | SIZE | BLOCKS | MTIME | INO;
         for batch in part.unit_of(rows.iter().copied()).read(columns)? {
             let batch = batch?;
             let (names, sizes, mtimes) = (NAME.of(&batch)?, SIZE.of(&batch)?, MTIME.of(&batch)?);
-            let (inodes, nlinks, listings) =
-                (INO.of(&batch)?, NLINK.of(&batch)?, LISTING.of(&batch)?);
-            let heads = match nlinks.iter().any(|&nlink| nlink > 1) {
-                true => Some(ListingHeads::read_with_devices(&part.shard, listings)?),
-                false => None,
-            };
+            let (inodes, blocks, listings) =
+                (INO.of(&batch)?, BLOCKS.of(&batch)?, LISTING.of(&batch)?);
+            let heads = ListingHeads::read_with_devices(&part.shard, listings)?;
             for (at, row) in at_row.by_ref().take(batch.num_rows()).enumerate() {
                 let key = rule.key(sizes[at], mtimes[at], names.value(at));
-                let heads = heads.as_ref().filter(|_| nlinks[at] > 1);
-                let head = heads.and_then(|heads| heads.get(listings[at]));
+                let dev = heads.get(listings[at]).and_then(|head| head.dev);
                 found.push(Member {
                     hashes: key.hashes(),
                     size_bytes: sizes[at],
+                    disk_bytes: blocks[at].saturating_mul(512),
                     row: (part.base + *row as usize) as u32,
-                    inode: head.and_then(|head| head.dev).map(|dev| (dev, inodes[at])),
+                    inode: dev.map(|dev| (dev, inodes[at])),
                 });
             }
         }

@@ -17,9 +17,11 @@ use crate::report::details::{self, EntryDetails};
 use crate::report::parts::Part;
 use canopy_model::unescape;
 use canopy_read::work::listed;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, fstat, openat2, seek};
+use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+use std::os::unix::fs::FileExt;
 
 /// Files whose paths are in memory at a time.
 const FILES_AT_ONCE: usize = 1 << 16;
@@ -27,18 +29,16 @@ const FILES_AT_ONCE: usize = 1 << 16;
 /// Bytes of a file that are hashed first.
 const BEGINNING_BYTES: u64 = 64 << 10;
 
+/// Bytes that are read at a time.
+const BLOCK_BYTES: u64 = 64 << 10;
+
 /// Files of one size, one for each inode.
 pub(super) struct SizeGroup {
     pub(super) size_bytes: i64,
+    /// Space on disk that is saved if all files but one go.
+    pub(super) wasted_bytes: i64,
     /// Numbers of rows among those of all parts, ascending.
     pub(super) rows: Vec<u32>,
-}
-
-impl SizeGroup {
-    /// Returns the bytes that are saved if all files but one go.
-    fn wasted_bytes(&self) -> i64 {
-        self.size_bytes.saturating_mul(self.rows.len() as i64 - 1)
-    }
 }
 
 /// Finds the groups of equal contents that take most space, at most `top`.
@@ -48,7 +48,7 @@ pub(super) fn compared(
     top: usize,
     threads: usize,
 ) -> Result<Duplicates> {
-    groups.sort_by_key(|group| std::cmp::Reverse((group.wasted_bytes(), group.size_bytes)));
+    groups.sort_by_key(|group| std::cmp::Reverse((group.wasted_bytes, group.size_bytes)));
     let mut found = Duplicates {
         not_read: Some(0),
         not_compared: Some(0),
@@ -60,7 +60,7 @@ pub(super) fn compared(
     let mut groups = groups.into_iter();
     while let Some(group) = groups.next() {
         let is_enough = top.checked_sub(1).and_then(|last| found.largest.get(last));
-        if is_enough.is_some_and(|least| least.wasted_bytes >= group.wasted_bytes()) {
+        if is_enough.is_some_and(|least| least.wasted_bytes >= group.wasted_bytes) {
             let left = group.rows.len() + groups.map(|group| group.rows.len()).sum::<usize>();
             found.not_compared = Some(left as i64);
             break;
@@ -72,7 +72,7 @@ pub(super) fn compared(
                 false => vec![rows],
             };
             for rows in same {
-                found.add(SizeGroup { size_bytes, rows }, &comparison, top)?;
+                found.add(size_bytes, rows, &comparison, top)?;
             }
         }
     }
@@ -82,31 +82,36 @@ pub(super) fn compared(
 
 impl Duplicates {
     /// Counts files of equal contents, and keeps them if they are among the largest groups.
-    fn add(&mut self, group: SizeGroup, comparison: &Comparison<'_>, top: usize) -> Result<()> {
-        let (wasted_bytes, files) = (group.wasted_bytes(), group.rows.len() as i64);
-        self.groups += 1;
-        self.files += files;
-        self.wasted_bytes = self.wasted_bytes.saturating_add(wasted_bytes);
-        let key = |group: &DuplicateGroup| (group.wasted_bytes, group.bytes);
-        let of_group = (wasted_bytes, group.size_bytes);
-        let at = self.largest.partition_point(|other| key(other) > of_group);
-        if at >= top {
-            return Ok(());
-        }
-        let mut entries = Vec::new();
-        for rows in group.rows.chunks(FILES_AT_ONCE) {
-            entries.extend(
-                details::of_rows(comparison.parts, rows, comparison.threads)?.into_values(),
-            );
+    fn add(
+        &mut self,
+        bytes: i64,
+        rows: Vec<u32>,
+        comparison: &Comparison<'_>,
+        top: usize,
+    ) -> Result<()> {
+        let (mut entries, mut sum, mut most) = (Vec::new(), 0_i128, 0);
+        for rows in rows.chunks(FILES_AT_ONCE) {
+            let more = details::of_rows(comparison.parts, rows, comparison.threads)?;
+            for entry in more.values() {
+                let disk_bytes = entry.attributes.blocks.saturating_mul(512);
+                sum += i128::from(disk_bytes);
+                most = most.max(disk_bytes);
+            }
+            entries.extend(more.into_values());
             entries.sort_by(EntryDetails::cmp_path);
             entries.truncate(top);
         }
+        let wasted_bytes = i64::try_from(sum - i128::from(most)).unwrap_or(i64::MAX);
+        let files = rows.len() as i64;
+        self.groups += 1;
+        self.files += files;
+        self.wasted_bytes = self.wasted_bytes.saturating_add(wasted_bytes);
         let paths = entries.iter().map(EntryDetails::path).collect();
-        let bytes = group.size_bytes;
         let group =
             DuplicateGroup { name: None, bytes, mtime_ns: None, files, wasted_bytes, paths };
+        let key = |group: &DuplicateGroup| (group.wasted_bytes, group.bytes);
         let before = |other: &DuplicateGroup| {
-            key(other) > of_group || (key(other) == of_group && other.paths < group.paths)
+            key(other) > key(&group) || (key(other) == key(&group) && other.paths < group.paths)
         };
         self.largest.insert(self.largest.partition_point(before), group);
         self.largest.truncate(top);
@@ -146,14 +151,32 @@ impl Comparison<'_> {
     }
 }
 
-/// Hashes the first bytes of a file.
+/// Hashes the first bytes of a file: its blocks that are not all zeros, each with its place. So holes
+/// are not read, and a file is equal to its copy without holes.
 fn hash(entry: &EntryDetails, bytes: u64, others: &OthersMounts) -> io::Result<[u8; 16]> {
     let file = open(entry, others)?;
+    let end = bytes.min(entry.attributes.size_bytes as u64);
     let mut hasher = blake3::Hasher::new();
-    let read = io::copy(&mut (&file).take(bytes), &mut hasher)?;
-    if read != bytes.min(entry.attributes.size_bytes as u64)
-        || !is_as_scanned(&fstat(&file)?, entry)
-    {
+    let mut block = vec![0; BLOCK_BYTES as usize];
+    let mut at = 0;
+    while at < end {
+        match seek(&file, SeekFrom::Data(at)) {
+            Ok(data) => at = data / BLOCK_BYTES * BLOCK_BYTES,
+            // Nothing but a hole is left.
+            Err(Errno::NXIO) => break,
+            // The file system does not know holes.
+            Err(_) => {}
+        }
+        let wanted = end.saturating_sub(at).min(BLOCK_BYTES) as usize;
+        let block = &mut block[..wanted];
+        file.read_exact_at(block, at)?;
+        if block.iter().any(|&byte| byte != 0) {
+            hasher.update(&at.to_le_bytes());
+            hasher.update(block);
+        }
+        at += BLOCK_BYTES;
+    }
+    if !is_as_scanned(&fstat(&file)?, entry) {
         return Err(io::Error::other("the file has changed"));
     }
     let mut short = [0; 16];
