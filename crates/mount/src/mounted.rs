@@ -3,6 +3,7 @@
 
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL, SessionUnmounter};
 use nix::mount::{MntFlags, MsFlags, umount2};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -96,11 +97,15 @@ impl Unmounter {
     }
 }
 
-/// Fails where `PATH` is empty: `fusermount3` would be run from the working directory, which may
-/// belong to somebody else.
+/// Fails where `PATH` names a directory that depends on the working directory: `fusermount3` would
+/// be run from there, and it may belong to somebody else.
 pub fn check_search_path() -> io::Result<()> {
-    match std::env::var_os("PATH").is_some_and(|path| path.is_empty()) {
-        true => Err(io::Error::other("PATH is empty; fusermount3 is looked for there")),
+    let is_relative = |path: OsString| std::env::split_paths(&path).any(|one| one.is_relative());
+    match std::env::var_os("PATH").is_some_and(is_relative) {
+        true => Err(io::Error::other(
+            "PATH has an empty or relative directory, and fusermount3 is looked for there: use \
+             absolute ones",
+        )),
         false => Ok(()),
     }
 }

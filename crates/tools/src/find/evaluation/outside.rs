@@ -14,12 +14,15 @@ use canopy_model::{Attributes, FileType, Wanted, unescape};
 use canopy_read::locate::{Start, absolute_path, to_path};
 use canopy_read::{Inode, Lost};
 use canopy_scan::{Mount, look_at};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use rustix::fs::{Access, AtFlags, CWD, accessat, readlinkat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::hash::BuildHasher;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
@@ -31,8 +34,8 @@ pub(crate) type Reached = Result<(Attributes, u64), Errno>;
 pub(crate) struct Outside {
     /// By number of a source: whether it is what lies at its root now.
     here: Mutex<FxHashMap<u32, bool>>,
-    /// Where other users have mounted file systems that their programs answer for.
-    others_mounts: OnceLock<Vec<Vec<u8>>>,
+    /// Where the kernel is not asked.
+    others_mounts: OnceLock<OthersMounts>,
     /// Hashes of links that nobody can follow.
     unknown: Mutex<FxHashSet<u64>>,
     /// Hashes of links to directories that are not searched.
@@ -125,8 +128,8 @@ impl Outside {
         let path = CString::new(to_path(link).as_os_str().as_bytes()).ok()?;
         let read = readlinkat(CWD, &path, Vec::new()).ok()?;
         let is_same = read.as_bytes() == &*unescape(target);
-        let others_mounts = self.others_mounts.get_or_init(others_mounts);
-        (is_same && !passes(path.as_bytes(), others_mounts)).then_some(path)
+        let others_mounts = self.others_mounts.get_or_init(OthersMounts::read);
+        (is_same && !others_mounts.has(path.as_bytes())).then_some(path)
     }
 }
 
@@ -135,14 +138,15 @@ pub(crate) fn inode_outside(attributes: Attributes, dev: u64) -> Inode {
     Inode { attributes, target: String::new(), dev, xattrs: String::new() }
 }
 
-/// Returns where other users than root have mounted file systems for all users.
+/// Returns where other users than root have mounted file systems for all users, and where a look
+/// mounts one: whoever makes a link could choose the host that is to answer.
 fn others_mounts() -> Vec<Vec<u8>> {
     let own = rustix::process::geteuid().as_raw();
     let is_others = |mount: &Mount| {
         let user = mount.option("user_id").and_then(|user| user.parse::<u32>().ok());
-        mount.file_system.starts_with("fuse")
-            && mount.has_option("allow_other")
-            && user.is_some_and(|user| user != 0 && user != own)
+        let is_fuse = mount.file_system.starts_with("fuse");
+        let is_others = user.is_some_and(|user| user != 0 && user != own);
+        mount.file_system == "autofs" || is_fuse && mount.has_option("allow_other") && is_others
     };
     let all = canopy_scan::mounts().unwrap_or_default().into_iter();
     all.filter(is_others).map(|mount| mount.point).collect()
@@ -150,17 +154,32 @@ fn others_mounts() -> Vec<Vec<u8>> {
 
 /// Paths that lead through file systems that other users' programs answer for, who could let a
 /// caller wait for ever.
-pub(crate) struct OthersMounts(Vec<Vec<u8>>);
+pub(crate) struct OthersMounts {
+    /// Tells when the mounts of the system change.
+    changes: Option<File>,
+    points: Mutex<Vec<Vec<u8>>>,
+}
 
 impl OthersMounts {
     /// Reads the mounts of the system.
     pub(crate) fn read() -> Self {
-        OthersMounts(others_mounts())
+        let changes = File::open("/proc/self/mountinfo").ok();
+        OthersMounts { changes, points: Mutex::new(others_mounts()) }
     }
 
-    /// Returns whether an absolute path leads through one of them.
+    /// Returns whether an absolute path leads through one of them, as they are now.
     pub(crate) fn has(&self, path: &[u8]) -> bool {
-        passes(path, &self.0)
+        let mut points = self.points.lock();
+        if self.have_changed() {
+            *points = others_mounts();
+        }
+        passes(path, &points)
+    }
+
+    fn have_changed(&self) -> bool {
+        let Some(changes) = &self.changes else { return true };
+        let mut polled = [PollFd::new(changes.as_fd(), PollFlags::POLLPRI)];
+        poll(&mut polled, PollTimeout::ZERO) != Ok(0)
     }
 }
 
@@ -188,7 +207,12 @@ fn passes(path: &[u8], mount_points: &[Vec<u8>]) -> bool {
                 }
             }
         }
-        let Ok(target) = readlinkat(CWD, &directory[..], Vec::new()) else { continue };
+        let target = match readlinkat(CWD, &directory[..], Vec::new()) {
+            Ok(target) => target,
+            Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => continue,
+            // The way from here on is not known, such as beyond the longest path.
+            Err(_) => return true,
+        };
         links += 1;
         if links > LINKS_MAX {
             return false;
