@@ -6,8 +6,8 @@ use crate::viewed::Viewed;
 use anyhow::bail;
 use canopy::Outcome;
 use canopy::commands::find::color;
-use canopy::message;
 use canopy::options::now_ns;
+use canopy::{message, message_lines};
 use canopy_text::safe::message_line;
 use canopy_tools::find::{self, RunOptions};
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<Outcome> {
     let mut find = match find::parse_for_records(arguments, now_ns) {
         Ok(find) => find,
         Err(error) => {
-            message(find::in_locale(error));
+            message_lines(error);
             return Ok(Outcome::Partial);
         }
     };

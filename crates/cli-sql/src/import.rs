@@ -6,7 +6,7 @@ use canopy::commands::building::{Shards, end_if_asked, publish, with_progress};
 use canopy::commands::import::Arguments;
 use canopy::commands::info::{Held, count_of};
 use canopy::options::now_ns;
-use canopy::{Outcome, counted, interrupt, message, places, say, warn_of};
+use canopy::{Outcome, counted, interrupt, message, places, say, say_json, warn_of};
 use canopy_import::{Counts, Import, Problems, Request};
 use canopy_index::{NewSource, Published, Writer, WriterOptions};
 use canopy_text::human_size;
@@ -128,7 +128,7 @@ impl Summary<'_> {
 
     /// Prints an object whose keys are those of 'canopy index --json'.
     fn print_json(&self, root: &str, outcome: Outcome) -> anyhow::Result<()> {
-        say(json!({
+        say_json(&json!({
             "generation": self.published.generation,
             "unchanged": self.published.is_unchanged,
             "complete": outcome == Outcome::Complete,

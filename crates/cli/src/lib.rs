@@ -23,7 +23,7 @@ mod streams;
 mod suggestions;
 
 pub use counted::counted;
-pub use outcome::{Outcome, SeveralLines, message, message_lines, say, told, warn_of};
+pub use outcome::{Outcome, SeveralLines, message, message_lines, say, say_json, told, warn_of};
 
 use canopy_index::Writer;
 use canopy_watch::requests;

@@ -4,6 +4,7 @@ use crate::commands::staleness::print_footer;
 use crate::commands::switches::Wrong;
 use crate::config::{Source, settings};
 use crate::counted;
+use crate::options::stdout_for_json;
 use crate::streams::was_output_closed;
 use canopy_index::Index;
 use canopy_text::safe;
@@ -191,8 +192,30 @@ struct Unsaid(#[source] std::io::Error);
 /// Prints a line about what was done, which stays done if nobody reads it, with `?` for control
 /// characters.
 pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
-    match writeln!(std::io::stdout(), "{}", safe::message_line(&line.to_string())) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Unsaid(error).into()),
+    said(writeln!(std::io::stdout(), "{}", safe::message_line(&line.to_string())))
+}
+
+/// Prints an object about what was done, on a line.
+pub fn say_json(object: &serde_json::Value) -> anyhow::Result<()> {
+    let mut output = stdout_for_json();
+    said(writeln!(output, "{object}").and_then(|()| output.flush()))
+}
+
+/// Passes on why what was done could not be printed, unless the reader has had enough.
+pub fn said(printed: io::Result<()>) -> anyhow::Result<()> {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Unsaid(error).into()),
+        _ => Ok(()),
+    }
+}
+
+/// Passes on why an answer could not be printed, unless the reader has had enough: the exit code
+/// stays that of the answer.
+pub fn answered(printed: io::Result<()>) -> anyhow::Result<()> {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(canopy_tools::Error::Output(error).into())
+        }
         _ => Ok(()),
     }
 }

@@ -43,6 +43,6 @@ pub use permissions::{Permissions, XattrAccess};
 pub use rows::{DOUBTFUL_PART, Listing, Row, Rows, Sink, Xattr};
 pub use summary::{
     Count, Extrema, Histogram, NUMBERED, Parts, Summary, extension, month, size_class,
-    size_class_min,
+    size_class_end, size_class_min,
 };
 pub use totals::{Totals, clamped};

@@ -228,6 +228,12 @@ pub fn size_class_min(class: i32) -> i64 {
     if class <= 0 { 0 } else { 1i64.checked_shl(class as u32 - 1).unwrap_or(i64::MAX) }
 }
 
+/// Returns the smallest size in bytes that is too large for a class of [`size_class`]: that of the
+/// last class is no size.
+pub fn size_class_end(class: i32) -> u64 {
+    if class <= 0 { 1 } else { 1u64.checked_shl(class as u32).unwrap_or(u64::MAX) }
+}
+
 /// Returns the month of a time in UTC, counted from January 1970, which is 0.
 pub fn month(time_ns: i64) -> i32 {
     // Howard Hinnant's days-to-civil algorithm, in which a year begins in March.
@@ -272,6 +278,7 @@ mod tests {
         assert_eq!(size_class(i64::MAX), 63);
         for class in 0..=63 {
             assert_eq!(size_class(size_class_min(class)), class);
+            assert_eq!(size_class((size_class_end(class) - 1) as i64), class);
         }
     }
 

@@ -6,7 +6,8 @@ use super::scanning::{Scans, one_reader, scan_threads};
 use super::update::{Task, list_anew};
 use crate::config::settings;
 use crate::limits::{memory_size, rate};
-use crate::outcome::{Outcome, message, say, warn_of};
+use crate::options::stdout_for_json;
+use crate::outcome::{Outcome, answered, message, said, say, warn_of};
 use crate::{Engine, companion, counted, interrupt, places};
 use canopy_credentials::subordinate_uids;
 use canopy_index::{
@@ -17,8 +18,10 @@ use canopy_model::unescape;
 use canopy_scan::{MountRules, Selection};
 use canopy_text::human_size;
 use canopy_text::safe::message_line;
+use canopy_tools::json::exact;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -72,7 +75,7 @@ pub fn run(
     let threads = scan_threads(arguments.threads);
     let report = check(&location, threads)?;
     if !arguments.repair {
-        print(&location, &report, arguments.json)?;
+        answered(print(&location, &report, arguments.json))?;
         return Ok(outcome_of(&report));
     }
     anyhow::ensure!(
@@ -82,20 +85,20 @@ pub fn run(
         location.display()
     );
     if report.damages.is_empty() {
-        print(&location, &report, arguments.json)?;
+        answered(print(&location, &report, arguments.json))?;
         return Ok(Outcome::Complete);
     }
     if engine.is_none() && report.has_derived_tables {
         return companion::Companion::Sql.run();
     }
     if !arguments.json {
-        print(&location, &report, false)?;
+        answered(print(&location, &report, false))?;
     }
     interrupt::watch()?;
     let repaired = Repair { location: &location, arguments: &arguments, threads, engine };
     let is_complete = repaired.run(&report)?;
     let after = check(&location, threads)?;
-    print(&location, &after, arguments.json)?;
+    said(print(&location, &after, arguments.json))?;
     Ok(if is_complete { outcome_of(&after) } else { Outcome::Partial })
 }
 
@@ -118,11 +121,19 @@ fn shown(escaped: &str) -> String {
 }
 
 /// Prints the report, as lines or as JSON.
-fn print(location: &Path, report: &CheckReport, as_json: bool) -> anyhow::Result<()> {
+fn print(location: &Path, report: &CheckReport, as_json: bool) -> io::Result<()> {
     if as_json {
-        return say(format_args!("{:#}", json_of(location, report)));
+        let mut output = stdout_for_json();
+        writeln!(output, "{:#}", exact(json_of(location, report)))?;
+        return output.flush();
     }
-    report.damages.iter().try_for_each(|damage| say(line_of(damage)))?;
+    let mut output = io::stdout().lock();
+    let lines = lines_of(location, report);
+    lines.iter().try_for_each(|line| writeln!(output, "{}", message_line(line)))
+}
+
+/// Returns what was found, for people.
+fn lines_of(location: &Path, report: &CheckReport) -> Vec<String> {
     let read =
         format!("{}, {} read", counted(report.files, "file"), human_size(report.bytes as i64));
     let part = if report.is_whole { "" } else { ", as far as you may read it" };
@@ -130,15 +141,17 @@ fn print(location: &Path, report: &CheckReport, as_json: bool) -> anyhow::Result
         0 => format!("generation {}", report.generation),
         kept => format!("generation {} and {}", report.generation, counted(kept, "older one")),
     };
+    let mut lines: Vec<String> = report.damages.iter().map(line_of).collect();
     match report.damages.len() {
-        0 => say(format_args!("{} is sound{part}: {generations}, {read}", location.display())),
+        0 => lines.push(format!("{} is sound{part}: {generations}, {read}", location.display())),
         count => {
             let are = if count == 1 { "is" } else { "are" };
             let files = counted(count, "file");
-            say(format_args!("{files} {are} damaged{part}: {generations}, {read}"))?;
-            remedies(report).into_iter().try_for_each(say)
+            lines.push(format!("{files} {are} damaged{part}: {generations}, {read}"));
+            lines.extend(remedies(report));
         }
     }
+    lines
 }
 
 /// Formats a damaged file with its contents and the directories that they describe.

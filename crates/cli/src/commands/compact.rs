@@ -3,7 +3,7 @@
 use super::building::{end_if_asked, publish, with_progress};
 use super::scanning::scan_threads;
 use crate::limits::memory_size;
-use crate::outcome::{Outcome, say};
+use crate::outcome::{Outcome, say, say_json};
 use crate::{counted, interrupt, places};
 use canopy_index::{Compacted, Due, Index, Retention, Writer, WriterOptions};
 use serde_json::json;
@@ -113,7 +113,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if arguments.json {
         let current = || Ok(Index::open(&location)?.generation());
         let generation: anyhow::Result<u64> = sum.generation.map_or_else(current, Ok);
-        say(json!({
+        say_json(&json!({
             "generation": generation?,
             "unchanged": sum.generation.is_none(),
             "complete": true,

@@ -2,7 +2,7 @@
 
 use super::ls::{colors, no_color};
 use crate::options::{ReadOptions, now_ns};
-use crate::outcome::{Outcome, message};
+use crate::outcome::{Outcome, message, message_lines};
 use canopy_text::safe::message_line;
 use canopy_tools::find::{self, ColorWhen, Find, RunOptions};
 use std::ffi::{OsStr, OsString};
@@ -47,7 +47,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let mut find = match find::parse(&arguments.arguments, now_ns) {
         Ok(find) => find,
         Err(error) => {
-            message(find::in_locale(error));
+            message_lines(error);
             if arguments.arguments.iter().any(|word| is_option_of_ours(word)) {
                 message("--at, --index, --threads and --verbose go before paths and expression");
             }

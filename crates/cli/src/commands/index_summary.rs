@@ -4,7 +4,7 @@ use super::index::shown_time;
 use super::info::Held;
 use super::update::UNCHANGED;
 use crate::counted;
-use crate::outcome::{say, without_numbers};
+use crate::outcome::{say, say_json, without_numbers};
 use canopy_index::{Published, Unfinished};
 use canopy_scan::Counts;
 use canopy_text::human_size;
@@ -106,6 +106,6 @@ impl Summary<'_> {
             "sources": self.sources,
             "failed": self.failed.iter().map(failed).collect::<Vec<Value>>(),
         });
-        say(object)
+        say_json(&object)
     }
 }

@@ -4,7 +4,7 @@ use super::info_metrics;
 use super::staleness::{is_followed, listed, max_age, old_sources};
 use crate::counted;
 use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
-use crate::outcome::{Outcome, message, say};
+use crate::outcome::{Outcome, answered, message};
 use anyhow::Context;
 use canopy_index::{Failure, Index, KeptGeneration, SharedProgress, SourceRecord, Unfinished};
 use canopy_read::to_path;
@@ -92,7 +92,7 @@ fn say_age<'a>(indexes: impl Iterator<Item = &'a Index>, age_ns: i64) -> anyhow:
         }
         (_, 0) => {
             let all = counted(sources, "source");
-            say(format_args!("{all} indexed within {limit}"))?;
+            answered(writeln!(std::io::stdout(), "{all} indexed within {limit}"))?;
             Ok(Outcome::Complete)
         }
         _ => {

@@ -3,7 +3,7 @@
 use super::ls::{knows_colors, no_color};
 use super::report::parse_user;
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
-use crate::outcome::{Outcome, message};
+use crate::outcome::{Outcome, SeveralLines, message};
 use canopy_text::safe::{message_line, terminal_name};
 use canopy_tools::find::{self, RunOptions};
 use canopy_tools::ls::hyperlink;
@@ -64,7 +64,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     words.extend(arguments.mine.then(|| "--mine".into()));
     words.extend(arguments.user.map(|uid| format!("--user={uid}").into()));
     words.push(if arguments.json { "--json" } else { "-print0" }.into());
-    let find = find::parse(&words, now_ns).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let find = find::parse(&words, now_ns).map_err(|error| SeveralLines(error.to_string()))?;
     let options = RunOptions {
         threads: arguments.read.threads(),
         terminal: false,

@@ -7,7 +7,7 @@ use super::update_costs::Costs;
 use super::update_request;
 use crate::config::settings;
 use crate::limits::{OwnerLimitOptions, memory_size, rate};
-use crate::outcome::{Outcome, message, say, warn_of, without_numbers};
+use crate::outcome::{Outcome, message, say, say_json, warn_of, without_numbers};
 use crate::{Engine, companion, counted, interrupt, places};
 use anyhow::Context;
 use canopy_credentials::subordinate_uids;
@@ -230,7 +230,7 @@ impl Updated {
             let error = without_numbers(&format!("{error:#}"));
             json!({ "path": shown(root), "error": error })
         };
-        say(json!({
+        say_json(&json!({
             "generation": self.generation,
             "unchanged": self.is_unchanged,
             "complete": self.outcome == Outcome::Complete,

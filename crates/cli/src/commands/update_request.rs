@@ -1,7 +1,7 @@
 //! `canopy update` of users who may not write an index: they ask the daemon that follows it.
 
 use super::update::Suspect;
-use crate::outcome::{Outcome, message, say};
+use crate::outcome::{Outcome, message, say, say_json};
 use crate::places::{self, Updater};
 use anyhow::Context;
 use canopy_text::safe::table_cell;
@@ -40,7 +40,7 @@ pub fn ask(asked: ByIndex, json: bool) -> anyhow::Result<Outcome> {
                     served += 1;
                     let shown = path.display().to_string();
                     let said = match json {
-                        true => say(json!({ "generation": generation, "path": shown })),
+                        true => say_json(&json!({ "generation": generation, "path": shown })),
                         false => say(format_args!(
                             "generation {generation} has {}",
                             table_cell(&shown, false)

@@ -273,6 +273,23 @@ fn damaged_data_is_told_in_one_sentence_and_found_by_incremental_runs() {
     assert!(site.done(&["check"]).contains(" is sound"));
 }
 
+/// The bug: ends of lines in JSON were shown as `?`.
+#[test]
+fn json_of_a_check_is_json() {
+    let site = Site::new();
+    let output = site.run(&["check", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["sound"], &report["damages"]), (&true.into(), &serde_json::json!([])));
+    let file = site.file("everyone/*-entries.parquet");
+    flip(&file);
+    let output = site.run(&["check", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["sound"], false);
+    assert_eq!(report["damages"][0]["remedy"], "scan");
+}
+
 /// Owners and permissions are part of who sees what.
 #[test]
 fn permissions_that_are_others_are_named_and_made_right() {

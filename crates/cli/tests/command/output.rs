@@ -42,6 +42,9 @@ const COMMANDS: &[&str] = &[
     "top largest --json tree",
     "info",
     "info --json",
+    "info --max-age 7d",
+    "check",
+    "check --json",
     "source list",
     "source list --json",
     "diff 1 2 tree",
@@ -127,6 +130,19 @@ fn an_answer_that_cannot_be_written_is_an_error() {
     }
     // No answer went into a file of the index.
     output.succeed("test \"$(canopy find tree | wc -l)\" = 5 && canopy find tree --count");
+}
+
+/// The bug: commands whose answer is all that they do ended as if their work was done.
+#[test]
+fn an_answer_that_is_lost_is_a_failure() {
+    let output = Output::new();
+    for words in ["info", "info --max-age 7d", "check", "check --json", "check --repair"] {
+        for (to, why) in [(">&-", "standard output is closed"), (">/dev/full", "No space left")] {
+            let (code, said) = output.run(&format!("canopy {words} {to}"));
+            assert_eq!(code, Some(2), "{words}: {said}");
+            assert!(said.contains(why) && !said.contains("work is done"), "{words}: {said}");
+        }
+    }
 }
 
 #[test]

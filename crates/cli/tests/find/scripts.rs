@@ -280,6 +280,22 @@ fn words_that_people_try_have_an_answer() {
         ),
         ("t -sise 1", &["canopy: unknown predicate `-sise'", "there is -size"]),
         ("t --name x", &["canopy: unknown predicate `--name'", "there is -name"]),
+        ("t --sum=x", &["canopy: unknown predicate `--sum=x'", "--sum takes no value"]),
+        (
+            "t -size '>1G'",
+            &[
+                "canopy: Invalid argument `>1G' to -size",
+                "write -size +1G; units are c, k, M, G, T and P",
+            ],
+        ),
+        // A word with an end of line is no line of its own.
+        (
+            "t \"$(printf -- '-name=x\\ncanopy: all is lost')\"",
+            &[
+                "canopy: unknown predicate `-name=x?canopy: all is lost'",
+                "write -name x?canopy: all is lost",
+            ],
+        ),
     ] {
         expect(&format!("{make}; ours {words}"), shown);
         expect(&format!("{make}; live {words}"), shown);
@@ -313,6 +329,15 @@ fn a_sum_reports_what_deleting_frees() {
         );
         assert_eq!(sum("t --sum -name none"), "0 entries take 0; deleting all of them frees 0");
         assert_eq!(sum("t --sum --limit 1 -name one"), sum("t --sum -name one"));
+        // The bug: the first ones were those that came first, in no order.
+        for order in ["name", "size --reverse"] {
+            assert_eq!(
+                sum(&format!("t -type f --sum --sort {order} --limit 1")),
+                sum("t -name again --sum"),
+                "{order}"
+            );
+            assert_eq!(sum(&format!("t -type f --sum --sort {order}")), sum("t -type f --sum"));
+        }
         for (words, why) in [
             ("t t/sub --sum", "‘t/sub’ lies in ‘t’"),
             ("t --sum --count", "leave --count"),
@@ -321,5 +346,15 @@ fn a_sum_reports_what_deleting_frees() {
         ] {
             assert!(sum(words).contains(why), "{words}: {}", sum(words));
         }
+        // The bug: what two paths lead to was counted twice.
+        for (words, why) in
+            [("t bound", "‘t’ lies in ‘bound’"), ("t bound/sub", "‘bound/sub’ lies in ‘t’")]
+        {
+            let script =
+                format!("mkdir bound; {make}; mount --bind t bound; {program} {words} --sum");
+            assert!(run(&script).contains(why), "{words}: {}", run(&script));
+        }
+        // Links of a file may be added up together.
+        assert_eq!(sum("t/two t/sub/again --sum --json"), sum("t -size 8k --sum --json"));
     }
 }

@@ -26,7 +26,9 @@ mod records;
 pub(crate) use actions::{EntryView, print_json};
 pub use evaluation::{FindOutcome, RunOptions, run};
 pub(crate) use evaluation::{OthersMounts, Outside};
-pub use language::{ColorWhen, Find, Operand, parse, parse_for_records, parse_moment, words};
+pub use language::{
+    ColorWhen, Find, Misunderstood, Operand, parse, parse_for_records, parse_moment, words,
+};
 pub use live::run_live;
 pub use messages::in_locale;
 pub(crate) use messages::quoted;

@@ -1,7 +1,7 @@
 //! The arguments of tests: numbers, types, sizes, modes and ages, with find's words where they are
 //! wrong.
 
-use super::hints::{of_age, of_size, of_user, with_hint};
+use super::hints::{Misunderstood, of_age, of_size, of_user, with_hint};
 use super::moment::{DAY_NS, SECOND_NS};
 use super::test::{Number, PermBits, PermMatch, Test};
 use canopy_index::column::{ATIME, BTIME, CTIME, Column, MTIME, Time};
@@ -24,7 +24,7 @@ pub(super) fn invalid(name: &str, text: &str) -> String {
     format!("invalid argument `{text}' to `{name}'")
 }
 
-fn invalid_age(name: &str, text: &str) -> String {
+fn invalid_age(name: &str, text: &str) -> Misunderstood {
     with_hint(invalid(name, text), of_age(name, text))
 }
 
@@ -99,7 +99,7 @@ pub(super) fn parse_types(name: &str, text: &str) -> Result<Vec<FileType>, Strin
     }
 }
 
-pub(super) fn parse_size(text: &str) -> Result<Test, String> {
+pub(super) fn parse_size(text: &str) -> Result<Test, Misunderstood> {
     let (number, unit) = match text.char_indices().last() {
         Some((at, 'b')) => (&text[..at], 512),
         Some((at, 'c')) => (&text[..at], 1),
@@ -114,7 +114,7 @@ pub(super) fn parse_size(text: &str) -> Result<Test, String> {
         Some((_, other)) => {
             return Err(with_hint(format!("invalid -size type `{other}'"), of_size(text)));
         }
-        None => return Err("invalid null argument to -size".to_owned()),
+        None => return Err("invalid null argument to -size".to_owned().into()),
     };
     let invalid = || with_hint(format!("Invalid argument `{text}' to -size"), of_size(text));
     let number = signed_number(number).ok_or_else(invalid)?;
@@ -128,7 +128,7 @@ pub(super) fn days_test(
     now_ns: i64,
     name: &str,
     text: &str,
-) -> Result<Test, String> {
+) -> Result<Test, Misunderstood> {
     let (kind, ago) = amount(text, DAY_NS).ok_or_else(|| invalid_age(name, text))?;
     let (after, until) = match kind {
         Number::More(_) => (i64::MIN, now_ns.saturating_sub(DAY_NS).saturating_sub(ago) - 1),
@@ -147,7 +147,7 @@ pub(super) fn minutes_test(
     now_ns: i64,
     name: &str,
     text: &str,
-) -> Result<Test, String> {
+) -> Result<Test, Misunderstood> {
     let (kind, ago) = amount(text, MINUTE_NS).ok_or_else(|| invalid_age(name, text))?;
     let from = now_ns.saturating_sub(ago);
     let (after, until) = match kind {
@@ -217,12 +217,12 @@ pub(super) fn parse_owner(
     text: &str,
     id: impl Fn(&str) -> Option<u32>,
     is_user: bool,
-) -> Result<Number, String> {
+) -> Result<Number, Misunderstood> {
     let exactly = |id: u32| Ok(Number::Exactly(i64::from(id)));
     if is_digits(text) {
         return match id(text).map(exactly) {
             Some(known) => known,
-            None => Err(format!("{text}: Numerical result out of range")),
+            None => Err(format!("{text}: Numerical result out of range").into()),
         };
     }
     // A sign is part of no number here.
@@ -230,8 +230,8 @@ pub(super) fn parse_owner(
         return exactly(id);
     }
     Err(match (is_user, text) {
-        (true, "") => "The argument to -user should not be empty".to_owned(),
-        (false, "") => "argument to -group is empty, but should be a group name".to_owned(),
+        (true, "") => "The argument to -user should not be empty".to_owned().into(),
+        (false, "") => "argument to -group is empty, but should be a group name".to_owned().into(),
         (true, name) => {
             with_hint(format!("‘{name}’ is not the name of a known user"), of_user(name))
         }
@@ -244,6 +244,7 @@ pub(super) fn parse_owner(
                 ),
                 _ => said,
             }
+            .into()
         }
     })
 }

@@ -64,7 +64,9 @@ impl Globals {
     /// run beside each other. A live search goes depth first by itself.
     pub(crate) fn holds(&self) -> bool {
         let ordered = self.sort.is_some() || self.reverse || (self.depth_first && !self.live);
-        (ordered || (self.live && self.jobs.is_some())) && !self.count && !self.sum
+        // Which entries are added up hangs on their order where only the first ones are.
+        let adds_all = self.count || (self.sum && self.limit.is_none());
+        (ordered || (self.live && self.jobs.is_some())) && !adds_all
     }
 
     /// Returns whether entries are printed as one list of JSON: a number or a sum is JSON alone.

@@ -14,6 +14,7 @@ mod words;
 pub(crate) use expr::Expr;
 pub use globals::ColorWhen;
 pub(crate) use globals::Globals;
+pub use hints::Misunderstood;
 pub use moment::parse_moment;
 pub use parse::{Find, parse, parse_for_records};
 pub(crate) use test::{AskedXattr, NamedFile, Number, Test, XattrTest};

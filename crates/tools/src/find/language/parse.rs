@@ -6,6 +6,7 @@
 
 use super::expr::Expr;
 use super::globals::{ColorWhen, Globals};
+use super::hints::{Misunderstood, with_hint};
 use super::test::{Number, Test};
 use crate::find::actions::{Action, Destination, EntryFormat};
 use crate::find::messages::system_message;
@@ -13,12 +14,13 @@ use crate::ls::Colors;
 use canopy_index::column::UID;
 use canopy_text::regular::Syntax;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a find looks for and where.
@@ -72,16 +74,16 @@ impl Find {
 
 /// Parses the arguments of find: options, start paths, then an expression. `now_ns` is what ages
 /// count from, in nanoseconds since 1970. Opens the files that actions write to.
-pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
+pub fn parse(arguments: &[OsString], now_ns: i64) -> Result<Find, Misunderstood> {
     parse_for(arguments, now_ns, false)
 }
 
 /// Does the same for a search of records, which have no files that commands could be run on.
-pub fn parse_for_records(arguments: &[OsString], now_ns: i64) -> Result<Find, String> {
+pub fn parse_for_records(arguments: &[OsString], now_ns: i64) -> Result<Find, Misunderstood> {
     parse_for(arguments, now_ns, true)
 }
 
-fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Find, String> {
+fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Find, Misunderstood> {
     let mut parser = Parser {
         rest: arguments,
         of_records,
@@ -103,14 +105,15 @@ fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Fi
     parser.rest = rest;
     let mut expr = if parser.rest.is_empty() { Expr::always(true) } else { parser.list()? };
     if parser.ahead() == Some(b")") {
-        return Err("you have too many ')'".to_owned());
+        return Err("you have too many ')'".to_owned().into());
     }
     let mut wrong_starts = Vec::new();
     if let Some(file) = parser.globals.starts_from.take() {
         if let Some(start) = starts.first() {
             let start = start.to_string_lossy();
-            return Err(format!(
-                "extra operand ‘{start}’\nfile operands cannot be combined with -files0-from"
+            return Err(with_hint(
+                format!("extra operand ‘{start}’"),
+                Some("file operands cannot be combined with -files0-from".to_owned()),
             ));
         }
         if parser.actions.iter().any(|action| matches!(action, Action::Exec(exec) if exec.asks())) {
@@ -137,7 +140,7 @@ fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Fi
         expr.act_only_where(&Arc::new(is_own));
     }
     if parser.actions.len() > 64 {
-        return Err("more than 64 actions in one expression".to_owned());
+        return Err("more than 64 actions in one expression".to_owned().into());
     }
     let Parser { actions, files, warnings, globals, .. } = parser;
     Ok(Find { starts, warnings, wrong_starts, expr, actions, files, globals })
@@ -149,8 +152,8 @@ fn is_expression(argument: &OsString) -> bool {
     (bytes.starts_with(b"-") && bytes.len() > 1) || matches!(bytes, b"(" | b"!")
 }
 
-/// Refuses to add up what is below several starts if one of them lies in another: its entries would
-/// count twice.
+/// Refuses to add up what is below several starts if one of them lies in another, or is the same
+/// directory by a bind mount: its entries would count twice.
 fn check_apart(starts: &[OsString]) -> Result<(), String> {
     let resolved = |start: &OsString| {
         let found = std::fs::canonicalize(start).or_else(|_| std::path::absolute(start));
@@ -158,16 +161,36 @@ fn check_apart(starts: &[OsString]) -> Result<(), String> {
     };
     let mut starts: Vec<(PathBuf, &OsString)> =
         starts.iter().map(|start| (resolved(start), start)).collect();
+    if starts.len() < 2 {
+        return Ok(());
+    }
     // Paths below another one sort right behind it.
     starts.sort();
-    match starts.windows(2).find(|two| two[1].0.starts_with(&two[0].0)) {
+    let below = starts.windows(2).find(|two| two[1].0.starts_with(&two[0].0));
+    let within = below.map(|two| (two[1].1, two[0].1)).or_else(|| mounted_within(&starts));
+    match within {
         None => Ok(()),
-        Some(two) => Err(format!(
+        Some((inner, outer)) => Err(format!(
             "--sum: ‘{}’ lies in ‘{}’: name one of them",
-            two[1].1.to_string_lossy(),
-            two[0].1.to_string_lossy()
+            inner.to_string_lossy(),
+            outer.to_string_lossy()
         )),
     }
+}
+
+/// Returns a start that is another one, or lies in it, by a bind mount, and that other one.
+fn mounted_within<'a>(starts: &[(PathBuf, &'a OsString)]) -> Option<(&'a OsString, &'a OsString)> {
+    let identity = |path: &Path| {
+        // Hard links of a file are entries of their own.
+        let metadata = path.symlink_metadata().ok().filter(std::fs::Metadata::is_dir)?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    let known: HashMap<(u64, u64), &OsString> =
+        starts.iter().rev().filter_map(|(path, start)| Some((identity(path)?, *start))).collect();
+    starts.iter().find_map(|(path, start)| {
+        let mut above = path.ancestors().filter_map(identity).filter_map(|id| known.get(&id));
+        above.find(|other| **other != *start).map(|other| (*start, *other))
+    })
 }
 
 /// Refuses to read start paths from where answers of the user come from.
@@ -273,7 +296,7 @@ impl<'a> Parser<'a> {
         Ok(self.argument(name)?.to_string_lossy())
     }
 
-    fn list(&mut self) -> Result<Expr, String> {
+    fn list(&mut self) -> Result<Expr, Misunderstood> {
         let mut expr = self.alternatives()?;
         while self.ahead() == Some(b",") {
             self.operator()?;
@@ -282,7 +305,7 @@ impl<'a> Parser<'a> {
         Ok(expr)
     }
 
-    fn alternatives(&mut self) -> Result<Expr, String> {
+    fn alternatives(&mut self) -> Result<Expr, Misunderstood> {
         let mut expr = self.conjunction()?;
         while let Some(b"-o" | b"-or") = self.ahead() {
             self.operator()?;
@@ -291,7 +314,7 @@ impl<'a> Parser<'a> {
         Ok(expr)
     }
 
-    fn conjunction(&mut self) -> Result<Expr, String> {
+    fn conjunction(&mut self) -> Result<Expr, Misunderstood> {
         let mut expr = self.negation()?;
         loop {
             match self.ahead() {
@@ -313,7 +336,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn negation(&mut self) -> Result<Expr, String> {
+    fn negation(&mut self) -> Result<Expr, Misunderstood> {
         match self.ahead() {
             Some(b"!" | b"-not") => {
                 self.operator()?;
@@ -323,11 +346,11 @@ impl<'a> Parser<'a> {
                 self.next();
                 match self.ahead() {
                     Some(b")") => {
-                        return Err(
-                            "invalid expression; empty parentheses are not allowed.".to_owned()
-                        );
+                        return Err("invalid expression; empty parentheses are not allowed."
+                            .to_owned()
+                            .into());
                     }
-                    None => return Err(UNFINISHED.to_owned()),
+                    None => return Err(UNFINISHED.to_owned().into()),
                     Some(_) => {}
                 }
                 let expr = self.list()?;
@@ -336,14 +359,15 @@ impl<'a> Parser<'a> {
                         self.next();
                         Ok(expr)
                     }
-                    _ => Err(UNCLOSED.to_owned()),
+                    _ => Err(UNCLOSED.to_owned().into()),
                 }
             }
             Some(name @ (b"-o" | b"-or" | b"-a" | b"-and" | b",")) => Err(format!(
                 "invalid expression; you have used a binary operator '{}' with nothing before it.",
                 String::from_utf8_lossy(name)
-            )),
-            Some(b")") => Err("you have too many ')'".to_owned()),
+            )
+            .into()),
+            Some(b")") => Err("you have too many ')'".to_owned().into()),
             _ => self.primary(),
         }
     }
@@ -484,7 +508,7 @@ mod tests {
     use super::super::moment::SECOND_NS;
     use super::*;
 
-    fn parsed(line: &str) -> Result<Find, String> {
+    fn parsed(line: &str) -> Result<Find, Misunderstood> {
         let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         parse(&arguments, 1_000_000 * SECOND_NS)
     }
@@ -512,7 +536,7 @@ mod tests {
             ("-regex \\1", "Invalid back reference"),
             ("-prune --limit x", "--limit needs"),
         ] {
-            let error = parsed(line).unwrap_err();
+            let error = parsed(line).unwrap_err().to_string();
             assert!(error.contains(words), "{line}: {error}");
         }
     }

@@ -6,7 +6,7 @@ use super::arguments::{
 };
 use super::expr::Expr;
 use super::globals::ColorWhen;
-use super::hints::{of_user, of_word, with_hint};
+use super::hints::{Misunderstood, of_user, of_word, with_hint};
 use super::moment::{end_of_day, parse_moment};
 use super::parse::Parser;
 use super::storage::StorageTest;
@@ -42,14 +42,14 @@ fn limit(number: &str) -> Result<u64, String> {
 }
 
 /// Returns the user of `--user`, given by name or id.
-fn owner(user: &str) -> Result<u32, String> {
+fn owner(user: &str) -> Result<u32, Misunderstood> {
     let unknown = || format!("--user: there is no user '{user}'");
     user_id(user).ok_or_else(|| with_hint(unknown(), of_user(user)))
 }
 
 impl Parser<'_> {
     /// Takes the options that stand before the start paths.
-    pub(super) fn leading_options(&mut self) -> Result<(), String> {
+    pub(super) fn leading_options(&mut self) -> Result<(), Misunderstood> {
         while let Some(word) = self.peek() {
             match word {
                 b"-P" | b"-H" | b"-L" => {
@@ -83,7 +83,7 @@ impl Parser<'_> {
     }
 
     /// Takes an option that find(1) does not have. Returns whether it was one.
-    fn extra(&mut self, name: &str) -> Result<bool, String> {
+    fn extra(&mut self, name: &str) -> Result<bool, Misunderstood> {
         match name {
             "--live" => self.globals.live = true,
             "--reverse" => self.globals.reverse = true,
@@ -107,12 +107,12 @@ impl Parser<'_> {
             "--color=never" => self.globals.color = ColorWhen::Never,
             _ => match name.split_once('=') {
                 Some(("--color", _)) => {
-                    return Err(format!("{name}: give always, auto or never"));
+                    return Err(format!("{name}: give always, auto or never").into());
                 }
                 Some(("--sort", field)) => self.globals.sort = Some(SortField::named(field)?),
                 Some(("--limit", number)) => self.globals.limit = Some(limit(number)?),
                 Some(("--user", user)) => self.globals.owner = Some(owner(user)?),
-                _ => return self.jobs_option(name),
+                _ => return self.jobs_option(name).map_err(Misunderstood::from),
             },
         }
         Ok(true)
@@ -130,7 +130,7 @@ impl Parser<'_> {
         Ok(true)
     }
 
-    pub(super) fn primary(&mut self) -> Result<Expr, String> {
+    pub(super) fn primary(&mut self) -> Result<Expr, Misunderstood> {
         let word = self.next().unwrap_or_default();
         let name = word.to_string_lossy();
         if !name.starts_with('-') || name.len() < 2 {
@@ -147,13 +147,12 @@ impl Parser<'_> {
     }
 
     /// Says that a path stands behind a test; if it is there, a shell may have made it of a pattern.
-    fn misplaced_path(&self, path: &OsStr) -> String {
-        let mut said = format!("paths must precede expression: `{}'", path.to_string_lossy());
-        if !self.last_word.is_empty() && std::fs::metadata(path).is_ok() {
-            let last = &self.last_word;
-            said.push_str(&format!("\npossible unquoted pattern after predicate `{last}'?"));
-        }
-        said
+    fn misplaced_path(&self, path: &OsStr) -> Misunderstood {
+        let said = format!("paths must precede expression: `{}'", path.to_string_lossy());
+        let last = &self.last_word;
+        let is_of_shell = !last.is_empty() && std::fs::metadata(path).is_ok();
+        let hint = || format!("possible unquoted pattern after predicate `{last}'?");
+        with_hint(said, is_of_shell.then(hint))
     }
 
     /// Takes an option of find(1). Returns whether it was one.
@@ -241,7 +240,7 @@ impl Parser<'_> {
         Ok(EntryFormat::Printf(PrintfFormat::new(format, &mut self.warnings)?))
     }
 
-    fn test(&mut self, name: &str) -> Result<Option<Test>, String> {
+    fn test(&mut self, name: &str) -> Result<Option<Test>, Misunderstood> {
         let column = time_column(char::from(name.as_bytes()[1])).unwrap_or(MTIME);
         Ok(Some(match name {
             "-true" => Test::Always(true),
@@ -432,11 +431,11 @@ impl Parser<'_> {
 }
 
 /// Says that there is no such word. Options of canopy that are none of find's have their place.
-fn unknown(name: &str) -> String {
+fn unknown(name: &str) -> Misunderstood {
     let option = name.split('=').next().unwrap_or(name);
     match option {
         "--threads" | "--index" | "--verbose" => {
-            format!("{option} goes before the first PATH, test or option of find")
+            format!("{option} goes before the first PATH, test or option of find").into()
         }
         _ => with_hint(format!("unknown predicate `{name}'"), of_word(name)),
     }

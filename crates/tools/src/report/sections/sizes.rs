@@ -2,7 +2,7 @@
 
 use super::*;
 use canopy_index::column::SIZE;
-use canopy_model::{Count, Summary, size_class, size_class_min};
+use canopy_model::{Count, Summary, size_class, size_class_end, size_class_min};
 use std::ops::RangeInclusive;
 
 /// Sizes of entries that are not directories.
@@ -22,9 +22,20 @@ pub(in crate::report) struct Sizes {
 #[derive(Clone, Debug, Serialize)]
 struct SizeClass {
     from_bytes: i64,
-    to_bytes: i64,
+    /// Beyond 64 bits with a sign for the largest files.
+    to_bytes: u64,
     #[serde(flatten)]
     count: Count,
+}
+
+impl SizeClass {
+    fn shown(&self) -> String {
+        match self.from_bytes {
+            0 => "0".to_owned(),
+            1 => "1".to_owned(),
+            from => format!("{} to < {}", human_size(from), human_size(self.to_bytes)),
+        }
+    }
 }
 
 /// What statistics do not tell.
@@ -99,14 +110,9 @@ impl ReportSection for Sizes {
             (rounded(self.stdev_bytes), "standard deviation"),
             (size(self.max_bytes), "largest"),
         ]);
-        let each = |class: &SizeClass| match class.from_bytes {
-            0 => "0".to_owned(),
-            1 => "1".to_owned(),
-            from => format!("{} to < {}", human_size(from), human_size(class.to_bytes)),
-        };
         let columns = [("entries", true), ("sizes", true), ("bytes each", false)];
         let table = table(&columns, &self.classes, |class| {
-            vec![count(class.count.entries), size(class.count.bytes), each(class).into()]
+            vec![count(class.count.entries), size(class.count.bytes), class.shown().into()]
         });
         let entries = || self.classes.iter().map(|class| class.count.entries);
         vec![known, table.with_shares(entries(), entries().max().unwrap_or(0)).block()]
@@ -126,7 +132,7 @@ fn size_classes(whole: &Summary) -> Vec<SizeClass> {
     };
     let class = |class: i32| SizeClass {
         from_bytes: size_class_min(class),
-        to_bytes: size_class_min(class + 1),
+        to_bytes: size_class_end(class),
         count: count(class),
     };
     (first.0..=last.0).map(class).collect()
@@ -151,4 +157,22 @@ fn median_classes(whole: &Summary) -> Option<(RangeInclusive<i32>, i64)> {
         before = end;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bug: the last class ended at -8.0E.
+    #[test]
+    fn the_largest_files_have_a_class() {
+        let mut whole = Summary::default();
+        whole.sizes.add(size_class(i64::MAX), Count { entries: 1, bytes: i64::MAX.into() });
+        let classes = size_classes(&whole);
+        let [class] = classes.as_slice() else { panic!("{classes:?}") };
+        assert_eq!((class.from_bytes, class.to_bytes), (1 << 62, 1 << 63));
+        let json = serde_json::to_string(class).unwrap();
+        assert!(json.contains("\"to_bytes\":9223372036854775808,"), "{json}");
+        assert_eq!(class.shown(), "4.0E to < 8.0E");
+    }
 }
