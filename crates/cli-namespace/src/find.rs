@@ -1,6 +1,7 @@
 //! `canopy ns find`: find(1) over the records of a namespace, without a mount.
 
 use crate::paths;
+use crate::place;
 use crate::records::NamespaceRecords;
 use crate::viewed::Viewed;
 use anyhow::bail;
@@ -40,7 +41,8 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<Outcome> {
         diagnostic: |text| message(message_line(text)),
     };
     let mut output = BufWriter::with_capacity(1 << 16, stdout);
-    let ended = find::run_records(&find, options, &records, &mut output)?;
+    let ended = find::run_records(&find, options, &records, &mut output);
+    let ended = ended.map_err(|error| place::advised(Some(&namespace), error.into()))?;
     ended.failed.iter().for_each(message);
     let whole = ended.failed.is_empty() && !ended.partial && find.wrong_starts.is_empty();
     Ok(if whole { Outcome::Complete } else { Outcome::Partial })

@@ -51,15 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
-    carry_out(arguments).map_err(|error| {
-        let is_advised = || format!("{error:#}").contains("canopy ns check --repair");
-        match place::is_damage(&error) && !is_advised() {
-            true => {
-                error.context("files of the namespace are damaged; see 'canopy ns check --repair'")
-            }
-            false => error,
-        }
-    })
+    carry_out(arguments).map_err(|error| place::advised(None, error))
 }
 
 fn carry_out(arguments: Arguments) -> anyhow::Result<Outcome> {

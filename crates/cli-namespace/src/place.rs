@@ -166,6 +166,10 @@ pub fn control(directory: &Path, name: &str) -> anyhow::Result<Option<String>> {
     let shown = directory.display();
     match ask(directory, name) {
         Err(Errno::NOTCONN) => bail!(killed(directory)),
+        Err(Errno::ROFS) => bail!(
+            "{shown}: it is mounted read-only, and this would change it: unmount it first (canopy ns \
+             unmount {shown}), and name the namespace itself"
+        ),
         told => told.with_context(|| format!("cannot ask {shown}")),
     }
 }
@@ -225,7 +229,24 @@ pub fn open_with(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow:
 
 /// Returns whether a namespace could not be opened since it is damaged.
 pub fn is_damage(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<canopy_namespace::Error>().is_some_and(canopy_namespace::Error::is_damage)
+    let of = |error: &canopy_namespace::Error| error.is_damage();
+    // Tools know errors of records as those of input and output.
+    let of_records = |cause: &(dyn std::error::Error + 'static)| {
+        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        inner.and_then(|inner| inner.downcast_ref()).is_some_and(of)
+    };
+    error.downcast_ref().is_some_and(of) || error.chain().any(of_records)
+}
+
+/// Adds to an error what to do if files of the namespace are damaged.
+pub fn advised(namespace: Option<&Path>, error: anyhow::Error) -> anyhow::Error {
+    if !is_damage(&error) || format!("{error:#}").contains("canopy ns check --repair") {
+        return error;
+    }
+    let name = namespace.map_or("NAMESPACE".to_owned(), |place| place.display().to_string());
+    error.context(format!(
+        "files of the namespace are damaged; mend them: canopy ns check --repair {name}"
+    ))
 }
 
 fn used(namespace: &Path) -> String {

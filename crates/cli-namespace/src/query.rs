@@ -5,7 +5,10 @@ use canopy::Outcome;
 use canopy::options::now_ns;
 use canopy_mount::results::{Refusal, is_query, parsed};
 use canopy_mount::{ERROR, PLAN};
-use canopy_text::safe::terminal_name;
+use canopy_namespace::query::{Component as Query, shown};
+use canopy_text::Quoting;
+use canopy_text::locale::is_utf8;
+use canopy_text::safe::{message_lines, terminal_name};
 use rustix::fs::Access;
 use rustix::io::Errno;
 use std::fs;
@@ -25,7 +28,7 @@ pub fn run(path: &Path, explains: bool) -> anyhow::Result<Outcome> {
     for query in queries.iter().filter(|query| *query != SNAPSHOTS) {
         if let Err(refusal) = parsed(query, now_ns()) {
             // Where nobody listens there is nothing to show.
-            let _ = write!(std::io::stderr(), "{}", shown(&refusal));
+            let _ = write!(std::io::stderr(), "{}", message_lines(&pointed(&refusal)));
             bail!("{}", refusal.why);
         }
     }
@@ -39,7 +42,28 @@ pub fn run(path: &Path, explains: bool) -> anyhow::Result<Outcome> {
             Err(errno) => bail!("{}", reason(&below, &at, errno)),
         }
     }
-    if explains { explain(&base, &at, &queries) } else { list(&base, &at, &queries) }
+    match queries.last() {
+        Some(last) if is_snapshot(last) => bail!(
+            "{} is a snapshot, not a query: list it with ls, or put a query behind it, as in \
+             {}/[size>1G]",
+            at.display(),
+            shown(last)
+        ),
+        Some(last) if last == SNAPSHOTS && !explains => bail!(
+            "{} has all snapshots, and is not a query: list it with ls, or with canopy ns snapshot \
+             list",
+            at.display()
+        ),
+        _ => {}
+    }
+    if explains {
+        return explain(&base, &at, &queries);
+    }
+    // The name of a directory may look like a query.
+    if matches!(attribute(&at, PLAN), Ok(None)) {
+        bail!("{}", not_a_query(&at));
+    }
+    list(&base, &at, &queries)
 }
 
 /// Returns the directory that queries hang below, and the queries.
@@ -63,12 +87,21 @@ fn split(path: &Path) -> anyhow::Result<(PathBuf, Vec<Vec<u8>>)> {
     Ok((base, queries))
 }
 
-/// Returns a query in one line, and below it where something is wrong with it.
-fn shown(refusal: &Refusal<'_>) -> String {
+/// Returns a query in one line, and points below it to where something is wrong with it.
+fn pointed(refusal: &Refusal<'_>) -> String {
     let (before, rest) = refusal.component.split_at(refusal.at.min(refusal.component.len()));
-    let indent = before.escape_ascii().to_string().chars().count();
-    let (before, rest) = (before.escape_ascii(), rest.escape_ascii());
+    let (before, rest) = (shown(before), shown(rest));
+    let indent = Quoting::terminal(is_utf8()).width(before.as_bytes());
     format!("  {before}{rest}\n  {}^\n", " ".repeat(indent))
+}
+
+/// Returns whether a component is the name of a snapshot.
+fn is_snapshot(query: &[u8]) -> bool {
+    matches!(parsed(query, now_ns()), Ok(Some(Query::Snapshot(_))))
+}
+
+fn not_a_query(at: &Path) -> String {
+    format!("{} is not a query on a mount of ours", at.display())
 }
 
 /// Returns why a query does not exist, from the mount's message or an error of the kernel.
@@ -85,14 +118,14 @@ fn reason(below: &Path, at: &Path, errno: Errno) -> String {
 
 /// Returns the beginning of the mount's message about a query.
 fn about(query: &[u8]) -> String {
-    format!("the query {}: ", query.escape_ascii())
+    format!("the query {}: ", shown(query))
 }
 
 /// Prints how a query is answered, and why it failed last.
 fn explain(base: &Path, at: &Path, queries: &[Vec<u8>]) -> anyhow::Result<Outcome> {
     let plan = attribute(at, PLAN).with_context(|| format!("cannot ask about {}", at.display()))?;
     let Some(plan) = plan else {
-        bail!("{} is not a query on a mount of ours", at.display());
+        bail!("{}", not_a_query(at));
     };
     let mut output = std::io::stdout().lock();
     write!(output, "{plan}")?;
@@ -116,7 +149,6 @@ fn list(base: &Path, at: &Path, queries: &[Vec<u8>]) -> anyhow::Result<Outcome> 
     let is_terminal = stdout.is_terminal();
     let mut output = std::io::BufWriter::new(stdout.lock());
     let mut outcome = Outcome::Complete;
-    let up = b"../".repeat(queries.len());
     for entry in fs::read_dir(at).map_err(failed)? {
         let path = entry?.path();
         let target = match fs::read_link(&path) {
@@ -127,12 +159,20 @@ fn list(base: &Path, at: &Path, queries: &[Vec<u8>]) -> anyhow::Result<Outcome> 
                 continue;
             }
         };
-        let found = target.strip_prefix(&*up).unwrap_or(&target);
-        output.write_all(&terminal_name(found, is_terminal))?;
+        output.write_all(&terminal_name(below_queries(&target), is_terminal))?;
         output.write_all(b"\n")?;
     }
     output.flush()?;
     Ok(outcome)
+}
+
+/// Returns the path of a result below the directory that queries hang below. Links to results lead
+/// up through the queries, but not through a snapshot before them.
+fn below_queries(mut target: &[u8]) -> &[u8] {
+    while let Some(rest) = target.strip_prefix(b"../") {
+        target = rest;
+    }
+    target
 }
 
 /// Returns an attribute of a directory; none if there is none, or it has other ones.

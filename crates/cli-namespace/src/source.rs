@@ -68,13 +68,20 @@ fn root(namespace: &Path, asked: Option<&Path>) -> anyhow::Result<PathBuf> {
 }
 
 fn open(namespace: &Path) -> anyhow::Result<Box<dyn NamespaceTree>> {
-    let viewed = Viewed::open(namespace)?;
-    let root = viewed.view.root()?;
-    Ok(Box::new(Tree { viewed, root }))
+    let opened = || -> anyhow::Result<Tree> {
+        let viewed = Viewed::open(namespace)?;
+        let root = viewed.view.root()?;
+        Ok(Tree { viewed, root, namespace: namespace.to_owned() })
+    };
+    Ok(Box::new(opened().map_err(|error| place::advised(Some(namespace), error))?))
 }
 
 /// Opens a namespace unless nothing has changed since `known`.
 fn follow(namespace: &Path, known: Option<&str>) -> anyhow::Result<Followed> {
+    follow_known(namespace, known).map_err(|error| place::advised(Some(namespace), error))
+}
+
+fn follow_known(namespace: &Path, known: Option<&str>) -> anyhow::Result<Followed> {
     let known = known.and_then(KnownState::parse);
     Ok(match Viewed::follow(namespace, known)? {
         Now::Same(renewed) => Followed::Unchanged(renewed.map(|known| known.to_string())),
@@ -84,7 +91,8 @@ fn follow(namespace: &Path, known: Option<&str>) -> anyhow::Result<Followed> {
                 None => None,
             };
             let root = viewed.view.root()?;
-            Followed::Changed(Box::new(Tree { viewed: *viewed, root }), changed)
+            let namespace = namespace.to_owned();
+            Followed::Changed(Box::new(Tree { viewed: *viewed, root, namespace }), changed)
         }
     })
 }
@@ -93,6 +101,8 @@ fn follow(namespace: &Path, known: Option<&str>) -> anyhow::Result<Followed> {
 struct Tree {
     viewed: Viewed,
     root: Inode,
+    /// The namespace, as errors call it.
+    namespace: PathBuf,
 }
 
 impl NamespaceTree for Tree {
@@ -152,7 +162,8 @@ impl NamespaceTree for Tree {
         let first = Task { directory: first, after: None, part: 0, selected };
         let (done, _) =
             share(vec![vec![first]], sinks, |sink, stack| Thread::new(&walk, sink, stack).run());
-        done.into_iter().collect()
+        let done: anyhow::Result<_> = done.into_iter().collect();
+        done.map_err(|error| place::advised(Some(&self.namespace), error))
     }
 }
 

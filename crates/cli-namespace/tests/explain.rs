@@ -30,6 +30,16 @@ fn mistakes_are_shown_where_they_are() {
     assert_eq!(lines[1], "                   ^", "{said}");
     assert!(lines[2].starts_with("canopy: ") && lines[2].contains("without a 0"), "{said}");
     assert_eq!(lines.len(), 3);
+    assert!(lines[2].contains("write '10' without a 0"), "{said}");
+    // Characters that can be printed are printed, and take as many columns as they do.
+    let mut command = as_user(NOBODY, CANOPY);
+    command.args(["ns", "query", "--explain", "[name=日本 and größe>1]"]).current_dir(&mounted.on);
+    let said = refused(&command.env("LC_ALL", "C.UTF-8").output().unwrap());
+    let pointer = format!("  {}^", " ".repeat("[name=xxxx and ".len()));
+    assert!(said.starts_with(&format!("  [name=日本 and größe>1]\n{pointer}\n")), "{said}");
+    assert!(said.contains("'größe'; there are size"), "{said}");
+    let said = refused(&explained(&mounted, NOBODY, "[@montägs]"));
+    assert_eq!(said, "canopy: the query [@montägs]: no such snapshot has this directory\n");
     // Nothing in a name gets to the terminal.
     let said = refused(&explained(&mounted, NOBODY, "[\x1b[31m\n=1]"));
     assert!(said.starts_with("  [\\x1b[31m\\n=1]\n") && !said.contains('\x1b'), "{said}");

@@ -97,7 +97,9 @@ fn a_namespace_is_repaired_while_it_is_in_use() {
     assert_eq!(found.len(), 15_000);
     mounted.unmount();
     mounted.mount(&["--read-only"]);
-    assert!(failure(&check(&mounted.on, &["--repair"])).contains("Read-only file system"));
+    let said = failure(&check(&mounted.on, &["--repair"]));
+    let unmount = format!("unmount it first (canopy ns unmount {})", mounted.on.display());
+    assert!(said.contains("mounted read-only") && said.contains(&unmount), "{said}");
     mounted.assert_sound();
 }
 
@@ -286,6 +288,37 @@ fn a_mounted_namespace_with_a_damaged_sstable_is_mended() {
     mounted.assert_sound();
 }
 
+/// `find` and `index` stopped at a damaged block without a word of what to do.
+#[test]
+fn who_meets_a_damaged_block_is_told_how_to_mend_it() {
+    let mounted = filled(&[]);
+    let path = sstable(&mounted);
+    let original = fs::read(&path).unwrap();
+    let shown = mounted.namespace.display().to_string();
+    let advice = format!("canopy ns check --repair {shown}");
+    let mut met = 0;
+    for at in (0..original.len()).step_by(original.len() / 10) {
+        fs::write(&path, &original).unwrap();
+        flip(&path, at);
+        let index = mounted.place.path().join(format!("index{at}"));
+        let mut indexing = std::process::Command::new(common::CANOPY);
+        indexing.arg("--index").arg(&index).arg("index").arg(format!("ns:{shown}"));
+        indexing.arg("--root").arg(&mounted.on);
+        let found = ns("find").arg(&mounted.namespace).output().unwrap();
+        for output in [found, indexing.output().unwrap()] {
+            let said = String::from_utf8_lossy(&output.stderr);
+            if output.status.code() == Some(0) {
+                assert!(!said.contains("wrong checksum"), "{said}");
+                continue;
+            }
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains(&advice), "byte {at}: {said}");
+            met += 1;
+        }
+    }
+    assert!(met >= 4, "{met}");
+}
+
 #[test]
 fn an_export_of_a_damaged_namespace_says_that_it_is_partial() {
     let mounted = filled(&[]);
@@ -302,10 +335,8 @@ fn an_export_of_a_damaged_namespace_says_that_it_is_partial() {
         let copy = mounted.place.path().join(format!("copy{at}"));
         let exported = ns("export").arg(&mounted.namespace).arg(&copy).output().unwrap();
         let said = String::from_utf8_lossy(&exported.stderr).into_owned();
-        let count = shell(
-            &copy.parent().unwrap().to_owned(),
-            &format!("find copy{at} 2>/dev/null | wc -l || true"),
-        );
+        let count =
+            shell(copy.parent().unwrap(), &format!("find copy{at} 2>/dev/null | wc -l || true"));
         match exported.status.code() {
             // Damage in what an export does not read.
             Some(0) => assert_eq!(count.trim(), "211", "byte {at}"),

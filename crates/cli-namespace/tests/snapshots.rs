@@ -489,7 +489,8 @@ fn a_mounted_namespace_is_summed_and_exported() {
         let before = told(&mounted.on);
         let run = |subcommand: &str, words: &[&str]| {
             // By either name.
-            let place = if words.len() % 2 == 0 { &mounted.on } else { &mounted.namespace };
+            let place =
+                if words.len().is_multiple_of(2) { &mounted.on } else { &mounted.namespace };
             ns(subcommand).arg(place).args(words).output().unwrap()
         };
         let summed = success(&run("du", &["-a"]));
@@ -587,4 +588,28 @@ fn a_namespace_becomes_what_it_was() {
         mounted.mount(&[]);
         mounted.assert_sound();
     }
+}
+
+/// `ns query` printed paths outside of the snapshot, as if it were one more query to lead out of.
+#[test]
+fn queries_on_a_snapshot_print_paths_in_it() {
+    let mounted = Mounted::new();
+    shell(&mounted.on, "mkdir -p p/d; echo > p/d/f");
+    create(&mounted, "a");
+    let run = |path: &str| ns("query").arg(mounted.path(path)).output().unwrap();
+    for (path, expected) in [
+        ("[type=f]", "p/d/f\n"),
+        ("[@a]/[type=f]", "p/d/f\n"),
+        ("[@a]/[type=f]/[name=f]", "p/d/f\n"),
+        ("[@a]/p/[type=f]", "d/f\n"),
+    ] {
+        assert_eq!(success(&run(path)), expected, "{path}");
+    }
+    let refused = |path: &str| failure(&run(path));
+    let said = refused("[@a]");
+    assert!(said.contains("is a snapshot, not a query") && said.contains("[@a]/[size"), "{said}");
+    let said = refused("[@]");
+    assert!(said.contains("has all snapshots, and is not a query"), "{said}");
+    let said = refused("p/[@a]");
+    assert!(said.contains("is a snapshot, not a query"), "{said}");
 }

@@ -3,11 +3,9 @@
 use crate::prompt::{self, Prompt, Worker, is_worker};
 use anyhow::Context;
 use canopy::Outcome;
-use canopy::commands::sql::Arguments;
-use canopy::commands::sql::FormatName;
+use canopy::commands::sql::{Arguments, FormatName};
 use canopy::new_files::{Directory, Old};
-use canopy_sql::{Session, SessionOptions, TableForm, TableStyle};
-use canopy_text::locale::is_utf8;
+use canopy_sql::{Session, SessionOptions, TableStyle};
 use std::ffi::OsString;
 use std::fs::Permissions;
 use std::io::{IsTerminal, Read};
@@ -33,13 +31,9 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         let worker = Worker::new(of_statements(index.as_deref(), &arguments));
         let session = Session::open(
             arguments.read.open_to_answer(index, &[])?.flattened(),
-            options(&arguments, form, None),
+            options(&arguments, None),
         )?;
-        let mut prompt = Prompt::new(session, form);
-        prompt.csv_safe = arguments.csv_safe;
-        prompt.null.clone_from(&arguments.null_value);
-        prompt.rows_max = arguments.max_rows;
-        prompt.timer = arguments.timer;
+        let mut prompt = prompt_of(session, form, &arguments);
         prompt.interactive(worker)?;
         return Ok(Outcome::Complete);
     }
@@ -49,10 +43,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let directory = spills.as_ref().map(|directory| directory.path().to_owned());
     let files = prompt::end_without(directory.clone())?;
     let index = arguments.read.open_to_answer(index, &[])?.flattened();
-    let session = Session::open(index, options(&arguments, form, directory))?;
-    let mut prompt = Prompt::new(session, form);
-    prompt.timer = arguments.timer;
-    prompt.csv_safe = arguments.csv_safe;
+    let session = Session::open(index, options(&arguments, directory))?;
+    let mut prompt = prompt_of(session, form, &arguments);
     if let Some(path) = &arguments.output {
         let (directory, name) = Directory::of(path)?;
         prompt.file = Some(files.create(&directory, name, Old::Replaced)?);
@@ -66,32 +58,23 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     Ok(Outcome::Complete)
 }
 
-fn options(
-    arguments: &Arguments,
-    form: FormatName,
-    spill_directory: Option<PathBuf>,
-) -> SessionOptions {
-    let width = prompt::terminal_width();
-    let is_terminal = std::io::stdout().is_terminal() || prompt::is_paged();
+fn prompt_of(session: Session, form: FormatName, arguments: &Arguments) -> Prompt {
+    let mut prompt = Prompt::new(session, form);
+    prompt.csv_safe = arguments.csv_safe;
+    prompt.null.clone_from(&arguments.null_value);
+    prompt.rows_max = arguments.max_rows;
+    prompt.timer = arguments.timer;
+    prompt
+}
+
+fn options(arguments: &Arguments, spill_directory: Option<PathBuf>) -> SessionOptions {
     SessionOptions {
         threads: arguments.read.threads(),
         gufi: arguments.gufi,
         time: arguments.timeout(),
         memory_bytes: arguments.memory_bytes(),
         spill_directory,
-        table: TableStyle {
-            form: match form {
-                // A terminal that does not know UTF-8 would take lines for control characters.
-                FormatName::Box if is_terminal && !is_utf8() => TableForm::Ascii,
-                FormatName::Box => TableForm::Box,
-                FormatName::Markdown => TableForm::Markdown,
-                FormatName::Line => TableForm::Lines,
-                _ => TableForm::Ascii,
-            },
-            null: arguments.null_value.clone(),
-            width: width.filter(|_| arguments.output.is_none()),
-            rows_max: arguments.max_rows,
-        },
+        table: TableStyle::default(),
     }
 }
 

@@ -16,6 +16,13 @@ const COMPRESSED: [(&str, &str); 9] = [
     ("zip", "zip"),
 ];
 
+/// Ends of names of files in forms that neither answers nor reports have: a text of such a name
+/// would be taken for something else.
+pub const OTHER_FORMS: [&str; 18] = [
+    "arrow", "avro", "db", "duckdb", "feather", "htm", "html", "ipc", "ods", "orc", "pdf",
+    "sqlite", "sqlite3", "tsv", "xls", "xlsx", "xml", "yaml",
+];
+
 /// Returns how a name ends, behind its last dot and in small letters; nothing if it has none.
 /// Refuses names of compressed files, which nothing here writes.
 pub fn ending(path: &Path) -> anyhow::Result<String> {

@@ -15,7 +15,7 @@ use canopy_index::column::{
 use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange};
 use canopy_model::{Attributes, base_name, escape, unescape};
 use canopy_mount::results::{BYTES_MAX, DEPTH_MAX, Findings, Hits, RESULTS_MAX, meaning};
-use canopy_namespace::query::{Candidate, Expression, Field, Test, TextField, Types};
+use canopy_namespace::query::{Candidate, Expression, Field, Test, TextField, Types, shown};
 use canopy_namespace::{Found, Inode};
 use canopy_read::inode::{ENTRY, InodeColumns, text_or_empty};
 use canopy_read::locate::{look_up, source_of};
@@ -58,7 +58,7 @@ impl Search<'_> {
     fn meaning(queries: &[Vec<u8>]) -> Result<(Expression, usize)> {
         let refused = |name: &[u8], why: &str| Failure {
             errno: Errno::ENOENT as i32,
-            log: Some(format!("the query {}: {why}", name.escape_ascii())),
+            log: Some(format!("the query {}: {why}", shown(name))),
         };
         let last = queries.last().map_or(&b""[..], Vec::as_slice);
         if queries.len() > DEPTH_MAX {
@@ -91,7 +91,7 @@ impl Search<'_> {
             }
         }
         if search.is_too_much.into_inner() {
-            let name = queries.last().map_or(&b""[..], Vec::as_slice).escape_ascii();
+            let name = shown(queries.last().map_or(&b""[..], Vec::as_slice));
             let log = format!(
                 "the query {name}: more than {RESULTS_MAX} files, or {} MiB of their names; ask for \
                  fewer",

@@ -1,6 +1,7 @@
 //! Why queries were refused: for the log, and for whoever asked, who can read it as an attribute of
 //! the directory that was asked.
 
+use canopy_namespace::query::shown;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,7 +56,7 @@ impl Refusals {
 
     /// Notes why a query was refused.
     pub(crate) fn note(&self, asking: &Asking, name: &[u8], why: &str) {
-        let why = format!("the query {}: {why}", name.escape_ascii());
+        let why = format!("the query {}: {why}", shown(name));
         if self.has_lines_left() {
             (self.log)(&why);
         }

@@ -231,11 +231,28 @@ fn octal(value: i64) -> Option<i64> {
     (octal <= PERMISSIONS && value >= 0).then_some(octal)
 }
 
+/// Returns whether files often have these permissions: each class has letters for reading, and none
+/// that the class before it lacks.
+fn is_usual(permissions: i64) -> bool {
+    let [owner, group, others] = [6, 3, 0].map(|shift| permissions >> shift & 0o7);
+    (0..=PERMISSIONS).contains(&permissions)
+        && owner >= 4
+        && [group, others].iter().all(|bits| *bits == 0 || *bits >= 4)
+        && group & !owner == 0
+        && others & !group == 0
+}
+
+/// Reads the digits of a number as an octal one, if that is meant rather than the number itself: 420
+/// is 0644 already.
+fn meant_octal(value: i64) -> Option<i64> {
+    octal(value).filter(|octal| is_usual(*octal) || !is_usual(value))
+}
+
 fn of_mode(value: i64) -> Option<String> {
     if FileType::of_mode(u32::try_from(value).ok()?) != FileType::Unknown {
         return None;
     }
-    let meant = octal(value).unwrap_or(value & PERMISSIONS);
+    let meant = meant_octal(value).unwrap_or(value & PERMISSIONS);
     Some(format!(
         "mode contains the type, so it is never {value}: permissions are mode & 4095, in decimal \
          (0{meant:o} is {meant}): mode & 4095 = {meant}"
@@ -252,7 +269,8 @@ fn of_permissions(mask: i64, value: i64) -> Option<String> {
     }
     let meant = octal(value).filter(|meant| meant & !mask == 0)?;
     let never = value & !mask != 0;
-    let unlikely = mask == PERMISSIONS && (444..=777).contains(&value);
+    let unlikely =
+        mask == PERMISSIONS && (444..=777).contains(&value) && meant_octal(value).is_some();
     (never || unlikely).then(|| hint(value, meant))
 }
 
@@ -290,6 +308,13 @@ mod tests {
         assert!(of_mode(0o100_644).is_none());
         assert!(of_mode(644).unwrap().ends_with("(0644 is 420): mode & 4095 = 420"));
         assert!(of_mode(493).unwrap().ends_with("(0755 is 493): mode & 4095 = 493"));
+        // Digits that may be octal, of numbers that are permissions themselves.
+        for (value, meant) in
+            [(420, 420), (511, 511), (436, 436), (416, 416), (400, 256), (755, 493), (440, 288)]
+        {
+            let said = of_mode(value).unwrap();
+            assert!(said.ends_with(&format!("mode & 4095 = {meant}")), "{value}: {said}");
+        }
         for (mask, value, meant) in [
             (4095, 644, "for 0644 write 420"),
             (511, 755, "for 0755 write 493"),
@@ -297,7 +322,7 @@ mod tests {
         ] {
             assert!(of_permissions(mask, value).unwrap().ends_with(meant), "{mask} {value}");
         }
-        for (mask, value) in [(4095, 420), (511, 420), (2, 2), (18, 0), (4095, 0)] {
+        for (mask, value) in [(4095, 420), (4095, 511), (511, 420), (2, 2), (18, 0), (4095, 0)] {
             assert_eq!(of_permissions(mask, value), None, "{mask} {value}");
         }
     }

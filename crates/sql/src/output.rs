@@ -147,7 +147,7 @@ fn flat(batch: &RecordBatch, is_safe: bool) -> std::result::Result<RecordBatch, 
     let mut columns = Vec::with_capacity(batch.num_columns());
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
         let is_text = matches!(field.data_type(), Utf8 | LargeUtf8 | Utf8View | Dictionary(..));
-        if !field.data_type().is_nested() && !(is_safe && is_text) {
+        if !(field.data_type().is_nested() || is_safe && is_text) {
             fields.push(safe_name(field, is_safe));
             columns.push(column.clone());
             continue;

@@ -159,6 +159,11 @@ impl Session {
         Ok(Session { runtime: Some(runtime), index, context, options, running })
     }
 
+    /// Returns how answers as tables look, to be changed between statements.
+    pub fn table_style(&mut self) -> &mut TableStyle {
+        &mut self.options.table
+    }
+
     /// Returns the statement under way, for threads that watch it.
     pub fn running(&self) -> Running {
         self.running.clone()

@@ -6,6 +6,7 @@ use canopy::commands::sql::{FormatName, PROMPT_COMMANDS};
 use canopy_text::safe::TerminalWriter;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
 /// Columns of the help where there is no terminal.
 const HELP_WIDTH: usize = 80;
@@ -55,22 +56,44 @@ impl Prompt {
             (".mode", Some(mode)) => self.format = format_of(mode)?,
             (".timer", Some("on")) => self.timer = true,
             (".timer", Some("off")) => self.timer = false,
-            (".output", None | Some("stdout")) => self.file = None,
-            (".output", Some(name)) => {
-                self.file =
-                    Some(File::create_new(name).with_context(|| format!("cannot create {name}"))?);
-            }
+            (".output", None | Some("stdout")) => self.to_screen(),
+            (".output", Some(name)) => self.to_file(name)?,
             _ => bail!("{}", wrong(name)),
         }
         Ok(Flow::Continue)
     }
 
+    /// Has answers go to a new file, in the form that its name tells.
+    fn to_file(&mut self, name: &str) -> anyhow::Result<()> {
+        let form = FormatName::of_file(Path::new(name), "")?;
+        ensure!(
+            form != Some(FormatName::Parquet),
+            "a Parquet file has the answer of one statement: canopy sql -o {name} 'SELECT ...'"
+        );
+        let file = File::create_new(name).with_context(|| format!("cannot create {name}"))?;
+        self.to_screen();
+        self.file = Some(file);
+        if let Some(form) = form {
+            self.screen_format = Some(std::mem::replace(&mut self.format, form));
+        }
+        Ok(())
+    }
+
+    /// Has answers go to standard output, in the form that they had there before.
+    fn to_screen(&mut self) {
+        self.file = None;
+        if let Some(format) = self.screen_format.take() {
+            self.format = format;
+        }
+    }
+
     fn print(&self, text: &str) -> anyhow::Result<()> {
         let stdout = std::io::stdout();
-        Ok(match stdout.is_terminal() {
+        match stdout.is_terminal() {
             true => TerminalWriter::new(stdout).write_all(text.as_bytes())?,
             false => (&stdout).write_all(text.as_bytes())?,
-        })
+        }
+        Ok(())
     }
 
     /// Runs the statements and commands of a file.

@@ -17,13 +17,16 @@ mod progress;
 mod worker;
 
 pub use interrupt::{end_without, hold_interrupts};
-pub use worker::{Worker, is_paged, is_worker, terminal_width};
+pub use worker::{Worker, is_worker};
 
 use anyhow::Context;
 use canopy::commands::sql::FormatName;
 use canopy::query_limits::allowed;
 use canopy::{SeveralLines, counted, message, message_lines, told};
-use canopy_sql::{AnswerFormat, Answered, Error, Session, blank, statement_end};
+use canopy_sql::{
+    AnswerFormat, Answered, Error, Session, TableForm, TableStyle, blank, statement_end,
+};
+use canopy_text::locale::is_utf8;
 use canopy_text::safe::TerminalWriter;
 use dot::Flow;
 use editor::{Editor, Typed};
@@ -31,6 +34,7 @@ use progress::Display;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::time::Instant;
+use worker::terminal_width;
 
 /// Bytes of an answer that are written at once.
 const BUFFER_BYTES: usize = 1 << 16;
@@ -53,6 +57,8 @@ pub struct Prompt {
     pub csv_safe: bool,
     /// Where answers go, if not to standard output.
     pub file: Option<File>,
+    /// The form of answers on the screen, while a file has the form that its name tells.
+    screen_format: Option<FormatName>,
     /// Whether a Parquet file has been written, behind which nothing can follow.
     full: bool,
     /// What answers what is typed.
@@ -72,6 +78,7 @@ impl Prompt {
             depth: 0,
             csv_safe: false,
             file: None,
+            screen_format: None,
             full: false,
             worker: None,
         }
@@ -191,6 +198,13 @@ impl Prompt {
             }
             None => Box::new(stdout),
         };
+        // Commands may have changed them.
+        *self.session.table_style() = TableStyle {
+            form: table_form(self.format, terminal),
+            null: self.null.clone(),
+            width: terminal_width().filter(|_| self.file.is_none()),
+            rows_max: self.rows_max,
+        };
         let display = Display::start(self.session.running());
         let mut output = BufWriter::with_capacity(BUFFER_BYTES, display.before(target));
         let answered = self.session.run(statement, format, terminal, &mut output);
@@ -207,6 +221,18 @@ impl Prompt {
 fn is_command(text: &str) -> bool {
     let line = text.lines().next().unwrap_or_default();
     text.starts_with('.') || dot::plain_word(line).is_some()
+}
+
+/// Returns how tables of a form are drawn.
+fn table_form(name: FormatName, is_terminal: bool) -> TableForm {
+    match name {
+        // A terminal that does not know UTF-8 would take lines for control characters.
+        FormatName::Box if is_terminal && !is_utf8() => TableForm::Ascii,
+        FormatName::Box => TableForm::Box,
+        FormatName::Markdown => TableForm::Markdown,
+        FormatName::Line => TableForm::Lines,
+        _ => TableForm::Ascii,
+    }
 }
 
 fn answer_format(name: FormatName) -> AnswerFormat {

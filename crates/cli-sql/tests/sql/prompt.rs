@@ -187,6 +187,23 @@ fn statements_and_commands_are_answered_at_the_prompt() {
     prompt.answer(".output", "");
     prompt.answer("SELECT 48 + 1 AS h;", "| 49 |");
     assert_eq!(fs::read_to_string(file).unwrap(), "+----+\n|  g |\n+----+\n| 48 |\n+----+\n");
+    // The form is what the name tells, as with -o, until answers are on the screen again.
+    let file = place.path("answer.csv");
+    prompt.answer(&format!(".output {}", file.display()), "");
+    prompt.answer("SELECT 50 + 1 AS i;", "");
+    for (name, said) in [
+        ("o.csv.gz", "o.csv.gz would not be compressed: write"),
+        ("o.parquet", "a Parquet file has the answer of one statement"),
+        ("o.tsv", "answers have no form for .tsv"),
+        ("o.db", "answers have no form for .db"),
+    ] {
+        prompt.answer(&format!(".output {}", place.path(name).display()), said);
+        assert!(!place.path(name).exists(), "{name}");
+    }
+    prompt.answer("SELECT 51 + 1 AS j;", "");
+    prompt.answer(".output", "");
+    prompt.answer("SELECT 52 + 1 AS k;", "| 53 |");
+    assert_eq!(fs::read_to_string(file).unwrap(), "i\n51\nj\n52\n");
     prompt.answer(".nonsense", "no command '.nonsense'");
     prompt.answer(".help", ".timer on|off");
     // Ctrl-D.
@@ -635,4 +652,30 @@ fn a_birth_that_is_not_known_is_null() {
     };
     assert_eq!(found(&["find", "/d", "-newerBt", "1960-01-01"]), "/d/y\n");
     assert_eq!(found(&["find", "/d/x", "-printf", "[%BY]"]), "[]");
+}
+
+/// Scripts printed tables as the command line wanted them, whatever their commands set.
+#[test]
+fn scripts_change_how_tables_look() {
+    let (place, index) = indexed(1);
+    let (script, file) = (place.path("script.sql"), place.path("o.md"));
+    let lines = [
+        ".mode markdown",
+        ".nullvalue none",
+        "SELECT NULL AS a;",
+        ".mode table",
+        &format!(".output {}", file.display()),
+        "SELECT 1 AS b;",
+        ".output",
+        "SELECT 2 AS c;",
+    ];
+    fs::write(&script, lines.join("\n")).unwrap();
+    let mut command = Command::new(&place.canopy);
+    command.arg("--index").arg(&index).arg("sql").arg("-f").arg(&script);
+    let output = command.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(told, "| a    |\n|------|\n| none |\n+---+\n| c |\n+---+\n| 2 |\n+---+\n");
+    let written = fs::read_to_string(file).unwrap();
+    assert!(written.starts_with("| b |\n|"), "{written}");
 }

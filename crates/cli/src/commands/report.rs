@@ -234,6 +234,10 @@ fn per_user(
     Ok(if failed.is_empty() { written } else { Outcome::Partial })
 }
 
+/// The error of names that promise a form that reports do not have.
+const OTHER_FORM: &str = "a report is text, or HTML, JSON or CSV (-o x.html, x.json, x.csv); canopy \
+                          export and canopy sql have other forms";
+
 /// Takes the form that the name of the file promises where none was asked for.
 fn form_of_name(arguments: &mut Arguments) -> anyhow::Result<()> {
     let Some(output) = arguments.output.as_deref() else { return Ok(()) };
@@ -251,10 +255,8 @@ fn form_of_name(arguments: &mut Arguments) -> anyhow::Result<()> {
             );
             arguments.csv = true;
         }
-        "parquet" | "ndjson" | "jsonl" | "arrow" | "pdf" | "xlsx" | "md" => anyhow::bail!(
-            "a report is text, or HTML, JSON or CSV (-o x.html, x.json, x.csv); canopy export and \
-             canopy sql have other forms"
-        ),
+        "parquet" | "ndjson" | "jsonl" | "md" => anyhow::bail!("{OTHER_FORM}"),
+        other if output_name::OTHER_FORMS.contains(&other) => anyhow::bail!("{OTHER_FORM}"),
         _ => {}
     }
     Ok(())

@@ -6,7 +6,7 @@ use crate::options::ReadOptions;
 use crate::output_name;
 use crate::query_limits::{allowed, at_most};
 use anyhow::{bail, ensure};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a statement may take where nobody says.
@@ -73,20 +73,12 @@ impl Arguments {
     /// Returns the form of answers: the one that was asked for, or that the name of the file
     /// promises.
     pub fn form(&self) -> anyhow::Result<FormatName> {
-        let ending = self.output.as_deref().map_or(Ok(String::new()), output_name::ending)?;
-        let promised = match ending.as_str() {
-            "csv" => FormatName::Csv,
-            "json" => FormatName::Json,
-            "ndjson" | "jsonl" => FormatName::Ndjson,
-            "parquet" => FormatName::Parquet,
-            "md" => FormatName::Markdown,
-            "html" | "htm" | "arrow" | "xlsx" if self.format.is_none() => bail!(
-                "answers have no form for .{ending}: name the file .csv, .json, .ndjson, .parquet, \
-                 .md or .txt, or say the form with --format"
-            ),
-            _ => FormatName::Table,
+        let promised = match (&self.output, self.format) {
+            (None, _) => None,
+            (Some(path), None) => FormatName::of_file(path, ", or set the form with --format")?,
+            (Some(path), Some(_)) => output_name::ending(path).map(|_| None)?,
         };
-        let form = self.format.unwrap_or(promised);
+        let form = self.format.or(promised).unwrap_or(FormatName::Table);
         ensure!(
             !self.csv_safe || form == FormatName::Csv || self.is_prompt(),
             "--csv-safe is for --format csv"
@@ -127,6 +119,24 @@ pub enum FormatName {
 }
 
 impl FormatName {
+    /// Returns the form that the name of a file promises; none if it promises none. Refuses names of
+    /// forms that answers do not have; `otherwise` ends that error, with what else is possible.
+    pub fn of_file(path: &Path, otherwise: &str) -> anyhow::Result<Option<Self>> {
+        let ending = output_name::ending(path)?;
+        Ok(match ending.as_str() {
+            "csv" => Some(FormatName::Csv),
+            "json" => Some(FormatName::Json),
+            "ndjson" | "jsonl" => Some(FormatName::Ndjson),
+            "parquet" => Some(FormatName::Parquet),
+            "md" => Some(FormatName::Markdown),
+            other if output_name::OTHER_FORMS.contains(&other) => bail!(
+                "answers have no form for .{ending}: name the file .csv, .json, .ndjson, .parquet, \
+                 .md or .txt{otherwise}"
+            ),
+            _ => None,
+        })
+    }
+
     /// The forms that the prompt has.
     pub const OF_PROMPT: [FormatName; 7] = [
         FormatName::Box,
@@ -160,7 +170,11 @@ pub const PROMPT_COMMANDS: [(&str, &str, &str); 12] = [
     (".maxrows", "N|all", "show N rows of a table at most"),
     (".mode", "MODE", "set the form: box, csv, json, line, markdown, ndjson, table"),
     (".nullvalue", "TEXT", "set what stands for NULL in tables"),
-    (".output", "[FILE]", "write answers to a new FILE, or to standard output again"),
+    (
+        ".output",
+        "[FILE]",
+        "write answers to a new FILE, in the form that its name tells, or to standard output again",
+    ),
     (".pager", "on|off", "show answers by $PAGER (less -SRFX), in full width"),
     (".quit", "", "end the prompt"),
     (".read", "FILE", "run the statements and commands of FILE"),
@@ -168,3 +182,32 @@ pub const PROMPT_COMMANDS: [(&str, &str, &str); 12] = [
     (".tables", "", "list the tables"),
     (".timer", "on|off", "tell how long each statement took"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of other programs' forms got a table.
+    #[test]
+    fn names_of_files_promise_a_form_or_are_refused() {
+        let of = |name: &str| FormatName::of_file(Path::new(name), ", or set it");
+        for (name, form) in [
+            ("x.csv", Some(FormatName::Csv)),
+            ("x.JSON", Some(FormatName::Json)),
+            ("x.jsonl", Some(FormatName::Ndjson)),
+            ("x.parquet", Some(FormatName::Parquet)),
+            ("x.md", Some(FormatName::Markdown)),
+            ("x.txt", None),
+            ("x", None),
+            ("answer.2026", None),
+        ] {
+            assert_eq!(of(name).unwrap(), form, "{name}");
+        }
+        for name in ["x.tsv", "x.db", "x.sqlite", "x.SQLITE3", "x.xlsx", "x.html", "x.xml"] {
+            let said = of(name).unwrap_err().to_string();
+            assert!(said.starts_with("answers have no form for ."), "{said}");
+            assert!(said.ends_with(".md or .txt, or set it"), "{said}");
+        }
+        assert!(of("x.csv.gz").unwrap_err().to_string().contains("would not be compressed"));
+    }
+}

@@ -61,6 +61,8 @@ fn the_name_of_a_file_tells_its_form() {
         ("export", "x", "say the form"),
         ("report", "x.html.xz", "xz x.html"),
         ("report", "x.parquet", "a report is text, or HTML, JSON or CSV"),
+        ("report", "x.tsv", "a report is text, or HTML, JSON or CSV"),
+        ("report", "x.sqlite", "a report is text, or HTML, JSON or CSV"),
         ("report", "x.csv", "a CSV file has one section (--section NAME)"),
     ] {
         let path = place.path(name);

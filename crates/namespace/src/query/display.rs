@@ -5,7 +5,31 @@ use super::Component;
 use super::expression::Expression;
 use super::pattern::{Kind, Pattern};
 use super::test::{Decimal, Field, PermissionMatch, Span, Test, Types, XattrTest};
+use canopy_text::safe::turns_text;
 use std::fmt::{self, Display, Formatter, Write};
+
+/// Returns a query for a message: what can be printed as it is, and all else escaped.
+pub fn shown(query: &[u8]) -> String {
+    let mut shown = String::with_capacity(query.len());
+    for chunk in query.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            let is_hidden = c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+            match is_hidden || c == '\\' || turns_text(c) {
+                true if c.is_ascii() => {
+                    shown.extend(escaped(c.encode_utf8(&mut [0; 4]).as_bytes()))
+                }
+                true => shown.extend(c.escape_unicode()),
+                false => shown.push(c),
+            }
+        }
+        shown.extend(escaped(chunk.invalid()));
+    }
+    shown
+}
+
+fn escaped(bytes: &[u8]) -> impl Iterator<Item = char> {
+    bytes.escape_ascii().map(char::from)
+}
 
 impl Display for Component {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -20,6 +20,7 @@ mod test;
 mod values;
 
 pub use candidates::{Candidates, Source};
+pub use display::shown;
 pub use expression::{Candidate, Expression, Needs};
 pub use pattern::{Kind, Pattern};
 pub use test::{Decimal, Field, Order, PermissionMatch, Span, Test, TextField, Types, XattrTest};

@@ -35,13 +35,16 @@ pub(super) struct Parser<'a> {
     regexes: usize,
     /// Whether the last test was one of types, behind which a comma is easily meant for a set.
     after_type: bool,
+    /// Whether a sign stands before this test, such as a comma, which a value may have too.
+    after_sign: bool,
 }
 
 impl<'a> Parser<'a> {
     /// Begins to read what is in the brackets.
     pub(super) fn new(text: &'a [u8], context: &'a Context<'a>) -> Self {
         let cursor = Cursor::new(text);
-        Parser { cursor, context, depth: 0, tests: 0, regexes: 0, after_type: false }
+        let (after_type, after_sign) = (false, false);
+        Parser { cursor, context, depth: 0, tests: 0, regexes: 0, after_type, after_sign }
     }
 
     /// Reads all of it.
@@ -99,7 +102,12 @@ impl<'a> Parser<'a> {
     fn any(&mut self) -> Result<Expression> {
         let (first, mut commas) = self.all()?;
         let mut parts = vec![first];
-        while self.cursor.take("||") || self.cursor.take("|") || self.cursor.take_keyword("or") {
+        loop {
+            let sign = self.cursor.take("||") || self.cursor.take("|");
+            if !sign && !self.cursor.take_keyword("or") {
+                break;
+            }
+            self.after_sign = sign;
             let (part, with_commas) = self.all()?;
             parts.push(part);
             commas |= with_commas;
@@ -119,13 +127,11 @@ impl<'a> Parser<'a> {
         let mut commas = false;
         loop {
             let comma = self.cursor.take(",");
-            let and = comma
-                || self.cursor.take("&&")
-                || self.cursor.take("&")
-                || self.cursor.take_keyword("and");
-            if !and {
+            let sign = comma || self.cursor.take("&&") || self.cursor.take("&");
+            if !sign && !self.cursor.take_keyword("and") {
                 return Ok((Expression::all(parts), commas));
             }
+            self.after_sign = sign;
             commas |= comma;
             parts.push(self.one()?);
         }
@@ -256,11 +262,14 @@ impl<'a> Parser<'a> {
 
     /// Says that there is no such attribute, and what may have been meant.
     fn unknown(&self, name: &[u8]) -> String {
-        let hint = if self.after_type {
+        // What is compared is an attribute, not a part of the value before it.
+        let is_compared = matches!(self.cursor.clone().operator(), Ok(Some(_)) | Err(_));
+        let is_type = || values::types(&String::from_utf8_lossy(name)).is_ok();
+        let hint = if self.after_type && !is_compared && is_type() {
             "several types are written as in type=fd"
         } else if name.contains(&b'.') {
             "extended attributes begin with 'user.', 'trusted.', 'security.' or 'system.'"
-        } else if self.tests > 1 {
+        } else if self.after_sign && !is_compared {
             "a value with a comma, a bar or a space in it goes into quotes"
         } else {
             "there are size, allocated, type, user, group, perm, mtime, age, name, ext, path, \

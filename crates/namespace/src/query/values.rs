@@ -37,17 +37,22 @@ fn whole(name: &str, text: &str) -> Result<i128> {
         };
         return Err(format!("{name} takes a number{hint}, not '{text}'"));
     }
-    decimal(text)?;
+    decimal(text, "")?;
     let number = text.parse::<u64>().map_err(|_| format!("'{text}' is too large"))?;
     Ok(number.into())
 }
 
 /// Refuses zeros in front, which make octal numbers for some programs, and decimal ones for others.
-fn decimal(digits: &str) -> Result<()> {
-    match digits.strip_prefix('0').filter(|rest| !rest.is_empty()) {
-        Some(_) => Err(format!("numbers are decimal: write '{digits}' without a 0 in front")),
-        None => Ok(()),
-    }
+/// `rest` is behind the digits.
+fn decimal(digits: &str, rest: &str) -> Result<()> {
+    let Some(behind) = digits.strip_prefix('0').filter(|behind| !behind.is_empty()) else {
+        return Ok(());
+    };
+    let number = match behind.trim_start_matches('0') {
+        "" => "0",
+        number => number,
+    };
+    Err(format!("numbers are decimal: write '{number}{rest}' without a 0 in front"))
 }
 
 /// Reads an amount of bytes, and counts it in blocks of so many.
@@ -57,7 +62,7 @@ fn size(text: &str, block: i128) -> Result<(i128, i128)> {
     let end = text.find(|c| !is_number(c)).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    decimal(whole)?;
+    decimal(whole, &text[whole.len()..])?;
     let wrong_fraction = fraction.contains('.') || number.ends_with('.') || fraction.len() > 15;
     if whole.is_empty() || wrong_fraction {
         return Err(invalid());

@@ -1,7 +1,7 @@
 //! What is wrong with queries, and what is said of it.
 
 use super::component;
-use canopy_namespace::query::QUERY_BYTES_MAX;
+use canopy_namespace::query::{QUERY_BYTES_MAX, shown};
 
 #[test]
 fn errors_say_what_would_be_right() {
@@ -15,6 +15,11 @@ fn errors_say_what_would_be_right() {
         ("[\"foo\"=1]", "unknown attribute 'foo'"),
         ("[type=f,d]", "several types are written as in type=fd"),
         ("[type=f|d]", "several types are written as in type=fd"),
+        ("[type=f or d]", "several types are written as in type=fd"),
+        ("[type=f and sise>1]", "unknown attribute 'sise'; there are size, "),
+        ("[type=f, sise>1]", "unknown attribute 'sise'; there are size, "),
+        ("[name=x and sise>1]", "unknown attribute 'sise'; there are size, "),
+        ("[name=x|sise>1]", "unknown attribute 'sise'; there are size, "),
         ("[type=x]", "one or more of the letters"),
         ("[type>f]", "type takes = and !="),
         ("[size]", "size needs an operator and a value, as in size>1M"),
@@ -22,7 +27,9 @@ fn errors_say_what_would_be_right() {
         ("[size=]", "a value is missing"),
         ("[size>-1]", "no size"),
         ("[size>1b]", "write 1B for bytes"),
-        ("[size>010]", "without a 0 in front"),
+        ("[size>010]", "write '10' without a 0 in front"),
+        ("[size>0010.5K]", "write '10.5K' without a 0 in front"),
+        ("[uid=00]", "write '0' without a 0 in front"),
         ("[size~1*]", "size takes =, !=, <, <=, > and >="),
         ("[size=<1]", "unknown operator '=<'"),
         ("[size>1M<2M]", "quote a value that has <"),
@@ -95,6 +102,19 @@ fn errors_say_what_would_be_right() {
                 assert!(error.at <= query.len(), "{query}: {}", error.at);
             }
         }
+    }
+}
+
+/// Messages had each byte of a character beyond ASCII as an escape of its own.
+#[test]
+fn messages_show_what_can_be_printed() {
+    for (query, expected) in [
+        ("[name=\"日本\"]".as_bytes(), "[name=\"日本\"]"),
+        (b"[\x1b\n\\]", "[\\x1b\\n\\\\]"),
+        ("[\u{202e}\u{9b}]".as_bytes(), "[\\u{202e}\\u{9b}]"),
+        (b"[\xff]", "[\\xff]"),
+    ] {
+        assert_eq!(shown(query), expected);
     }
 }
 
