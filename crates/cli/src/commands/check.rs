@@ -6,7 +6,7 @@ use super::scanning::{Scans, one_reader, scan_threads};
 use super::update::{Task, list_anew};
 use crate::config::settings;
 use crate::limits::{memory_size, rate};
-use crate::outcome::{Outcome, message, say, warn_of};
+use crate::outcome::{Outcome, message, say, warn_of, without_numbers};
 use crate::{Engine, companion, counted, interrupt, places};
 use canopy_credentials::subordinate_uids;
 use canopy_index::{
@@ -89,7 +89,7 @@ pub fn run(
         return companion::Companion::Sql.run();
     }
     if !arguments.json {
-        print(&location, &report, false)?;
+        print_damages(&location, &report)?;
     }
     interrupt::watch()?;
     let repaired = Repair { location: &location, arguments: &arguments, threads, engine };
@@ -122,6 +122,12 @@ fn print(location: &Path, report: &CheckReport, as_json: bool) -> anyhow::Result
     if as_json {
         return say(format_args!("{:#}", json_of(location, report)));
     }
+    print_damages(location, report)?;
+    remedies(report).into_iter().try_for_each(say)
+}
+
+/// Prints what is damaged, without what helps.
+fn print_damages(location: &Path, report: &CheckReport) -> anyhow::Result<()> {
     report.damages.iter().try_for_each(|damage| say(line_of(damage)))?;
     let read =
         format!("{}, {} read", counted(report.files, "file"), human_size(report.bytes as i64));
@@ -135,8 +141,7 @@ fn print(location: &Path, report: &CheckReport, as_json: bool) -> anyhow::Result
         count => {
             let are = if count == 1 { "is" } else { "are" };
             let files = counted(count, "file");
-            say(format_args!("{files} {are} damaged{part}: {generations}, {read}"))?;
-            remedies(report).into_iter().try_for_each(say)
+            say(format_args!("{files} {are} damaged{part}: {generations}, {read}"))
         }
     }
 }
@@ -144,6 +149,7 @@ fn print(location: &Path, report: &CheckReport, as_json: bool) -> anyhow::Result
 /// Returns what is damaged, and of what it is.
 fn line_of(damage: &Damage) -> String {
     let Damage { file, contents, detail, affected, .. } = damage;
+    let detail = without_numbers(detail);
     let file = message_line(&file.to_string_lossy()).into_owned();
     let mut directories: Vec<&String> = Vec::new();
     for (root, own) in affected {
@@ -177,6 +183,13 @@ fn remedies(report: &CheckReport) -> Vec<String> {
             "what is left does not suffice to repair the index: remove it, and index {sources} again"
         )];
     }
+    if with(Remedy::Protect).next().is_some() {
+        told.push(
+            "until only its owner can write to it, nothing writes the index, and no repair does; \
+             others may have changed what is in it"
+                .into(),
+        );
+    }
     if with(Remedy::Rewrite).next().is_some() {
         told.push("'canopy check --repair' writes anew what the index knows by itself".into());
     }
@@ -204,6 +217,11 @@ fn remedies(report: &CheckReport) -> Vec<String> {
              need it"
         ));
     }
+    if report.damages.iter().all(|damage| lost(damage).is_some()) && !report.damages.is_empty() {
+        told.push(
+            "'canopy compact --keep none' ends this: it gives up all older generations".to_owned(),
+        );
+    }
     told
 }
 
@@ -211,6 +229,7 @@ fn json_of(location: &Path, report: &CheckReport) -> Value {
     let damage = |damage: &Damage| {
         let (remedy, generation) = match damage.remedy {
             Remedy::Rewrite => ("rewrite", None),
+            Remedy::Protect => ("protect", None),
             Remedy::Scan => ("scan", None),
             Remedy::Compute => ("compute", None),
             Remedy::Lost(generation) => ("none", Some(generation)),
@@ -219,7 +238,7 @@ fn json_of(location: &Path, report: &CheckReport) -> Value {
         json!({
             "file": damage.file.to_string_lossy(),
             "contents": damage.contents,
-            "detail": damage.detail,
+            "detail": without_numbers(&damage.detail),
             "remedy": remedy,
             "generation": generation.unwrap_or(report.generation),
             "sources": damage.affected.iter().map(|(root, directories)| json!({
@@ -266,7 +285,9 @@ impl Repair<'_> {
         places::check_links(self.location)?;
         let remedies = |remedy: Remedy| report.damages.iter().filter(move |it| it.remedy == remedy);
         if remedies(Remedy::Anew).next().is_some() {
-            anyhow::bail!("the index at {} cannot be repaired", self.location.display());
+            let location = self.location.display();
+            let advice = self::remedies(report).join("; ");
+            anyhow::bail!("the index at {location} cannot be repaired: {advice}");
         }
         let mut writer = Writer::open(self.location, self.options())?;
         let (mut unknown, mut lost_queries) = (BTreeSet::new(), false);
