@@ -57,7 +57,7 @@ pub fn to_update(index: Option<&Path>, directory: &Path) -> anyhow::Result<Updat
     if caller.is_root() {
         return Ok(Updater::Caller(to_write(named)?));
     }
-    let is_there = |index: &PathBuf| index.join("CURRENT").exists();
+    let is_there = |index: &PathBuf| canopy_index::is_there(index).unwrap_or(false);
     let of_others = |index: &PathBuf| {
         is_there(index) && index.metadata().is_ok_and(|about| about.uid() != caller.as_raw())
     };
@@ -96,9 +96,9 @@ pub fn open(index: Option<PathBuf>, at: Option<Moment>) -> anyhow::Result<Opened
     }
     // A home that cannot be looked at is another's, as after sudo. A site's index that cannot be is
     // opened, so that the error says why.
-    let own = own().map(|own| (own.join("CURRENT").exists(), own));
+    let own = own().map(|own| (canopy_index::is_there(&own).unwrap_or(false), own));
     let site = site();
-    let has_site = site.join("CURRENT").try_exists().unwrap_or(true);
+    let has_site = canopy_index::is_there(&site).unwrap_or(true);
     match own {
         // The past is for those who write an index, and each has its own generations.
         Some((true, own)) if at.is_some() => only(own),
@@ -171,7 +171,7 @@ pub fn is_own_by_default(location: &Path) -> bool {
 
 /// Returns whether there is a site's index.
 pub fn has_site() -> bool {
-    site().join("CURRENT").exists()
+    canopy_index::is_there(&site()).unwrap_or(false)
 }
 
 fn site() -> PathBuf {

@@ -96,7 +96,7 @@ pub(crate) fn read_all(
     let (mut bundles, mut manifests) = (Vec::with_capacity(records.len()), Vec::new());
     for record in records {
         let own = read(index, record).map_err(|error| match error {
-            Error::ShardFile { path, source } => Error::corrupt(&path, source),
+            Error::ShardFile { ref path, .. } => Error::corrupt(path, error.damage()),
             other => other,
         })?;
         let classes = own.iter().map(|manifest| manifest.class.clone()).collect();

@@ -83,7 +83,7 @@ pub enum Error {
     /// A file of the index was written by another version of Canopy.
     #[error(
         "{path} has format {found}, this canopy reads format {expected}; {}",
-        if found > expected { "use the newer canopy that wrote it" } else { ANEW }
+        if found > expected { "use the newer canopy that wrote it" } else { anew(path) }
     )]
     Version {
         /// The file.
@@ -235,18 +235,28 @@ fn told(nearest: [Option<u64>; 2]) -> String {
     }
 }
 
-/// What helps if nothing of an index can be read.
-const ANEW: &str = "remove the index and index its sources again";
+/// Returns what helps if nothing of an index can be read, whose file this is.
+fn anew(path: &Path) -> &'static str {
+    match is_callers(path) {
+        true => "remove the index and index its sources again",
+        false => "whoever writes the index can remove it and index its sources again",
+    }
+}
 
 /// Returns the remedy for a damaged file.
 fn remedy(path: &Path) -> &'static str {
-    let directory = path.parent().unwrap_or(path);
-    let about = path.symlink_metadata().or_else(|_| directory.symlink_metadata());
-    let caller = rustix::process::geteuid();
-    match about.is_ok_and(|about| caller.is_root() || about.uid() == caller.as_raw()) {
+    match is_callers(path) {
         true => "'canopy check' names all damage, 'canopy check --repair' repairs it",
         false => "whoever writes the index can repair it with 'canopy check --repair'",
     }
+}
+
+/// Returns whether the caller is root, or owns a file or, where that is missing, its directory.
+fn is_callers(path: &Path) -> bool {
+    let directory = path.parent().unwrap_or(path);
+    let about = path.symlink_metadata().or_else(|_| directory.symlink_metadata());
+    let caller = rustix::process::geteuid();
+    about.is_ok_and(|about| caller.is_root() || about.uid() == caller.as_raw())
 }
 
 /// Describes the contents of a file of an index, by its name.

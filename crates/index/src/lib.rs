@@ -107,5 +107,5 @@ pub use unfinished::{RemainingDirectory, RemainingExtent, Unfinished, Unfinished
 pub use workers::{Next, PartOutcome, ScanPart, SharedProgress, SharedScan, Worker};
 pub use writer::{
     CheckReport, Checker, Compacted, Damage, Due, NewSource, Published, Remedy, Salvaged,
-    ShardWriter, Writer, WriterOptions,
+    ShardWriter, Writer, WriterOptions, is_there,
 };

@@ -19,6 +19,7 @@ use crate::shard::{ClassDir, Shard};
 use crate::shard_record::HardLink;
 use crate::unfinished::{self, Unfinished};
 use crate::workers::SharedProgress;
+use crate::writer::was_published;
 use bundle::{Contents, IndexPage, ReadBundle};
 use canopy_model::{Principal, Totals};
 use rustc_hash::FxHashSet;
@@ -109,7 +110,10 @@ impl Index {
 
     fn open_once(path: &Path, moment: Option<Moment>) -> Result<Self> {
         let current: Current = match manifest::read(&names::current(path)) {
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            // Where it was published, the file is missing, or has come meanwhile.
+            Err(Error::Io { source, .. })
+                if source.kind() == io::ErrorKind::NotFound && !was_published(path) =>
+            {
                 return Err(match unfinished::first_scan(path) {
                     Some(state) => Error::NotComplete { path: path.to_owned(), state },
                     None => Error::NoIndex(path.to_owned()),

@@ -73,6 +73,8 @@ use opening::Role;
 pub use opening::Salvaged;
 use pages::ReadPages;
 use refresh::Seen;
+pub use salvage::is_there;
+pub(crate) use salvage::was_published;
 pub use shard_writer::ShardWriter;
 use sources::Begun;
 

@@ -7,7 +7,7 @@ use super::update::{Task, list_anew};
 use crate::config::settings;
 use crate::limits::{memory_size, rate};
 use crate::options::stdout_for_json;
-use crate::outcome::{Outcome, answered, message, said, say, warn_of};
+use crate::outcome::{Outcome, answered, message, said, say, warn_of, without_numbers};
 use crate::{Engine, companion, counted, interrupt, places};
 use canopy_credentials::subordinate_uids;
 use canopy_index::{
@@ -92,7 +92,7 @@ pub fn run(
         return companion::Companion::Sql.run();
     }
     if !arguments.json {
-        answered(print(&location, &report, false))?;
+        answered(print_lines(&damage_lines(&location, &report)))?;
     }
     interrupt::watch()?;
     let repaired = Repair { location: &location, arguments: &arguments, threads, engine };
@@ -127,13 +127,20 @@ fn print(location: &Path, report: &CheckReport, as_json: bool) -> io::Result<()>
         writeln!(output, "{:#}", exact(json_of(location, report)))?;
         return output.flush();
     }
+    let mut lines = damage_lines(location, report);
+    if !report.damages.is_empty() {
+        lines.extend(remedies(report));
+    }
+    print_lines(&lines)
+}
+
+fn print_lines(lines: &[String]) -> io::Result<()> {
     let mut output = io::stdout().lock();
-    let lines = lines_of(location, report);
     lines.iter().try_for_each(|line| writeln!(output, "{}", message_line(line)))
 }
 
-/// Returns what was found, for people.
-fn lines_of(location: &Path, report: &CheckReport) -> Vec<String> {
+/// Returns the damage and a summary of it, without remedies.
+fn damage_lines(location: &Path, report: &CheckReport) -> Vec<String> {
     let read =
         format!("{}, {} read", counted(report.files, "file"), human_size(report.bytes as i64));
     let part = if report.is_whole { "" } else { ", as far as you may read it" };
@@ -148,7 +155,6 @@ fn lines_of(location: &Path, report: &CheckReport) -> Vec<String> {
             let are = if count == 1 { "is" } else { "are" };
             let files = counted(count, "file");
             lines.push(format!("{files} {are} damaged{part}: {generations}, {read}"));
-            lines.extend(remedies(report));
         }
     }
     lines
@@ -157,6 +163,7 @@ fn lines_of(location: &Path, report: &CheckReport) -> Vec<String> {
 /// Formats a damaged file with its contents and the directories that they describe.
 fn line_of(damage: &Damage) -> String {
     let Damage { file, contents, detail, affected, .. } = damage;
+    let detail = without_numbers(detail);
     let file = message_line(&file.to_string_lossy()).into_owned();
     let mut directories: Vec<&String> = Vec::new();
     for (root, own) in affected {
@@ -190,6 +197,13 @@ fn remedies(report: &CheckReport) -> Vec<String> {
             "the rest does not suffice to repair the index: remove it, and index {sources} again"
         )];
     }
+    if with(Remedy::Protect).next().is_some() {
+        told.push(
+            "until only its owner can write to it, nothing writes the index, and no repair does; \
+             others may have changed what is in it"
+                .into(),
+        );
+    }
     if with(Remedy::Rewrite).next().is_some() {
         told.push(
             "'canopy check --repair' rewrites files that can be derived from the rest".into(),
@@ -219,6 +233,11 @@ fn remedies(report: &CheckReport) -> Vec<String> {
              need it"
         ));
     }
+    if report.damages.iter().all(|damage| lost(damage).is_some()) && !report.damages.is_empty() {
+        told.push(
+            "'canopy compact --keep none' ends this: it gives up all older generations".to_owned(),
+        );
+    }
     told
 }
 
@@ -226,6 +245,7 @@ fn json_of(location: &Path, report: &CheckReport) -> Value {
     let damage = |damage: &Damage| {
         let (remedy, generation) = match damage.remedy {
             Remedy::Rewrite => ("rewrite", None),
+            Remedy::Protect => ("protect", None),
             Remedy::Scan => ("scan", None),
             Remedy::Compute => ("compute", None),
             Remedy::Lost(generation) => ("none", Some(generation)),
@@ -234,7 +254,7 @@ fn json_of(location: &Path, report: &CheckReport) -> Value {
         json!({
             "file": damage.file.to_string_lossy(),
             "contents": damage.contents,
-            "detail": damage.detail,
+            "detail": without_numbers(&damage.detail),
             "remedy": remedy,
             "generation": generation.unwrap_or(report.generation),
             "sources": damage.affected.iter().map(|(root, directories)| json!({
@@ -280,7 +300,9 @@ impl Repair<'_> {
         places::check_links(self.location)?;
         let remedies = |remedy: Remedy| report.damages.iter().filter(move |it| it.remedy == remedy);
         if remedies(Remedy::Anew).next().is_some() {
-            anyhow::bail!("the index at {} cannot be repaired", self.location.display());
+            let location = self.location.display();
+            let advice = self::remedies(report).join("; ");
+            anyhow::bail!("the index at {location} cannot be repaired: {advice}");
         }
         let mut writer = Writer::open(self.location, self.options())?;
         let (mut unknown, mut lost_queries) = (BTreeSet::new(), false);

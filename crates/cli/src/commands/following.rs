@@ -121,7 +121,7 @@ pub fn run(
     };
     let way = way(&root)?;
     let escaped = escape(root.as_os_str().as_bytes()).into_owned();
-    let generation = match location.join("CURRENT").exists() {
+    let generation = match canopy_index::is_there(&location).unwrap_or(false) {
         true => {
             let index = Index::open(&location)?;
             let is_source = index.sources().iter().any(|source| source.root == escaped);

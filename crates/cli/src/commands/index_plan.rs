@@ -60,7 +60,7 @@ impl Plan {
         (arguments, rules, threads): (&Arguments, &MountRules, usize),
         root_of: &dyn Fn(&Path) -> String,
     ) -> anyhow::Result<Self> {
-        let is_there = location.join("CURRENT").try_exists().unwrap_or(true);
+        let is_there = canopy_index::is_there(location).unwrap_or(true);
         let index = is_there.then(|| Index::open(location)).transpose()?;
         let mounted = mounts().unwrap_or_default();
         let source = |path: &PathBuf| -> anyhow::Result<PlannedSource> {

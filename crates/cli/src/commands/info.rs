@@ -4,7 +4,7 @@ use super::info_metrics;
 use super::staleness::{is_followed, listed, max_age, old_sources};
 use crate::counted;
 use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
-use crate::outcome::{Outcome, answered, message};
+use crate::outcome::{Outcome, answered, message, without_numbers};
 use anyhow::Context;
 use canopy_index::{Failure, Index, KeptGeneration, SharedProgress, SourceRecord, Unfinished};
 use canopy_read::to_path;
@@ -176,7 +176,7 @@ fn as_json(index: &Index) -> anyhow::Result<Value> {
             "root": failure.root,
             "since_ns": failure.since_ns,
             "last_ns": failure.last_ns,
-            "reason": failure.reason,
+            "reason": without_numbers(&failure.reason),
             "published": failure.published,
         })
     };
@@ -321,7 +321,7 @@ fn print(index: &Index, verbose: bool, output: &mut dyn Write) -> anyhow::Result
     for failure in index.failures()? {
         let root = one_line(&to_path(&failure.root).display().to_string());
         let (since, last) = (age(now_ns - failure.since_ns), age(now_ns - failure.last_ns));
-        let reason = one_line(&failure.reason);
+        let reason = one_line(&without_numbers(&failure.reason));
         let what = if failure.published { "incomplete" } else { "failed" };
         writeln!(output, "{what:<11} {root} since {since} ago, last {last} ago: {reason}")?;
     }

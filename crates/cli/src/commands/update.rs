@@ -265,11 +265,15 @@ fn suspect(path: &Path, recursive: bool) -> anyhow::Result<Suspect> {
         return Ok(Suspect { path, recursive, with_row: true, given: None });
     }
     // Of what is no directory or gone, the next directory above tells.
-    let above = absolute.ancestors().skip(1).find(|above| above.is_dir());
-    let above = above.unwrap_or(Path::new("/"));
+    let above = directory_above(&absolute);
     let real = above.canonicalize();
     let real = real.with_context(|| format!("cannot open {}", above.display()))?;
     Ok(Suspect { path: real, recursive: false, with_row: true, given: Some(absolute) })
+}
+
+/// Returns the next directory above an absolute path that is there.
+fn directory_above(path: &Path) -> &Path {
+    path.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/"))
 }
 
 /// What is to be listed again of one source.
@@ -429,6 +433,40 @@ fn below(directory: &Path, path: &Path) -> Option<String> {
     Some(escape(below.as_os_str().as_bytes()).into_owned())
 }
 
+/// Fails if what is to be listed is gone with all of its source, or was imported from elsewhere. A
+/// source around that one, whose root has so many bytes, is not meant.
+fn fail_if_gone(
+    sources: &[(SourceRecord, Option<ScanRecord>)],
+    suspect: &Suspect,
+    around: usize,
+) -> anyhow::Result<()> {
+    let Some(given) = suspect.given.as_ref().filter(|path| path.symlink_metadata().is_err()) else {
+        return Ok(());
+    };
+    let rest = given.strip_prefix(directory_above(given)).unwrap_or(given);
+    let path = suspect.path.join(rest);
+    let holds = |root: &str| below(Path::new(OsStr::from_bytes(&unescape(root))), &path).is_some();
+    let holding = sources.iter().filter(|(source, _)| holds(&source.root));
+    match holding.max_by_key(|(source, _)| (source.root.len(), source.id)) {
+        Some((source, None)) if source.root.len() > around => Err(not_scanned(source)),
+        Some((source, Some(_))) if source.root.len() > around => {
+            let root = shown(&source.root);
+            Err(anyhow::anyhow!(
+                "the source {root} is gone, or not mounted, and stays as it was in the index; \
+                 'canopy source remove {root}' removes it from there"
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_scanned(source: &SourceRecord) -> anyhow::Error {
+    anyhow::anyhow!(
+        "the source {} was not scanned, so it cannot be listed again: import it anew",
+        shown(&source.root)
+    )
+}
+
 /// Says what is to be listed again of which source.
 fn tasks(
     writer: &Writer,
@@ -443,6 +481,7 @@ fn tasks(
         let own =
             sources.iter().filter_map(|(source, scan)| Some((source, scan, holds(&source.root)?)));
         let own = own.max_by_key(|(source, ..)| (source.root.len(), source.id));
+        fail_if_gone(&sources, suspect, own.as_ref().map_or(0, |(source, ..)| source.root.len()))?;
         let Some((source, scan, path)) = own else {
             let path = suspect.given.as_ref().unwrap_or(&suspect.path);
             anyhow::ensure!(
@@ -456,10 +495,7 @@ fn tasks(
             );
         };
         let Some(record) = scan else {
-            anyhow::bail!(
-                "the source {} was not scanned, so it cannot be listed again: import it anew",
-                shown(&source.root)
-            );
+            return Err(not_scanned(source));
         };
         let task = tasks.entry(source.id).or_insert_with(|| Task {
             source: source.clone(),

@@ -165,7 +165,7 @@ impl Applier {
 
     /// Returns whether a directory is a source of the index, or lies in one.
     pub fn has(&self, root: &[u8]) -> anyhow::Result<bool> {
-        if !self.index.join("CURRENT").try_exists()? {
+        if !canopy_index::is_there(&self.index)? {
             return Ok(false);
         }
         let index = Index::open(&self.index)?;

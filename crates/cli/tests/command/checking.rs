@@ -227,6 +227,7 @@ fn damage_of_every_kind_of_file_is_named_and_repaired() {
             let line = line.unwrap_or_else(|| panic!("{what} is not in {told}"));
             assert!(line.contains(of) && line.contains("): "), "{what}: {line}");
             assert!(!told.contains("Parquet") && !told.contains("External"), "{told}");
+            assert!(!told.contains("os error"), "{told}");
             assert!(told.contains("'canopy check --repair' "), "{what}: {told}");
             let repaired = site.run(&["check", "--repair", "--threads=2", "--memory=64M"]);
             // The query of a table is nowhere else.
@@ -554,4 +555,147 @@ fn users_repair_their_own_index() {
         assert_eq!(sorted(&run(&["find", tree]).stdout, b'\n'), found, "{end}");
         copy(&place.path("sound"), &index);
     }
+}
+
+/// Without `CURRENT`, all commands but `check` said that there was no index, and `canopy index` made
+/// a new one in its place: the other sources and the past were gone.
+#[test]
+fn an_index_without_its_pointer_is_damaged_and_not_made_anew() {
+    let site = Site::new();
+    site.keep();
+    let tree = site.place.path("tree");
+    let below = tree.join("open");
+    let below = below.to_str().unwrap();
+    for lost in [&["CURRENT"][..], &["CURRENT", "CURRENT.copy"]] {
+        lost.iter().for_each(|name| fs::remove_file(site.index().join(name)).unwrap());
+        let before = all_paths(&site.index());
+        for words in [
+            &["find", below][..],
+            &["du", below],
+            &["info"],
+            &["sql", "SELECT count(*) FROM entries"],
+            &["index", "TREE"],
+            &["index", "--incremental", "TREE"],
+            &["index", "--restart", "TREE"],
+            &["index", "--dry-run", "TREE"],
+            &["index", "--level=1", "--workers=1", "TREE"],
+            &["update", below],
+            &["compact"],
+            &["source", "remove", "TREE"],
+            &["table", "drop", "links"],
+        ] {
+            let output = site.run(words);
+            let told = said(&output);
+            assert_eq!(output.status.code(), Some(2), "{lost:?} {words:?}: {told}");
+            let damaged =
+                "CURRENT (the number of the current generation) is damaged: it is missing";
+            assert!(told.contains(damaged), "{lost:?} {words:?}: {told}");
+            assert!(told.contains("'canopy check --repair' repairs it"), "{words:?}: {told}");
+            assert!(!told.contains("no index at"), "{words:?}: {told}");
+        }
+        assert_eq!(all_paths(&site.index()), before);
+        let output = site.as_user(USERS[0], &["find", below]);
+        let expected = "whoever writes the index can repair it with 'canopy check --repair'";
+        assert!(said(&output).contains(expected), "{}", said(&output));
+        site.done(&["check", "--repair"]);
+        site.is_right("after the pointer was lost");
+        site.done(&["index", "TREE"]);
+        assert!(site.done(&["source", "list"]).contains("gone"));
+        site.restore();
+    }
+}
+
+/// An index whose file `lock` was lost was said to be none, with advice to name another directory.
+#[test]
+fn an_index_without_its_lock_is_named_as_damaged() {
+    let site = Site::new();
+    site.keep();
+    for (content, lost) in [
+        (None, &[][..]),
+        (Some(""), &[]),
+        (Some("12345\n"), &[]),
+        (None, &["CURRENT"]),
+        (None, &["CURRENT.copy"]),
+    ] {
+        let lock = site.index().join("lock");
+        match content {
+            None => fs::remove_file(&lock).unwrap(),
+            Some(content) => fs::write(&lock, content).unwrap(),
+        }
+        lost.iter().for_each(|name| fs::remove_file(site.index().join(name)).unwrap());
+        for words in [&["index", "TREE"][..], &["compact"]] {
+            let output = site.run(words);
+            let told = said(&output);
+            assert_eq!(output.status.code(), Some(2), "{content:?} {lost:?}: {told}");
+            assert!(told.contains("lock (the key of the index) is damaged: it "), "{told}");
+            assert!(told.contains("'canopy check --repair' repairs it"), "{told}");
+        }
+        site.done(&["check", "--repair"]);
+        site.is_right("after the lock was lost");
+        site.restore();
+    }
+}
+
+/// Commands that write refuse a directory that others can write to, and `check` called it sound.
+#[test]
+fn a_directory_that_others_can_write_to_is_not_sound() {
+    let site = Site::new();
+    let around = site.index().parent().unwrap().to_owned();
+    for directory in [site.index(), around] {
+        let mode = |mode| fs::Permissions::from_mode(mode);
+        let before = fs::metadata(&directory).unwrap().permissions();
+        fs::set_permissions(&directory, mode(0o777)).unwrap();
+        let path = directory.display();
+        let advice = format!("others can write to it; 'chmod go-w {path}'");
+        let checked = site.run(&["check"]);
+        assert_eq!(checked.status.code(), Some(1), "{}", said(&checked));
+        assert!(said(&checked).contains(&advice), "{}", said(&checked));
+        for words in [&["check", "--repair"][..], &["index", "TREE"]] {
+            let refused = site.run(words);
+            assert_eq!(refused.status.code(), Some(2), "{words:?}: {}", said(&refused));
+            assert!(said(&refused).contains(&advice), "{words:?}: {}", said(&refused));
+        }
+        fs::set_permissions(&directory, before).unwrap();
+        assert!(site.done(&["check"]).contains(" is sound: "));
+    }
+}
+
+/// A repair advised to repair, and nothing said how to end damage that it cannot repair.
+#[test]
+fn damage_of_older_generations_alone_ends_with_them() {
+    let site = Site::new();
+    site.done(&["index", "--incremental", "--keep=5", "TREE"]);
+    let old = site.file("everyone/*-entries.parquet");
+    fs::write(site.place.path("tree/open/later"), "x").unwrap();
+    site.done(&["index", "TREE"]);
+    flip(&old);
+    fs::remove_file(site.file("-bundle.bin")).unwrap();
+    let checked = said(&site.run(&["check"]));
+    assert!(checked.contains("'canopy check --repair' writes anew"), "{checked}");
+    let output = site.run(&["check", "--repair"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(!said(&output).contains("'canopy check --repair'"), "{}", said(&output));
+    assert!(!said(&output).contains("os error"), "{}", said(&output));
+    assert!(said(&output).contains("'canopy compact --keep none' ends this"), "{}", said(&output));
+    site.done(&["compact", "--keep=none"]);
+    assert!(site.done(&["check"]).contains(" is sound: "));
+    site.is_right("without older generations");
+}
+
+/// Users were advised to remove an index of another format that is root's.
+#[test]
+fn who_may_not_remove_an_old_index_is_told_who_may() {
+    let site = Site::new();
+    let current = site.index().join("CURRENT");
+    let bytes = fs::read(&current).unwrap();
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+    let line = String::from_utf8(bytes[..end].to_vec()).unwrap();
+    let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    words[2] = (words[2].parse::<u32>().unwrap() - 1).to_string();
+    fs::write(&current, [words.join(" ").as_bytes(), &bytes[end..]].concat()).unwrap();
+    let by_root = said(&site.run(&["info"]));
+    assert!(by_root.contains("; remove the index and index its sources again"), "{by_root}");
+    let by_user = said(&site.as_user(USERS[0], &["info"]));
+    let expected = "; whoever writes the index can remove it and index its sources again";
+    assert!(by_user.contains(expected), "{by_user}");
 }

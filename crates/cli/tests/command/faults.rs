@@ -358,6 +358,8 @@ fn one_source_that_fails_keeps_its_state_and_stops_no_other() {
     let shown = place.canopy(&index, &["info".as_ref()]).stdout;
     let shown = String::from_utf8(shown).unwrap();
     assert!(shown.contains(&format!("failed      {} since ", bad.display())), "{shown}");
+    assert!(!shown.contains("os error"), "{shown}");
+    assert!(!second.to_string().contains("os error"), "{second}");
     // Others do not learn of it.
     let user = common::User { uid: 2001, gid: 3001, groups: Vec::new() };
     let arguments = ["--index".as_ref(), index.as_os_str(), "info".as_ref(), "--json".as_ref()];

@@ -472,6 +472,35 @@ fn other_names_of_inodes_are_found() {
     assert_eq!(sizes(), ["a/b/file", "c/d/name"]);
 }
 
+/// `update` said of sources that are gone or were imported that they are in no source.
+#[test]
+fn sources_that_are_gone_or_imported_are_known() {
+    let place = place();
+    let (tree, away) = (place.path("tree"), place.path("away"));
+    let export = run(&place, &["export", "--format=gufi-trace", "TREE"]);
+    let trace = place.path("trace");
+    std::fs::write(&trace, export.stdout).unwrap();
+    let format = ["import", "--format=gufi-trace", "--root=/imported/tree"];
+    let imported = run(&place, &[&format[..], &[trace.to_str().unwrap()]].concat());
+    assert_eq!(imported.status.code(), Some(0), "{}", said(&imported));
+    std::fs::rename(&tree, &away).unwrap();
+    let gone = format!("the source {} is gone, or not mounted, and stays", tree.display());
+    let unscanned = "the source /imported/tree was not scanned, so it cannot be listed again";
+    for (path, error) in [
+        ("TREE", &*gone),
+        (tree.join("a/b").to_str().unwrap(), &*gone),
+        ("/imported/tree", unscanned),
+        ("/imported/tree/a", unscanned),
+        ("/imported", "/imported does not exist, and is in no source of the index"),
+    ] {
+        let output = run(&place, &["update", path]);
+        assert_eq!(output.status.code(), Some(2), "{path}: {}", said(&output));
+        assert!(said(&output).contains(error), "{path}: {}", said(&output));
+    }
+    std::fs::rename(&away, &tree).unwrap();
+    assert_eq!(run(&place, &["update", "TREE"]).status.code(), Some(0));
+}
+
 #[test]
 fn wrong_words_are_one_clear_error() {
     let place = place();

@@ -30,6 +30,7 @@ use crate::own_tables::TableRecord;
 use crate::pages::{self, Extent, PageRecord};
 use crate::plain_file;
 use crate::reader::caller;
+use crate::safety;
 use crate::schema::FileKind;
 use crate::sealed::Sealed;
 use crate::shard::{ClassDir, Shard};
@@ -69,6 +70,8 @@ pub struct Damage {
 pub enum Remedy {
     /// The rest of the index suffices to rewrite it.
     Rewrite,
+    /// The directory is to be made safe from other users; only its owner can decide how.
+    Protect,
     /// The sources whose data it contains must be scanned again, or imported.
     Scan,
     /// Derived tables must be computed again.
@@ -171,6 +174,7 @@ impl Checker {
             }
             false => {
                 check.is_writers = true;
+                check.is_safe();
                 check.all(&current)?;
                 let kept = current.kept.iter().map(|kept| kept.generation).collect();
                 Ok(check.report(current.generation, kept, true))
@@ -286,6 +290,25 @@ impl<'a> Check<'a> {
             }
             done => done,
         }
+    }
+
+    /// Checks that nobody else can write to the directory, or put another one in its place: writers
+    /// refuse it then.
+    fn is_safe(&self) {
+        if !is_own(self.index) {
+            return;
+        }
+        let uid = rustix::process::geteuid().as_raw();
+        let Err(Error::Unsafe { path, why }) = safety::check(self.index, uid) else { return };
+        let is_index = self.index.canonicalize().is_ok_and(|index| index == path);
+        let contents = if is_index { "all of the index" } else { "on the way to the index" };
+        self.damages.lock().push(Damage {
+            file: path,
+            contents: contents.to_owned(),
+            detail: why,
+            remedy: Remedy::Protect,
+            affected: BTreeMap::new(),
+        });
     }
 
     /// Checks all that the writer knows.

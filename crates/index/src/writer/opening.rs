@@ -65,12 +65,16 @@ impl Writer {
         options.disk.directories(path, mode)?;
         let path = safety::check(path, uid)?;
         let (lock, Marker { key, secret }) = match role.is_one_of_many() {
-            true => (None, marker::read(&path)?),
+            true => {
+                let read = marker::read(&path);
+                (None, read.map_err(|error| salvage::lock_error(&path, error))?)
+            }
             false => {
                 let claimed = match options.salvages {
                     true => salvage::claim(&path),
                     false => marker::claim(&path),
                 };
+                let claimed = claimed.map_err(|error| salvage::lock_error(&path, error));
                 claimed.map(|(lock, marker)| (Some(lock), marker))?
             }
         };
@@ -210,6 +214,10 @@ impl Committed {
         let path = names::all_manifests(index, generation);
         let mut lost = HashSet::new();
         let (found, salvaged) = match &current {
+            // To begin anew would lose all that is there.
+            None if salvage::was_published(index) => {
+                return Err(Error::corrupt(&names::current(index), "it is missing"));
+            }
             None => {
                 let state = AllManifests { key: names.key(), ..AllManifests::default() };
                 (Generation { state, ..Generation::default() }, None)

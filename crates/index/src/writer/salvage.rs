@@ -20,7 +20,7 @@ use crate::retention::{KeptGeneration, Leaving, Retention};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Writes a copy of `CURRENT`, in case that it is damaged later.
 pub(super) fn copy_current(disk: &Disk, index: &Path, current: &Current) -> Result<()> {
@@ -77,6 +77,51 @@ pub(super) fn restore_current(index: &Path, mode: u32) -> Result<Option<bool>> {
     manifest::write(&disk, &new, &current, mode, true)?;
     disk.replace(&new, &names::current(index))?;
     Ok(Some(guesses_retention))
+}
+
+/// Returns whether there is an index at a path of which something was published: its file `CURRENT`,
+/// or the copy of that where it is missing.
+///
+/// # Errors
+/// If the path cannot be looked at.
+pub fn is_there(index: &Path) -> std::io::Result<bool> {
+    Ok(names::current(index).try_exists()? || names::current_copy(index).try_exists()?)
+}
+
+/// Returns whether a generation was published in a directory, whatever has become of `CURRENT`:
+/// there is a copy of that, or a catalog that no writer was still making.
+pub(crate) fn was_published(index: &Path) -> bool {
+    if names::current_copy(index).symlink_metadata().is_ok() {
+        return true;
+    }
+    let (Ok(there), Ok(left)) = (generations(index), journal::read(index)) else { return false };
+    there.into_iter().rev().map(|generation| names::catalog(index, generation)).any(|catalog| {
+        let is_made = |(intent, made): &(Intent, PathBuf)| {
+            *intent == Intent::Make && index.join(made) == catalog
+        };
+        !left.intents.iter().any(is_made) && manifest::read::<Catalog>(&catalog).is_ok()
+    })
+}
+
+/// Returns the error of an index whose file `lock` is damaged or missing, where something else
+/// proves that it is one; the given error where nothing does.
+pub(super) fn lock_error(index: &Path, error: Error) -> Error {
+    let is_of_lock = match &error {
+        Error::NotAnIndex(_) => true,
+        Error::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    };
+    let pointers = [names::current(index), names::current_copy(index)];
+    let is_index = || pointers.iter().any(|path| manifest::read::<Current>(path).is_ok());
+    if !is_of_lock || !is_index() {
+        return error;
+    }
+    let lock = names::lock(index);
+    let detail = match lock.symlink_metadata() {
+        Ok(_) => "it does not contain the key",
+        Err(_) => "it is missing",
+    };
+    Error::corrupt(&lock, detail)
 }
 
 /// Returns the numbers of generations of which there is a document, in ascending order.
