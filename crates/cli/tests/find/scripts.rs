@@ -219,6 +219,8 @@ fn links_out_of_the_index_lead_where_they_lead_now() {
         "-L ./t -type l",
         "-L ./t -name way -xtype l",
         "-H ./t/passwd -printf '%y %s\\n'",
+        "-H ./t/broken -printf '%y\\n'",
+        "-L ./t/broken -printf '%p %y\\n'",
     ];
     let lines = lines.map(str::to_owned);
     same(make, &lines, false);

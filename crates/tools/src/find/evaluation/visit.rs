@@ -11,6 +11,7 @@ use crate::find::language::Find;
 use crate::find::messages::{link_problem, quoted};
 use canopy_index::Index;
 use canopy_model::{FileType, escape};
+use canopy_read::Lost;
 use canopy_read::links::{Links, Resolved};
 use canopy_read::listings::ListingHead;
 use canopy_read::locate::{Start, absolute_path, device_within, to_path};
@@ -106,11 +107,24 @@ pub(crate) fn start_at(
         return Ok((visit(start, false)?, false));
     }
     let link = absolute_path(&start.source, &start.path);
-    let reached = links.follow_after(start.links, &link, &start.inode.target);
-    if let Resolved::Unknown = reached
-        && let Ok(inode) = outside.file(&start)
-    {
-        return Ok((visit(Start { inode, ..start }, true)?, false));
+    let mut reached = links.follow_after(start.links, &link, &start.inode.target);
+    if let Resolved::Unknown = reached {
+        reached = match outside.reached(&start) {
+            Ok(inode) if inode.attributes.file_type() != FileType::Directory => {
+                return Ok((visit(Start { inode, ..start }, true)?, false));
+            }
+            // No index has what is in that directory.
+            Ok(_) => Resolved::Unknown,
+            Err(Lost::Missing) => Resolved::Missing,
+            Err(Lost::NotDirectory) => Resolved::NotDirectory,
+            Err(Lost::Denied) => Resolved::Denied,
+            Err(Lost::Loop) => Resolved::Loop,
+            Err(Lost::LongName) => Resolved::LongName,
+            Err(Lost::Outside) => {
+                outside.note_unknown(link.as_bytes());
+                Resolved::Missing
+            }
+        };
     }
     match reached {
         Resolved::Entry(reached) => {
