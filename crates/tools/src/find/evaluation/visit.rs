@@ -120,7 +120,7 @@ pub(crate) fn start_at(
             Err(Lost::Denied) => Resolved::Denied,
             Err(Lost::Loop) => Resolved::Loop,
             Err(Lost::LongName) => Resolved::LongName,
-            Err(Lost::Outside) => {
+            Err(Lost::Outside | Lost::Unseen | Lost::Unindexed) => {
                 outside.note_unknown(link.as_bytes());
                 Resolved::Missing
             }
