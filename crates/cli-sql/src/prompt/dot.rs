@@ -56,22 +56,22 @@ impl Prompt {
             (".mode", Some(mode)) => self.format = format_of(mode)?,
             (".timer", Some("on")) => self.timer = true,
             (".timer", Some("off")) => self.timer = false,
-            (".output", None | Some("stdout")) => self.to_screen(),
-            (".output", Some(name)) => self.to_file(name)?,
+            (".output", None | Some("stdout")) => self.answer_on_screen(),
+            (".output", Some(name)) => self.answer_in_file(name)?,
             _ => bail!("{}", wrong(name)),
         }
         Ok(Flow::Continue)
     }
 
     /// Has answers go to a new file, in the form that its name tells.
-    fn to_file(&mut self, name: &str) -> anyhow::Result<()> {
+    fn answer_in_file(&mut self, name: &str) -> anyhow::Result<()> {
         let form = FormatName::of_file(Path::new(name), "")?;
         ensure!(
             form != Some(FormatName::Parquet),
             "a Parquet file has the answer of one statement: canopy sql -o {name} 'SELECT ...'"
         );
         let file = File::create_new(name).with_context(|| format!("cannot create {name}"))?;
-        self.to_screen();
+        self.answer_on_screen();
         self.file = Some(file);
         if let Some(form) = form {
             self.screen_format = Some(std::mem::replace(&mut self.format, form));
@@ -80,7 +80,7 @@ impl Prompt {
     }
 
     /// Has answers go to standard output, in the form that they had there before.
-    fn to_screen(&mut self) {
+    fn answer_on_screen(&mut self) {
         self.file = None;
         if let Some(format) = self.screen_format.take() {
             self.format = format;
