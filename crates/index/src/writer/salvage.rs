@@ -79,13 +79,13 @@ pub(super) fn restore_current(index: &Path, mode: u32) -> Result<Option<bool>> {
     Ok(Some(guesses_retention))
 }
 
-/// Returns whether there is an index at a path of which something was published: its file `CURRENT`,
-/// or the copy of that where it is missing.
+/// Returns whether there is an index at a path of which something was published, though its file
+/// `CURRENT` may be missing.
 ///
 /// # Errors
 /// If the path cannot be looked at.
 pub fn is_there(index: &Path) -> std::io::Result<bool> {
-    Ok(names::current(index).try_exists()? || names::current_copy(index).try_exists()?)
+    Ok(names::current(index).try_exists()? || was_published(index))
 }
 
 /// Returns whether a generation was published in a directory, whatever has become of `CURRENT`:
