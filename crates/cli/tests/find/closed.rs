@@ -129,7 +129,7 @@ fn index_while_closed(place: &Place, words: &[&str], tree: &Path, way: &Way) -> 
         .arg("--index")
         .arg(place.path("index"))
         .args(words)
-        .args(["--threads", "1", "--max-rate", "4000"])
+        .args(["--threads", "1", "--max-rate", "2000"])
         .arg(tree)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -158,7 +158,7 @@ fn closed_while_listed(way: &Way, words: &[&str]) {
     slow_tree(&tree, HOMES);
     dir(&tree.join("private"), 0o700, ALICE);
     place.index(&index, &tree);
-    let output = (0..50).find_map(|_| index_while_closed(&place, words, &tree, way));
+    let output = (0..400).find_map(|_| index_while_closed(&place, words, &tree, way));
     let output = output.expect("a scan in the midst of which the homes are closed");
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     let find = ["find".as_ref(), tree.as_os_str(), "-printf".as_ref(), "%p %s\n".as_ref()];
