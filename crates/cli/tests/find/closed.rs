@@ -197,10 +197,10 @@ fn a_directory_that_is_closed_only_while_it_is_listed_is_closed_in_the_index() {
 
 #[test]
 fn a_directory_that_is_closed_only_while_it_is_listed_again_is_closed_in_the_index() {
-    for (name, way) in [&WAYS[0], &WAYS[2]] {
-        println!("{name}");
-        closed_while_listed(way, &["index", "--incremental"]);
-    }
+    // How a directory is closed makes no difference here; a scan of all takes every way.
+    let (name, way) = &WAYS[0];
+    println!("{name}");
+    closed_while_listed(way, &["index", "--incremental"]);
 }
 
 /// The owner does so all the time, as fast as the system goes.
