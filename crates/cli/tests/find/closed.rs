@@ -129,7 +129,7 @@ fn index_while_closed(place: &Place, words: &[&str], tree: &Path, way: &Way) -> 
         .arg("--index")
         .arg(place.path("index"))
         .args(words)
-        .args(["--threads", "1", "--max-rate", "2000"])
+        .args(["--threads", "1", "--max-rate", "4000"])
         .arg(tree)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -147,7 +147,7 @@ fn index_while_closed(place: &Place, words: &[&str], tree: &Path, way: &Way) -> 
     go_on();
     let output = scan.wait_with_output().unwrap();
     let is_touched = |name: &&String| ("0150".."0170").contains(&name.as_str());
-    (is_early && waiting.iter().filter(is_touched).count() > 5).then_some(output)
+    (is_early && waiting.iter().filter(is_touched).count() > 0).then_some(output)
 }
 
 /// The scan took over what was in the directories while they were closed: the permissions before
