@@ -617,6 +617,9 @@ fn an_update_writes_the_bundles_that_it_changes_and_a_search_reads_those_near_it
     {
         damage(first).unwrap();
         let error = Writer::open(&index, options()).err().unwrap().to_string();
-        assert!(error.contains("-bundle.bin") && error.contains("remove the index"), "{error}");
+        assert!(
+            error.contains("-bundle.bin") && error.contains("canopy check --repair"),
+            "{error}"
+        );
     }
 }
