@@ -159,8 +159,9 @@ fn a_namespace_is_mounted_once() {
     fs::create_dir(&other).unwrap();
     let output = ns("mount").arg(&mounted.namespace).arg(&other).output().unwrap();
     assert!(failure(&output).contains("is mounted, or used by another command"));
+    // Commands that only read work beside the mount.
     let output = ns("du").arg(&mounted.namespace).output().unwrap();
-    assert!(failure(&output).contains("is mounted, or used by another command"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(mounted.log().contains("is mounted, or used by another command"));
     // What was tried has done no harm.
     fs::write(mounted.path("file"), "text").unwrap();

@@ -469,9 +469,13 @@ impl Writer {
         // What was taken and given up again may lie beyond.
         if self.next_id >= self.ids_end {
             let end = self.next_id.saturating_add(IDS);
-            let mut batch = Batch::new();
+            let (mut batch, ids_end) = (Batch::new(), self.ids_end);
             self.put_end(&mut batch, end)?;
-            table.write(&batch, Durability::Visible)?;
+            if let Err(error) = table.write(&batch, Durability::Visible) {
+                // A file with an id that is not recorded could lose it to another one.
+                self.ids_end = ids_end;
+                return Err(error.into());
+            }
         }
         self.take_ids(1).map(|ids| ids.start)
     }
