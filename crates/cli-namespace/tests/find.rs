@@ -212,7 +212,7 @@ fn order_and_shape_are_what_is_asked_for() {
     assert_eq!(trial.shown("--0").stdout.iter().filter(|byte| **byte == 0).count(), all.len());
 }
 
-/// What a command said, which went wrong: one message, with a hint in a line of its own at most.
+/// Returns the message of a failed command: one line, and at most one more for a hint.
 #[track_caller]
 fn said(arguments: &[&Path], code: i32) -> String {
     let output = ns("find").args(arguments).output().unwrap();

@@ -235,7 +235,7 @@ fn told(nearest: [Option<u64>; 2]) -> String {
     }
 }
 
-/// Returns what helps if nothing of an index can be read, whose file this is.
+/// Returns the advice for an unreadable index that contains this file.
 fn anew(path: &Path) -> &'static str {
     match is_callers(path) {
         true => "remove the index and index its sources again",

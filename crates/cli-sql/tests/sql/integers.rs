@@ -1,4 +1,4 @@
-//! Whole numbers in SQL: an answer is right, or it is an error. The engine's own arithmetic wraps.
+//! Integer arithmetic in SQL: an answer is right, or it is an error. The engine's own arithmetic wraps.
 //! Needs root.
 
 use crate::common;

@@ -290,7 +290,7 @@ fn words_that_people_try_have_an_answer() {
                 "write -size +1G; units are c, k, M, G, T and P",
             ],
         ),
-        // A word with an end of line is no line of its own.
+        // A word with a newline does not start a line of its own.
         (
             "t \"$(printf -- '-name=x\\ncanopy: all is lost')\"",
             &[

@@ -262,7 +262,7 @@ impl<'a> Parser<'a> {
 
     /// Says that there is no such attribute, and what may have been meant.
     fn unknown(&self, name: &[u8]) -> String {
-        // What is compared is an attribute, not a part of the value before it.
+        // An operator follows an attribute, not a part of the value before it.
         let is_compared = matches!(self.cursor.clone().operator(), Ok(Some(_)) | Err(_));
         let is_type = || values::types(&String::from_utf8_lossy(name)).is_ok();
         let hint = if self.after_type && !is_compared && is_type() {

@@ -161,7 +161,7 @@ impl Made {
 
 fn sstables(path: &Path) -> Vec<PathBuf> {
     let mut tables = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
-    // What it was made in has been looked at, below "probe".
+    // Its parent directory was checked above, below "probe".
     let table = tables.find(|path| path.file_name().is_some_and(|name| name.len() == 32)).unwrap();
     let entries = fs::read_dir(table.join("sst")).unwrap();
     let mut found = Vec::from_iter(entries.map(|entry| entry.unwrap().path()));

@@ -1,4 +1,4 @@
-//! Whole numbers that never wrap: an answer is right, or it is an error.
+//! Integer arithmetic that never wraps: an answer is right, or it is an error.
 //!
 //! | expression | here |
 //! | --- | --- |
