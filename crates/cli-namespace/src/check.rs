@@ -31,22 +31,23 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
     tell(&faults)
 }
 
-/// Opens a namespace, and first makes it one that can be opened, if files of it are damaged.
-fn open_damaged(place: &Path) -> anyhow::Result<Namespace> {
+/// Opens a namespace, and first makes it one that can be opened, if files of it are damaged. Returns
+/// what was mended for that.
+fn open_damaged(place: &Path) -> anyhow::Result<(Namespace, Vec<String>)> {
     let error = match place::open(place) {
         Err(error) if place::is_damage(&error) => error,
-        opened => return opened,
+        opened => return Ok((opened?, Vec::new())),
     };
     let environment = place::environment(place)?;
-    match canopy_namespace::salvage(&environment) {
+    let done = match canopy_namespace::salvage(&environment) {
         Err(failed) if failed.is_damage() => bail!(
             "{failed}: this cannot be repaired; restore {} or this file from a backup \
              (docs/admin.md, \"Backups of namespaces\")",
             place.display()
         ),
         salvaged => salvaged.with_context(|| error.to_string())?,
-    }
-    place::open(place)
+    };
+    Ok((place::open(place)?, done))
 }
 
 /// Checks what a snapshot has.
@@ -94,13 +95,14 @@ fn repair(namespace: &Path, reads_contents: bool) -> anyhow::Result<Outcome> {
             (Vec::from_iter(left), done)
         }
         None => {
-            let namespace = open_damaged(namespace)?;
+            let (namespace, mut done) = open_damaged(namespace)?;
             let repaired = match reads_contents {
                 true => namespace.repair_contents()?,
                 false => namespace.repair()?,
             };
             namespace.close()?;
-            (shown(&repaired.left), repaired.done)
+            done.extend(repaired.done);
+            (shown(&repaired.left), done)
         }
     };
     let mut out = std::io::stdout().lock();

@@ -200,6 +200,10 @@ pub fn open_read_only(namespace: &Path) -> anyhow::Result<Namespace> {
 
 /// Opens a namespace, which nobody else has open, with a cache of its contents.
 pub fn open_with(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow::Result<Namespace> {
+    open_any(namespace, cache, is_read_only).map_err(|error| advised(Some(namespace), error))
+}
+
+fn open_any(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow::Result<Namespace> {
     // Before a directory is made where there is no namespace.
     let full = found(namespace)?;
     lock(namespace, &full)?;
@@ -219,10 +223,6 @@ pub fn open_with(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow:
         Err(canopy_namespace::Error::Store(canopy_store::Error::Fenced(_))) => {
             bail!("{}", used(namespace))
         }
-        Err(error) if error.is_damage() => Err(error).with_context(|| {
-            let shown = namespace.display();
-            format!("{}: it is damaged; repair it: canopy ns check --repair {shown}", failed())
-        }),
         opened => opened.with_context(failed),
     }
 }

@@ -86,6 +86,10 @@ impl Viewed {
     /// Opens a namespace, or the one that is mounted on a directory. Of one that is mounted, all
     /// changes that were done by now are read; later ones are not. Nobody is kept from using it.
     pub fn open(place: &Path) -> anyhow::Result<Self> {
+        Self::open_any(place).map_err(|error| place::advised(Some(place), error))
+    }
+
+    fn open_any(place: &Path) -> anyhow::Result<Self> {
         let mount = mounted(place)?;
         let namespace = match &mount {
             Some(mount) => PathBuf::from(OsStr::from_bytes(&mount.source)),

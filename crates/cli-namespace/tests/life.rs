@@ -80,6 +80,31 @@ fn nobody_else_reads_a_namespace() {
     assert_eq!(failure(&output).matches("os error").count(), 0);
 }
 
+/// `chown : FILE` of anybody made a program of root's lose its setuid bit.
+#[test]
+fn privileges_of_programs_are_lost_by_whoever_may_change_them() {
+    let mounted = Mounted::new();
+    let mode = |name| fs::metadata(mounted.path(name)).unwrap().mode() & 0o7777;
+    for (name, bits, owner) in [("root's", 0o6755, 0), ("own", 0o4755, NOBODY), ("open", 0o4777, 0)]
+    {
+        fs::write(mounted.path(name), "program").unwrap();
+        chown(mounted.path(name), Some(owner), None).unwrap();
+        fs::set_permissions(mounted.path(name), fs::Permissions::from_mode(bits)).unwrap();
+    }
+    let changes = |name| {
+        let output = as_user(NOBODY, "chown").arg(":").arg(mounted.path(name)).output().unwrap();
+        output.status.success()
+    };
+    assert!(!changes("root's"));
+    assert_eq!(mode("root's"), 0o6755);
+    assert!(changes("own") && changes("open"));
+    assert_eq!((mode("own"), mode("open")), (0o755, 0o777));
+    fs::set_permissions(mounted.path("open"), fs::Permissions::from_mode(0o4777)).unwrap();
+    let append = format!("echo more >> {}", mounted.path("open").display());
+    success(&as_user(NOBODY, "sh").args(["-c", &append]).output().unwrap());
+    assert_eq!(mode("open"), 0o777);
+}
+
 #[test]
 fn wrong_places_are_told() {
     let mounted = Mounted::created();
@@ -307,7 +332,7 @@ fn assert_refused(namespace: &Path, on: &Path, said: &str) {
     let begun = Instant::now();
     let outputs = [
         ns("info").arg(namespace).output().unwrap(),
-        ns("check").arg(namespace).output().unwrap(),
+        ns("find").arg(namespace).output().unwrap(),
         ns("mount").arg(namespace).arg(on).output().unwrap(),
     ];
     for output in outputs {
@@ -328,7 +353,15 @@ fn damage_is_told() {
     for length in [0, 1, whole.len() / 2, whole.len() - 1] {
         fs::write(&object, &whole[..length]).unwrap();
         assert_refused(namespace, on, "damaged: namespace does not say which table");
+        let output = ns("check").arg(namespace).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stdout).ends_with("\n1 fault\n"), "{output:?}");
     }
+    let output = ns("check").arg("--repair").arg(namespace).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let done = "namespace: it says again which table is the namespace\nall faults are mended\n";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), done);
+    assert_eq!(fs::read(&object).unwrap(), whole);
     fs::write(&object, "{\"format\":99,\"table\":\"\"}").unwrap();
     assert_refused(namespace, on, "the namespace has format 99; this version reads format 1");
     fs::write(&object, &whole).unwrap();

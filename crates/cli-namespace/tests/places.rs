@@ -48,8 +48,8 @@ fn what_is_mounted_there_is_told() {
     fs::create_dir(mounted.path("below")).unwrap();
     let on = mounted.on.display();
     for (subcommand, place, expected) in [
-        ("du", mounted.on.clone(), format!("unmount it first (canopy ns unmount {on})")),
-        ("export", mounted.on.clone(), format!("unmount it first (canopy ns unmount {on})")),
+        ("du", mounted.path("below"), format!("is mounted on {on}: name {on}")),
+        ("export", mounted.path("below"), format!("is mounted on {on}: name {on}")),
         ("find", mounted.path("below"), format!("is mounted on {on}: name {on}")),
         ("check", mounted.path("below"), format!("is mounted on {on}: name {on}")),
     ] {

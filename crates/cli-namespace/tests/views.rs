@@ -98,6 +98,30 @@ fn equal_files_are_found() {
     mounted.assert_sound();
 }
 
+/// Two files of a hole each took so long that nobody got an answer.
+#[test]
+fn holes_are_not_read() {
+    let mounted = Mounted::new();
+    shell(
+        &mounted.on,
+        "mkdir a b; for d in a b; do truncate -s 4T $d/hole; truncate -s 3T $d/ends
+         echo end >> $d/ends; truncate -s 1M $d/sparse; echo x >> $d/sparse; done
+         truncate -s 3T b/other; echo END >> b/other; cp --sparse=never a/sparse a/zeros",
+    );
+    let all = [["a/ends", "b/ends"], ["a/hole", "b/hole"]];
+    let is_right = |found: &BTreeSet<BTreeSet<PathBuf>>| {
+        let sparse: BTreeSet<PathBuf> =
+            ["a/sparse", "a/zeros", "b/sparse"].map(PathBuf::from).into();
+        found.is_superset(&set(all)) && found.contains(&sparse) && found.len() == 3
+    };
+    let now = groups(&mounted.path("[duplicates]"), 1);
+    assert!(is_right(&now), "{now:?}");
+    success(&ns("snapshot").arg("create").arg(&mounted.on).arg("s").output().unwrap());
+    shell(&mounted.on, "rm a/hole; echo x > b/ends");
+    let then = groups(&mounted.path("[@s]/[duplicates]"), 1);
+    assert!(is_right(&then), "{then:?}");
+}
+
 #[test]
 fn nobody_learns_what_is_equal_to_what_cannot_be_read() {
     let mounted = Mounted::new();

@@ -170,6 +170,14 @@ pub fn warn_of_denied_list(index: &Index) {
     LACKS_SOMETHING.store(true, Ordering::Relaxed);
 }
 
+/// Says why one of two indexes cannot be opened, and has the command end as partial: the other one
+/// answers.
+pub fn warn_of_other_index(error: anyhow::Error, answering: &Index) {
+    message_lines(told(&error));
+    message(format_args!("{} alone answers", answering.path().display()));
+    LACKS_SOMETHING.store(true, Ordering::Relaxed);
+}
+
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Has [`note`] say nothing for the rest of the process.

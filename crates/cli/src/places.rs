@@ -5,7 +5,7 @@
 //! write their own, which only they read, and read both.
 
 use crate::config::settings;
-use crate::outcome::{Outcome, message, warn_of_denied_list};
+use crate::outcome::{Outcome, message, warn_of_denied_list, warn_of_other_index};
 use anyhow::Context;
 use canopy_index::{Index, Moment, safety};
 use canopy_read::locate::absolute_path;
@@ -102,9 +102,14 @@ pub fn open(index: Option<PathBuf>, at: Option<Moment>) -> anyhow::Result<Opened
     match own {
         // The past is for those who write an index, and each has its own generations.
         Some((true, own)) if at.is_some() => only(own),
-        Some((true, own)) if has_site => {
-            Ok(Opened { own: Some(Index::open(&own)?), ..only(site)? })
-        }
+        Some((true, own)) if has_site => match (only(site), only(own)) {
+            (Ok(site), Ok(own)) => Ok(Opened { own: Some(own.first), ..site }),
+            (Ok(alone), Err(error)) | (Err(error), Ok(alone)) => {
+                warn_of_other_index(error, &alone.first);
+                Ok(alone)
+            }
+            (Err(error), Err(_)) => Err(error),
+        },
         // Where there is neither, what is missing is one's own.
         Some((exists, own)) if exists || !has_site => only(own),
         _ => only(site),

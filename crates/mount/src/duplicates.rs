@@ -1,7 +1,8 @@
 //! `[duplicates]`: files with the same contents, among those that the asking user may read.
 //!
 //! Sizes are counted first, then the beginnings of files of one size are compared, then all of
-//! those that begin alike, by their BLAKE3 hashes. Files without a byte are left out, and a file with
+//! those that begin alike, by BLAKE3 hashes of their blocks that are not all zeros, each with its
+//! place. So holes are not read, and a file is equal to its copy without holes. Files without a byte are left out, and a file with
 //! several names counts once.
 
 use crate::past::is_past;
@@ -28,10 +29,13 @@ const SIZE_BYTES: usize = size_of::<(u64, bool)>() + 1;
 const CANDIDATE_BYTES: usize = 2 * size_of::<Candidate>() + 2 * size_of::<u64>();
 
 /// So many bytes are compared first.
-const BEGINNING_BYTES: usize = 4096;
+const BEGINNING_BYTES: u64 = 4096;
 
 /// Files are read so many bytes at a time.
-const STEP_BYTES: usize = 1 << 20;
+const STEP_BYTES: u64 = 1 << 20;
+
+/// Blocks of so many bytes are hashed unless they are all zeros.
+const BLOCK_BYTES: u64 = 4096;
 
 /// So many digits of hashes are in names.
 const DIGITS: usize = 16;
@@ -84,7 +88,7 @@ pub(crate) fn duplicates(
 ) -> Result<Findings, Refused> {
     let reader = Reader { queries, turn, base, who, until: Instant::now() + TIME_MAX };
     let (places, groups) = reader.of_one_size(expression, has_room)?;
-    let groups = reader.split(groups, |reader, id| reader.hash(id, BEGINNING_BYTES as u64))?;
+    let groups = reader.split(groups, |reader, id| reader.hash(id, BEGINNING_BYTES))?;
     let groups = reader.split(groups, |reader, id| reader.hash(id, u64::MAX))?;
     let (ranks, mut all) = (places.ranks(), Findings::new(RESULTS_MAX));
     for (hash, mut group) in groups {
@@ -238,18 +242,37 @@ impl Reader<'_> {
                 );
                 return Err(Refused::Because(why, Errno::TOOBIG));
             }
-            let step = usize::try_from(length - at).unwrap_or(usize::MAX).min(STEP_BYTES);
+            let data = match file {
+                Open::Now(opened) => match namespace.seek(opened, false, at) {
+                    Err(Error::Posix(Errno::NXIO)) => Ok(length),
+                    data => data,
+                },
+                Open::Past(file) => namespace.seek_past_data(file, at),
+            };
+            let Ok(data) = data else { return Ok(None) };
+            at = at.max(data / BLOCK_BYTES * BLOCK_BYTES);
+            if at >= length {
+                break;
+            }
+            let step = (length - at).min(STEP_BYTES) as usize;
             let read = match file {
                 Open::Now(opened) => namespace.read(opened, at, step, false),
                 Open::Past(file) => namespace.read_past(file, at, step),
             };
-            match read {
-                Ok(bytes) if bytes.is_empty() => return Ok(None),
-                Ok(bytes) => {
-                    hasher.update(&bytes);
-                    at += bytes.len() as u64;
+            // A file that has become shorter is not as it was found.
+            let Ok(mut bytes) = read else { return Ok(None) };
+            if bytes.len() < step {
+                bytes.truncate(bytes.len() / BLOCK_BYTES as usize * BLOCK_BYTES as usize);
+            }
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+            for block in bytes.chunks(BLOCK_BYTES as usize) {
+                if block.iter().any(|&byte| byte != 0) {
+                    hasher.update(&at.to_le_bytes());
+                    hasher.update(block);
                 }
-                Err(_) => return Ok(None),
+                at += block.len() as u64;
             }
         }
         Ok(Some(hasher.finalize()))

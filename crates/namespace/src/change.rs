@@ -84,6 +84,12 @@ pub enum Privileges<'a> {
 }
 
 impl SetAttributes {
+    /// Returns whether nothing is set: the kernel asks so for a file to lose what gives programs
+    /// privileges, which is up to whoever may change the file ([`Namespace::lets_change`]).
+    pub fn is_empty(&self) -> bool {
+        self.size.is_none() && self.has_no_more_than_a_size()
+    }
+
     fn has_no_more_than_a_size(&self) -> bool {
         self.mode.is_none()
             && self.uid.is_none()

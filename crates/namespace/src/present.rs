@@ -41,6 +41,12 @@ impl Namespace {
     pub fn lets_read(&self, inode: &Inode, who: &Credentials) -> Result<bool> {
         passes(inode, who, Wanted::READ, |id, name| self.xattr_of(id, name))
     }
+
+    /// Returns whether a user may change a file, as its owner or by writing to it.
+    pub fn lets_change(&self, inode: &Inode, who: &Credentials) -> Result<bool> {
+        let xattr = |id, name: &[u8]| self.xattr_of(id, name);
+        Ok(inode.uid == who.uid || passes(inode, who, Wanted::WRITE, xattr)?)
+    }
 }
 
 impl<'a> Present<'a> {

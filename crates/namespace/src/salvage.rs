@@ -14,10 +14,16 @@ use canopy_store::{
 };
 
 /// Puts sound files in place of damaged ones of the namespace in a storage, which nobody has open.
-/// A repair has to follow. An error says what cannot be mended.
-pub fn salvage(environment: &Environment) -> Result<()> {
+/// A repair has to follow, which says what was lost of tables. Returns what else was mended. An error
+/// says what cannot be.
+pub fn salvage(environment: &Environment) -> Result<Vec<String>> {
+    let mut done = Vec::new();
     let id = match table_of(&*environment.storage) {
-        Err(error) if error.is_damage() => find_table(&*environment.storage, error)?,
+        Err(error) if error.is_damage() => {
+            let id = find_table(&*environment.storage, error)?;
+            done.push("namespace: it says again which table is the namespace".to_owned());
+            id
+        }
         id => id?,
     };
     let cache = SstableCache::new(environment, CACHE_BYTES);
@@ -27,9 +33,12 @@ pub fn salvage(environment: &Environment) -> Result<()> {
     let settings = table.get(keys::settings().as_ref())?;
     if Settings::decode(settings.as_deref()).is_err() {
         restore_settings(&table)?;
+        let lost = "the settings were lost: they are those that fit the records, without indexes of \
+                    extended attributes";
+        done.push(lost.to_owned());
     }
     table.flush()?;
-    Ok(())
+    Ok(done)
 }
 
 /// Returns the only table that there is, and says again that it is the namespace's.

@@ -10,8 +10,8 @@ use crate::faults::{Fault, Step};
 use crate::handle::{Handle, Shared, reopen};
 use crate::ids::Unmapped;
 use crate::inode::{Stat, access_acl, stat_at, stat_open};
-use crate::moment::{Change, Moment};
-use crate::rules::Rules;
+use crate::moment::{Change, Moment, SECOND_NS};
+use crate::rules::{self, Rules};
 use canopy_model::{
     Access, Acl, Approach, Attributes, ClassTable, Grant, Listing, Permissions, Rows, Wanted,
     unescape,

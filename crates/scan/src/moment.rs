@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 /// Lag of a clock that is assumed if no file shows it.
 const UNKNOWN_LAG: Duration = Duration::from_millis(100);
 
-const SECOND_NS: i64 = 1_000_000_000;
+pub(crate) const SECOND_NS: i64 = 1_000_000_000;
 
 /// A moment, in nanoseconds, by the clock that file systems take change times from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

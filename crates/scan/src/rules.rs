@@ -121,7 +121,7 @@ const OWN_CLOCK: [&str; 8] =
 const CLOCKS_OF_OTHERS: [&str; 5] = ["beegfs", "ceph", "gfs2", "lustre", "ocfs2"];
 
 /// How far a clock of this machine that ticks may be behind.
-const TICK_NS: i64 = 20_000_000;
+pub(crate) const TICK_NS: i64 = 20_000_000;
 
 /// How far clocks of other machines may be behind: they are set by one that all go by.
 const OTHERS_LAG_NS: i64 = 2_000_000_000;

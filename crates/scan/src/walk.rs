@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 mod doubts;
 mod task;
@@ -26,8 +27,9 @@ pub(crate) use doubts::Checked;
 use task::{Begun, Task};
 use thread::Thread;
 
-/// Ticks that threads wait for directories that change all the time.
-const WAITS_MAX: u32 = 1000;
+/// Time that threads wait for directories that change all the time, besides a tenth of what the walk
+/// has taken: whoever has them change must not hold a scan up.
+const WAITS_MAX: Duration = Duration::from_secs(10);
 
 /// The part of a source that is walked.
 #[derive(Clone, Copy)]
@@ -87,7 +89,8 @@ pub fn scan<S: Sink>(
         round: AtomicU64::new(root.rounds),
         shared: root.directory.handle.shared().clone(),
         moves: Moves::default(),
-        waits_left: AtomicU32::new(WAITS_MAX),
+        begun: Instant::now(),
+        waits: AtomicU32::new(0),
         root_entries: AtomicU64::new(0),
     };
     if walk.is_left_out(&root.directory) {
@@ -139,9 +142,9 @@ struct Walk<'a> {
     round: AtomicU64,
     shared: Arc<Shared>,
     moves: Moves,
-    /// How often threads may still wait for what changes all the time: whoever has it change must
-    /// not hold a scan up.
-    waits_left: AtomicU32,
+    begun: Instant,
+    /// Ticks that threads have waited for what changes all the time.
+    waits: AtomicU32,
     /// Entries of the root, once all of it was listed.
     root_entries: AtomicU64,
 }
@@ -206,8 +209,8 @@ impl Walk<'_> {
 
     /// Waits for the next tick of the clock. Returns `false` if there was enough waiting.
     fn waits_a_tick(&self) -> bool {
-        let left = |left: u32| left.checked_sub(1);
-        let may = self.waits_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok();
+        let most = WAITS_MAX + self.begun.elapsed() / 10;
+        let may = TICK * self.waits.fetch_add(1, Ordering::Relaxed) < most;
         if may {
             std::thread::sleep(TICK);
         }

@@ -389,7 +389,7 @@ fn messages_say_what_to_do() {
     let nobody = common::failure(&nobody.unwrap());
     assert!(nobody.contains("AWS_ACCESS_KEY_ID"), "{nobody}");
     place.mount(&[]);
-    let used = said(&["du", &place.location]);
-    assert!(used.contains("unmount it first"), "{used}");
+    let used = said(&["find", &format!("{}/none", place.location)]);
+    assert!(used.contains("no namespace") || used.contains("No such"), "{used}");
     place.unmount();
 }

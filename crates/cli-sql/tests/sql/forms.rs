@@ -61,7 +61,7 @@ fn a_file_that_cannot_be_what_its_name_promises_is_refused_and_nothing_is_lost()
     for (name, query, words) in [
         ("x.csv.gz", QUERY, "gzip x.csv"),
         ("x.parquet.zst", QUERY, "zstd"),
-        ("x.html", QUERY, "say the form with --format"),
+        ("x.html", QUERY, "set the form with --format"),
         ("x.csv", "SELECT nme FROM entries", "did you mean 'name'?"),
         ("x.parquet", "SELECT 1; SELECT 2", "the answer of one statement"),
         ("missing/x.csv", QUERY, "No such file"),

@@ -1,7 +1,7 @@
 //! `canopy info`
 
 use super::info_metrics;
-use super::staleness::{is_followed, listed, max_age, old_sources};
+use super::staleness::{listed, max_age, old_sources};
 use crate::counted;
 use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, answered, message, without_numbers};
@@ -30,7 +30,8 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// Print only whether every source is newer than AGE, such as 26h or 7d, with exit code 1 if one
-    /// is older. The age is the time since a scan, an update or a check that found no change
+    /// is older. The age is the time since a scan, an update or a check that found no change; of
+    /// what 'canopy watch' follows, the time that it is behind
     #[arg(long, value_name = "AGE", value_parser = max_age, conflicts_with = "json")]
     max_age: Option<i64>,
     /// Write numbers for node_exporter's textfile collector to FILE, and print nothing
@@ -80,9 +81,7 @@ fn say_age<'a>(indexes: impl Iterator<Item = &'a Index>, age_ns: i64) -> anyhow:
     let (mut old, mut sources) = (Vec::new(), 0);
     for index in indexes {
         sources += index.sources().len();
-        let own = old_sources(index, age_ns);
-        // A source that a daemon follows is up to date, however long ago it changed.
-        old.extend(own.into_iter().filter(|_| !is_followed(index)));
+        old.extend(old_sources(index, age_ns));
     }
     let limit = age(age_ns);
     match (sources, old.len()) {

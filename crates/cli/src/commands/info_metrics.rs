@@ -4,7 +4,6 @@ use super::info::count;
 use super::staleness;
 use crate::new_files::{Directory, NewFiles, Old};
 use canopy_index::Index;
-use canopy_read::to_path;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
@@ -74,10 +73,9 @@ fn metrics(index: &Index) -> anyhow::Result<String> {
 fn numbers(index: &Index) -> anyhow::Result<Vec<Numbers>> {
     let failures = index.failures()?;
     let mut all = Vec::new();
-    let label_of = |root: &str| {
-        let root = to_path(root).to_string_lossy().into_owned();
-        root.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-    };
+    // Roots that differ only in bytes that are not UTF-8 differ in their escapes.
+    let label_of =
+        |root: &str| root.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     for source in index.sources() {
         let held = count(index, Some(source.id))?;
         let fails = |published: bool| {

@@ -2,8 +2,9 @@
 //!
 //! A source is as old as the last scan of it or of a part of it, or the last scan that found it as it
 //! was; users do not learn of the last one where they do not write the index. What a daemon follows is
-//! not old.
+//! as old as what the daemon has not seen yet.
 
+use super::watch::state_directory;
 use crate::config::settings;
 use crate::options::{age, age_ns, now_ns};
 use crate::outcome::message;
@@ -11,7 +12,10 @@ use crate::places::Opened;
 use canopy_index::{Index, SourceRecord};
 use canopy_read::to_path;
 use canopy_text::safe::one_line;
+use canopy_watch::requests::is_listening;
+use canopy_watch::status;
 use parking_lot::Mutex;
+use serde_json::Value;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -71,9 +75,7 @@ pub fn note(opened: &Opened, paths: &[OsString]) {
             let meets = |path: &PathBuf| path.starts_with(root) || root.starts_with(path);
             paths.is_empty() || paths.iter().any(meets)
         });
-        if !own.is_empty() && !is_followed(index) {
-            old.append(&mut own);
-        }
+        old.append(&mut own);
     }
     old.sort_by_key(|(_, age_ns)| std::cmp::Reverse(*age_ns));
     if !old.is_empty() {
@@ -94,16 +96,54 @@ pub(super) fn last_ns(index: &Index, source: &SourceRecord) -> i64 {
     source.scanned_ns.max(source.updated_ns).max(checked_ns)
 }
 
-/// Returns the sources that are older than that, each with its age.
+/// Returns the sources that are older than that and that no daemon follows, each with its age.
 pub(super) fn old_sources(index: &Index, stale_ns: i64) -> Vec<(PathBuf, i64)> {
     let age_ns = |source: &SourceRecord| now_ns().saturating_sub(last_ns(index, source));
-    let aged = index.sources().iter().map(|source| (to_path(&source.root), age_ns(source)));
-    aged.filter(|(_, age_ns)| *age_ns > stale_ns).collect()
+    let aged = index.sources().iter().map(|source| (source, age_ns(source)));
+    let mut old: Vec<(&SourceRecord, i64)> =
+        aged.filter(|(_, age_ns)| *age_ns > stale_ns).collect();
+    if !old.is_empty() {
+        let daemon = Daemon::of(index);
+        old.retain(|(source, _)| !daemon.keeps(source, stale_ns));
+    }
+    old.into_iter().map(|(source, age_ns)| (to_path(&source.root), age_ns)).collect()
 }
 
-/// Returns whether a daemon listens that follows an index.
-pub(super) fn is_followed(index: &Index) -> bool {
-    canopy_watch::requests::is_listening(index.path())
+/// What a caller can learn of the daemon that follows an index.
+enum Daemon {
+    /// What it wrote last, and whether it runs.
+    Document(Value, bool),
+    /// Only whether one listens: the document is for those who may write the index.
+    Hidden(bool),
+}
+
+impl Daemon {
+    fn of(index: &Index) -> Self {
+        match status::read_document(&state_directory(index.path())) {
+            Ok(Some((document, is_running))) => Daemon::Document(document, is_running),
+            Ok(None) => Daemon::Hidden(false),
+            Err(_) => Daemon::Hidden(is_listening(index.path())),
+        }
+    }
+
+    /// Returns whether the daemon has seen all that happened in a source up to so long ago.
+    fn keeps(&self, source: &SourceRecord, stale_ns: i64) -> bool {
+        let (document, is_running) = match self {
+            Daemon::Document(document, is_running) => (document, *is_running),
+            Daemon::Hidden(is_listening) => return *is_listening,
+        };
+        let ns = |value: &Value| value.as_f64().map(|seconds| (seconds * 1e9) as i64);
+        let mut sources = document["sources"].as_array().into_iter().flatten();
+        let own = sources.find(|one| one["root"] == source.root.as_str());
+        let lag_ns = own.and_then(|own| ns(&own["lag_s"]));
+        match (lag_ns, ns(&document["written_s"])) {
+            (Some(lag_ns), Some(written_ns)) => {
+                let age_ns = now_ns().saturating_sub(written_ns).saturating_add(lag_ns);
+                is_running && document["deaf"].is_null() && age_ns <= stale_ns
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Names sources with their ages.

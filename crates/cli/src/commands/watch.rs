@@ -156,7 +156,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 }
 
 /// Returns the directory of the daemon of an index, which is in that, so that no scan meets it.
-fn state_directory(index: &Path) -> PathBuf {
+pub(super) fn state_directory(index: &Path) -> PathBuf {
     index.join("watch")
 }
 

@@ -185,7 +185,7 @@ const KINDS: [(&str, &str); 22] = [
     ("manifests-", "tree"),
     ("-bundle.bin", "tree"),
     ("everyone/*manifest-", "tree"),
-    ("classes/*manifest-", "tree/"),
+    ("classes/*manifest-", "tree"),
     ("everyone/*-page.bin", "tree"),
     ("classes/*/gated/", "tree/gate"),
     ("everyone/*-listings.parquet", "tree"),

@@ -151,6 +151,43 @@ fn users_index_into_their_own_and_read_both() {
     assert_eq!(site.run(&alone).status.code(), Some(1));
 }
 
+/// An old index of one's own, or of the site, kept the other one from answering.
+#[test]
+fn an_index_that_cannot_be_opened_leaves_the_other_one_to_answer() {
+    let site = Site::new();
+    site.done(&["index", "home/u/w"]);
+    let own = site.home.join(".local/share/canopy/index");
+    let of_site = site.place.path("site");
+    for (broken, whole, answered, lost) in
+        [(&of_site, &own, "home/u/w", "shared"), (&own, &of_site, "shared", "home/u/w")]
+    {
+        let copy = site.place.path("copy");
+        fs::create_dir_all(&copy).unwrap();
+        for name in ["CURRENT", "CURRENT.copy"] {
+            fs::copy(broken.join(name), copy.join(name)).unwrap();
+            fs::write(broken.join(name), "of another time").unwrap();
+        }
+        let output = site.run(&["find", answered]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(sorted(&output.stdout, b'\n'), site.expected("find", &[answered]), "{errors}");
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains(broken.to_str().unwrap()), "{errors}");
+        assert!(
+            errors.ends_with(&format!("canopy: {} alone answers\n", whole.display())),
+            "{errors}"
+        );
+        let query = ["sql", "--format=csv", "SELECT count(*) > 0 AS x FROM entries"];
+        let output = site.run(&query);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "x\ntrue\n");
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(site.run(&["find", lost]).status.code(), Some(1));
+        for name in ["CURRENT", "CURRENT.copy"] {
+            fs::write(broken.join(name), fs::read(copy.join(name)).unwrap()).unwrap();
+        }
+        site.done(&["find", answered]);
+    }
+}
+
 #[test]
 fn the_most_specific_source_answers_and_nothing_counts_twice() {
     let site = Site::new();

@@ -210,6 +210,32 @@ fn an_index_follows_its_source() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+/// A daemon that had stopped but still listened made an index look up to date.
+#[test]
+fn what_a_daemon_follows_is_as_old_as_its_last_word() {
+    let place = Place::new();
+    let (tree, index) = (place.path("tree"), place.path("index"));
+    make_tree(&tree);
+    let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
+    let is_new = || {
+        let words = ["info", "--max-age=5s"].map(OsStr::new);
+        place.canopy(&index, &words).status.success()
+    };
+    // Nothing changes, and the scan grows older than that.
+    std::thread::sleep(Duration::from_secs(6));
+    wait_until("what is followed is new", is_new);
+    let pid = nix::unistd::Pid::from_raw(daemon.child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    wait_until("what stands still grows old", || !is_new());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
+    wait_until("what goes on is new again", is_new);
+    // Others do not learn how the daemon does, but that it listens.
+    let user = User { uid: 4321, gid: 4321, groups: Vec::new() };
+    let words = ["--index".as_ref(), index.as_os_str(), "info".as_ref(), "--max-age=5s".as_ref()];
+    assert!(user.run(place.canopy.as_os_str(), &words).status.success());
+    daemon.stop();
+}
+
 #[test]
 fn what_happened_while_it_was_killed_is_seen() {
     let place = Place::new();

@@ -16,6 +16,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
@@ -45,6 +47,11 @@ impl Filesystem {
         set: SetAttributes,
         reply: ReplyAttr,
     ) {
+        if set.is_empty()
+            && let Err(error) = self.check_loss_of_privileges(request, id)
+        {
+            return reply.error(errno(&error));
+        }
         let (by, is_cut) = (By::of(request), set.size.is_some());
         let set_all = move |this: &Self| {
             let is_in = |gid| by.is_in(gid);
@@ -59,6 +66,17 @@ impl Filesystem {
             true => self.change(by.uid, id.0, set_all),
             false => set_all(self),
         }
+    }
+
+    /// Returns an error if a user may not take a file's setuid and setgid bits: the kernel checks
+    /// nothing where chown(2) names no owner and no group.
+    fn check_loss_of_privileges(&self, request: &Request, id: INodeNo) -> Answer<()> {
+        let inode = self.namespace.inode(real(id)?)?;
+        let has_none = inode.is_directory() || inode.mode & (SETUID | SETGID) == 0;
+        let lets = has_none
+            || asking(request)
+                .is_ok_and(|who| self.namespace.lets_change(&inode, &who).is_ok_and(|lets| lets));
+        if lets { Ok(()) } else { Err(rustix::io::Errno::PERM.into()) }
     }
 
     /// Notes that something was read, where anything may change.

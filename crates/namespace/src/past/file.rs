@@ -2,12 +2,13 @@
 
 use super::Past;
 use crate::chunks::{self, ChunkStore};
-use crate::contents::read_object;
+use crate::contents::{read_object, seek};
 use crate::error::{Error, Result};
 use crate::inode::flag;
-use crate::keys::FileId;
+use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
 use bytes::Bytes;
+use canopy_store::KeyRange;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::fs::File;
@@ -107,6 +108,38 @@ impl Namespace {
                 *object.lock() = (from.clone(), false);
                 read_object(&from, offset, length)
             }
+        }
+    }
+
+    /// Returns where data begins at or behind an offset; the length if there is only a hole.
+    pub fn seek_past_data(&self, file: &PastFile, offset: u64) -> Result<u64> {
+        let found = match &file.bytes {
+            PastBytes::Record(_) => Ok(offset),
+            PastBytes::Chunks(past, _) => self.next_past_chunk(past, file.id, offset),
+            PastBytes::Object(object) => {
+                let (from, is_live) = object.lock().clone();
+                let found = seek(&from, false, offset);
+                match is_live.then(|| self.kept_of(file.number, file.id)).transpose()?.flatten() {
+                    Some(kept) => seek(&kept, false, offset),
+                    None => found,
+                }
+            }
+        };
+        match found {
+            Err(Error::Posix(Errno::NXIO)) => Ok(file.size),
+            found => Ok(found?.min(file.size)),
+        }
+    }
+
+    /// Returns where the next chunk begins that a record of then names, or the offset within one.
+    fn next_past_chunk(&self, past: &Past, id: FileId, offset: u64) -> Result<u64> {
+        let chunk_bytes = self.contents.chunks().ok_or(Errno::IO)?.chunk_bytes;
+        let start = chunks::key(id, offset / chunk_bytes);
+        let mut scan = past.view().scan(&KeyRange { start, ..Space::Chunks.range_of(id) })?;
+        let next = scan.next()?.map(|record| chunks::parse_key(record.key.name).ok_or(Errno::IO));
+        match next.transpose()? {
+            Some(chunk) => Ok(offset.max(chunk.saturating_mul(chunk_bytes))),
+            None => Err(Errno::NXIO.into()),
         }
     }
 

@@ -165,7 +165,7 @@ fn objects_that_no_record_names_go_and_others_stay() {
     assert!(told.left.is_empty(), "{told:#?}");
     let said = |what: &str| told.done.iter().any(|line| line.contains(what));
     assert!(said("removed a note that an object may go"), "{told:#?}");
-    assert!(said("removed 1 objects that no record names"), "{told:#?}");
+    assert!(said("removed 1 object that no record names"), "{told:#?}");
     assert!(!stray.exists());
     place.namespace.collect().unwrap();
     assert_lost(&place, large, &[8]);

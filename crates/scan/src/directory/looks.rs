@@ -192,6 +192,45 @@ impl Directory {
         }
     }
 
+    /// Returns whether change times in it are those of other machines' clocks.
+    pub(crate) fn has_clock_of_others(&self) -> bool {
+        self.lag_ns > rules::TICK_NS
+    }
+
+    /// Looks at the directory and all above it. `None` if one is not in its place, or has a change
+    /// time without fractions of a second, which changes within that second leave as it is.
+    pub(crate) fn way(&self) -> Option<Way> {
+        let mut looks = Vec::new();
+        for directory in std::iter::successors(Some(self), |at| at.above.as_deref()) {
+            let look = directory.look();
+            let is_whole = look.attributes.ctime_ns % SECOND_NS == 0;
+            let is_gone = matches!(look.difference, Some(Difference::Gone(_)));
+            if !look.is_named || is_whole || is_gone {
+                return None;
+            }
+            looks.push(look);
+        }
+        Some(Way(looks))
+    }
+
+    /// Looks once more. Returns the attributes and what the way narrows if nothing has changed since
+    /// `before`: then all directories were as they are from a tick after that look until now, with
+    /// the same names in them.
+    pub(crate) fn way_since(&self, before: &Way) -> Option<(Attributes, Option<Narrowing>)> {
+        let now = self.way()?;
+        let is_same = before.0.iter().zip(&now.0).all(|(one, other)| one.place() == other.place());
+        if !is_same {
+            return None;
+        }
+        let attributes = now.0.first()?.attributes;
+        let path = std::iter::successors(Some(self), |at| at.above.as_deref());
+        let path: Vec<(&Directory, Look)> = path.zip(now.0).collect();
+        let narrowing = path.into_iter().rev().fold(None, |narrowing, (directory, look)| {
+            directory.narrowed_by(look.difference, narrowing)
+        });
+        Some((attributes, narrowing))
+    }
+
     /// Returns the narrowing of the way to the directory, given its difference.
     fn narrowed_by(
         &self,
@@ -278,7 +317,6 @@ fn look_twice(path: &[&Directory], unsettled: &[usize]) -> Option<Vec<Look>> {
     if unsettled.len() > 1 && !unsettled.iter().all(|&at| is_exact(path[at])) {
         return None;
     }
-    let place = |of: &Attributes| (of.mode, of.uid, of.gid, of.ctime_ns);
     'tries: for _ in 0..TRIES_AT_ONCE {
         let looks: Vec<Look> = unsettled.iter().map(|&at| path[at].look()).collect();
         for (&at, look) in unsettled.iter().zip(&looks) {
@@ -292,7 +330,19 @@ fn look_twice(path: &[&Directory], unsettled: &[usize]) -> Option<Vec<Look>> {
     None
 }
 
+/// Looks at a directory and all above it, which come later.
+pub(crate) struct Way(Vec<Look>);
+
+/// Returns what no change leaves as it was.
+fn place(of: &Attributes) -> (u32, u32, u32, i64) {
+    (of.mode, of.uid, of.gid, of.ctime_ns)
+}
+
 impl Look {
+    fn place(&self) -> (u32, u32, u32, i64) {
+        place(&self.attributes)
+    }
+
     /// Returns when the directory changed last, or `ALWAYS` if it may have another name.
     fn certain_change(&self) -> Change {
         if self.is_named { self.change } else { Change::ALWAYS }

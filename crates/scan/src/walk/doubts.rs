@@ -5,7 +5,10 @@
 //!    above were as they were noted ([`Moment`]), or if none of these has changed since then.
 //! 2. All others are read once more after such a moment has been found again. One that is gone is
 //!    left out; one that has not changed since that moment was there then.
-//! 3. If an entry changes all the time, and a directory on the way too, root alone sees it.
+//! 3. By clocks of other machines, a change counts for seconds as one that was perhaps later. There,
+//!    entries are read between two looks at all directories on the way, a tick after the first: where
+//!    no change time differs, all was as it was seen meanwhile.
+//! 4. If an entry changes all the time, and a directory on the way too, root alone sees it.
 
 use super::Walk;
 use crate::directory::{Directory, Narrowing};
@@ -22,6 +25,12 @@ use std::ffi::{CStr, CString};
 /// How many entries are read after one moment, in each of several attempts: the fewer, the sooner
 /// each is read after it.
 const AT_ONCE: [usize; 4] = [usize::MAX, 256, 16, 16];
+
+/// Ticks from the first look to the reading: clocks of other machines may tick more slowly.
+const TICKS_BETWEEN: u32 = 2;
+
+/// How many entries are read between two looks, in each of several attempts.
+const AT_ONCE_BETWEEN: [usize; 3] = [usize::MAX, 1024, 64];
 
 /// Attempts that are made without waiting for the next tick of the clock.
 const WITHOUT_WAITING: usize = 2;
@@ -75,7 +84,14 @@ pub(super) fn check(
         attributes: directory.is_proven().then_some(directory.attributes),
         narrowing,
     };
-    for (attempt, at_once) in AT_ONCE.into_iter().enumerate() {
+    let is_of_others = directory.has_clock_of_others();
+    for at_once in AT_ONCE_BETWEEN.into_iter().filter(|_| is_of_others) {
+        if left.is_empty() && doubts.attributes.is_some() {
+            break;
+        }
+        left = doubts.look_between(left, at_once, xattrs);
+    }
+    for (attempt, at_once) in AT_ONCE.into_iter().enumerate().filter(|_| !is_of_others) {
         if left.is_empty() && doubts.attributes.is_some() {
             break;
         }
@@ -101,12 +117,7 @@ impl Doubts<'_, '_> {
             let (Some(proof), Ok(fd)) = (self.directory.prove(), self.directory.fd()) else {
                 return [left, entries, rest].concat();
             };
-            self.attributes.get_or_insert(proof.attributes);
-            let narrowing = self.narrowing.take();
-            self.narrowing = match proof.narrowing {
-                Some(more) => Some(more.and(narrowing)),
-                None => narrowing,
-            };
+            self.take(proof.attributes, proof.narrowing);
             let mut with_xattrs = enter(self.walk, self.directory, &fd, xattrs);
             for at in entries {
                 if !self.is_proven_again(at, &fd, with_xattrs.as_deref_mut(), proof.moment) {
@@ -118,6 +129,49 @@ impl Doubts<'_, '_> {
             }
             entries = rest;
         }
+    }
+
+    /// Reads entries again, so many between two looks at the directories on the way. Returns those
+    /// that are still in doubt.
+    fn look_between(
+        &mut self,
+        mut entries: Vec<usize>,
+        at_once: usize,
+        xattrs: &mut XattrReader,
+    ) -> Vec<usize> {
+        let mut left = Vec::new();
+        loop {
+            let rest = entries.split_off(at_once.min(entries.len()));
+            let (Some(way), Ok(fd)) = (self.directory.way(), self.directory.fd()) else {
+                return [left, entries, rest].concat();
+            };
+            if !(0..TICKS_BETWEEN).all(|_| self.walk.waits_a_tick()) {
+                return [left, entries, rest].concat();
+            }
+            let mut with_xattrs = enter(self.walk, self.directory, &fd, xattrs);
+            for &at in &entries {
+                self.is_proven_again(at, &fd, with_xattrs.as_deref_mut(), Moment::NEVER);
+            }
+            match self.directory.way_since(&way) {
+                Some((attributes, narrowing)) => self.take(attributes, narrowing),
+                None => left.append(&mut entries),
+            }
+            if rest.is_empty() {
+                return left;
+            }
+            entries = rest;
+        }
+    }
+
+    /// Takes attributes of the directory that are known to be visible to those that a narrowing
+    /// leaves.
+    fn take(&mut self, attributes: Attributes, narrowing: Option<Narrowing>) {
+        self.attributes.get_or_insert(attributes);
+        let before = self.narrowing.take();
+        self.narrowing = match narrowing {
+            Some(more) => Some(more.and(before)),
+            None => before,
+        };
     }
 
     /// Reads an entry again. Returns whether it is gone, or was there at the moment.

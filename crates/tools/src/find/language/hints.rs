@@ -156,7 +156,7 @@ mod tests {
             ("-name=*.c", Some("write -name *.c")),
             ("--sum=x", Some("--sum takes no value")),
             ("--count=5", Some("--count takes no value")),
-            ("--mine=5", Some("--mine takes no value")),
+            ("--mine=5", Some("-mine takes no value")),
             ("-depth=2", Some("-depth takes no value")),
             ("--colour=x", Some("write one of --color=always, --color=auto, --color=never")),
             ("-xyzzy", None),
