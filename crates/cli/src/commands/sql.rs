@@ -170,7 +170,7 @@ pub const PROMPT_COMMANDS: [(&str, &str, &str); 12] = [
     (".maxrows", "N|all", "show N rows of a table at most"),
     (".mode", "MODE", "set the form: box, csv, json, line, markdown, ndjson, table"),
     (".nullvalue", "TEXT", "set what stands for NULL in tables"),
-    (".output", "[FILE]", "write answers to a new FILE in the form of its name, or stop that"),
+    (".output", "[FILE]", "write answers to a new FILE, or to standard output again"),
     (".pager", "on|off", "show answers by $PAGER (less -SRFX), in full width"),
     (".quit", "", "end the prompt"),
     (".read", "FILE", "run the statements and commands of FILE"),
