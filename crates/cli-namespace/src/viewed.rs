@@ -260,6 +260,12 @@ fn flush_mounted(namespace: &Path, mount: &Mount) -> anyhow::Result<()> {
     };
     match flushed {
         Some(_) => Ok(()),
+        None if rustix::process::geteuid().is_root() => bail!(
+            "{} is mounted on {} in a way that it cannot be read beside, such as by --snapshot: \
+             unmount it first, or read the mount itself, as with 'canopy find --live'",
+            namespace.display(),
+            directory.display()
+        ),
         None => bail!(
             "{} is mounted on {}, beside which only root can read it: unmount it first, or read \
              the mount itself, as with 'canopy find --live', du(1) and cp(1)",

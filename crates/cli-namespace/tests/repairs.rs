@@ -89,6 +89,7 @@ fn a_namespace_is_repaired_while_it_is_in_use() {
     });
     let done = told(&check(&mounted.on, &["--repair"]), 1);
     assert!(done.contains("its contents are missing: reading fails until"), "{done}");
+    assert!(done.lines().any(|line| line.starts_with("file ") && line.contains(": /")), "{done}");
     assert!(done.contains("programs may see what was before until"), "{done}");
     writing.join().unwrap();
     assert_eq!(success(&check(&mounted.on, &[])), "no faults\n");

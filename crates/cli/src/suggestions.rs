@@ -30,6 +30,17 @@ const COMMANDS: [(&str, &str); 19] = [
     ("serve server web html", "'canopy report --html' writes a page"),
 ];
 
+/// Like `COMMANDS`, for what stands behind a command.
+const SUBCOMMANDS: [(&str, &str, &str); 7] = [
+    ("ns", "list ls search", "'canopy ns find' prints paths"),
+    ("ns", "status df stat", "'canopy ns info' describes a namespace"),
+    ("ns", "quotas limit limits", "'canopy ns quota' shows and sets limits"),
+    ("ns", "restore rollback", "'canopy ns snapshot restore' goes back to a snapshot"),
+    ("ns", "fsck repair", "'canopy ns check --repair' repairs a namespace"),
+    ("source", "add new", "'canopy index PATH' adds a source"),
+    ("source", "rm delete", "'canopy source remove' takes a source out of the index"),
+];
+
 /// Like `COMMANDS`, for the questions of `canopy top`.
 const QUESTIONS: [(&str, &str); 10] = [
     ("size sizes big bigger biggest large top", "largest"),
@@ -45,7 +56,9 @@ const QUESTIONS: [(&str, &str); 10] = [
 ];
 
 /// Options of other tools, by command.
-const OPTIONS: [(&str, &str, &str); 5] = [
+const OPTIONS: [(&str, &str, &str); 7] = [
+    ("sql", "--csv --json --ndjson --parquet --markdown --box", "--format csv sets the form"),
+    ("export", "--csv --json --ndjson --parquet --ncdu", "--format csv sets the form"),
     ("index", "--full --all --rebuild --force", "all is scanned again without --incremental"),
     ("index", "--update --refresh", "--incremental writes only what has changed"),
     ("index", "--jobs --parallel", "--threads N sets how many threads scan"),
@@ -64,8 +77,16 @@ pub fn improve(error: &mut clap::Error, command: Option<&str>) {
         let Some(ContextValue::String(word)) = error.get(wrong).cloned() else { continue };
         keep_near(error, suggested, &word);
         let meant = match wrong {
-            ContextKind::InvalidSubcommand => meaning(&COMMANDS, &word).map(str::to_owned),
-            ContextKind::InvalidArg => option(command, &word).map(str::to_owned),
+            ContextKind::InvalidSubcommand if command == Some(&*word) => {
+                meaning(&COMMANDS, &word).map(str::to_owned)
+            }
+            ContextKind::InvalidSubcommand => {
+                behind(&SUBCOMMANDS, command, &word).map(str::to_owned)
+            }
+            ContextKind::InvalidArg => {
+                let name = word.split('=').next().unwrap_or(&word);
+                behind(&OPTIONS, command, name).map(str::to_owned)
+            }
             _ if command == Some("top") && is_question(error) => {
                 meaning(&QUESTIONS, &word).map(|question| format!("'canopy top {question}'"))
             }
@@ -102,9 +123,13 @@ fn is_question(error: &clap::Error) -> bool {
     matches!(argument, Some(ContextValue::String(name)) if name.contains("QUESTION"))
 }
 
-fn option(command: Option<&str>, word: &str) -> Option<&'static str> {
-    let word = word.split('=').next().unwrap_or(word);
-    let of_command = OPTIONS.iter().filter(|(of, ..)| command == Some(of));
+/// Returns what a word means behind a command.
+fn behind(
+    table: &[(&str, &str, &'static str)],
+    command: Option<&str>,
+    word: &str,
+) -> Option<&'static str> {
+    let of_command = table.iter().filter(|(of, ..)| command == Some(of));
     of_command.filter(|(_, words, _)| has(words, word)).map(|(.., meant)| *meant).next()
 }
 
@@ -133,6 +158,9 @@ mod tests {
             (&["top", "larges"], "a similar value exists: 'largest'", "canopy top largest"),
             (&["index", "--incrementl"], "'--incremental'", "scanned"),
             (&["xyzzy"], "xyzzy", "tip: a similar"),
+            (&["source", "rm"], "tip: 'canopy source remove'", "-delete"),
+            (&["table", "rm"], "unrecognized subcommand 'rm'", "-delete"),
+            (&["export", "--csv"], "tip: --format csv", "--csv-safe'"),
         ] {
             let words: Vec<&str> = ["canopy"].iter().chain(words).copied().collect();
             let mut command = Cli::command();

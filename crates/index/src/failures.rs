@@ -97,8 +97,10 @@ impl Failures {
         self.list.insert(at, failure);
     }
 
-    /// Removes the failure of a source.
-    pub(crate) fn remove(&mut self, root: &str) {
+    /// Removes the failure of a source. Returns whether there was one.
+    pub(crate) fn remove(&mut self, root: &str) -> bool {
+        let before = self.list.len();
         self.list.retain(|failure| failure.root != root);
+        self.list.len() < before
     }
 }

@@ -369,6 +369,14 @@ impl Namespace {
         Ok(Some(names.join(&b'/')))
     }
 
+    /// Returns the path of a file for people, as far as names are known.
+    pub(crate) fn shown_path(&self, id: FileId) -> Option<String> {
+        let path = self.path(id).ok().flatten()?;
+        let is_plain = |text: &&str| !text.chars().any(char::is_control);
+        let text = std::str::from_utf8(&path).ok().filter(is_plain);
+        Some(format!("/{}", text.map_or_else(|| path.escape_ascii().to_string(), str::to_owned)))
+    }
+
     /// Returns where a symbolic link leads.
     pub fn readlink(&self, id: FileId) -> Result<Vec<u8>> {
         let inode = self.inode(id)?;

@@ -4,7 +4,7 @@
 use crate::error::{Lost, Result};
 use crate::inode::{ENTRY, Inode, inodes};
 use crate::listings::depth;
-use crate::plan::BATCH_ROWS;
+use crate::plan::{BATCH_ROWS, row_count};
 use arrow::array::RecordBatch;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
 use canopy_index::{
@@ -160,10 +160,15 @@ fn unsealed(inode: SealedInode) -> Inode {
     Inode { attributes, target, dev, xattrs }
 }
 
-/// Returns whether the caller may search a directory, as far as the index tells: whoever sees its
-/// listing may, and else its mode, owner, group and ACL decide.
+/// Returns whether the caller may search a directory, as far as the index tells: whoever sees entries
+/// of it may, and else its mode, owner, group and ACL decide.
 pub fn may_search(index: &Index, source: &SourceRecord, path: &str, inode: &Inode) -> Result<bool> {
-    Ok(lists(index, source, path)? || permits(index, source, path, inode, Wanted::SEARCH)?)
+    Ok(match seen_entries(index, source, path)? {
+        // In a user's own index, the listing of a directory without search permission is empty.
+        Some(0) => !denies(index, source, path, inode, Wanted::SEARCH)?,
+        Some(_) => true,
+        None => permits(index, source, path, inode, Wanted::SEARCH)?,
+    })
 }
 
 /// Returns whether the caller surely may not search a directory.
@@ -173,7 +178,21 @@ pub(crate) fn is_closed(
     path: &str,
     inode: &Inode,
 ) -> Result<bool> {
-    Ok(!lists(index, source, path)? && denies(index, source, path, inode, Wanted::SEARCH)?)
+    let sees_none = seen_entries(index, source, path)?.is_none_or(|count| count == 0);
+    Ok(sees_none && denies(index, source, path, inode, Wanted::SEARCH)?)
+}
+
+/// Returns how many entries of a directory the caller sees; `None` without the listing.
+fn seen_entries(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<usize>> {
+    let mut count = None;
+    for shard in index.shards_at(source.id, path)? {
+        let listings = shard.listings_at(path)?;
+        if !listings.is_empty() {
+            let (entries, dirs) = shard.rows_of(&listings)?;
+            *count.get_or_insert(0) += row_count(&entries) + row_count(&dirs);
+        }
+    }
+    Ok(count)
 }
 
 /// Returns why the caller does not see the listing of a directory, as far as its mode, owner, group

@@ -93,6 +93,14 @@ fn clauses_that_the_engine_passes_over_are_carried_out() {
         ("SELECT size FROM entries WHERE size = ANY (ARRAY[1, 2]) ORDER BY 1", "1 2"),
         ("SELECT name FROM entries CROSS JOIN (SELECT 1) b ORDER BY 1 LIMIT 1", "a.txt"),
         ("SELECT 7 // 2, 7 % 2", "3,1"),
+        // Had no columns.
+        ("FROM (SELECT 1 AS a, 2 AS b) x", "1,2"),
+        ("FROM entries SELECT max(size)", "5"),
+        // Were bytes.
+        ("SELECT 0x10, 0xfF + 1, 0x7fffffffffffffff", "16,256,9223372036854775807"),
+        ("SELECT size FROM entries WHERE size = 0x2", "2"),
+        ("SELECT X'6162' = 'ab'", "true"),
+        ("SELECT 1 a, 2 AS b", "1,2"),
         ("SELECT * REPLACE (size + 1 AS size) FROM (SELECT max(size) AS size FROM entries)", "6"),
         // An expression of aggregates, without a name.
         ("SELECT size % 2, sum(size) * 2 FROM entries GROUP BY 1 ORDER BY 2", "0,12 1,18"),
@@ -139,6 +147,12 @@ fn what_is_not_known_is_an_error() {
         ),
         ("SELECT size FROM entries ORDER BY sum(size) OVER w", "no window 'w'"),
         ("SELECT 2 ^ 3", "write power(a, b)"),
+        // Were 1, 0 and 1 with names.
+        ("SELECT 1_000", "'1_000' is no number"),
+        ("SELECT 0b11 FROM entries", "'0b11' is no number"),
+        ("SELECT x FROM (SELECT 1K x)", ""),
+        ("SELECT 1K", "'1K' is no number"),
+        ("SELECT 0x1ffffffffffffffff", "0x1ffffffffffffffff has more than 64 bits"),
         ("SELECT name COLLATE \"de_DE\" FROM entries", "no collation de_DE"),
         (
             "SELECT size FROM entries FETCH FIRST 10 PERCENT ROWS ONLY",

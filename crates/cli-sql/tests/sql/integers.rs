@@ -100,16 +100,86 @@ fn no_operator_wraps() {
         }
     }
     for query in [
-        "SELECT size * size FROM entries WHERE name = 'large'",
-        "SELECT name FROM entries WHERE size * size = 0",
-        "SELECT count(*) FROM entries GROUP BY size * size",
-        "SELECT name FROM entries ORDER BY size * size",
-        "SELECT name FROM entries WHERE size + 1 < 0",
-        "SELECT a.name FROM entries a JOIN entries b ON a.size + b.size < 0",
+        "SELECT size * size * size FROM entries WHERE name = 'large'",
+        "SELECT name FROM entries WHERE size * size * size = 0",
+        "SELECT count(*) FROM entries GROUP BY size * size * size",
+        "SELECT name FROM entries ORDER BY size * size * size",
+        "SELECT name FROM entries WHERE size << 1 < 0",
+        "SELECT a.name FROM entries a JOIN entries b ON (a.size << 1) + b.size < 0",
     ] {
         let said = answer(&place, &index, query).unwrap_err();
         assert!(said.contains("the result is too large"), "{query}: {said}");
         assert!(said.contains("CAST(x AS DECIMAL(38, 0))"), "{query}: {said}");
+    }
+}
+
+/// The file of one user made what others computed of sizes an error.
+#[test]
+fn what_is_computed_of_sizes_does_not_fail_for_huge_files() {
+    let (place, _disk, index) = indexed();
+    for (query, expected) in [
+        ("SELECT count(*) FROM entries WHERE size + 4096 > 1", "4"),
+        ("SELECT max(size * size) FROM entries", "85070591730234615847396907784232501249"),
+        ("SELECT max(size) + 1 FROM entries", "9223372036854775808"),
+        (
+            "SELECT uid, max(size) * 2 FROM entries GROUP BY uid ORDER BY 1",
+            "2001,17592186044416\n2002,18446744073709551614",
+        ),
+        (
+            "SELECT DISTINCT coalesce(size, 0) + size FROM entries ORDER BY 1",
+            "17592186044416\n18446744073709551614",
+        ),
+        (
+            "SELECT max(CASE WHEN size > 5 THEN size ELSE 0 END + 1) FROM entries",
+            "9223372036854775808",
+        ),
+        ("SELECT min(-size) FROM entries", "-9223372036854775807"),
+        ("SELECT max(total) + 1 FROM (SELECT max(size) AS total FROM entries)", ""),
+        ("SELECT sum(blocks * 512) FROM entries", "0"),
+        // Functions take what is computed so.
+        ("SELECT max(log10(size + 1)) < 19 FROM entries", "true"),
+        ("SELECT max(floor(log2(size + 1))) FROM entries", "63.0"),
+        ("SELECT round(sqrt(size * 2)) FROM entries WHERE uid = 2001", "4194304.0"),
+        ("SELECT power(size + 0, 2) FROM entries WHERE uid = 2001", "7.737125245533627e25"),
+        ("SELECT ln(size - 8796093022207) FROM entries WHERE uid = 2001", "0.0"),
+        (
+            "SELECT abs(size * -1), signum(size * -1) FROM entries WHERE uid = 2001",
+            "8796093022208,-1.0",
+        ),
+        ("SELECT human_size(size * 2) FROM entries WHERE uid = 2001", "16T"),
+        ("SELECT round(size * 100.0 / (size + 1), 1) FROM entries WHERE uid = 2001", "100.0"),
+        (
+            "SELECT (size + 1) / 1024, (size + 1) % 1024 FROM entries WHERE uid = 2001",
+            "8589934592,1",
+        ),
+        ("SELECT (size + 1) >> 40 FROM entries WHERE uid = 2001", "8"),
+        ("SELECT greatest(size + 1, 5) FROM entries WHERE uid = 2001", "8796093022209"),
+        (
+            "SELECT size + 1 FROM entries WHERE uid = 2001 UNION ALL SELECT 7 ORDER BY 1",
+            "7\n8796093022209",
+        ),
+        ("SELECT count(*) FROM entries WHERE size + 1 IN (8796093022209, 5)", "1"),
+        ("SELECT count(*) FROM entries WHERE size * 2 BETWEEN 1 AND 17592186044416", "1"),
+        ("SELECT avg(size * 2) FROM entries WHERE uid = 2001", "17592186044416.0"),
+        ("SELECT median(size * 2) FROM entries WHERE uid = 2001", "17592186044416"),
+        ("SELECT concat('x', size + 1) FROM entries WHERE uid = 2001", "x8796093022209"),
+        ("SELECT (size + 1)::TEXT || 'x' FROM entries WHERE uid = 2001", "8796093022209x"),
+        ("SELECT CAST(size + 1 AS BIGINT) FROM entries WHERE uid = 2001", "8796093022209"),
+        ("SELECT repeat('x', CAST(size * 0 + 2 AS INT)) FROM entries WHERE uid = 2001", "xx"),
+        ("SELECT count(*) FROM entries GROUP BY floor(log10(size + 1)) ORDER BY 1", "1\n3"),
+        ("SELECT count(DISTINCT size * 3) FROM entries", "2"),
+        ("SELECT to_timestamp(size * 0 + 1) FROM entries WHERE uid = 2001", "1970-01-01T00:00:01"),
+        (
+            "WITH RECURSIVE t(size) AS (SELECT 1 UNION ALL SELECT size + 1 FROM t WHERE size < 4) \
+             SELECT max(size) FROM t",
+            "4",
+        ),
+    ] {
+        let answered = answer(&place, &index, query);
+        match expected {
+            "" => assert!(answered.unwrap_err().contains("the result is too large"), "{query}"),
+            expected => assert_eq!(answered.as_deref(), Ok(expected), "{query}"),
+        }
     }
 }
 

@@ -39,6 +39,7 @@ pub(super) struct Du {
     options: DuOptions,
     form: Option<SizeForm>,
     tree: bool,
+    mine: bool,
     /// The file that names what to add up.
     files: Option<OsString>,
     summarize: bool,
@@ -221,11 +222,7 @@ impl Tool for Du {
             }),
             "Count only entries of this user, by name or id",
         ),
-        own(
-            "mine",
-            Flag(|du| du.options.owner = Some(nix::unistd::geteuid().as_raw())),
-            "Count only your own entries",
-        ),
+        own("mine", Flag(|du| du.mine = true), "Count only your own entries"),
         of(
             || words_of(&ORDERS),
             own(
@@ -342,6 +339,7 @@ impl Du {
             options,
             form: None,
             tree: false,
+            mine: false,
             files: None,
             summarize: false,
             inodes: false,
@@ -375,6 +373,12 @@ impl Du {
         if let Some(kind) = self.time {
             let style = self.time_style.or_else(time_style).map(|style| parse_time_style(&style));
             options.time = Some((kind, style.transpose()?.unwrap_or_else(TimeStyle::long_iso)));
+        }
+        if self.mine {
+            if options.owner.is_some() {
+                bail!("--mine and --user name two owners: give one");
+            }
+            options.owner = Some(nix::unistd::geteuid().as_raw());
         }
         if self.tree {
             if options.by.is_some() || options.json || options.null || options.separate {

@@ -186,7 +186,9 @@ pub fn run(
     }
     let missing = scans.shortfalls(&writer, &rules).since(&missing);
     match missing.is_empty() {
-        true => writer.forget_failure(&escaped),
+        true => {
+            writer.forget_failure(&escaped);
+        }
         false => writer.incomplete(&escaped, missing.join("; ")),
     }
     let (published, outcome) = publish_changes(writer, None, threads)?;

@@ -573,12 +573,15 @@ fn note_failed(
         let root = root_of(path);
         // A path that was mistyped is not missing from the index, nor is a namespace whose place is
         // not known.
-        let is_there = match namespace_of(path) {
+        let mut configured = settings().sources.iter().flatten();
+        let is_meant = match namespace_of(path) {
             Some(_) => is_placed(path),
-            None => std::fs::symlink_metadata(path).is_ok(),
+            None => path.is_dir() || configured.any(|source| source.path == *path),
         };
-        if is_source(writer, &root) || is_there {
+        if is_source(writer, &root) || is_meant {
             writer.failed(&root, format!("{error:#}"));
+        } else {
+            writer.forget_failure(&root);
         }
     }
 }

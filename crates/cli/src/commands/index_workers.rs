@@ -248,6 +248,10 @@ impl Sharer<'_> {
             };
             interrupt::end(Some(&continued));
         }
+        if canopy_index::is_there(self.location)? {
+            // One of another format has no scan that could be joined.
+            drop(canopy_index::Index::open(self.location)?);
+        }
         self.tell(format_args!("there is no scan to join: it is published, or was given up"));
         Ok(Outcome::Complete)
     }

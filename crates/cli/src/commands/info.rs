@@ -78,10 +78,17 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 
 /// Says whether all sources are younger than that.
 fn say_age<'a>(indexes: impl Iterator<Item = &'a Index>, age_ns: i64) -> anyhow::Result<Outcome> {
-    let (mut old, mut sources) = (Vec::new(), 0);
+    let (mut old, mut never, mut sources) = (Vec::new(), Vec::new(), 0);
     for index in indexes {
         sources += index.sources().len();
-        old.extend(old_sources(index, age_ns));
+        old.extend(old_sources(index, age_ns, false));
+        let is_source = |root: &str| index.sources().iter().any(|source| source.root == root);
+        let failed = index.failures()?.into_iter().map(|failure| failure.root);
+        never.extend(failed.filter(|root| !is_source(root)));
+    }
+    for root in &never {
+        let root = one_line(&to_path(root).display().to_string());
+        message(format_args!("{root} was never indexed"));
     }
     let limit = age(age_ns);
     match (sources, old.len()) {
@@ -89,6 +96,7 @@ fn say_age<'a>(indexes: impl Iterator<Item = &'a Index>, age_ns: i64) -> anyhow:
             message("the index has no sources");
             Ok(Outcome::Partial)
         }
+        (_, 0) if !never.is_empty() => Ok(Outcome::Partial),
         (_, 0) => {
             let all = counted(sources, "source");
             answered(writeln!(std::io::stdout(), "{all} indexed within {limit}"))?;

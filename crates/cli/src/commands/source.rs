@@ -62,14 +62,17 @@ pub fn run(
 ) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::List { json, read } => list(&read.open(index)?, json),
-        Command::Remove { source } => change(index, engine, &source, |writer, source| {
+        Command::Remove { source } => change(index, engine, (&source, true), |writer, source| {
             let root = writer.remove_source(source);
             Ok(root.map(|root| format!("source {} removed", shown(&root))))
         }),
-        Command::Rename { source, name } => change(index, engine, &source, |writer, source| {
-            let root = writer.rename_source(source, &name)?;
-            Ok(root.map(|root| format!("source {} is called {}", shown(&root), one_line(&name))))
-        }),
+        Command::Rename { source, name } => {
+            change(index, engine, (&source, false), |writer, source| {
+                let root = writer.rename_source(source, &name)?;
+                Ok(root
+                    .map(|root| format!("source {} is called {}", shown(&root), one_line(&name))))
+            })
+        }
     }
 }
 
@@ -101,10 +104,11 @@ fn list(index: &Index, as_json: bool) -> anyhow::Result<Outcome> {
 }
 
 /// Publishes a change of a source, which `make` makes and describes unless there is no such source.
+/// One that was never indexed has perhaps a failure, which is forgotten if the source `is_removed`.
 fn change(
     index: Option<PathBuf>,
     engine: Option<&Engine>,
-    source: &str,
+    (source, is_removed): (&str, bool),
     make: impl Fn(&mut Writer, &str) -> canopy_index::Result<Option<String>>,
 ) -> anyhow::Result<Outcome> {
     let location = places::to_write(index)?;
@@ -119,6 +123,12 @@ fn change(
         Some(made) => Some(made),
         None => make(&mut writer, &root(source)?)?,
     };
+    if made.is_none() && is_removed && writer.forget_failure(&root(source)?) {
+        writer.keep()?;
+        let told = "was never indexed; 'canopy info' no longer tells that it failed";
+        say(format_args!("{} {told}", shown(&root(source)?)))?;
+        return Ok(Outcome::Complete);
+    }
     let made = made.with_context(|| {
         format!("no source is called '{source}'; 'canopy source list' names all")
     })?;

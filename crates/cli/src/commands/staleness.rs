@@ -70,7 +70,7 @@ pub fn note(opened: &Opened, paths: &[OsString]) {
     let paths: Vec<PathBuf> = paths.iter().filter_map(|path| real(Path::new(path))).collect();
     let mut old = Vec::new();
     for index in opened.iter() {
-        let mut own = old_sources(index, stale_ns);
+        let mut own = old_sources(index, stale_ns, true);
         own.retain(|(root, _)| {
             let meets = |path: &PathBuf| path.starts_with(root) || root.starts_with(path);
             paths.is_empty() || paths.iter().any(meets)
@@ -79,7 +79,7 @@ pub fn note(opened: &Opened, paths: &[OsString]) {
     }
     old.sort_by_key(|(_, age_ns)| std::cmp::Reverse(*age_ns));
     if !old.is_empty() {
-        *FOOTER.lock() = Some(format!("what answers is old: {}", listed(&old)));
+        *FOOTER.lock() = Some(format!("this answer may be out of date: {}", listed(&old)));
     }
 }
 
@@ -96,14 +96,19 @@ pub(super) fn last_ns(index: &Index, source: &SourceRecord) -> i64 {
     source.scanned_ns.max(source.updated_ns).max(checked_ns)
 }
 
-/// Returns the sources that are older than that and that no daemon follows, each with its age.
-pub(super) fn old_sources(index: &Index, stale_ns: i64) -> Vec<(PathBuf, i64)> {
+/// Returns the sources that are older than that and that no daemon follows, each with its age. To
+/// those who may not see what a daemon does, one that listens follows all sources, or none.
+pub(super) fn old_sources(
+    index: &Index,
+    stale_ns: i64,
+    believes_listener: bool,
+) -> Vec<(PathBuf, i64)> {
     let age_ns = |source: &SourceRecord| now_ns().saturating_sub(last_ns(index, source));
     let aged = index.sources().iter().map(|source| (source, age_ns(source)));
     let mut old: Vec<(&SourceRecord, i64)> =
         aged.filter(|(_, age_ns)| *age_ns > stale_ns).collect();
     if !old.is_empty() {
-        let daemon = Daemon::of(index);
+        let daemon = Daemon::of(index, believes_listener);
         old.retain(|(source, _)| !daemon.keeps(source, stale_ns));
     }
     old.into_iter().map(|(source, age_ns)| (to_path(&source.root), age_ns)).collect()
@@ -113,16 +118,16 @@ pub(super) fn old_sources(index: &Index, stale_ns: i64) -> Vec<(PathBuf, i64)> {
 enum Daemon {
     /// What it wrote last, and whether it runs.
     Document(Value, bool),
-    /// Only whether one listens: the document is for those who may write the index.
+    /// The document is for those who may write the index. Whether all is taken to be followed.
     Hidden(bool),
 }
 
 impl Daemon {
-    fn of(index: &Index) -> Self {
+    fn of(index: &Index, believes_listener: bool) -> Self {
         match status::read_document(&state_directory(index.path())) {
             Ok(Some((document, is_running))) => Daemon::Document(document, is_running),
             Ok(None) => Daemon::Hidden(false),
-            Err(_) => Daemon::Hidden(is_listening(index.path())),
+            Err(_) => Daemon::Hidden(believes_listener && is_listening(index.path())),
         }
     }
 
@@ -130,7 +135,7 @@ impl Daemon {
     fn keeps(&self, source: &SourceRecord, stale_ns: i64) -> bool {
         let (document, is_running) = match self {
             Daemon::Document(document, is_running) => (document, *is_running),
-            Daemon::Hidden(is_listening) => return *is_listening,
+            Daemon::Hidden(follows) => return *follows,
         };
         let ns = |value: &Value| value.as_f64().map(|seconds| (seconds * 1e9) as i64);
         let mut sources = document["sources"].as_array().into_iter().flatten();

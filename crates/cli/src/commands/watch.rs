@@ -244,7 +244,7 @@ struct Daemon {
 impl Daemon {
     /// Sets everything up: from here on, no change is missed.
     fn begin(location: &Path, arguments: &Arguments) -> anyhow::Result<Self> {
-        let (roots, namespaces) = followed(arguments)?;
+        let (roots, namespaces, missing) = followed(arguments)?;
         if let Some(path) = arguments.prometheus.as_ref().filter(|path| path.is_dir()) {
             anyhow::bail!("--prometheus names a file; {} is a directory", path.display());
         }
@@ -319,7 +319,7 @@ impl Daemon {
             failed_rounds: AtomicU64::new(0),
             turned_up: parking_lot::Mutex::new(Instant::now()),
         };
-        unfollowed.into_iter().for_each(|one| daemon.note_unfollowed(one));
+        missing.into_iter().chain(unfollowed).for_each(|one| daemon.note_unfollowed(one));
         if !arguments.trust_index && !goes_on {
             daemon.intake.suspect_all();
         }
@@ -705,10 +705,14 @@ fn tell_of_limits(watches: &Inotify) {
     ));
 }
 
-/// Returns the real paths of the trees to follow, and the namespaces.
-fn followed(arguments: &Arguments) -> anyhow::Result<(Vec<PathBuf>, Vec<Namespace>)> {
+/// Returns the real paths of the trees to follow, the namespaces, and configured trees that cannot
+/// be opened: one that is not mounted keeps no other from being followed.
+fn followed(
+    arguments: &Arguments,
+) -> anyhow::Result<(Vec<PathBuf>, Vec<Namespace>, Vec<Unfollowed>)> {
     let mut paths = arguments.paths.clone();
-    if paths.is_empty() {
+    let are_configured = paths.is_empty();
+    if are_configured {
         let sources = settings().sources.iter().flatten();
         paths = sources.map(|source| source.path.clone()).collect();
     }
@@ -722,7 +726,17 @@ fn followed(arguments: &Arguments) -> anyhow::Result<(Vec<PathBuf>, Vec<Namespac
         anyhow::ensure!(real.is_dir(), "{} is no directory", real.display());
         Ok(real)
     };
-    let trees = trees.into_iter().map(real).collect::<anyhow::Result<_>>()?;
+    let (mut roots, mut missing, count) = (Vec::new(), Vec::new(), trees.len());
+    for path in trees {
+        let point = path.as_os_str().as_bytes().to_vec();
+        match real(path) {
+            Ok(root) => roots.push(root),
+            Err(error) if are_configured && missing.len() + 1 < count + namespaces.len() => {
+                missing.push(Unfollowed { point, why: format!("{error:#}") });
+            }
+            Err(error) => return Err(error),
+        }
+    }
     for place in namespaces.iter().filter_map(|path| namespace_of(path)) {
         // Of one in a bucket, asking it tells.
         if !place.to_string_lossy().contains("s3://") {
@@ -733,7 +747,7 @@ fn followed(arguments: &Arguments) -> anyhow::Result<(Vec<PathBuf>, Vec<Namespac
     namespaces.dedup();
     let due = Instant::now();
     let namespace = |path| Namespace { path, due, failures: 0, error: None, followed: None };
-    Ok((trees, namespaces.into_iter().map(namespace).collect()))
+    Ok((roots, namespaces.into_iter().map(namespace).collect(), missing))
 }
 
 fn territory(

@@ -94,7 +94,17 @@ fn paths_beyond_the_limit_are_counted_and_left_out() {
     assert_eq!(short.status.code(), Some(1), "{said}");
     assert!(said.contains("what is in 2 directories is left out") && said.contains("nnn..."));
     assert!(text(&short.stdout).contains(": 1 file and 19 directories, "), "{short:?}");
+    // Sums were silently too small.
+    for words in [&["du", "-s"][..], &["du"], &["du", "-a"]] {
+        let words = words.iter().map(OsStr::new).chain([tree.as_os_str()]);
+        let summed = place.canopy(&index, &Vec::from_iter(words));
+        assert_eq!(summed.status.code(), Some(1), "{summed:?}");
+        let said = text(&summed.stderr);
+        assert!(said.contains("cannot read directory") && said.contains("not in the index"), "{said}");
+    }
     assert!(whole.status.success() && whole.stderr.is_empty(), "{whole:?}");
+    let summed = place.canopy(&index, &["du".as_ref(), "-s".as_ref(), tree.as_os_str()]);
+    assert!(summed.status.success() && summed.stderr.is_empty(), "{summed:?}");
     assert!(text(&whole.stdout).contains(": 1 file and 19 directories, "), "{whole:?}");
     assert_eq!(run("100").status.code(), Some(2));
 }

@@ -188,7 +188,7 @@ fn old_answers_are_marked_on_a_terminal() {
         assert_eq!(code, Some(0), "{words}");
         String::from_utf8_lossy(&shown).into_owned()
     };
-    let footer = format!("canopy: what answers is old: {old} was indexed ");
+    let footer = format!("canopy: this answer may be out of date: {old} was indexed ");
     for words in [
         format!("find {old}"),
         format!("find {new} {old} -maxdepth 0"),
@@ -204,13 +204,13 @@ fn old_answers_are_marked_on_a_terminal() {
         let told = shown("2s", &words);
         let last = told.lines().last().unwrap_or_default();
         assert!(last.starts_with(&footer) && last.ends_with(" ago"), "{words}: {told}");
-        assert!(!shown("1d", &words).contains("what answers is old"), "{words}");
+        assert!(!shown("1d", &words).contains("this answer may be out of date"), "{words}");
     }
-    assert!(!shown("2s", &format!("find {new}")).contains("what answers is old"));
-    assert!(!shown("none", &format!("find {old}")).contains("what answers is old"));
+    assert!(!shown("2s", &format!("find {new}")).contains("this answer may be out of date"));
+    assert!(!shown("none", &format!("find {old}")).contains("this answer may be out of date"));
     // A day, where nothing is said; and nothing where nobody looks.
     let (told, _) = on_terminal(&format!("{canopy} find {old}"), "C.UTF-8");
-    assert!(!String::from_utf8_lossy(&told).contains("what answers is old"));
+    assert!(!String::from_utf8_lossy(&told).contains("this answer may be out of date"));
     let mut piped = Command::new(&place.canopy);
     piped.arg("--index").arg(&index).args(["find", old]).env("CANOPY_STALE_AFTER", "1s");
     assert!(piped.output().unwrap().stderr.is_empty());
@@ -278,4 +278,38 @@ fn monitors_learn_how_old_an_index_is() {
     assert!(run(&place, &index, &words).status.success());
     let failing = format!("canopy_index_failing{{source=\"{}\"}} 1", old.display());
     assert!(fs::read_to_string(&file).unwrap().contains(&failing));
+}
+
+/// A source that was never indexed was invisible to monitors, and a mistyped path stayed for ever.
+#[test]
+fn what_was_never_indexed_is_told_if_it_is_configured() {
+    let place = Place::new();
+    let tree = tree(&place, "tree", 1, 1);
+    let (index, missing) = (place.path("index"), place.path("missing"));
+    let config = place.path("site.toml");
+    fs::write(&config, format!("sources = [{tree:?}, {missing:?}]\n")).unwrap();
+    let canopy = |words: &[&str]| {
+        let mut command = Command::new(&place.canopy);
+        command.env("CANOPY_SITE_CONFIG", &config).arg("--index").arg(&index).args(words);
+        command.output().unwrap()
+    };
+    assert_eq!(canopy(&["index"]).status.code(), Some(1));
+    // A mistyped one, and a file.
+    for wrong in [place.path("typo"), tree.join("d0/0")] {
+        assert_eq!(canopy(&["index", wrong.to_str().unwrap()]).status.code(), Some(2));
+    }
+    let told = said(&canopy(&["info"]));
+    let failed: Vec<&str> = told.lines().filter(|line| line.starts_with("failed")).collect();
+    assert_eq!(failed.len(), 1, "{told}");
+    assert!(failed[0].starts_with(&format!("failed      {} since ", missing.display())), "{told}");
+    let output = canopy(&["info", "--max-age", "1d"]);
+    assert_eq!(output.status.code(), Some(1));
+    let never = format!("canopy: {} was never indexed\n", missing.display());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), never);
+    // It is none any more.
+    let output = canopy(&["source", "remove", missing.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(said(&output).contains("no longer tells that it failed"), "{output:?}");
+    assert_eq!(canopy(&["info", "--max-age", "1d"]).status.code(), Some(0));
+    assert_eq!(canopy(&["source", "remove", missing.to_str().unwrap()]).status.code(), Some(2));
 }

@@ -229,10 +229,10 @@ fn what_a_daemon_follows_is_as_old_as_its_last_word() {
     wait_until("what stands still grows old", || !is_new());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
     wait_until("what goes on is new again", is_new);
-    // Others do not learn how the daemon does, but that it listens.
+    // Others do not learn how the daemon does.
     let user = User { uid: 4321, gid: 4321, groups: Vec::new() };
     let words = ["--index".as_ref(), index.as_os_str(), "info".as_ref(), "--max-age=5s".as_ref()];
-    assert!(user.run(place.canopy.as_os_str(), &words).status.success());
+    assert_eq!(user.run(place.canopy.as_os_str(), &words).status.code(), Some(1));
     daemon.stop();
 }
 
@@ -542,6 +542,25 @@ fn events_come_through_a_pipe_to_its_end() {
     daemon.child.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
     assert!(daemon.child.wait().unwrap().success(), "{}", daemon.said());
     wait_for_equality(&place, &index, &[&tree]);
+}
+
+/// A source that was not mounted when the system began kept all from being followed.
+#[test]
+fn a_configured_source_that_is_missing_holds_no_other_up() {
+    let place = Place::new();
+    let (tree, index, none) = (place.path("tree"), place.path("index"), place.path("none"));
+    make_tree(&tree);
+    let config = place.path("site.toml");
+    fs::write(&config, format!("sources = [{none:?}, {tree:?}]\n")).unwrap();
+    let mut command = Command::new(&place.canopy);
+    command.env("CANOPY_SITE_CONFIG", &config);
+    let daemon = Daemon::run(&place, &index, command, &[], Stdio::null());
+    let said = format!("changes are not told of {}: cannot open ", none.display());
+    assert!(daemon.said().contains(&said), "{}", daemon.said());
+    fs::write(tree.join("open/new"), "new").unwrap();
+    wait_for_equality(&place, &index, &[&tree]);
+    assert!(status(&place, &index)["unfollowed"][0].as_str().unwrap().contains("cannot open"));
+    daemon.stop();
 }
 
 #[test]

@@ -121,6 +121,35 @@ fn an_own_index_says_what_could_not_be_read() {
     assert_eq!(whole.status.code(), Some(0));
 }
 
+/// A directory that can be listed but not searched, and is empty, counted as one that can be searched.
+#[test]
+fn an_empty_directory_without_search_permission_is_closed() {
+    let case = Case::new();
+    let empty = case.tree.join("ok/empty");
+    fs::create_dir(&empty).unwrap();
+    let link = case.tree.join("ok/link");
+    std::os::unix::fs::symlink("empty/x", &link).unwrap();
+    chown(&empty, Some(OWNER), Some(OWNER)).unwrap();
+    fs::set_permissions(&empty, fs::Permissions::from_mode(0o644)).unwrap();
+    case.own(&["index"]);
+    let (link, empty) = (link.to_str().unwrap(), empty.to_str().unwrap());
+    let inside = format!("{empty}/.");
+    for words in [
+        &["find", link, "-printf", "%Y"][..],
+        &["find", link, "-xtype", "l"],
+        &["find", &inside],
+        &["ls", "-d", &inside],
+        &["stat", "-c", "%n", &inside],
+        &["du", &inside],
+    ] {
+        let (code, shown, said) = told(&case.canopy(&case.index, words));
+        let rest: Vec<&OsStr> = words[1..].iter().map(OsStr::new).collect();
+        let (of_gnu, shown_by_gnu, _) = told(&owner().run(words[0].as_ref(), &rest));
+        assert_eq!((code, &shown), (of_gnu, &shown_by_gnu), "{words:?}: {said}");
+        assert_eq!(said.contains("Permission denied"), code != Some(0), "{words:?}: {said}");
+    }
+}
+
 /// `du -s` printed its line and exited with 0 whatever lay closed further below.
 #[test]
 fn a_sum_says_what_it_is_without() {

@@ -254,10 +254,28 @@ pub(crate) fn csv(input: &Input, delimiter: u8, collector: &mut Collector<'_>) -
                 if !names.iter().any(|name| name == "path") {
                     return collector.problem(place, no_path(&names));
                 }
+                if let Some(fault) = missing_columns(&names) {
+                    return collector.problem(place, fault);
+                }
                 columns = Some(names);
             }
         }
     }
+}
+
+/// Returns the fault of a header without columns that each row needs.
+fn missing_columns(names: &[String]) -> Option<Fault> {
+    let has =
+        |column: &str| names.iter().any(|name| name.strip_suffix("_ns").unwrap_or(name) == column);
+    let needed = ["mode", "uid", "gid", "size", "mtime"];
+    let missing: Vec<String> =
+        needed.iter().filter(|column| !has(column)).map(|column| format!("'{column}'")).collect();
+    let columns = match missing.len() {
+        0 => return None,
+        1 => "column",
+        _ => "columns",
+    };
+    Some(Fault::form(format!("the header has no {columns} {}", missing.join(", "))))
 }
 
 /// Returns the fault of a header without a path, which may have another delimiter.

@@ -325,6 +325,16 @@ fn a_header_without_paths_is_told_once() {
     let error = import(Format::Csv, &[b"name,size\na,1\nb,2\n"], false).err().unwrap();
     let said = error.to_string();
     assert!(said.contains("line 1") && said.contains("the header has no column 'path'"), "{said}");
+    // --lenient would leave out every record.
+    for (header, words) in [
+        ("path,size,uid,gid,mtime", "the header has no column 'mode'"),
+        ("path,mode,mtime_ns", "the header has no columns 'uid', 'gid', 'size'"),
+    ] {
+        let file = format!("{header}\n/r\n/r/a\n");
+        let error = import(Format::Csv, &[file.as_bytes()], false).err().unwrap();
+        let said = error.to_string();
+        assert!(said.contains(words) && !said.contains("--lenient"), "{said}");
+    }
 }
 
 /// An export of ncdu of these entries in its root.

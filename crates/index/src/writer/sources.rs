@@ -505,9 +505,9 @@ impl Writer {
         self.beyond_limits.lock().clone()
     }
 
-    /// Forgets what was recorded by [`Writer::failed`].
-    pub fn forget_failure(&mut self, root: &str) {
-        self.failures.remove(root);
+    /// Forgets what was recorded by [`Writer::failed`]. Returns whether anything was.
+    pub fn forget_failure(&mut self, root: &str) -> bool {
+        self.failures.remove(root)
     }
 
     /// Ends without a new generation: what was begun is abandoned, and failures are recorded if

@@ -177,7 +177,10 @@ impl Repair<'_> {
         if !has_any && inode.size > 0 {
             // Nobody takes what is missing for zeros.
             inode.flags |= flag::ABSENT;
-            self.tell(id, "its contents are missing: reading fails until it is truncated");
+            let path = self.namespace.shown_path(id).map(|path| format!("{path}: "));
+            let path = path.unwrap_or_default();
+            let what = "its contents are missing: reading fails until it is truncated";
+            self.tell(id, format!("{path}{what}"));
         }
         Ok(())
     }

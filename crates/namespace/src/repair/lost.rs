@@ -145,10 +145,7 @@ impl Repair<'_> {
 
     /// Returns the path of a file, as far as names are known.
     fn path_of(&self, id: FileId) -> String {
-        match self.namespace.path(id) {
-            Ok(Some(path)) => format!("/{}", path.escape_ascii()),
-            _ => format!("file {id}"),
-        }
+        self.namespace.shown_path(id).unwrap_or_else(|| format!("file {id}"))
     }
 
     fn path_in(&self, parent: FileId, name: &[u8]) -> String {
@@ -220,8 +217,7 @@ impl Repair<'_> {
         }
         self.batch.delete(key.as_ref())?;
         // Otherwise the file was removed, and this with it.
-        let Some(path) = self.namespace.path(id)? else { return Ok(()) };
-        let path = format!("/{}", path.escape_ascii());
+        let Some(path) = self.namespace.shown_path(id) else { return Ok(()) };
         if space(Space::Contents) {
             return self.keep_older_contents(id, value);
         }

@@ -262,8 +262,12 @@ impl Directory {
         };
         let fd = match self.fd() {
             Ok(fd) => fd,
-            Err(_) => {
-                look.difference = Some(Difference::Gone(Fault::Moved));
+            Err(errno) => {
+                let fault = match errno {
+                    Errno::STALE | Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Fault::Moved,
+                    errno => Fault::Failed(Step::List, errno),
+                };
+                look.difference = Some(Difference::Gone(fault));
                 return look;
             }
         };

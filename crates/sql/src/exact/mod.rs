@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `a + b`, `a - b`, `a * b`, `a << b`, `a >> b` of at most 64 bits | `BIGINT`, or an error |
 //! | these operators on unsigned columns of 32 bits | signed: `depth - nlink` can be negative |
-//! | `a + b`, ... where either has unsigned 64 bits, or is a sum | up to 38 digits |
+//! | `a + b`, ... where either has unsigned 64 bits, is a sum, or is of sizes | up to 38 digits |
 //! | `sum(x)` of whole numbers | up to 38 digits: no user's huge file spoils another's answer |
 //! | `sum(x)`, `avg(x)` of durations | summed up in 128 bits |
 //! | `a / b`, `a // b` | whole, as in PostgreSQL; of sums too |

@@ -7,6 +7,7 @@ use arrow::compute::kernels::numeric;
 use arrow::datatypes::{DataType, Decimal128Type, Int64Type, UInt64Type};
 use arrow::error::ArrowError;
 use datafusion::common::DFSchema;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
@@ -20,6 +21,9 @@ use std::sync::{Arc, LazyLock};
 
 /// A type that holds all values of an unsigned column of 64 bits.
 const OF_UNSIGNED: DataType = DataType::Decimal128(20, 0);
+
+/// Ends of names of columns with sizes: `size`, `dir_size`, `maxsize`, `blocks`.
+const SIZES: [&str; 2] = ["size", "blocks"];
 
 /// Plans operators of whole numbers as functions that do not wrap.
 #[derive(Debug)]
@@ -62,16 +66,35 @@ impl ExprPlanner for Planner {
             return Ok(PlannerResult::Original(expression));
         };
         let RawBinaryExpr { left: l, right: r, .. } = expression;
-        let small = (left_width, right_width) == (Width::Small, Width::Small);
-        Ok(PlannerResult::Planned(match (operation, small) {
-            (Operation::Divide, true) => binary(l, Operator::Divide, r),
-            (Operation::Add | Operation::Subtract | Operation::Multiply, false) => {
-                // The engine checks what it computes of decimals.
+        let are_small = (left_width, right_width) == (Width::Small, Width::Small);
+        let is_sum =
+            matches!(operation, Operation::Add | Operation::Subtract | Operation::Multiply);
+        Ok(PlannerResult::Planned(match operation {
+            Operation::Divide if are_small => binary(l, Operator::Divide, r),
+            // The engine checks what it computes of decimals.
+            _ if is_sum && !are_small => {
                 binary(as_decimal(l, &left), operation.operator(), as_decimal(r, &right))
+            }
+            _ if is_sum && (is_of_sizes(&l, &left) || is_of_sizes(&r, &right)) => {
+                binary(cast(l, LARGE), operation.operator(), cast(r, LARGE))
             }
             _ => call(operation, l, r),
         }))
     }
+}
+
+/// Returns whether an operand of 64 bits is computed of sizes: anybody may have a file of nearly 2^63
+/// bytes, and what others compute must not fail for that.
+fn is_of_sizes(operand: &Expr, data_type: &DataType) -> bool {
+    let is_size = |expr: &Expr| {
+        let Expr::Column(column) = expr else { return false };
+        SIZES.iter().any(|end| column.name.ends_with(end))
+    };
+    // What is computed of sizes is wider.
+    let is_checked = |expr: &Expr| matches!(expr, Expr::ScalarFunction(inner) if inner.func.inner().is::<Checked>());
+    *data_type == DataType::Int64
+        && !is_checked(operand)
+        && operand.exists(|expr| Ok(is_size(expr))).unwrap_or(false)
 }
 
 /// Returns the type of an operand, in constant time for long chains such as `a + b + c`.

@@ -4,10 +4,12 @@
 //! | clause | here |
 //! | --- | --- |
 //! | `SIMILAR TO`, `LIKE ... ESCAPE` | patterns as in PostgreSQL: [`patterns`] |
+//! | `FROM entries` alone | `SELECT * FROM entries` |
 //! | `FETCH FIRST 5 ROWS ONLY` | `LIMIT 5` |
 //! | `ORDER BY 2`, `ORDER BY ALL` | of any expression |
 //! | windows with names | wherever `OVER` can stand: [`windows`] |
 //! | `SEMI JOIN`, `ANTI JOIN` | of the left table |
+//! | `0xFF` | a number |
 //! | `-x` | `x * -1`, which does not wrap |
 //! | `COLLATE "C"` | how texts are compared anyway |
 //! | subqueries that the engine answers wrongly | an error that says what to write: [`subqueries`] |
@@ -29,8 +31,9 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query,
     Select, SelectItem, SetExpr, Statement, TableFactor, UnaryOperator, Value, ValueWithSpan,
-    VisitMut, VisitorMut,
+    VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
+use datafusion::sql::sqlparser::tokenizer::Span;
 use std::ops::ControlFlow;
 
 /// Checks of a statement that remain once it is planned.
@@ -99,6 +102,10 @@ impl VisitorMut for Grammar<'_> {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<String> {
+        // `FROM entries` has all columns.
+        if select.projection.is_empty() && !select.from.is_empty() {
+            select.projection.push(SelectItem::Wildcard(WildcardAdditionalOptions::default()));
+        }
         self.prepared.replaced.extend(replaced(select));
         flow(refused::in_select(select, self.sqlite).and_then(|()| windows::resolve(select)))
     }
@@ -247,6 +254,12 @@ fn rewrite(expression: &mut Expr) -> Checked {
             let right = Box::new(Expr::UnaryOp { op: UnaryOperator::Minus, expr: one });
             Expr::Nested(Box::new(Expr::BinaryOp { left, op: BinaryOperator::Multiply, right }))
         }
+        Expr::Value(ValueWithSpan { value: Value::HexStringLiteral(digits), span })
+            if is_hex_number(digits, span) =>
+        {
+            let value = u64::from_str_radix(digits, 16);
+            number(&value.map_err(|_| format!("0x{digits} has more than 64 bits"))?.to_string())
+        }
         Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } => {
             let Some(escape) = escape_char.take() else { return Ok(()) };
             let arguments = vec![(**pattern).clone(), Expr::Value(escape)];
@@ -276,6 +289,12 @@ fn rewrite(expression: &mut Expr) -> Checked {
     };
     *expression = rewritten;
     Ok(())
+}
+
+/// Returns whether the digits are written as `0xFF`, and not as the bytes `X'FF'`.
+fn is_hex_number(digits: &str, span: &Span) -> bool {
+    let length = span.end.column.saturating_sub(span.start.column);
+    length == digits.len() as u64 + 2
 }
 
 /// Returns whether a minus sign in front is part of a value.

@@ -57,11 +57,27 @@ pub(super) fn in_select(select: &mut Select, sqlite: bool) -> Checked {
     first(&[(!modifiers.is_empty(), rollup)])?;
     expressions.iter().try_for_each(|expression| constant("GROUP BY", expression))?;
     for item in &select.projection {
+        number_with_letters(item)?;
         if let SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) = item {
             in_wildcard(options)?;
         }
     }
     select.from.iter_mut().try_for_each(|table| in_joins(table, sqlite))
+}
+
+/// Refuses `1_000` and `0b11`: the parser takes letters behind a number as the name of a column.
+fn number_with_letters(item: &SelectItem) -> Checked {
+    if let SelectItem::ExprWithAlias { expr: Expr::Value(ValueWithSpan { value, span }), alias } =
+        item
+        && matches!(value, Value::Number(..))
+        && span.end == alias.span.start
+    {
+        return Err(format!(
+            "'{value}{alias}' is no number: write it in digits alone, such as 1000000, or as 0xFF; \
+             AS gives a name to a column"
+        ));
+    }
+    Ok(())
 }
 
 fn in_wildcard(options: &WildcardAdditionalOptions) -> Checked {

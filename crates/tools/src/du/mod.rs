@@ -15,19 +15,21 @@ mod walk;
 use crate::error::{Error, Result, found_or_failed};
 use crate::find::Outside;
 use canopy_index::Index;
-use canopy_model::{Attributes, Totals, compare_paths, escape, is_below, join};
+use canopy_model::{Attributes, Totals, compare_paths, escape, is_below, join, unescape};
 use canopy_read::Lost;
 use canopy_read::fold::fold_tree;
 use canopy_read::follow::locate_all_followed;
 use canopy_read::gaps;
-use canopy_read::locate::{Start, why_unlisted, with_one_slash};
+use canopy_read::locate::{Start, absolute_path, why_unlisted, with_one_slash};
 use canopy_read::resolve::{locate, locate_all};
 use canopy_read::totals::{DirectoryTotals, SeenInodes, Subtree, truncated};
 use canopy_text::{Characters, Glob, SizeForm, TimeStyle};
 use lines::{Line, Lines};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::LazyLock;
 
 pub use breakdown::By;
 
@@ -369,7 +371,8 @@ impl Du<'_> {
         self.counted.iter().filter(below).map(|counted| counted.path.clone()).collect()
     }
 
-    /// Tells of directories below a start that the caller may not list, unless they are left out.
+    /// Tells of directories below a start that the caller may not list, or that the index lacks,
+    /// unless they are left out.
     fn tell_unlisted(
         &self,
         start: &Start,
@@ -483,10 +486,22 @@ impl Du<'_> {
     }
 }
 
-/// Returns what is said of a directory whose listing the caller does not see, if there is one.
+/// Returns what is said of a directory whose listing the caller does not see. `None` for a mount point,
+/// which scans do not always enter.
 fn why_unread(directory: &Start) -> Result<Option<Error>> {
-    let (what, path) = ("read directory", directory.given.clone());
-    Ok(why_unlisted(directory)?.map(|why| Error::Cannot { what, path, why }))
+    static MOUNT_POINTS: LazyLock<HashSet<Vec<u8>>> = LazyLock::new(|| {
+        let mounts = canopy_scan::mounts().unwrap_or_default();
+        mounts.into_iter().map(|mount| mount.point).collect()
+    });
+    let is_mount_point = || {
+        let path = absolute_path(&directory.source, &directory.path);
+        MOUNT_POINTS.contains(&*unescape(&path))
+    };
+    let why = match why_unlisted(directory)? {
+        None if is_mount_point() => return Ok(None),
+        why => why.unwrap_or(Lost::Unseen),
+    };
+    Ok(Some(Error::Cannot { what: "read directory", path: directory.given.clone(), why }))
 }
 
 /// Returns what totals come to.

@@ -4,6 +4,7 @@
 //! The space of an inode with several hard links is free only when all of them are deleted. So it
 //! counts as free if as many links were met as the inode has.
 
+use crate::json::text_beside;
 use canopy_model::{Attributes, FileType};
 use canopy_text::SizeForm;
 use rustc_hash::FxHashMap;
@@ -80,11 +81,19 @@ impl Sum {
         let Total { disk_bytes, kept_bytes, kept_files } = self.total();
         let (entries, bytes, freed_bytes) = (self.entries, self.bytes, disk_bytes - kept_bytes);
         if as_json {
-            return writeln!(
-                output,
-                "{{\"entries\":{entries},\"bytes\":{bytes},\"disk_bytes\":{disk_bytes},\
-                 \"freed_bytes\":{freed_bytes},\"files_linked_elsewhere\":{kept_files}}}"
-            );
+            let numbers = [
+                ("entries", i128::from(entries)),
+                ("bytes", bytes),
+                ("disk_bytes", disk_bytes),
+                ("freed_bytes", freed_bytes),
+                ("files_linked_elsewhere", i128::from(kept_files)),
+            ];
+            let members = numbers.iter().map(|(name, number)| {
+                let text = text_beside(name, &number.to_string());
+                let text = text.map(|(name, text)| format!("\"{name}\":\"{text}\","));
+                format!("{}\"{name}\":{number}", text.unwrap_or_default())
+            });
+            return writeln!(output, "{{{}}}", Vec::from_iter(members).join(","));
         }
         let (noun, verb) = if entries == 1 { ("entry", "takes") } else { ("entries", "take") };
         let [taken, freed, kept] = [disk_bytes, freed_bytes, kept_bytes].map(human);
@@ -133,5 +142,11 @@ mod tests {
              with hard links elsewhere)\n{\"entries\":6,\"bytes\":600,\"disk_bytes\":20480,\
              \"freed_bytes\":12288,\"files_linked_elsewhere\":2}\n";
         assert_eq!(String::from_utf8(shown).unwrap(), expected);
+        // As elsewhere, a text stands beside what floating point does not hold.
+        let huge = Sum { bytes: 1 << 60, ..Sum::default() };
+        let mut shown = Vec::new();
+        huge.print(true, &mut shown).unwrap();
+        let text = "\"bytes_text\":\"1152921504606846976\",\"bytes\":1152921504606846976,";
+        assert!(String::from_utf8(shown).unwrap().contains(text));
     }
 }

@@ -35,6 +35,9 @@ impl From<String> for Misunderstood {
 pub(super) fn of_word(name: &str) -> Option<String> {
     let (word, value) =
         name.split_once('=').map_or((name, None), |(word, rest)| (word, Some(rest)));
+    if ["-H", "-L", "-P"].contains(&name) {
+        return Some(format!("{name} goes before paths"));
+    }
     let bare = |word: &str| word.trim_start_matches('-').replace('-', "").to_lowercase();
     let wanted = bare(word);
     if wanted.is_empty() {
@@ -159,6 +162,7 @@ mod tests {
             ("--mine=5", Some("-mine takes no value")),
             ("-depth=2", Some("-depth takes no value")),
             ("--colour=x", Some("write one of --color=always, --color=auto, --color=never")),
+            ("-L", Some("-L goes before paths")),
             ("-xyzzy", None),
             ("--", None),
         ] {

@@ -86,6 +86,7 @@ pub fn parse_for_records(arguments: &[OsString], now_ns: i64) -> Result<Find, Mi
 fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Find, Misunderstood> {
     let mut parser = Parser {
         rest: arguments,
+        starts: &[],
         of_records,
         now_ns,
         began_ns: now_ns,
@@ -100,9 +101,8 @@ fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Fi
     };
     parser.leading_options()?;
     let starts = parser.rest.iter().position(is_expression);
-    let (starts, rest) = parser.rest.split_at(starts.unwrap_or(parser.rest.len()));
-    let mut starts = starts.to_vec();
-    parser.rest = rest;
+    (parser.starts, parser.rest) = parser.rest.split_at(starts.unwrap_or(parser.rest.len()));
+    let mut starts = parser.starts.to_vec();
     let mut expr = if parser.rest.is_empty() { Expr::always(true) } else { parser.list()? };
     if parser.ahead() == Some(b")") {
         return Err("you have too many ')'".to_owned().into());
@@ -247,6 +247,8 @@ fn starts_from(file: &OsStr) -> Result<(Vec<OsString>, Vec<String>), String> {
 
 pub(super) struct Parser<'a> {
     pub(super) rest: &'a [OsString],
+    /// The start paths of the command line.
+    pub(super) starts: &'a [OsString],
     /// Whether records are searched.
     of_records: bool,
     /// What ages count from; `-daystart` changes it.

@@ -14,7 +14,7 @@ use super::test::{AskedXattr, NamedFile, Number, PermBits, PermMatch, Test, Xatt
 use crate::find::actions::{Action, Destination, EntryFormat, Exec, PrintfFormat, SortField};
 use crate::find::messages::system_message;
 use canopy_index::column::{GID, MTIME, NLINK, UID};
-use canopy_model::{Attributes, Wanted};
+use canopy_model::{Attributes, Wanted, escape};
 use canopy_text::clock::time_of;
 use canopy_text::regular::{PathRegex, Syntax};
 use canopy_text::{Characters, Glob, group_id, group_name, user_id, user_name};
@@ -82,6 +82,16 @@ impl Parser<'_> {
         Ok(())
     }
 
+    /// Has entries of one owner alone acted on.
+    fn only(&mut self, owner: u32) -> Result<(), Misunderstood> {
+        match self.globals.owner.replace(owner) {
+            Some(other) if other != owner => {
+                Err("--mine and --user name two owners: give one".to_owned().into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Takes an option that find(1) does not have. Returns whether it was one.
     fn extra(&mut self, name: &str) -> Result<bool, Misunderstood> {
         match name {
@@ -89,10 +99,10 @@ impl Parser<'_> {
             "--reverse" => self.globals.reverse = true,
             "--count" => self.globals.count = true,
             "--sum" => self.globals.sum = true,
-            "--mine" => self.globals.owner = Some(rustix::process::geteuid().as_raw()),
+            "--mine" => self.only(rustix::process::geteuid().as_raw())?,
             "--user" => {
                 let user = self.text(name)?;
-                self.globals.owner = Some(owner(&user)?);
+                self.only(owner(&user)?)?;
             }
             "--json" => self.globals.json = true,
             "--ndjson" => self.globals.ndjson = true,
@@ -399,9 +409,12 @@ impl Parser<'_> {
         }
     }
 
-    /// Warns of a pattern of paths that no path matches.
+    /// Warns of a pattern of paths that no path matches: start paths alone may end so.
     fn warn_of_end(&mut self, name: &str) {
-        if let Some(pattern) = self.peek().filter(|pattern| pattern.ends_with(b"/")) {
+        if let Some(pattern) = self.peek().filter(|pattern| pattern.ends_with(b"/"))
+            && let Ok(glob) = compiled(pattern, name.starts_with("-i"))
+            && !self.starts.iter().any(|start| glob.matches(&escape(start.as_bytes())))
+        {
             let pattern = String::from_utf8_lossy(pattern);
             self.warnings.push(format!(
                 "warning: {name} {pattern} will not match anything because it ends with /."

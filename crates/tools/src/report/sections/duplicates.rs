@@ -280,6 +280,11 @@ struct Member {
     inode: Option<(u64, u64)>,
 }
 
+/// Returns how many paths of a group are shown: at least two, as one is no duplicate.
+fn paths_of_group(top: usize) -> usize {
+    top.max(2)
+}
+
 /// Returns the bytes that are saved if all files of a group but one go. Where only sizes count, huge
 /// sparse files must not come first, so that is space on disk.
 fn wasted_bytes(rule: DuplicateRule, files: &[&Member]) -> i64 {
@@ -373,7 +378,8 @@ impl Groups<'_> {
             entries.sort_by(|a, b| a.cmp_path(b));
             let mut seen = FxHashSet::default();
             entries.retain(|entry| seen.insert((entry.dev, entry.attributes.ino)));
-            group.paths = entries.iter().take(self.top).map(|entry| entry.path()).collect();
+            group.paths =
+                entries.iter().take(paths_of_group(self.top)).map(|entry| entry.path()).collect();
             self.found.largest.push(group);
         }
         Ok(self.found)

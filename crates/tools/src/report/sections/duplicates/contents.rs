@@ -10,7 +10,7 @@
 //!
 //! Memory: some 24 bytes for each file of a size, and the paths of [`FILES_AT_ONCE`].
 
-use super::{DuplicateGroup, DuplicateRule, Duplicates};
+use super::{DuplicateGroup, DuplicateRule, Duplicates, paths_of_group};
 use crate::error::Result;
 use crate::find::OthersMounts;
 use crate::report::details::{self, EntryDetails};
@@ -99,7 +99,7 @@ impl Duplicates {
             }
             entries.extend(more.into_values());
             entries.sort_by(EntryDetails::cmp_path);
-            entries.truncate(top);
+            entries.truncate(paths_of_group(top));
         }
         let wasted_bytes = i64::try_from(sum - i128::from(most)).unwrap_or(i64::MAX);
         let files = rows.len() as i64;
