@@ -24,8 +24,11 @@ pub const OTHER_FORMS: [&str; 18] = [
 ];
 
 /// Returns how a name ends, behind its last dot and in small letters; nothing if it has none.
-/// Refuses names of compressed files, which nothing here writes.
+/// Refuses names of compressed files, which nothing here writes, and `-`.
 pub fn ending(path: &Path) -> anyhow::Result<String> {
+    if path.as_os_str() == "-" {
+        bail!("answers go to standard output without -o; './-' names a file");
+    }
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     if let Some((_, program)) = COMPRESSED.iter().find(|(compressed, _)| *compressed == ending) {
         let plain = path.with_extension("");
@@ -57,6 +60,9 @@ mod tests {
             let said = ending(Path::new(name)).unwrap_err().to_string();
             assert!(said.contains("would not be compressed"), "{said}");
         }
+        let said = ending(Path::new("-")).unwrap_err().to_string();
+        assert_eq!(said, "answers go to standard output without -o; './-' names a file");
+        assert_eq!(ending(Path::new("./-")).unwrap(), "");
         let said = ending(Path::new("x.csv.gz")).unwrap_err().to_string();
         assert!(said.ends_with("'gzip x.csv', or send standard output through gzip"), "{said}");
     }

@@ -55,6 +55,8 @@ pub struct Index {
     tables: Arc<Tables>,
     /// Of the view of one class: the sources whose root is recorded in it.
     own_roots: Option<Vec<u32>>,
+    /// Generation and time of publication of the index that was joined to this one.
+    own_published: Option<(u64, i64)>,
     /// A list of classes of the caller's, or the directory of all classes, that the kernel denies.
     denied_list: Option<Arc<PathBuf>>,
     /// Of what is seen from a path: what is seen from anywhere.
@@ -165,6 +167,7 @@ impl Index {
             sealed: Arc::default(),
             tables: Arc::default(),
             own_roots: None,
+            own_published: None,
             denied_list: None,
             opened: None,
         }
@@ -292,6 +295,15 @@ impl Index {
     /// Returns when the generation was published, in nanoseconds since 1970.
     pub fn published_ns(&self) -> i64 {
         self.published_ns
+    }
+
+    /// Returns the generation that answers about some sources, and when it was published, in
+    /// nanoseconds since 1970: of two joined indexes that of `own` if all are its sources.
+    pub fn published_of(&self, sources: impl IntoIterator<Item = u32>) -> (u64, i64) {
+        let mut sources = sources.into_iter().peekable();
+        let is_own = sources.peek().is_some() && sources.all(|source| source & joined::OWN != 0);
+        let own = self.own_published.filter(|_| is_own);
+        own.unwrap_or((self.generation, self.published_ns))
     }
 
     /// Returns the older generations that are kept, the newest first.

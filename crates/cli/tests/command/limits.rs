@@ -100,7 +100,10 @@ fn paths_beyond_the_limit_are_counted_and_left_out() {
         let summed = place.canopy(&index, &Vec::from_iter(words));
         assert_eq!(summed.status.code(), Some(1), "{summed:?}");
         let said = text(&summed.stderr);
-        assert!(said.contains("cannot read directory") && said.contains("not in the index"), "{said}");
+        assert!(
+            said.contains("cannot read directory") && said.contains("not in the index"),
+            "{said}"
+        );
     }
     assert!(whole.status.success() && whole.stderr.is_empty(), "{whole:?}");
     let summed = place.canopy(&index, &["du".as_ref(), "-s".as_ref(), tree.as_os_str()]);

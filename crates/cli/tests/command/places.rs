@@ -143,6 +143,12 @@ fn users_index_into_their_own_and_read_both() {
         serde_json::from_slice(&site.run(&["info", "--json"]).stdout).unwrap();
     assert_eq!(info["sources"].as_array().unwrap().len(), 2);
     assert_eq!(info["own"]["sources"].as_array().unwrap().len(), 1);
+    // Each has its own generations.
+    for (path, generation) in [("home/u/w", 1), ("shared", 2)] {
+        let report = site.run(&["report", "--json", path]).stdout;
+        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+        assert_eq!(report["generation"], generation, "{path}");
+    }
     // Nobody else is concerned.
     let output = site.place.canopy(&site.place.path("site"), &["find".as_ref(), "/".as_ref()]);
     assert!(!String::from_utf8(output.stdout).unwrap().contains("home/u"));

@@ -13,6 +13,7 @@ impl Index {
     /// with the same root, that of `own` counts; so does a table of it where both have one of that
     /// name. `own` must be an index that the caller has written.
     pub fn joined(mut self, own: Index) -> Index {
+        self.own_published = Some((own.generation, own.published_ns));
         for mut source in own.sources {
             source.id |= OWN;
             self.sources.push(source);

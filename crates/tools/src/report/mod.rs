@@ -163,9 +163,10 @@ pub fn report(
         updated_ns: start.source.updated_ns,
     });
     let paths: Vec<Covered> = covered.collect();
+    let (generation, published_ns) = index.published_of(starts.iter().map(|start| start.source.id));
     let report = Report {
-        generation: index.generation(),
-        published_ns: index.published_ns(),
+        generation,
+        published_ns,
         asked_by: owner(rustix::process::geteuid().as_raw()),
         owner: options.owner.map(owner),
         top: options.top,

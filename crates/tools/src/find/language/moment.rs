@@ -22,7 +22,28 @@ pub fn parse_moment(text: &str, now_ns: i64) -> Option<i64> {
     parse_moment_at(text, &local(now_ns))
 }
 
+/// Words of dates, to which the parser takes one more letter as a zone: `todayz`.
+const WORDS: &str = "now today tomorrow yesterday ago noon midnight this next last year years month \
+    months fortnight fortnights week weeks day days hour hours minute minutes min mins second \
+    seconds sec secs jan january feb february mar march apr april may jun june jul july aug august \
+    sep sept september oct october nov november dec december sun sunday mon monday tue tues \
+    tuesday wed wednes wednesday thu thur thurs thursday fri friday sat saturday am pm";
+
+/// Returns whether a letter is glued to a word, which date(1) refuses.
+fn has_glued_letter(text: &str) -> bool {
+    let is_word = |word: &str| WORDS.split_whitespace().any(|known| known == word);
+    let text = text.to_ascii_lowercase();
+    let mut runs = text.split(|c: char| !c.is_ascii_alphabetic());
+    runs.any(|run| {
+        let shorter = run.split_at_checked(run.len().saturating_sub(1));
+        !is_word(run) && shorter.is_some_and(|(shorter, _)| is_word(shorter))
+    })
+}
+
 fn parse_moment_at(text: &str, now: &Zoned) -> Option<i64> {
+    if has_glued_letter(text) {
+        return None;
+    }
     // As in date(1), where nothing stands for the beginning of the day.
     let start = if text.trim().is_empty() { now.start_of_day().ok()? } else { now.clone() };
     Some(match parse_datetime_at_date(start, text).ok()? {
@@ -98,6 +119,17 @@ fn clamped(moment: &Zoned) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn letters_that_are_glued_to_words_are_no_zones() {
+        let now = local(1_700_000_000 * SECOND_NS);
+        for text in ["yesterdayy", "todayz", "nowz", "1 week agoo", "12:00 yesterdayq", "Mart 5"] {
+            assert_eq!(parse_moment_at(text, &now), None, "{text}");
+        }
+        for text in ["yesterday", "now", "1 week ago", "12:00 yesterday", "5 sept 2024", "12:00Z"] {
+            assert!(parse_moment_at(text, &now).is_some(), "{text}");
+        }
+    }
 
     #[test]
     fn dates_where_clocks_were_set_are_those_of_find() {
