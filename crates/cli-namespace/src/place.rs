@@ -3,6 +3,7 @@
 
 use crate::viewed;
 use anyhow::{Context, anyhow, bail};
+use canopy_index::safety;
 use canopy_namespace::{Contents, Namespace, system_clock};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
@@ -12,7 +13,7 @@ use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -101,6 +102,23 @@ fn instead(place: &Path, what: &str) -> anyhow::Error {
     )
 }
 
+/// Fails where root is given the directory of another user, who could have its files lead anywhere.
+fn check_safe(directory: &Path) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let about = directory.metadata().with_context(|| directory.display().to_string())?;
+    if about.uid() != 0 {
+        let (shown, uid) = (directory.display(), about.uid());
+        bail!(
+            "{shown} belongs to uid {uid}, who could have it lead elsewhere: run this as that user, \
+             as with 'setpriv --reuid {uid} --clear-groups canopy ns ...'"
+        );
+    }
+    safety::check(directory, 0)?;
+    Ok(())
+}
+
 /// Returns what the records of a namespace run on.
 pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
     if bucket_of(namespace).is_some() {
@@ -114,6 +132,7 @@ pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
         }
         _ => bail!("{}: no such directory", namespace.display()),
     }
+    check_safe(namespace)?;
     // Who opens it may go to another directory later.
     let namespace = namespace.canonicalize()?;
     Ok(Environment::system(Arc::new(LocalStorage::existing(&namespace)?)))
@@ -206,6 +225,7 @@ pub fn open_with(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow:
 fn open_any(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow::Result<Namespace> {
     // Before a directory is made where there is no namespace.
     let full = found(namespace)?;
+    check_safe(&full)?;
     lock(namespace, &full)?;
     let failed = || format!("cannot open the namespace {}", namespace.display());
     let contents = Contents::new(cache.directory.as_ref().unwrap_or(&full.join(CONTENTS)))?;

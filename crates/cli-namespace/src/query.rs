@@ -8,7 +8,7 @@ use canopy_mount::{ERROR, PLAN};
 use canopy_namespace::query::{Component as Query, shown};
 use canopy_text::Quoting;
 use canopy_text::locale::is_utf8;
-use canopy_text::safe::{message_lines, terminal_name};
+use canopy_text::safe::{message_line, message_lines, terminal_name};
 use rustix::fs::Access;
 use rustix::io::Errno;
 use std::fs;
@@ -128,11 +128,12 @@ fn explain(base: &Path, at: &Path, queries: &[Vec<u8>]) -> anyhow::Result<Outcom
         bail!("{}", not_a_query(at));
     };
     let mut output = std::io::stdout().lock();
-    write!(output, "{plan}")?;
+    // Any file can have such an attribute.
+    write!(output, "{}", message_lines(&plan))?;
     if let (Some(last), Ok(Some(said))) = (queries.last(), attribute(base, ERROR))
         && let Some(why) = said.strip_prefix(&about(last))
     {
-        writeln!(output, "failed last: {why}")?;
+        writeln!(output, "failed last: {}", message_line(why))?;
     }
     Ok(Outcome::Complete)
 }

@@ -295,8 +295,11 @@ pub fn mounted(place: &Path) -> anyhow::Result<Option<Mount>> {
     // Not where a directory of one is seen elsewhere.
     let is_ours = |mount: &Mount| mount.file_system == TYPE && mount.root == b"/";
     // The last one on a directory is the one that is seen there.
-    let mut mounts = mounts.into_iter().rev().filter(is_ours).filter(is_by_owner);
-    Ok(mounts.find(|mount| mount.point == path || mount.source == path && is_answered(mount)))
+    let mounts = mounts.into_iter().rev().filter(is_ours);
+    // Others are not looked at: a look at what a user has mounted can take for ever.
+    let mut mounts = mounts.filter(|mount| mount.point == path || mount.source == path);
+    let is_there = |mount: &Mount| mount.point == path || is_answered(mount);
+    Ok(mounts.find(|mount| is_by_owner(mount) && is_there(mount)))
 }
 
 /// Returns whether there is still a process that answers for a mount.

@@ -21,6 +21,19 @@ fn refused(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// Any directory can have a name in brackets, and the attribute with a plan.
+#[test]
+fn plans_that_others_made_up_command_no_terminal() {
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let false_query = place.path().join("[name=x]");
+    fs::write(&false_query, "").unwrap();
+    let plan = b"finds: \x1b[31m\nfailed last: \x1b]0;x\x07";
+    let name = "user.canopy.plan";
+    rustix::fs::setxattr(&false_query, name, plan, rustix::fs::XattrFlags::empty()).unwrap();
+    let output = ns("query").arg("--explain").arg(&false_query).output().unwrap();
+    assert!(!output.stdout.contains(&0x1b) && !output.stdout.contains(&7), "{output:?}");
+}
+
 #[test]
 fn mistakes_are_shown_where_they_are() {
     let mounted = Mounted::new();

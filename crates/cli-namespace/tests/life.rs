@@ -80,6 +80,40 @@ fn nobody_else_reads_a_namespace() {
     assert_eq!(failure(&output).matches("os error").count(), 0);
 }
 
+/// Links in a user's namespace had root read and write what they lead to.
+#[test]
+fn root_opens_no_namespace_of_a_user() {
+    let mounted = Mounted::created();
+    let place = mounted.place.path();
+    let home = place.join("home");
+    fs::create_dir(&home).unwrap();
+    chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
+    let theirs = home.join("theirs");
+    success(&as_user(NOBODY, CANOPY).args(["ns", "create"]).arg(&theirs).output().unwrap());
+    // One of root's in a place that the user can replace.
+    let replaceable = home.join("roots");
+    fs::create_dir(&replaceable).unwrap();
+    shell(place, &format!("cp -a namespace/. {}", replaceable.display()));
+    let made = |directory: &Path| shell(directory, "find . -newer . -o -uid 0 | wc -l");
+    let before = made(&theirs);
+    for namespace in [&theirs, &replaceable] {
+        for subcommand in ["info", "find", "du", "check", "export", "mount"] {
+            let mut command = ns(subcommand);
+            command.arg(namespace);
+            match subcommand {
+                "export" => command.arg(place.join("copy")),
+                "mount" => command.arg(&mounted.on),
+                _ => &mut command,
+            };
+            let said = failure(&command.output().unwrap());
+            let is_told = said.contains("belongs to uid 65534") && said.contains("who could");
+            assert!(is_told, "{subcommand}: {said}");
+        }
+    }
+    assert_eq!(made(&theirs), before);
+    success(&as_user(NOBODY, CANOPY).args(["ns", "check"]).arg(&theirs).output().unwrap());
+}
+
 /// `chown : FILE` of anybody made a program of root's lose its setuid bit.
 #[test]
 fn privileges_of_programs_are_lost_by_whoever_may_change_them() {

@@ -245,6 +245,49 @@ fn subqueries_that_would_be_answered_wrongly_are_refused() {
              (SELECT count(*) FROM entries f WHERE f.name = e.target)",
             "always true",
         ),
+        (
+            "SELECT name FROM entries e WHERE EXISTS \
+             (SELECT coalesce(max(size), 1) FROM entries f WHERE f.name = e.target)",
+            "always true",
+        ),
+        ("SELECT name FROM entries WHERE EXISTS (SELECT 1 FROM entries OFFSET 50)", "OFFSET"),
+        (
+            "SELECT name FROM entries e WHERE 0 IN \
+             (SELECT count(*) FROM entries f WHERE f.name = e.target)",
+            "= (SELECT ...)",
+        ),
+        (
+            "SELECT name FROM entries WHERE nullif(uid, 0) NOT IN (SELECT uid FROM directories)",
+            "NOT EXISTS",
+        ),
+        (
+            "SELECT name FROM entries WHERE NOT (name IN (SELECT target FROM entries) AND size = 0)",
+            "NOT EXISTS",
+        ),
+        (
+            "SELECT name FROM entries WHERE (name NOT IN (SELECT target FROM entries)) IS NULL",
+            "not a value",
+        ),
+        (
+            "SELECT name FROM entries WHERE coalesce(name IN (SELECT target FROM entries), true)",
+            "not a value",
+        ),
+        (
+            "SELECT name FROM entries WHERE (name IN (SELECT target FROM entries)) = false",
+            "not a value",
+        ),
+        (
+            "SELECT x FROM (SELECT 1 AS x) a RIGHT JOIN (SELECT 2 AS x) b USING (x)",
+            "coalesce(a.x, b.x)",
+        ),
+        (
+            "SELECT x FROM (SELECT 1 AS x) a NATURAL FULL JOIN (SELECT 2 AS x) b",
+            "coalesce(a.x, b.x)",
+        ),
+        ("SELECT size FROM entries EXCEPT ALL SELECT 1", "leave out ALL"),
+        ("SELECT size FROM entries INTERSECT ALL SELECT 1", "leave out ALL"),
+        ("SELECT name FROM entries WHERE name SIMILAR TO 'run\\d+'", "[0-9]"),
+        ("SELECT to_char(mtime, 'YYYY-MM-DD') FROM entries", "'%Y-%m-%d'"),
     ] {
         let output = ask(&place, &index, query);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -262,6 +305,17 @@ fn subqueries_that_would_be_answered_wrongly_are_refused() {
              f.size < e.size) AND type = 'f'",
             "a.txt",
         ),
+        ("SELECT min(name) FROM entries WHERE lower(name) NOT IN (SELECT 'a.txt')", "atxt"),
+        ("SELECT min(name) FROM entries WHERE NOT (name IN (SELECT 'a.txt'))", "atxt"),
+        ("SELECT min(name) FROM entries WHERE name IN (SELECT 'foo') OR size = 0", "a.txt"),
+        ("SELECT min(name) FROM entries WHERE EXISTS (SELECT 1 FROM entries LIMIT 1)", "a.txt"),
+        (
+            "SELECT 36893488147419103231 - 1, -36893488147419103231",
+            "36893488147419103230,-36893488147419103231",
+        ),
+        ("SELECT x FROM (SELECT 1 AS x) a LEFT JOIN (SELECT 1 AS x) b USING (x)", "1"),
+        ("SELECT size FROM entries EXCEPT SELECT 1 ORDER BY 1 LIMIT 2", "0 2"),
+        ("SELECT to_char(TIMESTAMP '2024-05-06', '%Y-%m-%d')", "2024-05-06"),
     ] {
         assert_eq!(rows(&place, &index, query), expected, "{query}");
     }

@@ -71,6 +71,17 @@ fn databases_tell_what_was_put_into_them() {
     assert_eq!(seen.xattrs["closed/closed file:user.a"], b"value");
 }
 
+/// A pipe held the import up for ever.
+#[test]
+fn a_pipe_is_no_database() {
+    let place = index();
+    let database = place.path().join("root/db.db");
+    std::fs::remove_file(&database).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&database).status().unwrap().success());
+    let error = import(place.path(), false).err().unwrap().to_string();
+    assert!(error.contains("no regular file"), "{error}");
+}
+
 #[test]
 fn a_database_that_is_none_closes_its_directory() {
     for content in [&b""[..], b"SQLite format 3\0 and no more", &[0xff; 5000]] {

@@ -28,10 +28,11 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query,
-    Select, SelectItem, SetExpr, Statement, TableFactor, UnaryOperator, Value, ValueWithSpan,
-    VisitMut, VisitorMut, WildcardAdditionalOptions,
+    BinaryOperator, CastKind, DataType as AstType, ExactNumberInfo, Expr, Fetch, Function,
+    FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, LimitClause,
+    ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
+    TableFactor, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    WildcardAdditionalOptions,
 };
 use datafusion::sql::sqlparser::tokenizer::Span;
 use std::ops::ControlFlow;
@@ -116,13 +117,14 @@ impl VisitorMut for Grammar<'_> {
 
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<String> {
         flow(match expression {
-            Expr::Function(function) => refused::in_function(function, self.is_scalar),
+            Expr::Function(function) => refused::in_function(function, self.is_scalar)
+                .and_then(|()| subqueries::check_arguments(function)),
             Expr::BinaryOp { op: BinaryOperator::BitwiseXor, .. } => {
                 Err("'^' means power in PostgreSQL and exclusive or elsewhere: write power(a, b), \
                      or (a | b) - (a & b)"
                     .to_owned())
             }
-            other => subqueries::check(other),
+            other => subqueries::check(other, self.is_scalar),
         })
     }
 
@@ -254,6 +256,18 @@ fn rewrite(expression: &mut Expr) -> Checked {
             let right = Box::new(Expr::UnaryOp { op: UnaryOperator::Minus, expr: one });
             Expr::Nested(Box::new(Expr::BinaryOp { left, op: BinaryOperator::Multiply, right }))
         }
+        // The engine takes it for one of floating point.
+        Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) if is_large(digits) => {
+            let text = Expr::value(Value::SingleQuotedString(digits.clone()));
+            let data_type = AstType::Decimal(ExactNumberInfo::PrecisionAndScale(38, 0));
+            Expr::Cast {
+                kind: CastKind::Cast,
+                expr: Box::new(text),
+                data_type,
+                array: false,
+                format: None,
+            }
+        }
         Expr::Value(ValueWithSpan { value: Value::HexStringLiteral(digits), span })
             if is_hex_number(digits, span) =>
         {
@@ -289,6 +303,13 @@ fn rewrite(expression: &mut Expr) -> Checked {
     };
     *expression = rewritten;
     Ok(())
+}
+
+/// Returns whether a number is whole, and has more than 64 bits but at most 38 digits.
+fn is_large(digits: &str) -> bool {
+    digits.len() <= 38
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && digits.parse::<u64>().is_err()
 }
 
 /// Returns whether the digits are written as `0xFF`, and not as the bytes `X'FF'`.

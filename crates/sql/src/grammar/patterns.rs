@@ -90,9 +90,7 @@ fn similar(pattern: &str, escape: Option<char>) -> Result<String, String> {
     let mut letters = pattern.chars().peekable();
     while let Some(letter) = letters.next() {
         match letter {
-            letter if Some(letter) == escape => {
-                made.push_str(&literal(letters.next().ok_or_else(ends)?));
-            }
+            letter if Some(letter) == escape => made.push_str(&escaped(letters.next(), letter)?),
             '%' => made.push_str(".*"),
             '_' => made.push('.'),
             '(' => made.push_str("(?:"),
@@ -103,6 +101,18 @@ fn similar(pattern: &str, escape: Option<char>) -> Result<String, String> {
     }
     made.push_str(")$");
     Ok(made)
+}
+
+/// Returns a letter behind the escape character, which stands for itself. PostgreSQL takes `\\d` and
+/// its like for classes, which have names here.
+fn escaped(letter: Option<char>, escape: char) -> Result<String, String> {
+    match letter.ok_or_else(ends)? {
+        letter if letter.is_ascii_alphanumeric() => Err(format!(
+            "{escape}{letter} in a pattern of SIMILAR TO is not known: write [0-9] or [[:digit:]], \
+             [[:alnum:]_], [[:space:]]; x ~ '...' takes regular expressions"
+        )),
+        letter => Ok(literal(letter)),
+    }
 }
 
 fn literal(letter: char) -> String {
@@ -126,9 +136,7 @@ fn bracket(
         match letters.next().ok_or("a [ in the pattern has no ]")? {
             ']' => break,
             '[' if letters.next_if_eq(&':').is_some() => class(letters, made)?,
-            letter if Some(letter) == escape => {
-                made.push_str(&literal(letters.next().ok_or_else(ends)?));
-            }
+            letter if Some(letter) == escape => made.push_str(&escaped(letters.next(), letter)?),
             '-' => made.push('-'),
             letter => made.push_str(&literal(letter)),
         }
@@ -208,6 +216,8 @@ mod tests {
             assert_eq!(regex.is_match(text), is_similar, "{text} {pattern}: {made}");
         }
         assert_eq!(similar("a!%", Some('!')).unwrap(), "^(?s:a%)$");
+        assert!(similar("run\\d+", Some('\\')).unwrap_err().contains("[0-9]"));
+        assert!(similar("[\\w]", Some('\\')).is_err());
         assert!(similar("a\\", Some('\\')).is_err());
         assert!(similar("[a", Some('\\')).is_err());
         assert!(Regex::new(&similar("(", Some('\\')).unwrap()).is_err());

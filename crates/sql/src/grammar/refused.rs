@@ -2,9 +2,10 @@
 
 use super::Checked;
 use datafusion::sql::sqlparser::ast::{
-    DuplicateTreatment, Expr, Function, FunctionArgumentClause, FunctionArguments, GroupByExpr,
-    Join, JoinConstraint, JoinOperator, LimitClause, NullTreatment, Query, Select, SelectItem,
-    TableFactor, TableWithJoins, Value, ValueWithSpan, WildcardAdditionalOptions, WindowType,
+    DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArguments, GroupByExpr, Join, JoinConstraint, JoinOperator, LimitClause, NullTreatment,
+    Query, Select, SelectItem, SetExpr, SetOperator, SetQuantifier, TableFactor, TableWithJoins,
+    Value, ValueWithSpan, WildcardAdditionalOptions, WindowType,
 };
 
 /// Functions of windows for which it counts whether values are NULL.
@@ -18,7 +19,19 @@ fn first(found: &[(bool, &str)]) -> Checked {
     }
 }
 
+/// Refuses what the engine takes for INTERSECT and EXCEPT.
+fn in_body(body: &SetExpr) -> Checked {
+    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { return Ok(()) };
+    let is_all = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
+    let all = "INTERSECT ALL and EXCEPT ALL are not known: leave out ALL, or number equal rows by \
+               row_number() OVER (PARTITION BY ...) first";
+    first(&[(is_all && *op != SetOperator::Union, all)])?;
+    in_body(left)?;
+    in_body(right)
+}
+
 pub(super) fn in_query(query: &Query) -> Checked {
+    in_body(&query.body)?;
     let limit_by = match &query.limit_clause {
         Some(LimitClause::LimitOffset { limit_by, .. }) => !limit_by.is_empty(),
         _ => false,
@@ -130,7 +143,19 @@ fn in_join(join: &mut Join, sqlite: bool) -> Checked {
             | LeftSemi(JoinConstraint::None)
             | LeftAnti(JoinConstraint::None)
     );
-    first(&[(unconditional, "JOIN needs ON or USING behind it; CROSS JOIN pairs all rows")])
+    use JoinConstraint::{Natural, Using};
+    let merges_right = matches!(
+        &join.join_operator,
+        Right(Using(_) | Natural) | RightOuter(Using(_) | Natural) | FullOuter(Using(_) | Natural)
+    );
+    first(&[
+        (unconditional, "JOIN needs ON or USING behind it; CROSS JOIN pairs all rows"),
+        (
+            merges_right,
+            "USING and NATURAL are known for JOIN and LEFT JOIN alone: write ON a.x = b.x, and \
+             coalesce(a.x, b.x) for the column",
+        ),
+    ])
 }
 
 pub(super) fn in_table(table: &mut TableFactor, sqlite: bool) -> Checked {
@@ -191,6 +216,9 @@ pub(super) fn in_function(function: &Function, is_scalar: &dyn Fn(&str) -> bool)
         return Err(format!("{name}(...) (...) is not known"));
     }
     let folded = name.to_lowercase();
+    if ["to_char", "date_format"].contains(&folded.as_str()) {
+        pattern_of_time(&name, function)?;
+    }
     if is_scalar(&folded) {
         return match of_aggregates(function) {
             Some(clause) => Err(format!(
@@ -204,6 +232,21 @@ pub(super) fn in_function(function: &Function, is_scalar: &dyn Fn(&str) -> bool)
         return Err(format!("IGNORE NULLS is for {}, and not for {name}", OF_VALUES.join(", ")));
     }
     Ok(())
+}
+
+/// Refuses the patterns of PostgreSQL for times, which would be printed as they are.
+fn pattern_of_time(name: &str, function: &Function) -> Checked {
+    let FunctionArguments::List(list) = &function.args else { return Ok(()) };
+    let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(pattern)))) = list.args.get(1)
+    else {
+        return Ok(());
+    };
+    match &pattern.value {
+        Value::SingleQuotedString(text) if !text.contains('%') && !text.is_empty() => Err(format!(
+            "{name} takes patterns as strftime(3) does, such as {name}(mtime, '%Y-%m-%d')"
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn null_treatment(function: &Function) -> Option<NullTreatment> {

@@ -13,16 +13,16 @@ use canopy_index::SourceRecord;
 use canopy_model::{Attributes, FileType, Wanted, unescape};
 use canopy_read::locate::{Start, absolute_path, to_path};
 use canopy_read::{Inode, Lost};
-use canopy_scan::{Mount, look_at};
+use canopy_scan::{Mount, look_at, look_at_open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
-use rustix::fs::{Access, AtFlags, CWD, accessat, readlinkat};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, ResolveFlags, accessat, openat2, readlinkat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::hash::BuildHasher;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
@@ -47,7 +47,10 @@ impl Outside {
     /// Returns nothing if the live file system does not have that link.
     pub(crate) fn look(&self, source: &SourceRecord, link: &str, target: &str) -> Option<Reached> {
         let path = self.live_path(source, link, target)?;
-        Some(look_at(CWD, &path, true))
+        Some(open_end(&path).and_then(|end| match end {
+            Some(end) => look_at_open(end),
+            None => look_at(CWD, &path, true),
+        }))
     }
 
     /// Returns the target of a link that the index cannot follow, for tools that show one entry.
@@ -85,7 +88,7 @@ impl Outside {
             Wanted::WRITE => Access::WRITE_OK,
             _ => Access::EXEC_OK,
         };
-        Some(accessat(CWD, &path, access, AtFlags::empty()).is_ok())
+        Some(open_end(&path).is_ok() && accessat(CWD, &path, access, AtFlags::empty()).is_ok())
     }
 
     /// Notes a link that nobody can follow.
@@ -130,6 +133,17 @@ impl Outside {
         let is_same = read.as_bytes() == &*unescape(target);
         let others_mounts = self.others_mounts.get_or_init(OthersMounts::read);
         (is_same && !others_mounts.has(path.as_bytes())).then_some(path)
+    }
+}
+
+/// Opens what a path leads to, without a right to its contents. Not through links of `/proc` to what
+/// processes have open: a file system of another user may be there that nobody sees mounted any more.
+/// `None` if the kernel cannot do that.
+fn open_end(path: &CStr) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
+        Err(Errno::NOSYS | Errno::PERM) => Ok(None),
+        opened => opened.map(Some),
     }
 }
 
@@ -238,6 +252,21 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    /// What a process has open may be of a file system that is mounted nowhere any more.
+    #[test]
+    fn links_to_what_processes_have_open_are_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| CString::new(place.path().join(name).as_os_str().as_bytes()).unwrap();
+        fs::write(place.path().join("file"), "").unwrap();
+        symlink("file", place.path().join("plain")).unwrap();
+        symlink("/proc/self/cwd/Cargo.toml", place.path().join("magic")).unwrap();
+        symlink("magic", place.path().join("to-magic")).unwrap();
+        assert!(open_end(&at("plain")).is_ok());
+        for name in ["magic", "to-magic"] {
+            assert_eq!(open_end(&at(name)).err(), Some(Errno::LOOP), "{name}");
+        }
+    }
 
     #[test]
     fn ways_through_mounts_of_others_are_known_without_a_look_at_them() {
