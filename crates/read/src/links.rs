@@ -87,12 +87,11 @@ impl NameKind {
         })
     }
 
-    /// Returns what a name is if it is known whether its directory is closed to the caller.
+    /// Returns what a name is if it is known whether its directory is closed to the caller. In a user's
+    /// own index, the listing of a closed directory is empty.
     fn unless_closed(self, is_closed: impl FnOnce() -> Result<bool>) -> Result<NameKind> {
-        Ok(match self {
-            NameKind::Unseen if is_closed()? => NameKind::Closed,
-            kind => kind,
-        })
+        let is_absent = matches!(self, NameKind::Unseen | NameKind::Missing);
+        Ok(if is_absent && is_closed()? { NameKind::Closed } else { self })
     }
 }
 
@@ -375,7 +374,7 @@ impl Links {
         let known = |directory: &str, name: &str| {
             let listed = || self.lists(directory);
             let kind = match name {
-                "." if listed()? || self.may_search(directory)? => NameKind::Directory,
+                "." if self.may_search(directory)? => NameKind::Directory,
                 "." => NameKind::Unseen,
                 name => NameKind::of(self.inode(&join_absolute(directory, name))?, listed)?,
             };
