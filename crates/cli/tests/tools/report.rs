@@ -220,7 +220,9 @@ fn compare_cut(cut: &Value, whole: &Value, top: usize, at: &str) {
                 && !at.ends_with("/modified")
                 && !at.ends_with("/accessed") =>
         {
-            assert_eq!(cut.len(), top.min(whole.len()), "{at}");
+            // One path alone is no duplicate.
+            let least = if at == "/duplicates/largest/paths" { 2 } else { 0 };
+            assert_eq!(cut.len(), top.max(least).min(whole.len()), "{at}");
             cut.iter().zip(whole).for_each(|(cut, whole)| compare_cut(cut, whole, top, at));
         }
         (Value::Object(cut), Value::Object(whole)) => {
