@@ -109,10 +109,10 @@ fn check_safe(directory: &Path) -> anyhow::Result<()> {
     }
     let about = directory.metadata().with_context(|| directory.display().to_string())?;
     if about.uid() != 0 {
-        let (shown, uid) = (directory.display(), about.uid());
+        let (shown, uid, gid) = (directory.display(), about.uid(), about.gid());
         bail!(
             "{shown} belongs to uid {uid}, who could have it lead elsewhere: run this as that user, \
-             as with 'setpriv --reuid {uid} --clear-groups canopy ns ...'"
+             as with 'setpriv --reuid {uid} --regid {gid} --clear-groups canopy ns ...'"
         );
     }
     safety::check(directory, 0)?;
@@ -225,6 +225,7 @@ pub fn open_with(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow:
 fn open_any(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow::Result<Namespace> {
     // Before a directory is made where there is no namespace.
     let full = found(namespace)?;
+    // A bucket's directory on this machine, too.
     check_safe(&full)?;
     lock(namespace, &full)?;
     let failed = || format!("cannot open the namespace {}", namespace.display());

@@ -123,7 +123,7 @@ fn is_question(error: &clap::Error) -> bool {
     matches!(argument, Some(ContextValue::String(name)) if name.contains("QUESTION"))
 }
 
-/// Returns what a word means behind a command.
+/// Returns the sentence for a word that follows a command.
 fn behind(
     table: &[(&str, &str, &'static str)],
     command: Option<&str>,

@@ -2,8 +2,8 @@
 //!
 //! Sizes are counted first, then the beginnings of files of one size are compared, then all of
 //! those that begin alike, by BLAKE3 hashes of their blocks that are not all zeros, each with its
-//! place. So holes are not read, and a file is equal to its copy without holes. Files without a byte are left out, and a file with
-//! several names counts once.
+//! place. So holes are not read, and a file is equal to its copy without holes. Files without a byte
+//! are left out, and a file with several names counts once.
 
 use crate::past::is_past;
 use crate::places::{Place, Places};
@@ -28,13 +28,13 @@ const SIZES_MAX: usize = 4_000_000;
 const SIZE_BYTES: usize = size_of::<(u64, bool)>() + 1;
 const CANDIDATE_BYTES: usize = 2 * size_of::<Candidate>() + 2 * size_of::<u64>();
 
-/// So many bytes are compared first.
+/// Bytes that are compared first.
 const BEGINNING_BYTES: u64 = 4096;
 
-/// Files are read so many bytes at a time.
+/// Bytes that are read at a time.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Blocks of so many bytes are hashed unless they are all zeros.
+/// Size of a block; one of zeros is not hashed.
 const BLOCK_BYTES: u64 = 4096;
 
 /// So many digits of hashes are in names.

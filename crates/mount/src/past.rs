@@ -26,7 +26,7 @@ const SLOTS_MAX: usize = 1 << (62 - FILE_BITS);
 /// Handles from here on are of files of snapshots.
 const FIRST_HANDLE: u64 = 1 << 32;
 
-const SETUID_SETGID: u32 = 0o6000;
+pub(crate) const SETUID_SETGID: u32 = 0o6000;
 
 type Answer<T> = Result<T, Error>;
 

@@ -519,10 +519,8 @@ impl<'a> Check<'a> {
             let found = self.namespace.contents.object_size(*id);
             if found != Some(size) && self.is_still_wrong(*id) {
                 let found = found.map_or("none".into(), |found| format!("one of {found} bytes"));
-                let path = self.namespace.shown_path(*id).map(|path| format!("{path}: "));
-                let path = path.unwrap_or_default();
-                let what = format!("{path}its object must have {size} bytes, and there is {found}");
-                self.fault(*id, what);
+                let what = format!("its object must have {size} bytes, and there is {found}");
+                self.fault(*id, self.namespace.about(*id, &what));
             }
         }
         // Opening the namespace for writing removes files that a crash has left.

@@ -377,6 +377,11 @@ impl Namespace {
         Some(format!("/{}", text.map_or_else(|| path.escape_ascii().to_string(), str::to_owned)))
     }
 
+    /// Returns a sentence about a file with its path in front, as far as names are known.
+    pub(crate) fn about(&self, id: FileId, what: &str) -> String {
+        self.shown_path(id).map_or_else(|| what.to_owned(), |path| format!("{path}: {what}"))
+    }
+
     /// Returns where a symbolic link leads.
     pub fn readlink(&self, id: FileId) -> Result<Vec<u8>> {
         let inode = self.inode(id)?;

@@ -87,8 +87,8 @@ impl NameKind {
         })
     }
 
-    /// Returns what a name is if it is known whether its directory is closed to the caller. In a user's
-    /// own index, the listing of a closed directory is empty.
+    /// Replaces an absent name by `Closed` if its directory is closed to the caller. In a user's own
+    /// index, the listing of a closed directory is empty.
     fn unless_closed(self, is_closed: impl FnOnce() -> Result<bool>) -> Result<NameKind> {
         let is_absent = matches!(self, NameKind::Unseen | NameKind::Missing);
         Ok(if is_absent && is_closed()? { NameKind::Closed } else { self })

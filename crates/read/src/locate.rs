@@ -178,8 +178,8 @@ pub(crate) fn is_closed(
     path: &str,
     inode: &Inode,
 ) -> Result<bool> {
-    let sees_none = seen_entries(index, source, path)?.is_none_or(|count| count == 0);
-    Ok(sees_none && denies(index, source, path, inode, Wanted::SEARCH)?)
+    Ok(denies(index, source, path, inode, Wanted::SEARCH)?
+        && seen_entries(index, source, path)?.is_none_or(|count| count == 0))
 }
 
 /// Returns how many entries of a directory the caller sees; `None` without the listing.

@@ -389,7 +389,7 @@ fn messages_say_what_to_do() {
     let nobody = common::failure(&nobody.unwrap());
     assert!(nobody.contains("AWS_ACCESS_KEY_ID"), "{nobody}");
     place.mount(&[]);
-    // What is mounted is read, too.
+    // Commands read a mounted namespace, too.
     let output = place.ns(&["du", "-s", &place.location]);
     assert!(output.status.success(), "{output:?}");
     place.unmount();

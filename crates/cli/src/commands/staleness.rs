@@ -114,11 +114,12 @@ pub(super) fn old_sources(
     old.into_iter().map(|(source, age_ns)| (to_path(&source.root), age_ns)).collect()
 }
 
-/// What a caller can learn of the daemon that follows an index.
+/// The daemon that follows an index, as far as the caller may see it.
 enum Daemon {
-    /// What it wrote last, and whether it runs.
+    /// Its last status document, and whether it runs.
     Document(Value, bool),
-    /// The document is for those who may write the index. Whether all is taken to be followed.
+    /// The document is readable by writers of the index alone. Whether to assume that the daemon
+    /// follows all sources.
     Hidden(bool),
 }
 

@@ -6,7 +6,7 @@ use crate::caller::By;
 use crate::convert::{attributes, errno};
 use crate::explain::PLAN;
 use crate::nodes::is_virtual;
-use crate::past::is_past;
+use crate::past::{SETUID_SETGID, is_past};
 use crate::refusals::ERROR;
 use crate::{control, quotas};
 use canopy_namespace::quota::Quota;
@@ -16,8 +16,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-const SETUID: u32 = 0o4000;
-const SETGID: u32 = 0o2000;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
@@ -72,7 +70,7 @@ impl Filesystem {
     /// nothing where chown(2) names no owner and no group.
     fn check_loss_of_privileges(&self, request: &Request, id: INodeNo) -> Answer<()> {
         let inode = self.namespace.inode(real(id)?)?;
-        let has_none = inode.is_directory() || inode.mode & (SETUID | SETGID) == 0;
+        let has_none = inode.is_directory() || inode.mode & SETUID_SETGID == 0;
         let lets = has_none
             || asking(request)
                 .is_ok_and(|who| self.namespace.lets_change(&inode, &who).is_ok_and(|lets| lets));

@@ -177,10 +177,8 @@ impl Repair<'_> {
         if !has_any && inode.size > 0 {
             // Nobody takes what is missing for zeros.
             inode.flags |= flag::ABSENT;
-            let path = self.namespace.shown_path(id).map(|path| format!("{path}: "));
-            let path = path.unwrap_or_default();
             let what = "its contents are missing: reading fails until it is truncated";
-            self.tell(id, format!("{path}{what}"));
+            self.tell(id, self.namespace.about(id, what));
         }
         Ok(())
     }

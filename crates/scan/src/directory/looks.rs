@@ -183,10 +183,7 @@ impl Directory {
             }
         }
         let attributes = looks.last()?.attributes;
-        let narrowing = path.iter().zip(looks).fold(None, |narrowing, (directory, look)| {
-            directory.narrowed_by(look.difference, narrowing)
-        });
-        match narrowing {
+        match narrowing_on(path.iter().copied().zip(looks)) {
             Some(Narrowing::Gone(_)) => None,
             narrowing => Some(Proof { moment, attributes, narrowing }),
         }
@@ -225,10 +222,7 @@ impl Directory {
         let attributes = now.0.first()?.attributes;
         let path = std::iter::successors(Some(self), |at| at.above.as_deref());
         let path: Vec<(&Directory, Look)> = path.zip(now.0).collect();
-        let narrowing = path.into_iter().rev().fold(None, |narrowing, (directory, look)| {
-            directory.narrowed_by(look.difference, narrowing)
-        });
-        Some((attributes, narrowing))
+        Some((attributes, narrowing_on(path.into_iter().rev())))
     }
 
     /// Returns the narrowing of the way to the directory, given its difference.
@@ -334,10 +328,17 @@ fn look_twice(path: &[&Directory], unsettled: &[usize]) -> Option<Vec<Look>> {
     None
 }
 
-/// Looks at a directory and all above it, which come later.
+/// Returns the narrowing of a path, from its top on.
+fn narrowing_on<'d>(path: impl Iterator<Item = (&'d Directory, Look)>) -> Option<Narrowing> {
+    path.fold(None, |narrowing, (directory, look)| {
+        directory.narrowed_by(look.difference, narrowing)
+    })
+}
+
+/// Looks at a directory and then at each one above it.
 pub(crate) struct Way(Vec<Look>);
 
-/// Returns what no change leaves as it was.
+/// Returns permissions and change time: every change of a directory alters one of them.
 fn place(of: &Attributes) -> (u32, u32, u32, i64) {
     (of.mode, of.uid, of.gid, of.ctime_ns)
 }

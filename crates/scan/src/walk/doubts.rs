@@ -24,7 +24,7 @@ use std::ffi::{CStr, CString};
 
 /// How many entries are read after one moment, in each of several attempts: the fewer, the sooner
 /// each is read after it.
-const AT_ONCE: [usize; 4] = [usize::MAX, 256, 16, 16];
+const AT_ONCE: [usize; 8] = [usize::MAX, 256, 16, 16, 1, 1, 1, 1];
 
 /// Ticks from the first look to the reading: clocks of other machines may tick more slowly.
 const TICKS_BETWEEN: u32 = 2;
@@ -89,7 +89,7 @@ pub(super) fn check(
         if left.is_empty() && doubts.attributes.is_some() {
             break;
         }
-        left = doubts.look_between(left, at_once, xattrs);
+        left = doubts.look_between(&left, at_once, xattrs);
     }
     for (attempt, at_once) in AT_ONCE.into_iter().enumerate().filter(|_| !is_of_others) {
         if left.is_empty() && doubts.attributes.is_some() {
@@ -98,68 +98,68 @@ pub(super) fn check(
         if attempt >= WITHOUT_WAITING && !walk.waits_a_tick() {
             break;
         }
-        left = doubts.look(left, at_once, xattrs);
+        left = doubts.look(&left, at_once, xattrs);
     }
     doubts.into_checked(&left)
 }
 
 impl Doubts<'_, '_> {
-    /// Reads entries again, so many after one moment. Returns those that are still in doubt.
-    fn look(
-        &mut self,
-        mut entries: Vec<usize>,
-        at_once: usize,
-        xattrs: &mut XattrReader,
-    ) -> Vec<usize> {
-        let mut left = Vec::new();
-        loop {
-            let rest = entries.split_off(at_once.min(entries.len()));
-            let (Some(proof), Ok(fd)) = (self.directory.prove(), self.directory.fd()) else {
-                return [left, entries, rest].concat();
-            };
-            self.take(proof.attributes, proof.narrowing);
-            let mut with_xattrs = enter(self.walk, self.directory, &fd, xattrs);
-            for at in entries {
-                if !self.is_proven_again(at, &fd, with_xattrs.as_deref_mut(), proof.moment) {
-                    left.push(at);
-                }
-            }
-            if rest.is_empty() {
-                return left;
-            }
-            entries = rest;
-        }
+    /// Reads entries again, `at_once` of them after one moment. Returns those that are still in doubt.
+    fn look(&mut self, entries: &[usize], at_once: usize, xattrs: &mut XattrReader) -> Vec<usize> {
+        self.in_batches(entries, at_once, |doubts, batch| {
+            let (proof, fd) = doubts.directory.prove().zip(doubts.directory.fd().ok())?;
+            doubts.take(proof.attributes, proof.narrowing);
+            let mut xattrs = enter(doubts.walk, doubts.directory, &fd, xattrs);
+            let mut is_proven =
+                |at| doubts.is_proven_again(at, &fd, xattrs.as_deref_mut(), proof.moment);
+            Some(batch.iter().copied().filter(|&at| !is_proven(at)).collect())
+        })
     }
 
-    /// Reads entries again, so many between two looks at the directories on the way. Returns those
-    /// that are still in doubt.
+    /// Reads entries again, `at_once` of them between two looks at the directories on the way. Returns
+    /// those that are still in doubt.
     fn look_between(
         &mut self,
-        mut entries: Vec<usize>,
+        entries: &[usize],
         at_once: usize,
         xattrs: &mut XattrReader,
     ) -> Vec<usize> {
-        let mut left = Vec::new();
+        self.in_batches(entries, at_once, |doubts, batch| {
+            let (way, fd) = doubts.directory.way().zip(doubts.directory.fd().ok())?;
+            if !(0..TICKS_BETWEEN).all(|_| doubts.walk.waits_a_tick()) {
+                return None;
+            }
+            let mut xattrs = enter(doubts.walk, doubts.directory, &fd, xattrs);
+            for &at in batch {
+                doubts.is_proven_again(at, &fd, xattrs.as_deref_mut(), Moment::NEVER);
+            }
+            Some(match doubts.directory.way_since(&way) {
+                Some((attributes, narrowing)) => {
+                    doubts.take(attributes, narrowing);
+                    Vec::new()
+                }
+                None => batch.to_vec(),
+            })
+        })
+    }
+
+    /// Calls `read` with batches of entries, or once with none, until it returns `None`. It returns the
+    /// entries of a batch that are still in doubt. Returns those of all batches, read or not.
+    fn in_batches(
+        &mut self,
+        entries: &[usize],
+        at_once: usize,
+        mut read: impl FnMut(&mut Self, &[usize]) -> Option<Vec<usize>>,
+    ) -> Vec<usize> {
+        let (mut left, mut rest) = (Vec::new(), entries);
         loop {
-            let rest = entries.split_off(at_once.min(entries.len()));
-            let (Some(way), Ok(fd)) = (self.directory.way(), self.directory.fd()) else {
-                return [left, entries, rest].concat();
-            };
-            if !(0..TICKS_BETWEEN).all(|_| self.walk.waits_a_tick()) {
-                return [left, entries, rest].concat();
-            }
-            let mut with_xattrs = enter(self.walk, self.directory, &fd, xattrs);
-            for &at in &entries {
-                self.is_proven_again(at, &fd, with_xattrs.as_deref_mut(), Moment::NEVER);
-            }
-            match self.directory.way_since(&way) {
-                Some((attributes, narrowing)) => self.take(attributes, narrowing),
-                None => left.append(&mut entries),
-            }
-            if rest.is_empty() {
+            let (batch, after) = rest.split_at(at_once.min(rest.len()));
+            let Some(in_doubt) = read(self, batch) else { return [&left, rest].concat() };
+            left.extend(in_doubt);
+            if after.is_empty() {
                 return left;
             }
-            entries = rest;
+            rest = after;
         }
     }
 

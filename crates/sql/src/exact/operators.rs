@@ -90,7 +90,7 @@ fn is_of_sizes(operand: &Expr, data_type: &DataType) -> bool {
         let Expr::Column(column) = expr else { return false };
         SIZES.iter().any(|end| column.name.ends_with(end))
     };
-    // What is computed of sizes is wider.
+    // Arithmetic on sizes already has a wider type.
     let is_checked = |expr: &Expr| matches!(expr, Expr::ScalarFunction(inner) if inner.func.inner().is::<Checked>());
     *data_type == DataType::Int64
         && !is_checked(operand)

@@ -46,7 +46,7 @@ pub(super) fn check(expression: &Expr, is_scalar: &dyn Fn(&str) -> bool) -> Chec
         Expr::UnaryOp { op: UnaryOperator::Not, expr } => match bare(expr) {
             Expr::InSubquery { expr, subquery, negated: false } => not_in(expr, subquery),
             inner if has_in(inner) => {
-                Err(format!("NOT of more than one IN (SELECT ...): {NOT_EXISTS}"))
+                Err(format!("NOT of IN (SELECT ...) with other conditions: {NOT_EXISTS}"))
             }
             _ => Ok(()),
         },

@@ -486,8 +486,8 @@ impl Du<'_> {
     }
 }
 
-/// Returns what is said of a directory whose listing the caller does not see. `None` for a mount point,
-/// which scans do not always enter.
+/// Returns the error for a directory whose listing the caller does not see. `None` for a mount point:
+/// scans do not always enter it.
 fn why_unread(directory: &Start) -> Result<Option<Error>> {
     static MOUNT_POINTS: LazyLock<HashSet<Vec<u8>>> = LazyLock::new(|| {
         let mounts = canopy_scan::mounts().unwrap_or_default();

@@ -253,7 +253,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    /// What a process has open may be of a file system that is mounted nowhere any more.
+    /// A process can have files open on a file system that was unmounted lazily.
     #[test]
     fn links_to_what_processes_have_open_are_not_followed() {
         let place = tempfile::tempdir().unwrap();
