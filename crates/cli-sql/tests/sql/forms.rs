@@ -126,6 +126,7 @@ fn on_terminal(
     let output = Command::new("script")
         .args(["-qefc", &line, "/dev/null"])
         .env("LC_ALL", locale)
+        .env("SHELL", "/bin/sh")
         .env_remove("COLUMNS")
         .output()
         .unwrap();
@@ -176,7 +177,10 @@ fn a_wide_answer_shows_the_columns_that_fit_and_counts_the_others() {
 #[test]
 fn help_and_places_of_errors_fit_into_a_terminal() {
     let (place, index) = indexed(&[b"a"]);
-    let help = on_terminal(&place, &index, 60, "C.UTF-8", "sql -f /dev/stdin <<<.help");
+    let commands = place.path("commands");
+    std::fs::write(&commands, ".help\n").unwrap();
+    let words = format!("sql -f {}", commands.display());
+    let help = on_terminal(&place, &index, 60, "C.UTF-8", &words);
     let help = String::from_utf8(help).unwrap().replace('\r', "");
     assert!(help.contains("\n.tables"), "{help}");
     assert!(help.lines().all(|line| line.chars().count() <= 60), "{help}");
