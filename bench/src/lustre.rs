@@ -8,7 +8,7 @@
 use crate::measure::peak_memory_bytes;
 use anyhow::{Context, ensure};
 use canopy_scan::MountRules;
-use canopy_watch::lustre::{ChangeLogs, Fid, Log, Lustre, Options, Place, Records};
+use canopy_watch::lustre::{ChangeLogs, Fid, FileLocation, Log, Lustre, Options, Records};
 use canopy_watch::{Intake, Journal, Pacing, Scope, Territory, Unresolved, Work};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -176,7 +176,7 @@ impl Lustre for Computed {
         Ok(())
     }
 
-    fn resolve(&self, fid: Fid) -> Result<Place, Unresolved> {
+    fn resolve(&self, fid: Fid) -> Result<FileLocation, Unresolved> {
         let directory = |number: u64| {
             format!("/scratch/user{}/project{}/run{number}", number % 97, number % 1009)
         };
@@ -185,7 +185,7 @@ impl Lustre for Computed {
             true => directory(fid.object.into()),
             false => format!("{}/output.{:08}", directory(fid.sequence - OF_FILES), fid.object),
         };
-        Ok(Place { path: path.into_bytes(), is_dir, linked: None })
+        Ok(FileLocation { path: path.into_bytes(), is_dir, linked: None })
     }
 }
 

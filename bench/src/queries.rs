@@ -25,7 +25,7 @@ pub struct Query {
 }
 
 /// What the queries are about.
-pub struct Place<'a> {
+pub struct Fixture<'a> {
     /// Root of the source.
     pub root: &'a str,
     /// The directory whose total is asked for.
@@ -41,7 +41,7 @@ pub struct Place<'a> {
 const LARGE_MIB: i64 = 700;
 
 /// All queries, in the order of the table.
-pub fn all(place: &Place<'_>) -> Vec<Query> {
+pub fn all(place: &Fixture<'_>) -> Vec<Query> {
     let words =
         |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
     let (root, old_s, large) = (place.root, place.old_s, LARGE_MIB << 20);

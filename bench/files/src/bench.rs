@@ -1,6 +1,6 @@
 //! What a job measures with: clocks, caches, random numbers and threads.
 
-use crate::place::Place;
+use crate::place::Fixture;
 use crate::report::{Report, Unit};
 use anyhow::{Context, Result};
 use rand::SeedableRng;
@@ -32,7 +32,7 @@ pub fn caches() -> Option<File> {
 }
 
 pub struct Bench<'a> {
-    pub place: &'a Place,
+    pub place: &'a Fixture,
     pub settings: &'a Settings,
     pub report: &'a mut Report,
 }

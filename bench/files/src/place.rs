@@ -54,14 +54,14 @@ fn open(path: &Path) -> Result<OwnedFd> {
     opened.with_context(|| format!("{}", path.display()))
 }
 
-pub struct Place {
+pub struct Fixture {
     path: PathBuf,
     backing: Option<OwnedFd>,
     /// What all paths of a job are relative to.
     pub root: OwnedFd,
 }
 
-impl Place {
+impl Fixture {
     pub fn create(target: &Target) -> Result<Self> {
         let directory = &target.directory;
         let directory =
@@ -70,7 +70,7 @@ impl Place {
         let path = directory.join(NAME);
         fs::create_dir(&path).with_context(|| format!("{}", path.display()))?;
         match open(&path) {
-            Ok(root) => Ok(Place { path, backing, root }),
+            Ok(root) => Ok(Fixture { path, backing, root }),
             Err(error) => {
                 let _ = fs::remove_dir(&path);
                 Err(error)
@@ -100,7 +100,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         for left in (0..TRIES).rev() {
             match fs::remove_dir_all(&self.path) {
@@ -129,10 +129,10 @@ mod tests {
         fs::create_dir(&directory).expect("the directory is new");
         let target = Target { name: "it".into(), directory: directory.clone(), backing: None };
         target.check(1).expect("an empty directory is taken");
-        let place = Place::create(&target).expect("a place is made");
+        let place = Fixture::create(&target).expect("a place is made");
         fs::create_dir(place.path("tree")).expect("a directory is made");
         place.sync().expect("all is synced");
-        assert!(Place::create(&target).is_err());
+        assert!(Fixture::create(&target).is_err());
         assert!(target.check(1).is_err());
         fs::write(directory.join("other"), "kept").expect("a file is made");
         drop(place);

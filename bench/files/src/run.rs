@@ -3,7 +3,7 @@
 
 use crate::bench::{Bench, Settings};
 use crate::jobs::{self, Job};
-use crate::place::{Place, Target};
+use crate::place::{Fixture, Target};
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -86,7 +86,7 @@ fn measure(job: &Job, target: &Target, settings: &Settings, report: &mut Report)
     eprintln!("{}: {}", target.name, job.name);
     report.directory(&target.name);
     let mut done = || {
-        let place = Place::create(target)?;
+        let place = Fixture::create(target)?;
         let mut bench = Bench { place: &place, settings, report };
         bench.settle()?;
         (job.run)(&mut bench)

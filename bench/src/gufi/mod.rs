@@ -5,7 +5,7 @@ mod build;
 
 use crate::measure::median;
 use crate::process::{Line, User, drop_caches};
-use crate::queries::{self, Check, Place, Query};
+use crate::queries::{self, Check, Fixture, Query};
 use anyhow::{Context, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -198,7 +198,7 @@ impl<'a> Bench<'a> {
         let before =
             std::time::UNIX_EPOCH + std::time::Duration::new(OLD_S as u64 - 1, 999_999_999);
         file.set_modified(before)?;
-        let place = Place {
+        let place = Fixture {
             root: "/generated",
             home,
             reference: &reference,
@@ -335,7 +335,7 @@ impl<'a> Bench<'a> {
              --- | --- | --- | --- |"
         );
         let reference = self.path("reference");
-        let place = Place {
+        let place = Fixture {
             root: "/generated",
             home: "/generated",
             reference: &reference,

@@ -4,7 +4,7 @@
 use crate::place;
 use crate::viewed::{self, Viewed};
 use anyhow::{Context, bail};
-use canopy_namespace::{FileId, Inode, Listing, Namespace, Past, ROOT, Result, View};
+use canopy_namespace::{FileId, Inode, Listing, Namespace, Past, ROOT, ReadView, Result};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -24,7 +24,7 @@ pub enum Source {
 pub struct Beside {
     viewed: Viewed,
     /// The records of a snapshot, if one is read.
-    past: Option<View>,
+    past: Option<ReadView>,
     /// The top directory of the mount, or that of the snapshot.
     top: OwnedFd,
 }
@@ -78,7 +78,7 @@ impl Beside {
         Ok(Beside { viewed, past, top })
     }
 
-    fn view(&self) -> &View {
+    fn view(&self) -> &ReadView {
         self.past.as_ref().unwrap_or(&self.viewed.view)
     }
 

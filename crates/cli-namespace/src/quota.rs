@@ -8,10 +8,10 @@ use anyhow::bail;
 use canopy::Outcome;
 use canopy::commands::ns::Quota as Arguments;
 use canopy_namespace::quota::Account;
-use place::{Named, Place};
+use place::{Named, QuotaTarget};
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let place = Place::open(&arguments.place)?;
+    let place = QuotaTarget::open(&arguments.place)?;
     let account = place.account(&arguments.account)?;
     let changes =
         [&arguments.bytes, &arguments.inodes, &arguments.grace].iter().any(|one| one.is_some());

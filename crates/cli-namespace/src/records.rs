@@ -8,8 +8,8 @@ use canopy_namespace::inode::flag;
 use canopy_namespace::query::{
     Expression, Field, Kind, Pattern, Span, Test, TextField, Types, XattrTest,
 };
-use canopy_namespace::{Inode, ROOT, View};
-use canopy_tools::find::{Bound, Place, Record, Records};
+use canopy_namespace::{Inode, ROOT, ReadView};
+use canopy_tools::find::{Bound, Lookup, Record, Records};
 use std::io;
 
 /// So many links are followed on one way, as by the kernel.
@@ -20,7 +20,7 @@ const BLOCK_BYTES: u32 = 4096;
 
 /// The records of a namespace at one moment.
 pub struct NamespaceRecords<'a> {
-    view: &'a View,
+    view: &'a ReadView,
     dev: u64,
 }
 
@@ -58,9 +58,9 @@ fn record(inode: Inode) -> Record {
 }
 
 impl Records for NamespaceRecords<'_> {
-    fn look(&self, path: &[u8], follow: bool) -> io::Result<Place> {
+    fn look(&self, path: &[u8], follow: bool) -> io::Result<Lookup> {
         Ok(match self.way(path, follow).map_err(io::Error::other)? {
-            Ok(inode) => Place::Entry(record(inode)),
+            Ok(inode) => Lookup::Entry(record(inode)),
             Err(place) => place,
         })
     }
@@ -104,7 +104,7 @@ impl Records for NamespaceRecords<'_> {
 impl NamespaceRecords<'_> {
     /// Goes along a path as the kernel would. Absolute links lead from the root if it has their
     /// first name; what else they lead to, the namespace does not tell.
-    fn way(&self, path: &[u8], follow: bool) -> canopy_namespace::Result<Result<Inode, Place>> {
+    fn way(&self, path: &[u8], follow: bool) -> canopy_namespace::Result<Result<Inode, Lookup>> {
         fn names(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
             path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec)
         }
@@ -114,11 +114,11 @@ impl NamespaceRecords<'_> {
         while let Some(name) = ahead.pop() {
             let Some(at) = way.last() else { break };
             if !at.is_directory() {
-                return Ok(Err(Place::NotDirectory));
+                return Ok(Err(Lookup::NotDirectory));
             }
             match &name[..] {
                 b"" | b"." => continue,
-                b".." if way.len() == 1 => return Ok(Err(Place::Outside)),
+                b".." if way.len() == 1 => return Ok(Err(Lookup::Outside)),
                 b".." => {
                     way.pop();
                     continue;
@@ -126,7 +126,7 @@ impl NamespaceRecords<'_> {
                 _ => {}
             }
             let Some(found) = self.view.lookup(at.id, &name)? else {
-                return Ok(Err(Place::Missing));
+                return Ok(Err(Lookup::Missing));
             };
             if found.target.is_empty() || (ahead.is_empty() && !follow) {
                 way.push(found);
@@ -134,7 +134,7 @@ impl NamespaceRecords<'_> {
             }
             links += 1;
             if links > LINKS_MAX {
-                return Ok(Err(Place::Loop));
+                return Ok(Err(Lookup::Loop));
             }
             if found.target.starts_with(b"/") {
                 way.truncate(1);
@@ -142,12 +142,12 @@ impl NamespaceRecords<'_> {
                 if let Some(first) = first
                     && self.view.lookup(ROOT, first)?.is_none()
                 {
-                    return Ok(Err(Place::Outside));
+                    return Ok(Err(Lookup::Outside));
                 }
             }
             ahead.extend(names(&found.target));
         }
-        Ok(way.pop().ok_or(Place::Missing))
+        Ok(way.pop().ok_or(Lookup::Missing))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{moment, place, viewed};
 use anyhow::{Context, anyhow, bail};
 use canopy::Outcome;
-use canopy::commands::ns::Snapshot as Arguments;
+use canopy::commands::ns::SnapshotCommand as Arguments;
 use canopy_mount::SNAPSHOTS;
 use canopy_namespace::{Namespace, SNAPSHOTS_MAX};
 use canopy_text::clock::full_time;

@@ -23,7 +23,7 @@ use canopy_model::{
     Xattr, escape, join_absolute,
 };
 use canopy_namespace::inode::flag;
-use canopy_namespace::{FileId, Inode, ROOT, View};
+use canopy_namespace::{FileId, Inode, ROOT, ReadView};
 use canopy_scan::{Fault, FoundXattr, Known, ScanError, Selection, Stack, Step, share};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -215,7 +215,7 @@ enum Selected<'a> {
 }
 
 struct Walk<'a> {
-    view: &'a View,
+    view: &'a ReadView,
     dev: u64,
     /// Absolute path of the root, escaped.
     root: String,
@@ -481,7 +481,7 @@ struct XattrReader {
 }
 
 impl XattrReader {
-    fn read(&mut self, view: &View, inode: &Inode) -> canopy_namespace::Result<()> {
+    fn read(&mut self, view: &ReadView, inode: &Inode) -> canopy_namespace::Result<()> {
         self.names.clear();
         self.values.clear();
         let mut bytes = 0;

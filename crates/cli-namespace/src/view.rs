@@ -4,7 +4,7 @@
 use crate::unmount::mounted_on;
 use anyhow::{Context as _, anyhow, bail};
 use canopy::Outcome;
-use canopy::commands::ns::View as Arguments;
+use canopy::commands::ns::ViewCommand as Arguments;
 use canopy::places::is_own_or_roots;
 use canopy_namespace::query::{Component, Context, parse, system_zone};
 use canopy_namespace::system_clock;

@@ -3,7 +3,7 @@
 use crate::place;
 use anyhow::{Context, bail};
 use canopy_mount::{FLUSH, TYPE};
-use canopy_namespace::{Namespace, View, table_of};
+use canopy_namespace::{Namespace, ReadView, table_of};
 use canopy_scan::Mount;
 use canopy_store::{Environment, TableId};
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ const ROOM_BYTES: u64 = 1 << 20;
 /// The records of a namespace at one moment.
 pub struct Viewed {
     /// The records.
-    pub view: View,
+    pub view: ReadView,
     /// Where it is mounted, if it is.
     pub mount: Option<Mount>,
     environment: Environment,
@@ -29,7 +29,7 @@ pub struct Viewed {
 
 /// Keeps records unchanged while they are read.
 enum Held {
-    Checkpoint(Kept),
+    Checkpoint(HeldCheckpoint),
     /// A namespace that nobody else can open meanwhile, where a disk has no room for a checkpoint.
     Namespace(#[expect(dead_code, reason = "it is kept open")] Box<Namespace>),
 }
@@ -68,11 +68,11 @@ pub enum Now {
     /// As it was; the description is another one if the checkpoint was renewed.
     Same(Option<Known>),
     /// Not, with how it was if that can still be told.
-    Other(Box<Viewed>, Option<Box<View>>),
+    Other(Box<Viewed>, Option<Box<ReadView>>),
 }
 
 /// A checkpoint, which stays as long as the records are read.
-struct Kept {
+struct HeldCheckpoint {
     environment: Environment,
     table: TableId,
     id: u64,
@@ -133,14 +133,15 @@ impl Viewed {
         let kept_ms = environment.clock.now_ms();
         let (id, _) = canopy_store::checkpoint(&environment, table, Some(CHECKPOINT_MS))?;
         // Whatever happens from here on, it is let go.
-        let kept = Kept { environment: environment.clone(), table, id, kept_ms, stays: false };
-        let view = View::of_table(&environment, Some(id))?;
+        let kept =
+            HeldCheckpoint { environment: environment.clone(), table, id, kept_ms, stays: false };
+        let view = ReadView::of_table(&environment, Some(id))?;
         Ok(Viewed { view, mount, environment, kept: Held::Checkpoint(kept) })
     }
 
     /// Returns the records of a snapshot, by its number.
-    pub fn at(&self, snapshot: u64) -> anyhow::Result<View> {
-        Ok(View::of_table(&self.environment, Some(snapshot))?)
+    pub fn at(&self, snapshot: u64) -> anyhow::Result<ReadView> {
+        Ok(ReadView::of_table(&self.environment, Some(snapshot))?)
     }
 
     /// Opens a namespace that was read before, if it is another one since. Is not opened for
@@ -170,14 +171,14 @@ impl Viewed {
             known.filter(|known| known.table == table.to_string() && known.mount == about(&mount));
         let before = known.and_then(|known| {
             // It may be gone, since nobody asked for a long time.
-            let before = View::of_table(&environment, Some(known.checkpoint)).ok()?;
+            let before = ReadView::of_table(&environment, Some(known.checkpoint)).ok()?;
             Some((known, before))
         });
         let Some((known, before)) = before else {
             let viewed = Viewed::of(environment, table, mount).with_context(failed)?;
             return Ok(Now::Other(Box::new(viewed), None));
         };
-        let now = View::of_table(&environment, None).with_context(failed)?;
+        let now = ReadView::of_table(&environment, None).with_context(failed)?;
         if !now.is_as_of(&before) {
             let viewed = Viewed::of(environment, table, mount).with_context(failed)?;
             return Ok(Now::Other(Box::new(viewed), Some(Box::new(before))));
@@ -275,7 +276,7 @@ fn flush_mounted(namespace: &Path, mount: &Mount) -> anyhow::Result<()> {
     }
 }
 
-impl Drop for Kept {
+impl Drop for HeldCheckpoint {
     fn drop(&mut self) {
         if !self.stays {
             // If this fails, it goes by itself later.

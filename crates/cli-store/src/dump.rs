@@ -2,12 +2,12 @@
 
 use crate::show::{self, stdout};
 use crate::sstable;
-use crate::storage::{Place, find_table, open_object, open_storage};
+use crate::storage::{StoredObject, find_table, open_object, open_storage};
 use canopy::commands::store::Dump;
 use canopy::{Outcome, counted, message};
 use canopy_store::manifest::{LogStart, Manifest};
 use canopy_store::{
-    Change, Direction, Environment, Error, Key, KeyRange, KeyRef, Layout, MergeOperator, Object,
+    Direction, Environment, Error, Key, KeyRange, KeyRef, Layout, MergeOperator, Mutation, Object,
     ObjectKind, Op, Options, Reader, SegmentInfo, SegmentKind, SstableCache, TableId, inspect,
     read_segment,
 };
@@ -136,8 +136,8 @@ impl Dumping {
         merges.iter().map(|operand| show::value_json(&self.layout, operand)).collect()
     }
 
-    fn object(&mut self, place: &Place) -> Result<(), Ended> {
-        let Place { environment, name, object, kind } = place;
+    fn object(&mut self, place: &StoredObject) -> Result<(), Ended> {
+        let StoredObject { environment, name, object, kind } = place;
         match kind {
             ObjectKind::Manifest => {
                 let bytes = environment.storage.read(name)?;
@@ -178,7 +178,7 @@ impl Dumping {
         Ok(crate::manifest::print(manifest, table, now_ms, &mut self.output)?)
     }
 
-    fn sstable(&mut self, place: &Place) -> Result<(), Ended> {
+    fn sstable(&mut self, place: &StoredObject) -> Result<(), Ended> {
         let sstable = sstable::open(place)?;
         self.layout = sstable.properties().layout.clone();
         for range in sstable.range_deletes() {
@@ -326,16 +326,16 @@ impl Dumping {
 
     fn change(
         &mut self,
-        change: Change<'_>,
+        change: Mutation<'_>,
         group: u64,
         place: Option<LogPlace>,
     ) -> Result<(), Ended> {
         let mut object = match &change {
-            Change::Record(record) if !self.range.contains(record.key) => return Ok(()),
-            Change::DeleteRange(range) if self.range.intersection(range).is_empty() => {
+            Mutation::Record(record) if !self.range.contains(record.key) => return Ok(()),
+            Mutation::DeleteRange(range) if self.range.intersection(range).is_empty() => {
                 return Ok(());
             }
-            Change::Record(record) if self.is_json => {
+            Mutation::Record(record) if self.is_json => {
                 let mut object = show::key_json(record.key);
                 object.insert("op".into(), show::op(record.op).into());
                 match record.op {
@@ -351,17 +351,17 @@ impl Dumping {
                 }
                 object
             }
-            Change::DeleteRange(range) if self.is_json => serde_json::Map::from_iter([
+            Mutation::DeleteRange(range) if self.is_json => serde_json::Map::from_iter([
                 ("op".to_owned(), "range delete".into()),
                 ("keys".to_owned(), show::range_json(range)),
             ]),
-            Change::Record(record) => {
+            Mutation::Record(record) => {
                 let is = |op| record.op == op;
                 let merges = if is(Op::Merge) { vec![record.value.to_vec()] } else { Vec::new() };
                 let value = is(Op::Put).then_some(record.value);
                 return self.record(record.op, record.key, value, &merges);
             }
-            Change::DeleteRange(range) => return self.range_delete(range, None),
+            Mutation::DeleteRange(range) => return self.range_delete(range, None),
         };
         if let Some(LogPlace { epoch, segment }) = place {
             object.insert("epoch".into(), epoch.into());

@@ -3,7 +3,7 @@
 use crate::show;
 use canopy::counted;
 use canopy::options::age;
-use canopy_store::manifest::{Hold, JobKind, LogStart, Manifest, Phase, Run, SstableRef, State};
+use canopy_store::manifest::{Hold, LeaseKind, LogStart, Manifest, Phase, Run, SstableRef, State};
 use canopy_store::{Object, TableId};
 use canopy_text::clock::full_time;
 use serde_json::{Value, json};
@@ -74,11 +74,11 @@ pub fn bytes_per(bytes: u64, records: u64) -> String {
     }
 }
 
-fn job_kind(kind: &JobKind) -> String {
+fn job_kind(kind: &LeaseKind) -> String {
     match kind {
-        JobKind::Writer => "of the writer".into(),
-        JobKind::Ingestion => "of an ingestion".into(),
-        JobKind::Compaction(inputs) => format!("of a compaction of {} SSTables", inputs.len()),
+        LeaseKind::Writer => "of the writer".into(),
+        LeaseKind::Ingestion => "of an ingestion".into(),
+        LeaseKind::Compaction(inputs) => format!("of a compaction of {} SSTables", inputs.len()),
     }
 }
 
@@ -257,9 +257,9 @@ pub fn as_json(manifest: &Manifest) -> Value {
     let log = state.log.iter().map(|log| json!({"epoch": log.epoch, "segment": log.segment}));
     let jobs = state.jobs.iter().map(|job| {
         let (kind, inputs) = match &job.kind {
-            JobKind::Writer => ("writer", None),
-            JobKind::Ingestion => ("ingestion", None),
-            JobKind::Compaction(inputs) => ("compaction", Some(inputs)),
+            LeaseKind::Writer => ("writer", None),
+            LeaseKind::Ingestion => ("ingestion", None),
+            LeaseKind::Compaction(inputs) => ("compaction", Some(inputs)),
         };
         let name = |id: &canopy_store::manifest::SstableId| Object::Sstable(id.name).name(id.table);
         let inputs = inputs.map(|inputs| Vec::from_iter(inputs.iter().map(name)));

@@ -2,7 +2,7 @@
 
 use crate::manifest::{bytes_per, print_aligned};
 use crate::show::{self, stdout};
-use crate::storage::{Place, open_object};
+use crate::storage::{StoredObject, open_object};
 use canopy::{Outcome, counted};
 use canopy_store::ObjectKind;
 use canopy_store::sstable::{BlockCache, Sstable, SstableInfo, VERSION};
@@ -18,7 +18,7 @@ const CACHE_BYTES: u64 = 1 << 20;
 const FOOTER_BYTES: u64 = 56;
 
 /// Opens an SSTable that no manifest tells of.
-pub fn open(place: &Place) -> canopy_store::Result<Arc<Sstable>> {
+pub fn open(place: &StoredObject) -> canopy_store::Result<Arc<Sstable>> {
     let storage = &place.environment.storage;
     let size_bytes = storage.size(&place.name)?;
     let info = SstableInfo::read(&**storage, &place.name, size_bytes)?;

@@ -19,7 +19,7 @@ pub fn open_storage(location: &str) -> anyhow::Result<Environment> {
 }
 
 /// An object, with the storage that it lies in.
-pub struct Place {
+pub struct StoredObject {
     pub environment: Environment,
     /// Its name there.
     pub name: String,
@@ -30,7 +30,7 @@ pub struct Place {
 
 /// Opens the storage of the object that `location` names: `STORAGE/TABLE/sst/NAME` or its like, or
 /// any path.
-pub fn open_object(location: &str) -> anyhow::Result<Place> {
+pub fn open_object(location: &str) -> anyhow::Result<StoredObject> {
     let slashes = location.match_indices('/').map(|(at, _)| at);
     let ends = std::iter::once(None).chain(slashes.map(Some));
     let mut parts = ends.map(|slash| match slash {
@@ -63,7 +63,7 @@ pub fn open_object(location: &str) -> anyhow::Result<Place> {
     let kind = kind.with_context(|| {
         format!("{location}: neither a manifest nor an SSTable nor a segment of a log")
     })?;
-    Ok(Place { environment, name: name.into(), object, kind })
+    Ok(StoredObject { environment, name: name.into(), object, kind })
 }
 
 /// Returns the ids of all tables, in order.

@@ -6,12 +6,12 @@
 
 use crate::show::stdout;
 use crate::sstable;
-use crate::storage::{Place, find_table, open_storage, tables};
+use crate::storage::{StoredObject, find_table, open_storage, tables};
 use canopy::{Outcome, counted};
 use canopy_store::manifest::{Hold, Manifest, Parent, Phase, SstableId, State};
 use canopy_store::sstable::{BlockCache, Sstable};
 use canopy_store::{
-    Change, Environment, Error, Object, ObjectKind, Result, SegmentInfo, SegmentKind, TableId,
+    Environment, Error, Mutation, Object, ObjectKind, Result, SegmentInfo, SegmentKind, TableId,
     inspect, inspect_version, read_segment,
 };
 use canopy_text::safe::message_line;
@@ -208,7 +208,7 @@ impl Verification {
         }
         let name = Object::Sstable(id.name).name(id.table);
         let environment = self.environment.clone();
-        let place = Place { environment, name, object: None, kind: ObjectKind::Sstable };
+        let place = StoredObject { environment, name, object: None, kind: ObjectKind::Sstable };
         let sstable = match sstable::open(&place) {
             Ok(sstable) => sstable,
             Err(error) => return Ok(self.unless_gone(error)?),
@@ -230,7 +230,7 @@ impl Verification {
         (epoch, number): (u64, u64),
         log: &mut Segments,
     ) -> anyhow::Result<()> {
-        let each = |_, _: Change<'_>| Ok::<(), Error>(());
+        let each = |_, _: Mutation<'_>| Ok::<(), Error>(());
         let info = match read_segment(&*self.environment.storage, name, Some(epoch), each) {
             Ok(info) => info,
             Err(error) => {

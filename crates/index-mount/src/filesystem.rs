@@ -3,10 +3,10 @@
 
 use crate::handles::{Handle, Handles, Page};
 use crate::nodes::{Hit, Node, Nodes};
-use crate::protocol::{Asked, Entry, Folder, Place, Told};
+use crate::protocol::{Asked, Entry, Folder, KnownEntry, Told};
 use crate::recent::Recent;
 use crate::sessions::{Patience, Sessions};
-use crate::view::View;
+use crate::view::UserView;
 use canopy_credentials::Accounts;
 use canopy_model::Credentials;
 use canopy_mount::caller::credentials;
@@ -87,7 +87,7 @@ impl Shared {
         asked: Asked,
         then: impl FnOnce(&Shared, Answer<Told>) + Send + 'static,
     ) {
-        let patience = match View::is_search(&asked) {
+        let patience = match UserView::is_search(&asked) {
             true => Patience::Long,
             false => Patience::Short,
         };
@@ -109,7 +109,7 @@ impl Shared {
         self: &Arc<Self>,
         (request, id): (&Request, INodeNo),
         reply: R,
-        question: impl FnOnce(Place) -> Asked,
+        question: impl FnOnce(KnownEntry) -> Asked,
         then: impl FnOnce(&Shared, R, Answer<Told>) + Send + 'static,
         other: impl FnOnce(&Shared, R, Answer<(Node, Credentials)>),
     ) {
@@ -123,7 +123,7 @@ impl Shared {
     }
 
     /// Returns what who asks was told just now of the first path of a place.
-    fn told_of(&self, who: &Credentials, place: &Place) -> Option<Entry> {
+    fn told_of(&self, who: &Credentials, place: &KnownEntry) -> Option<Entry> {
         let entry = self.recent.get(who, place.paths.first()?)?;
         place.inode.is_none_or(|inode| inode == (entry.dev, entry.ino)).then_some(entry)
     }

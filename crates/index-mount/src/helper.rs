@@ -2,7 +2,7 @@
 //! in a thread of a user who mounts an index alone.
 
 use crate::protocol::{Answer, Asked, Failure, Request, Setup, Told, receive, send};
-use crate::view::View;
+use crate::view::UserView;
 use canopy_credentials::{become_user, close_all_but_standard, limit};
 use canopy_index::Index;
 use canopy_model::escape;
@@ -47,7 +47,7 @@ pub fn serve_as_user() -> io::Result<()> {
     become_user(setup.uid, &setup.gids)?;
     let index = setup.index.clone();
     let root = setup.root();
-    let view = View::new(Arc::new(move || Ok(vec![Index::open(&index)?])), root);
+    let view = UserView::new(Arc::new(move || Ok(vec![Index::open(&index)?])), root);
     serve(socket, view)
 }
 
@@ -59,7 +59,7 @@ impl Setup {
 }
 
 /// Answers until the socket is closed. Searches take turns in a thread of their own.
-pub(crate) fn serve(socket: UnixStream, view: View) -> io::Result<()> {
+pub(crate) fn serve(socket: UnixStream, view: UserView) -> io::Result<()> {
     let view = Arc::new(view);
     let answers = Arc::new(Mutex::new(socket.try_clone()?));
     let (searches, waiting) = channel::<Request>();
@@ -82,14 +82,14 @@ pub(crate) fn serve(socket: UnixStream, view: View) -> io::Result<()> {
             Err(error) => return Err(error),
         };
         // Where there are no more threads for the user, this one searches.
-        match View::is_search(&request.asked) && searcher.is_ok() {
+        match UserView::is_search(&request.asked) && searcher.is_ok() {
             true => searches.send(request).map_err(io::Error::other)?,
             false => answer(&view, &answers, &request),
         }
     }
 }
 
-fn answer(view: &View, answers: &Mutex<UnixStream>, request: &Request) {
+fn answer(view: &UserView, answers: &Mutex<UnixStream>, request: &Request) {
     let told = catch_unwind(AssertUnwindSafe(|| view.answer(&request.asked)));
     let told = told.unwrap_or_else(|_| {
         let log = format!("a question could not be answered: {}", kind(&request.asked));
@@ -116,7 +116,7 @@ fn kind(asked: &Asked) -> &'static str {
 }
 
 /// Answers in a thread of this process.
-pub(crate) fn serve_in_thread(socket: UnixStream, view: View) -> io::Result<()> {
+pub(crate) fn serve_in_thread(socket: UnixStream, view: UserView) -> io::Result<()> {
     let work = move || {
         // Whoever asks is told when the socket is closed.
         let _ = serve(socket, view);

@@ -2,7 +2,7 @@
 //!
 //! An id gives nobody anything: whoever asks by it is answered by what is at its path for them.
 
-use crate::protocol::{Entry, Folder, Place};
+use crate::protocol::{Entry, Folder, KnownEntry};
 use canopy_model::Credentials;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ const PATHS_MAX: usize = 4;
 #[derive(Clone)]
 pub(crate) enum Node {
     /// An entry of the index, or a directory above sources.
-    Entry(Place),
+    Entry(KnownEntry),
     Query(Folder),
     /// A link to what a query found for a user.
     Hit(Box<Hit>),
@@ -60,7 +60,7 @@ pub(crate) struct Nodes(Mutex<All>);
 
 impl Nodes {
     pub(crate) fn new() -> Self {
-        let place = Place { paths: vec![Vec::new()], inode: None };
+        let place = KnownEntry { paths: vec![Vec::new()], inode: None };
         let identity = Identity::Path(Vec::new());
         let root = Known { node: Node::Entry(place), identity: identity.clone(), lookups: 1 };
         let by_id = HashMap::from([(ROOT, root)]);
@@ -76,7 +76,8 @@ impl Nodes {
         let identity = identity_of(entry, &path);
         let mut all = self.0.lock();
         let inode = (entry.ino != 0).then_some((entry.dev, entry.ino));
-        let id = all.hold(identity, entry.ino, || Node::Entry(Place { paths: Vec::new(), inode }));
+        let id =
+            all.hold(identity, entry.ino, || Node::Entry(KnownEntry { paths: Vec::new(), inode }));
         if let Some(Known { node: Node::Entry(place), .. }) = all.by_id.get_mut(&id)
             && place.paths.first() != Some(&path)
         {
@@ -186,7 +187,7 @@ mod tests {
     fn results_belong_to_who_asked() {
         let nodes = Nodes::new();
         let hit = |uid| Hit { who: Credentials::new(uid, [1]), entry: entry(0, 0) };
-        let query = Folder { place: Place::default(), queries: vec![b"[true]".to_vec()] };
+        let query = Folder { place: KnownEntry::default(), queries: vec![b"[true]".to_vec()] };
         let (one, other) =
             (nodes.hold_hit(&query, b"x", hit(1)), nodes.hold_hit(&query, b"x", hit(2)));
         assert_ne!(one, other);

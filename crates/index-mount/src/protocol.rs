@@ -32,7 +32,7 @@ pub(crate) struct Setup {
 /// An entry that the kernel knows: paths from the root of the mount that led to it, without a slash
 /// in front, and the device and inode that it has to have, if it is known by these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct KnownEntry {
     pub(crate) paths: Vec<Vec<u8>>,
     pub(crate) inode: Option<(u64, u64)>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Place {
 /// Which directory's entries are wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Folder {
-    pub(crate) place: Place,
+    pub(crate) place: KnownEntry,
     /// The queries that hang below it, one below the other; their results are the entries.
     pub(crate) queries: Vec<Vec<u8>>,
 }
@@ -57,17 +57,17 @@ pub(crate) enum Asked {
     /// The entry with a name. Names in brackets that no entry has are queries.
     Lookup(Folder, Vec<u8>),
     /// The attributes of an entry.
-    Attributes(Place),
+    Attributes(KnownEntry),
     /// The entries of a directory from one on. What a handle has listed before does not change.
     List { folder: Folder, handle: u64, first: u64 },
     /// The handle will not be used again.
     Close(u64),
     /// The names of all extended attributes, each with a NUL behind it.
-    XattrNames(Place),
+    XattrNames(KnownEntry),
     /// The value of an extended attribute.
-    Xattr(Place, Vec<u8>),
+    Xattr(KnownEntry, Vec<u8>),
     /// Whether access(2) would grant these bits.
-    Access(Place, u32),
+    Access(KnownEntry, u32),
 }
 
 /// What the answer to a question is, by its number.

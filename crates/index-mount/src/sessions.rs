@@ -7,7 +7,7 @@
 
 use crate::helper::{ARGUMENT, program, serve_in_thread};
 use crate::protocol::{Answer, Asked, Request, Setup, Told, receive, send};
-use crate::view::{Opener, View};
+use crate::view::{Opener, UserView};
 use canopy_credentials::Accounts;
 use canopy_model::Credentials;
 use nix::errno::Errno;
@@ -87,7 +87,7 @@ struct Unsent {
 
 impl Unsent {
     fn new(asked: Asked, then: Then, patience: Patience) -> Box<Self> {
-        let is_search = View::is_search(&asked);
+        let is_search = UserView::is_search(&asked);
         Box::new(Unsent { asked, then, patience, is_search, since: Instant::now() })
     }
 }
@@ -309,7 +309,7 @@ impl Sessions {
     fn start_helper(&self, session: &Session, theirs: UnixStream) -> io::Result<Option<Child>> {
         match &self.how {
             How::AsOwner { opener, root } => {
-                serve_in_thread(theirs, View::new(opener.clone(), root.clone()))?;
+                serve_in_thread(theirs, UserView::new(opener.clone(), root.clone()))?;
                 Ok(None)
             }
             How::AsUsers { index, root } => {

@@ -5,7 +5,9 @@
 //! file system.
 
 use crate::listing::{Item, Listing, Listings, above, read};
-use crate::protocol::{Asked, Entry, Failure, Folder, PAGE_BYTES, PATH_BYTES_MAX, Place, Told};
+use crate::protocol::{
+    Asked, Entry, Failure, Folder, KnownEntry, PAGE_BYTES, PATH_BYTES_MAX, Told,
+};
 use crate::search::Search;
 use crate::xattrs::Values;
 use canopy_index::{FileKind, Index, SourceRecord};
@@ -94,7 +96,7 @@ enum Inside {
     Unlisted(bool),
 }
 
-struct Kept {
+struct CachedHits {
     folder: Folder,
     at: Instant,
     hits: Arc<Hits>,
@@ -107,23 +109,23 @@ enum Open {
 }
 
 /// What one user sees. Threads may ask at once.
-pub(crate) struct View {
+pub(crate) struct UserView {
     opener: Opener,
     root: String,
     opened: Mutex<Option<(Arc<Opened>, Instant)>>,
     open: Mutex<HashMap<u64, Open>>,
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<CachedHits>>,
     refusals: Mutex<VecDeque<Refusal>>,
 }
 
 /// Why the last query below a directory was refused: its path from the root of the mount, and why.
 type Refusal = (Vec<u8>, String);
 
-impl View {
+impl UserView {
     /// Nothing is opened yet. `root` is the path that the root of the mount stands for, escaped.
     pub(crate) fn new(opener: Opener, root: String) -> Self {
         let (opened, open, kept) = (Mutex::default(), Mutex::default(), Mutex::default());
-        View { opener, root, opened, open, kept, refusals: Mutex::default() }
+        UserView { opener, root, opened, open, kept, refusals: Mutex::default() }
     }
 
     /// Answers a question.
@@ -203,7 +205,7 @@ impl View {
     }
 
     /// Returns why the last query below a directory was refused.
-    fn refusal(&self, place: &Place) -> Option<String> {
+    fn refusal(&self, place: &KnownEntry) -> Option<String> {
         let refusals = self.refusals.lock();
         let path = place.paths.first()?;
         refusals.iter().find(|(below, _)| below == path).map(|(_, why)| why.clone())
@@ -319,13 +321,13 @@ impl View {
         let hits = Arc::new(Search::run(&view, &base.absolute, &folder.queries)?);
         let mut kept = self.kept.lock();
         kept.retain(|one| one.at.elapsed() < FRESH && one.folder != *folder);
-        let bytes = |kept: &[Kept]| kept.iter().map(|one| one.hits.bytes()).sum::<usize>();
+        let bytes = |kept: &[CachedHits]| kept.iter().map(|one| one.hits.bytes()).sum::<usize>();
         while !kept.is_empty()
             && (kept.len() >= KEPT_MAX || bytes(&kept) + hits.bytes() > BYTES_MAX)
         {
             kept.remove(0);
         }
-        kept.push(Kept { folder: folder.clone(), at: Instant::now(), hits: hits.clone() });
+        kept.push(CachedHits { folder: folder.clone(), at: Instant::now(), hits: hits.clone() });
         Ok(hits)
     }
 }
@@ -415,7 +417,7 @@ impl Opened {
 
     /// Returns what is at the first of the paths that leads to the entry which is meant, and that
     /// path.
-    fn resolve(&self, place: &Place) -> Result<(Found, Vec<u8>)> {
+    fn resolve(&self, place: &KnownEntry) -> Result<(Found, Vec<u8>)> {
         let mut failed: Option<Failure> = None;
         for path in &place.paths {
             match self.at(path) {

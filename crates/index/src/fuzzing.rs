@@ -23,7 +23,7 @@ use crate::pages::{Extent, Page, PageId, PageRecord, PathRanges};
 use crate::passages::SealedFiles;
 use crate::retention::{KeptGeneration, Leaving};
 use crate::schema::{FORMAT, FileKind};
-use crate::sealed::{self, Part, SealedFile, SealedInode, SealedRecord};
+use crate::sealed::{self, SealedFile, SealedInode, SealedPart, SealedRecord};
 use crate::sealed_rows::SealedRows;
 use crate::shard::Shard;
 use crate::shard_record::{Cover, DeadListings, FileRecord, HardLink, ShardRecord};
@@ -207,10 +207,10 @@ pub fn forge_document(text: &[u8]) -> Vec<u8> {
 /// Decodes what is sealed, behind the stream that seals it.
 fn sealed(bytes: &[u8]) {
     drop(sealed::decode::<SealedRecord>(bytes));
-    let Ok(parts) = sealed::decode::<Part>(bytes) else { return };
+    let Ok(parts) = sealed::decode::<SealedPart>(bytes) else { return };
     for part in parts {
         let mut builder = Builder::default();
-        let below = Part::below_root("/home/ann", &part.root);
+        let below = SealedPart::below_root("/home/ann", &part.root);
         part.rows.unpack(&mut builder, below);
         let names = |gate| part.rows.subdirectories(below, gate).count();
         assert!(part.gates.iter().map(|gate| names(gate)).sum::<usize>() < 1 << 40);
@@ -452,7 +452,7 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
         rows: &rows,
     };
     builder.push(&listing, Digests::default(), &mut Vec::new());
-    let part = Part {
+    let part = SealedPart {
         listers: [1; 16],
         source: 1,
         root: "/home".to_owned(),

@@ -7,7 +7,7 @@ use crate::hidden::SealedSource;
 use crate::manifest::SourceRecord;
 use crate::names::{ClassPlace, Key, Names};
 use crate::schema::FileKind;
-use crate::sealed::{Part, Sealed, SealedFile, SealedRecord};
+use crate::sealed::{Sealed, SealedFile, SealedPart, SealedRecord};
 use crate::shard::Shard;
 use crate::shard_record::ShardRecord;
 use canopy_model::{is_below, join, join_absolute};
@@ -115,8 +115,8 @@ impl SealedFiles {
                         continue;
                     }
                     let shards = file.open_shards(&part);
-                    let Part { root, gates, rows: packed, source, .. } = part;
-                    let below = Part::below_root(&passage, &root);
+                    let SealedPart { root, gates, rows: packed, source, .. } = part;
+                    let below = SealedPart::below_root(&passage, &root);
                     for gate in &gates {
                         let mut add = |name: &str| {
                             waiting.push(join_absolute(&root, &join(gate, name)));

@@ -107,7 +107,7 @@ pub struct SealedInode {
 
 /// What lies behind a passage, as far as a class of knowers sees it and one class of listers does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct SealedPart {
     /// Stands for the class of listers, whose shards have the same rows (`Names::class_hash`).
     pub(crate) listers: [u8; 16],
     /// The source it belongs to.
@@ -283,7 +283,7 @@ pub(crate) fn write(
 ) -> Result<(SealedFile, Vec<ShardRecord>)> {
     let path = target.directory.join(names::sealed_file(&target.id));
     let mut shards = Vec::new();
-    let mut parts: BTreeMap<Arc<str>, Vec<Part>> = BTreeMap::new();
+    let mut parts: BTreeMap<Arc<str>, Vec<SealedPart>> = BTreeMap::new();
     for ((passage, listers), behind) in builder.behind {
         let Behind { gates, shards: mut large, full, builder } = behind;
         let is_large = builder.rows() >= SHARD_ROWS_MIN || builder.bytes() >= SHARD_BYTES_MIN;
@@ -296,10 +296,10 @@ pub(crate) fn write(
             shards.push(shard.clone());
             large.push(shard);
         }
-        let rows = SealedRows::pack(small, Part::below_root(&passage, target.root));
+        let rows = SealedRows::pack(small, SealedPart::below_root(&passage, target.root));
         let (listers, root) = ((target.class_hash)(listers), target.root.to_owned());
         let source = target.source;
-        let part = Part { listers, source, root, gates, shards: large, rows };
+        let part = SealedPart { listers, source, root, gates, shards: large, rows };
         parts.entry(passage).or_default().push(part);
     }
     let mut entries: BTreeMap<String, Vec<SealedRecord>> = BTreeMap::new();
@@ -361,7 +361,7 @@ pub(crate) fn join(disk: &Disk, id: String, files: &[Sealed]) -> Result<Option<S
     finish(file, id, source, records.len(), directory).map(Some)
 }
 
-impl Part {
+impl SealedPart {
     /// Returns a passage's path below the root of a source: the root's own where the passage is
     /// above it.
     pub(crate) fn below_root<'a>(passage: &'a str, root: &str) -> &'a str {
@@ -401,7 +401,7 @@ impl Sealed {
     }
 
     /// Returns the shards that a part in it names.
-    pub(crate) fn open_shards(&self, part: &Part) -> Vec<Shard> {
+    pub(crate) fn open_shards(&self, part: &SealedPart) -> Vec<Shard> {
         let gated = self.directory.join(names::GATED);
         let place = Arc::new(ClassDir::new(|| gated));
         let shards = part.shards.iter();
@@ -436,7 +436,7 @@ impl Sealed {
     }
 
     /// Returns what lies behind a passage.
-    pub(crate) fn behind(&self, names: &Names, passage: &str) -> Result<Vec<Part>> {
+    pub(crate) fn behind(&self, names: &Names, passage: &str) -> Result<Vec<SealedPart>> {
         self.unseal(names, Secret::Passage, passage)
     }
 
@@ -650,7 +650,7 @@ mod tests {
 
     #[test]
     fn a_passage_is_below_the_root_or_the_root_itself() {
-        let below = Part::below_root;
+        let below = SealedPart::below_root;
         assert_eq!(below("/srv/a/b", "/srv"), "a/b");
         assert_eq!(below("/srv/a", "/srv/a"), "");
         assert_eq!(below("/srv", "/srv/a/b"), "");

@@ -186,7 +186,7 @@ pub struct Worker {
     scan: SharedScan,
     number: u32,
     beat: Duration,
-    heart: Arc<Heart>,
+    heart: Arc<Heartbeat>,
     thread: Option<JoinHandle<()>>,
     /// Parts that are done, by id, with those that they left to others.
     done: HashMap<String, Vec<ScanPart>>,
@@ -198,7 +198,7 @@ pub struct Worker {
 
 /// What the thread shares that shows that a worker lives.
 #[derive(Default)]
-struct Heart {
+struct Heartbeat {
     ends: AtomicBool,
     is_lost: AtomicBool,
     /// Whether a part is being listed that others could have something of.
@@ -234,7 +234,7 @@ impl Worker {
         };
         write("journal", &journal::encode(&index, scan.generation, &BTreeMap::new()))?;
         write("alive", format!("w{number}\n").as_bytes())?;
-        let heart = Arc::new(Heart::default());
+        let heart = Arc::new(Heartbeat::default());
         let thread = std::thread::Builder::new().spawn({
             let heart = heart.clone();
             let (alive, idle) = (directory.join("alive"), names::workers(&index).join("idle"));
@@ -446,7 +446,7 @@ impl Drop for Worker {
     }
 }
 
-impl Heart {
+impl Heartbeat {
     fn beats(&self, alive: &Path, idle: &Path, beat: Duration) {
         let mut listed = 0;
         while !self.ends.load(Ordering::Relaxed) {

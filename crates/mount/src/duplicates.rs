@@ -6,7 +6,7 @@
 //! are left out, and a file with several names counts once.
 
 use crate::past::is_past;
-use crate::places::{Place, Places};
+use crate::places::{PackedPath, PackedPaths};
 use crate::pool::Turn;
 use crate::queries::Queries;
 use crate::results::{Findings, RESULTS_MAX};
@@ -44,7 +44,7 @@ type Answer<T> = Result<T, Error>;
 
 /// A file that may have the contents of another one.
 struct Candidate {
-    place: Place,
+    place: PackedPath,
     inode: Inode,
 }
 
@@ -120,10 +120,10 @@ impl Reader<'_> {
         &self,
         expression: &Expression,
         has_room: HasRoom<'_>,
-    ) -> Result<(Places, Vec<Group>), Refused> {
+    ) -> Result<(PackedPaths, Vec<Group>), Refused> {
         let sizes = self.sizes(expression, has_room)?;
         let (mut groups, mut seen) = (HashMap::<u64, Vec<Candidate>>::new(), HashSet::new());
-        let (mut places, mut room) = (Places::new(), Ok(()));
+        let (mut places, mut room) = (PackedPaths::new(), Ok(()));
         self.queries.search(self.base, expression, self.who, self.turn, |found| {
             let is_one = is_candidate(&found.inode)
                 && sizes.get(&found.inode.size) == Some(&true)

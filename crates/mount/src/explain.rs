@@ -5,7 +5,7 @@ use crate::pool::Turn;
 use crate::queries::{Meaning, Queries};
 use crate::results::RESULTS_MAX;
 use canopy_model::Credentials;
-use canopy_namespace::{Error, View};
+use canopy_namespace::{Error, ReadView};
 
 /// The attribute of a query that says how it is answered.
 pub const PLAN: &str = "user.canopy.plan";
@@ -30,7 +30,7 @@ impl Queries {
         if limit < RESULTS_MAX {
             plan.push_str(&format!("at most: the {limit} files that were changed last\n"));
         }
-        let mut look = |view: &View, base| -> Result<(), Error> {
+        let mut look = |view: &ReadView, base| -> Result<(), Error> {
             plan.push_str(&format!("looks in: {}\n", view.explain(&expression)));
             if who.is_root() {
                 let count = view.count_candidates(base, &expression, &|bytes| turn.pause(bytes))?;

@@ -27,14 +27,14 @@ struct One {
     held: Option<Arc<Hits>>,
 }
 
-pub(crate) struct Kept {
+pub(crate) struct ResultCache {
     all: Mutex<Vec<One>>,
     budget: Arc<Budget>,
 }
 
-impl Kept {
+impl ResultCache {
     pub(crate) fn new(budget: Arc<Budget>) -> Self {
-        Kept { all: Mutex::default(), budget }
+        ResultCache { all: Mutex::default(), budget }
     }
 
     /// Returns the latest results of a query for a user.
@@ -122,7 +122,7 @@ mod tests {
     use canopy_namespace::{Found, Inode};
     use std::time::Duration;
 
-    fn hits(kept: &Kept, account: u32, count: usize) -> Option<Arc<Hits>> {
+    fn hits(kept: &ResultCache, account: u32, count: usize) -> Option<Arc<Hits>> {
         let mut findings = Findings::new(RESULTS_MAX);
         for number in 0..count {
             let path = number.to_string().into_bytes();
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_is_open_stays_and_other_results_give_way() {
-        let kept = Kept::new(Budget::new(8 << 20, 4 << 20));
+        let kept = ResultCache::new(Budget::new(8 << 20, 4 << 20));
         let until = Instant::now() + Duration::from_secs(3600);
         let who = |uid| Credentials::new(uid, []);
         let first = hits(&kept, 1, 20_000).expect("room");
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn one_account_leaves_others_theirs() {
-        let kept = Kept::new(Budget::new(8 << 20, 4 << 20));
+        let kept = ResultCache::new(Budget::new(8 << 20, 4 << 20));
         let until = Instant::now() + Duration::from_secs(3600);
         let who = |uid| Credentials::new(uid, []);
         kept.add((7, 2), &who(2), &hits(&kept, 2, 10).expect("room"), until);

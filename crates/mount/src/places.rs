@@ -17,9 +17,9 @@ struct Directory {
     name: Span,
 }
 
-/// One path, as [`Places`] keeps it.
+/// One path, as [`PackedPaths`] keeps it.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct PackedPath {
     directory: u32,
     name: Span,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Place {
 const BASE: u32 = 0;
 
 /// Paths, in less than 4 GiB: whoever adds some looks at [`bytes`](Self::bytes).
-pub(crate) struct Places {
+pub(crate) struct PackedPaths {
     text: Vec<u8>,
     directories: Vec<Directory>,
     /// Directories by a hash of the one above and the name. Where two have one, the second may be
@@ -39,10 +39,10 @@ pub(crate) struct Places {
     last: (Vec<u8>, u32),
 }
 
-impl Places {
+impl PackedPaths {
     pub(crate) fn new() -> Self {
         let base = Directory { above: BASE, name: Span { start: 0, length: 0 } };
-        Places {
+        PackedPaths {
             text: Vec::new(),
             directories: vec![base],
             known: HashMap::new(),
@@ -52,7 +52,7 @@ impl Places {
     }
 
     /// Adds a path without a slash in front.
-    pub(crate) fn add(&mut self, path: &[u8]) -> Place {
+    pub(crate) fn add(&mut self, path: &[u8]) -> PackedPath {
         let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
             None => (&b""[..], path),
@@ -64,7 +64,7 @@ impl Places {
             self.last.0.extend_from_slice(above);
             self.last.1 = directory;
         }
-        Place { directory: self.last.1, name: self.keep(name) }
+        PackedPath { directory: self.last.1, name: self.keep(name) }
     }
 
     fn directory(&mut self, above: u32, name: &[u8]) -> u32 {
@@ -94,12 +94,12 @@ impl Places {
     }
 
     /// Returns the last name of a path.
-    pub(crate) fn name(&self, place: Place) -> &[u8] {
+    pub(crate) fn name(&self, place: PackedPath) -> &[u8] {
         self.text(place.name)
     }
 
     /// Adds a path to the end of a text.
-    pub(crate) fn append(&self, place: Place, path: &mut Vec<u8>) {
+    pub(crate) fn append(&self, place: PackedPath, path: &mut Vec<u8>) {
         let mut way = Vec::new();
         let mut at = place.directory;
         while at != BASE {
@@ -115,7 +115,7 @@ impl Places {
     }
 
     /// Returns a path.
-    pub(crate) fn path(&self, place: Place) -> Vec<u8> {
+    pub(crate) fn path(&self, place: PackedPath) -> Vec<u8> {
         let mut path = Vec::new();
         self.append(place, &mut path);
         path
@@ -158,7 +158,7 @@ impl Places {
     }
 
     /// Returns the number of the directory that a path lies in.
-    pub(crate) fn directory_of(&self, place: Place) -> usize {
+    pub(crate) fn directory_of(&self, place: PackedPath) -> usize {
         place.directory as usize
     }
 }
@@ -171,8 +171,8 @@ mod tests {
     fn paths_are_as_they_were_added() {
         let long = format!("{}/x", ["y"; 2000].join("/"));
         let paths = ["a", "a/b", "b/a/c", "a/b", "b/a/d", "b/c", &long, "b/a/x/y", "a/x"];
-        let mut places = Places::new();
-        let kept: Vec<Place> = paths.iter().map(|path| places.add(path.as_bytes())).collect();
+        let mut places = PackedPaths::new();
+        let kept: Vec<PackedPath> = paths.iter().map(|path| places.add(path.as_bytes())).collect();
         places.finish();
         for (place, path) in kept.iter().zip(paths) {
             assert_eq!(places.path(*place), path.as_bytes());
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn directories_are_kept_once() {
-        let mut places = Places::new();
+        let mut places = PackedPaths::new();
         let above = vec!["x".repeat(255); 15].join("/");
         for number in 0..60_000 {
             places.add(format!("{above}/{number}").as_bytes());

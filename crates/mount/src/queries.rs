@@ -6,7 +6,7 @@
 
 use crate::budget::Budget;
 use crate::duplicates::{Refused, duplicates};
-use crate::kept::Kept;
+use crate::kept::ResultCache;
 use crate::nodes::{Nodes, Target, is_virtual, target_with};
 use crate::past::{Pasts, is_past};
 use crate::pool::{Pool, QUERIES, Turn};
@@ -50,7 +50,7 @@ pub(crate) struct Queries {
     pub(crate) nodes: Nodes,
     pub(crate) refusals: Refusals,
     accounts: Accounts,
-    kept: Kept,
+    kept: ResultCache,
     pool: Pool,
     /// For what reads files, which takes longer.
     readers: Pool,
@@ -70,7 +70,7 @@ impl Queries {
             namespace,
             nodes: Nodes::default(),
             refusals: Refusals::new(log),
-            kept: Kept::new(Budget::new(ALL_BYTES_MAX, BYTES_MAX)),
+            kept: ResultCache::new(Budget::new(ALL_BYTES_MAX, BYTES_MAX)),
             pool: Pool::new(QUERIES, accounts.clone()),
             readers: Pool::new(QUERIES, accounts.clone()),
             accounts,

@@ -2,7 +2,7 @@
 //! names that no other result has.
 
 use crate::budget::Charge;
-use crate::places::{Place, Places};
+use crate::places::{PackedPath, PackedPaths};
 use canopy_namespace::query::{
     Component, Context, Expression, Field, Span, Types, parse, system_zone,
 };
@@ -49,7 +49,7 @@ struct Hit {
     id: FileId,
     /// None if its path is too long for a link; it has the name then.
     is_beyond: bool,
-    place: Place,
+    place: PackedPath,
     /// Its name among the results, if that differs from its own.
     name: Option<Box<[u8]>>,
     about: About,
@@ -57,7 +57,7 @@ struct Hit {
 
 /// Files while they are being found.
 pub struct Findings {
-    places: Places,
+    places: PackedPaths,
     hits: Vec<Hit>,
     /// How many of them are wanted, those that were changed last.
     limit: usize,
@@ -65,7 +65,7 @@ pub struct Findings {
 
 /// Results of a query, with unique names. Paths are made on demand.
 pub struct Hits {
-    places: Places,
+    places: PackedPaths,
     hits: Vec<Hit>,
     /// Numbers of results by name.
     by_name: Vec<u32>,
@@ -135,7 +135,7 @@ pub fn meaning(components: &[Vec<u8>], now_ns: i64) -> Result<(Expression, usize
 impl Findings {
     /// Nothing is found yet; so many of the files that were changed last are wanted.
     pub fn new(limit: usize) -> Self {
-        Findings { places: Places::new(), hits: Vec::new(), limit }
+        Findings { places: PackedPaths::new(), hits: Vec::new(), limit }
     }
 
     /// Adds a file.
@@ -174,7 +174,7 @@ impl Findings {
         }
         self.hits.sort_unstable_by_key(|hit| std::cmp::Reverse(hit.about.mtime_ns));
         self.hits.truncate(self.limit);
-        let mut places = Places::new();
+        let mut places = PackedPaths::new();
         for hit in &mut self.hits {
             hit.place = places.add(&self.places.path(hit.place));
         }
@@ -213,7 +213,7 @@ impl Findings {
     }
 }
 
-fn bytes_of(places: &Places, hits: usize) -> usize {
+fn bytes_of(places: &PackedPaths, hits: usize) -> usize {
     // Names that are given are few, or short.
     places.bytes() + hits * (size_of::<Hit>() + size_of::<u32>())
 }
@@ -276,7 +276,7 @@ impl Hits {
     }
 }
 
-fn name_of<'a>(places: &'a Places, hit: &'a Hit) -> &'a [u8] {
+fn name_of<'a>(places: &'a PackedPaths, hit: &'a Hit) -> &'a [u8] {
     hit.name.as_deref().unwrap_or_else(|| places.name(hit.place))
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};
 use crate::keys::{self, FileId, Space};
 use crate::namespace::{Namespace, Writer, check_name};
-use crate::quota::{Account, Change, Sums};
+use crate::quota::{Account, Sums, Transaction};
 use crate::xattrs::XATTR_BYTES_MAX;
 use canopy_store::{Batch, Durability, Ingestion, IngestionPart, Key};
 use parking_lot::{Mutex, MutexGuard};
@@ -263,7 +263,7 @@ impl<'a> Bulk<'a> {
     pub fn commit(mut self, directory: &Inode) -> Result<()> {
         let (place, before) = self.namespace.locate(directory.id)?;
         self.namespace.put_record(&mut self.batch, &place, Some(&before), directory)?;
-        let mut change = Change::new();
+        let mut change = Transaction::new();
         if self.namespace.accounts.counts() {
             change.sums.subtract(&before);
             change.sums.add(directory);

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::inode::{Inode, TYPE_MASK, file_type, flag};
 use crate::keys::{self, FileId, Space};
 use crate::namespace::{Namespace, Writer, check_name};
-use crate::quota::Change;
+use crate::quota::Transaction;
 use canopy_model::Acl;
 use canopy_store::{Batch, Key};
 use parking_lot::MutexGuard;
@@ -115,7 +115,7 @@ impl Namespace {
             return Err(Errno::EXIST.into());
         }
         let (inode, acls) = self.new_inode(&directory, new, &mut writer)?;
-        let mut batch = Change::new();
+        let mut batch = Transaction::new();
         batch.is_bound = new.uid != 0;
         self.add_new(&mut batch, (parent, name), &inode, acls)?;
         self.touch(&mut directory, inode.ctime_ns);
@@ -152,7 +152,7 @@ impl Namespace {
         }
         inode.nlink = 0;
         inode.flags |= flag::LINKABLE;
-        let mut batch = Change::new();
+        let mut batch = Transaction::new();
         batch.is_bound = new.uid != 0;
         for (xattr, value) in acls {
             batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
@@ -216,7 +216,7 @@ impl Namespace {
     /// Adds to `batch` a new file under a name, with the ACLs that it inherits.
     fn add_new(
         &self,
-        batch: &mut Change,
+        batch: &mut Transaction,
         (parent, name): (FileId, &[u8]),
         inode: &Inode,
         acls: Vec<(&'static str, Vec<u8>)>,
@@ -264,7 +264,7 @@ impl Namespace {
         if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        let mut batch = Change::new();
+        let mut batch = Transaction::new();
         inode.nlink += 1;
         inode.flags &= !flag::LINKABLE;
         inode.ctime_ns = self.now_ns();
@@ -322,7 +322,7 @@ impl Namespace {
         if is_rmdir && !self.is_empty(found.id)? {
             return Err(Errno::NOTEMPTY.into());
         }
-        let mut batch = Change::freeing();
+        let mut batch = Transaction::freeing();
         let now_ns = self.now_ns();
         self.touch(&mut directory, now_ns);
         if is_rmdir {
@@ -341,7 +341,7 @@ impl Namespace {
     /// unless somebody holds it. Once that is written, what is pending of it is in its record.
     fn drop_name(
         &self,
-        batch: &mut Change,
+        batch: &mut Transaction,
         (parent, name): (FileId, &[u8]),
         found: Inode,
         now_ns: i64,
@@ -381,7 +381,7 @@ impl Namespace {
 
     /// Adds to `batch` that what a file has beside its inode goes. Its object is removed once that
     /// outlasts a crash.
-    pub(crate) fn remove_rest(&self, batch: &mut Change, inode: &Inode) -> Result<()> {
+    pub(crate) fn remove_rest(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
         if inode.has(flag::XATTRS) {
             for name in self.xattr_names(inode.id)? {
                 self.unindex_xattr(batch, inode.id, &name)?;
@@ -406,7 +406,7 @@ impl Namespace {
         }
         let place = Space::Orphans.of(id, b"");
         let Some(inode) = self.record(&place)? else { return Ok(()) };
-        let mut batch = Change::freeing();
+        let mut batch = Transaction::freeing();
         self.remove_record(&mut batch, &place, &inode)?;
         self.remove_rest(&mut batch, &inode)?;
         self.commit(batch)?;
@@ -484,7 +484,7 @@ impl Namespace {
     pub(crate) fn change_inode(
         &self,
         id: FileId,
-        change: impl FnOnce(&mut Inode, &mut Change) -> Result<()>,
+        change: impl FnOnce(&mut Inode, &mut Transaction) -> Result<()>,
     ) -> Result<Inode> {
         // The size in the record is that of the contents there.
         let opened = self.contents.find(id, false);
@@ -498,7 +498,7 @@ impl Namespace {
         let (place, before) = self.locate(id)?;
         let mut inode = before.clone();
         self.overlay(&mut inode);
-        let mut batch = Change::new();
+        let mut batch = Transaction::new();
         change(&mut inode, &mut batch)?;
         self.put(&mut batch, &place, Some(&before), &inode)?;
         self.commit(batch)?;
@@ -507,7 +507,7 @@ impl Namespace {
     }
 
     /// Adds to `batch` that an ACL's mask, or what it says of the group, is that of the mode.
-    fn change_acl_mask(&self, batch: &mut Change, inode: &Inode) -> Result<()> {
+    fn change_acl_mask(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
         if !inode.has(flag::XATTRS) {
             return Ok(());
         }
@@ -524,7 +524,7 @@ impl Namespace {
     /// what indexes have of it. The size of a file whose contents are not in storage yet stays.
     pub(crate) fn put(
         &self,
-        batch: &mut Change,
+        batch: &mut Transaction,
         place: &Key,
         before: Option<&Inode>,
         inode: &Inode,
@@ -540,7 +540,7 @@ impl Namespace {
     /// Does the same with the size that the inode has.
     pub(crate) fn put_as_is(
         &self,
-        batch: &mut Change,
+        batch: &mut Transaction,
         place: &Key,
         before: Option<&Inode>,
         inode: &Inode,
@@ -573,7 +573,7 @@ impl Namespace {
     }
 
     /// Adds to `batch` that the record at `place` goes, with what indexes have of the inode.
-    fn remove_record(&self, batch: &mut Change, place: &Key, before: &Inode) -> Result<()> {
+    fn remove_record(&self, batch: &mut Transaction, place: &Key, before: &Inode) -> Result<()> {
         if self.accounts.counts() {
             batch.sums.subtract(before);
         }
@@ -585,7 +585,7 @@ impl Namespace {
     }
 
     /// Adds to `batch` that an inode's record is this.
-    fn put_located(&self, batch: &mut Change, inode: &Inode) -> Result<()> {
+    fn put_located(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
         let (place, before) = self.locate(inode.id)?;
         self.put(batch, &place, Some(&before), inode)
     }

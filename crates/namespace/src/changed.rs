@@ -3,16 +3,20 @@
 use crate::error::Result;
 use crate::inode::{Inode, flag};
 use crate::keys::{self, FileId, ROOT, Space};
-use crate::view::View;
+use crate::view::ReadView;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-impl View {
+impl ReadView {
     /// Returns the paths of the directories in which anything, or of which anything may be other
     /// than it was at an older checkpoint: names, or attributes of what they name. Those that are
     /// gone are told by the ones that they were in. None if there are more than `most`, or if it
     /// cannot be told.
-    pub fn changed_directories(&self, before: &View, most: usize) -> Result<Option<Vec<Vec<u8>>>> {
+    pub fn changed_directories(
+        &self,
+        before: &ReadView,
+        most: usize,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
         let mut changed = HashSet::new();
         let mut failed = None;
         let mut is_known = self.differences(before, &keys::all_names(), |key, value| {
@@ -66,7 +70,7 @@ struct Paths(HashMap<FileId, Option<(FileId, Vec<u8>)>>);
 
 impl Paths {
     /// Returns the path of a directory below the root; none if it is not there.
-    fn of(&mut self, view: &View, id: FileId) -> Result<Option<Vec<u8>>> {
+    fn of(&mut self, view: &ReadView, id: FileId) -> Result<Option<Vec<u8>>> {
         let (mut names, mut at) = (Vec::new(), id);
         while at != ROOT {
             let known = match self.0.entry(at) {

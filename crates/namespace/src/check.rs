@@ -10,7 +10,7 @@ use crate::namespace::Namespace;
 use crate::past::Past;
 use crate::quota::{Account, Limits, Sums, Usage};
 use crate::settings::Configured;
-use canopy_store::{Direction, Key, KeyRange, Snapshot, hash_of};
+use canopy_store::{Direction, Key, KeyRange, TableSnapshot, hash_of};
 pub(crate) use chunks::{ChunkObjects, ObjectsToRead};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -96,7 +96,7 @@ pub(crate) struct Check<'a> {
     namespace: &'a Namespace,
     /// Whether the caller has the writer's lock.
     is_alone: bool,
-    snapshot: Snapshot,
+    snapshot: TableSnapshot,
     configured: Arc<Configured>,
     /// The snapshot that is checked, if one is.
     past: Option<Past>,
@@ -213,7 +213,7 @@ impl Namespace {
 impl<'a> Check<'a> {
     pub(crate) fn new(
         namespace: &'a Namespace,
-        snapshot: Snapshot,
+        snapshot: TableSnapshot,
         configured: Arc<Configured>,
         is_alone: bool,
     ) -> Self {

@@ -2,10 +2,10 @@
 
 use crate::attributes::Indexes;
 use crate::query::{Candidates, Expression, Source};
-use crate::view::View;
+use crate::view::ReadView;
 use std::collections::BTreeSet;
 
-impl View {
+impl ReadView {
     /// Returns where a search looks for the files that an expression is true of. Depends on the
     /// expression and on which indexes there are, not on what is in them.
     pub fn explain(&self, expression: &Expression) -> String {

@@ -8,7 +8,7 @@ use crate::inode::{Inode, flag};
 use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
 use crate::object::Object;
-use crate::quota::{Change, Reservation};
+use crate::quota::{Reservation, Transaction};
 use canopy_store::{Batch, Durability};
 use parking_lot::RwLockWriteGuard;
 use rustix::io::Errno;
@@ -289,7 +289,7 @@ impl Namespace {
         describe(object, &mut inode);
         (inode.mtime_ns, inode.atime_ns) = times;
         inode.flags = inode.flags & !flag::INLINE | flag::OBJECT;
-        let mut batch = Change::new();
+        let mut batch = Transaction::new();
         batch.delete(Space::Contents.of(opened.id, b"").as_ref())?;
         batch.put(Space::Unsettled.of(opened.id, b"").as_ref(), b"")?;
         self.put(&mut batch, &place, Some(&before), &inode)?;
@@ -596,7 +596,7 @@ impl Namespace {
         };
         let mut inode = before.clone();
         self.overlay(&mut inode);
-        let mut batch = Change::new();
+        let mut batch = Transaction::new();
         let key = Space::Contents.of(opened.id, b"");
         if inline.is_dirty && opened.object().is_none() {
             match inline.bytes.is_empty() {

@@ -17,7 +17,7 @@ const NEXT: &str = "next";
 
 /// A file that snapshots need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct KeptFile {
     /// Whose contents.
     pub(crate) id: FileId,
     /// The snapshot; none if it was on its way.
@@ -137,7 +137,7 @@ impl Contents {
     }
 
     /// Returns all that is kept. Looks at the names of all objects.
-    pub(crate) fn kept(&self) -> Result<Vec<Kept>> {
+    pub(crate) fn kept(&self) -> Result<Vec<KeptFile>> {
         if self.chunks().is_some() {
             // Chunks never change, and stay as long as a checkpoint needs them.
             return Ok(Vec::new());
@@ -155,7 +155,7 @@ impl Contents {
                 if number.is_some() || suffix == NEXT {
                     // It may have gone meanwhile.
                     let bytes = object.metadata().map_or(0, |metadata| metadata.blocks() * 512);
-                    kept.push(Kept { id, number, bytes });
+                    kept.push(KeptFile { id, number, bytes });
                 }
             }
         }

@@ -54,5 +54,5 @@ pub use search::{Found, Pace};
 pub use settings::{FORMAT, Settings, table_of};
 pub use snapshots::{SNAPSHOTS_MAX, SnapshotInfo, check_snapshot_name};
 pub use upkeep::Upkeep;
-pub use view::View;
+pub use view::ReadView;
 pub use xattrs::{SetXattr, XATTR_BYTES_MAX};

@@ -10,7 +10,7 @@ use crate::namespace::check_name;
 use crate::present::{Present, passes};
 use crate::query::Expression;
 use crate::search::{Found, Pace};
-use crate::view::View;
+use crate::view::ReadView;
 use canopy_model::{Credentials, Wanted};
 use canopy_store::{Key, KeyRange};
 use rustix::io::Errno;
@@ -22,11 +22,11 @@ pub use file::PastFile;
 #[derive(Clone)]
 pub struct Past {
     number: u64,
-    view: Arc<View>,
+    view: Arc<ReadView>,
 }
 
 impl Past {
-    pub(crate) fn new(number: u64, view: View) -> Self {
+    pub(crate) fn new(number: u64, view: ReadView) -> Self {
         Past { number, view: Arc::new(view) }
     }
 
@@ -36,7 +36,7 @@ impl Past {
     }
 
     /// Returns its records.
-    pub fn view(&self) -> &View {
+    pub fn view(&self) -> &ReadView {
         &self.view
     }
 

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};
 use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
-use crate::quota::Change;
+use crate::quota::Transaction;
 use canopy_store::{Batch, Direction, Durability};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -111,7 +111,7 @@ impl Namespace {
 
     /// Puts what waits of some inodes into their records.
     fn flush_inodes(&self, inodes: &[Inode]) -> Result<()> {
-        let mut batch = Change::new();
+        let mut batch = Transaction::new();
         // Of what was written and is in no record yet, the size is not to be in one either.
         let is_written = |inode: &&Inode| !self.contents.is_dirty(inode.id);
         let inodes = Vec::from_iter(inodes.iter().filter(is_written));
@@ -138,7 +138,7 @@ impl Namespace {
         Ok(())
     }
 
-    fn put_pending(&self, batch: &mut Change, pending: &Inode) -> Result<()> {
+    fn put_pending(&self, batch: &mut Transaction, pending: &Inode) -> Result<()> {
         let (place, before) = match self.locate(pending.id) {
             Err(Error::Posix(Errno::NOENT)) => return Ok(()),
             located => located?,
@@ -308,7 +308,7 @@ impl Namespace {
         let mut inode = before.clone();
         describe(&self.contents.open_object(id)?, &mut inode);
         // Opening a namespace on a full disk must not fail for this.
-        let mut batch = Change::freeing();
+        let mut batch = Transaction::freeing();
         self.put(&mut batch, &place, Some(&before), &inode)?;
         self.commit(batch)
     }

@@ -17,7 +17,7 @@ mod counting;
 mod reservation;
 mod trees;
 
-pub(crate) use accounts::{Accounts, Change, Sums};
+pub(crate) use accounts::{Accounts, Sums, Transaction};
 pub(crate) use reservation::Reservation;
 
 use crate::error::{Error, Result};

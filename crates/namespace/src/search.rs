@@ -7,7 +7,7 @@ use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::Namespace;
 use crate::present::{Present, passes};
 use crate::query::{Candidate, Expression, Source};
-use crate::view::View;
+use crate::view::ReadView;
 use canopy_model::{Credentials, Wanted};
 use canopy_store::{Key, KeyRange};
 use rustix::io::Errno;
@@ -54,7 +54,7 @@ struct Directory {
 }
 
 struct Search<'a> {
-    view: &'a View,
+    view: &'a ReadView,
     expression: &'a Expression,
     who: &'a Credentials,
     /// What hides directories of the past; none if the present is searched.
@@ -101,7 +101,7 @@ impl Namespace {
     }
 }
 
-impl View {
+impl ReadView {
     /// Does the same as [`Namespace::search`].
     pub fn search(
         &self,
@@ -160,7 +160,7 @@ impl View {
 
 impl<'a> Search<'a> {
     fn new(
-        view: &'a View,
+        view: &'a ReadView,
         base: FileId,
         expression: &'a Expression,
         (who, present): (&'a Credentials, Option<Present<'a>>),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     /// Returns what an index finds of regular files: names with ids, sorted.
-    fn files(view: &View) -> Vec<(String, FileId)> {
+    fn files(view: &ReadView) -> Vec<(String, FileId)> {
         let mut found = Vec::new();
         let by_index = view.search_by_index(ROOT, &expression(b"[type=f]"), |one| {
             found.push((String::from_utf8(one.path).unwrap(), one.inode.id));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     /// Returns what the records say, likewise.
-    fn listed(view: &View) -> Vec<(String, FileId)> {
+    fn listed(view: &ReadView) -> Vec<(String, FileId)> {
         let mut found = Vec::new();
         let told = view.list(ROOT, None, |name, inode| {
             found.push((String::from_utf8(name.to_vec()).unwrap(), inode.id));

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
 use crate::past::Past;
-use crate::view::View;
+use crate::view::ReadView;
 use canopy_store::{Batch, Direction, Durability};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -455,7 +455,7 @@ impl Namespace {
     }
 }
 
-impl View {
+impl ReadView {
     /// Returns the number of the snapshot of a name, if there is one.
     pub fn snapshot(&self, name: &str) -> Result<Option<u64>> {
         let mut scan = self.scan(&Space::Snapshots.range())?;

@@ -8,7 +8,7 @@ use crate::namespace::{CACHE_BYTES, Namespace, options};
 use crate::places::Places;
 use crate::settings::{Configured, Settings, table_of};
 use canopy_store::{
-    Direction, Environment, Key, KeyRange, KeyRef, Reader, Scan, Snapshot, SstableCache,
+    Direction, Environment, Key, KeyRange, KeyRef, Reader, Scan, SstableCache, TableSnapshot,
 };
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 const RECORD_BYTES: u64 = 60;
 
 /// The records of a namespace at one moment. Can be shared between threads.
-pub struct View {
+pub struct ReadView {
     records: Records,
     /// What the namespace worked by then.
     pub(crate) configured: Arc<Configured>,
@@ -28,37 +28,37 @@ pub struct View {
 
 /// What is read.
 enum Records {
-    Table(Snapshot),
+    Table(TableSnapshot),
     Checkpoint(Box<Reader>),
 }
 
 impl Namespace {
     /// Returns the records as they are now. What waits in memory is written to them first.
-    pub fn view(&self) -> Result<View> {
+    pub fn view(&self) -> Result<ReadView> {
         self.flush_pending()?;
         let manifest = self.table().manifest();
         let runs: u64 = manifest.state.runs.iter().map(|run| run.size_bytes()).sum();
         let bytes = runs + self.table().memtable_bytes() / 4;
-        let view = View::new(Records::Table(self.table().snapshot()), bytes)?;
-        Ok(View { places: Some(self.places.clone()), ..view })
+        let view = ReadView::new(Records::Table(self.table().snapshot()), bytes)?;
+        Ok(ReadView { places: Some(self.places.clone()), ..view })
     }
 
     /// Returns the records as they were at a checkpoint, until that is released.
-    pub(crate) fn view_of(&self, checkpoint: u64) -> Result<View> {
+    pub(crate) fn view_of(&self, checkpoint: u64) -> Result<ReadView> {
         let (snapshot, bytes) = self.table().at_checkpoint(checkpoint)?;
-        match View::new(Records::Table(snapshot.clone()), bytes) {
+        match ReadView::new(Records::Table(snapshot.clone()), bytes) {
             // Those of now do, if those of then cannot be read: all else may be.
             Err(error) if error.is_damage() => {
                 let (records, configured) = (Records::Table(snapshot), self.configured());
                 let names_estimate = bytes / RECORD_BYTES;
-                Ok(View { records, configured, names_estimate, places: None })
+                Ok(ReadView { records, configured, names_estimate, places: None })
             }
             view => view,
         }
     }
 }
 
-impl View {
+impl ReadView {
     /// Returns what the table of the namespace in a storage has in SSTables, at a checkpoint or
     /// else now. Somebody else may have the namespace open.
     pub fn of_table(environment: &Environment, checkpoint: Option<u64>) -> Result<Self> {
@@ -66,12 +66,13 @@ impl View {
         let cache = SstableCache::new(environment, CACHE_BYTES);
         let reader = Reader::open(environment, table, checkpoint, &cache, &options())?;
         let bytes = reader.manifest().state.runs.iter().map(|run| run.size_bytes()).sum();
-        View::new(Records::Checkpoint(Box::new(reader)), bytes)
+        ReadView::new(Records::Checkpoint(Box::new(reader)), bytes)
     }
 
     fn new(records: Records, bytes: u64) -> Result<Self> {
         let names_estimate = bytes / RECORD_BYTES;
-        let mut view = View { records, configured: Arc::default(), names_estimate, places: None };
+        let mut view =
+            ReadView { records, configured: Arc::default(), names_estimate, places: None };
         let settings = view.get(keys::settings().as_ref())?;
         let settings = Settings::decode(settings.as_deref())?;
         view.configured = Arc::new(settings.configured()?);
@@ -96,7 +97,7 @@ impl View {
     /// known, until `each` returns false. False if that cannot be told.
     pub(crate) fn differences(
         &self,
-        before: &View,
+        before: &ReadView,
         range: &KeyRange,
         each: impl FnMut(KeyRef<'_>, Option<&[u8]>) -> bool,
     ) -> Result<bool> {
@@ -109,7 +110,7 @@ impl View {
     }
 
     /// Returns whether SSTables have the same as at an older checkpoint for sure.
-    pub fn is_as_of(&self, before: &View) -> bool {
+    pub fn is_as_of(&self, before: &ReadView) -> bool {
         match (&before.records, &self.records) {
             (Records::Checkpoint(before), Records::Checkpoint(now)) => {
                 before.manifest().state.runs == now.manifest().state.runs

@@ -20,7 +20,7 @@ const BOB: u32 = 1001;
 /// So many files are counted while others change.
 const FILES: u64 = 20_000;
 
-struct Place {
+struct Fixture {
     namespace: Namespace,
     now_ns: Arc<AtomicI64>,
     directory: TempDir,
@@ -32,7 +32,7 @@ fn open(directory: &Path, clock: Clock) -> Namespace {
         .unwrap()
 }
 
-fn place() -> Place {
+fn place() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let now_ns = Arc::new(AtomicI64::new(1_700_000_000_000_000_000));
     let now = now_ns.clone();
@@ -40,7 +40,7 @@ fn place() -> Place {
     let environment = Environment::system(Arc::new(LocalStorage::new(directory.path()).unwrap()));
     create_namespace(&environment, &Settings::default(), (0, 0), &clock).unwrap();
     drop(environment);
-    Place { namespace: open(directory.path(), clock), now_ns, directory }
+    Fixture { namespace: open(directory.path(), clock), now_ns, directory }
 }
 
 fn bytes(hard: u64) -> Limits {
@@ -51,7 +51,7 @@ fn inodes(hard: u64) -> Limits {
     Limits { inodes_hard: hard, ..Limits::default() }
 }
 
-impl Place {
+impl Fixture {
     fn make(&self, parent: FileId, name: &str, mode: u32, uid: u32) -> Result<Inode, Errno> {
         let new = New { mode, uid, gid: uid, ..New::default() };
         let made = self.namespace.create(parent, name.as_bytes(), &new, false);
@@ -118,7 +118,7 @@ impl Place {
         drop(self.namespace);
         let clock: Clock = Arc::new(move || now.fetch_add(1000, Ordering::Relaxed));
         let namespace = open(self.directory.path(), clock);
-        Place { namespace, now_ns: self.now_ns, directory: self.directory }
+        Fixture { namespace, now_ns: self.now_ns, directory: self.directory }
     }
 }
 

@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// as it was given.
 pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
     match resolve(index, given)? {
-        Place::Entry(start) => Ok(*start),
-        Place::Uncovered(path) => Err(not_covered(index, &path)),
+        PathTarget::Entry(start) => Ok(*start),
+        PathTarget::Uncovered(path) => Err(not_covered(index, &path)),
     }
 }
 
@@ -29,8 +29,8 @@ pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
 /// sources below a directory that is in none, as if each of them had been given.
 pub fn locate_all(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
     let above = match resolve(index, given)? {
-        Place::Entry(start) => return Ok(vec![*start]),
-        Place::Uncovered(path) => path,
+        PathTarget::Entry(start) => return Ok(vec![*start]),
+        PathTarget::Uncovered(path) => path,
     };
     let view = Arc::new(index.seen_from(&above)?.flattened());
     let below = view.sources().iter().filter(|source| is_at_or_below(&source.root, &above));
@@ -50,13 +50,13 @@ pub fn locate_all(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
 }
 
 /// What lies at a path.
-enum Place {
+enum PathTarget {
     Entry(Box<Start>),
     /// Nothing of any source, at this absolute path.
     Uncovered(String),
 }
 
-fn resolve(index: &Index, given: &OsStr) -> Result<Place> {
+fn resolve(index: &Index, given: &OsStr) -> Result<PathTarget> {
     let lost = |why| Error::Lost { path: given.as_bytes().to_vec(), why };
     if given.is_empty() {
         return Err(lost(Lost::Missing));
@@ -71,7 +71,7 @@ fn resolve(index: &Index, given: &OsStr) -> Result<Place> {
         && let Some(start) = entry_at(index, given, &path)?
         && ends_well(&start, &text)?
     {
-        return Ok(Place::Entry(Box::new(start)));
+        return Ok(PathTarget::Entry(Box::new(start)));
     }
     let (way, name) = match text.rsplit_once('/') {
         _ if asks_for_directory(&text) => (&*text, None),
@@ -95,11 +95,11 @@ fn resolve(index: &Index, given: &OsStr) -> Result<Place> {
     if why.is_none()
         && let Some(start) = entry_at(index, given, &path)?
     {
-        return Ok(Place::Entry(Box::new(Start { links: trail.links(), ..start })));
+        return Ok(PathTarget::Entry(Box::new(Start { links: trail.links(), ..start })));
     }
     let view = index.seen_from(&path)?;
     match (source_of(&view, &path), why) {
-        (None, None) => Ok(Place::Uncovered(path)),
+        (None, None) => Ok(PathTarget::Uncovered(path)),
         (None, _) => Err(not_covered(index, &join_absolute(&base, text.trim_start_matches('/')))),
         (Some(_), why) => {
             let why = why.map_or_else(|| why_not_at(&view, &path), Ok)?;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::fold::{Folded, Sum, TreeFold};
 use crate::inode::InodeColumns;
 use crate::plan::{BATCH_ROWS, row_count};
-use crate::totals::Subtree;
+use crate::totals::VisibleTree;
 use crate::work::by_workers;
 use arrow::array::{Array, RecordBatch, StringArray};
 use canopy_index::column::*;
@@ -42,7 +42,7 @@ impl StatisticsRequest {
 }
 
 /// The statistics of all entries at and below a directory, as far as the caller sees them.
-pub fn of_subtree(subtree: &Subtree<'_>, wanted: &StatisticsRequest) -> Result<ByOwner> {
+pub fn of_subtree(subtree: &VisibleTree<'_>, wanted: &StatisticsRequest) -> Result<ByOwner> {
     let sum = Mutex::new(ByOwner::default());
     let shards = subtree.shards()?;
     let start = |_| Ok(ByOwner::default());

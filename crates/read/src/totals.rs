@@ -23,7 +23,7 @@ const THREAD_LOOKUPS: usize = 8;
 pub type SeenInodes = FxHashSet<(u64, u64)>;
 
 /// A directory and all below it, as far as the caller sees it.
-pub struct Subtree<'a> {
+pub struct VisibleTree<'a> {
     /// The index as the caller sees it.
     pub index: &'a Index,
     /// Number of its source.
@@ -54,10 +54,10 @@ pub struct LinkSighting {
     pub once: Totals,
 }
 
-impl<'a> Subtree<'a> {
+impl<'a> VisibleTree<'a> {
     /// The subtree of an entry that a user named.
     pub fn of(start: &'a Start, threads: usize) -> Self {
-        Subtree { index: &start.view, source: start.source.id, path: &start.path, threads }
+        VisibleTree { index: &start.view, source: start.source.id, path: &start.path, threads }
     }
 
     /// The shards that may have something of it.

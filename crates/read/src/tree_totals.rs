@@ -2,13 +2,13 @@
 
 use crate::error::{Error, Result};
 use crate::fold::{Sum, fold_tree};
-use crate::totals::{DirectoryTotals, Subtree};
+use crate::totals::{DirectoryTotals, VisibleTree};
 use canopy_model::{Totals, compare_paths, is_below, parent};
 use rustc_hash::FxHashMap;
 
 /// Subtree totals of every directory of a subtree, in path order, each link counted once in every
 /// directory above it.
-pub fn tree_totals(subtree: &Subtree<'_>, own: Totals) -> Result<Vec<DirectoryTotals>> {
+pub fn tree_totals(subtree: &VisibleTree<'_>, own: Totals) -> Result<Vec<DirectoryTotals>> {
     let mut nodes = subtree.nodes(usize::MAX)?;
     match nodes.first_mut() {
         Some(first) if first.path == subtree.path => first.own += own,

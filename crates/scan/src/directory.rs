@@ -10,7 +10,7 @@ use crate::faults::{Fault, Step};
 use crate::handle::{Handle, Shared, reopen};
 use crate::ids::Unmapped;
 use crate::inode::{Stat, access_acl, stat_at, stat_open};
-use crate::moment::{Change, Moment, SECOND_NS};
+use crate::moment::{ChangeTime, Moment, SECOND_NS};
 use crate::rules::{self, Rules};
 use canopy_model::{
     Access, Acl, Approach, Attributes, ClassTable, Grant, Listing, Permissions, Rows, Wanted,
@@ -87,7 +87,7 @@ pub(crate) struct Directory {
 }
 
 /// Where a directory that is to be opened is.
-pub(crate) enum Place {
+pub(crate) enum OpenAt {
     /// `/`, or what stands for it.
     Top,
     /// Above the root of a source or that root, in a directory above it, with its name, escaped.
@@ -158,7 +158,7 @@ pub(crate) struct Known<'a> {
 impl Directory {
     /// Takes in a directory that was just opened.
     pub(crate) fn new(
-        place: Place,
+        place: OpenAt,
         (fd, seen): (OwnedFd, Seen),
         known: &Known<'_>,
         classes: &ClassTable,
@@ -169,9 +169,9 @@ impl Directory {
         let noted = Noted::of(seen, rules);
         let access = classes.access(approach, noted.permissions());
         let (above, name, is_below) = match place {
-            Place::Top => (None, None, false),
-            Place::Above(above, name) => (Some(above), Some(name), false),
-            Place::Below(above, name) => (Some(above), Some(name), true),
+            OpenAt::Top => (None, None, false),
+            OpenAt::Above(above, name) => (Some(above), Some(name), false),
+            OpenAt::Below(above, name) => (Some(above), Some(name), true),
         };
         let (depth, path_bytes) = match (&above, &name) {
             (Some(above), Some(name)) if is_below => (above.depth + 1, above.path_bytes_of(name)),
@@ -260,8 +260,8 @@ impl Directory {
     }
 
     /// Returns when an inode in it, or it itself, may have changed last.
-    pub(crate) fn change_of(&self, attributes: &Attributes) -> Change {
-        Change::at(attributes.ctime_ns, self.lag_ns)
+    pub(crate) fn change_of(&self, attributes: &Attributes) -> ChangeTime {
+        ChangeTime::at(attributes.ctime_ns, self.lag_ns)
     }
 
     /// Returns the latest moment at which it and all above were known to be as noted.

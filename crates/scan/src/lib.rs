@@ -51,5 +51,5 @@ pub use root::{Root, RootError};
 pub use rules::{ClosedMount, MountRules, Rules};
 pub use selection::{Known, Selection};
 pub use stealing::{Stack, share};
-pub use walk::{Others, Part, Pauses, scan};
+pub use walk::{Others, Pauses, Subtree, scan};
 pub use xattrs::FoundXattr;

@@ -31,27 +31,27 @@ impl Moment {
 
     /// Returns whether an inode seen after this moment, and last changed then, was at this moment
     /// as it was seen.
-    pub(crate) fn is_after(self, change: Change) -> bool {
+    pub(crate) fn is_after(self, change: ChangeTime) -> bool {
         self.0 > change.0
     }
 }
 
 /// The latest moment at which an inode may have changed, by its change time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Change(i64);
+pub(crate) struct ChangeTime(i64);
 
-impl Change {
+impl ChangeTime {
     /// The change time of an inode that never changed.
-    pub(crate) const NONE: Change = Change(i64::MIN);
+    pub(crate) const NONE: ChangeTime = ChangeTime(i64::MIN);
 
     /// The change time of an inode that may change at any moment.
-    pub(crate) const ALWAYS: Change = Change(i64::MAX);
+    pub(crate) const ALWAYS: ChangeTime = ChangeTime(i64::MAX);
 
     /// Takes it from a change time on a file system whose clock may be so far behind. A file system
     /// without fractions of seconds rounds all times down.
     pub(crate) fn at(ctime_ns: i64, lag_ns: i64) -> Self {
         let rounded_ns = if ctime_ns % SECOND_NS == 0 { SECOND_NS - 1 } else { 0 };
-        Change(ctime_ns.saturating_add(rounded_ns + lag_ns))
+        ChangeTime(ctime_ns.saturating_add(rounded_ns + lag_ns))
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
             let path = CString::new(directory.path().as_os_str().as_bytes()).unwrap();
             let change = || {
                 let stat = stat_at(CWD, &path).unwrap();
-                Change::at(stat.attributes.ctime_ns, 0)
+                ChangeTime::at(stat.attributes.ctime_ns, 0)
             };
             for number in 0..2000 {
                 let before = clock.now();
@@ -129,11 +129,11 @@ mod tests {
 
     #[test]
     fn times_without_fractions_may_be_a_second_old() {
-        let change = Change::at(5 * SECOND_NS, 0);
+        let change = ChangeTime::at(5 * SECOND_NS, 0);
         assert!(!Moment(6 * SECOND_NS - 1).is_after(change));
         assert!(Moment(6 * SECOND_NS).is_after(change));
-        assert!(Moment(5 * SECOND_NS + 2).is_after(Change::at(5 * SECOND_NS + 1, 0)));
-        assert!(!Moment(5 * SECOND_NS + 2).is_after(Change::at(5 * SECOND_NS + 1, 1)));
-        assert!(!Moment::NEVER.is_after(Change::NONE));
+        assert!(Moment(5 * SECOND_NS + 2).is_after(ChangeTime::at(5 * SECOND_NS + 1, 0)));
+        assert!(!Moment(5 * SECOND_NS + 2).is_after(ChangeTime::at(5 * SECOND_NS + 1, 1)));
+        assert!(!Moment::NEVER.is_after(ChangeTime::NONE));
     }
 }

@@ -1,6 +1,6 @@
 //! The root of a source: where it is, and who may reach it.
 
-use crate::directory::{Directory, Known, Moves, Narrowing, Place, Round, Seen};
+use crate::directory::{Directory, Known, Moves, Narrowing, OpenAt, Round, Seen};
 use crate::faults::{Fault, ScanError, Step};
 use crate::handle::Shared;
 use crate::inode::{open_dir, open_to_search};
@@ -94,7 +94,7 @@ impl Root {
         let mut above = PathBuf::from("/");
         let mut approach = Approach::EVERYONE;
         let slash = rustix::fs::openat(CWD, c"/", flags, Mode::empty()).map_err(at(&above))?;
-        let mut directory = take_in(Place::Top, slash, &approach, begun, &above)?;
+        let mut directory = take_in(OpenAt::Top, slash, &approach, begun, &above)?;
         for component in real.components().skip(1) {
             above.push(component);
             approach = classes
@@ -104,7 +104,7 @@ impl Root {
             let (since, fd) = (directory.moment(), directory.fd().map_err(at(&above))?);
             let opened =
                 if above == real { open_dir(&fd, &name) } else { open_to_search(&fd, &name) };
-            let place = Place::Above(directory, escape(bytes).into());
+            let place = OpenAt::Above(directory, escape(bytes).into());
             directory = take_in(place, opened.map_err(at(&above))?, &approach, since, &above)?;
             if shared.has_too_many_open() {
                 directory.close_above();

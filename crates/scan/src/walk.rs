@@ -33,7 +33,7 @@ const WAITS_MAX: Duration = Duration::from_secs(10);
 
 /// The part of a source that is walked.
 #[derive(Clone, Copy)]
-pub struct Part<'a> {
+pub struct Subtree<'a> {
     /// What to list.
     pub selection: &'a Selection,
     /// What is known of the rest.
@@ -61,7 +61,7 @@ type Pause<'a, S> =
 /// Walks the tree of `root`, or a part of it, one thread a sink, and gives the sinks back. Errors
 /// of single entries are counted and told to `on_error`; the error of a sink ends the walk. Blocks.
 pub fn scan<S: Sink>(
-    (root, part): (Root, Option<Part<'_>>),
+    (root, part): (Root, Option<Subtree<'_>>),
     options: &ScanOptions,
     classes: &ClassTable,
     rules: &MountRules,

@@ -9,7 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A place in a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum StatementPosition {
     /// A line and a column in characters, both from 1 on.
     At(u64, u64),
     /// Behind its end.
@@ -48,7 +48,7 @@ pub enum Error {
         /// Its name.
         name: String,
         /// Where that stands in the statement, if it is known.
-        place: Option<Place>,
+        place: Option<StatementPosition>,
     },
     /// A statement is wrong, or cannot be carried out.
     #[error("{said}")]
@@ -56,7 +56,7 @@ pub enum Error {
         /// What is wrong.
         said: String,
         /// Where in the statement, if it is known.
-        place: Option<Place>,
+        place: Option<StatementPosition>,
     },
     /// The SQL engine refused.
     #[error("{0}")]

@@ -40,7 +40,7 @@ mod summary_rows;
 mod tables;
 mod titles;
 
-pub use error::{Error, Place, Result};
+pub use error::{Error, Result, StatementPosition};
 pub use grid::{TableForm, TableStyle};
 pub use output::AnswerFormat;
 pub use own::{

@@ -1,6 +1,6 @@
 //! What the engine refuses, in words that say what to do, and where in the statement.
 
-use crate::error::{Error, Place};
+use crate::error::{Error, StatementPosition};
 use arrow::error::ArrowError;
 use canopy_text::safe::{message_line, table_cell};
 use canopy_text::{group_id, user_id};
@@ -45,7 +45,7 @@ const CHANGES: [&str; 23] = [
 /// Turns an error of the engine into one of ours: its cause, without what the engine was doing.
 pub(super) fn refusal(error: &DataFusionError) -> Error {
     let span = error.diagnostic().and_then(|diagnostic| diagnostic.span);
-    let place = span.map(|span| Place::At(span.start.line, span.start.column));
+    let place = span.map(|span| StatementPosition::At(span.start.line, span.start.column));
     let said = match error.find_root() {
         DataFusionError::SQL(error, _) => match &**error {
             ParserError::TokenizerError(text) | ParserError::ParserError(text) => {
@@ -86,14 +86,14 @@ fn table(text: &str) -> Option<&str> {
 }
 
 /// Divides what the parser says into what is wrong and where; it tells no place of the end.
-fn without_place(text: &str) -> (&str, Option<Place>) {
+fn without_place(text: &str) -> (&str, Option<StatementPosition>) {
     if text.ends_with("found: EOF") {
-        return (text, Some(Place::End));
+        return (text, Some(StatementPosition::End));
     }
     let Some((said, place)) = text.rsplit_once(" at Line: ") else { return (text, None) };
     let place = place.split_once(", Column: ");
     let place = place.and_then(|(line, column)| {
-        Some(Place::At(line.parse().ok()?, column.trim().parse().ok()?))
+        Some(StatementPosition::At(line.parse().ok()?, column.trim().parse().ok()?))
     });
     (said, place)
 }
@@ -415,7 +415,11 @@ pub(super) fn no_table(name: &str, tables: &[String]) -> String {
 }
 
 /// Says what is wrong with a statement, with the line of it and a mark below the place.
-pub(super) fn of_statement(said: &str, statement: &str, place: Option<Place>) -> String {
+pub(super) fn of_statement(
+    said: &str,
+    statement: &str,
+    place: Option<StatementPosition>,
+) -> String {
     let word =
         statement.split(|letter: char| !letter.is_alphanumeric()).find(|word| !word.is_empty());
     if word.is_some_and(|word| CHANGES.contains(&word.to_uppercase().as_str())) {
@@ -425,8 +429,10 @@ pub(super) fn of_statement(said: &str, statement: &str, place: Option<Place>) ->
     let said = message_line(said);
     let lines: Vec<&str> = statement.trim_end().lines().collect();
     let (line, column) = match place {
-        Some(Place::At(line, column)) => (line as usize, column as usize),
-        Some(Place::End) => (lines.len(), lines.last().map_or(0, |line| line.chars().count()) + 1),
+        Some(StatementPosition::At(line, column)) => (line as usize, column as usize),
+        Some(StatementPosition::End) => {
+            (lines.len(), lines.last().map_or(0, |line| line.chars().count()) + 1)
+        }
         None => return said.into_owned(),
     };
     let Some(text) = line.checked_sub(1).and_then(|line| lines.get(line)) else {
@@ -468,7 +474,7 @@ mod tests {
         said(DataFusionError::Plan(text.to_owned()))
     }
 
-    fn parsed(text: &str) -> (String, Option<Place>) {
+    fn parsed(text: &str) -> (String, Option<StatementPosition>) {
         let error = ParserError::ParserError(text.to_owned());
         match refusal(&DataFusionError::SQL(Box::new(error), None)) {
             Error::Refused { said, place } => (said, place),
@@ -494,9 +500,12 @@ mod tests {
     fn the_parser_is_put_into_words() {
         let text = "Expected: an SQL statement, found: SELEC at Line: 1, Column: 1";
         let expected = "expected an SQL statement, found 'SELEC'".to_owned();
-        assert_eq!(parsed(text), (expected, Some(Place::At(1, 1))));
+        assert_eq!(parsed(text), (expected, Some(StatementPosition::At(1, 1))));
         let expected = "expected an expression, but the statement ends".to_owned();
-        assert_eq!(parsed("Expected: an expression, found: EOF"), (expected, Some(Place::End)));
+        assert_eq!(
+            parsed("Expected: an expression, found: EOF"),
+            (expected, Some(StatementPosition::End))
+        );
         let (said, _) = parsed("Expected: end of statement, found: GiB at Line: 1, Column: 44");
         assert!(said.ends_with("sizes are numbers of bytes"), "{said}");
         assert_eq!(parsed("Something else").0, "something else");
@@ -570,19 +579,22 @@ mod tests {
     #[test]
     fn the_place_is_marked() {
         let at = |statement, place| of_statement("wrong", statement, Some(place));
-        assert_eq!(at("SELECT x\nFROM y", Place::At(2, 6)), "wrong\n  FROM y\n       ^");
         assert_eq!(
-            at("SELECT '日本', z", Place::At(1, 14)),
+            at("SELECT x\nFROM y", StatementPosition::At(2, 6)),
+            "wrong\n  FROM y\n       ^"
+        );
+        assert_eq!(
+            at("SELECT '日本', z", StatementPosition::At(1, 14)),
             "wrong\n  SELECT '日本', z\n                 ^"
         );
-        assert_eq!(at("SELECT\n", Place::End), "wrong\n  SELECT\n        ^");
-        assert_eq!(at("SELECT", Place::At(7, 1)), "wrong");
+        assert_eq!(at("SELECT\n", StatementPosition::End), "wrong\n  SELECT\n        ^");
+        assert_eq!(at("SELECT", StatementPosition::At(7, 1)), "wrong");
         assert_eq!(of_statement("wrong", "SELECT", None), "wrong");
         assert!(
             of_statement("wrong", " insert INTO x", None).starts_with("queries change nothing")
         );
         let long = format!("{}x{}", "a".repeat(500), "b".repeat(500));
-        let shown = at(&long, Place::At(1, 501));
+        let shown = at(&long, StatementPosition::At(1, 501));
         let lines: Vec<&str> = shown.lines().collect();
         assert_eq!(lines[1].as_bytes()[lines[2].len() - 1], b'x');
         assert!(lines[1].len() < 130, "{shown}");

@@ -16,22 +16,22 @@ const PAIRS_MAX: usize = 1 << 16;
 
 /// One path, or all below a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Place {
+pub(super) struct PathScope {
     /// The path, or that of the directory.
     pub(super) path: String,
     /// Whether all below it is meant, and, where what is there are listings, its own.
     pub(super) below: bool,
 }
 
-impl Place {
+impl PathScope {
     /// Returns the place of one path.
     pub(super) fn at(path: &str) -> Self {
-        Place { path: path.trim_matches('/').to_owned(), below: false }
+        PathScope { path: path.trim_matches('/').to_owned(), below: false }
     }
 
     /// Returns all that lies below a directory.
     pub(super) fn below(path: &str) -> Self {
-        Place { path: path.trim_matches('/').to_owned(), below: true }
+        PathScope { path: path.trim_matches('/').to_owned(), below: true }
     }
 
     /// Returns whether a path may be meant.
@@ -45,23 +45,23 @@ impl Place {
     }
 
     /// Returns what of it is in a source, by paths below the root of that.
-    pub(super) fn in_source(&self, source: &SourceRecord) -> Option<Place> {
+    pub(super) fn in_source(&self, source: &SourceRecord) -> Option<PathScope> {
         let root = source.root.trim_matches('/');
         if is_below(&self.path, root) {
             let path = self.path[root.len()..].trim_start_matches('/').to_owned();
-            return Some(Place { path, below: self.below });
+            return Some(PathScope { path, below: self.below });
         }
-        (self.below && is_below(root, &self.path)).then(|| Place::below(""))
+        (self.below && is_below(root, &self.path)).then(|| PathScope::below(""))
     }
 
     /// Returns whether all of another place may be in this one.
-    fn covers(&self, other: &Place) -> bool {
+    fn covers(&self, other: &PathScope) -> bool {
         self.has(&other.path) && (self.below || !other.below)
     }
 }
 
 /// Leaves out listings that are among those of another place, and sorts the rest.
-pub(super) fn disjoint(mut listings: Vec<Place>) -> Vec<Place> {
+pub(super) fn disjoint(mut listings: Vec<PathScope>) -> Vec<PathScope> {
     listings.sort();
     listings.dedup();
     let directories: HashSet<String> =
@@ -91,33 +91,33 @@ const COLUMNS: [(&str, PathColumn); 3] = [
 
 /// Returns where all paths are of which predicates are true, all of them, in no order; `None` if
 /// that can be anywhere.
-pub(super) fn of_all(filters: &[&Expr]) -> Option<Vec<Place>> {
+pub(super) fn of_all(filters: &[&Expr]) -> Option<Vec<PathScope>> {
     let ranges = COLUMNS.iter().filter_map(|(name, _)| of_range(name, filters));
     filters.iter().filter_map(|filter| of_one(filter)).chain(ranges).reduce(in_both)
 }
 
-fn of_one(filter: &Expr) -> Option<Vec<Place>> {
+fn of_one(filter: &Expr) -> Option<Vec<PathScope>> {
     match filter {
         Expr::BinaryExpr(BinaryExpr { op: Operator::And, .. }) => {
             of_all(&split_conjunction(filter))
         }
         Expr::BinaryExpr(BinaryExpr { op: Operator::Or, .. }) => {
             let sides = split_binary(filter, Operator::Or);
-            let places: Option<Vec<Vec<Place>>> = sides.into_iter().map(of_one).collect();
+            let places: Option<Vec<Vec<PathScope>>> = sides.into_iter().map(of_one).collect();
             Some(places?.concat())
         }
         Expr::BinaryExpr(_) => {
             let (column, op, value) = comparison(filter)?;
             let path = text_of(value).filter(|_| op == Operator::Eq)?;
-            of_column(column, vec![Place::at(path)])
+            of_column(column, vec![PathScope::at(path)])
         }
         Expr::InList(list) if !list.negated => {
             let path = |value: &Expr| match value {
-                Expr::Literal(value, _) => text_of(value).map(Place::at),
+                Expr::Literal(value, _) => text_of(value).map(PathScope::at),
                 _ => None,
             };
             let Expr::Column(column) = &*list.expr else { return None };
-            let paths: Option<Vec<Place>> = list.list.iter().map(path).collect();
+            let paths: Option<Vec<PathScope>> = list.list.iter().map(path).collect();
             of_column(column, paths?)
         }
         Expr::Between(Between { expr, negated: false, low, high }) => {
@@ -143,8 +143,8 @@ fn of_one(filter: &Expr) -> Option<Vec<Place>> {
             let places = match call.name() {
                 "starts_with" => of_prefix(text)?,
                 // Of GUFI's views: the directory itself is in its own listing.
-                "gufi_listed_below" => vec![Place::below(text)],
-                "below" => vec![Place::at(text), Place::below(text)],
+                "gufi_listed_below" => vec![PathScope::below(text)],
+                "below" => vec![PathScope::at(text), PathScope::below(text)],
                 _ => return None,
             };
             of_column(column, places)
@@ -159,7 +159,7 @@ pub(super) fn is_path(column: &Column) -> bool {
 }
 
 /// Returns where the rows are if a column of theirs has such paths.
-fn of_column(column: &Column, mut places: Vec<Place>) -> Option<Vec<Place>> {
+fn of_column(column: &Column, mut places: Vec<PathScope>) -> Option<Vec<PathScope>> {
     let (_, of) = COLUMNS.iter().find(|(name, _)| *name == column.name)?;
     if *of == PathColumn::Directory {
         places.iter_mut().for_each(|place| place.below = true);
@@ -168,12 +168,12 @@ fn of_column(column: &Column, mut places: Vec<Place>) -> Option<Vec<Place>> {
 }
 
 /// Returns where paths are that match a pattern of LIKE.
-fn of_pattern(pattern: &str, escape: char) -> Option<Vec<Place>> {
+fn of_pattern(pattern: &str, escape: char) -> Option<Vec<PathScope>> {
     let mut prefix = String::new();
     let mut letters = pattern.chars();
     loop {
         match letters.next() {
-            None => return Some(vec![Place::at(&prefix)]),
+            None => return Some(vec![PathScope::at(&prefix)]),
             Some(letter) if letter == escape => prefix.push(letters.next().unwrap_or(escape)),
             Some('%' | '_') => return of_prefix(&prefix),
             Some(letter) => prefix.push(letter),
@@ -182,14 +182,14 @@ fn of_pattern(pattern: &str, escape: char) -> Option<Vec<Place>> {
 }
 
 /// Returns where paths are that begin with a text.
-fn of_prefix(text: &str) -> Option<Vec<Place>> {
+fn of_prefix(text: &str) -> Option<Vec<PathScope>> {
     let (directory, _) = text.rsplit_once('/')?;
-    Some(vec![Place::below(directory)])
+    Some(vec![PathScope::below(directory)])
 }
 
 /// Returns where paths are between the greatest lower and the least upper bound that predicates
 /// set of a column.
-fn of_range(name: &str, filters: &[&Expr]) -> Option<Vec<Place>> {
+fn of_range(name: &str, filters: &[&Expr]) -> Option<Vec<PathScope>> {
     let (mut low, mut high): (Option<&str>, Option<(&str, bool)>) = (None, None);
     for filter in filters {
         let Some((column, op, value)) = comparison(filter) else { continue };
@@ -216,7 +216,7 @@ fn of_range(name: &str, filters: &[&Expr]) -> Option<Vec<Place>> {
 }
 
 /// Returns what is in both of two lists of places.
-fn in_both(a: Vec<Place>, b: Vec<Place>) -> Vec<Place> {
+fn in_both(a: Vec<PathScope>, b: Vec<PathScope>) -> Vec<PathScope> {
     if a.len().saturating_mul(b.len()) > PAIRS_MAX {
         return if a.len() < b.len() { a } else { b };
     }
@@ -251,7 +251,7 @@ mod tests {
     fn shown(filters: &[Expr]) -> String {
         let filters: Vec<&Expr> = filters.iter().collect();
         let Some(places) = of_all(&filters) else { return "anywhere".to_owned() };
-        let places = places.into_iter().map(|Place { path, below }| {
+        let places = places.into_iter().map(|PathScope { path, below }| {
             let end = if below { "/" } else { "" };
             format!("/{path}{end}")
         });
@@ -318,15 +318,18 @@ mod tests {
     #[test]
     fn no_listing_is_read_twice() {
         let places = [
-            Place::at("a"),
-            Place::below("a"),
-            Place::below("a/b"),
-            Place::at("b"),
-            Place::at("b"),
-            Place::at("ab"),
+            PathScope::at("a"),
+            PathScope::below("a"),
+            PathScope::below("a/b"),
+            PathScope::at("b"),
+            PathScope::at("b"),
+            PathScope::at("ab"),
         ];
         let left = disjoint(places.to_vec());
-        assert_eq!(left, [Place::below("a"), Place::at("ab"), Place::at("b")]);
-        assert_eq!(disjoint(vec![Place::below(""), Place::at("a")]), [Place::below("")]);
+        assert_eq!(left, [PathScope::below("a"), PathScope::at("ab"), PathScope::at("b")]);
+        assert_eq!(
+            disjoint(vec![PathScope::below(""), PathScope::at("a")]),
+            [PathScope::below("")]
+        );
     }
 }

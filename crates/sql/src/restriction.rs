@@ -1,6 +1,6 @@
 //! What the predicates of a query rule out before anything is read.
 
-use super::places::{self, Place, comparison, disjoint};
+use super::places::{self, PathScope, comparison, disjoint};
 use canopy_index::{ColumnId, SourceRecord};
 use canopy_model::{is_below, parent};
 use canopy_read::plan::Unit;
@@ -12,7 +12,7 @@ use datafusion::logical_expr::{Expr, Operator};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Restriction {
     /// Where all paths are; `None` if that can be anywhere.
-    places: Option<Vec<Place>>,
+    places: Option<Vec<PathScope>>,
     /// Ranges of columns of the files, both ends included.
     bounds: Vec<(ColumnId, i64, i64)>,
 }
@@ -47,14 +47,14 @@ impl Restriction {
     }
 
     /// Returns where all paths are, in no order; `None` if that can be anywhere.
-    pub(super) fn places(&self) -> Option<&[Place]> {
+    pub(super) fn places(&self) -> Option<&[PathScope]> {
         self.places.as_deref()
     }
 
     /// Returns a directory at or below which those of all paths lie; its path has no slash in
     /// front.
     pub(super) fn directory(&self) -> Option<&str> {
-        let mut directories = self.places.as_deref()?.iter().map(Place::directory);
+        let mut directories = self.places.as_deref()?.iter().map(PathScope::directory);
         let first = directories.next()?;
         Some(directories.fold(first, |mut common, next| {
             while !is_below(next, common) {
@@ -70,18 +70,18 @@ impl Restriction {
         if self.places.is_none() {
             return Some(String::new());
         }
-        Place::below(self.directory()?).in_source(source).map(|place| place.path)
+        PathScope::below(self.directory()?).in_source(source).map(|place| place.path)
     }
 
     /// Returns the listings of a source, by their paths below its root, that hold all rows of the
     /// answer: none of them twice.
-    pub(super) fn listings(&self, source: &SourceRecord, of: RowPath) -> Vec<Place> {
-        let Some(places) = &self.places else { return vec![Place::below("")] };
+    pub(super) fn listings(&self, source: &SourceRecord, of: RowPath) -> Vec<PathScope> {
+        let Some(places) = &self.places else { return vec![PathScope::below("")] };
         let listings = places.iter().filter_map(|place| {
             let place = place.in_source(source)?;
             match (place.below, of) {
                 // The root of a source is in no listing of it.
-                (false, RowPath::Entry) => parent(&place.path).map(Place::at),
+                (false, RowPath::Entry) => parent(&place.path).map(PathScope::at),
                 _ => Some(place),
             }
         });

@@ -8,7 +8,7 @@
 //!
 //! What asks for all names in a gate gets none but those, and a note says so.
 
-use super::places::{Place, comparison, is_path};
+use super::places::{PathScope, comparison, is_path};
 use super::restriction::Restriction;
 use super::tables::{TABLES, external};
 use super::{gufi, summaries};
@@ -57,7 +57,7 @@ pub(super) struct Unlisted {
 
 /// Subtrees, or one, as they are seen by those who name them.
 pub(super) struct Start {
-    pub(super) place: Place,
+    pub(super) place: PathScope,
     pub(super) view: Arc<Index>,
 }
 
@@ -95,9 +95,9 @@ impl Seen {
     /// Returns the subtrees that predicates ask for, none of them in another: each as du would see
     /// it that is told its path, so that what one adds up does not depend on what else is named.
     pub(super) fn subtrees(&self, restriction: &Restriction) -> canopy_read::Result<Vec<Start>> {
-        let anywhere = [Place::below("")];
+        let anywhere = [PathScope::below("")];
         let places = restriction.places().unwrap_or(&anywhere);
-        let deep: Vec<Place> = places.iter().filter(|place| place.below).cloned().collect();
+        let deep: Vec<PathScope> = places.iter().filter(|place| place.below).cloned().collect();
         let mut starts = Vec::new();
         for place in super::places::disjoint(deep.clone()) {
             starts.push(Start { view: self.from(&place.path)?, place });
@@ -107,7 +107,7 @@ impl Seen {
         let named = named.filter(|path| deep.iter().any(|place| place.has(path)));
         for path in single.chain(named).collect::<BTreeSet<String>>() {
             let below = deep.iter().any(|place| place.has(&path));
-            let place = Place { path, below };
+            let place = PathScope { path, below };
             let mut is_in_other = false;
             for start in &starts {
                 is_in_other |= start.shows(&place.path)?;

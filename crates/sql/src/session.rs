@@ -105,7 +105,7 @@ pub struct Answered {
 }
 
 /// What a statement hands over.
-enum Part {
+enum StatementOutput {
     /// Its columns, first; whether lines of its texts are lines of the answer, as of `EXPLAIN`;
     /// what there is to say of it.
     Begin {
@@ -300,7 +300,7 @@ impl Drop for Session {
     }
 }
 
-type Sender = mpsc::Sender<Result<Part>>;
+type Sender = mpsc::Sender<Result<StatementOutput>>;
 
 /// Hands over the columns of a statement, then its rows.
 async fn execute(
@@ -324,21 +324,21 @@ async fn execute(
     let plan = state.query_planner().create_physical_plan(&simplified, &state).await?;
     let mut rows = execute_stream(plan, Arc::new(TaskContext::from(&state)))?;
     let schema = titles::typed(statement, &rows.schema());
-    let begin = Part::Begin { schema: schema.clone(), explains, notes };
+    let begin = StatementOutput::Begin { schema: schema.clone(), explains, notes };
     let mut sent = sender.send(Ok(begin)).await;
     while let (Ok(()), Some(batch)) = (&sent, rows.next().await) {
         let batch = batch?;
         // Under the titles that were typed.
         let batch = batch_of(&schema, batch.columns().to_vec(), batch.num_rows());
         let batch = batch.map_err(output::arrow_error)?;
-        sent = sender.send(Ok(Part::Rows(batch))).await;
+        sent = sender.send(Ok(StatementOutput::Rows(batch))).await;
     }
     Ok(())
 }
 
 /// What a statement hands over, for so long.
 struct Parts {
-    received: mpsc::Receiver<Result<Part>>,
+    received: mpsc::Receiver<Result<StatementOutput>>,
     /// The statement, until it has ended.
     task: Option<JoinHandle<()>>,
     /// When its time is up, and how much it had.
@@ -347,7 +347,7 @@ struct Parts {
 
 impl Parts {
     /// Waits for the next part; `None` once the statement has ended, and not if it was broken off.
-    async fn next(&mut self) -> Result<Option<Part>> {
+    async fn next(&mut self) -> Result<Option<StatementOutput>> {
         let Some((end, time)) = self.limit else { return self.wait().await };
         // Where parts come faster than they are printed, none is waited for.
         if Instant::now() >= end {
@@ -356,7 +356,7 @@ impl Parts {
         tokio::time::timeout_at(end, self.wait()).await.unwrap_or(Err(Error::Time(time)))
     }
 
-    async fn wait(&mut self) -> Result<Option<Part>> {
+    async fn wait(&mut self) -> Result<Option<StatementOutput>> {
         if let Some(part) = self.received.next().await {
             return part.map(Some);
         }
@@ -376,7 +376,7 @@ async fn print(
     mut style: Style,
     output: &mut (dyn Write + Send),
 ) -> Result<Answered> {
-    let Some(Part::Begin { schema, explains, notes }) = parts.next().await? else {
+    let Some(StatementOutput::Begin { schema, explains, notes }) = parts.next().await? else {
         return Err(Error::Sql("the query ended early".to_owned()));
     };
     style.lines |= explains;
@@ -387,7 +387,7 @@ async fn print(
     let mut writer = Writer::new(format, schema, style, output)?;
     let mut rows = 0;
     while let Some(part) = parts.next().await? {
-        if let Part::Rows(batch) = part {
+        if let StatementOutput::Rows(batch) = part {
             rows += batch.num_rows() as u64;
             writer.write(batch)?;
         }

@@ -11,7 +11,7 @@
 //! hard links once, as du does; every other statistic, and all of the tables by owner and group,
 //! count each name.
 
-use super::places::Place;
+use super::places::PathScope;
 use super::provider::{Provider, ScanRequest, Scannable};
 use super::queue::{self, Batches};
 use super::restriction::{Restriction, RowPath};
@@ -227,7 +227,7 @@ fn directories(index: &Index, restriction: &Restriction) -> canopy_read::Result<
     let mut work = VecDeque::new();
     for source in index.sources() {
         let source = Arc::new(source.clone());
-        for Place { path, below } in restriction.listings(&source, RowPath::Listing) {
+        for PathScope { path, below } in restriction.listings(&source, RowPath::Listing) {
             let mut ranges = match below {
                 true => plan::below(index, source.id, &path)?,
                 false => plan::at(index, source.id, &path)?,
@@ -255,7 +255,7 @@ fn subtrees(seen: &Seen, restriction: &Restriction) -> canopy_read::Result<VecDe
     let mut work = VecDeque::new();
     for start in &starts {
         for source in start.view.sources() {
-            let Some(Place { path, below }) = start.place.in_source(source) else { continue };
+            let Some(PathScope { path, below }) = start.place.in_source(source) else { continue };
             let is_inside = !is_below(&start.place.path, source.root.trim_matches('/'));
             if is_inside && starts.iter().any(|other| other.is_around(start, source)) {
                 continue;

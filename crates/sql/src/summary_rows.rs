@@ -13,7 +13,7 @@ use canopy_read::listings::depth;
 use canopy_read::locate::{Start, absolute_path, look_up};
 use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
 use canopy_read::summaries::{self, ByOwner, StatisticsRequest};
-use canopy_read::totals::{DirectoryTotals, SeenInodes, Subtree};
+use canopy_read::totals::{DirectoryTotals, SeenInodes, VisibleTree};
 use canopy_read::tree_totals::tree_totals;
 use datafusion::error::Result;
 use std::sync::Arc;
@@ -196,8 +196,13 @@ impl Reader {
         Ok(trees.finish())
     }
 
-    fn subtree_of<'a>(&self, view: &'a Index, source: &SourceRecord, path: &'a str) -> Subtree<'a> {
-        Subtree { index: view, source: source.id, path, threads: self.threads }
+    fn subtree_of<'a>(
+        &self,
+        view: &'a Index,
+        source: &SourceRecord,
+        path: &'a str,
+    ) -> VisibleTree<'a> {
+        VisibleTree { index: view, source: source.id, path, threads: self.threads }
     }
 
     fn batch(&self, source: &SourceRecord, rows: &[Row]) -> Result<RecordBatch> {

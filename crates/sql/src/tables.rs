@@ -18,7 +18,7 @@
 use super::acls;
 use super::decoded::{DecodedColumn, Decoder};
 use super::lustre;
-use super::places::Place;
+use super::places::PathScope;
 use super::prefilter::Prefilter;
 use super::provider::{Provider, ScanRequest, Scannable};
 use super::queue;
@@ -247,7 +247,7 @@ impl IndexTable {
             _ => RowPath::Entry,
         };
         let mut units = Vec::new();
-        for Place { path, below } in restriction.listings(source, of) {
+        for PathScope { path, below } in restriction.listings(source, of) {
             units.extend(match below {
                 true => plan::units_below(index, source.id, &path, self.table.kind)?,
                 false => plan::units_at(index, source.id, &path, self.table.kind)?,

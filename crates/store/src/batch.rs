@@ -27,7 +27,7 @@ pub struct Batch {
 
 /// One change of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change<'a> {
+pub enum Mutation<'a> {
     /// Of one key.
     Record(RecordRef<'a>),
     /// The removal of all keys of a range.
@@ -141,7 +141,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Returns the first change and what follows it; nothing if no whole change is there.
-    pub(crate) fn split_first(bytes: &'a [u8]) -> Option<(Change<'a>, &'a [u8])> {
+    pub(crate) fn split_first(bytes: &'a [u8]) -> Option<(Mutation<'a>, &'a [u8])> {
         let mut changes = Changes(bytes);
         let change = changes.change()?;
         Some((change, changes.0))
@@ -164,7 +164,7 @@ impl<'a> Changes<'a> {
         Some(Key { directory, hash, name: self.take(length.into())?.to_vec() })
     }
 
-    fn change(&mut self) -> Option<Change<'a>> {
+    fn change(&mut self) -> Option<Mutation<'a>> {
         let [op] = self.number()?;
         if op == RANGE {
             let start = self.key()?;
@@ -173,7 +173,7 @@ impl<'a> Changes<'a> {
                 [1] => Some(self.key()?),
                 _ => return None,
             };
-            return Some(Change::DeleteRange(KeyRange { start, end }));
+            return Some(Mutation::DeleteRange(KeyRange { start, end }));
         }
         let op = Op::from_byte(op)?;
         let directory = u64::from_le_bytes(self.number()?);
@@ -183,12 +183,12 @@ impl<'a> Changes<'a> {
         let name = self.take(name_length.into())?;
         let value = self.take(usize::try_from(value_length).ok()?)?;
         let key = KeyRef { directory, hash, name };
-        Some(Change::Record(RecordRef { key, op, value }))
+        Some(Mutation::Record(RecordRef { key, op, value }))
     }
 }
 
 impl<'a> Iterator for Changes<'a> {
-    type Item = Option<Change<'a>>;
+    type Item = Option<Mutation<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {

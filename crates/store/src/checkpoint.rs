@@ -10,7 +10,7 @@ use crate::names::TableId;
 use crate::runs::{OpenRun, SstableCache};
 use crate::scan::{Direction, Scan};
 use crate::table::Options;
-use crate::view::View;
+use crate::view::Layers;
 use std::sync::Arc;
 
 /// Makes a checkpoint of what a table has in SSTables now, and returns its id and the manifest that
@@ -108,7 +108,7 @@ fn gone(table: TableId, checkpoint: u64) -> Error {
 /// What a table has in SSTables, as it was at one moment. It changes nothing.
 pub struct Reader {
     manifest: Manifest,
-    view: View,
+    view: Layers,
 }
 
 impl Reader {
@@ -130,7 +130,7 @@ impl Reader {
         }
         manifest.state.check_live(table)?;
         options.check_operator(&manifest.state)?;
-        let view = View::of(&manifest.state, cache, options.operator.clone());
+        let view = Layers::of(&manifest.state, cache, options.operator.clone());
         Ok(Reader { manifest, view })
     }
 

@@ -87,14 +87,18 @@ pub fn garbage(
 }
 
 /// What the current manifest and the checkpoints in it keep.
-struct Kept {
+struct LiveObjects {
     sstables: BTreeSet<SstableName>,
     versions: BTreeSet<u64>,
 }
 
 /// Returns what is kept, or nothing if the manifest is not current any more.
-fn kept(environment: &Environment, table: TableId, manifest: &Manifest) -> Result<Option<Kept>> {
-    let mut kept = Kept { sstables: BTreeSet::new(), versions: BTreeSet::new() };
+fn kept(
+    environment: &Environment,
+    table: TableId,
+    manifest: &Manifest,
+) -> Result<Option<LiveObjects>> {
+    let mut kept = LiveObjects { sstables: BTreeSet::new(), versions: BTreeSet::new() };
     let mut add = |state: &State| {
         let own = state.sstables().filter(|sstable| sstable.id.table == table);
         kept.sstables.extend(own.map(|sstable| sstable.id.name));

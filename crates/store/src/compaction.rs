@@ -4,7 +4,7 @@ use crate::commit::{commit, current};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::KeyRange;
-use crate::manifest::{Hold, JobKind, Run, SstableId, State};
+use crate::manifest::{Hold, LeaseKind, Run, SstableId, State};
 use crate::names::TableId;
 use crate::output::{Lease, Output};
 use crate::runs::{OpenRun, SstableCache};
@@ -23,7 +23,7 @@ pub(crate) fn pick(state: &State, options: &Options) -> Option<Range<usize>> {
     let is_busy = |run: &Run| {
         let id = run.sstables.first().map(|sstable| sstable.id);
         state.jobs.iter().any(|job| match &job.kind {
-            JobKind::Compaction(inputs) => id.is_some_and(|id| inputs.contains(&id)),
+            LeaseKind::Compaction(inputs) => id.is_some_and(|id| inputs.contains(&id)),
             _ => false,
         })
     };
@@ -89,7 +89,7 @@ pub fn compact_all(
     options: &Options,
 ) -> Result<bool> {
     compact_picked(environment, table, cache, options, |state| {
-        let is_busy = state.jobs.iter().any(|job| matches!(job.kind, JobKind::Compaction(_)));
+        let is_busy = state.jobs.iter().any(|job| matches!(job.kind, LeaseKind::Compaction(_)));
         (state.runs.len() > 1 && !is_busy).then_some(0..state.runs.len())
     })
 }
@@ -110,7 +110,7 @@ fn compact_picked(
         options.check_operator(state)?;
         let Some(places) = pick(state) else { return Ok(None) };
         let inputs = sstables_of(&state.runs[places.clone()]);
-        Ok(Some((state.open_job(JobKind::Compaction(inputs), Some(deadline_ms)), places)))
+        Ok(Some((state.open_job(LeaseKind::Compaction(inputs), Some(deadline_ms)), places)))
     })?;
     let Some((job, places)) = picked else { return Ok(false) };
     let state = &manifest.state;

@@ -2,12 +2,12 @@
 //! between, and they become a table's newest runs in one commit (DeltaFS, section 5: client
 //! logging).
 
-use crate::batch::{Batch, Change, Changes};
+use crate::batch::{Batch, Changes, Mutation};
 use crate::commit::commit;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::KeyRange;
-use crate::manifest::{JobKind, Run, SstableId};
+use crate::manifest::{LeaseKind, Run, SstableId};
 use crate::names::TableId;
 use crate::output::{Lease, Output};
 use crate::record::{Layout, RecordRef};
@@ -70,7 +70,7 @@ impl Ingestion {
         let (manifest, job) = commit(environment, table, None, |state, _| {
             state.check_live(table)?;
             options.check_operator(state)?;
-            Ok(state.open_job(JobKind::Ingestion, Some(deadline_ms)))
+            Ok(state.open_job(LeaseKind::Ingestion, Some(deadline_ms)))
         })?;
         Ok(Ingestion {
             environment: environment.clone(),
@@ -104,7 +104,7 @@ impl Ingestion {
     pub fn add_batch(&mut self, batch: &Batch) -> Result<()> {
         for change in Changes::new(batch.bytes()) {
             match change {
-                Some(Change::Record(record)) => self.add(record)?,
+                Some(Mutation::Record(record)) => self.add(record)?,
                 _ => return Err(Error::Invalid("an ingestion adds records alone".into())),
             }
         }

@@ -50,7 +50,7 @@ mod table;
 mod upkeep;
 mod view;
 
-pub use batch::{BATCH_BYTES_MAX, Batch, Change};
+pub use batch::{BATCH_BYTES_MAX, Batch, Mutation};
 pub use checkpoint::{
     Reader, checkpoint, inspect, inspect_version, is_flushed, keep, release, renew,
 };
@@ -68,5 +68,5 @@ pub use runs::SstableCache;
 pub use salvage::{Loss, Stale, damaged_sstables};
 pub use scan::{Direction, Scan};
 pub use segment::{SegmentInfo, SegmentKind, read_segment};
-pub use table::{Durability, Options, Snapshot, Table, create};
+pub use table::{Durability, Options, Table, TableSnapshot, create};
 pub use upkeep::Upkeep;

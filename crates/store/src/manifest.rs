@@ -48,7 +48,7 @@ pub struct State {
     /// The id of the next job.
     pub next_job: u64,
     /// Who may create SSTables.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<WriteLease>,
     /// Its records, newest first.
     pub runs: Vec<Run>,
     /// The tables that it began with.
@@ -84,18 +84,18 @@ pub struct LogStart {
 
 /// A permission to create SSTables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
+pub struct WriteLease {
     /// Never used again.
     pub id: u64,
     /// What for.
-    pub kind: JobKind,
+    pub kind: LeaseKind,
     /// Milliseconds since 1970, from when on anybody may close it; a writer's has none.
     pub deadline_ms: Option<u64>,
 }
 
 /// What a job is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum JobKind {
+pub enum LeaseKind {
     /// Flushes of the writer.
     Writer,
     /// Files from elsewhere become a run.
@@ -263,15 +263,15 @@ impl State {
     }
 
     /// Returns the job of this id, if it is open.
-    pub fn job(&self, id: u64) -> Option<&Job> {
+    pub fn job(&self, id: u64) -> Option<&WriteLease> {
         self.jobs.iter().find(|job| job.id == id)
     }
 
     /// Opens a job and returns its id.
-    pub(crate) fn open_job(&mut self, kind: JobKind, deadline_ms: Option<u64>) -> u64 {
+    pub(crate) fn open_job(&mut self, kind: LeaseKind, deadline_ms: Option<u64>) -> u64 {
         let id = self.next_job;
         self.next_job += 1;
-        self.jobs.push(Job { id, kind, deadline_ms });
+        self.jobs.push(WriteLease { id, kind, deadline_ms });
         id
     }
 

@@ -1,7 +1,7 @@
 //! The memtable: records that are in no SSTable yet, in memory and in order. Every version of a key
 //! that somebody may still read is kept, by the sequence number of its batch.
 
-use crate::batch::{Change, Changes};
+use crate::batch::{Changes, Mutation};
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
 use crate::merge::{MergeOperator, Resolution};
@@ -239,7 +239,7 @@ impl Memtable {
         for change in Changes::new(batch) {
             sequence += 1;
             match change.ok_or_else(|| Error::corrupt("log", "not a batch of changes"))? {
-                Change::Record(record) => {
+                Mutation::Record(record) => {
                     let value = Box::from(record.value);
                     let version = Version { sequence, op: record.op, value };
                     bytes += record.key.name.len() as u64 + record.value.len() as u64;
@@ -253,7 +253,7 @@ impl Memtable {
                         }
                     }
                 }
-                Change::DeleteRange(range) => {
+                Mutation::DeleteRange(range) => {
                     bytes += VERSION_BYTES;
                     map.range_deletes.push((range, sequence));
                 }

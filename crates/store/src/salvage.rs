@@ -16,7 +16,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
 use crate::log::create_surely;
-use crate::manifest::{JobKind, Run, SstableId, SstableRef, State};
+use crate::manifest::{LeaseKind, Run, SstableId, SstableRef, State};
 use crate::names::{SstableName, TableId};
 use crate::record::Op;
 use crate::runs::{FoundInRun, OpenRun, SstableCache};
@@ -24,7 +24,7 @@ use crate::scan::{Direction, Source};
 use crate::sstable::{BlockCache, Salvaged, Sstable, SstableInfo, fingerprint, salvage};
 use crate::storage::{Created, Listed};
 use crate::table::{Options, Table};
-use crate::view::View;
+use crate::view::Layers;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -193,7 +193,7 @@ fn salvage_sstables(
         let runs = state.runs.iter().filter(has_damaged);
         let inputs = runs.flat_map(|run| &run.sstables).map(|one| one.id).collect();
         // Nobody merges them meanwhile.
-        Ok(state.open_job(JobKind::Compaction(inputs), Some(deadline_ms)))
+        Ok(state.open_job(LeaseKind::Compaction(inputs), Some(deadline_ms)))
     })?;
     let mut work = Work {
         environment,
@@ -370,7 +370,7 @@ impl Work<'_> {
 
     fn value(&self, runs: &[Run], key: &Key) -> Result<Option<Vec<u8>>> {
         let state = State { runs: runs.to_vec(), ..self.state.clone() };
-        let view = View::of(&state, self.cache, self.options.operator.clone());
+        let view = Layers::of(&state, self.cache, self.options.operator.clone());
         view.get(key.as_ref(), u64::MAX)
     }
 

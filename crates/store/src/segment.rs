@@ -1,7 +1,7 @@
 //! Looking into a segment of a log, of any size, in little memory; `log.rs` has the bytes.
 //! Recovery takes whole segments; what it takes for torn, this takes for torn, too.
 
-use crate::batch::{BATCH_BYTES_MAX, Change, Changes};
+use crate::batch::{BATCH_BYTES_MAX, Changes, Mutation};
 use crate::error::{Error, Result};
 use crate::key::NAME_MAX;
 use crate::log::{FENCE, GROWN, HEAD, WHOLE, crc_until_body, has_group};
@@ -58,7 +58,7 @@ pub fn read_segment<E: From<Error>>(
     storage: &dyn Storage,
     name: &str,
     epoch: Option<u64>,
-    mut each: impl FnMut(u64, Change<'_>) -> Result<(), E>,
+    mut each: impl FnMut(u64, Mutation<'_>) -> Result<(), E>,
 ) -> Result<SegmentInfo, E> {
     let mut input = SegmentReader::open(storage, name)?;
     let mut info = input.head(epoch)?;
@@ -214,7 +214,7 @@ impl<'a> SegmentReader<'a> {
     fn changes<E: From<Error>>(
         &mut self,
         body: Range<u64>,
-        mut each: impl FnMut(Change<'_>) -> Result<(), E>,
+        mut each: impl FnMut(Mutation<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let (mut at, mut wanted_bytes) = (body.start, READ_BYTES);
         while at < body.end {
@@ -263,7 +263,7 @@ mod tests {
         let mut lengths = Vec::new();
         let info = read_segment(&storage, "s", Some(7), |group, change| {
             assert_eq!(group, lengths.len() as u64);
-            let Change::Record(record) = change else { panic!("a range") };
+            let Mutation::Record(record) = change else { panic!("a range") };
             lengths.push(record.value.len());
             Ok::<(), Error>(())
         })?;

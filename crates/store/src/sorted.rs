@@ -19,12 +19,12 @@ const CACHE_LINE: usize = 64;
 #[derive(Default)]
 pub(crate) struct Unsorted {
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<RecordSlot>,
 }
 
 /// Most of a record's key, and where the rest lies.
 #[derive(Clone, Copy)]
-struct Place {
+struct RecordSlot {
     directory: u64,
     hash: u64,
     /// The first bytes of the name, in an order that is theirs: entries of an index have equal
@@ -57,7 +57,7 @@ impl Unsorted {
     /// Adds a record, which is not too long.
     pub(crate) fn push(&mut self, record: RecordRef<'_>) {
         let RecordRef { key, op, value } = record;
-        self.places.push(Place {
+        self.places.push(RecordSlot {
             directory: key.directory,
             hash: key.hash,
             name_start: start_of(key.name),
@@ -86,13 +86,13 @@ impl Unsorted {
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (self.bytes.len() + self.places.len() * size_of::<Place>()) as u64
+        (self.bytes.len() + self.places.len() * size_of::<RecordSlot>()) as u64
     }
 
-    fn record(&self, place: &Place) -> RecordRef<'_> {
+    fn record(&self, place: &RecordSlot) -> RecordRef<'_> {
         let bytes = &self.bytes[place.start as usize..];
         let (name, bytes) = bytes.split_at(place.name_length.into());
-        let Place { directory, hash, op, .. } = *place;
+        let RecordSlot { directory, hash, op, .. } = *place;
         let key = KeyRef { directory, hash, name };
         RecordRef { key, op, value: &bytes[..place.value_length as usize] }
     }
@@ -105,7 +105,7 @@ impl Sorted {
     pub(crate) fn new(mut records: Unsorted) -> Self {
         let mut places = std::mem::take(&mut records.places);
         places.sort_unstable_by(|one, other| {
-            let start = |place: &Place| (place.directory, place.hash, place.name_start);
+            let start = |place: &RecordSlot| (place.directory, place.hash, place.name_start);
             start(one).cmp(&start(other)).then_with(|| {
                 let [name, other_name] = [one, other].map(|place| records.record(place).key.name);
                 name.cmp(other_name).then(other.start.cmp(&one.start))
@@ -165,7 +165,7 @@ impl Sorted {
         last - more..end
     }
 
-    fn is_same(&self, one: &Place, other: &Place) -> bool {
+    fn is_same(&self, one: &RecordSlot, other: &RecordSlot) -> bool {
         (one.directory, one.hash) == (other.directory, other.hash)
             && self.0.record(one).key.name == self.0.record(other).key.name
     }

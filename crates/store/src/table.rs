@@ -8,22 +8,22 @@ mod reading;
 mod recovery;
 mod revert;
 
-pub use reading::Snapshot;
+pub use reading::TableSnapshot;
 
-use crate::batch::{BATCH_BYTES_MAX, Batch, Change, Changes};
+use crate::batch::{BATCH_BYTES_MAX, Batch, Changes, Mutation};
 use crate::commit::{commit, current, latest_version};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::KeyRange;
 use crate::log::LogWriter;
-use crate::manifest::{JobKind, LogStart, Manifest, Phase, Run, State};
+use crate::manifest::{LeaseKind, LogStart, Manifest, Phase, Run, State};
 use crate::memtable::Memtable;
 use crate::merge::MergeOperator;
 use crate::names::TableId;
 use crate::record::Layout;
 use crate::runs::SstableCache;
 use crate::storage::probe;
-use crate::view::View;
+use crate::view::Layers;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -118,7 +118,7 @@ pub struct Table {
     flushing: Mutex<Flushing>,
     log: Mutex<Log>,
     write: Arc<Mutex<Write>>,
-    view: RwLock<Arc<View>>,
+    view: RwLock<Arc<Layers>>,
     /// Whether changes stay in memory: nothing goes into storage.
     is_read_only: bool,
     /// Kept while the table is open.
@@ -205,8 +205,8 @@ impl Write {
         }
         for change in Changes::new(batch.bytes()).flatten() {
             let is_in = match &change {
-                Change::Record(record) => self.range.contains(record.key),
-                Change::DeleteRange(range) => self.range.covers(range),
+                Mutation::Record(record) => self.range.contains(record.key),
+                Mutation::DeleteRange(range) => self.range.covers(range),
             };
             if !is_in {
                 return Err(Error::Invalid("a key that is not in the table's range".into()));
@@ -310,9 +310,9 @@ impl Table {
             state.check_live(id)?;
             options.check_operator(state)?;
             state.epoch += 1;
-            state.jobs.retain(|job| job.kind != JobKind::Writer);
+            state.jobs.retain(|job| job.kind != LeaseKind::Writer);
             state.log.push(LogStart { epoch: state.epoch, segment: 0 });
-            Ok((state.epoch, state.open_job(JobKind::Writer, None)))
+            Ok((state.epoch, state.open_job(LeaseKind::Writer, None)))
         })?;
         let parts = (environment, id, cache, options);
         let table = Table::of(parts, manifest, (epoch, job), (lock, false));
@@ -327,7 +327,7 @@ impl Table {
         (epoch, job): (u64, u64),
         (lock, is_read_only): (Option<Box<dyn Send + Sync>>, bool),
     ) -> Self {
-        let view = View::of(&manifest.state, &cache, options.operator.clone());
+        let view = Layers::of(&manifest.state, &cache, options.operator.clone());
         let write = Write {
             active: Arc::default(),
             frozen: VecDeque::new(),
@@ -481,7 +481,7 @@ impl Table {
             _ => write.pending.push(PendingGroup { ends_segment: true, ..PendingGroup::default() }),
         }
         let mut view = self.view.write();
-        *view = Arc::new(View { memtables: write.memtables(), ..View::clone(&view) });
+        *view = Arc::new(Layers { memtables: write.memtables(), ..Layers::clone(&view) });
     }
 
     /// Makes everything that was written outlast a crash.
@@ -555,8 +555,8 @@ impl Table {
     /// locked, so that nobody else shows others meanwhile.
     fn publish(&self, write: &mut Write, manifest: &Manifest) {
         write.range.clone_from(&manifest.state.range);
-        let runs = View::of(&manifest.state, &self.cache, self.options.operator.clone());
-        let view = Arc::new(View { memtables: write.memtables(), ..runs });
+        let runs = Layers::of(&manifest.state, &self.cache, self.options.operator.clone());
+        let view = Arc::new(Layers { memtables: write.memtables(), ..runs });
         // What was shown before is freed after the view's lock.
         let _before = std::mem::replace(&mut *self.view.write(), view);
     }
@@ -567,7 +567,8 @@ impl Table {
         let manifest = current(&self.environment, self.id)?;
         self.check_writer(&manifest.state).inspect_err(|error| self.fail(error))?;
         let mut jobs = manifest.state.jobs.iter();
-        if let Some(job) = jobs.find(|job| job.kind == JobKind::Writer && job.id != flushing.job) {
+        if let Some(job) = jobs.find(|job| job.kind == LeaseKind::Writer && job.id != flushing.job)
+        {
             // A flush whose outcome was not known has opened it.
             (flushing.job, flushing.next_sstable) = (job.id, AtomicU32::new(0));
         }

@@ -16,7 +16,7 @@ const PRELOADED_KEYS: usize = 256;
 
 /// Memtables and runs that belong together.
 #[derive(Clone)]
-pub(crate) struct View {
+pub(crate) struct Layers {
     /// The newest first.
     pub(crate) memtables: Vec<Arc<Memtable>>,
     /// The newest first.
@@ -26,7 +26,7 @@ pub(crate) struct View {
     pub(crate) operator: Option<Arc<dyn MergeOperator>>,
 }
 
-impl View {
+impl Layers {
     /// Returns what a manifest's SSTables say.
     pub(crate) fn of(
         state: &State,
@@ -34,7 +34,7 @@ impl View {
         operator: Option<Arc<dyn MergeOperator>>,
     ) -> Self {
         let runs = Arc::new(OpenRun::all(&state.runs, cache));
-        View { memtables: Vec::new(), runs, range: state.range.clone(), operator }
+        Layers { memtables: Vec::new(), runs, range: state.range.clone(), operator }
     }
 
     /// Returns the value of a key as a reader at `sequence` sees it.

@@ -28,7 +28,7 @@ const PORTION_ROWS: u64 = 1 << 17;
 
 /// What became of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub enum ChangeKind {
     /// It has come.
     Created,
     /// It is gone.
@@ -73,7 +73,7 @@ type InodeKey = (bool, u64, u64, i64);
 #[derive(Clone, Debug)]
 pub struct Difference {
     /// What became of it.
-    pub change: Change,
+    pub change: ChangeKind,
     /// Its absolute path, escaped: of the newer generation, unless it is deleted.
     pub path: String,
     /// Its path in the older one, if it has moved.
@@ -548,7 +548,12 @@ impl Found {
             match old.remove(&path) {
                 Some(old) if old.is_inode(&new) && !parent_of(&path).is_some_and(&is_replaced) => {
                     if old.differs(&new) {
-                        self.changed.push(difference(Change::Changed, path, Some(old), Some(new)));
+                        self.changed.push(difference(
+                            ChangeKind::Changed,
+                            path,
+                            Some(old),
+                            Some(new),
+                        ));
                     } else {
                         self.linked.extend(old.linked_with(&new));
                     }
@@ -564,7 +569,7 @@ impl Found {
 
     /// Returns all differences, by path.
     fn differences(self) -> Vec<Difference> {
-        let deleted_of = |path, old| difference(Change::Deleted, path, Some(old), None);
+        let deleted_of = |path, old| difference(ChangeKind::Deleted, path, Some(old), None);
         let Found { gone, mut came, changed: mut all, mut linked } = self;
         came.sort_by(|(a, _), (b, _)| compare_paths(a, b));
         let mut moves = Moves { gone, pairs: Vec::new() };
@@ -590,10 +595,10 @@ impl Found {
                 || path_along(&path).as_deref() == Some(&*old_path);
             match is_expected {
                 true if !old.differs(&new) => linked.extend(old.linked_with(&new)),
-                true => all.push(difference(Change::Changed, path, Some(old), Some(new))),
+                true => all.push(difference(ChangeKind::Changed, path, Some(old), Some(new))),
                 false => all.push(Difference {
                     old_path: Some(old_path),
-                    ..difference(Change::Moved, path, Some(old), Some(new))
+                    ..difference(ChangeKind::Moved, path, Some(old), Some(new))
                 }),
             }
         }
@@ -601,11 +606,11 @@ impl Found {
             let difference = match deleted.remove(&path) {
                 // Written anew under its name, as editors do.
                 Some(old) if old.is_dir() == new.is_dir() && directory_stays(&path) => {
-                    difference(Change::Changed, path, Some(old), Some(new))
+                    difference(ChangeKind::Changed, path, Some(old), Some(new))
                 }
                 before => {
                     all.extend(before.map(|old| deleted_of(path.clone(), old)));
-                    difference(Change::Created, path, None, Some(new))
+                    difference(ChangeKind::Created, path, None, Some(new))
                 }
             };
             all.push(difference);
@@ -661,7 +666,12 @@ impl Moves {
     }
 }
 
-fn difference(change: Change, path: String, old: Option<Entry>, new: Option<Entry>) -> Difference {
+fn difference(
+    change: ChangeKind,
+    path: String,
+    old: Option<Entry>,
+    new: Option<Entry>,
+) -> Difference {
     Difference { change, path, old_path: None, old, new }
 }
 

@@ -11,7 +11,7 @@ use crate::handles::as_path;
 use crate::intake::{Heard, Intake};
 use crate::journal::Position;
 use crate::suspects::Suspect;
-use crate::territory::{Change, Territory, What};
+use crate::territory::{ChangeEvent, Territory, What};
 use canopy_model::unescape;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::fs::{Mode, OFlags};
@@ -303,7 +303,7 @@ fn read_line(
         told.links.extend(linked.map(|about| about.ino()));
         let slash = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
         let (directory, name) = (&path[..slash.max(1)], &path[slash + 1..]);
-        territory.suspects_of(&Change { directory, name, is_dir, what }, &mut told.suspects);
+        territory.suspects_of(&ChangeEvent { directory, name, is_dir, what }, &mut told.suspects);
     };
     match op {
         "create" => entry(&path("path")?, What::Appeared),

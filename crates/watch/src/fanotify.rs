@@ -9,12 +9,12 @@
 //! to an earlier one of the same entry that still waits, so one may have several kinds.
 
 use crate::error::{Error, Result};
-use crate::handles::{Handles, Unresolved, View, as_path};
+use crate::handles::{Handles, TerritoryMount, Unresolved, as_path};
 use crate::intake::{Heard, Intake};
 use crate::mounts::{MountTable, entered_mounts};
 use crate::suspects::Suspect;
 use crate::sys::{self, FileSystemId};
-use crate::territory::{Change, What};
+use crate::territory::{ChangeEvent, What};
 use libc::{
     FAN_ATTRIB, FAN_CLASS_NOTIF, FAN_CLOEXEC, FAN_CLOSE_WRITE, FAN_CREATE, FAN_DELETE,
     FAN_EVENT_INFO_TYPE_DFID, FAN_EVENT_INFO_TYPE_DFID_NAME, FAN_EVENT_INFO_TYPE_FID, FAN_MARK_ADD,
@@ -274,7 +274,7 @@ impl Fanotify {
             }
             let before = batch.suspects.len();
             for what in event.kinds() {
-                let change = Change { directory: &place.path, name, is_dir, what };
+                let change = ChangeEvent { directory: &place.path, name, is_dir, what };
                 intake.territory().suspects_of(&change, &mut batch.suspects);
             }
             let is_above = intake.territory().root_of(&place.path).is_none();
@@ -318,7 +318,7 @@ struct Batch {
     way_changed: bool,
 }
 
-fn view_of(anchor: &Path) -> std::result::Result<View, Errno> {
+fn view_of(anchor: &Path) -> std::result::Result<TerritoryMount, Errno> {
     use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = rustix::fs::open(anchor, flags, Mode::empty())?;
@@ -326,7 +326,7 @@ fn view_of(anchor: &Path) -> std::result::Result<View, Errno> {
     // Some file systems give handles away that they take no more.
     sys::open_by_handle(&open, &sys::handle_of(&open)?)?;
     let about = rustix::fs::statx(&open, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
-    Ok(View { file_system, mount: about.stx_mnt_id, anchor: anchor.to_owned() })
+    Ok(TerritoryMount { file_system, mount: about.stx_mnt_id, anchor: anchor.to_owned() })
 }
 
 fn reason(errno: Errno) -> String {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// A mount through which directories of a territory are seen.
 #[derive(Clone, Debug)]
-pub(crate) struct View {
+pub(crate) struct TerritoryMount {
     pub(crate) file_system: FileSystemId,
     /// The mount, by its number.
     pub(crate) mount: u64,
@@ -35,7 +35,7 @@ pub(crate) struct View {
 
 /// Where a directory is seen that matters; a directory that has too long a path by the nearest one
 /// above it that has not, with all below.
-pub(crate) type Places = Arc<[Suspect]>;
+pub(crate) type Suspects = Arc<[Suspect]>;
 
 /// Why a handle or a FID does not lead to paths.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ const LEVELS_AT_ONCE: usize = 1024;
 
 /// Resolves handles, with a bounded memory of the last ones.
 pub(crate) struct Handles {
-    views: Vec<View>,
-    recent: Recent<Key, Places>,
+    views: Vec<TerritoryMount>,
+    recent: Recent<Key, Suspects>,
     /// What became of directories whose paths are too long to be told, by view, device and inode.
     deep: FxHashMap<(usize, u64, u64), Option<Arc<Suspect>>>,
     len_max: usize,
@@ -84,7 +84,7 @@ impl Handles {
     }
 
     /// Replaces the views, and forgets all paths.
-    pub(crate) fn set_views(&mut self, mut views: Vec<View>) {
+    pub(crate) fn set_views(&mut self, mut views: Vec<TerritoryMount>) {
         // Through one mount, a directory has one path. What is above stays longest.
         views.sort_by_key(|view| (view.file_system, view.mount, view.anchor.as_os_str().len()));
         views.dedup_by_key(|view| (view.file_system, view.mount));
@@ -117,7 +117,7 @@ impl Handles {
         file_system: FileSystemId,
         handle: &[u8],
         territory: &Territory,
-    ) -> Result<Places, Unresolved> {
+    ) -> Result<Suspects, Unresolved> {
         let key: Key = (file_system, handle.into());
         if let Some(places) = self.recent.get(&key) {
             self.hits += 1;
@@ -134,7 +134,7 @@ impl Handles {
         file_system: FileSystemId,
         handle: &[u8],
         territory: &Territory,
-    ) -> Result<Places, Unresolved> {
+    ) -> Result<Suspects, Unresolved> {
         let mut places: Vec<Suspect> = Vec::new();
         for number in 0..self.views.len() {
             if self.views[number].file_system != file_system {

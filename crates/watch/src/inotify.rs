@@ -11,7 +11,7 @@ use crate::handles::as_path;
 use crate::intake::{Heard, Intake};
 use crate::mounts::{MountTable, mount_of};
 use crate::suspects::{Suspect, is_at_or_below};
-use crate::territory::{Change, What, join};
+use crate::territory::{ChangeEvent, What, join};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustc_hash::FxHashMap;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -274,7 +274,7 @@ impl Inotify {
                 (ReadFlags::MODIFY | ReadFlags::CLOSE_WRITE, What::Contents),
             ] {
                 if kinds.intersects(kind) {
-                    let change = Change { directory: &directory, name, is_dir, what };
+                    let change = ChangeEvent { directory: &directory, name, is_dir, what };
                     intake.territory().suspects_of(&change, suspects);
                 }
             }

@@ -214,7 +214,7 @@ pub struct SourceState {
 
 /// Everything at the moment.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct IntakeState {
     /// The roots.
     pub sources: Vec<SourceState>,
     /// What was heard since the start.
@@ -563,20 +563,20 @@ impl Intake {
 
     /// Returns how all is at the moment; `None` if nothing can be told for a second, which means
     /// that a thread hangs.
-    pub fn snapshot(&self) -> Option<Snapshot> {
+    pub fn snapshot(&self) -> Option<IntakeState> {
         let state = self.state.try_lock_for(Duration::from_secs(1))?;
         Some(snapshot(&state, self.scope.territory.roots()))
     }
 }
 
-fn snapshot(state: &MutexGuard<'_, State>, roots: &[Vec<u8>]) -> Snapshot {
+fn snapshot(state: &MutexGuard<'_, State>, roots: &[Vec<u8>]) -> IntakeState {
     let sources = state.sources.iter().zip(roots).map(|(source, root)| SourceState {
         root: root.clone(),
         suspects: source.len(),
         lag: source.oldest().map(|since| since.elapsed()),
         last_error: source.last_error.clone(),
     });
-    Snapshot {
+    IntakeState {
         sources: sources.collect(),
         heard: state.heard,
         generation: state.generation,

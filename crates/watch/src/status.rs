@@ -2,7 +2,7 @@
 //! collects. Both are files that are replaced as a whole.
 
 use crate::error::{Error, Result};
-use crate::intake::{Heard, Snapshot};
+use crate::intake::{Heard, IntakeState};
 use canopy_model::escape;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -49,7 +49,7 @@ impl Reporter {
     }
 
     /// Returns the document.
-    pub fn document(&mut self, now: &Snapshot) -> Value {
+    pub fn document(&mut self, now: &IntakeState) -> Value {
         self.count(now.heard);
         let unix_s = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = |span: Duration| (span.as_secs_f64() * 1000.0).round() / 1000.0;
@@ -236,7 +236,7 @@ mod tests {
     use crate::intake::SourceState;
     use crate::requests::Counts;
 
-    fn snapshot() -> Snapshot {
+    fn snapshot() -> IntakeState {
         let heard = Heard { events: 5, cache_hits: 3, cache_misses: 1, ..Heard::default() };
         let source = SourceState {
             root: b"/a \"b\"".to_vec(),
@@ -244,7 +244,7 @@ mod tests {
             lag: Some(Duration::from_millis(1500)),
             last_error: Some("locked".to_owned()),
         };
-        Snapshot {
+        IntakeState {
             sources: vec![source],
             heard,
             generation: Some(7),

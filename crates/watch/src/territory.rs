@@ -14,7 +14,7 @@ pub struct Territory {
 
 /// One thing that happened to an entry of a directory, or to a directory itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change<'a> {
+pub struct ChangeEvent<'a> {
     /// Path of the directory.
     pub directory: &'a [u8],
     /// Name of the entry; `.` or empty for the directory itself.
@@ -92,8 +92,8 @@ impl Territory {
     /// than the first event that tells of it. A directory whose attributes changed, alone: who deals
     /// with it sees whether its permissions are others, on which depends who may see what is below.
     /// A root whose way from `/` changed, as a whole.
-    pub fn suspects_of(&self, change: &Change<'_>, suspects: &mut Vec<Suspect>) {
-        let Change { directory, name, is_dir, what } = *change;
+    pub fn suspects_of(&self, change: &ChangeEvent<'_>, suspects: &mut Vec<Suspect>) {
+        let ChangeEvent { directory, name, is_dir, what } = *change;
         let is_itself = matches!(name, b"" | b".");
         let child = || join(directory, name);
         if self.root_of(directory).is_some() {
@@ -169,7 +169,7 @@ mod tests {
     fn suspects(directory: &str, name: &str, is_dir: bool, what: What) -> Vec<String> {
         let (directory, name) = (directory.as_bytes(), name.as_bytes());
         let mut suspects = Vec::new();
-        territory().suspects_of(&Change { directory, name, is_dir, what }, &mut suspects);
+        territory().suspects_of(&ChangeEvent { directory, name, is_dir, what }, &mut suspects);
         let show = |one: Suspect| {
             let star = if one.recursive { "/**" } else { "" };
             format!("{}{star}", String::from_utf8(one.path).unwrap())

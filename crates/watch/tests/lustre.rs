@@ -5,7 +5,7 @@
 mod model;
 
 use canopy_scan::MountRules;
-use canopy_watch::lustre::{ChangeLogs, Fid, Log, Lustre, Mount, Options, Place, Records};
+use canopy_watch::lustre::{ChangeLogs, Fid, FileLocation, Log, Lustre, Mount, Options, Records};
 use canopy_watch::{Intake, Journal, Pacing, Scope, Territory, Unresolved, Work};
 use model::lustre::{Cluster, Mishaps, TARGETS, clear, cleared, lines_from};
 use model::{Model, Tree, wait_until};
@@ -59,7 +59,7 @@ impl Lustre for Double {
         Ok(())
     }
 
-    fn resolve(&self, fid: Fid) -> Result<Place, Unresolved> {
+    fn resolve(&self, fid: Fid) -> Result<FileLocation, Unresolved> {
         self.mount.resolve(fid)
     }
 }

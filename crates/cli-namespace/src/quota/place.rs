@@ -12,7 +12,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-pub enum Place {
+pub enum QuotaTarget {
     Open(Box<Namespace>),
     Mounted(PathBuf),
 }
@@ -26,16 +26,16 @@ pub enum Named {
     Tree(FileId, PathBuf),
 }
 
-impl Place {
+impl QuotaTarget {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let path = place::asked(path)?;
         if place::control(&path, QUOTA)?.is_none() {
-            return Ok(Place::Open(Box::new(place::open(&path)?)));
+            return Ok(QuotaTarget::Open(Box::new(place::open(&path)?)));
         }
         if rustix::fs::stat(&path)?.st_ino != ROOT {
             bail!("{}: name the directory that the namespace is mounted on", path.display());
         }
-        Ok(Place::Mounted(path))
+        Ok(QuotaTarget::Mounted(path))
     }
 
     /// Returns whom the arguments name.
@@ -69,11 +69,11 @@ impl Place {
     /// Returns which file lies at a path, and whether it is a directory.
     fn find(&self, path: &Path) -> anyhow::Result<(FileId, bool)> {
         match self {
-            Place::Open(namespace) => {
+            QuotaTarget::Open(namespace) => {
                 let inode = paths::existing(&Moment::now(namespace), path)?;
                 Ok((inode.id, inode.is_directory()))
             }
-            Place::Mounted(on) => {
+            QuotaTarget::Mounted(on) => {
                 let stat = rustix::fs::lstat(below(on, path));
                 let stat = stat.with_context(|| path.display().to_string())?;
                 let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
@@ -85,13 +85,13 @@ impl Place {
     /// Returns what an account uses and may, or all that the user may know.
     pub fn told(&self, one: Option<&Named>) -> anyhow::Result<Vec<Told>> {
         let mut all = match self {
-            Place::Open(namespace) => {
+            QuotaTarget::Open(namespace) => {
                 let quotas = namespace.quotas()?.into_iter();
                 quotas
                     .map(|quota| Ok(Told::new(namespace, quota)?))
                     .collect::<anyhow::Result<_>>()?
             }
-            Place::Mounted(on) => all_of(on)?,
+            QuotaTarget::Mounted(on) => all_of(on)?,
         };
         match one {
             Some(Named::Account(account)) => all.retain(|told| told.quota.account == *account),
@@ -117,11 +117,11 @@ impl Place {
             Named::Tree(id, path) => (wanted.clone(), *id, path.as_path()),
         };
         match self {
-            Place::Open(namespace) => {
+            QuotaTarget::Open(namespace) => {
                 wanted.set(namespace, id)?;
                 Ok(namespace.sync()?)
             }
-            Place::Mounted(on) => {
+            QuotaTarget::Mounted(on) => {
                 let value = serde_json::to_string(&wanted)?;
                 let flags = XattrFlags::empty();
                 match rustix::fs::setxattr(below(on, path), QUOTA, value.as_bytes(), flags) {

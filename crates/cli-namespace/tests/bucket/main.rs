@@ -23,21 +23,21 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// A namespace whose contents are in the bucket of a server of its own.
-struct Place {
+struct Fixture {
     directory: TempDir,
     garage: Garage,
     on: PathBuf,
     location: String,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         assert!(nix::unistd::geteuid().is_root(), "mounting needs root");
         let directory = tempfile::tempdir_in("/tmp").unwrap();
         let on = directory.path().join("on");
         fs::create_dir(&on).unwrap();
         let location = format!("{}+s3://canopy/some/place", directory.path().join("ns").display());
-        let place = Place { garage: Garage::start(), directory, on, location };
+        let place = Fixture { garage: Garage::start(), directory, on, location };
         success(&place.ns(&["create", &place.location]));
         place
     }
@@ -99,7 +99,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.crash();
     }
@@ -119,7 +119,7 @@ fn write_synced(path: &Path, bytes: &[u8]) {
 
 #[test]
 fn what_was_synced_outlasts_the_daemon() {
-    let place = Place::new();
+    let place = Fixture::new();
     place.mount(&[]);
     let (old, new) = (random_bytes(1, 9_000_000), random_bytes(2, 12_000_000));
     for round in 0..3 {
@@ -149,7 +149,7 @@ fn what_was_synced_outlasts_the_daemon() {
 
 #[test]
 fn a_store_that_is_down_loses_nothing() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     place.mount(&[]);
     let bytes = random_bytes(3, 5_000_000);
     place.garage.stop();
@@ -176,7 +176,7 @@ fn a_store_that_is_down_loses_nothing() {
 
 #[test]
 fn a_cache_smaller_than_files_is_enough() {
-    let place = Place::new();
+    let place = Fixture::new();
     let options = ["--cache-size", "16M", "--cache", place.directory.path().to_str().unwrap()];
     place.mount(&options);
     let mut bytes = random_bytes(4, 120_000_000);
@@ -209,7 +209,7 @@ fn a_cache_smaller_than_files_is_enough() {
 
 #[test]
 fn programs_work_and_trees_are_copied() {
-    let place = Place::new();
+    let place = Fixture::new();
     place.mount(&["--cache-size", "64M"]);
     let source = place.directory.path().join("source");
     let shown = source.to_str().unwrap();
@@ -248,13 +248,13 @@ fn programs_work_and_trees_are_copied() {
 
 /// What makes an index of a namespace, and has one follow it. Needs `canopy` built beside.
 struct Indexed<'a> {
-    place: &'a mut Place,
+    place: &'a mut Fixture,
     source: String,
     configuration: PathBuf,
 }
 
 impl<'a> Indexed<'a> {
-    fn new(place: &'a mut Place) -> Self {
+    fn new(place: &'a mut Fixture) -> Self {
         let configuration = place.directory.path().join("canopy.toml");
         fs::write(&configuration, "trust_fs = [\"fuse.canopy\"]\n").unwrap();
         let source = format!("ns:{}", place.location);
@@ -290,7 +290,7 @@ impl<'a> Indexed<'a> {
 
 #[test]
 fn an_index_follows_what_has_changed() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     place.mount(&[]);
     let trial = Indexed::new(&mut place);
     for number in 0..20 {
@@ -337,7 +337,7 @@ impl Drop for Daemon {
 
 #[test]
 fn a_daemon_follows_though_the_store_is_down_for_a_while() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     place.mount(&[]);
     let trial = Indexed::new(&mut place);
     let metrics = trial.place.directory.path().join("canopy.prom");
@@ -374,7 +374,7 @@ fn a_daemon_follows_though_the_store_is_down_for_a_while() {
 
 #[test]
 fn messages_say_what_to_do() {
-    let place = Place::new();
+    let place = Fixture::new();
     let said = |arguments: &[&str]| common::failure(&place.ns(arguments));
     let again = said(&["create", &place.location]);
     assert!(again.contains("not empty"), "{again}");

@@ -1,6 +1,6 @@
 //! Imports that are killed, that race each other, and trees that change under them.
 
-use super::{Place, check, command, run, succeed};
+use super::{Fixture, check, command, run, succeed};
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
@@ -31,7 +31,7 @@ fn objects(namespace: &Path) -> usize {
 
 #[test]
 fn killed_imports_leave_nothing() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     fill(&source, 150);
     let namespace = place.namespace("namespace");
@@ -65,7 +65,7 @@ fn killed_imports_leave_nothing() {
 
 #[test]
 fn one_of_two_at_once_waits_for_nobody() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     fill(&source, 60);
     let namespace = place.namespace("namespace");
@@ -113,7 +113,7 @@ fn change(source: &Path, stop: &AtomicBool) {
 
 #[test]
 fn trees_may_change_meanwhile() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     fill(&source, 60);
     let namespace = place.namespace("namespace");

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// A directory of the test, removed with all that lies in it, however deep.
-struct Place(PathBuf);
+struct Fixture(PathBuf);
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         assert!(rustix::process::geteuid().is_root(), "these tests need root");
-        Place(tempfile::tempdir().expect("a directory").keep())
+        Fixture(tempfile::tempdir().expect("a directory").keep())
     }
 
     fn join(&self, name: &str) -> PathBuf {
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = Command::new("rm").arg("-rf").arg(&self.0).status();
     }

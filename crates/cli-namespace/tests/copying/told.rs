@@ -1,6 +1,6 @@
 //! What du says, and what is said of namespaces that cannot be opened.
 
-use super::{Place, check, run, succeed};
+use super::{Fixture, check, run, succeed};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,7 +10,7 @@ use std::process::Command;
 
 #[test]
 fn du_counts_links_once() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     fs::create_dir_all(source.join("a/b")).expect("directories");
     fs::write(source.join("a/one"), vec![1; 3000]).expect("a file");
@@ -39,7 +39,7 @@ fn du_counts_links_once() {
 
 #[test]
 fn namespaces_in_use_are_told() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     let namespace = place.namespace("namespace");
     let tables = fs::read_dir(&namespace).expect("a namespace");
@@ -60,7 +60,7 @@ fn namespaces_in_use_are_told() {
 
 #[test]
 fn a_namespace_is_not_imported_into_itself() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     fs::write(source.join("file"), "text").expect("a file");
     let namespace = place.namespace("source/namespace");
@@ -93,7 +93,7 @@ fn a_namespace_is_not_imported_into_itself() {
 /// What is above the source need not be there for the caller.
 #[test]
 fn a_source_without_a_path_is_imported() {
-    let place = Place::new();
+    let place = Fixture::new();
     let above = place.directory("above");
     fs::create_dir_all(above.join("source/directory")).expect("directories");
     fs::set_permissions(&above, fs::Permissions::from_mode(0o700)).expect("a mode");
@@ -119,7 +119,7 @@ fn a_source_without_a_path_is_imported() {
 
 #[test]
 fn others_than_root_are_told_what_they_cannot_keep() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     fs::write(source.join("file"), "text").expect("a file");
     fs::write(source.join("closed"), "text").expect("a file");
@@ -160,7 +160,7 @@ fn tmpfs(at: std::path::PathBuf) -> Tmpfs {
 
 #[test]
 fn du_adds_up_more_than_64_bits() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = tmpfs(place.directory("source"));
     fs::create_dir(source.0.join("large")).expect("a directory");
     for name in ["a", "b", "c"] {
@@ -185,7 +185,7 @@ fn du_adds_up_more_than_64_bits() {
 
 #[test]
 fn times_that_cannot_be_kept_are_told() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = tmpfs(place.directory("source"));
     for (name, time) in [("far", "2300-01-01"), ("near", "1901-01-01"), ("old", "1600-01-01")] {
         let touched = Command::new("touch").args(["-d", time]).arg(source.0.join(name)).status();

@@ -2,7 +2,7 @@
 //! was.
 
 use super::tree::{make, see};
-use super::{Place, check, run, succeed};
+use super::{Fixture, check, run, succeed};
 use canopy_namespace::{Contents, Namespace, Privileges, ROOT, system_clock};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 #[test]
 fn everything_comes_back() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     make(&source);
     let before = see(&source);
@@ -34,7 +34,7 @@ fn everything_comes_back() {
 
 #[test]
 fn a_tree_below_is_exported_alone_and_into_what_is_empty() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     make(&source);
     let namespace = place.namespace("namespace");
@@ -61,7 +61,7 @@ fn a_tree_below_is_exported_alone_and_into_what_is_empty() {
 
 #[test]
 fn without_data_contents_are_absent() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     make(&source);
     let namespace = place.namespace("namespace");
@@ -80,7 +80,7 @@ fn without_data_contents_are_absent() {
 
 #[test]
 fn absent_contents_are_no_zeros() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     fs::write(source.join("file"), "text").expect("a file");
     fs::hard_link(source.join("file"), source.join("again")).expect("a link");
@@ -112,7 +112,7 @@ fn absent_contents_are_no_zeros() {
 
 #[test]
 fn names_that_are_there_already_stop_it() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (one, other) = (place.directory("one"), place.directory("other"));
     fs::create_dir_all(one.join("shared/a")).expect("a directory");
     fs::create_dir(one.join("x")).expect("a directory");
@@ -141,7 +141,7 @@ fn names_that_are_there_already_stop_it() {
 #[test]
 fn trees_are_as_deep_as_they_like() {
     const DEPTH: usize = 1500;
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     let mut at = rustix::fs::open(&source, OFlags::DIRECTORY, Mode::empty()).expect("a directory");
     let name = "d".repeat(200);
@@ -167,7 +167,7 @@ fn trees_are_as_deep_as_they_like() {
 
 #[test]
 fn mounts_are_not_crossed_unless_asked() {
-    let place = Place::new();
+    let place = Fixture::new();
     let source = place.directory("source");
     fs::create_dir(source.join("mounted")).expect("a directory");
     let mounted = source.join("mounted");

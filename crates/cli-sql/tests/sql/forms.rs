@@ -3,15 +3,15 @@
 
 use crate::common;
 
-use common::Place;
+use common::Fixture;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-fn indexed(names: &[&[u8]]) -> (Place, PathBuf) {
-    let place = Place::new();
+fn indexed(names: &[&[u8]]) -> (Fixture, PathBuf) {
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir(&tree).unwrap();
     for name in names {
@@ -22,7 +22,7 @@ fn indexed(names: &[&[u8]]) -> (Place, PathBuf) {
     (place, index)
 }
 
-fn sql(place: &Place, index: &Path, arguments: &[&str]) -> Output {
+fn sql(place: &Fixture, index: &Path, arguments: &[&str]) -> Output {
     let all: Vec<&OsStr> = ["sql"].iter().chain(arguments).map(OsStr::new).collect();
     place.canopy(index, &all)
 }
@@ -115,7 +115,7 @@ fn spreadsheets_compute_nothing_of_safe_csv() {
 
 /// Runs a command on a terminal of this width and locale.
 fn on_terminal(
-    place: &Place,
+    place: &Fixture,
     index: &Path,
     columns: usize,
     locale: &str,

@@ -4,7 +4,7 @@
 use crate::common;
 
 use canopy_model::escape;
-use common::{Place, User, all_paths, assert_same, random_tree, seeded};
+use common::{Fixture, User, all_paths, assert_same, random_tree, seeded};
 use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ fn bob() -> User {
 }
 
 /// What a user is shown: the rows, sorted, and what is said beside them.
-fn ask(place: &Place, index: &Path, user: &User, query: &str) -> (Vec<String>, String) {
+fn ask(place: &Fixture, index: &Path, user: &User, query: &str) -> (Vec<String>, String) {
     let arguments = ["--index".as_ref(), index.as_os_str(), "sql".as_ref(), "--format".as_ref()];
     let arguments = [&arguments[..], &["ndjson", query].map(OsStr::new)].concat();
     let output = user.run(place.canopy.as_os_str(), &arguments);
@@ -52,7 +52,7 @@ fn make(path: PathBuf, mode: Option<u32>, owner: u32) {
 }
 
 /// Homes that cannot be listed, with one that has such a directory again, and one that is closed.
-fn homes(place: &Place) -> (String, PathBuf) {
+fn homes(place: &Fixture) -> (String, PathBuf) {
     let (tree, index) = (place.path("tree"), place.path("index"));
     make(tree.clone(), Some(0o755), 0);
     make(tree.join("open"), Some(0o755), 0);
@@ -80,7 +80,7 @@ fn homes(place: &Place) -> (String, PathBuf) {
 
 #[test]
 fn every_form_of_naming_shows_what_is_behind_a_gate() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = homes(&place);
     for (table, condition, expected) in [
         ("entries", "path = 'T/home/alice/file'", "home/alice/file"),
@@ -180,7 +180,7 @@ fn every_form_of_naming_shows_what_is_behind_a_gate() {
 
 #[test]
 fn views_of_gufi_show_what_is_behind_a_gate() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = homes(&place);
     for (query, expected) in [
         (
@@ -223,7 +223,7 @@ fn views_of_gufi_show_what_is_behind_a_gate() {
 /// What a row of `trees` says of a directory does not depend on what else is named.
 #[test]
 fn trees_are_those_that_du_would_see() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = homes(&place);
     let files = |condition: &str| {
         let query = format!("SELECT path, files FROM trees WHERE {condition}");
@@ -243,7 +243,7 @@ fn trees_are_those_that_du_would_see() {
 /// Whoever asks for all that is in a gate is told that there may be more.
 #[test]
 fn what_names_cannot_show_is_said() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = homes(&place);
     for (condition, noted) in [
         ("path LIKE 'T/home/%'", true),
@@ -277,7 +277,7 @@ fn what_names_cannot_show_is_said() {
 
 #[test]
 fn what_can_be_no_path_is_said() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = homes(&place);
     for (condition, text) in [
         (format!("path = '{tree}/open/'"), Some(format!("{tree}/open/"))),
@@ -313,7 +313,7 @@ fn cases(seeds: std::ops::Range<u64>) {
     };
     for seed in seeds {
         let mut random = seeded(seed);
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, index) = (place.path("tree"), place.path("index"));
         random_tree(&tree, &mut random, true);
         fs::set_permissions(&tree, fs::Permissions::from_mode(0o755)).unwrap();
@@ -337,7 +337,7 @@ fn cases(seeds: std::ops::Range<u64>) {
 
 struct Case<'a> {
     seed: u64,
-    place: &'a Place,
+    place: &'a Fixture,
     index: &'a Path,
     tree: &'a Path,
     user: User,
@@ -481,7 +481,7 @@ struct Found {
 /// What is typed by programs: thousands of conditions, and texts that are longer than any path.
 #[test]
 fn statements_of_any_length_are_answered() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (_, index) = homes(&place);
     let many = |each: fn(usize) -> String| (0..3000).map(each).collect::<Vec<_>>().join(" OR ");
     for condition in [
@@ -498,7 +498,7 @@ fn statements_of_any_length_are_answered() {
 /// Which rows of GUFI's views by user and group there are does not go by the columns asked for.
 #[test]
 fn rows_of_gufis_views_by_owner_are_as_many_whatever_is_asked_of_them() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (_, index) = homes(&place);
     for view in ["vsummaryuser", "vsummarygroup", "vtsummaryuser", "vtsummarygroup"] {
         let (rows, _) = ask(&place, &index, &bob(), &format!("SELECT uid, gid FROM {view}"));

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::Place;
+use common::Fixture;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use std::process::Output;
 
 const NAMES: [&str; 6] = ["a.txt", "atxt", "foo", "foobar", "x50%", "x50y"];
 
-fn indexed() -> (Place, PathBuf) {
-    let place = Place::new();
+fn indexed() -> (Fixture, PathBuf) {
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir_all(tree.join("sub")).unwrap();
     for (size, name) in NAMES.iter().enumerate() {
@@ -23,12 +23,12 @@ fn indexed() -> (Place, PathBuf) {
     (place, index)
 }
 
-fn ask(place: &Place, index: &Path, query: &str) -> Output {
+fn ask(place: &Fixture, index: &Path, query: &str) -> Output {
     place.canopy(index, &["sql", "--format", "csv", query].map(OsStr::new))
 }
 
 /// The rows of an answer, joined by blanks.
-fn rows(place: &Place, index: &Path, query: &str) -> String {
+fn rows(place: &Fixture, index: &Path, query: &str) -> String {
     let output = ask(place, index, query);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{query}: {said}");

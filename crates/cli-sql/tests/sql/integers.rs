@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::Place;
+use common::Fixture;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -14,8 +14,8 @@ const TIB: u64 = 1 << 40;
 
 /// A tree on a file system that has files of 8 EiB, indexed: one of 8 TiB, and three of a user who
 /// owns nothing else, of 2^63 - 1 bytes each.
-fn indexed() -> (Place, common::SmallDisk, PathBuf) {
-    let place = Place::new();
+fn indexed() -> (Fixture, common::SmallDisk, PathBuf) {
+    let place = Fixture::new();
     let disk = place.small_disk("disk", "16m");
     let tree = disk.0.join("tree");
     fs::create_dir(&tree).unwrap();
@@ -34,14 +34,14 @@ fn indexed() -> (Place, common::SmallDisk, PathBuf) {
     (place, disk, index)
 }
 
-fn ask(place: &Place, index: &Path, options: &[&str], query: &str) -> Output {
+fn ask(place: &Fixture, index: &Path, options: &[&str], query: &str) -> Output {
     let arguments: Vec<&OsStr> =
         ["sql"].iter().chain(options).chain([&query]).map(OsStr::new).collect();
     place.canopy(index, &arguments)
 }
 
 /// The answer as CSV without its header; else what was said.
-fn answer(place: &Place, index: &Path, query: &str) -> Result<String, String> {
+fn answer(place: &Fixture, index: &Path, query: &str) -> Result<String, String> {
     let output = ask(place, index, &["--format", "csv"], query);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     match output.status.code() {

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Place, User};
+use common::{Fixture, User};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A tree with so many files, indexed.
-fn indexed(files: usize) -> (Place, PathBuf) {
-    let place = Place::new();
+fn indexed(files: usize) -> (Fixture, PathBuf) {
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir(&tree).unwrap();
     (0..files).for_each(|number| fs::write(tree.join(format!("file{number:05}")), "x").unwrap());
@@ -35,7 +35,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(place: &Place, index: &Path, arguments: &str) -> Self {
+    fn start(place: &Fixture, index: &Path, arguments: &str) -> Self {
         let line =
             format!("exec {} --index {} sql {arguments}", place.canopy.display(), index.display());
         let state = place.path("state");
@@ -62,7 +62,7 @@ impl Terminal {
         Terminal { child, input, shown, seen: 0 }
     }
 
-    fn prompt(place: &Place, index: &Path) -> Self {
+    fn prompt(place: &Fixture, index: &Path) -> Self {
         let mut terminal = Self::start(place, index, "");
         terminal.expect("canopy> ");
         terminal
@@ -111,7 +111,7 @@ impl Terminal {
     }
 }
 
-fn sql(place: &Place, index: &Path, arguments: &[&str], input: &[u8]) -> Output {
+fn sql(place: &Fixture, index: &Path, arguments: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(&place.canopy)
         .arg("--index")
         .arg(index)
@@ -439,7 +439,7 @@ fn long_lists_take_no_time() {
 
 #[test]
 fn names_do_nothing_to_a_terminal() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir(&tree).unwrap();
     let name = OsStr::from_bytes(b"evil\x1b[31m\n| forged |\x7f");
@@ -474,7 +474,7 @@ fn names_do_nothing_to_a_terminal() {
 
 #[test]
 fn explain_tells_what_was_ruled_out_of_what_one_may_read() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (index, one, two) = (place.path("index"), place.path("one"), place.path("two"));
     for tree in [&one, &two] {
         fs::create_dir(tree).unwrap();
@@ -625,7 +625,7 @@ fn refusals_say_what_to_do() {
 
 #[test]
 fn a_birth_that_is_not_known_is_null() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (index, list) = (place.path("index"), place.path("list"));
     let rows = "path,type,mode,uid,gid,size,mtime,btime\n/d/x,f,644,0,0,7,1.5,\n\
         /d/y,f,644,0,0,7,1.5,1600000000\n/d,d,755,0,0,0,0,\n/d/s,d,755,0,0,0,0,\n";

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::Place;
+use common::Fixture;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::Path;
@@ -13,7 +13,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[test]
 fn questions_of_administrators_have_right_answers() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();
     for (name, size, owner, days) in [

@@ -3,7 +3,7 @@
 use crate::common;
 
 use canopy_model::escape;
-use common::{Place, User, all_paths, random_tree, random_xattrs, seeded};
+use common::{Fixture, User, all_paths, random_tree, random_xattrs, seeded};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -177,7 +177,7 @@ fn depth(path: &str, tree: &str) -> usize {
 
 /// Rows of a table by path and key, times as nanoseconds.
 fn shown(
-    place: &Place,
+    place: &Fixture,
     index: &Path,
     user: &User,
     sql: &str,
@@ -282,7 +282,7 @@ fn assert_equal(shown: &Rows, expected: &Rows, what: &str) {
 
 #[test]
 fn statistics_are_those_of_a_live_walk() {
-    let place = Place::new();
+    let place = Fixture::new();
     for seed in 5000..5030 {
         let mut random = seeded(seed);
         let (tree, index) =
@@ -322,7 +322,7 @@ fn statistics_are_those_of_a_live_walk() {
 
 #[test]
 fn blocks_and_parts_add_up_to_what_find_shows() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     // More than a block in one directory, more than a listing's part in another, and blocks that
     // end within directories.

@@ -6,7 +6,7 @@ use crate::common;
 use canopy_index::{Disk, Faults, Index, NewSource, Writer, WriterOptions};
 use canopy_model::{Approach, Attributes, escape};
 use canopy_sql::refresh;
-use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
+use common::{Fixture, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use rand::RngExt;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -26,14 +26,14 @@ fn bob() -> User {
 }
 
 /// Runs the command as a user.
-fn run(place: &Place, index: &Path, user: &User, arguments: &[&str]) -> Output {
+fn run(place: &Fixture, index: &Path, user: &User, arguments: &[&str]) -> Output {
     let mut all = vec![OsStr::new("--index"), index.as_os_str()];
     all.extend(arguments.iter().map(OsStr::new));
     user.run(place.canopy.as_os_str(), &all)
 }
 
 /// The rows of a query as a user gets them, sorted.
-fn rows(place: &Place, index: &Path, user: &User, query: &str) -> Vec<String> {
+fn rows(place: &Fixture, index: &Path, user: &User, query: &str) -> Vec<String> {
     let output = run(place, index, user, &["sql", "--format", "ndjson", query]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{user:?} {query}: {errors}");
@@ -41,7 +41,7 @@ fn rows(place: &Place, index: &Path, user: &User, query: &str) -> Vec<String> {
 }
 
 /// Runs the command as root and expects success.
-fn done(place: &Place, index: &Path, arguments: &[&str]) -> String {
+fn done(place: &Fixture, index: &Path, arguments: &[&str]) -> String {
     let output = run(place, index, &root(), arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {errors}");
@@ -54,7 +54,7 @@ fn root() -> User {
 }
 
 /// Expects one line of error with these words; of a statement, also its line and a mark.
-fn refused(place: &Place, index: &Path, user: &User, arguments: &[&str], words: &str) {
+fn refused(place: &Fixture, index: &Path, user: &User, arguments: &[&str], words: &str) {
     let output = run(place, index, user, arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
@@ -65,7 +65,7 @@ fn refused(place: &Place, index: &Path, user: &User, arguments: &[&str], words: 
 }
 
 /// A tree with a public and a private file of alice's, and its index.
-fn small(place: &Place) -> (PathBuf, PathBuf) {
+fn small(place: &Fixture) -> (PathBuf, PathBuf) {
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir_all(tree.join("open")).unwrap();
     fs::create_dir_all(tree.join("secret")).unwrap();
@@ -79,7 +79,7 @@ fn small(place: &Place) -> (PathBuf, PathBuf) {
 
 #[test]
 fn attached_files_join_by_path_and_by_device_and_inode() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = small(&place);
     let files = [tree.join("open/seen"), tree.join("secret/hidden-name")];
     let csv = place.path("site data.csv");
@@ -150,7 +150,7 @@ fn attached_files_join_by_path_and_by_device_and_inode() {
 
 #[test]
 fn directories_have_the_device_that_the_kernel_tells() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = small(&place);
     let dev = tree.metadata().unwrap().dev();
     for table in ["entries", "directories"] {
@@ -171,7 +171,7 @@ fn directories_have_the_device_that_the_kernel_tells() {
 
 #[test]
 fn a_file_shows_its_rows_to_those_who_may_read_it() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (_, index) = small(&place);
     let data = place.path("data.csv");
     fs::write(&data, "path,word\n/x,sesame\n").unwrap();
@@ -194,7 +194,7 @@ fn a_file_shows_its_rows_to_those_who_may_read_it() {
 /// Nothing is opened for a table that a query does not name: the files are gone.
 #[test]
 fn queries_that_do_not_name_a_table_do_not_open_it() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (_, index) = small(&place);
     let data = place.path("data.csv");
     fs::write(&data, "path\n/x\n").unwrap();
@@ -249,7 +249,7 @@ const DERIVED: [(&str, &str); 7] = [
 
 /// Eight users on each tree.
 fn cases(seeds: std::ops::Range<u64>) {
-    let place = Place::new();
+    let place = Fixture::new();
     for seed in seeds {
         let mut random = seeded(seed);
         let (tree, index) =
@@ -305,7 +305,7 @@ fn cases(seeds: std::ops::Range<u64>) {
 
 #[test]
 fn nothing_of_a_derived_table_reaches_those_who_may_not_see_it() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = small(&place);
     let query = "SELECT path, 'word-of-the-query' AS word FROM entries";
     done(&place, &index, &["table", "derive", "all_entries", query]);
@@ -354,7 +354,7 @@ fn nothing_of_a_derived_table_reaches_those_who_may_not_see_it() {
 
 #[test]
 fn a_table_that_cannot_be_made_anew_has_no_rows_and_says_so() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("17"), "").unwrap();
@@ -386,7 +386,7 @@ fn a_table_that_cannot_be_made_anew_has_no_rows_and_says_so() {
 /// Rows that were computed from another state of a source are never shown, whoever publishes it.
 #[test]
 fn a_new_source_takes_the_rows_of_derived_tables_away() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = small(&place);
     done(&place, &index, &["table", "derive", "t", "SELECT path FROM entries"]);
     let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
@@ -413,7 +413,7 @@ fn a_new_source_takes_the_rows_of_derived_tables_away() {
 
 #[test]
 fn an_import_makes_derived_tables_anew() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (index, input) = (place.path("index"), place.path("input.csv"));
     let import = |name: &str| {
         let lines = format!(
@@ -436,7 +436,7 @@ fn an_import_makes_derived_tables_anew() {
 
 #[test]
 fn an_index_of_ones_own_has_tables_too() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, home) = (place.path("tree"), place.path("home"));
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("file"), "123").unwrap();
@@ -469,7 +469,7 @@ fn count_files(directory: &Path) -> usize {
 #[test]
 fn any_failing_operation_leaves_the_old_rows() {
     for (errno, lasting) in [(rustix::io::Errno::NOSPC, true), (rustix::io::Errno::IO, false)] {
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, index) = small(&place);
         done(&place, &index, &["table", "derive", "t", "SELECT path, size FROM entries"]);
         let settle = || drop(done(&place, &index, &["compact", "--replace"]));
@@ -517,7 +517,7 @@ fn any_failing_operation_leaves_the_old_rows() {
 
 #[test]
 fn a_killed_run_leaves_the_old_rows() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (_, index) = small(&place);
     done(&place, &index, &["table", "derive", "t", "SELECT path, size FROM entries"]);
     let mut random = seeded(11);
@@ -538,7 +538,7 @@ fn a_killed_run_leaves_the_old_rows() {
 /// Who opened an older generation finds its rows for a while.
 #[test]
 fn readers_of_an_older_generation_keep_their_rows() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (_, index) = small(&place);
     done(&place, &index, &["table", "derive", "t", "SELECT path FROM entries"]);
     let open = Index::open(&index).unwrap();
@@ -566,7 +566,7 @@ fn readers_of_an_older_generation_keep_their_rows() {
 
 #[test]
 fn damaged_rows_are_an_error() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (_, index) = small(&place);
     done(&place, &index, &["table", "derive", "t", "SELECT path FROM entries"]);
     let file = index.join("everyone/table-t-2.parquet");
@@ -579,7 +579,7 @@ fn damaged_rows_are_an_error() {
 
 #[test]
 fn wrong_requests_are_one_clear_error() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (_, index) = small(&place);
     let dir = place.dir.path().to_str().unwrap();
     let csv = place.path("good.csv");
@@ -625,7 +625,7 @@ fn wrong_requests_are_one_clear_error() {
 
 #[test]
 fn files_that_are_not_what_they_should_be_are_one_clear_error() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (_, index) = small(&place);
     let file = place.path("data");
     let shown = file.to_str().unwrap();
@@ -677,7 +677,7 @@ fn files_that_are_not_what_they_should_be_are_one_clear_error() {
 /// panic.
 #[test]
 fn files_that_change_give_rows_or_one_error() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (_, index) = small(&place);
     let mut random = seeded(5);
     let parquet =
@@ -738,7 +738,7 @@ fn files_that_change_give_rows_or_one_error() {
 /// What an update does not touch is not computed again, and what it touches is as if all were.
 #[test]
 fn derived_tables_follow_class_by_class() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     for (owner, name) in [(2001, "a"), (2002, "b"), (0, "open")] {
         fs::create_dir_all(tree.join(name)).unwrap();

@@ -1,6 +1,6 @@
 //! Damaged objects: `verify` finds what is wrong, and nothing panics or takes all memory.
 
-use crate::place::{Place, command, options, put, with_flipped};
+use crate::place::{Fixture, command, options, put, with_flipped};
 use canopy_store::{Base, KeyRange, TableId, checkpoint, clone, inspect};
 use std::fs::{self, File};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// A table with each kind of object: SSTables, segments of a log that has not ended, a fence,
 /// manifests, a checkpoint.
-fn table(place: &Place) -> TableId {
+fn table(place: &Fixture) -> TableId {
     let id = place.table(3000);
     let table = place.open(id, &options());
     put(&table, 0..10);
@@ -30,7 +30,7 @@ fn places(path: &Path) -> impl Iterator<Item = usize> + use<> {
 
 #[test]
 fn every_flipped_byte_of_a_manifest_is_found() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = table(&place);
     for path in place.objects(id, "manifest/") {
         for at in places(&path) {
@@ -42,7 +42,7 @@ fn every_flipped_byte_of_a_manifest_is_found() {
 
 #[test]
 fn every_flipped_byte_of_an_sstable_is_found() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = table(&place);
     for path in [place.objects(id, "sst/").remove(0), place.objects(id, "sst/").pop().unwrap()] {
         for at in places(&path) {
@@ -66,7 +66,7 @@ fn every_flipped_byte_of_an_sstable_is_found() {
 
 #[test]
 fn every_flipped_byte_of_a_log_is_found() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = table(&place);
     let segments = place.objects(id, "log/");
     let path = segments.last().unwrap();
@@ -97,7 +97,7 @@ fn every_flipped_byte_of_a_log_is_found() {
 
 #[test]
 fn what_is_missing_is_found() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = table(&place);
     let base = Base { table: id, checkpoint: None };
     let cloned = clone(&place.environment, &[base], &KeyRange::all()).unwrap();
@@ -146,14 +146,14 @@ fn what_is_missing_is_found() {
 
 /// Runs all that reads a table, and expects that `verify` finds faults.
 #[track_caller]
-fn survive(place: &Place, id: TableId, object: &Path, what: &str) {
+fn survive(place: &Fixture, id: TableId, object: &Path, what: &str) {
     assert_eq!(run_all(place, id, object, what), Some(1), "{what}");
 }
 
 /// Runs all that reads a table in little memory; expects no panic and returns the exit code of
 /// `verify`.
 #[track_caller]
-fn run_all(place: &Place, id: TableId, object: &Path, what: &str) -> Option<i32> {
+fn run_all(place: &Fixture, id: TableId, object: &Path, what: &str) -> Option<i32> {
     let mut verified = None;
     let (storage, id) = (place.storage(), id.to_string());
     let object = object.to_str().unwrap();
@@ -189,7 +189,7 @@ fn write_forged(path: &Path, mut bytes: Vec<u8>, crc: usize, of: std::ops::Range
 
 #[test]
 fn what_somebody_made_to_do_harm_is_survived() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = table(&place);
     let manifest = place.objects(id, "manifest/").pop().unwrap();
     let bytes = fs::read(&manifest).unwrap();
@@ -216,7 +216,7 @@ fn what_somebody_made_to_do_harm_is_survived() {
 
 #[test]
 fn no_object_takes_the_memory_or_hangs() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = table(&place);
     for part in ["manifest/", "sst/", "log/"] {
         let path = place.objects(id, part).pop().unwrap();

@@ -1,6 +1,6 @@
 //! `canopy store dump`
 
-use crate::place::{Place, command, key, options, put, value, with_merges};
+use crate::place::{Fixture, command, key, options, put, value, with_merges};
 use canopy_store::{Batch, Durability, Key, KeyRange, Op, RecordRef};
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ fn shown(key: &Key) -> String {
 
 #[test]
 fn prints_merged_records_in_order() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = place.table(2500);
     let table = place.open(id, &options());
     let mut batch = Batch::new();
@@ -82,7 +82,7 @@ fn prints_merged_records_in_order() {
 
 #[test]
 fn prints_single_objects() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = place.table(1500);
     let table = place.open(id, &options());
     let mut batch = Batch::new();
@@ -137,7 +137,7 @@ fn prints_single_objects() {
 
 #[test]
 fn operands_of_merges_are_printed_as_they_are() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = place.create(&with_merges());
     let table = place.open(id, &with_merges());
     let (one, two) = (key(1), key(2));
@@ -170,7 +170,7 @@ fn operands_of_merges_are_printed_as_they_are() {
 
 #[test]
 fn nothing_that_is_printed_commands_a_terminal() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = place.create(&options());
     let table = place.open(id, &options());
     let names: [&[u8]; 6] = [
@@ -210,7 +210,7 @@ fn nothing_that_is_printed_commands_a_terminal() {
 
 #[test]
 fn a_large_table_takes_little_memory() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = place.create(&options());
     let table = place.open(id, &options());
     for part in 0..30 {

@@ -10,7 +10,7 @@ mod place;
 mod server;
 
 use canopy_store::{Base, KeyRange, checkpoint, clone, compact_all, delete, inspect};
-use place::{Place, command, options, put, with_merges};
+use place::{Fixture, command, options, put, with_merges};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -34,7 +34,7 @@ fn snapshot(directory: &Path, found: &mut BTreeMap<PathBuf, (Vec<u8>, i64, i64)>
 
 #[test]
 fn lists_tables_and_what_they_have() {
-    let place = Place::new();
+    let place = Fixture::new();
     let output = place.run(&["list", "@"]);
     assert!(output.status.success() && output.stdout.is_empty());
     assert!(String::from_utf8_lossy(&output.stderr).contains("there are no tables in"));
@@ -81,7 +81,7 @@ fn lists_tables_and_what_they_have() {
 
 #[test]
 fn tells_all_of_a_table_and_of_an_sstable() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = place.table(3000);
     let table = place.open(id, &options());
     put(&table, 0..10);
@@ -143,13 +143,13 @@ fn tells_all_of_a_table_and_of_an_sstable() {
     drop(table);
 }
 
-fn json_sstables(place: &Place, id: canopy_store::TableId) -> usize {
+fn json_sstables(place: &Fixture, id: canopy_store::TableId) -> usize {
     inspect(&place.environment, id).unwrap().state.sstables().count()
 }
 
 #[test]
 fn changes_nothing_and_needs_no_lock() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = place.table(2000);
     // The writer has the lock all the time.
     let table = place.open(id, &options());
@@ -195,7 +195,7 @@ fn nix_is_root() -> bool {
 
 #[test]
 fn wrong_use_is_told() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = place.table(10).to_string();
     let file = place.dir.path().join("file");
     fs::write(&file, "nothing").unwrap();
@@ -240,7 +240,7 @@ fn wrong_use_is_told() {
 
 #[test]
 fn each_subcommand_explains_itself_and_needs_no_index() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = place.table(3).to_string();
     for (line, about) in [
         (vec!["list", "@"], "List the tables"),
@@ -261,7 +261,7 @@ fn each_subcommand_explains_itself_and_needs_no_index() {
 
 #[test]
 fn who_does_not_read_on_is_no_error() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = place.table(20_000).to_string();
     let (storage, path) = (place.storage(), place.objects(canopy_id(&id), "sst/").remove(0));
     let sstable = path.to_str().unwrap();
@@ -292,7 +292,7 @@ fn canopy_id(id: &str) -> canopy_store::TableId {
 
 #[test]
 fn a_collector_that_runs_meanwhile_is_no_fault() {
-    let place = Place::new();
+    let place = Fixture::new();
     let id = place.create(&with_merges());
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -41,19 +41,19 @@ pub fn layout() -> Layout {
     Layout { columns: vec![column("size", 4, None), column("mtime", 8, None)] }
 }
 
-pub struct Place {
+pub struct Fixture {
     pub dir: tempfile::TempDir,
     pub environment: Environment,
     pub cache: Arc<SstableCache>,
 }
 
-impl Place {
+impl Fixture {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let storage = LocalStorage::new(&dir.path().join("storage")).unwrap();
         let environment = Environment::system(Arc::new(storage));
         let cache = SstableCache::new(&environment, 8 << 20);
-        Place { dir, environment, cache }
+        Fixture { dir, environment, cache }
     }
 
     /// Where the tables lie.

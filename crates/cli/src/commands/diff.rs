@@ -8,7 +8,7 @@ use canopy_read::locate::{absolute_path, source_of};
 use canopy_read::resolve::locate;
 use canopy_text::human_size;
 use canopy_text::safe::report_name;
-use canopy_tools::diff::{Change, Difference, differences};
+use canopy_tools::diff::{ChangeKind, Difference, differences};
 use canopy_tools::json::{exact, exact_lines};
 use serde::Serialize;
 use serde_json::json;
@@ -44,7 +44,8 @@ pub struct Arguments {
     path: Option<OsString>,
 }
 
-const CHANGES: [Change; 4] = [Change::Created, Change::Deleted, Change::Changed, Change::Moved];
+const CHANGES: [ChangeKind; 4] =
+    [ChangeKind::Created, ChangeKind::Deleted, ChangeKind::Changed, ChangeKind::Moved];
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
@@ -94,12 +95,12 @@ pub(super) fn path_of(generations: [&Index; 2], given: &OsStr) -> anyhow::Result
     }
 }
 
-fn word(change: Change) -> &'static str {
+fn word(change: ChangeKind) -> &'static str {
     match change {
-        Change::Created => "created",
-        Change::Deleted => "deleted",
-        Change::Changed => "changed",
-        Change::Moved => "moved",
+        ChangeKind::Created => "created",
+        ChangeKind::Deleted => "deleted",
+        ChangeKind::Changed => "changed",
+        ChangeKind::Moved => "moved",
     }
 }
 

@@ -66,14 +66,14 @@ impl Known {
 }
 
 /// Where what is known of a namespace is kept.
-struct Place<'a> {
+struct NamespaceState<'a> {
     file: PathBuf,
     name: String,
     namespace: &'a Path,
     source: &'a NamespaceSource,
 }
 
-impl Place<'_> {
+impl NamespaceState<'_> {
     fn remember(&self, now: KnownNamespace) -> anyhow::Result<()> {
         let mut all = Known::read(&self.file);
         all.0.insert(self.name.clone(), now);
@@ -106,7 +106,7 @@ pub fn run(
     let location = places::to_write(index)?;
     places::check_links(&location)?;
     interrupt::watch()?;
-    let place = Place {
+    let place = NamespaceState {
         file: location.join("watch").join("namespaces.json"),
         name: path.to_string_lossy().into_owned(),
         namespace,

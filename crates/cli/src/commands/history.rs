@@ -6,7 +6,7 @@ use crate::places;
 use canopy_index::{Index, KeptGeneration, Moment};
 use canopy_model::{ErrorKind, Totals};
 use canopy_read::resolve::locate_all;
-use canopy_read::totals::Subtree;
+use canopy_read::totals::VisibleTree;
 use canopy_text::locale::is_utf8;
 use canopy_text::{bar, clock, human_size};
 use canopy_tools::json::exact_lines;
@@ -154,7 +154,7 @@ fn totals(index: &Index, path: &OsStr, threads: usize) -> Result<Totals, canopy_
             false => Totals::of_entry(own.size_bytes, own.blocks),
         };
         if start.is_dir() {
-            sum += Subtree::of(&start, threads).sum_alone()?;
+            sum += VisibleTree::of(&start, threads).sum_alone()?;
         }
     }
     Ok(sum)

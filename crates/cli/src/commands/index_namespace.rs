@@ -8,7 +8,9 @@ use crate::config::settings;
 use crate::options::now_ns;
 use canopy_index::{NewSource, ScanRecord, Writer};
 use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape};
-use canopy_scan::{Counts, FoundXattr, MountRules, Part, Root, ScanError, ScanOptions, Selection};
+use canopy_scan::{
+    Counts, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection, Subtree,
+};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -63,7 +65,7 @@ pub struct NamespaceScan<'a> {
     /// Who sees what.
     pub classes: &'a ClassTable,
     /// What is read, if that is not all.
-    pub part: Option<Part<'a>>,
+    pub part: Option<Subtree<'a>>,
     /// What was read so far.
     pub counts: &'a Counts,
     /// Takes in what is wrong with entries.
@@ -140,7 +142,7 @@ impl<'a> Reading<'a> {
         let mut selected = Vec::new();
         selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
         let begun = writer.refresh_source(new, selected)?;
-        let read = |part: Part<'_>| self.read(writer, scans, begun, Some(part));
+        let read = |part: Subtree<'_>| self.read(writer, scans, begun, Some(part));
         Ok((begun, with_known(writer, (begun, None), selection, read)))
     }
 
@@ -149,7 +151,7 @@ impl<'a> Reading<'a> {
         writer: &Writer,
         scans: &Scans,
         begun: u32,
-        part: Option<Part<'_>>,
+        part: Option<Subtree<'_>>,
     ) -> anyhow::Result<()> {
         let root = &self.root;
         let scan = NamespaceScan {

@@ -25,7 +25,7 @@ use canopy_index::{
     Writer, WriterOptions,
 };
 use canopy_model::{Access, Attributes, Listing, OwnerLimits, unescape};
-use canopy_scan::{Counts, Fault, Known, MountRules, Part, Root, ScanError, Selection, Step};
+use canopy_scan::{Counts, Fault, Known, MountRules, Root, ScanError, Selection, Step, Subtree};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -297,7 +297,7 @@ impl Sharer<'_> {
             is_left && left.lock().add(path)
         };
         let selection = selection(&part.paths);
-        let listed = Part { selection: &selection, known: &Nothing, others: Some(&others_list) };
+        let listed = Subtree { selection: &selection, known: &Nothing, others: Some(&others_list) };
         let writers = scans.walk(&writer, begun, (root, Some(listed)), &rules, &record)?;
         let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
         let kept = scans.faults.take_kept();
@@ -359,7 +359,7 @@ impl Sharer<'_> {
             false => {
                 let selection = selection(&anew);
                 let all = |_: &str, _: u32| false;
-                let part = Part { selection: &selection, known: &Nothing, others: Some(&all) };
+                let part = Subtree { selection: &selection, known: &Nothing, others: Some(&all) };
                 scans.scan(&writer, begun, (root, Some(part)), &rules, &record)?;
             }
         }

@@ -139,14 +139,14 @@ pub enum Command {
     ///
     /// Example: canopy ns snapshot create /projects monday
     #[command(subcommand)]
-    Snapshot(Snapshot),
+    Snapshot(SnapshotCommand),
     /// Name queries: '.canopy/views/NAME' on a mount shows what a query does
     ///
     /// A view is a symbolic link to a query, and whoever lists it sees what the query shows to them.
     ///
     /// Example: canopy ns view add /projects big 'raw/[size>1G and age>1y]'
     #[command(subcommand)]
-    View(View),
+    View(ViewCommand),
     /// List the files that a query on a mount finds, or explain how it is answered or why it fails
     ///
     /// PATH ends with one or several queries in brackets, as docs/queries.md has them. Paths are
@@ -178,7 +178,7 @@ pub enum Command {
 }
 
 #[derive(Subcommand)]
-pub enum Snapshot {
+pub enum SnapshotCommand {
     /// Make a snapshot of a namespace as it is now
     ///
     /// Example: canopy ns snapshot create /projects monday
@@ -227,7 +227,7 @@ pub enum Snapshot {
 }
 
 #[derive(Subcommand)]
-pub enum View {
+pub enum ViewCommand {
     /// Make a view
     ///
     /// Example: canopy ns view add /projects copies '[size>1M]/[duplicates]'

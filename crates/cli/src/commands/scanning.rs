@@ -10,8 +10,8 @@ use crate::options::threads;
 use anyhow::Context;
 use canopy_index::{Configured, NewSource, ScanRecord, ShardWriter, Writer};
 use canopy_scan::{
-    Counts, Excludes, Fault, Left, MountRules, Part, Pauses, RateLimit, Root, ScanError,
-    ScanOptions, Step, scan, threads_max,
+    Counts, Excludes, Fault, Left, MountRules, Pauses, RateLimit, Root, ScanError, ScanOptions,
+    Step, Subtree, scan, threads_max,
 };
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
@@ -124,7 +124,7 @@ impl Scans {
         &self,
         writer: &Writer,
         begun: u32,
-        part: (Root, Option<Part<'_>>),
+        part: (Root, Option<Subtree<'_>>),
         rules: &MountRules,
         record: &ScanRecord,
     ) -> anyhow::Result<()> {
@@ -141,7 +141,7 @@ impl Scans {
         &self,
         writer: &'w Writer,
         begun: u32,
-        (root, part): (Root, Option<Part<'_>>),
+        (root, part): (Root, Option<Subtree<'_>>),
         rules: &MountRules,
         record: &ScanRecord,
     ) -> anyhow::Result<Vec<ShardWriter<'w>>> {

@@ -13,7 +13,7 @@ use anyhow::Context;
 use canopy_credentials::subordinate_uids;
 use canopy_index::{Disk, Index, NewSource, ScanRecord, SourceRecord, Writer, WriterOptions};
 use canopy_model::{Access, Attributes, Listing, escape, unescape};
-use canopy_scan::{Known, MountRules, Part, Root, Selection};
+use canopy_scan::{Known, MountRules, Root, Selection, Subtree};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
@@ -631,7 +631,7 @@ pub(super) fn scan_part(
     rules: &MountRules,
     record: &ScanRecord,
 ) -> anyhow::Result<()> {
-    let scan = |part: Part<'_>| scans.scan(writer, begun, (root, Some(part)), rules, record);
+    let scan = |part: Subtree<'_>| scans.scan(writer, begun, (root, Some(part)), rules, record);
     with_known(writer, (begun, scans.costs.as_deref()), selection, scan)
 }
 
@@ -641,10 +641,10 @@ pub(super) fn with_known(
     writer: &Writer,
     (begun, costs): (u32, Option<&Costs>),
     selection: &Selection,
-    scan: impl FnOnce(Part<'_>) -> anyhow::Result<()>,
+    scan: impl FnOnce(Subtree<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let known = KnownListings { writer, begun, costs, error: Mutex::new(None) };
-    let scanned = scan(Part { selection, known: &known, others: None });
+    let scanned = scan(Subtree { selection, known: &known, others: None });
     match known.error.into_inner() {
         Some(error) => Err(error.into()),
         None => scanned,

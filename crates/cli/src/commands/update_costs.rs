@@ -9,7 +9,7 @@ use std::collections::HashMap;
 const LINE: &str = "costs";
 
 /// A path in a source, by the source's number.
-type Place = (u32, String);
+type SourcePath = (u32, String);
 
 /// Listings, counted by request.
 #[derive(Default)]
@@ -20,11 +20,11 @@ struct Inner {
     /// The source that is scanned.
     source: u32,
     /// Requests for each directory.
-    asked: HashMap<Place, Vec<usize>>,
+    asked: HashMap<SourcePath, Vec<usize>>,
     /// Requests for entries of a directory, which is listed for their rows.
-    above: HashMap<Place, Vec<usize>>,
+    above: HashMap<SourcePath, Vec<usize>>,
     /// Listings, and entries in them, by the directory that was asked for, or above that.
-    listed: HashMap<Place, (u64, u64)>,
+    listed: HashMap<SourcePath, (u64, u64)>,
     requests: usize,
 }
 

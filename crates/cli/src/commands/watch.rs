@@ -185,20 +185,20 @@ fn tell(directory: &Path, as_json: bool) -> anyhow::Result<Outcome> {
 }
 
 /// What tells of changes.
-enum Ear {
+enum ChangeSource {
     Fanotify(Fanotify),
     Inotify(Inotify),
     Feed(EventFeed),
     Lustre(ChangeLogs),
 }
 
-impl Ear {
+impl ChangeSource {
     fn name(&self) -> &'static str {
         match self {
-            Ear::Fanotify(_) => "fanotify",
-            Ear::Inotify(_) => "inotify",
-            Ear::Feed(_) => "events",
-            Ear::Lustre(_) => "Lustre change logs",
+            ChangeSource::Fanotify(_) => "fanotify",
+            ChangeSource::Inotify(_) => "inotify",
+            ChangeSource::Feed(_) => "events",
+            ChangeSource::Lustre(_) => "Lustre change logs",
         }
     }
 }
@@ -225,7 +225,7 @@ struct Daemon {
     /// Takes requests of users in, until it is started.
     server: parking_lot::Mutex<Option<Arc<Server>>>,
     pacing: Pacing,
-    ear: parking_lot::Mutex<Option<Ear>>,
+    ear: parking_lot::Mutex<Option<ChangeSource>>,
     reporter: parking_lot::Mutex<Reporter>,
     prometheus: Option<PathBuf>,
     /// Where events come from, if not from the kernel.
@@ -273,7 +273,7 @@ impl Daemon {
         let (ear, unfollowed, goes_on) = match &arguments.events {
             Some(path) => {
                 let (feed, goes_on) = EventFeed::open(path, position)?;
-                (Some(Ear::Feed(feed)), Vec::new(), goes_on)
+                (Some(ChangeSource::Feed(feed)), Vec::new(), goes_on)
             }
             None if !lustre.0.is_empty() => {
                 let (logs, goes_on) = change_logs(&lustre, &intake)?;
@@ -286,7 +286,7 @@ impl Daemon {
                 (Some(kernel), unfollowed, false)
             }
         };
-        if let Some(Ear::Inotify(watches)) = &ear {
+        if let Some(ChangeSource::Inotify(watches)) = &ear {
             tell_of_limits(watches);
         }
         // An index of another user is nobody else's business.
@@ -295,7 +295,7 @@ impl Daemon {
             true => server(&location, &intake),
             false => None,
         };
-        let reporter = Reporter::new(ear.as_ref().map_or("records", Ear::name));
+        let reporter = Reporter::new(ear.as_ref().map_or("records", ChangeSource::name));
         let daemon = Daemon {
             applier: Applier {
                 index: location,
@@ -534,14 +534,14 @@ impl Daemon {
         let mut ear = self.ear.lock().take();
         while !self.intake.is_stopped() {
             let ended = match ear.take() {
-                Some(Ear::Fanotify(group)) => {
+                Some(ChangeSource::Fanotify(group)) => {
                     group.run(&self.intake, &|one| self.note_unfollowed(one))
                 }
-                Some(Ear::Inotify(watches)) => watches.run(&self.intake),
-                Some(Ear::Feed(feed)) => feed
+                Some(ChangeSource::Inotify(watches)) => watches.run(&self.intake),
+                Some(ChangeSource::Feed(feed)) => feed
                     .run(&self.intake, &|why| self.note_bad_line(&why))
                     .map(|()| self.is_fed.store(true, Ordering::SeqCst)),
-                Some(Ear::Lustre(logs)) => {
+                Some(ChangeSource::Lustre(logs)) => {
                     let (bad_line, trouble) =
                         (|why: String| self.note_bad_line(&why), |why| self.note_trouble(why));
                     logs.run(&self.intake, &bad_line, &trouble)
@@ -573,9 +573,9 @@ impl Daemon {
         }
     }
 
-    fn hear_again(&self) -> anyhow::Result<Ear> {
+    fn hear_again(&self) -> anyhow::Result<ChangeSource> {
         match &self.events {
-            Some(path) => Ok(Ear::Feed(EventFeed::open(path, self.intake.position())?.0)),
+            Some(path) => Ok(ChangeSource::Feed(EventFeed::open(path, self.intake.position())?.0)),
             None if !self.lustre.0.is_empty() => Ok(change_logs(&self.lustre, &self.intake)?.0),
             None => Ok(kernel(&self.intake)?.0),
         }
@@ -670,15 +670,18 @@ fn server(index: &Path, intake: &Arc<Intake>) -> Option<Arc<Server>> {
 }
 
 /// Begins to have the kernel tell of changes, by what the process may use.
-fn kernel(intake: &Intake) -> anyhow::Result<(Ear, Vec<Unfollowed>)> {
+fn kernel(intake: &Intake) -> anyhow::Result<(ChangeSource, Vec<Unfollowed>)> {
     if let Some((group, unfollowed)) = Fanotify::begin(intake)? {
-        return Ok((Ear::Fanotify(group), unfollowed));
+        return Ok((ChangeSource::Fanotify(group), unfollowed));
     }
-    Ok((Ear::Inotify(Inotify::begin(intake)?), Vec::new()))
+    Ok((ChangeSource::Inotify(Inotify::begin(intake)?), Vec::new()))
 }
 
 /// Begins to read the change logs of the Lustre file system that has all that is followed.
-fn change_logs((logs, lfs): &(Vec<Log>, PathBuf), intake: &Intake) -> anyhow::Result<(Ear, bool)> {
+fn change_logs(
+    (logs, lfs): &(Vec<Log>, PathBuf),
+    intake: &Intake,
+) -> anyhow::Result<(ChangeSource, bool)> {
     let find = |root: &Vec<u8>| Mount::find(Path::new(OsStr::from_bytes(root)), lfs);
     let mounts: Vec<Mount> =
         intake.territory().roots().iter().map(find).collect::<Result<_, _>>()?;
@@ -689,7 +692,7 @@ fn change_logs((logs, lfs): &(Vec<Log>, PathBuf), intake: &Intake) -> anyhow::Re
     }
     let mount = mounts.into_iter().next().context("nothing is to be followed")?;
     let (logs, goes_on) = ChangeLogs::begin(Box::new(mount), logs, LogOptions::default(), intake)?;
-    Ok((Ear::Lustre(logs), goes_on))
+    Ok((ChangeSource::Lustre(logs), goes_on))
 }
 
 /// Says what following with a watch for each directory means.

@@ -10,7 +10,7 @@ use canopy_index::Index;
 use canopy_model::unescape;
 use canopy_read::locate::subdirectories;
 use canopy_read::resolve::locate;
-use canopy_read::totals::Subtree;
+use canopy_read::totals::VisibleTree;
 use canopy_watch::requests::{Round, Share};
 use canopy_watch::{Batch, is_at_or_below};
 use nix::sys::signal::{Signal, kill};
@@ -228,7 +228,7 @@ impl Known {
                 return Ok(Known { entries: DIRECTORY_ENTRIES, subdirectories: Vec::new() });
             }
             let start = locate(index, OsStr::from_bytes(&suspect.path))?;
-            let totals = Subtree::of(&start, 1).sum_alone()?;
+            let totals = VisibleTree::of(&start, 1).sum_alone()?;
             let names = subdirectories(&start.view, &start.source, &start.path)?;
             let above = suspect.path.strip_suffix(b"/").unwrap_or(&suspect.path);
             let below = |name: &String| canopy_watch::Suspect {

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Place, User, all_paths, sorted};
+use common::{Fixture, User, all_paths, sorted};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// A tree that several users see differently, with an index that has every kind of file.
 struct Site {
-    place: Place,
+    place: Fixture,
 }
 
 /// That of the derived table.
@@ -25,7 +25,7 @@ const USERS: [(u32, u32); 3] = [(2001, 3001), (2002, 3002), (2003, 3003)];
 
 impl Site {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let tree = place.path("tree");
         for (name, mode, uid, gid) in [
             ("", 0o755, 0, 0),
@@ -516,7 +516,7 @@ fn imports_are_to_be_imported_again() {
 /// A user's own index has one class and other permissions.
 #[test]
 fn users_repair_their_own_index() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, home) = (place.path("tree"), place.path("home"));
     for directory in [&tree, &home] {
         fs::create_dir(directory).unwrap();

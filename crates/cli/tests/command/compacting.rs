@@ -1,6 +1,6 @@
 //! `canopy compact` as users type it; that no answer changes is compared in `find/random_sites.rs`.
 
-use crate::common::Place;
+use crate::common::Fixture;
 use serde_json::json;
 use std::ffi::OsStr;
 use std::fs;
@@ -11,20 +11,20 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-fn run(place: &Place, words: &[&str]) -> Output {
+fn run(place: &Fixture, words: &[&str]) -> Output {
     let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
     place.canopy(&place.path("index"), &words)
 }
 
 /// Returns the number of shards that root can read.
-fn shards(place: &Place) -> u64 {
+fn shards(place: &Fixture) -> u64 {
     let info = run(place, &["info", "--json"]).stdout;
     serde_json::from_slice::<serde_json::Value>(&info).unwrap()["visible_shards"].as_u64().unwrap()
 }
 
 /// Makes an index that was updated several times.
-fn updated() -> Place {
-    let place = Place::new();
+fn updated() -> Fixture {
+    let place = Fixture::new();
     for number in 0..12 {
         let directory = place.path(&format!("tree/d{number}"));
         fs::create_dir_all(&directory).unwrap();
@@ -44,7 +44,7 @@ fn updated() -> Place {
     place
 }
 
-fn found(place: &Place) -> String {
+fn found(place: &Fixture) -> String {
     let tree = place.path("tree");
     let output = run(place, &["find", tree.to_str().unwrap()]);
     assert!(output.status.success(), "{}", said(&output));
@@ -104,7 +104,7 @@ fn programs_get_one_object() {
 #[test]
 fn the_generation_before_goes_where_that_is_wanted() {
     let place = updated();
-    let files = |place: &Place| {
+    let files = |place: &Fixture| {
         let files = crate::common::all_paths(&place.path("index"));
         files.iter().filter(|path| path.extension().is_some_and(|end| end == "parquet")).count()
     };
@@ -119,7 +119,7 @@ fn the_generation_before_goes_where_that_is_wanted() {
 
 #[test]
 fn wrong_words_are_refused() {
-    let place = Place::new();
+    let place = Fixture::new();
     let output = run(&place, &["compact"]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("no index"), "{}", said(&output));

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::Place;
+use common::Fixture;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -14,8 +14,8 @@ use std::process::{Command, Output};
 const COUNT: &str = "SELECT count(*) AS n FROM entries";
 
 /// A place with an index of a tree of two files.
-fn indexed() -> (Place, PathBuf) {
-    let place = Place::new();
+fn indexed() -> (Fixture, PathBuf) {
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("one"), "1").unwrap();
@@ -163,7 +163,7 @@ fn a_companion_that_is_none_is_an_error() {
 
 #[test]
 fn canopy_store_is_found_like_canopy_sql() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tables = place.path("tables");
     fs::create_dir(&tables).unwrap();
     let companion = place.path("canopy-store");

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::Place;
+use common::Fixture;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -74,12 +74,12 @@ fn words_of_find() -> BTreeSet<String> {
 
 /// An index with a source and a table, and the programs where shells find them.
 struct Indexed {
-    place: Place,
+    place: Fixture,
 }
 
 impl Indexed {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         fs::create_dir(place.path("tree")).unwrap();
         let index = place.path("index");
         place.index(&index, &place.path("tree"));

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::Place;
+use common::Fixture;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use std::process::{Command, Output};
 
 /// A command with a configuration of its own.
 struct Configured {
-    place: Place,
+    place: Fixture,
     site: PathBuf,
     own: PathBuf,
 }
 
 impl Configured {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let (site, home) = (place.path("site.toml"), place.path("config/canopy"));
         fs::create_dir_all(&home).unwrap();
         Configured { place, site, own: home.join("config.toml") }

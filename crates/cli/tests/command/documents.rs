@@ -2,7 +2,7 @@
 //! `docs/users.md` name beside a command are options of it, tests of find are found, and each row of
 //! `docs/differences.md` has its test, and README links to what is there and shows commands that are.
 
-use crate::common::Place;
+use crate::common::Fixture;
 use crate::options::{Known, known_options};
 use std::collections::BTreeSet;
 use std::fs;
@@ -96,7 +96,7 @@ fn users_are_told_of_all_options() {
 
 #[test]
 fn tests_of_find_that_are_named_are_found() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("a.h5"), "x").unwrap();

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Place, random_tree, seeded};
+use common::{Fixture, random_tree, seeded};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::RngExt;
@@ -44,7 +44,7 @@ fn plain_tree(root: &Path, dirs: u32, files: u32) {
     }
 }
 
-fn lines(place: &Place, index: &Path, tree: &Path) -> usize {
+fn lines(place: &Fixture, index: &Path, tree: &Path) -> usize {
     let output = place.canopy(index, &["find".as_ref(), tree.as_os_str()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout.iter().filter(|&&byte| byte == b'\n').count()
@@ -52,7 +52,7 @@ fn lines(place: &Place, index: &Path, tree: &Path) -> usize {
 
 #[test]
 fn a_killed_run_loses_nothing() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     plain_tree(&tree, 60, 30);
     place.index(&index, &tree);
@@ -81,7 +81,7 @@ fn a_killed_run_loses_nothing() {
 /// its end; a run that is so far as to publish goes on.
 #[test]
 fn an_interrupted_run_changes_no_answer() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     plain_tree(&tree, 200, 30);
     place.index(&index, &tree);
@@ -118,7 +118,7 @@ fn an_interrupted_run_changes_no_answer() {
 /// As nohup(1) starts it.
 #[test]
 fn an_ignored_signal_interrupts_nothing() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     plain_tree(&tree, 50, 30);
     let script = "trap '' HUP; (kill -HUP $$; sleep 0.01; kill -HUP $$) & exec \"$@\"";
@@ -134,7 +134,7 @@ fn an_ignored_signal_interrupts_nothing() {
 
 #[test]
 fn readers_see_one_generation_or_the_other() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     plain_tree(&tree, 40, 5);
     place.index(&index, &tree);
@@ -168,7 +168,7 @@ fn readers_see_one_generation_or_the_other() {
 
 #[test]
 fn a_source_may_change_under_the_scan() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index, errors) = (place.path("tree"), place.path("index"), place.path("errors"));
     plain_tree(&tree, 50, 20);
     let done = AtomicBool::new(false);
@@ -215,7 +215,7 @@ fn a_source_may_change_under_the_scan() {
 
 #[test]
 fn wrong_input_is_one_clear_error() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     std::fs::create_dir(&tree).unwrap();
     random_tree(&tree.join("random"), &mut seeded(1), true);
@@ -254,7 +254,7 @@ fn wrong_input_is_one_clear_error() {
 
 #[test]
 fn an_index_is_never_indexed_and_excludes_hold() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     std::fs::create_dir_all(tree.join("keep/deep")).unwrap();
     std::fs::create_dir_all(tree.join("skip/deep")).unwrap();
@@ -280,7 +280,7 @@ fn an_index_is_never_indexed_and_excludes_hold() {
 }
 
 /// What `canopy info` tells root.
-fn info(place: &Place, index: &Path) -> serde_json::Value {
+fn info(place: &Fixture, index: &Path) -> serde_json::Value {
     let output = place.canopy(index, &["info".as_ref(), "--json".as_ref()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
@@ -289,7 +289,7 @@ fn info(place: &Place, index: &Path) -> serde_json::Value {
 /// What is mounted at a source may be away: that is not taken for a tree from which all has gone.
 #[test]
 fn a_source_that_is_not_mounted_stays() {
-    let place = Place::new();
+    let place = Fixture::new();
     let index = place.path("index");
     let disk = place.small_disk("disk", "1m");
     let at = disk.0.clone();
@@ -320,7 +320,7 @@ fn a_source_that_is_not_mounted_stays() {
 
 #[test]
 fn one_source_that_fails_keeps_its_state_and_stops_no_other() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (index, good, bad) = (place.path("index"), place.path("good"), place.path("bad"));
     plain_tree(&good, 3, 3);
     plain_tree(&bad, 2, 2);
@@ -374,7 +374,7 @@ fn one_source_that_fails_keeps_its_state_and_stops_no_other() {
 
 #[test]
 fn a_full_disk_keeps_the_index_and_takes_a_refresh_that_replaces() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     plain_tree(&tree, 40, 50);
     let disk = place.small_disk("disk", "16m");
@@ -415,7 +415,7 @@ fn a_full_disk_keeps_the_index_and_takes_a_refresh_that_replaces() {
 /// Who asks for one source has no need of what is sealed of another one.
 #[test]
 fn damage_behind_a_gate_stops_nobody_elsewhere() {
-    let place = Place::new();
+    let place = Fixture::new();
     let index = place.path("index");
     let trees = ["one", "two"].map(|name| place.path(name));
     for tree in &trees {

@@ -1,7 +1,7 @@
 //! Trees that an unprivileged user makes to stop an index, to swell it, or to see through it. What
 //! others see stays exact, and the cost linear.
 
-use crate::common::{Place, User, all_paths, assert_same, sorted};
+use crate::common::{Fixture, User, all_paths, assert_same, sorted};
 use canopy_index::Index;
 use std::ffi::OsStr;
 use std::fs;
@@ -27,7 +27,7 @@ fn file(path: &Path, owner: u32) {
     chown(path, Some(owner), Some(owner)).unwrap();
 }
 
-fn index(place: &Place, at: &Path, tree: &Path) -> (Output, String) {
+fn index(place: &Fixture, at: &Path, tree: &Path) -> (Output, String) {
     let output = place.canopy(at, &["index".as_ref(), tree.as_os_str()]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     (output, said)
@@ -51,7 +51,7 @@ fn size(index: &Path) -> (u64, u64) {
 }
 
 /// Expects that a user finds from a path what find(1) finds.
-fn same_as_find(place: &Place, index: &Path, who: &User, start: &Path) -> usize {
+fn same_as_find(place: &Fixture, index: &Path, who: &User, start: &Path) -> usize {
     let ask = [start.as_os_str(), "-print0".as_ref()];
     let expected = sorted(&who.run("find".as_ref(), &ask).stdout, 0);
     let arguments: Vec<&OsStr> =
@@ -63,7 +63,7 @@ fn same_as_find(place: &Place, index: &Path, who: &User, start: &Path) -> usize 
 
 #[test]
 fn nested_gates_cost_no_more_than_other_directories() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, at) = (place.path("tree"), place.path("index"));
     dir(&tree, 0o755, 0);
     dir(&tree.join("home"), 0o755, 0);
@@ -90,7 +90,7 @@ fn nested_gates_cost_no_more_than_other_directories() {
 
 #[test]
 fn homes_behind_a_gate_cost_one_file_more_each_at_most() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, at, plain) = (place.path("tree"), place.path("index"), place.path("plain"));
     dir(&tree, 0o755, 0);
     let home = tree.join("home");
@@ -134,7 +134,7 @@ fn homes_behind_a_gate_cost_one_file_more_each_at_most() {
 /// Whoever may list an inner gate but not the outer one gets in by one name and finds the others.
 #[test]
 fn names_lead_on_through_gates_that_can_be_listed() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, at) = (place.path("tree"), place.path("index"));
     dir(&tree, 0o755, 0);
     let outer = tree.join("outer");
@@ -173,7 +173,7 @@ fn setfacl(path: &Path, entries: &str) {
 
 #[test]
 fn what_one_owner_asks_for_costs_nobody_else() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, at) = (place.path("tree"), place.path("index"));
     dir(&tree, 0o755, 0);
     let own = tree.join("mallory");
@@ -221,7 +221,7 @@ fn what_one_owner_asks_for_costs_nobody_else() {
 }
 
 /// What root is told that an index lacks.
-fn missing(place: &Place, index: &Path) -> String {
+fn missing(place: &Fixture, index: &Path) -> String {
     let output = place.canopy(index, &["info".as_ref()]).stdout;
     let lines = String::from_utf8(output).unwrap();
     lines.lines().filter(|line| line.starts_with("incomplete ")).collect()
@@ -241,7 +241,7 @@ fn told_bytes(index: &Path) -> Vec<u64> {
 /// begins anew.
 #[test]
 fn limits_an_owner_hold_over_runs() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, at) = (place.path("tree"), place.path("index"));
     dir(&tree, 0o777, 0);
     let run = |words: &[&str]| {
@@ -284,7 +284,7 @@ fn limits_an_owner_hold_over_runs() {
 /// Both commands that fill an index take the limits.
 #[test]
 fn limits_an_owner_are_options() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, trace) = (place.path("tree"), place.path("trace"));
     dir(&tree, 0o755, 0);
     for number in 0..8 {
@@ -329,7 +329,7 @@ fn limits_an_owner_are_options() {
 /// A directory above the root of a source is closed: nobody goes on through it.
 #[test]
 fn a_way_that_ended_is_not_followed() {
-    let place = Place::new();
+    let place = Fixture::new();
     let at = place.path("index");
     let srv = place.path("srv");
     dir(&srv, 0o711, 0);

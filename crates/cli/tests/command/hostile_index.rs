@@ -4,7 +4,7 @@
 use crate::common;
 
 use canopy_index::fuzzing::{forge, forge_document};
-use common::{Place, all_paths, seeded};
+use common::{Fixture, all_paths, seeded};
 use rand::RngExt;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 /// Bytes of address space that a command gets: more than any needs here.
 const MEMORY_BYTES: u64 = 4 << 30;
 
-fn tree(place: &Place) -> PathBuf {
+fn tree(place: &Fixture) -> PathBuf {
     let tree = place.path("tree");
     for dir in 0..12 {
         let path = tree.join(format!("dir{dir}/sub"));
@@ -53,7 +53,7 @@ fn questions(tree: &Path) -> Vec<Vec<String>> {
     questions.map(|words| words.into_iter().map(str::to_owned).collect()).into()
 }
 
-fn ask(place: &Place, index: &Path, question: &[String]) -> Output {
+fn ask(place: &Fixture, index: &Path, question: &[String]) -> Output {
     let limit = format!("--as={MEMORY_BYTES}");
     let mut command = Command::new("timeout");
     command.args(["20", "prlimit", &limit]).arg(&place.canopy).arg("--index").arg(index);
@@ -79,7 +79,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn what_is_no_file_is_refused_at_once() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, sound) = (tree(&place), place.path("sound"));
     place.index(&sound, &tree);
     let index = place.path("index");
@@ -109,7 +109,7 @@ fn what_is_no_file_is_refused_at_once() {
 
 #[test]
 fn rows_that_do_not_exist_take_no_memory() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, sound) = (tree(&place), place.path("sound"));
     place.index(&sound, &tree);
     let index = place.path("index");
@@ -127,7 +127,7 @@ fn rows_that_do_not_exist_take_no_memory() {
 /// Flips bits of documents and of files of shards, with checksums that fit.
 #[test]
 fn flipped_bits_with_checksums_that_fit_are_errors_or_other_answers() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, sound) = (tree(&place), place.path("sound"));
     place.index(&sound, &tree);
     let index = place.path("index");

@@ -8,7 +8,7 @@ use crate::common;
 
 use canopy_import::{Counts, Format, Import, Request};
 use canopy_model::{Audience, ClassId, ClassTable, Credentials, Listing, Sink, unescape};
-use common::{Place, User, assert_same, random_tree, seeded, sorted};
+use common::{Fixture, User, assert_same, random_tree, seeded, sorted};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::ffi::{OsStr, OsString};
@@ -139,12 +139,12 @@ fn shuffled(stanzas: Vec<Vec<u8>>, random: &mut StdRng, prefix: &Path) -> Vec<Pa
     written.collect()
 }
 
-fn import(place: &Place, index: &Path, format: &str, root: &Path, files: &[PathBuf]) -> Output {
+fn import(place: &Fixture, index: &Path, format: &str, root: &Path, files: &[PathBuf]) -> Output {
     import_with(place, index, format, root, files, &[])
 }
 
 fn import_with(
-    place: &Place,
+    place: &Fixture,
     index: &Path,
     format: &str,
     root: &Path,
@@ -163,7 +163,7 @@ fn succeeded(output: &Output) {
 }
 
 /// What an index tells, with times cut to seconds.
-fn told(place: &Place, index: &Path, tree: &Path, expression: &[&str]) -> Vec<String> {
+fn told(place: &Fixture, index: &Path, tree: &Path, expression: &[&str]) -> Vec<String> {
     let mut arguments: Vec<&OsStr> = vec!["find".as_ref(), tree.as_os_str()];
     arguments.extend(expression.iter().map(OsStr::new));
     arguments.extend(["-printf", ALL].map(OsStr::new));
@@ -180,7 +180,7 @@ fn told(place: &Place, index: &Path, tree: &Path, expression: &[&str]) -> Vec<St
 
 /// Expects that users see the same paths in two indexes.
 fn same_for_users(
-    place: &Place,
+    place: &Fixture,
     tree: &Path,
     scanned: &Path,
     imported: &Path,
@@ -248,7 +248,7 @@ fn same_as_the_kernel(tree: &Path, files: &[PathBuf], delimiter: u8, random: &mu
 
 #[test]
 fn an_imported_trace_equals_a_scan() {
-    let place = Place::new();
+    let place = Fixture::new();
     for seed in 4000..4016 {
         let mut random = seeded(seed);
         let path = |name: &str| place.path(&format!("{name}{seed}"));
@@ -277,7 +277,7 @@ fn an_imported_trace_equals_a_scan() {
 const RECIPE: &str = "%y %m %U %G %s %n %i %b %T@ %A@ %C@ %B@ %p\\0%l\\0";
 
 /// What an index tells, with times to the nanosecond. Not every find(1) knows times of birth.
-fn told_exactly(place: &Place, index: &Path, tree: &Path) -> Vec<String> {
+fn told_exactly(place: &Fixture, index: &Path, tree: &Path) -> Vec<String> {
     let format = "%p|%y|%m|%U|%G|%s|%n|%i|%b|%l|%T@ %A@ %C@\\0";
     let arguments: [&OsStr; 4] =
         ["find".as_ref(), tree.as_os_str(), "-printf".as_ref(), format.as_ref()];
@@ -288,7 +288,7 @@ fn told_exactly(place: &Place, index: &Path, tree: &Path) -> Vec<String> {
 
 #[test]
 fn the_output_of_find_equals_a_scan() {
-    let place = Place::new();
+    let place = Fixture::new();
     for seed in 4400..4408 {
         let mut random = seeded(seed);
         let path = |name: &str| place.path(&format!("{name}{seed}"));
@@ -308,7 +308,7 @@ fn the_output_of_find_equals_a_scan() {
 
 #[test]
 fn an_export_that_is_imported_equals_what_was_exported() {
-    let place = Place::new();
+    let place = Fixture::new();
     for seed in 4500..4505 {
         let mut random = seeded(seed);
         let path = |name: &str| place.path(&format!("{name}{seed}"));
@@ -337,7 +337,7 @@ fn an_export_that_is_imported_equals_what_was_exported() {
 
 #[test]
 fn csv_and_ndjson_by_way_of_the_command() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (csv, ndjson) = (place.path("a.csv"), place.path("a.ndjson"));
     fs::write(
         &csv,
@@ -370,7 +370,7 @@ fn csv_and_ndjson_by_way_of_the_command() {
 
 #[test]
 fn programs_get_one_object() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (csv, index) = (place.path("a.csv"), place.path("index"));
     let text = "path,type,mode,uid,gid,size,mtime
         /d,d,755,0,0,0,0\n/d/x,f,600,0,0,7,0\n/d/y,q,0,0,0,0,0";
@@ -393,7 +393,7 @@ fn programs_get_one_object() {
 
 #[test]
 fn a_source_has_a_name_and_builders_have_their_memory() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     random_tree(&tree, &mut seeded(4200), false);
     let mut stanzas = Vec::new();
@@ -427,7 +427,7 @@ fn a_source_has_a_name_and_builders_have_their_memory() {
 
 #[test]
 fn bad_input_publishes_nothing_and_says_where() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     random_tree(&tree, &mut seeded(4100), false);
     let mut stanzas = Vec::new();
@@ -452,7 +452,7 @@ fn bad_input_publishes_nothing_and_says_where() {
 /// No input tells of the directories above its root: whoever imports can.
 #[test]
 fn directories_above_the_root_are_as_told() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (PathBuf::from("/no-such/home/team"), place.path("index"));
     let file = place.path("list.csv");
     fs::write(&file, "path,type,mode,uid,gid,size,mtime\n,d,0755,0,0,0,0\nplan,f,0644,0,0,0,0\n")
@@ -501,7 +501,7 @@ const NCDU_HAS: &str = "%p|%y|%m|%U|%G|%s|%b|";
 
 #[test]
 fn what_ncdu_exports_equals_a_scan() {
-    let place = Place::new();
+    let place = Fixture::new();
     for seed in 4500..4506 {
         let mut random = seeded(seed);
         let path = |name: &str| place.path(&format!("{name}{seed}"));
@@ -556,7 +556,7 @@ fn what_ncdu_exports_equals_a_scan() {
 /// ncdu 1 refused an export with ids from 2^31 on, and `import` one with a file older than 1970.
 #[test]
 fn exports_for_ncdu_take_every_id_and_time() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, file) = (place.path("tree"), place.path("export"));
     let (scanned, imported) = (place.path("scanned"), place.path("imported"));
     fs::create_dir(&tree).unwrap();
@@ -614,7 +614,7 @@ fn without_acls(tree: &Path) {
 #[test]
 fn what_gufi_traces_equals_a_scan() {
     let Some(gufi) = gufi() else { return };
-    let place = Place::new();
+    let place = Fixture::new();
     for seed in 4200..4206 {
         let mut random = seeded(seed);
         let path = |name: &str| place.path(&format!("{name}{seed}"));
@@ -654,7 +654,7 @@ fn with_xattrs(tree: &Path) {
 #[test]
 fn what_gufi_indexes_equals_a_scan_rolled_up_or_not() {
     let Some(gufi) = gufi() else { return };
-    let place = Place::new();
+    let place = Fixture::new();
     for seed in 4300..4306 {
         let mut random = seeded(seed);
         let path = |name: &str| place.path(&format!("{name}{seed}"));
@@ -684,7 +684,7 @@ fn what_gufi_indexes_equals_a_scan_rolled_up_or_not() {
 /// No process has this number, and no ACL can name it.
 #[test]
 fn what_belongs_to_nobody_is_for_root() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (csv, index) = (place.path("a.csv"), place.path("index"));
     let nobody = u32::MAX;
     fs::write(

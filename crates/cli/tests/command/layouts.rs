@@ -4,11 +4,11 @@
 use crate::common;
 
 use canopy_index::Index;
-use common::{Place, User, all_paths, random_tree, random_xattrs, seeded};
+use common::{Fixture, User, all_paths, random_tree, random_xattrs, seeded};
 use std::path::Path;
 use std::process::Command;
 
-fn canopy(place: &Place, index: &Path, arguments: &[&str]) -> String {
+fn canopy(place: &Fixture, index: &Path, arguments: &[&str]) -> String {
     let output = Command::new(&place.canopy)
         .arg("--index")
         .arg(index)
@@ -21,7 +21,7 @@ fn canopy(place: &Place, index: &Path, arguments: &[&str]) -> String {
 }
 
 /// Returns what root sees of a tree: entries with attributes, and values of extended attributes.
-fn all(place: &Place, index: &Path, tree: &str) -> Vec<String> {
+fn all(place: &Fixture, index: &Path, tree: &str) -> Vec<String> {
     let format = "%i %m %U %G %s %T@ %C@ %n %l %p\\n";
     let values = "SELECT path, name, key, value FROM xattrs";
     let found = canopy(place, index, &["find", tree, "-printf", format]);
@@ -39,7 +39,7 @@ fn shards(index: &Path) -> usize {
 
 #[test]
 fn a_leveled_index_has_all_for_root_and_nothing_for_others() {
-    let place = Place::new();
+    let place = Fixture::new();
     let mut random = seeded(61);
     let tree = place.path("tree");
     std::fs::create_dir(&tree).unwrap();

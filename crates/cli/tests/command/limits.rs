@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Place, User};
+use common::{Fixture, User};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
 use std::fs;
@@ -39,7 +39,7 @@ pub(super) fn chain(root: &Path, levels: usize) -> rustix::fd::OwnedFd {
 /// allows open files.
 #[test]
 fn trees_may_be_deeper_than_files_may_be_open() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();
     for chain in 0..6 {
@@ -73,7 +73,7 @@ fn trees_may_be_deeper_than_files_may_be_open() {
 
 #[test]
 fn paths_beyond_the_limit_are_counted_and_left_out() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("short"), "").unwrap();
@@ -116,7 +116,7 @@ fn paths_beyond_the_limit_are_counted_and_left_out() {
 /// Threads hold the names of what they still have to read, not the paths.
 #[test]
 fn many_directories_at_the_end_of_a_long_path_take_little_memory() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();
     let last = chain(&tree, 250);
@@ -143,7 +143,7 @@ fn many_directories_at_the_end_of_a_long_path_take_little_memory() {
 /// On tmpfs, a file may have any number of extended attributes.
 #[test]
 fn values_of_one_file_take_bounded_memory() {
-    let place = Place::new();
+    let place = Fixture::new();
     let shm = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = shm.path().join("file");
     fs::write(&file, "").unwrap();
@@ -169,7 +169,7 @@ fn values_of_one_file_take_bounded_memory() {
 }
 
 /// Runs a script in a mount namespace of its own.
-fn with_mounts(place: &Place, script: &str) -> Output {
+fn with_mounts(place: &Fixture, script: &str) -> Output {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-ec", script]);
     command.env("C", &place.canopy).current_dir(place.dir.path()).output().unwrap()
@@ -177,7 +177,7 @@ fn with_mounts(place: &Place, script: &str) -> Output {
 
 #[test]
 fn file_systems_without_files_are_left_out_unless_asked_for() {
-    let place = Place::new();
+    let place = Fixture::new();
     fs::create_dir_all(place.path("tree/proc")).unwrap();
     fs::create_dir_all(place.path("tree/disk")).unwrap();
     let mounted =
@@ -223,7 +223,7 @@ fn file_systems_without_files_are_left_out_unless_asked_for() {
 /// whose rules they are shown.
 #[test]
 fn values_of_mount_points_are_shown() {
-    let place = Place::new();
+    let place = Fixture::new();
     fs::create_dir_all(place.path("tree/disk")).unwrap();
     fs::create_dir_all(place.path("tree/bound")).unwrap();
     let script = "mount -t tmpfs -o mode=755 tmpfs tree/disk; mount --bind tree/disk tree/bound
@@ -238,7 +238,7 @@ fn values_of_mount_points_are_shown() {
 /// What a user has mounted may let nobody in, or never answer: here nobody serves it at all.
 #[test]
 fn file_systems_that_users_mount_are_left_out_untouched() {
-    let place = Place::new();
+    let place = Fixture::new();
     fs::create_dir_all(place.path("tree/home/mount")).unwrap();
     fs::write(place.path("tree/home/file"), "").unwrap();
     for more in ["", ",allow_other"] {
@@ -263,7 +263,7 @@ fn file_systems_that_users_mount_are_left_out_untouched() {
 /// File systems of other machines are left out unless they are asked for. Here nobody serves it.
 #[test]
 fn file_systems_of_other_machines_are_left_out_untouched() {
-    let place = Place::new();
+    let place = Fixture::new();
     fs::create_dir_all(place.path("tree/net")).unwrap();
     fs::write(place.path("tree/file"), "").unwrap();
     let mounted = "exec 3<>/dev/fuse
@@ -286,7 +286,7 @@ fn file_systems_of_other_machines_are_left_out_untouched() {
 
 #[test]
 fn the_umask_of_root_locks_nobody_out() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("above/index"));
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("file"), "").unwrap();
@@ -312,7 +312,7 @@ fn the_umask_of_root_locks_nobody_out() {
 
 #[test]
 fn the_list_of_errors_is_for_its_owner_alone() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index, errors) = (place.path("tree"), place.path("index"), place.path("errors"));
     fs::create_dir(&tree).unwrap();
     for _ in 0..2 {
@@ -329,7 +329,7 @@ fn the_list_of_errors_is_for_its_owner_alone() {
 /// who is named so.
 #[test]
 fn groups_that_a_user_namespace_does_not_know_are_told_of_and_closed() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir_all(tree.join("team")).unwrap();
     fs::write(tree.join("team/plan"), "").unwrap();

@@ -2,19 +2,19 @@
 
 use crate::common;
 
-use common::{Place, User};
+use common::{Fixture, User};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-fn locate(place: &Place, words: &[&str]) -> Output {
+fn locate(place: &Fixture, words: &[&str]) -> Output {
     let words = ["locate"].iter().chain(words).map(OsStr::new).collect::<Vec<_>>();
     place.canopy(&place.path("index"), &words)
 }
 
 /// The names of what is found, below the place, in their order.
-fn names(place: &Place, words: &[&str]) -> Vec<String> {
+fn names(place: &Fixture, words: &[&str]) -> Vec<String> {
     let output = locate(place, words);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
@@ -23,8 +23,8 @@ fn names(place: &Place, words: &[&str]) -> Vec<String> {
     text.lines().map(|line| line.strip_prefix(&prefix).unwrap().to_owned()).collect()
 }
 
-fn indexed() -> Place {
-    let place = Place::new();
+fn indexed() -> Fixture {
+    let place = Fixture::new();
     for name in ["one/run", "one/Run.txt", "one/overrun", "one/my-run.h5", "two/runs", "two/x[1]"] {
         let path = place.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -8,7 +8,7 @@ mod cluster;
 use crate::common;
 use crate::watch::{Changes, Daemon, make_tree, status, wait_for_equality, wait_until};
 use cluster::{Cluster, Mishaps, TARGETS};
-use common::Place;
+use common::Fixture;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -46,7 +46,7 @@ esac
 
 /// A tree with change logs, and an index that follows it.
 struct Site {
-    place: Place,
+    place: Fixture,
     tree: PathBuf,
     index: PathBuf,
     logs: PathBuf,
@@ -57,7 +57,7 @@ struct Site {
 
 impl Site {
     fn new(seed: u64, mishaps: Mishaps) -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let [mount, index, logs, lfs] =
             ["mount", "index", "logs", "lfs"].map(|name| place.path(name));
         let tree = mount.join("tree");

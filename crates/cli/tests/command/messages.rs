@@ -3,7 +3,7 @@
 //! root.
 
 use super::limits::chain;
-use crate::common::{Place, User};
+use crate::common::{Fixture, User};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -40,7 +40,7 @@ fn assert_own(output: &Output, what: &str) -> String {
 }
 
 struct Case {
-    place: Place,
+    place: Fixture,
     index: PathBuf,
     /// How many messages had the forged text in them, somewhere in a line.
     met: std::cell::Cell<usize>,
@@ -85,10 +85,13 @@ impl Case {
 /// `canopy index` as root printed a line that a user had written as the name of a directory.
 #[test]
 fn names_in_messages_of_a_scan_end_no_line() {
-    let place = Place::new();
+    let place = Fixture::new();
     for name in hostile() {
-        let case =
-            Case { index: place.path("index"), place: Place::new(), met: std::cell::Cell::new(0) };
+        let case = Case {
+            index: place.path("index"),
+            place: Fixture::new(),
+            met: std::cell::Cell::new(0),
+        };
         let tree = case.place.path("tree");
         // In each tree, a directory that is too deep gets a warning.
         fs::create_dir_all(tree.join(&name)).unwrap();
@@ -118,7 +121,7 @@ fn names_in_messages_of_a_scan_end_no_line() {
 #[test]
 fn names_in_other_messages_end_no_line() {
     let case = {
-        let place = Place::new();
+        let place = Fixture::new();
         Case { index: place.path("index"), place, met: std::cell::Cell::new(0) }
     };
     let tree = case.place.path("tree");
@@ -193,7 +196,7 @@ fn names_in_other_messages_end_no_line() {
 /// A user's own commands, on a tree in which others have names that the user may not read.
 #[test]
 fn names_of_others_in_messages_end_no_line() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     for name in hostile() {
         fs::create_dir_all(tree.join(&name)).unwrap();

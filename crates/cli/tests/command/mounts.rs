@@ -5,7 +5,7 @@
 use crate::common;
 
 use canopy_index::Index;
-use common::{Place, User};
+use common::{Fixture, User};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Pid, Uid, setfsgid, setfsuid};
 use rustix::fs::{CWD, Dir, Mode, OFlags, fstat, openat, readlinkat};
@@ -22,7 +22,7 @@ const NOBODY: u32 = 65_534;
 
 /// An index of a small tree, mounted; nothing is left mounted, whatever happens.
 struct Site {
-    place: Place,
+    place: Fixture,
     tree: PathBuf,
     index: PathBuf,
     on: PathBuf,
@@ -30,7 +30,7 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, index, on) = (place.path("tree"), place.path("index"), place.path("on"));
         fs::create_dir_all(tree.join("public")).unwrap();
         fs::create_dir_all(tree.join("secret")).unwrap();

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::Place;
+use common::Fixture;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
@@ -104,8 +104,8 @@ fn every_option_is_named_in_a_test_of_its_command() {
 }
 
 /// A place with an index, and the directory that it is of.
-fn indexed() -> (Place, PathBuf, PathBuf) {
-    let place = Place::new();
+fn indexed() -> (Fixture, PathBuf, PathBuf) {
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir_all(tree.join("sub")).unwrap();
     (0..50).for_each(|number| fs::write(tree.join(format!("sub/file{number}")), "x").unwrap());
@@ -132,7 +132,7 @@ const READERS: [&str; 14] = [
     "info",
 ];
 
-fn run(place: &Place, index: &Path, tree: &Path, line: &str, more: &[&str]) -> Output {
+fn run(place: &Fixture, index: &Path, tree: &Path, line: &str, more: &[&str]) -> Output {
     let words: Vec<String> = line.split(' ').map(|word| word.replace('+', " ")).collect();
     let mut words = words.iter();
     let mut command = Command::new(&place.canopy);

@@ -1,6 +1,6 @@
 //! Standard output that is closed or takes nothing: no answer is lost without an error. Needs root.
 
-use crate::common::Place;
+use crate::common::Fixture;
 use std::fs;
 use std::process::Command;
 
@@ -75,12 +75,12 @@ const COMMANDS: &[&str] = &[
 ];
 
 struct Output {
-    place: Place,
+    place: Fixture,
 }
 
 impl Output {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         fs::create_dir_all(place.path("tree/sub")).unwrap();
         fs::write(place.path("tree/a"), "x").unwrap();
         fs::write(place.path("tree/sub/b"), "y").unwrap();

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Place, User};
+use common::{Fixture, User};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -53,21 +53,21 @@ fn fill(directory: &Path) {
     fs::create_dir_all(directory.join("games/empty")).unwrap();
 }
 
-fn tree(place: &Place) -> PathBuf {
+fn tree(place: &Fixture) -> PathBuf {
     let tree = place.path("tree");
     fs::create_dir_all(tree.join("sub")).unwrap();
     fs::write(tree.join("sub/file"), "x").unwrap();
     tree
 }
 
-fn index(place: &Place, index: &Path, tree: &Path) -> (i32, String) {
+fn index(place: &Fixture, index: &Path, tree: &Path) -> (i32, String) {
     let output = place.canopy(index, &["index".as_ref(), tree.as_os_str()]);
     (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 #[test]
 fn a_directory_that_is_no_index_is_left_alone() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = tree(&place);
     let (data, home) = (place.path("data"), place.path("home"));
     fill(&data);
@@ -117,7 +117,7 @@ fn a_directory_that_is_no_index_is_left_alone() {
 
 #[test]
 fn what_others_put_into_an_index_stays() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, own) = (tree(&place), place.path("index"));
     place.index(&own, &tree);
     // In classes that go away, too: the private directory is indexed once.
@@ -152,7 +152,7 @@ fn what_others_put_into_an_index_stays() {
 
 #[test]
 fn no_link_leads_a_writer_out_of_its_index() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = tree(&place);
     let victim = place.path("victim");
     let private = tree.join("private");
@@ -202,7 +202,7 @@ fn no_link_leads_a_writer_out_of_its_index() {
 
 #[test]
 fn a_marker_alone_gives_no_right_to_anything() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = tree(&place);
     let (own, other) = (place.path("index"), place.path("other"));
     place.index(&own, &tree);
@@ -232,7 +232,7 @@ fn said(output: &std::process::Output) -> String {
 
 #[test]
 fn the_list_of_errors_goes_into_no_file_of_another() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, own) = (tree(&place), place.path("index"));
     let precious = place.path("precious");
     fs::write(&precious, "precious").unwrap();
@@ -289,7 +289,7 @@ fn the_list_of_errors_goes_into_no_file_of_another() {
 /// Whoever may write to a directory could swap what is in it for links while an index is made.
 #[test]
 fn the_way_to_an_index_leads_through_no_directory_of_others() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = tree(&place);
     for (name, mode, owner, is_safe) in
         [("theirs", 0o755, 2003, false), ("open", 0o777, 0, false), ("sticky", 0o1777, 0, true)]
@@ -311,7 +311,7 @@ fn the_way_to_an_index_leads_through_no_directory_of_others() {
 /// Whoever owns a symbolic link decides where a path leads.
 #[test]
 fn links_of_others_lead_neither_to_an_index_nor_to_a_source() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = tree(&place);
     let shared = place.path("shared");
     fs::create_dir(&shared).unwrap();
@@ -338,7 +338,7 @@ fn links_of_others_lead_neither_to_an_index_nor_to_a_source() {
 /// A start that was a directory when it was indexed, and is a link by now.
 #[test]
 fn commands_run_in_no_directory_that_a_link_has_replaced() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, own) = (tree(&place), place.path("index"));
     let (work, other) = (tree.join("sub"), place.path("other"));
     place.index(&own, &tree);

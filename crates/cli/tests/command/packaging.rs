@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::Place;
+use common::Fixture;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -199,7 +199,7 @@ fn what_packages_are_made_of_is_there() {
 
 #[test]
 fn units_and_the_example_of_a_configuration_are_right() {
-    let place = Place::new();
+    let place = Fixture::new();
     let service = fs::read_to_string(root().join("packaging/canopy-index.service")).unwrap();
     let started =
         service.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/canopy ")).unwrap();

@@ -4,7 +4,7 @@
 use crate::common;
 
 use canopy_model::{Acl, AclEntry, AclTag};
-use common::{Place, User, seeded, sorted};
+use common::{Fixture, User, seeded, sorted};
 use rand::{Rng, RngExt, rngs::StdRng};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,31 +13,31 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Output;
 
-fn run(place: &Place, words: &[&str]) -> Output {
+fn run(place: &Fixture, words: &[&str]) -> Output {
     let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
     place.canopy(&place.path("index"), &words)
 }
 
-fn done(place: &Place, words: &[&str]) -> Vec<String> {
+fn done(place: &Fixture, words: &[&str]) -> Vec<String> {
     let output = run(place, words);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words:?}: {said}");
     sorted(&output.stdout, b'\n')
 }
 
-fn error_of(place: &Place, words: &[&str]) -> String {
+fn error_of(place: &Fixture, words: &[&str]) -> String {
     let output = run(place, words);
     assert_eq!(output.status.code(), Some(2), "{words:?}: {output:?}");
     assert!(output.stdout.is_empty(), "{words:?}: {output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn info(place: &Place) -> serde_json::Value {
+fn info(place: &Fixture) -> serde_json::Value {
     serde_json::from_slice(&run(place, &["info", "--json"]).stdout).unwrap()
 }
 
 /// What all commands that read say, as of now or of a generation.
-fn answers(place: &Place, at: Option<&str>) -> Vec<Vec<String>> {
+fn answers(place: &Fixture, at: Option<&str>) -> Vec<Vec<String>> {
     let tree = place.path("tree");
     let (tree, file) = (tree.to_str().unwrap(), tree.join("d0/fixed"));
     let commands: [&[&str]; 9] = [
@@ -86,7 +86,7 @@ fn change(tree: &Path, random: &mut StdRng) {
 /// whatever else is kept.
 #[test]
 fn what_is_kept_says_what_it_said() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     for number in 0..5 {
         fs::create_dir_all(tree.join(format!("d{number}"))).unwrap();
@@ -124,7 +124,7 @@ fn what_is_kept_says_what_it_said() {
 
 #[test]
 fn moments_are_numbers_ages_and_dates() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir(&tree).unwrap();
     let path = tree.to_str().unwrap();
@@ -191,7 +191,7 @@ fn moments_are_numbers_ages_and_dates() {
 /// A generation that is damaged is told so, and neither others nor what comes after suffer.
 #[test]
 fn a_damaged_generation_is_passed_over() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir(&tree).unwrap();
     let path = tree.to_str().unwrap();
@@ -222,7 +222,7 @@ fn a_damaged_generation_is_passed_over() {
 
 #[test]
 fn many_generations_are_told_in_one_short_line() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir(&tree).unwrap();
     let path = tree.to_str().unwrap();
@@ -246,7 +246,7 @@ fn many_generations_are_told_in_one_short_line() {
 /// Sizes are what their owners say: all of them together tell no less than one.
 #[test]
 fn huge_sizes_hide_no_growth() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir(&tree).unwrap();
     let path = tree.to_str().unwrap();
@@ -267,7 +267,7 @@ fn huge_sizes_hide_no_growth() {
 /// What was visible to others once is not any more, in no file either.
 #[test]
 fn the_past_is_for_the_writer_alone() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, user) = (place.path("tree"), User { uid: 2001, gid: 3001, groups: Vec::new() });
     fs::create_dir_all(tree.join("secret")).unwrap();
     fs::write(tree.join("secret/unmistakable"), "").unwrap();
@@ -305,7 +305,7 @@ fn the_past_is_for_the_writer_alone() {
 type Told = (String, String);
 
 /// Returns what a generation has at and below a path.
-fn told(place: &Place, at: &str, path: &str) -> BTreeMap<String, Told> {
+fn told(place: &Fixture, at: &str, path: &str) -> BTreeMap<String, Told> {
     let format = "%p\t%y\t%m %U %s %T@ %i %l\n";
     let lines = run(place, &["find", "--at", at, path, "-printf", format]);
     assert!(lines.status.success(), "{lines:?}");
@@ -332,7 +332,7 @@ fn bytes_of(entries: &BTreeMap<String, Told>) -> i64 {
 }
 
 /// Does to the older generation what the differences say, and expects the newer one.
-fn assert_differences(place: &Place, from: &str, to: &str, path: &str) -> usize {
+fn assert_differences(place: &Fixture, from: &str, to: &str, path: &str) -> usize {
     let (old, new) = (told(place, from, path), told(place, to, path));
     let output = run(place, &["diff", "--json", from, to, path]);
     assert!(output.status.success(), "{output:?}");
@@ -383,7 +383,7 @@ fn assert_differences(place: &Place, from: &str, to: &str, path: &str) -> usize 
 /// Snapshots with hard links that are rotated, and links that change places with their directories.
 #[test]
 fn hard_links_move_with_their_directories() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     let day = |number: u32| tree.join(format!("daily.{number}"));
     fs::create_dir_all(day(0)).unwrap();
@@ -426,7 +426,7 @@ fn hard_links_move_with_their_directories() {
 /// ACLs and extended attributes alone make an entry another; that all is written anew does not.
 #[test]
 fn acls_and_extended_attributes_are_compared() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     for name in ["a/acl", "a/value", "a/same", "b/gone", "b/new", "b/dir/default"] {
         fs::create_dir_all(tree.join(name)).unwrap();
@@ -487,7 +487,7 @@ fn acls_and_extended_attributes_are_compared() {
 /// What becomes of the roots of sources, and of directories with nothing in them.
 #[test]
 fn differences_of_roots_and_of_empty_directories() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir_all(tree.join("inner")).unwrap();
     fs::create_dir(tree.join("empty")).unwrap();
@@ -517,7 +517,7 @@ fn differences_of_roots_and_of_empty_directories() {
 /// What was imported without inodes is not moved only because all of it has none.
 #[test]
 fn nothing_moves_without_inodes() {
-    let place = Place::new();
+    let place = Fixture::new();
     let import = |lines: &str| {
         let file = place.path("scan.csv");
         fs::write(&file, format!("path,type,mode,uid,gid,size,mtime\n{lines}")).unwrap();
@@ -537,7 +537,7 @@ fn nothing_moves_without_inodes() {
 
 #[test]
 fn differences_lead_from_one_generation_to_another() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     for number in 0..5 {
         fs::create_dir_all(tree.join(format!("d{number}/below/deep"))).unwrap();
@@ -584,7 +584,7 @@ fn differences_lead_from_one_generation_to_another() {
 
 #[test]
 fn commands_of_the_past_explain_themselves() {
-    let place = Place::new();
+    let place = Fixture::new();
     for command in ["diff", "history"] {
         for option in ["-h", "--help"] {
             let help = run(&place, &[command, option]);
@@ -598,7 +598,7 @@ fn commands_of_the_past_explain_themselves() {
 /// As in du, what has several names counts once, and another name is no growth.
 #[test]
 fn growth_counts_inodes_once() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     for name in ["a", "b", "c"] {
         fs::create_dir_all(tree.join(name)).unwrap();
@@ -647,7 +647,7 @@ fn growth_counts_inodes_once() {
 
 #[test]
 fn growth_and_history_are_told() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     for name in ["a", "b"] {
         fs::create_dir_all(tree.join(name)).unwrap();

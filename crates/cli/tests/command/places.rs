@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Place, User, sorted};
+use common::{Fixture, User, sorted};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -12,14 +12,14 @@ use std::process::{Command, Output};
 
 /// A site with an index of two trees, and a user with a home of their own.
 struct Site {
-    place: Place,
+    place: Fixture,
     user: User,
     home: PathBuf,
 }
 
 impl Site {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let user = User { uid: 2001, gid: 3001, groups: Vec::new() };
         let home = place.path("home/u");
         for directory in ["shared/of-u", "shared/b", "other", "home/u/w/x"] {

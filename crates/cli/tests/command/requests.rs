@@ -3,7 +3,7 @@
 //!
 //! The daemons of these tests are told of no changes, so that what is new in the index was asked for.
 
-use crate::common::{Place, User};
+use crate::common::{Fixture, User};
 use crate::watch::{Daemon, status, wait_until};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -28,13 +28,13 @@ fn user(uid: u32) -> User {
 
 /// A tree that several users have a part of, indexed, and the daemon that follows it.
 struct Site {
-    place: Place,
+    place: Fixture,
     daemon: Option<Daemon>,
 }
 
 impl Site {
     fn new() -> Self {
-        let mut site = Site { place: Place::new(), daemon: None };
+        let mut site = Site { place: Fixture::new(), daemon: None };
         for (directory, uid, gid, mode) in [
             ("", 0, 0, 0o755),
             ("open", 0, 0, 0o755),

@@ -4,7 +4,7 @@
 use crate::common;
 
 use canopy_index::Index;
-use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
+use common::{Fixture, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::RngExt;
@@ -31,7 +31,7 @@ pub fn many_trees(root: &Path, random: &mut StdRng) {
     }
 }
 
-fn index(place: &Place, index: &Path, arguments: &[&OsStr]) -> Command {
+fn index(place: &Fixture, index: &Path, arguments: &[&OsStr]) -> Command {
     let mut command = Command::new(&place.canopy);
     command.arg("--index").arg(index).arg("index").args(arguments).env("LC_ALL", "C.UTF-8");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -41,7 +41,7 @@ fn index(place: &Place, index: &Path, arguments: &[&OsStr]) -> Command {
 /// Scans slowly, and sends a signal once it was noted `times` times how far the scan is. Returns
 /// what the command said; it may have come to its end.
 fn interrupt(
-    place: &Place,
+    place: &Fixture,
     location: &Path,
     arguments: &[&OsStr],
     (signal, times): (Signal, usize),
@@ -63,7 +63,7 @@ fn interrupt(
     run.wait_with_output().unwrap()
 }
 
-pub fn finish(place: &Place, location: &Path, arguments: &[&OsStr]) -> (String, String) {
+pub fn finish(place: &Fixture, location: &Path, arguments: &[&OsStr]) -> (String, String) {
     let output = index(place, location, arguments).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (said, warned) = (text(&output.stdout), text(&output.stderr));
@@ -72,7 +72,12 @@ pub fn finish(place: &Place, location: &Path, arguments: &[&OsStr]) -> (String, 
 }
 
 /// Asserts that two indexes give users the same answers about a tree.
-pub fn assert_equal(place: &Place, (one, other): (&Path, &Path), tree: &Path, random: &mut StdRng) {
+pub fn assert_equal(
+    place: &Fixture,
+    (one, other): (&Path, &Path),
+    tree: &Path,
+    random: &mut StdRng,
+) {
     let mut starts = vec![tree.to_owned()];
     let dirs = all_paths(tree).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir());
     starts.extend(dirs.filter(|_| random.random_bool(0.2)));
@@ -110,7 +115,7 @@ pub fn assert_equal(place: &Place, (one, other): (&Path, &Path), tree: &Path, ra
 }
 
 /// Asserts that the directory above whatever the index has is in it, too, and nothing is twice.
-pub fn assert_sound(place: &Place, location: &Path, tree: &Path) {
+pub fn assert_sound(place: &Fixture, location: &Path, tree: &Path) {
     let output =
         place.canopy(location, &["find".as_ref(), tree.as_os_str(), "-print0".as_ref()]).stdout;
     let mut known = HashSet::new();
@@ -125,7 +130,7 @@ pub fn assert_sound(place: &Place, location: &Path, tree: &Path) {
 }
 
 /// Where the answers come from until the scan is over.
-fn answers_are_those_of(place: &Place, location: &Path, tree: &Path, before: Option<&[String]>) {
+fn answers_are_those_of(place: &Fixture, location: &Path, tree: &Path, before: Option<&[String]>) {
     let output = place.canopy(location, &["find".as_ref(), tree.as_os_str(), "-print0".as_ref()]);
     match before {
         Some(before) => assert_same(&sorted(&output.stdout, 0), before, "the old generation"),
@@ -138,7 +143,7 @@ fn answers_are_those_of(place: &Place, location: &Path, tree: &Path, before: Opt
     }
 }
 
-fn paths(place: &Place, location: &Path, tree: &Path) -> Vec<String> {
+fn paths(place: &Fixture, location: &Path, tree: &Path) -> Vec<String> {
     let arguments = ["find".as_ref(), tree.as_os_str(), "-print0".as_ref()];
     sorted(&place.canopy(location, &arguments).stdout, 0)
 }
@@ -148,7 +153,7 @@ fn a_scan_that_is_interrupted_anywhere_ends_as_one_that_is_not() {
     let mut went_on = 0;
     for seed in 0..4 {
         let mut random = seeded(400 + seed);
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, other) = (place.path("tree"), place.path("tree2"));
         let (location, fresh) = (place.path("index"), place.path("fresh"));
         many_trees(&tree, &mut random);
@@ -204,7 +209,7 @@ fn a_scan_that_is_interrupted_anywhere_ends_as_one_that_is_not() {
 /// half listed, which count once, nothing is listed by both.
 #[test]
 fn what_was_scanned_is_not_scanned_again() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     // Scanning it slowly takes ten seconds.
     for dir in 0..50 {
@@ -231,7 +236,7 @@ fn what_was_scanned_is_not_scanned_again() {
 
 #[test]
 fn what_could_not_be_read_is_listed_by_both() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, location, list) =
         (place.path("tree"), place.path("own/index"), place.path("own/list"));
     for dir in 0..50 {
@@ -285,7 +290,7 @@ fn what_could_not_be_read_is_listed_by_both() {
 
 #[test]
 fn a_slow_scan_of_a_large_directory_ends_when_it_is_told_to() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, location) = (place.path("tree"), place.path("index"));
     std::fs::create_dir(&tree).unwrap();
     (0..300).for_each(|file| std::fs::write(tree.join(file.to_string()), "").unwrap());
@@ -311,7 +316,7 @@ fn a_slow_scan_of_a_large_directory_ends_when_it_is_told_to() {
 fn a_tree_may_change_while_a_scan_of_it_is_interrupted() {
     for seed in 0..4 {
         let mut random = seeded(500 + seed);
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, location, fresh) =
             (place.path("tree"), place.path("index"), place.path("fresh"));
         many_trees(&tree, &mut random);
@@ -350,7 +355,7 @@ fn change(tree: &Path, random: &mut StdRng) {
 
 #[test]
 fn what_is_not_the_same_scan_begins_anew() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     // Scanning it slowly takes ten seconds.
     for dir in 0..2000 {
@@ -379,14 +384,14 @@ fn what_is_not_the_same_scan_begins_anew() {
             std::fs::write(path, bytes).unwrap();
         }
     };
-    type Change<'a> = (&'a str, &'a dyn Fn(&Path), &'a [&'a str]);
+    type TreeChange<'a> = (&'a str, &'a dyn Fn(&Path), &'a [&'a str]);
     let moved = place.path("moved");
     let replace = |_: &Path| {
         std::fs::rename(&tree, &moved).unwrap();
         assert!(Command::new("cp").arg("-a").arg(&moved).arg(&tree).status().unwrap().success());
         std::fs::remove_dir_all(&moved).unwrap();
     };
-    let changes: [Change<'_>; 8] = [
+    let changes: [TreeChange<'_>; 8] = [
         ("with other options", &|_| (), &["--exclude", "nothing"]),
         ("with other options", &|_| (), &["--no-xattrs"]),
         ("--restart was given", &|_| (), &["--restart"]),
@@ -418,7 +423,7 @@ fn what_is_not_the_same_scan_begins_anew() {
 /// An update in between publishes another generation, on which the scan is not based.
 #[test]
 fn an_index_that_was_written_since_is_scanned_anew() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, location) = (place.path("tree"), place.path("index"));
     // Scanning it slowly takes ten seconds.
     for dir in 0..2000 {
@@ -440,7 +445,7 @@ fn an_index_that_was_written_since_is_scanned_anew() {
 /// What a run noted that found all as it was is not taken for what the next one would find.
 #[test]
 fn nothing_is_left_of_notes_where_nothing_has_changed() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, at) = (place.path("tree"), place.path("index"));
     let trees = [tree.join("first"), tree.join("second")];
     for path in
@@ -478,7 +483,7 @@ fn nothing_is_left_of_notes_where_nothing_has_changed() {
 
 #[test]
 fn a_scan_goes_on_where_a_full_disk_takes_no_note() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     for path in (0..20).map(|number| tree.join(number.to_string())) {
         std::fs::create_dir_all(&path).unwrap();

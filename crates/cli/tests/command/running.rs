@@ -3,13 +3,13 @@
 
 use crate::common;
 
-use common::Place;
+use common::Fixture;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 /// Runs `canopy index` with words, in the directory of the place, on the index `index` there.
-fn index(place: &Place, words: &[&str]) -> Output {
+fn index(place: &Fixture, words: &[&str]) -> Output {
     let mut command = Command::new(&place.canopy);
     command.args(["--index", "index", "index"]).args(words).current_dir(place.dir.path());
     command.env("CANOPY_SITE_CONFIG", place.path("site.toml"));
@@ -24,7 +24,7 @@ fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-fn tree(place: &Place) {
+fn tree(place: &Fixture) {
     fs::create_dir_all(place.path("tree/below")).unwrap();
     fs::write(place.path("tree/below/file"), "").unwrap();
     fs::write(place.path("tree/left.tmp"), "").unwrap();
@@ -36,7 +36,7 @@ fn files_below(path: &Path) -> usize {
 
 #[test]
 fn a_dry_run_tells_and_writes_nothing() {
-    let place = Place::new();
+    let place = Fixture::new();
     tree(&place);
     fs::create_dir(place.path("other")).unwrap();
     let site = format!(
@@ -78,7 +78,7 @@ fn a_dry_run_tells_and_writes_nothing() {
 
 #[test]
 fn a_tree_under_several_names_is_one_source() {
-    let place = Place::new();
+    let place = Fixture::new();
     tree(&place);
     std::os::unix::fs::symlink("tree", place.path("link")).unwrap();
     let shown = text(&index(&place, &["tree/", "tree", "./tree", "link"]).stdout);
@@ -87,7 +87,7 @@ fn a_tree_under_several_names_is_one_source() {
 
 #[test]
 fn quiet_runs_say_nothing_but_errors() {
-    let place = Place::new();
+    let place = Fixture::new();
     tree(&place);
     let output = index(&place, &["-q", "tree"]);
     assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
@@ -104,7 +104,7 @@ fn quiet_runs_say_nothing_but_errors() {
 
 #[test]
 fn programs_get_one_object() {
-    let place = Place::new();
+    let place = Fixture::new();
     tree(&place);
     let summary = json(&index(&place, &["--json", "tree"]));
     assert_eq!((&summary["generation"], &summary["entries"]), (&1.into(), &4.into()));
@@ -123,7 +123,7 @@ fn programs_get_one_object() {
 /// On a terminal, a run that is slow shows where it is and how far.
 #[test]
 fn terminals_see_how_far_a_run_is() {
-    let place = Place::new();
+    let place = Fixture::new();
     tree(&place);
     for number in 0..300 {
         let directory = place.path(&format!("tree/d{}", number % 20));

@@ -3,14 +3,14 @@
 
 use crate::common;
 
-use common::{Place, User, all_paths, random_tree, random_xattrs, seeded};
+use common::{Fixture, User, all_paths, random_tree, random_xattrs, seeded};
 use rand::RngExt;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-fn run(place: &Place, index: &Path, arguments: &[&str], code: i32) -> (String, String) {
+fn run(place: &Fixture, index: &Path, arguments: &[&str], code: i32) -> (String, String) {
     let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
     let output = place.canopy(index, &arguments);
     let (text, errors) = (output.stdout, output.stderr);
@@ -20,7 +20,7 @@ fn run(place: &Place, index: &Path, arguments: &[&str], code: i32) -> (String, S
     (text, errors)
 }
 
-fn count(place: &Place, index: &Path, query: &str) -> i64 {
+fn count(place: &Fixture, index: &Path, query: &str) -> i64 {
     run(place, index, &["sql", "--format", "csv", query], 0)
         .0
         .lines()
@@ -30,7 +30,7 @@ fn count(place: &Place, index: &Path, query: &str) -> i64 {
         .unwrap()
 }
 
-fn roots(place: &Place, index: &Path) -> Vec<String> {
+fn roots(place: &Fixture, index: &Path) -> Vec<String> {
     let listed = run(place, index, &["source", "list", "--json"], 0).0;
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
     let roots = listed.as_array().unwrap().iter();
@@ -39,7 +39,7 @@ fn roots(place: &Place, index: &Path) -> Vec<String> {
 
 /// What a user is shown of a tree, and of single paths that the user knows, in an index.
 fn answers(
-    place: &Place,
+    place: &Fixture,
     index: &Path,
     user: &User,
     tree: &Path,
@@ -81,7 +81,7 @@ fn answers(
 fn a_subtree_that_is_scanned_later_takes_the_place_of_what_was_there() {
     let mut cut = 0;
     for seed in 0..16 {
-        let place = Place::new();
+        let place = Fixture::new();
         let mut random = seeded(seed);
         let tree = place.path("tree");
         random_tree(&tree, &mut random, true);
@@ -146,7 +146,7 @@ fn a_subtree_that_is_scanned_later_takes_the_place_of_what_was_there() {
 }
 
 /// Makes `outer/inner` with a file each, two with the same content size, and some more.
-fn nested(place: &Place) -> (PathBuf, PathBuf) {
+fn nested(place: &Fixture) -> (PathBuf, PathBuf) {
     let outer = place.path("outer");
     let inner = outer.join("inner");
     fs::create_dir_all(inner.join("deep")).unwrap();
@@ -158,7 +158,7 @@ fn nested(place: &Place) -> (PathBuf, PathBuf) {
 
 #[test]
 fn sources_that_meet_become_one() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (outer, inner) = nested(&place);
     let (o, i) = (outer.to_str().unwrap(), inner.to_str().unwrap());
     let entries = "SELECT count(*) FROM entries";
@@ -206,7 +206,7 @@ fn sources_that_meet_become_one() {
 /// A source gets the name of one that it takes in, but not of one that it leaves out.
 #[test]
 fn a_source_takes_the_name_of_what_it_takes_in() {
-    let place = Place::new();
+    let place = Fixture::new();
     let index = place.path("index");
     let (outer, inner) = (place.path("outer"), place.path("outer/inner"));
     fs::create_dir_all(&inner).unwrap();
@@ -224,7 +224,7 @@ fn a_source_takes_the_name_of_what_it_takes_in() {
 
 #[test]
 fn a_tree_that_the_source_around_it_leaves_out_is_a_source_of_its_own() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (outer, inner) = nested(&place);
     let (o, i) = (outer.to_str().unwrap(), inner.to_str().unwrap());
     let index = place.path("index");
@@ -248,7 +248,7 @@ fn a_tree_that_the_source_around_it_leaves_out_is_a_source_of_its_own() {
 /// The root of the inner source is in the listing of the outer one, and is one row all the same.
 #[test]
 fn a_mount_that_a_source_does_not_enter_is_a_source_of_its_own() {
-    let place = Place::new();
+    let place = Fixture::new();
     let outer = place.path("outer");
     fs::create_dir_all(&outer).unwrap();
     fs::write(outer.join("a"), "").unwrap();
@@ -270,7 +270,7 @@ fn a_mount_that_a_source_does_not_enter_is_a_source_of_its_own() {
 
 #[test]
 fn sources_are_listed_removed_and_renamed() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (outer, _) = nested(&place);
     let other = place.path("other");
     fs::create_dir(&other).unwrap();
@@ -312,7 +312,7 @@ fn sources_are_listed_removed_and_renamed() {
 
 #[test]
 fn sources_have_names_and_paths_with_slashes_at_their_ends() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();
     place.index(&index, &tree);
@@ -328,7 +328,7 @@ fn sources_have_names_and_paths_with_slashes_at_their_ends() {
 
 #[test]
 fn what_is_done_is_done_where_standard_output_cannot_be_written() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();
     let t = tree.to_str().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Place, SmallDisk, User, on_terminal};
+use common::{Fixture, SmallDisk, User, on_terminal};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -15,13 +15,13 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-fn run(place: &Place, index: &Path, words: &[&str]) -> Output {
+fn run(place: &Fixture, index: &Path, words: &[&str]) -> Output {
     let words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
     place.canopy(index, &words)
 }
 
 /// Makes a tree of directories with files.
-fn tree(place: &Place, name: &str, directories: usize, files: usize) -> PathBuf {
+fn tree(place: &Fixture, name: &str, directories: usize, files: usize) -> PathBuf {
     let tree = place.path(name);
     for directory in 0..directories {
         let directory = tree.join(format!("d{directory}"));
@@ -34,7 +34,7 @@ fn tree(place: &Place, name: &str, directories: usize, files: usize) -> PathBuf 
 /// A scan that was begun for workers said nothing, and commands said that there is no index.
 #[test]
 fn a_first_scan_that_is_not_over_is_told_with_what_is_left() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (tree(&place, "tree", 3, 2), place.path("index"));
     let tree = tree.to_str().unwrap();
     let output = run(&place, &index, &["index", "--level", "2", "--workers", "0", tree]);
@@ -70,7 +70,7 @@ fn a_first_scan_that_is_not_over_is_told_with_what_is_left() {
 /// The command that makes room depends on what takes it.
 #[test]
 fn a_full_disk_says_what_makes_room() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = tree(&place, "tree", 40, 500);
     let tree = tree.to_str().unwrap();
     let disk: SmallDisk = place.small_disk("disk", "64m");
@@ -93,7 +93,7 @@ fn a_full_disk_says_what_makes_room() {
 /// directories.
 #[test]
 fn counts_are_those_of_find_everywhere() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (tree(&place, "tree", 7, 30), place.path("index"));
     // A name that is not a directory counts as a file, and so does each name of an inode.
     std::os::unix::fs::symlink("d1", tree.join("link")).unwrap();
@@ -136,7 +136,7 @@ fn counts_are_those_of_find_everywhere() {
 /// No command said where a user's own index is, and that it answers from then on.
 #[test]
 fn users_learn_where_their_index_is() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, home) = (tree(&place, "tree", 1, 1), place.path("home"));
     fs::create_dir(&home).unwrap();
     chown(&home, Some(2001), Some(3001)).unwrap();
@@ -174,7 +174,7 @@ fn users_learn_where_their_index_is() {
 /// Answers of an index that nothing brought up to date looked like any others.
 #[test]
 fn old_answers_are_marked_on_a_terminal() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (old, new) = (tree(&place, "old", 1, 1), tree(&place, "new", 1, 1));
     let index = place.path("index");
     place.index(&index, &old);
@@ -223,7 +223,7 @@ fn old_answers_are_marked_on_a_terminal() {
 /// No monitor noticed that the timer of the index had stopped.
 #[test]
 fn monitors_learn_how_old_an_index_is() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (old, new) = (tree(&place, "old", 1, 1), tree(&place, "n\"ew", 2, 3));
     let index = place.path("index");
     place.index(&index, &old);
@@ -283,7 +283,7 @@ fn monitors_learn_how_old_an_index_is() {
 /// A source that was never indexed was invisible to monitors, and a mistyped path stayed for ever.
 #[test]
 fn what_was_never_indexed_is_told_if_it_is_configured() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = tree(&place, "tree", 1, 1);
     let (index, missing) = (place.path("index"), place.path("missing"));
     let config = place.path("site.toml");

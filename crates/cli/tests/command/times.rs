@@ -1,6 +1,6 @@
 //! Times before 1970, with fractions and far from now, on every way in and out. Needs root.
 
-use crate::common::{Place, sorted};
+use crate::common::{Fixture, sorted};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -32,7 +32,7 @@ fn done(output: Output) -> Vec<u8> {
 
 #[test]
 fn times_come_back_through_every_format() {
-    let place = Place::new();
+    let place = Fixture::new();
     // ext4 keeps no times before 1901.
     let disk = place.small_disk("disk", "8m");
     let tree = disk.0.join("tree");

@@ -1,7 +1,7 @@
 //! `canopy update` and `canopy index --incremental` as users type them; what they do to an index is
 //! compared with new ones in `find/random_sites.rs` and `tools/updated.rs`.
 
-use crate::common::{Place, User};
+use crate::common::{Fixture, User};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::fs;
@@ -17,7 +17,7 @@ fn said(output: &Output) -> String {
 }
 
 /// Lists what the index has below the tree.
-fn listed(place: &Place) -> Vec<String> {
+fn listed(place: &Fixture) -> Vec<String> {
     let tree = place.path("tree");
     let output = place.canopy(&place.path("index"), &["find".as_ref(), tree.as_os_str()]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -27,7 +27,7 @@ fn listed(place: &Place) -> Vec<String> {
     lines
 }
 
-fn run(place: &Place, words: &[&str]) -> Output {
+fn run(place: &Fixture, words: &[&str]) -> Output {
     let tree = place.path("tree");
     let words = words.iter().map(|word| word.replace("TREE", tree.to_str().unwrap()));
     let words: Vec<String> = words.collect();
@@ -35,8 +35,8 @@ fn run(place: &Place, words: &[&str]) -> Output {
     place.canopy(&place.path("index"), &words)
 }
 
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> Fixture {
+    let place = Fixture::new();
     fs::create_dir_all(place.path("tree/a/b")).unwrap();
     fs::write(place.path("tree/a/b/file"), "x").unwrap();
     let output = run(&place, &["index", "TREE"]);
@@ -109,7 +109,7 @@ fn a_directory_that_is_closed_closes_what_is_below() {
 
 #[test]
 fn options_of_the_scan_are_kept() {
-    let place = Place::new();
+    let place = Fixture::new();
     fs::create_dir_all(place.path("tree/a")).unwrap();
     let output = run(&place, &["index", "TREE", "--exclude=*.o", "--no-xattrs"]);
     assert!(output.status.success(), "{}", said(&output));
@@ -185,7 +185,7 @@ fn programs_get_one_object() {
 /// However often it is looked: what is kept of the past are changes.
 #[test]
 fn what_changes_nothing_publishes_nothing() {
-    let place = Place::new();
+    let place = Fixture::new();
     let home = place.path("tree/home");
     fs::create_dir_all(home.join("open")).unwrap();
     // Of what some know by name alone, not all is written as others.
@@ -241,7 +241,7 @@ fn what_changes_nothing_publishes_nothing() {
 /// Who may look the root of a source up is in no listing of it.
 #[test]
 fn a_way_to_a_root_that_is_closed_is_a_change() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree/on/the/way");
     fs::create_dir_all(&tree).unwrap();
     fs::set_permissions(&tree, fs::Permissions::from_mode(0o700)).unwrap();
@@ -272,7 +272,7 @@ fn a_way_to_a_root_that_is_closed_is_a_change() {
 /// and how.
 #[test]
 fn what_is_known_of_a_source_behind_a_gate_is_new() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree/on/the/way");
     fs::create_dir_all(tree.join("sub")).unwrap();
     fs::set_permissions(place.path("tree/on"), fs::Permissions::from_mode(0o711)).unwrap();
@@ -426,7 +426,7 @@ fn suspects_come_from_standard_input() {
 
 #[test]
 fn file_systems_without_files_stay_left_out() {
-    let place = Place::new();
+    let place = Fixture::new();
     fs::create_dir_all(place.path("tree/a/b/before")).unwrap();
     assert!(run(&place, &["index", "TREE"]).status.success());
     let point = place.path("tree/a/b");
@@ -540,7 +540,7 @@ fn wrong_words_are_one_clear_error() {
 }
 
 /// Damages files of the index whose names end so, or removes them.
-fn damage(place: &Place, end: &str, is_gone: bool) {
+fn damage(place: &Fixture, end: &str, is_gone: bool) {
     let is_one = |path: &std::path::PathBuf| path.to_string_lossy().ends_with(end);
     let paths = crate::common::all_paths(&place.path("index"));
     let paths: Vec<_> = paths.into_iter().filter(is_one).collect();
@@ -557,7 +557,7 @@ fn damage(place: &Place, end: &str, is_gone: bool) {
 /// an update of all, and by the daemon's.
 #[test]
 fn damage_is_mended_by_what_lists_a_source_again() {
-    let suspects = |place: &Place, words: &[&str]| {
+    let suspects = |place: &Fixture, words: &[&str]| {
         let mut run = Command::new(&place.canopy)
             .arg("--index")
             .arg(place.path("index"))
@@ -571,7 +571,7 @@ fn damage_is_mended_by_what_lists_a_source_again() {
         run.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
         run.wait_with_output().unwrap()
     };
-    type Mend<'a> = &'a dyn Fn(&Place) -> Output;
+    type Mend<'a> = &'a dyn Fn(&Fixture) -> Output;
     let mends: [Mend<'_>; 4] = [
         &|place| run(place, &["index", "--incremental", "TREE"]),
         &|place| run(place, &["index", "--incremental", "--trust-directory-times", "TREE"]),
@@ -633,7 +633,7 @@ fn a_list_of_errors_is_emptied_where_nothing_is_listed() {
 /// `canopy index`: also where the tree is as it was.
 #[test]
 fn what_users_go_by_is_made_right_though_nothing_has_changed() {
-    let place = Place::new();
+    let place = Fixture::new();
     let bob = User { uid: 2002, gid: 3002, groups: vec![3002] };
     for (path, mode, uid, gid) in [
         ("", 0o755, 0, 0),

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Place, User};
+use common::{Fixture, User};
 use rand::RngExt;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -24,17 +24,17 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    pub fn start(place: &Place, index: &Path, arguments: &[&OsStr]) -> Self {
+    pub fn start(place: &Fixture, index: &Path, arguments: &[&OsStr]) -> Self {
         Daemon::start_with(place, index, arguments, Stdio::null())
     }
 
-    pub fn start_with(place: &Place, index: &Path, arguments: &[&OsStr], input: Stdio) -> Self {
+    pub fn start_with(place: &Fixture, index: &Path, arguments: &[&OsStr], input: Stdio) -> Self {
         let command = Command::new(&place.canopy);
         Daemon::run(place, index, command, arguments, input)
     }
 
     fn run(
-        place: &Place,
+        place: &Fixture,
         index: &Path,
         mut command: Command,
         arguments: &[&OsStr],
@@ -81,13 +81,13 @@ pub fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-pub fn status(place: &Place, index: &Path) -> Value {
+pub fn status(place: &Fixture, index: &Path) -> Value {
     let words = ["watch", "--status", "--json"].map(OsStr::new);
     serde_json::from_slice(&place.canopy(index, &words).stdout).unwrap_or_default()
 }
 
 /// What an index shows somebody of a tree.
-fn shown(place: &Place, index: &Path, tree: &Path, user: Option<&User>) -> Vec<String> {
+fn shown(place: &Fixture, index: &Path, tree: &Path, user: Option<&User>) -> Vec<String> {
     let words = [
         OsStr::new("--index"),
         index.as_os_str(),
@@ -107,7 +107,7 @@ fn shown(place: &Place, index: &Path, tree: &Path, user: Option<&User>) -> Vec<S
 }
 
 /// Waits until an index shows root and two others what one that is made now shows them.
-pub fn wait_for_equality(place: &Place, index: &Path, trees: &[&Path]) {
+pub fn wait_for_equality(place: &Fixture, index: &Path, trees: &[&Path]) {
     let fresh = tempfile::tempdir_in(place.dir.path()).unwrap();
     let fresh = fresh.path().join("index");
     for tree in trees {
@@ -156,7 +156,7 @@ pub fn make_tree(root: &Path) {
 
 #[test]
 fn an_index_follows_its_source() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
     let metrics = place.path("canopy.prom");
@@ -213,7 +213,7 @@ fn an_index_follows_its_source() {
 /// A daemon that had stopped but still listened made an index look up to date.
 #[test]
 fn what_a_daemon_follows_is_as_old_as_its_last_word() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
     let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
@@ -238,7 +238,7 @@ fn what_a_daemon_follows_is_as_old_as_its_last_word() {
 
 #[test]
 fn what_happened_while_it_was_killed_is_seen() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
     for round in 0..4 {
@@ -266,7 +266,7 @@ fn what_happened_while_it_was_killed_is_seen() {
 
 #[test]
 fn several_sources_do_not_hold_each_other_up() {
-    let place = Place::new();
+    let place = Fixture::new();
     let disk = place.small_disk("disk", "4M");
     let (one, two, index) = (place.path("one"), disk.0.join("two"), place.path("index"));
     make_tree(&one);
@@ -297,7 +297,7 @@ fn several_sources_do_not_hold_each_other_up() {
 /// With a limit of entries a second, sources take turns.
 #[test]
 fn a_slow_source_does_not_hold_another_up() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (large, small, index) = (place.path("large"), place.path("small"), place.path("index"));
     for dir in (0..10).flat_map(|one| (0..10).map(move |other| format!("{one}/{other}"))) {
         fs::create_dir_all(large.join(&dir)).unwrap();
@@ -329,7 +329,7 @@ fn a_slow_source_does_not_hold_another_up() {
 #[test]
 fn events_that_the_kernel_lost_are_no_loss() {
     use nix::sys::signal::{Signal, kill};
-    let place = Place::new();
+    let place = Fixture::new();
     let disk = place.small_disk("disk", "64M");
     let (tree, index) = (disk.0.join("tree"), place.path("index"));
     make_tree(&tree);
@@ -353,7 +353,7 @@ fn events_that_the_kernel_lost_are_no_loss() {
 
 #[test]
 fn users_follow_trees_of_their_own() {
-    let place = Place::new();
+    let place = Fixture::new();
     let own = place.path("own");
     let user = User { uid: 2001, gid: 3001, groups: Vec::new() };
     let (tree, index) = (own.join("tree"), own.join("index"));
@@ -397,7 +397,7 @@ fn users_follow_trees_of_their_own() {
 
 #[test]
 fn events_of_others_are_followed() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index, events) = (place.path("tree"), place.path("index"), place.path("events"));
     make_tree(&tree);
     fs::write(&events, "whatever was told before\n").unwrap();
@@ -448,7 +448,7 @@ fn events_of_others_are_followed() {
 
 #[test]
 fn events_that_cannot_be_read_are_waited_for() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index, events) = (place.path("tree"), place.path("index"), place.path("events"));
     make_tree(&tree);
     place.index(&index, &tree);
@@ -481,7 +481,7 @@ fn events_that_cannot_be_read_are_waited_for() {
 
 #[test]
 fn what_cannot_be_written_is_said_once() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
     let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
@@ -494,7 +494,7 @@ fn what_cannot_be_written_is_said_once() {
 
 #[test]
 fn a_damaged_index_is_mended_and_followed() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
     let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
@@ -510,7 +510,7 @@ fn a_damaged_index_is_mended_and_followed() {
 
 #[test]
 fn an_index_with_derived_tables_follows() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
     place.index(&index, &tree);
@@ -529,7 +529,7 @@ fn an_index_with_derived_tables_follows() {
 
 #[test]
 fn events_come_through_a_pipe_to_its_end() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
     place.index(&index, &tree);
@@ -547,7 +547,7 @@ fn events_come_through_a_pipe_to_its_end() {
 /// A source that was not mounted when the system began kept all from being followed.
 #[test]
 fn a_configured_source_that_is_missing_holds_no_other_up() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index, none) = (place.path("tree"), place.path("index"), place.path("none"));
     make_tree(&tree);
     let config = place.path("site.toml");
@@ -565,7 +565,7 @@ fn a_configured_source_that_is_missing_holds_no_other_up() {
 
 #[test]
 fn what_cannot_be_followed_is_told() {
-    let place = Place::new();
+    let place = Fixture::new();
     let index = place.path("index");
     let fails = |words: &[&OsStr], expected: &str| {
         let output = place.canopy(&index, words);
@@ -655,7 +655,7 @@ impl Changes {
 
 #[test]
 fn random_changes_are_followed() {
-    let place = Place::new();
+    let place = Fixture::new();
     for seed in 0..3 {
         let [tree, outside, index] =
             ["tree", "outside", "index"].map(|name| place.path(&format!("{name}{seed}")));

@@ -4,7 +4,7 @@
 use crate::common;
 use crate::resuming::{assert_equal, assert_sound, finish, many_trees};
 
-use common::{Place, all_paths, random_tree, seeded};
+use common::{Fixture, all_paths, random_tree, seeded};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::RngExt;
@@ -19,7 +19,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A worker that is taken for dead after 0.6 s.
-fn worker(place: &Place, location: &Path, arguments: &[&OsStr]) -> Command {
+fn worker(place: &Fixture, location: &Path, arguments: &[&OsStr]) -> Command {
     let mut command = Command::new(&place.canopy);
     command.arg("--index").arg(location).args(["index", "--threads", "2", "--beat", "10"]);
     command.args(arguments).env("LC_ALL", "C.UTF-8");
@@ -27,12 +27,12 @@ fn worker(place: &Place, location: &Path, arguments: &[&OsStr]) -> Command {
     command
 }
 
-fn further(place: &Place, location: &Path, slowly: &str) -> Child {
+fn further(place: &Fixture, location: &Path, slowly: &str) -> Child {
     let arguments = ["--worker", "--max-rate", slowly];
     worker(place, location, &arguments.map(OsStr::new)).spawn().unwrap()
 }
 
-fn first(place: &Place, location: &Path, tree: &Path, more: &[&str]) -> Child {
+fn first(place: &Fixture, location: &Path, tree: &Path, more: &[&str]) -> Child {
     let mut command = worker(place, location, &[tree.as_os_str()]);
     command.args(more).spawn().unwrap()
 }
@@ -62,7 +62,7 @@ fn is_over(location: &Path) -> bool {
 }
 
 /// Asserts that nothing is left of workers: once all is scanned anew, both have as many files.
-fn assert_tidy(place: &Place, (location, fresh): (&Path, &Path), tree: &Path) {
+fn assert_tidy(place: &Fixture, (location, fresh): (&Path, &Path), tree: &Path) {
     let names = ["workers", "workers.new", "workers.over", "journal"];
     assert!(!names.iter().any(|name| location.join(name).exists()));
     for index in [location, fresh] {
@@ -85,7 +85,7 @@ fn workers_that_are_killed_anywhere_make_the_index_that_one_process_makes() {
     let mut killed = 0;
     for (seed, count) in [1, 2, 4].into_iter().enumerate() {
         let mut random = seeded(700 + seed as u64);
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, location, fresh) =
             (place.path("tree"), place.path("index"), place.path("fresh"));
         many_trees(&tree, &mut random);
@@ -142,7 +142,7 @@ fn workers_that_are_killed_anywhere_make_the_index_that_one_process_makes() {
 fn a_worker_that_stands_still_and_comes_back_does_no_harm() {
     for seed in 0..4 {
         let mut random = seeded(750 + seed);
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, location, fresh) =
             (place.path("tree"), place.path("index"), place.path("fresh"));
         many_trees(&tree, &mut random);
@@ -171,7 +171,7 @@ fn a_worker_that_stands_still_and_comes_back_does_no_harm() {
 #[test]
 fn nobody_else_writes_until_it_is_published_or_given_up() {
     let mut random = seeded(780);
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, other, location, fresh) =
         (place.path("tree"), place.path("other"), place.path("index"), place.path("fresh"));
     many_trees(&tree, &mut random);
@@ -212,7 +212,7 @@ fn nobody_else_writes_until_it_is_published_or_given_up() {
 
 #[test]
 fn damage_and_others_directories_stop_no_scan_and_lead_nobody_astray() {
-    let (place, mut random) = (Place::new(), seeded(73));
+    let (place, mut random) = (Fixture::new(), seeded(73));
     let (tree, location, fresh) = (place.path("tree"), place.path("index"), place.path("fresh"));
     many_trees(&tree, &mut random);
     finish(&place, &fresh, &[tree.as_os_str()]);
@@ -267,7 +267,7 @@ fn damage_and_others_directories_stop_no_scan_and_lead_nobody_astray() {
 
 #[test]
 fn what_could_not_be_read_is_told_by_who_publishes() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, location, list) =
         (place.path("tree"), place.path("own/index"), place.path("own/list"));
     for dir in 0..50 {
@@ -290,7 +290,7 @@ fn what_could_not_be_read_is_told_by_who_publishes() {
 
 #[test]
 fn workers_of_one_command_say_once_how_it_ended() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, location) = (place.path("tree"), place.path("index"));
     for directory in 0..20 {
         std::fs::create_dir_all(tree.join(directory.to_string())).unwrap();
@@ -315,7 +315,7 @@ fn workers_of_one_command_say_once_how_it_ended() {
 /// As many directories of an owner are for others as the limit says, in whatever parts they are.
 #[test]
 fn limits_of_owners_hold_for_all_workers_together() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, location) = (place.path("tree"), place.path("index"));
     for gid in 1..=6 {
         let dir = tree.join(format!("part{gid}/shared"));
@@ -342,7 +342,7 @@ fn limits_of_owners_hold_for_all_workers_together() {
 #[test]
 fn sources_in_others_are_what_they_are_to_one_process() {
     let mut random = seeded(790);
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, inner) = (place.path("tree"), place.path("tree/t3"));
     many_trees(&tree, &mut random);
     let index = |location: &Path, shared: bool, tree: &Path| {
@@ -464,7 +464,7 @@ fn workers_of(location: &Path) -> Vec<Pid> {
 #[test]
 fn a_job_of_slurm_has_a_worker_on_each_node_and_may_lose_one() {
     let mut random = seeded(795);
-    let place = Place::new();
+    let place = Fixture::new();
     let Some(cluster) = Cluster::begin(place.path("slurm")) else { return };
     let (tree, location, fresh) = (place.path("tree"), place.path("index"), place.path("fresh"));
     many_trees(&tree, &mut random);

@@ -29,12 +29,12 @@ pub fn built(command: &str) -> PathBuf {
 }
 
 /// A directory that every user can search, with a copy of the command that every user can run.
-pub struct Place {
+pub struct Fixture {
     pub dir: tempfile::TempDir,
     pub canopy: PathBuf,
 }
 
-impl Place {
+impl Fixture {
     pub fn new() -> Self {
         assert!(nix::unistd::geteuid().is_root(), "these tests switch users and need root");
         let dir = tempfile::tempdir_in("/tmp").unwrap();
@@ -48,7 +48,7 @@ impl Place {
                 fs::copy(&companion, &beside).unwrap();
             }
         }
-        Place { dir, canopy }
+        Fixture { dir, canopy }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

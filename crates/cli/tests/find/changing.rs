@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Place, User};
+use common::{Fixture, User};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::fs::{RenameFlags, XattrFlags};
@@ -27,7 +27,7 @@ pub(super) fn dir(path: &Path, mode: u32, owner: u32) {
 }
 
 /// What a user is told by a command.
-pub(super) fn told(place: &Place, index: &Path, uid: u32, arguments: &[&OsStr]) -> String {
+pub(super) fn told(place: &Fixture, index: &Path, uid: u32, arguments: &[&OsStr]) -> String {
     let mut all = vec!["--index".as_ref(), index.as_os_str()];
     all.extend(arguments);
     let output = user(uid).run(place.canopy.as_os_str(), &all);
@@ -47,7 +47,7 @@ impl Drop for Ended<'_> {
 /// his own for moments.
 #[test]
 fn a_value_is_shown_by_the_permissions_of_its_own_file() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     dir(&tree, 0o755, 0);
     let shared = tree.join("shared");
@@ -122,7 +122,7 @@ pub(super) fn slow_tree(tree: &Path, dirs: u32) {
 
 /// Scans with `change` made in the midst of it, while the scan stands still. A scan that was over
 /// by then, or nearly, is made again.
-fn index_while(place: &Place, index: &Path, source: &Path, change: impl Fn()) -> Output {
+fn index_while(place: &Fixture, index: &Path, source: &Path, change: impl Fn()) -> Output {
     for _ in 0..100 {
         let mut child = Command::new(&place.canopy)
             .args(["--index".as_ref(), index.as_os_str()])
@@ -173,7 +173,7 @@ pub(super) fn child_runs(pid: Pid) -> bool {
 /// yet to read, of which Bob must not be told. Root is, unless the directory is where it is not looked
 /// for, `gone`. Returns what Bob is told, and Alice.
 fn closed_meanwhile(source: &str, gone: bool, change: impl Fn(&Path)) -> [String; 2] {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     slow_tree(&tree, 1000);
     let z = fs::File::open(tree.join("srv/home/z")).unwrap();
@@ -228,7 +228,7 @@ fn a_directory_moved_into_a_closed_one_during_the_scan_is_closed_in_the_index() 
 /// Bob knows the path, which is all that it takes in a directory that he may enter but not list.
 #[test]
 fn a_directory_that_some_may_only_enter_is_closed_in_the_index_when_it_was_during_the_scan() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     slow_tree(&tree, 500);
     let home = tree.join("srv/home");
@@ -266,7 +266,7 @@ fn an_acl_changed_during_the_scan_counts() {
 fn a_directory_moved_ahead_of_the_scan_is_not_read_for_ever() {
     const SIBLINGS: usize = 300;
     const FILES: usize = 4000;
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     dir(&tree, 0o755, 0);
     let sibling = |number: usize| tree.join(format!("{number:04}"));

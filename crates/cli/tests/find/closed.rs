@@ -5,7 +5,7 @@
 use super::changing::{ALICE, BOB, Ended, child_runs, dir, open_homes, slow_tree, told, user};
 use crate::common;
 
-use common::{Place, sorted};
+use common::{Fixture, sorted};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::fs::XattrFlags;
@@ -125,7 +125,7 @@ fn stop_at(scan: &Child, home: u32) -> Vec<String> {
 /// Scans, and closes the homes from the moment when the scan opens `first` until it has opened all
 /// that are touched. `None` if the scan was not where it should have been.
 fn index_while_closed(
-    place: &Place,
+    place: &Fixture,
     words: &[&str],
     tree: &Path,
     way: &Way,
@@ -161,7 +161,7 @@ fn index_while_closed(
 /// The scan took over what was in the directories while they were closed: the permissions before
 /// and after were the same.
 fn closed_while_listed(way: &Way, words: &[&str]) {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     slow_tree(&tree, HOMES);
     dir(&tree.join("private"), 0o700, ALICE);
@@ -218,7 +218,7 @@ fn a_directory_that_is_closed_only_while_it_is_listed_again_is_closed_in_the_ind
 #[test]
 fn a_directory_that_is_closed_and_opened_all_the_time_shows_nothing_of_what_was_closed() {
     for moves in [false, true] {
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, index) = (place.path("tree"), place.path("index"));
         dir(&tree, 0o755, 0);
         dir(&tree.join("own"), 0o755, ALICE);
@@ -266,7 +266,7 @@ fn a_directory_that_is_closed_and_opened_all_the_time_shows_nothing_of_what_was_
 /// them is shown to all, whatever changes.
 #[test]
 fn a_busy_directory_is_shown_to_all() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     dir(&tree, 0o755, 0);
     let busy = tree.join("busy");

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Place, User, command_as, sorted};
+use common::{Fixture, User, command_as, sorted};
 use rustix::fs::XattrFlags;
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 struct Trial {
-    place: Place,
+    place: Fixture,
     index: PathBuf,
 }
 
@@ -24,7 +24,7 @@ fn stranger() -> User {
 impl Trial {
     /// With what `make` puts into the tree, which is indexed.
     fn new(make: impl FnOnce(&Path)) -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, index) = (place.path("tree"), place.path("index"));
         fs::create_dir(&tree).unwrap();
         make(&tree);
@@ -152,7 +152,7 @@ fn who_may_not_look_is_told_nothing_by_an_index() {
 
 #[test]
 fn what_the_system_decides_now_is_not_in_an_index() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();
     let mounted = place.small_disk("tree/mounted", "1M");

@@ -4,7 +4,7 @@
 
 use crate::common;
 
-use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
+use common::{Fixture, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use rand::RngExt;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -30,7 +30,7 @@ fn users_see_what_the_kernel_shows_them_3() {
 
 /// Eight users on each tree.
 fn cases(seeds: std::ops::Range<u64>) {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     // CANOPY_SEED=46 repeats one tree alone, and keeps it for a look at what failed.
     let only: Option<u64> = std::env::var("CANOPY_SEED").ok().map(|seed| seed.parse().unwrap());
     place.dir.disable_cleanup(only.is_some());
@@ -76,7 +76,7 @@ fn cases(seeds: std::ops::Range<u64>) {
 }
 
 struct Case<'a> {
-    place: &'a Place,
+    place: &'a Fixture,
     index: &'a Path,
     user: &'a User,
     seed: u64,

@@ -4,7 +4,7 @@
 use crate::common;
 
 use common::expressions::WORDS;
-use common::{Place, User, assert_contents_first, assert_same, seeded, sorted, tree_for_all};
+use common::{Fixture, User, assert_contents_first, assert_same, seeded, sorted, tree_for_all};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::ffi::OsStr;
@@ -174,7 +174,7 @@ fn days_of_use_end_where_finds_end() {
 }
 
 struct Trial {
-    place: Place,
+    place: Fixture,
     tree: PathBuf,
     index: PathBuf,
     reference: PathBuf,
@@ -182,7 +182,7 @@ struct Trial {
 
 impl Trial {
     fn new(random: &mut StdRng) -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, index, reference) =
             (place.path("tree"), place.path("index"), place.path("reference"));
         fs::write(&reference, "").unwrap();

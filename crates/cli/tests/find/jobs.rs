@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::Place;
+use common::Fixture;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use std::process::{Command, Output};
 
 /// A tree of files, indexed, and what runs find in it.
 struct Tree {
-    place: Place,
+    place: Fixture,
 }
 
 impl Tree {
     fn new(files: usize) -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         fs::create_dir_all(place.path("tree/below")).unwrap();
         for number in 0..files {
             let directory = if number % 2 == 0 { "tree" } else { "tree/below" };

@@ -4,7 +4,7 @@
 use crate::common;
 
 use common::expressions::LANGUAGE;
-use common::{Place, assert_same, random_tree, seeded, sorted};
+use common::{Fixture, assert_same, random_tree, seeded, sorted};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn words(line: &str, reference: &Path) -> Vec<String> {
 
 #[test]
 fn expressions_mean_what_they_mean_to_find() {
-    let place = Place::new();
+    let place = Fixture::new();
     let reference = place.path("reference");
     std::fs::write(&reference, "").unwrap();
     let past = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400 * 400);
@@ -75,7 +75,7 @@ fn expressions_mean_what_they_mean_to_find() {
 
 #[test]
 fn sql_agrees_with_find_and_du_whatever_the_threads() {
-    let place = Place::new();
+    let place = Fixture::new();
     for seed in 2000..2006 {
         let (tree, index) =
             (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
@@ -159,7 +159,7 @@ fn sql_agrees_with_find_and_du_whatever_the_threads() {
 /// tree.
 #[test]
 fn relative_trees_are_indexed_one_after_the_other() {
-    let place = Place::new();
+    let place = Fixture::new();
     for name in ["first", "second"] {
         std::fs::create_dir(place.path(name)).unwrap();
         std::fs::write(place.path(name).join("file"), "x").unwrap();
@@ -175,7 +175,7 @@ fn relative_trees_are_indexed_one_after_the_other() {
 /// The birth of what lies below the start once was 1970: another column had been read.
 #[test]
 fn births_are_read_below_the_start() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(tree.join("file"), "x").unwrap();

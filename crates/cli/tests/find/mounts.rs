@@ -4,7 +4,7 @@
 
 use crate::common;
 
-use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
+use common::{Fixture, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use rand::RngExt;
 use std::ffi::OsStr;
 use std::fs;
@@ -14,12 +14,12 @@ use std::process::Command;
 
 /// A mounted index; nothing is left mounted, whatever happens.
 struct Mounted<'a> {
-    place: &'a Place,
+    place: &'a Fixture,
     on: PathBuf,
 }
 
 impl<'a> Mounted<'a> {
-    fn new(place: &'a Place, index: &Path, on: PathBuf, options: &[&OsStr]) -> Self {
+    fn new(place: &'a Fixture, index: &Path, on: PathBuf, options: &[&OsStr]) -> Self {
         fs::create_dir(&on).unwrap();
         let log = place.path("log");
         let mut arguments = vec![OsStr::new("mount"), "--log".as_ref(), log.as_os_str()];
@@ -67,7 +67,7 @@ fn every_user_sees_what_the_kernel_shows_on_the_source_2() {
 }
 
 fn cases(seeds: std::ops::Range<u64>) {
-    let place = Place::new();
+    let place = Fixture::new();
     let only: Option<u64> = std::env::var("CANOPY_SEED").ok().map(|seed| seed.parse().unwrap());
     for seed in seeds.filter(|&seed| only.is_none_or(|only| seed == only)) {
         let mut random = seeded(1000 + seed);

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Place, assert_same, seeded, sorted};
+use common::{Fixture, assert_same, seeded, sorted};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::ffi::OsStr;
@@ -388,14 +388,14 @@ const DATES: &[&str] = &[
 ];
 
 struct Trial {
-    place: Place,
+    place: Fixture,
     tree: PathBuf,
     index: PathBuf,
 }
 
 impl Trial {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, index) = (place.path("tree"), place.path("index"));
         fs::create_dir_all(tree.join("d/a")).unwrap();
         for name in NAMES {
@@ -530,7 +530,7 @@ fn a_regular_expression_that_takes_too_long_is_an_error() {
 /// If clocks showed an hour twice, find(1) takes the second; one that they skipped is not a date.
 #[test]
 fn dates_where_clocks_were_set_are_those_of_find() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();
     let dates = [

@@ -13,7 +13,7 @@ mod site;
 use crate::common;
 
 use asked::{Question, ask, compare};
-use common::{GIDS, Place, UIDS, User};
+use common::{Fixture, GIDS, UIDS, User};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -90,7 +90,7 @@ fn sites(test: u64) {
         return;
     }
     with_own_mounts(|| {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         let mut memory = tempfile::tempdir_in("/dev/shm").unwrap();
         fs::set_permissions(memory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let kept = std::env::var("CANOPY_SEED").is_ok();
@@ -141,7 +141,7 @@ fn with_own_mounts(run: impl FnOnce() + Send) {
 }
 
 /// Asks a site as several users.
-fn compare_site(site: &mut Site, place: &Place, done: &mut Done) {
+fn compare_site(site: &mut Site, place: &Fixture, done: &mut Done) {
     let covered = site.covered();
     let dirs: Vec<PathBuf> =
         common::all_paths(&site.base).into_iter().filter(|path| is_dir(path)).collect();

@@ -1,7 +1,7 @@
 //! find in scripts of sh, beside find(1): commands that it runs, how paths are cut, links out of the
 //! index, words that people try. Needs root.
 
-use crate::common::Place;
+use crate::common::Fixture;
 use std::process::Command;
 
 /// Runs a script in an empty directory, with mounts of its own; returns what it prints. `ours` is
@@ -12,7 +12,7 @@ fn run(script: &str) -> String {
         ours() { canopy find \"$@\"; }
         live() { canopy find --live \"$@\"; }
         user() { setpriv --reuid 2001 --regid 3001 --clear-groups \"$@\"; }\n";
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     std::fs::create_dir(&tree).unwrap();
     let path = format!("{}:{}", place.dir.path().display(), std::env::var("PATH").unwrap());

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Place, User, all_paths};
+use common::{Fixture, User, all_paths};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -28,7 +28,7 @@ fn file(path: &Path, owner: u32) {
 }
 
 /// All that a user gets out of an index by its commands and by reading its files.
-fn all_seen(place: &Place, index: &Path, tree: &Path, user: &User) -> String {
+fn all_seen(place: &Fixture, index: &Path, tree: &Path, user: &User) -> String {
     let index_text = index.as_os_str();
     let mut seen = String::new();
     let queries = [
@@ -72,7 +72,7 @@ fn all_seen(place: &Place, index: &Path, tree: &Path, user: &User) -> String {
 /// belong to the same owner, and shows what is in the second to all who may read the first.
 #[test]
 fn a_private_directory_below_a_public_one_of_the_same_owner_stays_private() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     dir(&tree, 0o755, 0);
     dir(&tree.join("public"), 0o755, ALICE);
@@ -115,7 +115,7 @@ fn a_private_directory_below_a_public_one_of_the_same_owner_stays_private() {
 /// Whoever may enter a directory but not list it finds what is in it by name, and learns no name.
 #[test]
 fn a_gate_is_passed_by_those_who_know_a_name_and_tells_none() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     dir(&tree, 0o755, 0);
     dir(&tree.join("homes"), 0o711, 0);
@@ -179,7 +179,7 @@ fn readable<'a>(files: &'a [PathBuf], user: &User) -> Vec<&'a PathBuf> {
 fn nobody_learns_what_others_share() {
     const GROUP: u32 = 424_242;
     const FRIEND: u32 = 434_343;
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     dir(&tree, 0o755, 0);
     dir(&tree.join("project"), 0o750, ALICE);

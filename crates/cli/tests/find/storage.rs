@@ -5,14 +5,14 @@
 use crate::common;
 
 use canopy_model::fuzzing::lustre::{composite, hsm, layouts, plain, striped};
-use common::{Place, User, assert_same, sorted};
+use common::{Fixture, User, assert_same, sorted};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A tree of files with layouts, by name.
-fn tree(place: &Place) -> PathBuf {
+fn tree(place: &Fixture) -> PathBuf {
     let tree = place.path("tree");
     let set = |name: &str, key: &str, value: &[u8]| {
         let path = tree.join(name);
@@ -44,7 +44,7 @@ fn tree(place: &Place) -> PathBuf {
 
 /// What find prints as a user, in the index or live, sorted; with what it says and its exit code.
 fn found(
-    place: &Place,
+    place: &Fixture,
     user: &User,
     mode: Option<&str>,
     tree: &Path,
@@ -61,7 +61,7 @@ fn found(
     (sorted(&output.stdout, 0), errors, output.status.code())
 }
 
-fn rows(place: &Place, user: &User, query: &str) -> Vec<String> {
+fn rows(place: &Fixture, user: &User, query: &str) -> Vec<String> {
     let index = place.path("index");
     let words = ["--index".as_ref(), index.as_os_str(), "sql".as_ref(), "--format".as_ref()];
     let words = words.into_iter().chain(["csv", query].map(OsStr::new)).collect::<Vec<_>>();
@@ -77,7 +77,7 @@ fn user(uid: u32) -> User {
 
 #[test]
 fn files_are_found_by_where_lustre_keeps_them() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = tree(&place);
     place.index(&place.path("index"), &tree);
     let cases: [(&[&str], &[&str]); 20] = [
@@ -123,7 +123,7 @@ fn files_are_found_by_where_lustre_keeps_them() {
 
 #[test]
 fn layouts_are_rows() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = tree(&place);
     place.index(&place.path("index"), &tree);
     let root = user(0);
@@ -163,7 +163,7 @@ fn layouts_are_rows() {
 /// be moved off an OST that lacks a file in silence costs that file.
 #[test]
 fn layouts_that_cannot_be_understood_are_not_left_out_in_silence() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = tree(&place);
     let (broken, flags) = (tree.join("none"), rustix::fs::XattrFlags::empty());
     rustix::fs::setxattr(&broken, "trusted.lov", b"layout", flags).unwrap();
@@ -181,7 +181,7 @@ fn layouts_that_cannot_be_understood_are_not_left_out_in_silence() {
 }
 
 /// The section `storage` of a report as a user gets it, if it has one.
-fn reported(place: &Place, user: &User, arguments: &[&str]) -> Option<serde_json::Value> {
+fn reported(place: &Fixture, user: &User, arguments: &[&str]) -> Option<serde_json::Value> {
     let index = place.path("index");
     let words = ["--index".as_ref(), index.as_os_str(), "report".as_ref(), "--json".as_ref()];
     let words = words.into_iter().chain(arguments.iter().map(OsStr::new)).collect::<Vec<_>>();
@@ -193,7 +193,7 @@ fn reported(place: &Place, user: &User, arguments: &[&str]) -> Option<serde_json
 
 #[test]
 fn reports_have_what_is_on_each_ost_and_in_each_pool() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = tree(&place);
     place.index(&place.path("index"), &tree);
     let path = tree.to_str().unwrap();
@@ -229,7 +229,7 @@ fn reports_have_what_is_on_each_ost_and_in_each_pool() {
 
 #[test]
 fn policy_lists_of_storage_scale_tell_pools() {
-    let place = Place::new();
+    let place = Fixture::new();
     let line = |inode: u32, mode: &str, path: &str, storage: &str| {
         let time = "2026-01-01 00:00:00";
         format!(
@@ -272,7 +272,7 @@ fn policy_lists_of_storage_scale_tell_pools() {
 /// Lustre shows `lustre.lov` to whoever may read the file, which read permission decides.
 #[test]
 fn who_may_not_read_a_file_is_told_nothing_of_its_layout() {
-    let place = Place::new();
+    let place = Fixture::new();
     let value = layouts()[1].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let line = |path: &str, kind: &str, mode: &str, xattrs: &str| {
         format!(

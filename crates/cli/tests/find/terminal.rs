@@ -1,7 +1,7 @@
 //! What a terminal gets: names that would command it are shown as find(1) shows them. Needs
 //! script(1).
 
-use crate::common::{Place, on_terminal};
+use crate::common::{Fixture, on_terminal};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,7 @@ const NAMES: [&[u8]; 9] = [
 
 #[test]
 fn a_terminal_gets_names_as_from_find() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     for name in NAMES {
         let directory = tree.join(OsStr::from_bytes(name));

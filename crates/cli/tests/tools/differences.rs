@@ -1,6 +1,6 @@
 //! What is otherwise than in GNU's du, ls and stat, as `docs/differences.md` says. Needs root.
 
-use crate::common::Place;
+use crate::common::Fixture;
 use std::process::Command;
 
 /// Commands of the scripts: one line for the tool and for ours, as a user, and the index.
@@ -13,7 +13,7 @@ index() { canopy index --quiet . "$@"; }
 
 /// Runs a script of sh in an empty directory, with mounts of its own, and expects what it prints.
 pub fn expect(script: &str, expected: &[&str]) {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     std::fs::create_dir(&tree).unwrap();
     let path = std::env::var("PATH").unwrap();

@@ -1,6 +1,6 @@
 //! `canopy top duplicates`: candidates of the same size, and files whose contents are equal.
 
-use crate::common::{Place, User};
+use crate::common::{Fixture, User};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 /// Runs `canopy top duplicates` with more arguments, as somebody.
-fn duplicates(place: &Place, user: Option<&User>, more: &[&str], tree: &Path) -> Output {
+fn duplicates(place: &Fixture, user: Option<&User>, more: &[&str], tree: &Path) -> Output {
     let index = place.path("index");
     let mut arguments: Vec<&OsStr> = vec!["--index".as_ref(), index.as_os_str()];
     arguments.extend(["top", "duplicates"].iter().chain(more).map(OsStr::new));
@@ -34,7 +34,7 @@ fn copy(from: &Path, to: &Path) {
 /// Copies by `cp -r` have other times, and were not found.
 #[test]
 fn copies_are_found_by_their_size_and_verified_by_their_contents() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir_all(tree.join("a")).unwrap();
     for number in 0..20_u8 {
@@ -90,7 +90,7 @@ fn copies_are_found_by_their_size_and_verified_by_their_contents() {
 /// file in a directory that is bound to a second place was called a copy of itself.
 #[test]
 fn sparse_files_and_bound_directories_hide_no_duplicates() {
-    let place = Place::new();
+    let place = Fixture::new();
     let disk = place.small_disk("disk", "8M");
     let tree = disk.0.join("tree");
     for name in ["tree", "tree/real", "tree/bound"] {
@@ -122,7 +122,7 @@ fn sparse_files_and_bound_directories_hide_no_duplicates() {
 /// knows them.
 #[test]
 fn contents_are_compared_as_the_caller_and_through_no_link() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, secret) = (place.path("tree"), place.path("secret"));
     fs::create_dir(&tree).unwrap();
     let file = |name: &str| -> PathBuf {

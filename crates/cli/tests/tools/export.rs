@@ -8,7 +8,7 @@ use arrow::datatypes::{
     ArrowPrimitiveType, Int64Type, SchemaRef, TimestampNanosecondType, UInt32Type, UInt64Type,
 };
 use canopy_model::unescape;
-use common::{Place, User, assert_same, on_terminal, random_tree, seeded, sorted};
+use common::{Fixture, User, assert_same, on_terminal, random_tree, seeded, sorted};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,14 +23,14 @@ const FIND: &str = "%p|%y|%d|%i|%m|%n|%U|%G|%u|%g|%s|%b|%A@|%T@|%C@|%l\\0";
 
 /// A tree with its index, asked by one user after the other.
 struct Case {
-    place: Place,
+    place: Fixture,
     tree: PathBuf,
     index: PathBuf,
 }
 
 impl Case {
     fn new(seed: u64) -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, index) = (place.path("tree"), place.path("index"));
         random_tree(&tree, &mut seeded(seed), true);
         place.index(&index, &tree);
@@ -294,7 +294,7 @@ fn traces_hold_what_find_shows() {
 
 #[test]
 fn a_huge_directory_is_one_stanza() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     std::fs::create_dir_all(tree.join("huge/below")).unwrap();
     for number in 0..70_000 {
@@ -333,7 +333,7 @@ fn gufi_reads_our_traces() {
         return;
     };
     for seed in 3300..3310 {
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, index) = (place.path("tree"), place.path("index"));
         random_tree(&tree, &mut seeded(seed), true);
         // GUFI reads by lines: a name with an end of line ends its reading.

@@ -3,15 +3,15 @@
 
 use crate::common;
 
-use common::{Place, SmallDisk};
+use common::{Fixture, SmallDisk};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-fn indexed(names: &[&[u8]]) -> (Place, PathBuf, PathBuf) {
-    let place = Place::new();
+fn indexed(names: &[&[u8]]) -> (Fixture, PathBuf, PathBuf) {
+    let place = Fixture::new();
     let tree = place.path("tree");
     fs::create_dir(&tree).unwrap();
     for name in names {
@@ -22,7 +22,7 @@ fn indexed(names: &[&[u8]]) -> (Place, PathBuf, PathBuf) {
     (place, index, tree)
 }
 
-fn run(place: &Place, index: &Path, arguments: &[&str]) -> Output {
+fn run(place: &Fixture, index: &Path, arguments: &[&str]) -> Output {
     let all: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
     place.canopy(index, &all)
 }
@@ -102,8 +102,8 @@ fn spreadsheets_compute_nothing_of_a_safe_export() {
 }
 
 /// A file of 2^63 - 1 bytes, whose last digits floating point does not have.
-fn huge() -> (Place, SmallDisk, PathBuf, PathBuf) {
-    let place = Place::new();
+fn huge() -> (Fixture, SmallDisk, PathBuf, PathBuf) {
+    let place = Fixture::new();
     let disk = place.small_disk("disk", "16m");
     let tree = disk.0.join("tree");
     fs::create_dir(&tree).unwrap();

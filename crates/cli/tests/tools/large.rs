@@ -1,7 +1,7 @@
 //! Sums of sizes beyond 64 bits. Any user can make sparse files of 2^63 - 1 bytes on a tmpfs; three
 //! of them made `du -cb` print `-2` for everybody above them. Needs root.
 
-use crate::common::{Place, SmallDisk, User};
+use crate::common::{Fixture, SmallDisk, User};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ const ALICE: u32 = 2001;
 const BOB: u32 = 2002;
 
 struct Site {
-    place: Place,
+    place: Fixture,
     _disk: SmallDisk,
     tree: PathBuf,
     index: PathBuf,
@@ -37,7 +37,7 @@ fn make(path: &Path, owner: u32, size: Option<u64>) {
 
 impl Site {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let disk = place.small_disk("disk", "16m");
         let tree = disk.0.join("tree");
         make(&tree, 0, None);

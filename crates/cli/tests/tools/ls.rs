@@ -1,6 +1,6 @@
 //! ls's options.
 
-use crate::common::{Place, seeded};
+use crate::common::{Fixture, seeded};
 use crate::place::{Case, Site, some_of, users, words};
 use rand::RngExt;
 use std::path::Path;
@@ -752,7 +752,7 @@ fn the_end_of_a_pipe_is_no_error() {
 
 #[test]
 fn trees_of_several_row_groups_are_whole() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     for dir in ["a/deep", "b", "c", "d"].map(|dir| tree.join(dir)) {
         std::fs::create_dir_all(&dir).unwrap();
@@ -779,7 +779,7 @@ fn trees_of_several_row_groups_are_whole() {
 
 #[test]
 fn what_stands_for_a_path_above_sources_has_its_own_heading() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (tree, index) = (place.path("above/tree"), place.path("index"));
     std::fs::create_dir_all(tree.join("sub")).unwrap();
     place.index(&index, &tree);

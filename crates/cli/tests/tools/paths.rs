@@ -2,7 +2,7 @@
 //! nothing beyond what is missing, no directory or closed. Also where the tree has gone.
 
 use super::place::{OWN_WORDS, messages, users};
-use crate::common::{Place, User, command_as};
+use crate::common::{Fixture, User, command_as};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -103,7 +103,7 @@ const TOOLS: [&[&str]; 8] = [
     &["stat", "-L", "-c", "%n %i %F"],
 ];
 
-fn make_tree(place: &Place) {
+fn make_tree(place: &Fixture) {
     let tree = place.path("t");
     for directory in ["a/b/in", "e/in", "private/in", "gate/known/x", "a/e"] {
         fs::create_dir_all(tree.join(directory)).unwrap();
@@ -163,7 +163,7 @@ impl Asked<'_> {
         run(self.who.as_ref(), self.directory, Path::new(self.tool[0]), &words)
     }
 
-    fn check(&self, place: &Place, expected: &Output) -> Output {
+    fn check(&self, place: &Fixture, expected: &Output) -> Output {
         let index = place.path("index");
         let mut all: Vec<&OsStr> = vec!["--index".as_ref(), index.as_os_str()];
         all.push(self.tool[0].as_ref());
@@ -191,7 +191,7 @@ impl Asked<'_> {
 
 #[test]
 fn starts_are_resolved_as_by_the_kernel() {
-    let place = Place::new();
+    let place = Fixture::new();
     make_tree(&place);
     let tree = place.path("t");
     place.index(&place.path("index"), &tree);
@@ -219,7 +219,7 @@ fn starts_are_resolved_as_by_the_kernel() {
 
 #[test]
 fn links_are_too_many_where_they_are_for_the_kernel() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tree = place.path("t");
     fs::create_dir_all(tree.join("end")).unwrap();
     fs::write(tree.join("end/file"), "").unwrap();
@@ -261,7 +261,7 @@ fn links_are_too_many_where_they_are_for_the_kernel() {
 
 #[test]
 fn links_of_a_tree_that_has_gone_are_those_that_were_indexed() {
-    let place = Place::new();
+    let place = Fixture::new();
     make_tree(&place);
     let tree = place.path("t");
     place.index(&place.path("index"), &tree);

@@ -1,7 +1,7 @@
 //! `canopy report --per-user`: pages of what each user sees, written by root. The system has users
 //! of its own here, in a mount namespace. Needs root.
 
-use crate::common::{Place, User};
+use crate::common::{Fixture, User};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ const ALL_PAGES: [&str; 5] =
     ["%2E.%2Fdave.html", "alice.html", "bob.html", "carol.html", "uid-2999.html"];
 
 struct Site {
-    place: Place,
+    place: Fixture,
     tree: PathBuf,
     index: PathBuf,
     pages: PathBuf,
@@ -28,7 +28,7 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let [tree, index, pages] = ["tree", "index", "pages"].map(|name| place.path(name));
         fs::write(place.path("passwd"), USERS).unwrap();
         fs::write(place.path("group"), GROUPS).unwrap();

@@ -1,6 +1,6 @@
 //! The trees that commands are compared on, and the comparison.
 
-use crate::common::{Place, User};
+use crate::common::{Fixture, User};
 use canopy_model::{Acl, AclEntry, AclTag};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 
 /// A place with two indexed trees.
 pub struct Site {
-    pub place: Place,
+    pub place: Fixture,
     pub index: PathBuf,
     /// With every kind of entry, without hard links.
     pub tree: PathBuf,
@@ -64,7 +64,7 @@ const NAMES: [&[u8]; 36] = [
 
 impl Site {
     pub fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let (tree, linked) = (place.path("tree"), place.path("linked"));
         every_kind(&tree);
         hard_links(&linked);

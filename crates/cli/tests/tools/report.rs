@@ -4,7 +4,7 @@
 use crate::common;
 use crate::report_oracle;
 
-use common::{Place, User, all_paths, random_tree, seeded};
+use common::{Fixture, User, all_paths, random_tree, seeded};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use report_oracle::{Walk, assert_alike, hidden_paths, shown};
@@ -31,7 +31,7 @@ const ROOT: User = User { uid: 0, gid: 0, groups: Vec::new() };
 
 /// Root and four users on each tree.
 fn cases(seeds: std::ops::Range<u64>) {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     // CANOPY_SEED=7 repeats one tree alone, and keeps it for a look at what failed.
     let only: Option<u64> = std::env::var("CANOPY_SEED").ok().map(|seed| seed.parse().unwrap());
     place.dir.disable_cleanup(only.is_some());
@@ -81,7 +81,7 @@ fn cases(seeds: std::ops::Range<u64>) {
 }
 
 fn quotas_are_those_of_the_walk(
-    place: &Place,
+    place: &Fixture,
     index: &Path,
     user: &User,
     tree: &Path,
@@ -108,7 +108,7 @@ fn quotas_are_those_of_the_walk(
     assert_alike(&own, &walk.quotas(&limits, Some(owner)), &format!("{user:?} --user {owner}"));
 }
 
-fn below_start(place: &Place, index: &Path, user: &User, start: &Path, what: &str) {
+fn below_start(place: &Fixture, index: &Path, user: &User, start: &Path, what: &str) {
     let (output, errors) = report(place, index, user, start, &["--top", "10000", "--json"]);
     let what = format!("{what} {start:?}");
     if output.is_empty() {
@@ -177,7 +177,7 @@ fn links(tree: &Path, paths: &[PathBuf], dirs: &[&PathBuf], random: &mut StdRng)
     }
 }
 
-fn canopy(place: &Place, index: &Path, user: &User, arguments: &[&OsStr]) -> (Vec<u8>, String) {
+fn canopy(place: &Fixture, index: &Path, user: &User, arguments: &[&OsStr]) -> (Vec<u8>, String) {
     let mut all = vec![OsStr::new("--index"), index.as_os_str()];
     all.extend(arguments);
     let output = user.run(place.canopy.as_os_str(), &all);
@@ -185,7 +185,7 @@ fn canopy(place: &Place, index: &Path, user: &User, arguments: &[&OsStr]) -> (Ve
 }
 
 fn report(
-    place: &Place,
+    place: &Fixture,
     index: &Path,
     user: &User,
     path: &Path,
@@ -197,7 +197,7 @@ fn report(
     canopy(place, index, user, &arguments)
 }
 
-fn json(place: &Place, index: &Path, user: &User, path: &Path, options: &[&str]) -> Value {
+fn json(place: &Fixture, index: &Path, user: &User, path: &Path, options: &[&str]) -> Value {
     let mut options = options.to_vec();
     options.push("--json");
     let (output, errors) = report(place, index, user, path, &options);
@@ -205,7 +205,7 @@ fn json(place: &Place, index: &Path, user: &User, path: &Path, options: &[&str])
 }
 
 /// With few rows, lists are the beginnings of those with all rows, and sums stay.
-fn lists_are_cut(place: &Place, index: &Path, user: &User, tree: &Path, whole: &Value) {
+fn lists_are_cut(place: &Fixture, index: &Path, user: &User, tree: &Path, whole: &Value) {
     for top in [0, 1, 3] {
         let cut = json(place, index, user, tree, &["--top", &top.to_string()]);
         compare_cut(&cut, whole, top, "");
@@ -253,7 +253,7 @@ fn compare_cut(cut: &Value, whole: &Value, top: usize, at: &str) {
 /// Neither JSON nor the page nor text has the path of anything that the user's own walk does not
 /// show.
 fn nothing_hidden_is_named(
-    place: &Place,
+    place: &Fixture,
     index: &Path,
     user: &User,
     tree: &Path,
@@ -306,7 +306,7 @@ fn strings(value: &Value, all: &mut Vec<String>) {
 
 #[test]
 fn sections_sources_and_wrong_input() {
-    let place = Place::new();
+    let place = Fixture::new();
     let index = place.path("index");
     for (name, bytes) in [("one", 1000), ("two", 30)] {
         let tree = place.path(name);
@@ -399,7 +399,7 @@ fn sections_sources_and_wrong_input() {
 
 #[test]
 fn nothing_is_written_through_what_others_planted() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (index, tree, directory) = (place.path("index"), place.path("tree"), place.path("csv"));
     for made in [&tree, &directory] {
         fs::create_dir(made).unwrap();
@@ -479,7 +479,7 @@ fn nothing_is_written_through_what_others_planted() {
 
 #[test]
 fn the_last_runs_problems_and_the_age_stand_at_the_top() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (index, tree, other) = (place.path("index"), place.path("tree"), place.path("other"));
     for tree in [&tree, &other] {
         fs::create_dir(tree).unwrap();
@@ -514,7 +514,7 @@ fn the_last_runs_problems_and_the_age_stand_at_the_top() {
 
 #[test]
 fn who_sees_nothing_gets_an_empty_report() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (index, tree) = (place.path("index"), place.path("tree"));
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("secret.dat"), b"x").unwrap();
@@ -533,7 +533,7 @@ fn who_sees_nothing_gets_an_empty_report() {
 
 #[test]
 fn names_are_text_in_a_page() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (index, tree) = (place.path("index"), place.path("<i>tree & \"more\""));
     fs::create_dir(&tree).unwrap();
     let names: [&[u8]; 6] = [
@@ -572,7 +572,7 @@ fn names_are_text_in_a_page() {
 
 #[test]
 fn the_page_names_the_hash_of_its_script() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (index, tree) = (place.path("index"), place.path("tree"));
     fs::create_dir(&tree).unwrap();
     place.index(&index, &tree);
@@ -595,7 +595,7 @@ fn the_page_names_the_hash_of_its_script() {
 
 #[test]
 fn every_section_is_csv_with_exact_numbers() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (index, tree) = (place.path("index"), place.path("tree"));
     fs::create_dir(&tree).unwrap();
     for (name, bytes, uid) in [("a,b\"c.dat", 123_456, 2001), ("plain.dat", 1000, 2002)] {

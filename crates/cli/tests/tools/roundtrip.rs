@@ -3,14 +3,14 @@
 
 use crate::common;
 
-use common::{Place, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
+use common::{Fixture, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use std::ffi::OsStr;
 use std::path::Path;
 
 /// What a trace carries: times in whole seconds, no device numbers.
 const FORMAT: &str = "%p|%y|%s|%b|%m|%U|%G|%n|%i|%l|%Ts|%Cs|%As|%Bs\\0";
 
-fn shown(place: &Place, index: &Path, user: &User, arguments: &[&OsStr]) -> Vec<String> {
+fn shown(place: &Fixture, index: &Path, user: &User, arguments: &[&OsStr]) -> Vec<String> {
     let mut all: Vec<&OsStr> = vec!["--index".as_ref(), index.as_os_str()];
     all.extend(arguments);
     sorted(&user.run(place.canopy.as_os_str(), &all).stdout, 0)
@@ -18,7 +18,7 @@ fn shown(place: &Place, index: &Path, user: &User, arguments: &[&OsStr]) -> Vec<
 
 #[test]
 fn a_tree_survives_the_way_through_a_trace() {
-    let place = Place::new();
+    let place = Fixture::new();
     for seed in 0..40 {
         let mut random = seeded(9000 + seed);
         let tree = place.path(&format!("tree{seed}"));

@@ -1,7 +1,7 @@
 //! An index that a user has made says of what could not be read that it could not, as GNU's tools
 //! say on the file system. Needs root.
 
-use crate::common::{self, Place, User};
+use crate::common::{self, Fixture, User};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -15,7 +15,7 @@ fn owner() -> User {
 }
 
 /// A tree with a directory that may be listed but not searched, and one that may not be listed.
-fn tree(place: &Place) -> PathBuf {
+fn tree(place: &Fixture) -> PathBuf {
     let tree = place.path("t");
     for directory in ["t", "t/no-x", "t/no-x/y", "t/closed", "t/closed/z", "t/ok"] {
         fs::create_dir(place.path(directory)).unwrap();
@@ -32,14 +32,14 @@ fn tree(place: &Place) -> PathBuf {
 }
 
 struct Case {
-    place: Place,
+    place: Fixture,
     tree: PathBuf,
     index: PathBuf,
 }
 
 impl Case {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let tree = tree(&place);
         let home = place.path("home");
         fs::create_dir(&home).unwrap();

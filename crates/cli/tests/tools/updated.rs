@@ -1,7 +1,7 @@
 //! Every tool, and SQL, on an index that was brought up to date by listing some directories, against one of the
 //! same tree that was written anew: their answers are the same. Needs root.
 
-use crate::common::{Place, User, all_paths, odd_name, random_tree, seeded};
+use crate::common::{Fixture, User, all_paths, odd_name, random_tree, seeded};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::collections::BTreeSet;
@@ -72,8 +72,8 @@ fn an_index_by_directory_times_answers_as_a_new_one() {
 }
 
 /// Changes a tree, has an index follow by `update`, and compares it with a new one.
-fn follow(seed: u64, links: bool, update: &dyn Fn(&Place, &BTreeSet<PathBuf>) -> Output) {
-    let place = Place::new();
+fn follow(seed: u64, links: bool, update: &dyn Fn(&Fixture, &BTreeSet<PathBuf>) -> Output) {
+    let place = Fixture::new();
     let (tree, index, new) = (place.path("tree"), place.path("index"), place.path("new"));
     let mut random = seeded(seed);
     random_tree(&tree, &mut random, links);
@@ -114,7 +114,7 @@ fn keep_access_times(tree: &Path) {
 }
 
 /// Gives what a command prints for a user, in an order of its own where it has none.
-fn answer(place: &Place, index: &Path, user: &User, command: &[&str]) -> Vec<String> {
+fn answer(place: &Fixture, index: &Path, user: &User, command: &[&str]) -> Vec<String> {
     let tree = place.path("tree");
     let mut arguments: Vec<&OsStr> = vec!["--index".as_ref(), index.as_os_str()];
     arguments.extend(command.iter().map(|&word| match word {

@@ -19,13 +19,13 @@ const KEPT_MAX: usize = 2;
 #[derive(Default)]
 pub(super) struct Pages {
     fences: OnceLock<Vec<String>>,
-    paths: Kept,
-    numbers: Kept,
+    paths: DecodedPages,
+    numbers: DecodedPages,
 }
 
 /// Columns of the pages that were decoded last, by number of the page.
 #[derive(Default)]
-struct Kept(Mutex<Vec<(usize, RecordBatch)>>);
+struct DecodedPages(Mutex<Vec<(usize, RecordBatch)>>);
 
 /// The columns of [`Pages::numbers`].
 const NUMBERS: Columns = Columns::of(&[
@@ -258,7 +258,7 @@ impl Shard {
     }
 
     /// Columns of a page of `listings`.
-    fn page(&self, kept: &Kept, columns: Columns, page: usize) -> Result<RecordBatch> {
+    fn page(&self, kept: &DecodedPages, columns: Columns, page: usize) -> Result<RecordBatch> {
         let kept = || kept.0.lock();
         if let Some((_, batch)) = kept().iter().find(|(number, _)| *number == page) {
             return Ok(batch.clone());

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::names::Secret;
 use crate::pages::PageRecord;
 use crate::schema::FileKind;
-use crate::sealed::{Part, Sealed, SealedBuilder};
+use crate::sealed::{Sealed, SealedBuilder, SealedPart};
 use crate::shard::{RowRange, Shard};
 use canopy_model::{ClassId, join, join_absolute};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -161,7 +161,7 @@ impl Writer {
         // Shards with whether something in them is replaced.
         let mut gated = Vec::new();
         for part in &parts {
-            let below = Part::below_root(passage, &part.root);
+            let below = SealedPart::below_root(passage, &part.root);
             holds |= joins && !part.rows.is_empty() || part.rows.holds(below, is_replaced);
             let mut own = Vec::new();
             for shard in file.open_shards(part) {
@@ -186,7 +186,7 @@ impl Writer {
             let Some(listers) = listers else {
                 return Err(file.corrupt("it names a class that the index does not have"));
             };
-            let below = Part::below_root(&passage, &part.root);
+            let below = SealedPart::below_root(&passage, &part.root);
             part.rows.cut(below, is_replaced);
             let mut builder = Builder::default();
             part.rows.unpack(&mut builder, below);

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::inode::{Inode, file_type, flag};
 use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::{Writer, check_name};
-use crate::quota::Change;
+use crate::quota::Transaction;
 use canopy_store::Key;
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
@@ -86,7 +86,7 @@ impl Namespace {
         }
         let replaced_id = replaced.as_ref().map(|replaced| replaced.id);
         let now_ns = self.now_ns();
-        let mut batch = Change::new();
+        let mut batch = Transaction::new();
         let counts = |inode: &Inode| i64::from(inode.is_directory());
         let mut nlinks = [-counts(&moved), counts(&moved)];
         match replaced {
@@ -127,7 +127,7 @@ impl Namespace {
     /// Adds to `batch` a new file under a name that is given up, and returns its id.
     fn add_left(
         &self,
-        batch: &mut Change,
+        batch: &mut Transaction,
         (parent, name): Name<'_>,
         directory: &Inode,
         new: &New,
@@ -199,7 +199,7 @@ impl Namespace {
     /// becomes of the old name's record is the caller's.
     fn move_name(
         &self,
-        batch: &mut Change,
+        batch: &mut Transaction,
         from: Name<'_>,
         to: Name<'_>,
         found: Inode,

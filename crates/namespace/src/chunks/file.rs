@@ -59,7 +59,7 @@ pub(super) struct State {
     /// Whether anything differs from the records.
     pub(super) is_changed: bool,
     /// Chunks that are not as the records say.
-    pub(super) parts: BTreeMap<u64, Part>,
+    pub(super) parts: BTreeMap<u64, ChunkState>,
     /// Where the last reading ended.
     read_end: u64,
 }
@@ -69,19 +69,19 @@ pub(super) type Reserved = Mutex<Vec<Reservation>>;
 
 /// What is known of a chunk.
 #[derive(Clone)]
-pub(super) enum Part {
+pub(super) enum ChunkState {
     Hole,
     Stored(Stored),
     Local(Arc<Local>),
 }
 
-impl Part {
+impl ChunkState {
     /// Returns how many bytes are not zeros for sure: what is behind them is.
     pub(super) fn length(&self) -> u64 {
         match self {
-            Part::Hole => 0,
-            Part::Stored(stored) => u64::from(stored.used),
-            Part::Local(local) => local.length(),
+            ChunkState::Hole => 0,
+            ChunkState::Stored(stored) => u64::from(stored.used),
+            ChunkState::Local(local) => local.length(),
         }
     }
 }
@@ -180,11 +180,11 @@ impl Chunked {
         })
     }
 
-    fn lookup(&self, chunk: u64) -> Result<Part> {
+    fn lookup(&self, chunk: u64) -> Result<ChunkState> {
         if let Some(part) = self.state.lock().parts.get(&chunk) {
             return Ok(part.clone());
         }
-        Ok(self.store.recorded(self.id, chunk)?.map_or(Part::Hole, Part::Stored))
+        Ok(self.store.recorded(self.id, chunk)?.map_or(ChunkState::Hole, ChunkState::Stored))
     }
 
     /// Returns whether reading or writing there waits for nobody.
@@ -195,11 +195,11 @@ impl Chunked {
         let size = self.size();
         let length = if writes { length } else { length.min(size.saturating_sub(offset)) };
         self.segments(offset, length).all(|(chunk, within, length)| match self.lookup(chunk) {
-            Ok(Part::Stored(stored)) => {
+            Ok(ChunkState::Stored(stored)) => {
                 let is_whole = writes && within == 0 && length >= u64::from(stored.used);
                 is_whole || self.store.cache().has(stored.object)
             }
-            Ok(Part::Hole | Part::Local(_)) | Err(_) => true,
+            Ok(ChunkState::Hole | ChunkState::Local(_)) | Err(_) => true,
         })
     }
 
@@ -240,17 +240,17 @@ impl Chunked {
             zeros.fill(0);
             let read = match &part {
                 _ if length == 0 => return Ok(()),
-                Part::Hole => return Ok(()),
-                Part::Local(local) => read_some(&local.file, there, within),
-                Part::Stored(stored) => {
+                ChunkState::Hole => return Ok(()),
+                ChunkState::Local(local) => read_some(&local.file, there, within),
+                ChunkState::Stored(stored) => {
                     let cached = self.cached(chunk, stored);
                     cached.and_then(|cached| cached.read(within, there))
                 }
             };
             // Its object may have been replaced, and removed, meanwhile.
             let is_same = match (&part, self.lookup(chunk)?) {
-                (Part::Stored(one), Part::Stored(other)) => one.object == other.object,
-                (Part::Stored(_), _) => false,
+                (ChunkState::Stored(one), ChunkState::Stored(other)) => one.object == other.object,
+                (ChunkState::Stored(_), _) => false,
                 _ => true,
             };
             if read.is_ok() || is_same || attempt == ATTEMPTS {
@@ -265,7 +265,7 @@ impl Chunked {
             if chunk.saturating_mul(self.store.chunk_bytes) >= size {
                 return;
             }
-            if let Ok(Part::Stored(stored)) = self.lookup(chunk) {
+            if let Ok(ChunkState::Stored(stored)) = self.lookup(chunk) {
                 self.store.prefetch((self.id, chunk), stored);
             }
         }
@@ -282,7 +282,7 @@ impl Chunked {
             // If that fails, what the chunk was stays.
             local.write(part, within)?;
             let mut state = self.state.lock();
-            state.parts.insert(chunk, Part::Local(local.clone()));
+            state.parts.insert(chunk, ChunkState::Local(local.clone()));
             state.blocks = (state.blocks + blocks(local.length())).saturating_sub(before);
             state.size = state.size.max(chunk * self.store.chunk_bytes + within + length);
             state.is_changed = true;
@@ -296,9 +296,9 @@ impl Chunked {
         let part = self.lookup(chunk)?;
         let before = blocks(part.length());
         let local = match part {
-            Part::Local(local) => return Ok((local, before)),
-            Part::Hole => self.store.cache().new_local()?,
-            Part::Stored(stored) => {
+            ChunkState::Local(local) => return Ok((local, before)),
+            ChunkState::Hole => self.store.cache().new_local()?,
+            ChunkState::Stored(stored) => {
                 let used = u64::from(stored.used);
                 let local = self.store.cache().new_local()?;
                 if replaced.start > 0 || replaced.end < used {
@@ -314,19 +314,19 @@ impl Chunked {
 
     fn put_local(&self, chunk: u64, local: Arc<Local>) {
         let mut state = self.state.lock();
-        state.parts.insert(chunk, Part::Local(local));
+        state.parts.insert(chunk, ChunkState::Local(local));
         state.is_changed = true;
     }
 
     /// Makes the first chunk local, if it is in storage. The caller has `changing`.
     pub(super) fn make_local(&self) -> Result<()> {
         match self.lookup(0)? {
-            Part::Stored(_) => {
+            ChunkState::Stored(_) => {
                 let (local, _) = self.localize(0, 0..0)?;
                 self.put_local(0, local);
                 Ok(())
             }
-            Part::Local(_) | Part::Hole => Ok(()),
+            ChunkState::Local(_) | ChunkState::Hole => Ok(()),
         }
     }
 
@@ -367,7 +367,7 @@ impl Chunked {
         for chunk in dropped {
             let before = blocks(self.lookup(chunk)?.length());
             let mut state = self.state.lock();
-            state.parts.insert(chunk, Part::Hole);
+            state.parts.insert(chunk, ChunkState::Hole);
             state.blocks = state.blocks.saturating_sub(before);
             state.is_changed = true;
         }
@@ -381,13 +381,13 @@ impl Chunked {
         if before <= length {
             return Ok(());
         }
-        if let Part::Local(local) = &part {
+        if let ChunkState::Local(local) = &part {
             local.truncate(length)?;
         }
         let mut state = self.state.lock();
-        if let Part::Stored(stored) = part {
+        if let ChunkState::Stored(stored) = part {
             let stored = Stored { used: length as u32, ..stored };
-            state.parts.insert(chunk, Part::Stored(stored));
+            state.parts.insert(chunk, ChunkState::Stored(stored));
         }
         state.blocks = (state.blocks + blocks(length)).saturating_sub(blocks(before));
         state.is_changed = true;
@@ -462,7 +462,7 @@ impl Chunked {
             }
             at = match (part, is_hole) {
                 // What follows is a hole until the next chunk that there is.
-                (Part::Hole, false) => match self.next_part(chunk + 1)? {
+                (ChunkState::Hole, false) => match self.next_part(chunk + 1)? {
                     Some(next) => next.saturating_mul(self.store.chunk_bytes),
                     None => break,
                 },
@@ -477,7 +477,7 @@ impl Chunked {
         let local = {
             let state = self.state.lock();
             let mut later = state.parts.range(from..);
-            later.find(|(_, part)| !matches!(part, Part::Hole)).map(|(chunk, _)| *chunk)
+            later.find(|(_, part)| !matches!(part, ChunkState::Hole)).map(|(chunk, _)| *chunk)
         };
         let range = KeyRange { start: key(self.id, from), ..Space::Chunks.range_of(self.id) };
         let mut scan = self.store.table.scan(&range, Direction::Forward)?;
@@ -527,12 +527,12 @@ fn read_some(file: &std::fs::File, out: &mut [u8], offset: u64) -> Result<()> {
 
 /// Returns where data or a hole begins in a chunk of so many bytes, if it does there. Data end with
 /// a block, as they do elsewhere.
-fn seek_in(part: &Part, is_hole: bool, within: u64, chunk_bytes: u64) -> Option<u64> {
+fn seek_in(part: &ChunkState, is_hole: bool, within: u64, chunk_bytes: u64) -> Option<u64> {
     let length = part.length();
     let end = length.next_multiple_of(HOLE_BYTES).min(chunk_bytes);
     let found = match part {
         _ if within >= end => return is_hole.then_some(within),
-        Part::Local(local) if within < length => {
+        ChunkState::Local(local) if within < length => {
             let to = if is_hole { SeekFrom::Hole(within) } else { SeekFrom::Data(within) };
             match rustix::fs::seek(&local.file, to).ok()? {
                 found if is_hole && found >= length => end,

@@ -3,13 +3,13 @@
 //! very many chunks take several batches.
 
 use super::cache::Local;
-use super::file::{Chunked, Part, State};
+use super::file::{ChunkState, Chunked, State};
 use super::{ChunkStore, Stored, blocks, key};
 use crate::error::{Error, Result};
 use crate::inode::flag;
 use crate::keys::{FileId, Space};
 use crate::namespace::Namespace;
-use crate::quota::Change;
+use crate::quota::Transaction;
 use canopy_store::Batch;
 use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
@@ -225,7 +225,7 @@ impl Namespace {
         };
         let mut inode = before.clone();
         self.overlay(&mut inode);
-        let mut batch = Change::new();
+        let mut batch = Transaction::new();
         let mut taken = if before.has(flag::OBJECT) { before.blocks } else { 0 };
         // Where the file ends while not all is written.
         let mut end = before.size;
@@ -321,9 +321,9 @@ impl Namespace {
 fn changes(state: &State, sendings: &[Sending]) -> Vec<(u64, Option<Stored>)> {
     let sent = sendings.iter().map(|one| (one.chunk, one.sent.flatten()));
     let others = state.parts.iter().filter_map(|(chunk, part)| match part {
-        Part::Hole => Some((*chunk, None)),
-        Part::Stored(stored) => Some((*chunk, Some(*stored))),
-        Part::Local(_) => None,
+        ChunkState::Hole => Some((*chunk, None)),
+        ChunkState::Stored(stored) => Some((*chunk, Some(*stored))),
+        ChunkState::Local(_) => None,
     });
     let (mut gone, mut there) = (Vec::new(), Vec::new());
     for change in sent.chain(others) {
@@ -367,7 +367,7 @@ impl Chunked {
         let bytes = self.read(0, size as usize)?;
         let mut state = self.state.lock();
         for part in state.parts.values() {
-            if let Part::Local(local) = part {
+            if let ChunkState::Local(local) = part {
                 local.flushed.store(local.version.load(Ordering::Acquire), Ordering::Release);
             }
         }
@@ -380,7 +380,7 @@ impl Chunked {
         let unrecorded = self.unrecorded.lock();
         let mut sendings = Vec::new();
         for (chunk, part) in &state.parts {
-            if let Part::Local(local) = part {
+            if let ChunkState::Local(local) = part {
                 let version = local.version.load(Ordering::Acquire);
                 let (chunk, local) = (*chunk, local.clone());
                 let length = state.size.saturating_sub(chunk * self.store.chunk_bytes);
@@ -428,12 +428,14 @@ impl Chunked {
         let mut parts = std::mem::take(&mut state.parts);
         parts.retain(|chunk, part| {
             let is_same = match (&*part, sent.parts.get(chunk)) {
-                (Part::Local(local), Some(Part::Local(before))) => Arc::ptr_eq(before, local),
-                (Part::Stored(stored), Some(Part::Stored(before))) => before == stored,
-                (Part::Hole, Some(Part::Hole)) => true,
+                (ChunkState::Local(local), Some(ChunkState::Local(before))) => {
+                    Arc::ptr_eq(before, local)
+                }
+                (ChunkState::Stored(stored), Some(ChunkState::Stored(before))) => before == stored,
+                (ChunkState::Hole, Some(ChunkState::Hole)) => true,
                 _ => false,
             };
-            let Part::Local(local) = part else {
+            let ChunkState::Local(local) = part else {
                 is_changed |= !is_same;
                 return !is_same;
             };

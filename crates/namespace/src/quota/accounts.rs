@@ -61,7 +61,7 @@ fn added(one: [u64; 2], other: [u64; 2]) -> [u64; 2] {
 
 /// A batch, and how what it has changes sums.
 #[derive(Default)]
-pub(crate) struct Change {
+pub(crate) struct Transaction {
     batch: Batch,
     pub(crate) sums: Sums,
     /// Whether it fails if it would pass a limit.
@@ -70,18 +70,18 @@ pub(crate) struct Change {
     pub(crate) frees: bool,
 }
 
-impl Change {
+impl Transaction {
     pub(crate) fn new() -> Self {
-        Change::default()
+        Transaction::default()
     }
 
     /// Returns a change that frees space.
     pub(crate) fn freeing() -> Self {
-        Change { frees: true, ..Change::default() }
+        Transaction { frees: true, ..Transaction::default() }
     }
 }
 
-impl Deref for Change {
+impl Deref for Transaction {
     type Target = Batch;
 
     fn deref(&self) -> &Batch {
@@ -89,7 +89,7 @@ impl Deref for Change {
     }
 }
 
-impl DerefMut for Change {
+impl DerefMut for Transaction {
     fn deref_mut(&mut self) -> &mut Batch {
         &mut self.batch
     }
@@ -185,7 +185,11 @@ impl Accounts {
 
     /// Adds to a change the sums that it leads to, and returns them. `EDQUOT` if it must not pass a
     /// limit and would.
-    pub(crate) fn admit(&self, change: &mut Change, now_ns: i64) -> Result<Vec<(Account, Usage)>> {
+    pub(crate) fn admit(
+        &self,
+        change: &mut Transaction,
+        now_ns: i64,
+    ) -> Result<Vec<(Account, Usage)>> {
         if change.sums.0.is_empty() {
             return Ok(Vec::new());
         }

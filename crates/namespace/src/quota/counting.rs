@@ -1,12 +1,12 @@
 //! Beginning to count, setting limits, and telling what is used.
 
-use super::accounts::{Change, Mode, put_usage};
+use super::accounts::{Mode, Transaction, put_usage};
 use super::{Account, Limits, Quota, Sums, Usage};
 use crate::error::Result;
 use crate::inode::{Inode, flag};
 use crate::keys::{self, FileId, Space};
 use crate::namespace::Namespace;
-use canopy_store::{Batch, Direction, Durability, Snapshot};
+use canopy_store::{Batch, Direction, Durability, TableSnapshot};
 use std::collections::{BTreeMap, HashMap};
 
 /// So many sums are written in one batch.
@@ -15,7 +15,7 @@ const STEP: usize = 1 << 18;
 impl Namespace {
     /// Writes a change, with the sums that it leads to. `EDQUOT` if it is bound and would pass a
     /// limit. The caller has the writer's lock.
-    pub(crate) fn commit(&self, mut change: Change) -> Result<()> {
+    pub(crate) fn commit(&self, mut change: Transaction) -> Result<()> {
         let updated = self.accounts.admit(&mut change, (self.clock)())?;
         match change.frees {
             true => self.table.write_freeing(&change, Durability::Visible)?,
@@ -203,7 +203,7 @@ impl Namespace {
 }
 
 /// Adds up what all inodes use: bytes and inodes by account.
-fn count(snapshot: &Snapshot) -> Result<HashMap<Account, [u64; 2]>> {
+fn count(snapshot: &TableSnapshot) -> Result<HashMap<Account, [u64; 2]>> {
     let mut all = HashMap::new();
     for range in [keys::all_names(), Space::Links.range(), Space::Orphans.range()] {
         let mut scan = snapshot.scan(&range, Direction::Forward)?;

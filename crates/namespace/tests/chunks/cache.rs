@@ -1,13 +1,13 @@
 //! What is wrong with the directory of a cache, and what somebody has put there.
 
-use crate::place::{CHUNK, Place};
+use crate::place::{CHUNK, Fixture};
 use canopy_namespace::Error;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 /// A namespace that is not open, whose cache has the chunk of a file.
-fn closed() -> (Place, u64) {
-    let mut place = Place::new();
+fn closed() -> (Fixture, u64) {
+    let mut place = Fixture::new();
     let file = place.create("file");
     place.write(&file, 0, 1, 2 * CHUNK);
     place.sync(&file);

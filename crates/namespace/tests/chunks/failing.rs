@@ -1,6 +1,6 @@
 //! Storage that takes nothing, or only some, and files that go meanwhile.
 
-use crate::place::{CHUNK, Place};
+use crate::place::{CHUNK, Fixture};
 use canopy_namespace::{Opened, ROOT};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 #[test]
 fn what_storage_does_not_take_stays_and_is_sent_again() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     let file = place.create("file");
     place.write(&file, 0, 1, 3 * CHUNK);
     place.sync(&file);
@@ -46,7 +46,7 @@ fn what_storage_does_not_take_stays_and_is_sent_again() {
 
 #[test]
 fn what_storage_took_is_not_sent_again() {
-    let place = Place::new();
+    let place = Fixture::new();
     let file = place.create("file");
     for chunk in 0..8 {
         place.write(&file, chunk * CHUNK, 1 + chunk as u8, CHUNK);
@@ -75,7 +75,7 @@ fn what_storage_took_is_not_sent_again() {
 
 #[test]
 fn a_file_that_goes_while_it_is_sent_leaves_no_objects() {
-    let place = Place::new();
+    let place = Fixture::new();
     let file = place.create("file");
     place.write(&file, 0, 1, 4 * CHUNK);
     let id = file.id();

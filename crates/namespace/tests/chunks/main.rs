@@ -9,14 +9,14 @@ use bytes::Bytes;
 use canopy_namespace::{Privileges, ROOT};
 use canopy_store::storage::Storage;
 use canopy_store::{checkpoint, release};
-use place::{CHUNK, Place};
+use place::{CHUNK, Fixture};
 use rustix::io::Errno;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 #[test]
 fn objects_go_when_nothing_names_them() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     let file = place.create("file");
     // Three chunks and a hole between them.
     place.write(&file, 0, 1, 2 * CHUNK);
@@ -64,7 +64,7 @@ fn objects_go_when_nothing_names_them() {
 
 #[test]
 fn a_crash_before_contents_are_sent_leaves_the_size_that_they_had() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     let file = place.create("file");
     place.write(&file, 0, 1, 2 * CHUNK);
     place.sync(&file);
@@ -89,7 +89,7 @@ fn a_crash_before_contents_are_sent_leaves_the_size_that_they_had() {
 #[test]
 fn objects_that_are_damaged_or_missing_are_told_by_name() {
     for is_missing in [true, false] {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         let file = place.create("file");
         place.write(&file, 0, 1, 3 * CHUNK);
         place.sync(&file);
@@ -123,7 +123,7 @@ fn a_part_of_a_huge_file_becomes_a_hole_at_once() {
     const KEEP_SIZE_PUNCH_HOLE: i32 = 3;
     let (told, done) = channel();
     std::thread::spawn(move || {
-        let place = Place::new();
+        let place = Fixture::new();
         let (file, largest) = (place.create("file"), i64::MAX as u64);
         place.write(&file, 0, 1, 3 * CHUNK);
         place.namespace().truncate(file.id(), largest, Privileges::Keep).expect("a length");
@@ -155,7 +155,7 @@ fn parts_that_are_no_whole_chunks_become_holes() {
         (2 * chunk + 1, 9 * chunk),
     ] {
         for is_sent in [false, true] {
-            let place = Place::new();
+            let place = Fixture::new();
             let file = place.create("file");
             place.write(&file, 0, 1, 3 * CHUNK);
             if is_sent {
@@ -179,7 +179,7 @@ fn parts_that_are_no_whole_chunks_become_holes() {
 
 #[test]
 fn zeros_that_were_written_take_no_space() {
-    let place = Place::new();
+    let place = Fixture::new();
     let file = place.create("file");
     place.write(&file, 0, 1, CHUNK);
     place.write(&file, CHUNK, 0, 2 * CHUNK);
@@ -197,7 +197,7 @@ fn zeros_that_were_written_take_no_space() {
 
 #[test]
 fn what_several_threads_append_is_all_there() {
-    let place = Place::new();
+    let place = Fixture::new();
     let file = place.create("file");
     place.write(&file, 0, 9, CHUNK + 1);
     std::thread::scope(|scope| {
@@ -220,7 +220,7 @@ fn what_several_threads_append_is_all_there() {
 
 #[test]
 fn a_very_large_truncation_is_done_in_steps() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     place.open_in_memory();
     let file = place.create("file");
     let id = file.id();

@@ -70,21 +70,21 @@ impl Storage for Failing {
     }
 }
 
-pub struct Place {
+pub struct Fixture {
     pub storage: Arc<Failing>,
     pub environment: Environment,
     pub cache: TempDir,
     pub namespace: Option<Namespace>,
 }
 
-impl Place {
+impl Fixture {
     pub fn new() -> Self {
         let storage = Arc::new(Failing::default());
         let environment = Environment::system(storage.clone());
         let settings = Settings { chunk_bytes: CHUNK as u64, ..Settings::default() };
         create_namespace(&environment, &settings, (0, 0), &system_clock()).expect("a namespace");
         let cache = tempfile::tempdir().expect("a directory");
-        let mut place = Place { storage, environment, cache, namespace: None };
+        let mut place = Fixture { storage, environment, cache, namespace: None };
         place.open_anew();
         place
     }
@@ -100,7 +100,7 @@ impl Place {
         }
         let environment = Environment::system(storage.clone());
         let cache = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        let mut place = Place { storage, environment, cache, namespace: None };
+        let mut place = Fixture { storage, environment, cache, namespace: None };
         place.namespace = Some(place.opened().expect("a namespace"));
         place
     }

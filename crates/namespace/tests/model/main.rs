@@ -12,7 +12,7 @@ use canopy_namespace::{
 };
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
-use place::{Place, crash};
+use place::{Fixture, crash};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -86,7 +86,7 @@ fn step(random: &mut StdRng) -> Step {
 }
 
 /// Makes a namespace; with which indexes, the seed decides.
-fn new_place(place: PathBuf, seed: u64, chunk_bytes: u64) -> Place {
+fn new_place(place: PathBuf, seed: u64, chunk_bytes: u64) -> Fixture {
     let environment = Environment::system(Arc::new(LocalStorage::new(&place).expect("a storage")));
     let indexes: &[&str] = match seed % 3 {
         0 => &[],
@@ -100,7 +100,7 @@ fn new_place(place: PathBuf, seed: u64, chunk_bytes: u64) -> Place {
     let settings = settings.with_indexes(indexes).expect("settings");
     create_namespace(&environment, &settings, (0, 0), &system_clock()).expect("a namespace");
     drop(environment);
-    Place::open(place)
+    Fixture::open(place)
 }
 
 fn run(seed: u64, steps: usize, chunk_bytes: u64) {

@@ -22,7 +22,7 @@ type Result<T> = std::result::Result<T, Errno>;
 /// So much is cached of contents that are chunks: two of them.
 const CACHE_BYTES: u64 = 8192;
 
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     directory: PathBuf,
     namespace: Arc<Namespace>,
     /// The directory that paths begin at.
@@ -34,13 +34,13 @@ fn told<T>(result: canopy_namespace::Result<T>) -> Result<T> {
 }
 
 /// Opens a copy of what a namespace has on the disk, as if its process had died.
-pub(crate) fn crash(place: &Place, copy: &Path) -> Place {
+pub(crate) fn crash(place: &Fixture, copy: &Path) -> Fixture {
     let copied = Command::new("cp").arg("-a").arg(&place.directory).arg(copy).status();
     assert!(copied.expect("cp").success());
-    Place::open(copy.into())
+    Fixture::open(copy.into())
 }
 
-impl Place {
+impl Fixture {
     pub(crate) fn open(directory: PathBuf) -> Self {
         let storage = LocalStorage::new(&directory).expect("a storage");
         let environment = Environment::system(Arc::new(storage));
@@ -48,7 +48,7 @@ impl Place {
         let contents = contents.with_cache_bytes(CACHE_BYTES);
         let namespace =
             Namespace::open(&environment, contents, system_clock()).expect("a namespace");
-        Place { directory, namespace: Arc::new(namespace), root: ROOT }
+        Fixture { directory, namespace: Arc::new(namespace), root: ROOT }
     }
 
     /// Returns the same namespace with paths that begin at a directory in its root, which is made
@@ -58,13 +58,13 @@ impl Place {
         let found = self.namespace.lookup(ROOT, name.as_bytes());
         let found = found.or_else(|_| self.namespace.create(ROOT, name.as_bytes(), &new, false));
         let root = found.expect("a directory").id;
-        Place { directory: self.directory.clone(), namespace: self.namespace.clone(), root }
+        Fixture { directory: self.directory.clone(), namespace: self.namespace.clone(), root }
     }
 
     pub(crate) fn reopen(self) -> Self {
         let directory = self.directory;
         drop(self.namespace);
-        Place::open(directory)
+        Fixture::open(directory)
     }
 
     /// Removes objects of chunks that nobody needs.

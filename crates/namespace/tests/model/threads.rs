@@ -2,7 +2,7 @@
 //! while others check, search, sync, and change indexes and quotas. What is on the disk at any moment
 //! is a tree that each thread had, no older than what it synced last.
 
-use crate::place::{Place, crash};
+use crate::place::{Fixture, crash};
 use crate::reference::Reference;
 use crate::{new_place, step};
 use rand::rngs::StdRng;
@@ -17,7 +17,7 @@ const STEPS: usize = 60;
 /// A thread's directory, and what it has done.
 struct Worker {
     name: String,
-    place: Place,
+    place: Fixture,
     reference: Reference,
     random: StdRng,
     /// The trees since what was synced last, the oldest first.
@@ -26,7 +26,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(place: &Place, directory: &Path, number: usize, seed: u64) -> Self {
+    fn new(place: &Fixture, directory: &Path, number: usize, seed: u64) -> Self {
         let name = format!("thread{number}");
         let reference = Reference::new(&directory.join(&name));
         Worker {
@@ -59,7 +59,7 @@ impl Worker {
     }
 
     /// Fails unless a copy has a tree that there was.
-    fn check_copy(&self, copy: &Place) {
+    fn check_copy(&self, copy: &Fixture) {
         let copy = copy.at(&self.name);
         let found = copy.tree();
         let is_one = self.trees.iter().any(|tree| copy.resembles(tree, &found));
@@ -68,7 +68,7 @@ impl Worker {
 }
 
 /// Does what an administrator does until all workers are done.
-fn administer(place: &Place, left: &AtomicUsize, mut random: StdRng) {
+fn administer(place: &Fixture, left: &AtomicUsize, mut random: StdRng) {
     while left.load(Ordering::Acquire) > 0 {
         match random.random_range(0..6) {
             0 => place.check(),

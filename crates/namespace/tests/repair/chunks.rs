@@ -1,7 +1,7 @@
 //! What becomes of chunks that are lost or damaged, and of objects that nothing names.
 
 use crate::CHUNK_BYTES;
-use crate::place::{Place, open};
+use crate::place::{Fixture, open};
 use canopy_namespace::keys::Space;
 use canopy_namespace::{FileId, Opened, Privileges};
 use canopy_store::Key;
@@ -16,12 +16,12 @@ fn whole() -> Vec<u8> {
     "large.dat".repeat(50_000 / 9 + 1).into_bytes()[..50_000].to_vec()
 }
 
-fn opened(place: &Place, id: FileId) -> Arc<Opened> {
+fn opened(place: &Fixture, id: FileId) -> Arc<Opened> {
     place.namespace.open_file(id).unwrap()
 }
 
 /// Reads a file chunk by chunk; none for those that cannot be read.
-fn read(place: &Place, id: FileId) -> Vec<Option<Vec<u8>>> {
+fn read(place: &Fixture, id: FileId) -> Vec<Option<Vec<u8>>> {
     let opened = opened(place, id);
     let size = place.namespace.inode(id).unwrap().size;
     let chunks = (0..size.div_ceil(CHUNK_BYTES)).map(|chunk| {
@@ -35,7 +35,7 @@ fn read(place: &Place, id: FileId) -> Vec<Option<Vec<u8>>> {
 
 /// Fails unless a file has all it had but for some chunks, which cannot be read.
 #[track_caller]
-fn assert_lost(place: &Place, id: FileId, lost: &[usize]) {
+fn assert_lost(place: &Fixture, id: FileId, lost: &[usize]) {
     let found = read(place, id);
     let whole = whole();
     assert_eq!(found.len(), whole.chunks(CHUNK).len());
@@ -50,7 +50,7 @@ fn assert_lost(place: &Place, id: FileId, lost: &[usize]) {
 #[test]
 fn what_is_lost_of_a_file_cannot_be_read_and_the_rest_can() {
     let directory = tempfile::tempdir().unwrap();
-    let place = Place::with(&directory, CHUNK_BYTES);
+    let place = Fixture::with(&directory, CHUNK_BYTES);
     let id = place.id("top/large.dat");
     let records = place.chunks(id);
     let object = |at: usize| place.chunk_object(&records[at].1);
@@ -72,7 +72,7 @@ fn what_is_lost_of_a_file_cannot_be_read_and_the_rest_can() {
     place.namespace.close().unwrap();
     drop(place);
     // What was mended once is, and no fault for a check that reads contents either.
-    let place = Place { namespace: open(&path), path };
+    let place = Fixture { namespace: open(&path), path };
     assert_eq!(place.namespace.check_contents(|_| {}).unwrap(), []);
     assert_eq!(place.namespace.repair_contents().unwrap().done, [""; 0]);
     assert_lost(&place, id, &[1, 3, 4, 12]);
@@ -97,7 +97,7 @@ fn what_is_lost_of_a_file_cannot_be_read_and_the_rest_can() {
 #[test]
 fn a_file_whose_beginning_is_lost_can_be_cut_off() {
     let directory = tempfile::tempdir().unwrap();
-    let place = Place::with(&directory, CHUNK_BYTES);
+    let place = Fixture::with(&directory, CHUNK_BYTES);
     let id = place.id("top/large.dat");
     fs::remove_file(place.chunk_object(&place.chunks(id)[0].1)).unwrap();
     place.namespace.repair().unwrap();
@@ -117,7 +117,7 @@ fn a_file_whose_beginning_is_lost_can_be_cut_off() {
 #[test]
 fn damaged_and_exchanged_objects_are_lost_where_contents_are_read() {
     let directory = tempfile::tempdir().unwrap();
-    let place = Place::with(&directory, CHUNK_BYTES);
+    let place = Fixture::with(&directory, CHUNK_BYTES);
     let id = place.id("top/large.dat");
     let records = place.chunks(id);
     let object = |at: usize| place.chunk_object(&records[at].1);
@@ -132,7 +132,7 @@ fn damaged_and_exchanged_objects_are_lost_where_contents_are_read() {
     drop(place);
     // Nothing of the cache is trusted.
     fs::remove_dir_all(path.join("contents")).unwrap();
-    let place = Place { namespace: open(&path), path };
+    let place = Fixture { namespace: open(&path), path };
     assert_eq!(place.namespace.repair().unwrap().done, [""; 0]);
     let repaired = place.namespace.repair_contents().unwrap();
     assert!(repaired.left.is_empty(), "{repaired:#?}");
@@ -143,7 +143,7 @@ fn damaged_and_exchanged_objects_are_lost_where_contents_are_read() {
 #[test]
 fn objects_that_no_record_names_go_and_others_stay() {
     let directory = tempfile::tempdir().unwrap();
-    let place = Place::with(&directory, CHUNK_BYTES);
+    let place = Fixture::with(&directory, CHUNK_BYTES);
     let before = place.count_objects();
     let large = place.id("top/large.dat");
     let (key, record) = place.chunks(large).swap_remove(2);
@@ -160,7 +160,7 @@ fn objects_that_no_record_names_go_and_others_stay() {
     let path = place.path.clone();
     place.namespace.close().unwrap();
     drop(place);
-    let place = Place { namespace: open(&path), path };
+    let place = Fixture { namespace: open(&path), path };
     let told = place.namespace.repair().unwrap();
     assert!(told.left.is_empty(), "{told:#?}");
     let said = |what: &str| told.done.iter().any(|line| line.contains(what));

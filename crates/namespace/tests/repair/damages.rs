@@ -1,12 +1,12 @@
 //! All that can be wrong with records and contents.
 
-use crate::place::Place;
+use crate::place::Fixture;
 use canopy_namespace::inode::{file_type, flag};
 use canopy_namespace::keys::{self, Space};
 use canopy_namespace::{Inode, LOST_AND_FOUND, ROOT};
 use canopy_store::{Batch, Direction, Durability, Key};
 
-pub type Damage = (&'static str, bool, fn(&Place));
+pub type Damage = (&'static str, bool, fn(&Fixture));
 
 /// All that can be wrong: a name, whether contents are lost with it, and how to do it. Paths that
 /// are damaged are each used once, so that several can be done.

@@ -9,7 +9,7 @@ mod salvage;
 use canopy_namespace::inode::{file_type, flag};
 use canopy_namespace::{LOST_AND_FOUND, Listing, New, ROOT};
 use damages::DAMAGES;
-use place::{Place, open};
+use place::{Fixture, open};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -22,7 +22,7 @@ const CHUNK_BYTES: u64 = 4096;
 
 /// Mends what is wrong, and fails if not all is well then.
 #[track_caller]
-fn mend(place: &Place, before: &BTreeMap<Vec<u8>, usize>, loses: bool, context: &str) {
+fn mend(place: &Fixture, before: &BTreeMap<Vec<u8>, usize>, loses: bool, context: &str) {
     let repaired = place.namespace.repair().unwrap();
     assert!(repaired.left.is_empty(), "{context}: {repaired:#?}");
     assert_eq!(place.faults(), [""; 0], "{context}: {:#?}", repaired.done);
@@ -43,7 +43,7 @@ fn mend(place: &Place, before: &BTreeMap<Vec<u8>, usize>, loses: bool, context: 
 #[test]
 fn nothing_is_mended_where_nothing_is_wrong() {
     let directory = tempfile::tempdir().unwrap();
-    let place = Place::new(&directory);
+    let place = Fixture::new(&directory);
     let before = place.contents();
     assert_eq!(before.len(), 5);
     mend(&place, &before, false, "nothing");
@@ -63,7 +63,7 @@ fn every_damage_is_mended_where_contents_are_chunks() {
 fn every_damage_is_mended(chunk_bytes: u64) {
     for (name, loses, damage) in DAMAGES {
         let directory = tempfile::tempdir().unwrap();
-        let place = Place::with(&directory, chunk_bytes);
+        let place = Fixture::with(&directory, chunk_bytes);
         let before = place.contents();
         damage(&place);
         assert_ne!(place.faults(), [""; 0], "{name}");
@@ -77,7 +77,7 @@ fn what_was_lost_gets_into_no_directory_of_others() {
         [(0o700, 0, "lost+found"), (0o755, 0, "lost+found~"), (0o700, 2001, "lost+found~")]
     {
         let directory = tempfile::tempdir().unwrap();
-        let place = Place::new(&directory);
+        let place = Fixture::new(&directory);
         let new = New { mode: file_type::DIRECTORY | mode, uid, ..New::default() };
         place.namespace.create(ROOT, LOST_AND_FOUND.as_bytes(), &new, false).unwrap();
         place.put(&place.key("top"), b"?");
@@ -98,13 +98,13 @@ fn what_was_lost_gets_into_no_directory_of_others() {
 fn what_was_damaged_before_it_was_opened_is_mended() {
     for (name, loses, damage) in DAMAGES {
         let directory = tempfile::tempdir().unwrap();
-        let place = Place::new(&directory);
+        let place = Fixture::new(&directory);
         let before = place.contents();
         damage(&place);
-        let Place { namespace, path } = place;
+        let Fixture { namespace, path } = place;
         namespace.close().unwrap();
         drop(namespace);
-        let place = Place { namespace: open(&path), path };
+        let place = Fixture { namespace: open(&path), path };
         mend(&place, &before, *loses, name);
     }
 }
@@ -112,7 +112,7 @@ fn what_was_damaged_before_it_was_opened_is_mended() {
 #[test]
 fn what_has_its_contents_is_where_it_was() {
     let directory = tempfile::tempdir().unwrap();
-    let place = Place::new(&directory);
+    let place = Fixture::new(&directory);
     for name in ["flags of contents", "counts of links", "flags of extended attributes", "sizes"] {
         DAMAGES.iter().find(|damage| damage.0 == name).unwrap().2(&place);
     }
@@ -137,7 +137,7 @@ fn several_damages_and_interruptions_are_mended() {
     for seed in 0..seeds.unwrap_or(60) {
         let mut random = StdRng::seed_from_u64(seed);
         let directory = tempfile::tempdir().unwrap();
-        let place = Place::with(&directory, [0, CHUNK_BYTES][seed as usize % 2]);
+        let place = Fixture::with(&directory, [0, CHUNK_BYTES][seed as usize % 2]);
         let before = place.contents();
         let (mut names, mut is_lossy) = (Vec::new(), false);
         for (name, loses, damage) in DAMAGES.sample(&mut random, 4) {
@@ -166,7 +166,7 @@ fn several_damages_and_interruptions_are_mended() {
         let whole = fs::metadata(&log).unwrap().len();
         let kept = random.random_range(least..=whole);
         fs::File::options().write(true).open(&log).unwrap().set_len(kept).unwrap();
-        let place = Place { namespace: open(&copy), path: copy };
+        let place = Fixture { namespace: open(&copy), path: copy };
         mend(&place, &before, is_lossy, &format!("{context}, {kept} of {whole} bytes"));
     }
 }

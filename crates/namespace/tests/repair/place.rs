@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// A namespace that can be damaged.
-pub struct Place {
+pub struct Fixture {
     pub namespace: Namespace,
     pub path: PathBuf,
 }
@@ -27,7 +27,7 @@ pub fn open(path: &Path) -> Namespace {
     Namespace::open(&environment, contents, system_clock()).unwrap()
 }
 
-impl Place {
+impl Fixture {
     /// A tree with everything that there can be.
     pub fn new(directory: &TempDir) -> Self {
         Self::with(directory, 0)
@@ -43,7 +43,7 @@ impl Place {
         let settings = settings.with_indexes(&indexes).unwrap();
         create_namespace(&environment, &settings, (0, 0), &system_clock()).unwrap();
         drop(environment);
-        let place = Place { namespace: open(&path), path };
+        let place = Fixture { namespace: open(&path), path };
         let top = place.make(ROOT, "top", file_type::DIRECTORY | 0o750);
         let sub = place.make(top, "sub", file_type::DIRECTORY | 0o755);
         let deep = place.make(sub, "deep", file_type::DIRECTORY | 0o755);

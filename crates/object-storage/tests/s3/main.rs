@@ -15,14 +15,14 @@ use canopy_store::storage::{Created, LocalStorage, MemoryStorage, SplitStorage, 
 use canopy_store::{Batch, Durability, Error, compact_all, create};
 use ceph::Ceph;
 use garage::Garage;
-use place::{Place, contents, key, layout, options, put};
+use place::{Fixture, contents, key, layout, options, put};
 use server::Server;
 use std::sync::Arc;
 
 macro_rules! list {
     ($($case:ident)*) => {
         /// All cases that any storage has to pass.
-        const CASES: &[(&str, fn(&Place))] = &[$((stringify!($case), cases::$case)),*];
+        const CASES: &[(&str, fn(&Fixture))] = &[$((stringify!($case), cases::$case)),*];
     };
 }
 cases::each_case!(list);
@@ -34,7 +34,7 @@ fn tables_live_on_ceph() {
     objects_are_created_once_and_listed_in_order(&*ceph.storage("objects"));
     for (name, case) in CASES {
         eprintln!("{name}");
-        case(&Place::new(ceph.storage(name)));
+        case(&Fixture::new(ceph.storage(name)));
     }
     two_writers_fence_each_other(ceph.storage("fences"));
     requests::operations_take_few_requests(ceph.storage("requests"));
@@ -43,7 +43,7 @@ fn tables_live_on_ceph() {
 #[test]
 fn a_store_that_overwrites_is_refused() {
     let garage = Garage::start();
-    let place = Place::new(garage.storage("alone"));
+    let place = Fixture::new(garage.storage("alone"));
     let error = create(&place.environment, layout(), &options()).unwrap_err();
     assert!(error.to_string().contains("overwrites objects"), "{error}");
     // Nothing is left of the attempt.
@@ -56,7 +56,7 @@ fn every_case_passes_with_sstables_on_garage() {
     for (name, case) in CASES {
         eprintln!("{name}");
         let rest = Arc::new(MemoryStorage::default());
-        case(&Place::new(Arc::new(SplitStorage::new(rest, garage.storage(name)))));
+        case(&Fixture::new(Arc::new(SplitStorage::new(rest, garage.storage(name)))));
     }
 }
 
@@ -65,7 +65,7 @@ fn a_directory_and_a_bucket_hold_a_table_together() {
     let garage = Garage::start();
     let directory = tempfile::tempdir().unwrap();
     let (rest, bucket) = (LocalStorage::new(directory.path()).unwrap(), garage.storage("both"));
-    let place = Place::new(Arc::new(SplitStorage::new(Arc::new(rest), bucket.clone())));
+    let place = Fixture::new(Arc::new(SplitStorage::new(Arc::new(rest), bucket.clone())));
     let id = place.create();
     for round in 0..3 {
         let table = place.open(id);
@@ -140,7 +140,7 @@ fn objects_are_created_once_and_listed_in_order(storage: &dyn Storage) {
 }
 
 fn two_writers_fence_each_other(storage: Arc<dyn Storage>) {
-    let [one, other] = [(); 2].map(|()| Place::new(storage.clone()));
+    let [one, other] = [(); 2].map(|()| Fixture::new(storage.clone()));
     let id = one.create();
     let mut last = one.open(id);
     for round in 0..6 {
@@ -160,7 +160,7 @@ fn a_server_that_stops_loses_nothing_that_was_durable() {
     let mut garage = Garage::start();
     let directory = tempfile::tempdir().unwrap();
     let rest = Arc::new(LocalStorage::new(directory.path()).unwrap());
-    let place = Place::new(Arc::new(SplitStorage::new(rest, garage.storage("stops"))));
+    let place = Fixture::new(Arc::new(SplitStorage::new(rest, garage.storage("stops"))));
     let id = place.create();
     let table = place.open(id);
     (0..100).for_each(|at| put(&table, &key(1, at), at));

@@ -69,12 +69,12 @@ pub(super) struct Again {
 pub(crate) struct Found {
     pub(crate) narrowing: Option<Narrowing>,
     /// When any directory on the way, or the directory itself, changed last.
-    pub(crate) change: Change,
+    pub(crate) change: ChangeTime,
 }
 
 impl Default for Again {
     fn default() -> Self {
-        Again { round: 0, found: Found { narrowing: None, change: Change::NONE } }
+        Again { round: 0, found: Found { narrowing: None, change: ChangeTime::NONE } }
     }
 }
 
@@ -99,7 +99,7 @@ struct Look {
     attributes: Attributes,
     /// When it changed last. The kernel has changed nothing from then until the look, neither the
     /// name nor the permissions.
-    change: Change,
+    change: ChangeTime,
     /// Whether it has the name by which it was opened.
     is_named: bool,
     difference: Option<Difference>,
@@ -250,7 +250,7 @@ impl Directory {
     fn look(&self) -> Look {
         let mut look = Look {
             attributes: self.attributes,
-            change: Change::ALWAYS,
+            change: ChangeTime::ALWAYS,
             is_named: false,
             difference: None,
         };
@@ -349,8 +349,8 @@ impl Look {
     }
 
     /// Returns when the directory changed last, or `ALWAYS` if it may have another name.
-    fn certain_change(&self) -> Change {
-        if self.is_named { self.change } else { Change::ALWAYS }
+    fn certain_change(&self) -> ChangeTime {
+        if self.is_named { self.change } else { ChangeTime::ALWAYS }
     }
 }
 

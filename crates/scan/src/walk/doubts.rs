@@ -46,7 +46,7 @@ pub(crate) struct Checked {
 
 /// Where an entry is found.
 #[derive(Clone, Copy)]
-enum Place {
+enum FoundRow {
     First,
     /// In a row that was read again.
     Again(usize),
@@ -59,7 +59,7 @@ struct Doubts<'w, 's> {
     /// As they were read first, and again.
     first: Rows,
     again: Rows,
-    places: Vec<Place>,
+    places: Vec<FoundRow>,
     /// Attributes of the directory, at a moment when they were visible.
     attributes: Option<Attributes>,
     narrowing: Option<Narrowing>,
@@ -78,7 +78,7 @@ pub(super) fn check(
     let mut doubts = Doubts {
         walk,
         directory,
-        places: vec![Place::First; rows.len()],
+        places: vec![FoundRow::First; rows.len()],
         first: rows,
         again: Rows::default(),
         attributes: directory.is_proven().then_some(directory.attributes),
@@ -188,9 +188,9 @@ impl Doubts<'_, '_> {
             let (place, name) = ((self.directory, fd), (&*name, self.first.name(at)));
             read_entry(self.walk, place, name, xattrs, &mut self.again).is_some()
         });
-        self.places[at] = Place::Gone;
+        self.places[at] = FoundRow::Gone;
         let Some(attributes) = self.again.attributes().last().filter(|_| read) else { return true };
-        self.places[at] = Place::Again(self.again.len() - 1);
+        self.places[at] = FoundRow::Again(self.again.len() - 1);
         moment.is_after(self.directory.change_of(attributes))
     }
 
@@ -205,9 +205,9 @@ impl Doubts<'_, '_> {
         for (at, place) in self.places.into_iter().enumerate() {
             let to = if left.next_if_eq(&at).is_some() { &mut doubtful } else { &mut rows };
             match place {
-                Place::First => to.push_row_of(&self.first, at),
-                Place::Again(row) => to.push_row_of(&self.again, row),
-                Place::Gone => {}
+                FoundRow::First => to.push_row_of(&self.first, at),
+                FoundRow::Again(row) => to.push_row_of(&self.again, row),
+                FoundRow::Gone => {}
             }
         }
         Checked { rows, doubtful, directory: attributes, narrowing: self.narrowing }

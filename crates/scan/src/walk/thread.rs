@@ -4,7 +4,7 @@ use super::doubts::{enter, fail, is_closed, read_more};
 use super::task::{Begun, Task};
 use super::{Walk, doubts};
 use crate::batch::Batch;
-use crate::directory::{Directory, Known, Place, Seen};
+use crate::directory::{Directory, Known, OpenAt, Seen};
 use crate::entry::Names;
 use crate::faults::{Fault, Step};
 use crate::inode::{open_dir, stat_at};
@@ -352,7 +352,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         let is_shown = !walk.options.one_reader;
         let known = Known { rules, lag_ns, approach, since, is_shown };
         let shared = above.handle.shared().clone();
-        let place = Place::Below(above, escaped);
+        let place = OpenAt::Below(above, escaped);
         let directory = Directory::new(place, (fd, seen), &known, walk.classes, &shared);
         if walk.is_left_out(&directory) {
             walk.replace_all(&directory.path());

@@ -4,7 +4,7 @@
 use super::super::restriction::Restriction;
 use super::super::tables::{self, IndexTable};
 use super::dialect::WITH_PATHS;
-use super::views::{self, Column, NAMES_OF_VIEWS, View};
+use super::views::{self, Column, GufiTable, NAMES_OF_VIEWS};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use canopy_index::Index;
@@ -85,7 +85,7 @@ impl SchemaProvider for Views {
 /// A view: a query over the index's own tables, which depends on the columns that are asked for.
 #[derive(Debug)]
 struct ViewTable {
-    view: View,
+    view: GufiTable,
     schema: SchemaRef,
 }
 

@@ -1,7 +1,7 @@
 //! GUFI's tables and views: their columns, and the SQL over the index's own tables that gives them.
 //!
 //! A view is one of four kinds of rows, with or without the columns of the directory (`vr...`) and
-//! extended attributes (`...x...`). [`View::query`] joins what the columns that are asked for need
+//! extended attributes (`...x...`). [`GufiTable::query`] joins what the columns that are asked for need
 //! and no more.
 
 use super::super::summaries::By;
@@ -71,7 +71,7 @@ enum RowKind {
 
 /// A table or view of GUFI.
 #[derive(Clone, Debug)]
-pub(super) struct View {
+pub(super) struct GufiTable {
     rows: RowKind,
     /// Whether each row is repeated for each extended attribute.
     xattrs: bool,
@@ -129,7 +129,7 @@ pub(super) const SUBDIRS: &str = " subdirs";
 pub(super) const HIDDEN: [&str; 6] = [PATH, ENTRY, LEVEL, ROOT, PINODE, SUBDIRS];
 
 /// Returns the view of a name, if there is one.
-pub(super) fn named(name: &str) -> Option<View> {
+pub(super) fn named(name: &str) -> Option<GufiTable> {
     if NAMES_OF_VIEWS.binary_search(&name).is_err() {
         return None;
     }
@@ -164,10 +164,10 @@ pub(super) fn named(name: &str) -> Option<View> {
         columns.push(Column::text("xattr_name", "x.key", ALONE));
         columns.push(Column::text("xattr_value", "x.value", ALONE));
     }
-    Some(View { rows, xattrs, columns })
+    Some(GufiTable { rows, xattrs, columns })
 }
 
-impl View {
+impl GufiTable {
     /// Adds the columns that path functions become.
     pub(super) fn with_paths(mut self) -> Self {
         if self.rows != RowKind::Xattrs {

@@ -20,14 +20,14 @@ const SPARE_BYTES_MAX: usize = 64 << 10;
 
 /// Blocks that look-ups have read, within a budget of memory. Share one in a process.
 pub struct BlockCache {
-    blocks: Cache<Place, Arc<Block>, Memory, RandomState, Evictions>,
+    blocks: Cache<BlockId, Arc<Block>, Memory, RandomState, Evictions>,
     spare: Mutex<Spare>,
     /// How many SSTables were opened: each has a number of its own here.
     opened: AtomicU64,
 }
 
 /// The number of an SSTable, and that of a block in it.
-type Place = (u64, u32);
+type BlockId = (u64, u32);
 
 /// Memory for the next block that is read: that of the block which the cache gave up last. To ask an
 /// allocator for it takes nearly as long as the read.
@@ -41,8 +41,8 @@ pub(super) struct Spare {
 #[derive(Clone)]
 struct Memory;
 
-impl Weighter<Place, Arc<Block>> for Memory {
-    fn weight(&self, _: &Place, block: &Arc<Block>) -> u64 {
+impl Weighter<BlockId, Arc<Block>> for Memory {
+    fn weight(&self, _: &BlockId, block: &Arc<Block>) -> u64 {
         block.memory_bytes() as u64
     }
 }
@@ -51,10 +51,10 @@ impl Weighter<Place, Arc<Block>> for Memory {
 #[derive(Clone)]
 struct Evictions;
 
-impl Lifecycle<Place, Arc<Block>> for Evictions {
+impl Lifecycle<BlockId, Arc<Block>> for Evictions {
     type RequestState = Option<Arc<Block>>;
 
-    fn on_evict(&self, last: &mut Self::RequestState, _: Place, block: Arc<Block>) {
+    fn on_evict(&self, last: &mut Self::RequestState, _: BlockId, block: Arc<Block>) {
         *last = Some(block);
     }
 }

@@ -27,7 +27,7 @@ pub struct Cursor {
     range: KeyRange,
     /// The blocks that may have records in the range.
     blocks: Range<usize>,
-    place: Place,
+    place: CursorPosition,
     /// The block of `place`, if that is at a record.
     block: Arc<Block>,
     /// Its rows in the range.
@@ -43,7 +43,7 @@ pub struct Cursor {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum CursorPosition {
     Before,
     At { block: usize, row: usize },
     After,
@@ -71,7 +71,7 @@ impl Cursor {
             table,
             range,
             blocks,
-            place: Place::Before,
+            place: CursorPosition::Before,
             block: Arc::default(),
             rows: 0..0,
             decoded_rows: 0..0,
@@ -90,7 +90,7 @@ impl Cursor {
     /// Returns the block of the record that the cursor stands at.
     pub(super) fn block(&self) -> Option<usize> {
         match self.place {
-            Place::At { block, .. } => Some(block),
+            CursorPosition::At { block, .. } => Some(block),
             _ => None,
         }
     }
@@ -98,7 +98,7 @@ impl Cursor {
     /// Returns the record that the cursor stands at.
     pub fn record(&self) -> Option<RecordRef<'_>> {
         match self.place {
-            Place::At { row, .. } => self.decoded.record(&self.block, row),
+            CursorPosition::At { row, .. } => self.decoded.record(&self.block, row),
             _ => None,
         }
     }
@@ -107,12 +107,12 @@ impl Cursor {
     /// there is one. After an error it stands before all.
     pub fn advance(&mut self) -> Result<bool> {
         let next = match self.place {
-            Place::Before => self.blocks.start,
-            Place::After => return Ok(false),
-            Place::At { block, row } if row + 1 < self.rows.end => {
+            CursorPosition::Before => self.blocks.start,
+            CursorPosition::After => return Ok(false),
+            CursorPosition::At { block, row } if row + 1 < self.rows.end => {
                 return self.stand_at(block, row + 1, true);
             }
-            Place::At { block, .. } => block + 1,
+            CursorPosition::At { block, .. } => block + 1,
         };
         self.go_forward(next)
     }
@@ -121,12 +121,12 @@ impl Cursor {
     /// there is one. After an error it stands before all.
     pub fn retreat(&mut self) -> Result<bool> {
         let next = match self.place {
-            Place::Before => return Ok(false),
-            Place::After => self.blocks.end,
-            Place::At { block, row } if row > self.rows.start => {
+            CursorPosition::Before => return Ok(false),
+            CursorPosition::After => self.blocks.end,
+            CursorPosition::At { block, row } if row > self.rows.start => {
                 return self.stand_at(block, row - 1, false);
             }
-            Place::At { block, .. } => block,
+            CursorPosition::At { block, .. } => block,
         };
         for block in (self.blocks.start..next).rev() {
             self.enter(block, false)?;
@@ -134,7 +134,7 @@ impl Cursor {
                 return self.stand_at(block, row, false);
             }
         }
-        self.place = Place::Before;
+        self.place = CursorPosition::Before;
         Ok(false)
     }
 
@@ -143,11 +143,11 @@ impl Cursor {
     pub fn seek(&mut self, key: KeyRef<'_>) -> Result<bool> {
         let found = self.table.index().find(key).unwrap_or(0).max(self.blocks.start);
         if found >= self.blocks.end {
-            self.place = Place::After;
+            self.place = CursorPosition::After;
             return Ok(false);
         }
         match self.place {
-            Place::At { block, .. } if block == found => {}
+            CursorPosition::At { block, .. } if block == found => {}
             _ => self.enter(found, true)?,
         }
         let row = self.block.find(key).0.max(self.rows.start);
@@ -159,12 +159,12 @@ impl Cursor {
 
     /// Goes before all records of the range.
     pub fn to_start(&mut self) {
-        self.place = Place::Before;
+        self.place = CursorPosition::Before;
     }
 
     /// Goes after all records of the range.
     pub fn to_end(&mut self) {
-        self.place = Place::After;
+        self.place = CursorPosition::After;
     }
 
     /// Goes to the first record of block `from` or a later one.
@@ -175,7 +175,7 @@ impl Cursor {
                 return self.stand_at(block, row, true);
             }
         }
-        self.place = Place::After;
+        self.place = CursorPosition::After;
         Ok(false)
     }
 
@@ -186,12 +186,12 @@ impl Cursor {
         if !self.decoded_rows.contains(&row) {
             self.decode(row, is_forward)?;
         }
-        self.place = Place::At { block, row };
+        self.place = CursorPosition::At { block, row };
         Ok(true)
     }
 
     fn decode(&mut self, row: usize, is_forward: bool) -> Result<()> {
-        self.place = Place::Before;
+        self.place = CursorPosition::Before;
         let rows = match is_forward {
             true => row..self.rows.end.min(row + self.next_rows),
             false => self.rows.start.max((row + 1).saturating_sub(self.next_rows))..row + 1,
@@ -208,7 +208,7 @@ impl Cursor {
     /// Finds the rows of a block that are in the range. Blocks after it are read with it if the
     /// cursor goes forward, otherwise blocks before it.
     fn enter(&mut self, at: usize, is_forward: bool) -> Result<()> {
-        (self.place, self.decoded_rows) = (Place::Before, 0..0);
+        (self.place, self.decoded_rows) = (CursorPosition::Before, 0..0);
         let cached = if self.ignores_cache { None } else { self.table.peek(at) };
         match cached {
             Some(block) => self.block = block,

@@ -17,7 +17,7 @@ pub(super) struct Index {
     /// Where the names of the separators end in `names`.
     name_ends: Vec<u64>,
     names: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<BlockEntry>,
 }
 
 /// Separators of a group: their directories are some four cache lines, read at once.
@@ -29,7 +29,7 @@ const NEAR: usize = 8;
 
 /// Where a block ends in the file, and what it has.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct BlockEntry {
     end: u64,
     crc: u32,
     records: u32,
@@ -45,7 +45,7 @@ impl Index {
         self.names.extend_from_slice(separator.name);
         self.name_ends.push(self.names.len() as u64);
         let end = self.data_bytes() + block.len() as u64;
-        self.places.push(Place { end, crc: crc32fast::hash(block), records: records as u32 });
+        self.places.push(BlockEntry { end, crc: crc32fast::hash(block), records: records as u32 });
     }
 
     pub fn write(&self, encoder: &mut Encoder, out: &mut Vec<u8>) {
@@ -79,7 +79,7 @@ impl Index {
         let places = ends.into_iter().zip(column(4)).zip(crcs).map(|((end, records), crc)| {
             // No block has so many that this cuts off: it is found wrong when it is read.
             let records = u32::try_from(records).unwrap_or(u32::MAX);
-            Place { end, records, crc: u32::from_le_bytes(*crc) }
+            BlockEntry { end, records, crc: u32::from_le_bytes(*crc) }
         });
         let places = Vec::from_iter(places);
         let directories = column(0);

@@ -1,12 +1,12 @@
 //! Checkpoints of a table that this process has open: what it had at one moment, for as long as
 //! somebody wants it.
 
-use super::{Snapshot, Table};
+use super::{Table, TableSnapshot};
 use crate::checkpoint::{checkpoint, keep, release};
 use crate::commit::{current, read_version};
 use crate::error::{Error, Result};
 use crate::manifest::{Checkpoint, Hold};
-use crate::view::View;
+use crate::view::Layers;
 use std::sync::Arc;
 
 impl Table {
@@ -44,14 +44,14 @@ impl Table {
 
     /// Returns the table as it was at a checkpoint, and the sizes of its SSTables together. It can be
     /// read until the checkpoint is released.
-    pub fn at_checkpoint(&self, checkpoint: u64) -> Result<(Snapshot, u64)> {
+    pub fn at_checkpoint(&self, checkpoint: u64) -> Result<(TableSnapshot, u64)> {
         let all = self.checkpoints()?;
         let found = all.iter().find(|one| one.id == checkpoint).ok_or_else(|| {
             Error::NotFound(format!("checkpoint {checkpoint} of table {}", self.id))
         })?;
         let manifest = read_version(&self.environment, self.id, found.version)?;
-        let view = View::of(&manifest.state, &self.cache, self.options.operator.clone());
+        let view = Layers::of(&manifest.state, &self.cache, self.options.operator.clone());
         let bytes = manifest.state.runs.iter().map(|run| run.size_bytes()).sum();
-        Ok((Snapshot { view: Arc::new(view), sequence: u64::MAX, pin: None }, bytes))
+        Ok((TableSnapshot { view: Arc::new(view), sequence: u64::MAX, pin: None }, bytes))
     }
 }

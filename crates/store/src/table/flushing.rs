@@ -3,7 +3,7 @@
 use super::{Flushing, Table};
 use crate::commit::commit;
 use crate::error::{Error, Result};
-use crate::manifest::{JobKind, LogStart, Run};
+use crate::manifest::{LeaseKind, LogStart, Run};
 use crate::memtable::Memtable;
 use crate::names::SstableName;
 use crate::output::Output;
@@ -128,10 +128,10 @@ impl Table {
                 let runs = Vec::from_iter(runs.filter(|run| !run.sstables.is_empty()));
                 state.runs.splice(0..0, runs);
                 state.log = vec![log];
-                state.jobs.retain(|job| job.kind != JobKind::Writer);
-                state.open_job(JobKind::Writer, None);
+                state.jobs.retain(|job| job.kind != LeaseKind::Writer);
+                state.open_job(LeaseKind::Writer, None);
             }
-            let job = state.jobs.iter().find(|job| job.kind == JobKind::Writer);
+            let job = state.jobs.iter().find(|job| job.kind == LeaseKind::Writer);
             job.map(|job| job.id).ok_or_else(|| Error::Fenced("the writer's job was closed".into()))
         });
         let (manifest, job) = committed.inspect_err(|error| match error {

@@ -4,7 +4,7 @@ use super::{Options, Table};
 use crate::commit::current;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::manifest::{JobKind, State};
+use crate::manifest::{LeaseKind, State};
 use crate::names::{TableId, segment_of};
 use crate::runs::SstableCache;
 use rustix::io::Errno;
@@ -29,7 +29,7 @@ impl Table {
         let manifest = current(environment, id)?;
         manifest.state.check_live(id)?;
         options.check_operator(&manifest.state)?;
-        let writer = manifest.state.jobs.iter().find(|job| job.kind == JobKind::Writer);
+        let writer = manifest.state.jobs.iter().find(|job| job.kind == LeaseKind::Writer);
         let own = (manifest.state.epoch, writer.map_or(0, |job| job.id));
         let table = Table::of((environment, id, cache, options), manifest, own, (Some(lock), true));
         table.recover()?;

@@ -4,7 +4,7 @@ use super::{Table, Write};
 use crate::error::Result;
 use crate::key::{Key, KeyRange, KeyRef};
 use crate::scan::{Direction, Scan};
-use crate::view::View;
+use crate::view::Layers;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -40,20 +40,20 @@ impl Table {
 
     /// Returns the table as it is now. Files that other processes remove are kept for it for
     /// [`Options::grace_ms`]; who reads longer makes a checkpoint.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> TableSnapshot {
         let mut write = self.write.lock();
         let sequence = write.sequence;
         *write.readers.entry(sequence).or_default() += 1;
         let view = self.view.read().clone();
         let pin = Arc::new(ReaderAt { sequence, write: self.write.clone() });
-        Snapshot { view, sequence, pin: Some(pin) }
+        TableSnapshot { view, sequence, pin: Some(pin) }
     }
 }
 
 /// A table as it was at one moment.
 #[derive(Clone)]
-pub struct Snapshot {
-    pub(super) view: Arc<View>,
+pub struct TableSnapshot {
+    pub(super) view: Arc<Layers>,
     pub(super) sequence: u64,
     /// What keeps the versions that are in memory; none if it is of SSTables alone.
     pub(super) pin: Option<Arc<ReaderAt>>,
@@ -65,7 +65,7 @@ pub(super) struct ReaderAt {
     write: Arc<Mutex<Write>>,
 }
 
-impl Snapshot {
+impl TableSnapshot {
     /// Returns the value of a key.
     pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
         self.view.get(key, self.sequence)

@@ -1,7 +1,7 @@
 //! Opening a table: what the logs of older epochs have becomes memtables again.
 
 use super::{Flushing, Frozen, Options, Table};
-use crate::batch::{Change, Changes};
+use crate::batch::{Changes, Mutation};
 use crate::commit::current;
 use crate::error::{Error, Result};
 use crate::log::{Damaged, replay};
@@ -57,13 +57,13 @@ impl Recovery {
 #[derive(Default)]
 struct Replayed {
     /// The oldest first.
-    parts: Vec<Part>,
+    parts: Vec<PendingMemtable>,
     /// The number of the last change of a batch with ranges.
     sequence: u64,
 }
 
 /// What becomes a memtable.
-enum Part {
+enum PendingMemtable {
     Records(Unsorted),
     WithRanges(Memtable),
 }
@@ -74,23 +74,23 @@ impl Replayed {
     fn add(&mut self, group: &[u8], memtable_bytes: u64) -> Result<()> {
         match self.parts.last_mut() {
             // What comes after ranges stays with them, so that many ranges are few memtables.
-            Some(Part::WithRanges(memtable)) if memtable.bytes() < memtable_bytes => {
+            Some(PendingMemtable::WithRanges(memtable)) if memtable.bytes() < memtable_bytes => {
                 self.sequence = memtable.insert(group, self.sequence, u64::MAX)?;
                 return Ok(());
             }
-            Some(Part::Records(_)) => {}
-            _ => self.parts.push(Part::Records(Unsorted::default())),
+            Some(PendingMemtable::Records(_)) => {}
+            _ => self.parts.push(PendingMemtable::Records(Unsorted::default())),
         }
-        let Some(Part::Records(records)) = self.parts.last_mut() else { return Ok(()) };
+        let Some(PendingMemtable::Records(records)) = self.parts.last_mut() else { return Ok(()) };
         let before = records.mark();
         for change in Changes::new(group) {
             match change.ok_or_else(|| Error::corrupt("log", "not a batch of changes"))? {
-                Change::Record(record) => records.push(record),
-                Change::DeleteRange(_) => {
+                Mutation::Record(record) => records.push(record),
+                Mutation::DeleteRange(_) => {
                     records.truncate(before);
                     let memtable = Memtable::default();
                     self.sequence = memtable.insert(group, self.sequence, u64::MAX)?;
-                    self.parts.push(Part::WithRanges(memtable));
+                    self.parts.push(PendingMemtable::WithRanges(memtable));
                     return Ok(());
                 }
             }
@@ -101,8 +101,8 @@ impl Replayed {
     /// Returns memtables, the oldest first, and the number of the last change in them.
     fn finish(self) -> (Vec<Arc<Memtable>>, u64) {
         let memtables = self.parts.into_iter().map(|part| match part {
-            Part::Records(records) => Memtable::of_log(records),
-            Part::WithRanges(memtable) => memtable,
+            PendingMemtable::Records(records) => Memtable::of_log(records),
+            PendingMemtable::WithRanges(memtable) => memtable,
         });
         let memtables = memtables.filter(|memtable| !memtable.is_empty());
         (memtables.map(Arc::new).collect(), self.sequence)

@@ -5,7 +5,7 @@ use crate::batch::Batch;
 use crate::commit::{commit, current, read_version};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::manifest::{JobKind, Run};
+use crate::manifest::{LeaseKind, Run};
 use crate::memtable::Memtable;
 use crate::names::TableId;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ impl Table {
             if !is_done {
                 let runs = changes.iter().chain(&then).map(|run| run.clone().within(&state.range));
                 state.runs = runs.filter(|run| !run.sstables.is_empty()).collect();
-                state.jobs.retain(|job| job.kind != JobKind::Writer);
-                state.open_job(JobKind::Writer, None);
+                state.jobs.retain(|job| job.kind != LeaseKind::Writer);
+                state.open_job(LeaseKind::Writer, None);
             }
-            let job = state.jobs.iter().find(|job| job.kind == JobKind::Writer);
+            let job = state.jobs.iter().find(|job| job.kind == LeaseKind::Writer);
             job.map(|job| job.id).ok_or_else(|| Error::Fenced("the writer's job was closed".into()))
         });
         let (manifest, job) = committed?;

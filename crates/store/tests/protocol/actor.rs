@@ -1,7 +1,7 @@
 //! Who uses storage. Every step of an actor is one call; what it makes of the answer is part of the
 //! step. An actor that is never chosen again has crashed, or sleeps.
 
-use crate::rules::{Change, Rule, Rules};
+use crate::rules::{ManifestChange, Rule, Rules};
 use crate::world::{self, Manifest, Object, Phase, Records, Ssts, World};
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ pub enum Kind {
     /// Makes `table` a clone of `of`.
     Cloner { of: u8 },
     /// Makes one change.
-    Once(Change),
+    Once(ManifestChange),
     /// Does some of what collectors do.
     Collector(Chores),
     /// Is no more.
@@ -82,7 +82,7 @@ pub struct Actor {
     pub call: Call,
     pub calls: Calls,
     /// What it commits; if nothing, it reads the current manifest.
-    pub change: Option<Change>,
+    pub change: Option<ManifestChange>,
     /// Of a listing by halves: up to where (or from where) it has looked, and what it found.
     pub half: Option<(u8, u8)>,
     /// The manifest that it acts upon.
@@ -138,7 +138,7 @@ impl Actor {
     }
 
     /// Goes on with a commit.
-    pub fn commits(&mut self, at: u8, table: u8, change: Change) {
+    pub fn commits(&mut self, at: u8, table: u8, change: ManifestChange) {
         (self.at, self.table, self.change, self.call) = (at, table, Some(change), Call::List);
     }
 
@@ -431,7 +431,7 @@ impl Step<'_> {
     /// apart from commits.
     fn act_otherwise(&mut self, world: &World, mut actor: Actor) {
         match (actor.kind, actor.at) {
-            (Kind::Compactor, 0) => actor.commits(1, actor.table, Change::OpenJob),
+            (Kind::Compactor, 0) => actor.commits(1, actor.table, ManifestChange::OpenJob),
             (Kind::Compactor, _) => {
                 let output = Object::Sst(world::sst(actor.job, 0));
                 return self.creates(world, actor.table, output, |step, mut world, created| {
@@ -439,7 +439,7 @@ impl Step<'_> {
                     merge(&mut world, &actor);
                     let inputs = actor.seen.map_or([0; 3], |seen| seen.files);
                     if created.is_some() {
-                        let change = Change::Compact { job: actor.job, inputs };
+                        let change = ManifestChange::Compact { job: actor.job, inputs };
                         actor.commits(2, actor.table, change);
                         actor.seen = None;
                     }
@@ -447,14 +447,14 @@ impl Step<'_> {
                 });
             }
             (Kind::Reader, 0) => {
-                let change = Change::Keep { slot: actor.slot, like: None };
+                let change = ManifestChange::Keep { slot: actor.slot, like: None };
                 actor.commits(1, actor.table, change);
             }
             (Kind::Reader, _) => return self.read_kept(world, actor),
             (Kind::LaterReader, _) => actor.reads(1, actor.table),
             (Kind::Cloner { of }, 0) => {
                 actor.slot = actor.home + 1;
-                actor.commits(1, of, Change::Keep { slot: actor.slot, like: None });
+                actor.commits(1, of, ManifestChange::Keep { slot: actor.slot, like: None });
             }
             (Kind::Cloner { of }, _) => return self.create_clone(world, actor, of),
             (Kind::Once(change), _) => actor.commits(1, actor.table, change),
@@ -495,7 +495,7 @@ impl Step<'_> {
                 match version {
                     0 => actor.ends(),
                     _ => {
-                        let change = Change::KeepOlder { slot: actor.slot, version, nonce };
+                        let change = ManifestChange::KeepOlder { slot: actor.slot, version, nonce };
                         actor.commits(2, actor.table, change);
                     }
                 }

@@ -1,7 +1,7 @@
 //! Makes a clone, in four steps.
 
 use crate::actor::{Actor, Step};
-use crate::rules::{Change, Rule};
+use crate::rules::{ManifestChange, Rule};
 use crate::world::{Manifest, Object, Phase, World};
 
 impl Step<'_> {
@@ -22,12 +22,12 @@ impl Step<'_> {
                 let seen = Manifest::first(Phase::Creating, 0);
                 actor.seen = Some(Manifest { files: next.files, flushed: next.flushed, ..seen });
                 match has_two(actor) {
-                    true => actor.commits(2, 0, Change::Keep { slot, like: Some(of + 1) }),
+                    true => actor.commits(2, 0, ManifestChange::Keep { slot, like: Some(of + 1) }),
                     false => actor.goes(3),
                 }
             }
             2 => actor.goes(3),
-            4 if has_two(actor) => actor.commits(5, 0, Change::Confirm { slot }),
+            4 if has_two(actor) => actor.commits(5, 0, ManifestChange::Confirm { slot }),
             4 | 5 => self.clone_goes_live(actor, of),
             _ => {
                 world.cloned |= 1 << actor.home;
@@ -39,7 +39,7 @@ impl Step<'_> {
     fn clone_goes_live(&self, actor: &mut Actor, of: u8) {
         let late = if self.rules.has(Rule::ParentsAtCreation) { 0 } else { parents(actor, of) };
         actor.seen = None;
-        actor.commits(6, actor.home, Change::GoLive { parents: late });
+        actor.commits(6, actor.home, ManifestChange::GoLive { parents: late });
     }
 
     /// Step 2: version 1.
@@ -56,7 +56,7 @@ impl Step<'_> {
             match created {
                 None => {}
                 Some(_) if step.rules.has(Rule::Confirm) => {
-                    actor.commits(4, of, Change::Confirm { slot: actor.slot });
+                    actor.commits(4, of, ManifestChange::Confirm { slot: actor.slot });
                 }
                 Some(_) => step.clone_goes_live(&mut actor, of),
             }

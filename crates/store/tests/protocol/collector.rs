@@ -2,7 +2,7 @@
 //! whatever has one may be closed at any moment.
 
 use crate::actor::{Actor, Chores, Kind, Outcome, Step};
-use crate::rules::{Change, Rule, Rules};
+use crate::rules::{ManifestChange, Rule, Rules};
 use crate::world::{self, Manifest, NONE, Phase, Table, World};
 use std::rc::Rc;
 
@@ -30,7 +30,7 @@ impl Step<'_> {
             (READING_HOLDER, Outcome::Current(current))
                 if self.rules.is_released(current.as_ref(), actor.home) =>
             {
-                actor.commits(COMMITTING, actor.home, Change::Release { slot: actor.slot });
+                actor.commits(COMMITTING, actor.home, ManifestChange::Release { slot: actor.slot });
             }
             _ if actor.rounds_left == 0 => actor.ends(),
             _ => {
@@ -66,11 +66,11 @@ impl Step<'_> {
             actor.reads(READING, home);
             self.begin(world, actor);
         }
-        let closes = [Change::CloseJobs, Change::GiveUpClone].into_iter();
+        let closes = [ManifestChange::CloseJobs, ManifestChange::GiveUpClone].into_iter();
         let mut changes: Vec<_> = closes.filter(|_| chores.closes).collect();
         let bits = |mask: u8| (0..8).filter(move |bit| mask >> bit & 1 == 1);
-        changes.extend(bits(chores.expires).map(|slot| Change::Expire { slot }));
-        changes.extend(bits(chores.drops).map(|parent| Change::DropParent { parent }));
+        changes.extend(bits(chores.expires).map(|slot| ManifestChange::Expire { slot }));
+        changes.extend(bits(chores.drops).map(|parent| ManifestChange::DropParent { parent }));
         for change in changes {
             actor.commits(COMMITTING, home, change);
             self.begin(world, actor);

@@ -36,7 +36,7 @@ mod writer;
 
 use actor::{Actor, Calls, Chores, Kind, Step};
 use explore::{Model, explore, hash_of};
-use rules::{Change, Rule, Rules};
+use rules::{ManifestChange, Rule, Rules};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -96,7 +96,7 @@ impl Protocol {
             let mut world = collector::cleaned(world, &self.rules);
             let is_clean = collector::is_clean(&world, false);
             for table in 0..3 {
-                let deleter = Actor::new(Kind::Once(Change::Delete), table);
+                let deleter = Actor::new(Kind::Once(ManifestChange::Delete), table);
                 world = collector::run(world, deleter, &self.rules, 0);
             }
             is_clean && collector::is_clean(&collector::cleaned(&world, &self.rules), true)
@@ -219,7 +219,7 @@ fn collector(table: u8, rounds: u8, chores: Chores) -> Actor {
 }
 
 /// Makes a change, and again so many times.
-fn once(table: u8, change: Change, again: u8) -> Actor {
+fn once(table: u8, change: ManifestChange, again: u8) -> Actor {
     Actor { rounds_left: again, ..Actor::new(Kind::Once(change), table) }
 }
 
@@ -244,15 +244,19 @@ const REMOVES: Chores = Chores { removes: true, ..NOTHING };
 const CLOSES: Chores = Chores { closes: true, ..NOTHING };
 
 fn versions() -> Setup {
-    let actors = [once(0, Change::Touch, 0), once(0, Change::Touch, 3), collector(0, 2, REMOVES)];
+    let actors = [
+        once(0, ManifestChange::Touch, 0),
+        once(0, ManifestChange::Touch, 3),
+        collector(0, 2, REMOVES),
+    ];
     Setup::new(&actors).with(Calls::Single).failing(1)
 }
 
 fn listings() -> Setup {
     let halves = |actor: Actor| Actor { calls: Calls::Halves, ..actor };
     let actors = [
-        halves(once(0, Change::Touch, 0)),
-        once(0, Change::Touch, 2),
+        halves(once(0, ManifestChange::Touch, 0)),
+        once(0, ManifestChange::Touch, 2),
         collector(0, 2, REMOVES),
         halves(collector(0, 1, REMOVES)),
     ];
@@ -260,8 +264,8 @@ fn listings() -> Setup {
 }
 
 fn deletion() -> Setup {
-    let touch = once(0, Change::Touch, 0);
-    let deleter = once(0, Change::Delete, 0);
+    let touch = once(0, ManifestChange::Touch, 0);
+    let deleter = once(0, ManifestChange::Delete, 0);
     let actors = [touch, touch, touch, deleter, collector(0, 1, REMOVES)];
     Setup::new(&actors).with(Calls::Single)
 }
@@ -289,7 +293,8 @@ fn compactions() -> Setup {
 
 fn checkpoints() -> Setup {
     let collector = collector(0, 2, Chores { expires: 1, ..REMOVES });
-    let actors = [once(0, Change::Touch, 0), reader(0), later_reader(), compactor(0), collector];
+    let actors =
+        [once(0, ManifestChange::Touch, 0), reader(0), later_reader(), compactor(0), collector];
     Setup::new(&actors)
 }
 
@@ -304,12 +309,12 @@ fn given_up_clone() -> Setup {
         collector(0, 2, Chores { expires: 4, releases: 4, ..REMOVES }),
         collector(1, 2, Chores { closes: true, ..REMOVES }),
     ];
-    let actors = [cloner(1, 0), once(0, Change::Delete, 0), collectors[0], collectors[1]];
+    let actors = [cloner(1, 0), once(0, ManifestChange::Delete, 0), collectors[0], collectors[1]];
     Setup::new(&actors).failing(1)
 }
 
 fn deleted_writer() -> Setup {
-    let deleter = once(0, Change::Delete, 0);
+    let deleter = once(0, ManifestChange::Delete, 0);
     let actors = [writer(0, 1, 1), writer(3, 1, 0), deleter, collector(0, 1, REMOVES)];
     Setup::new(&actors)
 }
@@ -319,7 +324,7 @@ fn deleted_clone() -> Setup {
         collector(0, 2, Chores { releases: 4, ..REMOVES }),
         collector(1, 2, Chores { expires: 1, ..REMOVES }),
     ];
-    let deleter = once(1, Change::Delete, 0);
+    let deleter = once(1, ManifestChange::Delete, 0);
     let actors = [reader(1), deleter, collectors[0], collectors[1]];
     Setup::new(&actors).with_clone()
 }

@@ -70,7 +70,7 @@ pub struct Rules {
 
 /// A change of the manifest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Change {
+pub enum ManifestChange {
     /// Changes nothing, but makes a version.
     Touch,
     OpenEpoch,
@@ -131,7 +131,7 @@ impl Rules {
         &self,
         world: &World,
         table: u8,
-        change: Change,
+        change: ManifestChange,
         base: &Manifest,
     ) -> Option<Manifest> {
         let mut next = *base;
@@ -140,27 +140,27 @@ impl Rules {
         next.before[1..].copy_from_slice(&base.before[..NONCES - 1]);
         let is_live = base.phase == Phase::Live;
         let holds = match change {
-            Change::Touch => is_live,
-            Change::OpenEpoch => {
+            ManifestChange::Touch => is_live,
+            ManifestChange::OpenEpoch => {
                 next.epoch += 1;
                 next.log[usize::from(next.epoch)] = 0;
                 next.writer_job = next.next_job;
                 next.next_job += 1;
                 is_live
             }
-            Change::Flush { epoch, job, number, records, next: needed } => {
+            ManifestChange::Flush { epoch, job, number, records, next: needed } => {
                 next.files[usize::from(table)] |= sst(job, number);
                 next.flushed |= records;
                 next.log[..usize::from(epoch)].fill(NONE);
                 next.log[usize::from(epoch)] = needed;
                 is_live && (base.writer_job == job || !self.has(Rule::JobIsOpen))
             }
-            Change::OpenJob => {
+            ManifestChange::OpenJob => {
                 next.jobs |= 1 << next.next_job;
                 next.next_job += 1;
                 is_live && base.files != [0; 3]
             }
-            Change::Compact { job, inputs } => {
+            ManifestChange::Compact { job, inputs } => {
                 next.jobs &= !(1 << job);
                 let pairs = next.files.iter_mut().zip(inputs);
                 let are_there = pairs.fold(true, |are_there, (files, inputs)| {
@@ -174,23 +174,24 @@ impl Rules {
                     && (is_open || !self.has(Rule::JobIsOpen))
                     && (are_there || !self.has(Rule::InputsAreThere))
             }
-            Change::CloseJobs => {
+            ManifestChange::CloseJobs => {
                 next.jobs = 0;
                 base.jobs != 0
             }
-            Change::Delete | Change::GiveUpClone => {
+            ManifestChange::Delete | ManifestChange::GiveUpClone => {
                 next.phase = Phase::Deleted;
                 (next.jobs, next.writer_job) = (0, NONE);
                 next.log = [NONE; 4];
-                let phase = if change == Change::Delete { Phase::Live } else { Phase::Creating };
+                let phase =
+                    if change == ManifestChange::Delete { Phase::Live } else { Phase::Creating };
                 base.phase == phase
             }
-            Change::GoLive { parents } => {
+            ManifestChange::GoLive { parents } => {
                 next.phase = Phase::Live;
                 next.parents |= parents;
                 base.phase == Phase::Creating || !self.has(Rule::LiveOnce)
             }
-            Change::DropParent { parent } => {
+            ManifestChange::DropParent { parent } => {
                 next.parents &= !(1 << parent);
                 base.parents >> parent & 1 == 1 && self.needs_not(world, table, base, parent)
             }
@@ -199,35 +200,40 @@ impl Rules {
         holds.then_some(next)
     }
 
-    fn apply_to_checkpoint(&self, change: Change, base: &Manifest, next: &mut Manifest) -> bool {
+    fn apply_to_checkpoint(
+        &self,
+        change: ManifestChange,
+        base: &Manifest,
+        next: &mut Manifest,
+    ) -> bool {
         let at = |slot: u8| usize::from(slot);
         match change {
-            Change::Keep { slot, like: None } => {
+            ManifestChange::Keep { slot, like: None } => {
                 let (version, nonce) = (base.version, base.nonce);
                 let one = Checkpoint { version, nonce, is_confirmed: false };
                 next.checkpoints[at(slot)] = one;
                 base.phase == Phase::Live
             }
-            Change::Keep { slot, like: Some(like) } => {
+            ManifestChange::Keep { slot, like: Some(like) } => {
                 let one = Checkpoint { is_confirmed: false, ..base.checkpoints[at(like)] };
                 next.checkpoints[at(slot)] = one;
                 one.version != 0
             }
-            Change::KeepOlder { slot, version, nonce } => {
+            ManifestChange::KeepOlder { slot, version, nonce } => {
                 next.checkpoints[at(slot)] = Checkpoint { version, nonce, is_confirmed: false };
                 base.keeps(version) || !self.has(Rule::KeptVersionOnly)
             }
-            Change::Confirm { slot } => {
+            ManifestChange::Confirm { slot } => {
                 next.checkpoints[at(slot)].is_confirmed = true;
                 base.checkpoints[at(slot)].version != 0
             }
-            Change::Expire { slot } => {
+            ManifestChange::Expire { slot } => {
                 let one = base.checkpoints[at(slot)];
                 next.checkpoints[at(slot)] = Checkpoint::default();
                 let has_deadline = !one.is_confirmed || !self.has(Rule::ConfirmedHasNoDeadline);
                 one.version != 0 && has_deadline
             }
-            Change::Release { slot } => {
+            ManifestChange::Release { slot } => {
                 next.checkpoints[at(slot)] = Checkpoint::default();
                 base.checkpoints[at(slot)].is_confirmed
             }

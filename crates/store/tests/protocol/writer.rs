@@ -1,7 +1,7 @@
 //! Opens the table, then appends and flushes.
 
 use crate::actor::{Actor, Outcome, Step};
-use crate::rules::{Change, Rule};
+use crate::rules::{ManifestChange, Rule};
 use crate::world::{self, FENCE, NONE, Object, Phase, World};
 
 const OPENING: u8 = 1;
@@ -60,7 +60,7 @@ impl Step<'_> {
     pub fn write(&mut self, world: &World, mut actor: Actor) {
         match actor.at {
             0 => {
-                actor.commits(OPENING, 0, Change::OpenEpoch);
+                actor.commits(OPENING, 0, ManifestChange::OpenEpoch);
                 self.begin(world, actor);
             }
             REPLAYING => self.replay(world, actor),
@@ -147,7 +147,7 @@ impl Step<'_> {
             let (epoch, job, number) = (actor.epoch, actor.job, actor.next_sst);
             let (records, next) = (actor.known, actor.next_segment);
             if created.is_some() {
-                let change = Change::Flush { epoch, job, number, records, next };
+                let change = ManifestChange::Flush { epoch, job, number, records, next };
                 actor.commits(FLUSHING, 0, change);
             }
             step.push(&world, actor);

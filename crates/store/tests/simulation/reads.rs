@@ -4,11 +4,11 @@ use crate::model::{Map, check_equal, histories_in, read_some, within};
 use crate::oracle::Oracle;
 use crate::process::Process;
 use canopy_store::{
-    Direction, Key, KeyRange, KeyRef, Reader, Result, Scan, Snapshot, Table, TableId,
+    Direction, Key, KeyRange, KeyRef, Reader, Result, Scan, Table, TableId, TableSnapshot,
 };
 
 /// What can be read: a table that is open, a snapshot of it, a checkpoint.
-pub trait View {
+pub trait TableReads {
     fn range(&self) -> KeyRange;
     fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>>;
     fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>>;
@@ -24,7 +24,7 @@ pub enum Question {
 }
 
 impl Question {
-    fn ask(&self, view: &impl View) -> Result<Map> {
+    fn ask(&self, view: &impl TableReads) -> Result<Map> {
         let (keys, at_once) = match self {
             Question::Scan(range, direction, count) => {
                 return read_some(view.scan(range, *direction)?, *count, *direction);
@@ -57,7 +57,7 @@ impl Question {
 }
 
 /// Returns the records that tell a view's history, and the range that it has.
-fn histories(view: &impl View) -> Result<(Map, KeyRange)> {
+fn histories(view: &impl TableReads) -> Result<(Map, KeyRange)> {
     let range = view.range();
     let keys = histories_in(&range);
     Ok((Question::Keys(keys, true).ask(view)?, range))
@@ -67,7 +67,7 @@ fn histories(view: &impl View) -> Result<(Map, KeyRange)> {
 pub fn check(
     oracle: &Oracle,
     id: TableId,
-    view: &impl View,
+    view: &impl TableReads,
     question: &Question,
 ) -> Result<(Map, KeyRange)> {
     loop {
@@ -84,7 +84,7 @@ pub fn check(
 }
 
 /// A snapshot, and the range that the table had.
-pub struct SnapshotView(pub Snapshot, pub KeyRange);
+pub struct SnapshotView(pub TableSnapshot, pub KeyRange);
 
 impl SnapshotView {
     pub fn of(table: &Table) -> Self {
@@ -92,7 +92,7 @@ impl SnapshotView {
     }
 }
 
-impl View for SnapshotView {
+impl TableReads for SnapshotView {
     fn range(&self) -> KeyRange {
         self.1.clone()
     }
@@ -110,7 +110,7 @@ impl View for SnapshotView {
     }
 }
 
-impl View for Table {
+impl TableReads for Table {
     fn range(&self) -> KeyRange {
         self.manifest().state.range.clone()
     }
@@ -128,7 +128,7 @@ impl View for Table {
     }
 }
 
-impl View for Reader {
+impl TableReads for Reader {
     fn range(&self) -> KeyRange {
         self.manifest().state.range.clone()
     }

@@ -1,6 +1,6 @@
 //! What each operation does, whatever storage lies below.
 
-use crate::place::{Place, contents, key, number, options, put};
+use crate::place::{Fixture, contents, key, number, options, put};
 use canopy_store::{
     Base, Batch, Direction, Durability, Error, Ingestion, IngestionPart, Key, KeyRange, KeyRef, Op,
     Options, Reader, RecordRef, Table, TableId, checkpoint, clone, collect, compact, compact_all,
@@ -8,7 +8,7 @@ use canopy_store::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-pub fn a_newer_writer_ends_an_older_one(place: &Place) {
+pub fn a_newer_writer_ends_an_older_one(place: &Fixture) {
     let id = place.create();
     let old = place.open(id);
     put(&old, &key(1, 1), 1);
@@ -23,7 +23,7 @@ pub fn a_newer_writer_ends_an_older_one(place: &Place) {
     assert_eq!(contents(&new), BTreeMap::from([(key(1, 1), 1)]));
 }
 
-pub fn wrong_use_is_told(place: &Place) {
+pub fn wrong_use_is_told(place: &Fixture) {
     let id = place.create();
     let none = Options { operator: None, ..options() };
     let error = Table::open(&place.environment, id, place.cache.clone(), none).err().unwrap();
@@ -38,7 +38,7 @@ pub fn wrong_use_is_told(place: &Place) {
     assert!(checkpoint(&place.environment, id, None).err().unwrap().is_not_found());
 }
 
-pub fn files_from_elsewhere_are_the_newest(place: &Place) {
+pub fn files_from_elsewhere_are_the_newest(place: &Fixture) {
     let id = place.create();
     let table = place.open(id);
     for at in 0..1000 {
@@ -72,7 +72,7 @@ pub fn files_from_elsewhere_are_the_newest(place: &Place) {
     assert_eq!(contents(&table), expected);
 }
 
-pub fn threads_fill_parts_of_an_ingestion(place: &Place) {
+pub fn threads_fill_parts_of_an_ingestion(place: &Fixture) {
     let id = place.create();
     let table = place.open(id);
     let mut ingestion = table.ingestion(9000).unwrap();
@@ -106,7 +106,7 @@ pub fn threads_fill_parts_of_an_ingestion(place: &Place) {
     assert_eq!(contents(&table), expected);
 }
 
-pub fn a_range_is_handed_over_without_copying(place: &Place) {
+pub fn a_range_is_handed_over_without_copying(place: &Fixture) {
     let id = place.create();
     let table = place.open(id);
     for at in 0..3000 {
@@ -144,7 +144,7 @@ pub fn a_range_is_handed_over_without_copying(place: &Place) {
     assert_eq!(contents(&other), expected);
 }
 
-pub fn of_several_tables_the_first_counts(place: &Place) {
+pub fn of_several_tables_the_first_counts(place: &Fixture) {
     let bases = Vec::from_iter((0..3u64).map(|base| {
         let id = place.create();
         let table = place.open(id);
@@ -174,7 +174,7 @@ pub fn of_several_tables_the_first_counts(place: &Place) {
     assert_eq!(place.read(merged), expected);
 }
 
-pub fn what_was_synced_before_is_flushed(place: &Place) {
+pub fn what_was_synced_before_is_flushed(place: &Fixture) {
     let id = place.create();
     let table = place.open(id);
     let mut batch = Batch::new();
@@ -185,7 +185,7 @@ pub fn what_was_synced_before_is_flushed(place: &Place) {
     assert_eq!(table.memtable_bytes(), 0);
 }
 
-pub fn files_from_elsewhere_go_into_clones(place: &Place) {
+pub fn files_from_elsewhere_go_into_clones(place: &Fixture) {
     let base = place.create();
     let ingest = |id, key: &Key, value: u64| {
         let mut ingestion = Ingestion::begin(&place.environment, id, &options()).unwrap();
@@ -208,7 +208,7 @@ pub fn files_from_elsewhere_go_into_clones(place: &Place) {
     }
 }
 
-pub fn of_records_of_one_key_without_bytes_the_last_counts(place: &Place) {
+pub fn of_records_of_one_key_without_bytes_the_last_counts(place: &Fixture) {
     let id = place.create();
     let table = place.open(id);
     let keys = Vec::from_iter((0..200).map(|hash| Key { directory: 1, hash, name: Vec::new() }));
@@ -227,7 +227,7 @@ pub fn of_records_of_one_key_without_bytes_the_last_counts(place: &Place) {
     assert_eq!(contents(&place.open(id)), expected);
 }
 
-pub fn keys_of_other_tables_are_refused(place: &Place) {
+pub fn keys_of_other_tables_are_refused(place: &Fixture) {
     let id = place.create();
     restrict(&place.environment, id, &KeyRange::directory(5)).unwrap();
     let table = place.open(id);
@@ -240,7 +240,7 @@ pub fn keys_of_other_tables_are_refused(place: &Place) {
     assert_eq!(contents(&table), BTreeMap::from([(key(5, 1), 1)]));
 }
 
-pub fn one_file_in_several_runs_is_merged_rightly(place: &Place) {
+pub fn one_file_in_several_runs_is_merged_rightly(place: &Fixture) {
     let id = place.create();
     let table = place.open(id);
     (0..400).for_each(|at| put(&table, &key(1, at), at));
@@ -261,7 +261,7 @@ pub fn one_file_in_several_runs_is_merged_rightly(place: &Place) {
     assert_eq!(place.read(both), whole);
 }
 
-pub fn a_long_log_with_ranges_is_few_runs(place: &Place) {
+pub fn a_long_log_with_ranges_is_few_runs(place: &Fixture) {
     let id = place.create();
     let table = place.open(id);
     for at in 0..300 {
@@ -278,7 +278,7 @@ pub fn a_long_log_with_ranges_is_few_runs(place: &Place) {
     assert!(table.manifest().state.runs.len() < 3, "{}", table.manifest().state.runs.len());
 }
 
-pub fn a_checkpoint_stays_as_it_was(place: &Place) {
+pub fn a_checkpoint_stays_as_it_was(place: &Fixture) {
     let id = place.create();
     let table = place.open(id);
     put(&table, &key(1, 1), 1);
@@ -304,7 +304,7 @@ pub fn a_checkpoint_stays_as_it_was(place: &Place) {
 }
 
 /// Calls a macro with the names of all cases.
-pub fn what_differs_is_told(place: &Place) {
+pub fn what_differs_is_told(place: &Fixture) {
     let id = place.create();
     let table = place.open(id);
     let open = |checkpoint| {

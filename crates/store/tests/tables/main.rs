@@ -12,7 +12,7 @@ use canopy_store::{
     BATCH_BYTES_MAX, Batch, Clock, Direction, Durability, Error, Ingestion, Key, KeyRange, Op,
     Options, RecordRef, Table, Upkeep, collect, compact, compact_all, create,
 };
-use place::{Place, contents, key, layout, number, options, put};
+use place::{Fixture, contents, key, layout, number, options, put};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ macro_rules! in_memory {
         $(
             #[test]
             fn $case() {
-                cases::$case(&Place::new(Arc::new(MemoryStorage::default())));
+                cases::$case(&Fixture::new(Arc::new(MemoryStorage::default())));
             }
         )*
     };
 }
 cases::each_case!(in_memory);
 
-fn local(path: &Path) -> Place {
-    Place::new(Arc::new(LocalStorage::new(path).unwrap()))
+fn local(path: &Path) -> Fixture {
+    Fixture::new(Arc::new(LocalStorage::new(path).unwrap()))
 }
 
 fn add(table: &Table, key: &Key, value: u64) {
@@ -43,7 +43,7 @@ fn add(table: &Table, key: &Key, value: u64) {
 
 #[test]
 fn many_runs_say_what_the_newest_of_them_says() {
-    let place = Place::new(Arc::new(MemoryStorage::default()));
+    let place = Fixture::new(Arc::new(MemoryStorage::default()));
     let table = place.open(place.create());
     let mut expected = BTreeMap::new();
     for round in 0..50 {
@@ -159,8 +159,8 @@ fn the_log_has_no_group_that_could_not_be_read() {
     let mut largest = Vec::new();
     for object in place.environment.storage.list(&format!("{id}/log/"), "").unwrap() {
         let mut groups = BTreeMap::new();
-        let each = |group, change: canopy_store::Change<'_>| {
-            let canopy_store::Change::Record(record) = change else { panic!("a range") };
+        let each = |group, change: canopy_store::Mutation<'_>| {
+            let canopy_store::Mutation::Record(record) = change else { panic!("a range") };
             *groups.entry(group).or_insert(0) += record.value.len();
             Ok::<(), Error>(())
         };
@@ -231,7 +231,7 @@ impl Clock for Stopped {
 #[test]
 fn an_ingestion_that_goes_on_is_not_ended_by_others() {
     let clock = Arc::new(Stopped::default());
-    let mut place = Place::new(Arc::new(MemoryStorage::default()));
+    let mut place = Fixture::new(Arc::new(MemoryStorage::default()));
     place.environment.clock = clock.clone();
     let (environment, id) = (&place.environment, place.create());
     let options = Options { memtable_bytes: 4 << 10, job_ms: 60_000, ..options() };
@@ -261,7 +261,7 @@ fn an_ingestion_that_goes_on_is_not_ended_by_others() {
 #[test]
 fn a_flipped_bit_of_a_log_is_found() {
     let storage = Arc::new(MemoryStorage::default());
-    let place = Place::new(storage.clone());
+    let place = Fixture::new(storage.clone());
     let id = place.create();
     let table = place.open(id);
     put(&table, &key(1, 1), 1);
@@ -396,7 +396,7 @@ impl Storage for Overwriting {
 
 #[test]
 fn storage_that_overwrites_is_refused() {
-    let place = Place::new(Arc::new(Overwriting(MemoryStorage::default())));
+    let place = Fixture::new(Arc::new(Overwriting(MemoryStorage::default())));
     let error = create(&place.environment, layout(), &options()).unwrap_err();
     assert!(error.to_string().contains("overwrites objects"), "{error}");
 }

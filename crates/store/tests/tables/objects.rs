@@ -1,6 +1,6 @@
 //! Finding tables and objects in storage, for those who look into it.
 
-use super::{Place, key, local, options, put};
+use super::{Fixture, key, local, options, put};
 use canopy_store::storage::{LocalStorage, MemoryStorage, Storage};
 use canopy_store::{
     Error, Object, ObjectKind, SstableName, TableId, collect, compact_all, create, garbage, inspect,
@@ -8,7 +8,7 @@ use canopy_store::{
 use std::sync::Arc;
 
 /// A table with something of each kind, and garbage.
-fn table(place: &Place) -> TableId {
+fn table(place: &Fixture) -> TableId {
     let id = place.create();
     let table = place.open(id);
     for at in 0..100 {
@@ -25,7 +25,7 @@ fn table(place: &Place) -> TableId {
 #[test]
 fn objects_are_known_by_their_names_and_bytes() {
     let dir = tempfile::tempdir().unwrap();
-    for place in [local(dir.path()), Place::new(Arc::new(MemoryStorage::default()))] {
+    for place in [local(dir.path()), Fixture::new(Arc::new(MemoryStorage::default()))] {
         let id = table(&place);
         let storage = &*place.environment.storage;
         let other = create(&place.environment, super::layout(), &options()).unwrap();

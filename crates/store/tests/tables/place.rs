@@ -42,16 +42,16 @@ pub fn layout() -> Layout {
     Layout { columns: vec![Column { name: "count".into(), width: 8, near: None }] }
 }
 
-pub struct Place {
+pub struct Fixture {
     pub environment: Environment,
     pub cache: Arc<SstableCache>,
 }
 
-impl Place {
+impl Fixture {
     pub fn new(storage: Arc<dyn Storage>) -> Self {
         let environment = Environment::system(storage);
         let cache = SstableCache::new(&environment, 8 << 20);
-        Place { environment, cache }
+        Fixture { environment, cache }
     }
 
     pub fn create(&self) -> TableId {

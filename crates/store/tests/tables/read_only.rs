@@ -6,13 +6,13 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
 /// All objects with their bytes.
-fn objects(place: &Place) -> BTreeMap<String, bytes::Bytes> {
+fn objects(place: &Fixture) -> BTreeMap<String, bytes::Bytes> {
     let storage = &place.environment.storage;
     let listed = storage.list("", "").unwrap();
     listed.into_iter().map(|one| (one.name.clone(), storage.read(&one.name).unwrap())).collect()
 }
 
-fn open_read_only(place: &Place, id: canopy_store::TableId) -> Option<Table> {
+fn open_read_only(place: &Fixture, id: canopy_store::TableId) -> Option<Table> {
     Table::open_read_only(&place.environment, id, place.cache.clone(), options()).unwrap()
 }
 
@@ -57,7 +57,7 @@ fn a_table_that_is_opened_to_be_read_changes_nothing_in_storage() {
     assert!(table.is_flushed().unwrap());
     drop(table);
     // Without locks, somebody else may write meanwhile.
-    let place = Place::new(Arc::new(MemoryStorage::default()));
+    let place = Fixture::new(Arc::new(MemoryStorage::default()));
     assert!(open_read_only(&place, place.create()).is_none());
 }
 

@@ -1,7 +1,7 @@
 //! Damaged files of tables: what can be read of them is kept, and what is lost is known.
 
 use crate::local;
-use crate::place::{Place, contents, key, options, put};
+use crate::place::{Fixture, contents, key, options, put};
 use canopy_store::storage::LocalStorage;
 use canopy_store::{Batch, Durability, Error, Key, Loss, Options, Table, TableId};
 use std::collections::BTreeMap;
@@ -242,7 +242,7 @@ fn a_damaged_log_is_read_past_the_damage() {
 #[test]
 fn a_table_becomes_what_it_was_at_a_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
-    let place: Place = local(directory.path());
+    let place: Fixture = local(directory.path());
     let id = place.create();
     let table = place.open(id);
     (0..100).for_each(|at| put(&table, &key(1, at), at));

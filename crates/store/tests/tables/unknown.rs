@@ -54,7 +54,7 @@ impl Storage for Silent {
 #[test]
 fn merges_that_were_flushed_without_an_answer_are_seen_once() {
     let silent = Arc::new(Silent::default());
-    let place = Place::new(silent.clone());
+    let place = Fixture::new(silent.clone());
     let id = place.create();
     for round in 1..4 {
         let table = place.open(id);

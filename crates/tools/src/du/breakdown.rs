@@ -12,7 +12,7 @@ use canopy_model::{Attributes, Count, FileType, NUMBERED, Parts, Summary, month}
 use canopy_read::ages::{AGES, add_ages};
 use canopy_read::locate::Start;
 use canopy_read::summaries::{ByOwner, StatisticsRequest, of_subtree};
-use canopy_read::totals::Subtree;
+use canopy_read::totals::VisibleTree;
 use canopy_text::{group_or_number, user_or_number};
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -
     let by = options.by.unwrap_or(By::User);
     let wanted = wanted(by);
     let summaries = match start.is_dir() {
-        true => of_subtree(&Subtree::of(start, options.threads), &wanted)?,
+        true => of_subtree(&VisibleTree::of(start, options.threads), &wanted)?,
         false => of_entry(start, wanted.parts),
     };
     let mut sums: BTreeMap<String, i128> = BTreeMap::new();

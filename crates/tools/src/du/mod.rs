@@ -22,7 +22,7 @@ use canopy_read::follow::locate_all_followed;
 use canopy_read::gaps;
 use canopy_read::locate::{Start, absolute_path, why_unlisted, with_one_slash};
 use canopy_read::resolve::{locate, locate_all};
-use canopy_read::totals::{DirectoryTotals, SeenInodes, Subtree, truncated};
+use canopy_read::totals::{DirectoryTotals, SeenInodes, VisibleTree, truncated};
 use canopy_text::{Characters, Glob, SizeForm, TimeStyle};
 use lines::{Line, Lines};
 use std::collections::HashSet;
@@ -426,7 +426,7 @@ impl Du<'_> {
     /// Puts the one line of a directory with all below it.
     fn summary(&mut self, start: &Start) -> Result<Tally> {
         let mut tally = Tally::of_dir(&start.inode.attributes, self.options);
-        let subtree = Subtree::of(start, self.options.threads);
+        let subtree = VisibleTree::of(start, self.options.threads);
         tally.totals += match self.options.count_links {
             true => subtree.sum_of_names()?,
             false if self.alone => subtree.sum_alone()?,
@@ -438,7 +438,7 @@ impl Du<'_> {
 
     /// Puts the lines of a start and the directories below it but those that are in loops.
     fn tree(&mut self, start: &Start, loops: &[String]) -> Result<Tally> {
-        let subtree = Subtree::of(start, self.options.threads);
+        let subtree = VisibleTree::of(start, self.options.threads);
         let shown = self.options.depth_max.unwrap_or(u32::MAX).saturating_add(start.depth());
         // Directories below those that are shown are added to them, unless they are to be apart.
         let apart = self.options.separate || !loops.is_empty();

@@ -7,7 +7,7 @@ use canopy_model::compare_paths;
 use canopy_read::depth_first::{DepthFirst, ListedDirectory, ListingRows};
 use canopy_read::inode::{ENTRY, inodes};
 use canopy_read::locate::Start;
-use canopy_read::totals::Subtree;
+use canopy_read::totals::VisibleTree;
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -35,7 +35,7 @@ impl<'a> ReadAhead<'a> {
         let mut ahead =
             ReadAhead { merge, ready: VecDeque::new(), ended: false, held: FxHashMap::default() };
         if !path_order {
-            let totals = Subtree::of(start, 1).sum_of_names()?;
+            let totals = VisibleTree::of(start, 1).sum_of_names()?;
             if totals.entries + totals.dirs > HELD_MAX {
                 return Ok(None);
             }

@@ -4,7 +4,7 @@
 //! Numbers are exact, sizes in bytes, times as RFC 3339 has them. What a spreadsheet would take for
 //! a formula has an apostrophe before it.
 
-use super::view::{Block, Cell, Table, View, views};
+use super::view::{Block, Cell, SectionView, Table, views};
 use super::{Report, Section};
 use crate::error::Result;
 use canopy_text::safe::{CELL_SEPARATORS, spreadsheet_cell};
@@ -20,7 +20,7 @@ pub fn write_csv(report: &Report, section: Section, output: &mut dyn Write) -> R
     Ok(())
 }
 
-fn write_view(view: &View, output: &mut dyn Write) -> Result<()> {
+fn write_view(view: &SectionView, output: &mut dyn Write) -> Result<()> {
     let tables: Vec<Cow<'_, Table>> = view.blocks.iter().map(as_table).collect();
     let several = tables.len() > 1;
     let mut columns: Vec<String> = several.then(|| "table".to_owned()).into_iter().collect();

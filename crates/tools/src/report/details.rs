@@ -1,6 +1,6 @@
 //! Reading what chosen rows are: their paths and attributes.
 
-use super::parts::{Part, RowId};
+use super::parts::{CoveredFile, RowId};
 use crate::error::Result;
 use canopy_index::column::*;
 use canopy_index::{Columns, FileKind};
@@ -69,7 +69,7 @@ impl EntryDetails {
 
 /// Reads the entries of rows; what is in none of the columns of inodes and targets is 0 or empty.
 pub(super) fn read(
-    parts: &[Part<'_>],
+    parts: &[CoveredFile<'_>],
     mut ids: Vec<RowId>,
     columns: Columns,
     threads: usize,
@@ -83,7 +83,7 @@ pub(super) fn read(
 
 /// Reads the entries of rows in the order of their paths, each with the start that it is below.
 pub(super) fn read_in_order<'a>(
-    parts: &[Part<'a>],
+    parts: &[CoveredFile<'a>],
     ids: Vec<RowId>,
     columns: Columns,
     threads: usize,
@@ -96,7 +96,7 @@ pub(super) fn read_in_order<'a>(
 }
 
 fn read_part(
-    part: &Part<'_>,
+    part: &CoveredFile<'_>,
     ids: &[RowId],
     columns: Columns,
 ) -> Result<Vec<(RowId, EntryDetails)>> {
@@ -132,7 +132,7 @@ fn read_part(
 }
 
 /// Gives rows by number among those of all parts, which ascend, as rows of the parts.
-pub(super) fn by_part(parts: &[Part<'_>], rows: &[u32]) -> Vec<(usize, Vec<u32>)> {
+pub(super) fn by_part(parts: &[CoveredFile<'_>], rows: &[u32]) -> Vec<(usize, Vec<u32>)> {
     let of = |row: u32| parts.partition_point(|part| part.base <= row as usize).saturating_sub(1);
     let in_part = |rows: &[u32]| {
         let part = of(rows[0]);
@@ -143,7 +143,7 @@ pub(super) fn by_part(parts: &[Part<'_>], rows: &[u32]) -> Vec<(usize, Vec<u32>)
 
 /// Reads the entries of rows by number among those of all parts, which ascend.
 pub(super) fn of_rows(
-    parts: &[Part<'_>],
+    parts: &[CoveredFile<'_>],
     rows: &[u32],
     threads: usize,
 ) -> Result<FxHashMap<u32, EntryDetails>> {

@@ -6,7 +6,7 @@
 //! bytes an entry of the size class that holds the median.
 
 use super::ReportOptions;
-use super::parts::{Part, RowId};
+use super::parts::{CoveredFile, RowId};
 use super::sections::Collected;
 use super::statistics::Statistics;
 use super::top_k::TopK;
@@ -27,7 +27,7 @@ pub(super) trait EntryCollector: Sized + Send {
     fn new(scope: &Scope<'_>) -> Self;
 
     /// Gives the columns that it needs of a part.
-    fn columns(&self, part: &Part<'_>) -> Result<Columns>;
+    fn columns(&self, part: &CoveredFile<'_>) -> Result<Columns>;
 
     /// Takes in a batch with these columns, others maybe among them.
     fn add(&mut self, batch: &EntryBatch<'_>) -> Result<()>;
@@ -45,7 +45,7 @@ pub(super) trait EntryCollector: Sized + Send {
 impl EntryCollector for () {
     fn new(_: &Scope<'_>) -> Self {}
 
-    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+    fn columns(&self, _: &CoveredFile<'_>) -> Result<Columns> {
         Ok(Columns::NONE)
     }
 
@@ -79,7 +79,7 @@ pub(super) struct FirstPass {
 
 /// Reads all parts.
 pub(super) fn read(
-    parts: &[Part<'_>],
+    parts: &[CoveredFile<'_>],
     options: &ReportOptions,
     statistics: &Statistics,
     links: bool,
@@ -102,7 +102,13 @@ pub(super) fn read(
 }
 
 impl FirstPass {
-    fn read(&mut self, number: u32, part: &Part<'_>, unit: &Unit, scope: &Scope<'_>) -> Result<()> {
+    fn read(
+        &mut self,
+        number: u32,
+        part: &CoveredFile<'_>,
+        unit: &Unit,
+        scope: &Scope<'_>,
+    ) -> Result<()> {
         let of_entries = part.kind == FileKind::Entries;
         let owner = scope.options.owner;
         let mut columns = self.collected.columns(part)?;
@@ -147,7 +153,11 @@ impl FirstPass {
 }
 
 /// Returns whether a column may have a value beyond a limit.
-pub(super) fn may_exceed(part: &Part<'_>, column: impl Into<ColumnId>, limit: i64) -> Result<bool> {
+pub(super) fn may_exceed(
+    part: &CoveredFile<'_>,
+    column: impl Into<ColumnId>,
+    limit: i64,
+) -> Result<bool> {
     let bounds = part.shard.bounds(part.kind, column)?;
     Ok(bounds.iter().any(|bounds| bounds.is_none_or(|(_, max)| max > limit)))
 }
@@ -171,7 +181,7 @@ impl<'a> EntryBatch<'a> {
         batch: &'a RecordBatch,
         ids: Vec<RowId>,
         owner: Option<u32>,
-        part: &Part<'_>,
+        part: &CoveredFile<'_>,
     ) -> Result<Self> {
         let all = 0..batch.num_rows();
         let rows: Vec<usize> = match owner {

@@ -5,7 +5,7 @@ use super::details::{self, EntryDetails, ListedEntry};
 use super::entries::{self, Scope};
 use super::link_names::LinkNames;
 use super::listings::{self, ListingPass};
-use super::parts::{Part, RowId, parts};
+use super::parts::{CoveredFile, RowId, parts};
 use super::sections::{Answers, Collected, Need, count_once, once};
 use super::statistics::{Statistics, statistics};
 use super::top_k::TopK;
@@ -21,7 +21,7 @@ pub(super) struct Facts<'a> {
     pub(super) starts: &'a [Start],
     pub(super) options: &'a ReportOptions,
     /// The entries and directories that were looked at.
-    pub(super) parts: Vec<Part<'a>>,
+    pub(super) parts: Vec<CoveredFile<'a>>,
     pub(super) statistics: Statistics,
     /// The rows of the lists of sections.
     preloaded: FxHashMap<RowId, EntryDetails>,
@@ -29,7 +29,7 @@ pub(super) struct Facts<'a> {
     pub(super) owned_dirs: Totals,
     pub(super) links: LinkNames<'a>,
     once: Option<Totals>,
-    pub(super) listing_parts: Vec<Part<'a>>,
+    pub(super) listing_parts: Vec<CoveredFile<'a>>,
     pub(super) listings: ListingPass,
 }
 

@@ -5,7 +5,7 @@
 
 use super::Report;
 use super::format::owner_name;
-use super::view::{Block, Table, View, coverage, problems, views};
+use super::view::{Block, SectionView, Table, coverage, problems, views};
 use crate::error::Result;
 use canopy_text::safe::report_name;
 use std::io::Write;
@@ -73,7 +73,7 @@ fn heading(report: &Report, title: &str, output: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn section(view: &View, output: &mut dyn Write) -> Result<()> {
+fn section(view: &SectionView, output: &mut dyn Write) -> Result<()> {
     let (name, title) = (view.name, escaped(view.title));
     writeln!(output, "<section id=\"{name}\">\n<h2>{title}</h2>")?;
     if let Some(note) = view.note {

@@ -2,7 +2,7 @@
 
 use super::ReportOptions;
 use super::details::{self, EntryDetails};
-use super::parts::{Part, RowId};
+use super::parts::{CoveredFile, RowId};
 use crate::error::Result;
 use canopy_index::FileKind;
 use canopy_index::column::{BLOCKS, GID, INO, NLINK, SIZE, UID};
@@ -23,7 +23,7 @@ impl<'a> LinkNames<'a> {
     /// Reads the names of all rows with several links. Of an owner, only some of the rows that the
     /// index has of links were looked at; those are read all.
     pub(super) fn read(
-        parts: &[Part<'a>],
+        parts: &[CoveredFile<'a>],
         ids: Vec<RowId>,
         options: &ReportOptions,
     ) -> Result<Self> {
@@ -57,7 +57,7 @@ impl<'a> LinkNames<'a> {
 
 /// Gives those rows that share their inode with another one, and the number of inodes that only one
 /// of them leads to. `ids` are all rows with several links.
-fn sharing(parts: &[Part<'_>], mut ids: Vec<RowId>) -> Result<(Vec<RowId>, i64)> {
+fn sharing(parts: &[CoveredFile<'_>], mut ids: Vec<RowId>) -> Result<(Vec<RowId>, i64)> {
     ids.sort_unstable();
     let mut names: Vec<((u64, u64), RowId)> = Vec::with_capacity(ids.len());
     for ids in ids.chunk_by(|a, b| a.part == b.part) {

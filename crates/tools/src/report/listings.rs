@@ -8,7 +8,7 @@
 mod held;
 
 use super::ReportOptions;
-use super::parts::{Part, RowId, units_of_owner};
+use super::parts::{CoveredFile, RowId, units_of_owner};
 use super::sections::{DirectorySizes, FlaggedRows};
 use super::top_k::TopK;
 use super::tree_sums::{OpenTree, TreeSums, add, start_key};
@@ -45,14 +45,14 @@ struct Scope<'a> {
 
 /// Reads the listings of all parts; sums of trees if `trees`.
 pub(super) fn read(
-    parts: &[Part<'_>],
+    parts: &[CoveredFile<'_>],
     options: &ReportOptions,
     trees: bool,
 ) -> Result<ListingPass> {
     let split = split_directories(parts)?;
     let scope = Scope { top: options.top, owner: options.owner, trees, split: &split };
-    let numbered: Vec<(u32, &Part<'_>)> = (0..).zip(parts).collect();
-    let work = |found: &mut ListingPass, &(number, part): &(u32, &Part<'_>)| -> Result<()> {
+    let numbered: Vec<(u32, &CoveredFile<'_>)> = (0..).zip(parts).collect();
+    let work = |found: &mut ListingPass, &(number, part): &(u32, &CoveredFile<'_>)| -> Result<()> {
         PartPass { part, number, scope: &scope, found }.run()?;
         part.shard.close(FileKind::Listings);
         Ok(())
@@ -69,7 +69,7 @@ pub(super) fn read(
 }
 
 /// Finds the directories whose listing comes in several parts.
-fn split_directories(parts: &[Part<'_>]) -> Result<FxHashSet<String>> {
+fn split_directories(parts: &[CoveredFile<'_>]) -> Result<FxHashSet<String>> {
     let mut found = FxHashSet::default();
     for part in parts.iter().filter(|part| part.shard.record().parts) {
         for unit in part.units(None)? {
@@ -120,7 +120,7 @@ impl ListingPass {
 
 /// One pass over the listings of a part.
 struct PartPass<'a, 'f> {
-    part: &'a Part<'a>,
+    part: &'a CoveredFile<'a>,
     number: u32,
     scope: &'a Scope<'a>,
     found: &'f mut ListingPass,

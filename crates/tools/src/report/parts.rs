@@ -16,7 +16,7 @@ pub(super) struct RowId {
 }
 
 /// The rows of one file that a start covers.
-pub(super) struct Part<'a> {
+pub(super) struct CoveredFile<'a> {
     pub(super) start: &'a Start,
     pub(super) shard: Arc<Shard>,
     pub(super) kind: FileKind,
@@ -28,7 +28,7 @@ pub(super) struct Part<'a> {
     pub(super) base: usize,
 }
 
-impl Part<'_> {
+impl CoveredFile<'_> {
     /// Gives the range from its first listing to its last one, with those between that do not count.
     pub(super) fn span(&self) -> RowRange {
         let start = self.listings.first().map_or(0, |listings| listings.start);
@@ -67,7 +67,7 @@ pub(super) fn parts<'a>(
     starts: &'a [Start],
     kinds: &[FileKind],
     owner: Option<u32>,
-) -> Result<Vec<Part<'a>>> {
+) -> Result<Vec<CoveredFile<'a>>> {
     let mut parts = Vec::new();
     let mut base = 0;
     for start in starts {
@@ -79,7 +79,7 @@ pub(super) fn parts<'a>(
                 };
                 if !rows.is_empty() {
                     let ShardRange { shard, listings } = range.clone();
-                    parts.push(Part { start, shard, kind, listings, rows, base });
+                    parts.push(CoveredFile { start, shard, kind, listings, rows, base });
                     base += range.shard.rows(kind);
                 }
             }

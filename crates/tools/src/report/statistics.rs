@@ -1,7 +1,7 @@
 //! What adds up: usage by owner and kind, and histograms, from the statistics that the index keeps.
 
 use super::ReportOptions;
-use super::parts::Part;
+use super::parts::CoveredFile;
 use super::sections::Section;
 use crate::error::Result;
 use canopy_index::column::{INODE, NAME, XATTRS};
@@ -10,7 +10,7 @@ use canopy_model::{Count, Parts, Summary, month};
 use canopy_read::ages::{AGES, add_ages};
 use canopy_read::locate::Start;
 use canopy_read::summaries::{self, ByOwner, StatisticsRequest};
-use canopy_read::totals::Subtree;
+use canopy_read::totals::VisibleTree;
 use canopy_read::work::merged;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -82,7 +82,7 @@ impl Usage {
 /// rows of `parts`.
 pub(super) fn statistics(
     starts: &[Start],
-    parts: &[Part<'_>],
+    parts: &[CoveredFile<'_>],
     options: &ReportOptions,
 ) -> Result<Statistics> {
     let extensions = options.sections.has(Section::Extensions);
@@ -97,12 +97,12 @@ pub(super) fn statistics(
     };
     for start in starts {
         let by_owner = match options.owner {
-            None => summaries::of_subtree(&Subtree::of(start, options.threads), &wanted)?,
+            None => summaries::of_subtree(&VisibleTree::of(start, options.threads), &wanted)?,
             Some(owner) => {
-                let own = |part: &&Part<'_>| {
+                let own = |part: &&CoveredFile<'_>| {
                     std::ptr::eq(part.start, start) && part.kind == FileKind::Entries
                 };
-                let parts: Vec<&Part<'_>> = parts.iter().filter(own).collect();
+                let parts: Vec<&CoveredFile<'_>> = parts.iter().filter(own).collect();
                 of_owner(&parts, &wanted, owner, options.threads)?
             }
         };
@@ -136,12 +136,12 @@ impl Statistics {
 /// Adds up the statistics of an owner's entries, from their rows: those that the index keeps would
 /// have to be read for all owners.
 fn of_owner(
-    parts: &[&Part<'_>],
+    parts: &[&CoveredFile<'_>],
     wanted: &StatisticsRequest,
     owner: u32,
     threads: usize,
 ) -> Result<ByOwner> {
-    let work = |found: &mut ByOwner, part: &&Part<'_>| -> Result<()> {
+    let work = |found: &mut ByOwner, part: &&CoveredFile<'_>| -> Result<()> {
         summaries::of_rows(&part.shard, &part.rows, wanted, owner, found)?;
         part.close();
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::format::owner_name;
-use super::view::{Block, Cell, Table, View, coverage, problems, views};
+use super::view::{Block, Cell, SectionView, Table, coverage, problems, views};
 use crate::error::Result;
 use canopy_text::bar;
 use std::io::Write;
@@ -52,7 +52,7 @@ fn heading(report: &Report, output: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn section(view: &View, options: TextOptions, output: &mut dyn Write) -> Result<()> {
+fn section(view: &SectionView, options: TextOptions, output: &mut dyn Write) -> Result<()> {
     let title = view.title.to_uppercase();
     writeln!(output, "{title}")?;
     if let Some(note) = view.note {

@@ -7,7 +7,7 @@ use canopy_text::{clock, human_size};
 use std::borrow::Cow;
 
 /// A section to show.
-pub(super) struct View {
+pub(super) struct SectionView {
     /// The word for it.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
@@ -120,8 +120,8 @@ fn ago(report: &Report, time_ns: i64) -> String {
 }
 
 /// Shows the sections of a report, in order.
-pub(super) fn views(report: &Report) -> Vec<View> {
-    let mut views: Vec<View> = report.answers.views().collect();
+pub(super) fn views(report: &Report) -> Vec<SectionView> {
+    let mut views: Vec<SectionView> = report.answers.views().collect();
     // Where no rows were asked for, an empty table would say that there are none.
     let unasked = |block: &Block| matches!(block, Block::Table(table) if table.rows.is_empty());
     if report.top == 0 {

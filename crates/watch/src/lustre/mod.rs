@@ -19,7 +19,7 @@ mod mount;
 mod order;
 mod record;
 
-pub use mount::{Lustre, Mount, Place, Records};
+pub use mount::{FileLocation, Lustre, Mount, Records};
 pub use record::Fid;
 
 use crate::error::Result;
@@ -29,7 +29,7 @@ use crate::intake::{Heard, Intake, with_source};
 use crate::journal::Position;
 use crate::recent::Recent;
 use crate::suspects::Suspect;
-use crate::territory::{Change, Territory, What};
+use crate::territory::{ChangeEvent, Territory, What};
 use nix::poll::PollTimeout;
 use order::Order;
 use parking_lot::Mutex;
@@ -328,22 +328,26 @@ impl Target {
 /// From FIDs to paths, for all logs of a file system.
 struct Paths {
     lustre: Box<dyn Lustre>,
-    kept: Mutex<Kept>,
+    kept: Mutex<PathCache>,
 }
 
-struct Kept {
-    places: Recent<Fid, Arc<Place>>,
+struct PathCache {
+    places: Recent<Fid, Arc<FileLocation>>,
     /// How often something was forgotten: what was asked for before is not kept.
     forgotten: u64,
 }
 
 impl Paths {
     fn new(lustre: Box<dyn Lustre>, len_max: usize) -> Self {
-        let places = Recent::new(len_max, |place: &Arc<Place>| place.path.len());
-        Paths { lustre, kept: Mutex::new(Kept { places, forgotten: 0 }) }
+        let places = Recent::new(len_max, |place: &Arc<FileLocation>| place.path.len());
+        Paths { lustre, kept: Mutex::new(PathCache { places, forgotten: 0 }) }
     }
 
-    fn place(&self, fid: Fid, heard: &mut Heard) -> std::result::Result<Arc<Place>, Unresolved> {
+    fn place(
+        &self,
+        fid: Fid,
+        heard: &mut Heard,
+    ) -> std::result::Result<Arc<FileLocation>, Unresolved> {
         let forgotten = {
             let mut kept = self.kept.lock();
             if let Some(place) = kept.places.get(&fid) {
@@ -545,7 +549,7 @@ impl Telling<'_> {
         }
     }
 
-    fn place(&mut self, fid: Fid) -> Option<Arc<Place>> {
+    fn place(&mut self, fid: Fid) -> Option<Arc<FileLocation>> {
         match self.paths.place(fid, &mut self.heard) {
             Ok(place) => Some(place),
             Err(Unresolved::Gone) => {
@@ -566,7 +570,7 @@ impl Telling<'_> {
         if !place.is_dir {
             return self.entry(&place, What::Attributes);
         }
-        self.suspect(&Change { directory: &place.path, name, is_dir: false, what });
+        self.suspect(&ChangeEvent { directory: &place.path, name, is_dir: false, what });
     }
 
     /// A file changed, whatever it is.
@@ -577,11 +581,11 @@ impl Telling<'_> {
         self.links.extend(place.linked);
     }
 
-    fn entry(&mut self, place: &Place, what: What) {
+    fn entry(&mut self, place: &FileLocation, what: What) {
         let slash = place.path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
         let directory = &place.path[..slash.max(1)];
         let name = &place.path[(slash + 1).min(place.path.len())..];
-        self.suspect(&Change { directory, name, is_dir: place.is_dir, what });
+        self.suspect(&ChangeEvent { directory, name, is_dir: place.is_dir, what });
     }
 
     /// A file may have come to where it is, with all below it, or have lost a name elsewhere.
@@ -594,7 +598,7 @@ impl Telling<'_> {
         self.links.extend(place.linked);
     }
 
-    fn suspect(&mut self, change: &Change<'_>) {
+    fn suspect(&mut self, change: &ChangeEvent<'_>) {
         if !self.territory.concerns(change.directory) {
             self.heard.elsewhere += 1;
         }

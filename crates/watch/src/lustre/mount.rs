@@ -23,12 +23,12 @@ pub trait Lustre: Send + Sync {
     fn clear(&self, log: &str, user: &str, up_to: u64) -> io::Result<()>;
 
     /// Returns where a file is.
-    fn resolve(&self, fid: Fid) -> std::result::Result<Place, Unresolved>;
+    fn resolve(&self, fid: Fid) -> std::result::Result<FileLocation, Unresolved>;
 }
 
 /// Where a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FileLocation {
     /// Its absolute path, one of them if it has several names.
     pub path: Vec<u8>,
     /// Whether it is a directory.
@@ -134,7 +134,7 @@ impl Mount {
         lfs.spawn().map_err(named)
     }
 
-    fn place(&self, fid: Fid) -> std::result::Result<Place, Errno> {
+    fn place(&self, fid: Fid) -> std::result::Result<FileLocation, Errno> {
         let name = fid.to_string();
         if !self.is_lustre {
             // As tests have it: a symbolic link to each file.
@@ -158,10 +158,10 @@ impl Mount {
     }
 }
 
-fn place(path: Vec<u8>, about: &Stat) -> Place {
+fn place(path: Vec<u8>, about: &Stat) -> FileLocation {
     let is_dir = FileType::from_raw_mode(about.st_mode) == FileType::Directory;
     let linked = (!is_dir && about.st_nlink > 1).then_some(about.st_ino);
-    Place { path, is_dir, linked }
+    FileLocation { path, is_dir, linked }
 }
 
 impl Lustre for Mount {
@@ -178,7 +178,7 @@ impl Lustre for Mount {
         finish(self.run(&words, Stdio::null())?)
     }
 
-    fn resolve(&self, fid: Fid) -> std::result::Result<Place, Unresolved> {
+    fn resolve(&self, fid: Fid) -> std::result::Result<FileLocation, Unresolved> {
         self.place(fid).map_err(|errno| match errno {
             Errno::NOENT | Errno::STALE => Unresolved::Gone,
             errno => Unresolved::Failed(errno),

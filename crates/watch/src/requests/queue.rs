@@ -311,14 +311,14 @@ pub(crate) struct Cost {
 mod tests {
     use super::*;
 
-    struct Place {
+    struct Fixture {
         queue: Queue,
         now: Instant,
     }
 
-    impl Place {
+    impl Fixture {
         fn new() -> Self {
-            Place { queue: Queue::default(), now: Instant::now() }
+            Fixture { queue: Queue::default(), now: Instant::now() }
         }
 
         fn ask(&mut self, uid: u32, path: &str, source: usize) -> Arc<Slip> {
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn users_take_turns() {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         let many: Vec<_> = (0..100).map(|at| place.ask(1, &format!("/a/{at}"), 0)).collect();
         let (other, third) = (place.ask(2, "/b", 0), place.ask(3, "/c", 1));
         assert!(place.queue.due(place.now) > Some(place.now), "others may ask, too");
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn who_has_spent_the_credit_waits_for_more() {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         let slip = place.ask(1, "/large", 0);
         place.pass(1);
         let round = place.take().unwrap();
@@ -404,7 +404,7 @@ mod tests {
     /// it.
     #[test]
     fn each_request_is_charged_for_its_own_directories() {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         let _large = place.ask(1, "/large", 0);
         let _small: Vec<_> = (0..15).map(|at| place.ask(2, &format!("/small/{at}"), 0)).collect();
         place.pass(1);
@@ -423,7 +423,7 @@ mod tests {
     /// The time of a round that failed was shared by all who had asked.
     #[test]
     fn who_fails_alone_pays_for_failing_together() {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         let _slips = [place.ask(1, "/large", 0), place.ask(2, "/small", 0)];
         place.pass(1);
         let round = place.take().unwrap();
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn what_fails_together_is_tried_alone() {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         let slips = [place.ask(1, "/large", 0), place.ask(2, "/small", 0)];
         place.pass(1);
         let limit = Duration::from_secs(30);
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_now_is_done_later_while_somebody_waits() {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         let slip = place.ask(1, "/a", 0);
         place.pass(1);
         let round = place.take().unwrap();

@@ -15,7 +15,7 @@ mod statistics;
 mod tree;
 
 use cases::{Answer, CASES};
-use common::Place;
+use common::Fixture;
 use statistics::{NOW_S, statistic};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -26,7 +26,7 @@ use tree::{Tree, make};
 
 /// The place with a tree, its index, and GUFI's if there is a GUFI.
 struct Site {
-    place: Place,
+    place: Fixture,
     tree: Tree,
     index: PathBuf,
     gufi: Option<PathBuf>,
@@ -39,7 +39,7 @@ impl Site {
 
     /// With some more files.
     fn with(files: &[&str]) -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let (root, index, gufi_index) =
             (place.path("test"), place.path("index"), place.path("gufi"));
         fs::create_dir(&root).unwrap();
@@ -346,7 +346,7 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
 fn the_views_show_each_user_what_the_own_tables_show() {
     for seed in 0..4 {
         let mut random = common::seeded(seed);
-        let place = Place::new();
+        let place = Fixture::new();
         let (root, index) = (place.path("tree"), place.path("index"));
         common::random_tree(&root, &mut random, true);
         place.index(&index, &root);
@@ -411,7 +411,7 @@ fn the_views_show_each_user_what_the_own_tables_show() {
 /// The index keeps a huge directory in parts, which are one directory all the same.
 #[test]
 fn a_huge_directory_is_one_row() {
-    let place = Place::new();
+    let place = Fixture::new();
     let (root, index) = (place.path("tree"), place.path("index"));
     fs::create_dir_all(root.join("huge")).unwrap();
     for number in 0..70_001 {

@@ -1,7 +1,7 @@
 //! `-delete`: what find(1) removes, and nothing else.
 
 use super::place::{Trial, deep_tree, listed};
-use crate::common::{Place, User, all_paths, assert_same, command_as, random_tree, seeded};
+use crate::common::{Fixture, User, all_paths, assert_same, command_as, random_tree, seeded};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -42,7 +42,7 @@ fn run(
 }
 
 /// Two equal trees, one for each command.
-fn pair(place: &Place, seed: u64) -> [std::path::PathBuf; 2] {
+fn pair(place: &Fixture, seed: u64) -> [std::path::PathBuf; 2] {
     ["ours", "theirs"].map(|name| {
         let above = place.path(name);
         if above.exists() {

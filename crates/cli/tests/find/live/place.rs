@@ -1,6 +1,6 @@
 //! A tree with every kind of entry, and both commands run on it.
 
-use crate::common::{Place, User, assert_same, command_as, sorted};
+use crate::common::{Fixture, User, assert_same, command_as, sorted};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,13 +10,13 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 pub struct Trial {
-    pub place: Place,
+    pub place: Fixture,
 }
 
 impl Trial {
     /// With an empty directory.
     pub fn empty() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         fs::write(place.path("reference"), "").unwrap();
         let past = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400 * 400);
         fs::File::open(place.path("reference")).unwrap().set_modified(past).unwrap();

@@ -7,7 +7,7 @@ use crate::common;
 use super::names::{Token, tokens};
 use super::site::{Site, shown};
 use crate::exactness::attributes;
-use common::{Place, User};
+use common::{Fixture, User};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -65,7 +65,7 @@ pub struct Question<'a> {
 }
 
 /// Asks a site as a user.
-pub fn ask(site: &Site, place: &Place, user: &User, question: &Question<'_>) -> Answers {
+pub fn ask(site: &Site, place: &Fixture, user: &User, question: &Question<'_>) -> Answers {
     let script = script(site, place, question);
     let mut command = user.command();
     command.args(["sh", "-c"]).arg(script).arg("sh").current_dir("/");
@@ -158,7 +158,7 @@ impl Line {
     }
 }
 
-fn script(site: &Site, place: &Place, question: &Question<'_>) -> OsString {
+fn script(site: &Site, place: &Fixture, question: &Question<'_>) -> OsString {
     let starts = || question.starts.iter();
     let xdev: &[&str] = if site.one_file_system { &["-xdev"] } else { &[] };
     let format = match site.has_foreign() {

@@ -10,7 +10,7 @@ use super::site::{Site, dir, quiet};
 use super::{Named, seeds, with_own_mounts};
 use crate::common;
 use canopy_model::Acl;
-use common::{Place, User};
+use common::{Fixture, User};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -52,7 +52,7 @@ fn what_was_never_allowed_is_not_shown_of_trees_that_change_2() {
 
 fn trees(test: u64) {
     with_own_mounts(|| {
-        let place = Place::new();
+        let place = Fixture::new();
         let memory = tempfile::tempdir_in("/dev/shm").unwrap();
         fs::set_permissions(memory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let (mut ops, mut secrets, mut partial, mut read) = (0, 0, 0, 0);
@@ -92,7 +92,7 @@ fn users() -> [User; 2] {
     ]
 }
 
-fn compare_exactly(site: &Site, place: &Place, user: &User, starts: &[&Path]) {
+fn compare_exactly(site: &Site, place: &Fixture, user: &User, starts: &[&Path]) {
     let question = Question {
         starts: starts.to_vec(),
         du: starts[0],
@@ -175,7 +175,7 @@ impl Tree {
 
     /// Indexes while another thread makes changes; returns how many, and whether the run says that
     /// it is complete.
-    fn index_while_it_changes(&mut self, place: &Place) -> (usize, bool) {
+    fn index_while_it_changes(&mut self, place: &Fixture) -> (usize, bool) {
         let threads = ["--threads=1", "--threads=2"].choose(&mut self.site.random).unwrap();
         let mut scan = self.site.command(place, std::slice::from_ref(&self.site.top), &[threads]);
         let done = AtomicBool::new(false);
@@ -383,7 +383,7 @@ impl Tree {
     }
 
     /// Looks at what users are shown now; returns how much of what they are not is in the index.
-    fn check(&self, place: &Place) -> usize {
+    fn check(&self, place: &Fixture) -> usize {
         let files = Files::read(&self.site.index);
         let paths = files.paths();
         for user in users() {

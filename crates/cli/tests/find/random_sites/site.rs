@@ -5,7 +5,7 @@ use crate::common;
 
 use super::names::Names;
 use canopy_model::{Acl, AclEntry, AclTag};
-use common::{GIDS, Place, UIDS, adorn, all_paths, seeded};
+use common::{Fixture, GIDS, UIDS, adorn, all_paths, seeded};
 use nix::sys::stat::Mode;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -98,7 +98,7 @@ impl Site {
     }
 
     /// Makes a site on one of two file systems, one of which is in memory.
-    pub fn make(seed: u64, place: &Place, memory: &Path) -> Self {
+    pub fn make(seed: u64, place: &Fixture, memory: &Path) -> Self {
         let mut random = seeded(0x517e_0000 + seed);
         let homes = [memory, place.dir.path()];
         let home = usize::from(random.random_bool(0.3));
@@ -319,7 +319,7 @@ impl Site {
 
     /// Scans the sources in the order they have, then again with changes between, so that at the
     /// end the index is of the tree as it is.
-    pub fn index_with_changes(&mut self, place: &Place) {
+    pub fn index_with_changes(&mut self, place: &Fixture) {
         let sources = self.sources.clone();
         if self.random.random_bool(0.5) {
             self.index(place, &sources, &[]);
@@ -362,7 +362,7 @@ impl Site {
 
     /// Has the index follow what was changed: by a scan of the changed sources that writes only what
     /// is new, or by listing the directories that were changed again.
-    fn refresh(&mut self, place: &Place, changed: &[PathBuf]) {
+    fn refresh(&mut self, place: &Fixture, changed: &[PathBuf]) {
         let copied = ["--copied-rows=0", "--copied-rows=10", "--copied-rows=4096"];
         let copied = copied.choose(&mut self.random).copied().unwrap();
         let mut suspects = std::mem::take(&mut self.suspects);
@@ -382,13 +382,13 @@ impl Site {
     }
 
     /// Has what updates have left of the index written anew.
-    fn compact(&mut self, place: &Place, option: &str) {
+    fn compact(&mut self, place: &Fixture, option: &str) {
         let mut command = Command::new(&place.canopy);
         self.check(command.arg("--index").arg(&self.index).args(["compact", option]));
     }
 
     /// Indexes paths; that nothing is missing is checked.
-    pub fn index(&mut self, place: &Place, paths: &[PathBuf], options: &[&str]) {
+    pub fn index(&mut self, place: &Fixture, paths: &[PathBuf], options: &[&str]) {
         self.suspects.clear();
         self.check(&mut self.command(place, paths, options));
     }
@@ -408,7 +408,7 @@ impl Site {
     }
 
     /// The command that indexes paths.
-    pub fn command(&self, place: &Place, paths: &[PathBuf], options: &[&str]) -> Command {
+    pub fn command(&self, place: &Fixture, paths: &[PathBuf], options: &[&str]) -> Command {
         let mut command = Command::new(&place.canopy);
         command.arg("--index").arg(&self.index).arg("index").args(options).args(paths);
         if self.one_file_system {

@@ -5,7 +5,7 @@ use super::{Site, expect_failure, some_range};
 use crate::model::{Layer, Map, both_ways, check_layers, histories_in};
 use crate::oracle::Table;
 use crate::process::Process;
-use crate::reads::View;
+use crate::reads::TableReads;
 use canopy_store::{
     Base, Durability, Error, Key, KeyRange, Reader, Result, TableId, checkpoint, clone, delete,
     release, restrict,

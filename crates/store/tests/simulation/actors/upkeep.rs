@@ -4,7 +4,7 @@ use super::{Site, expect_failure, some_question, some_steps};
 use crate::model::{Map, Step, both_ways, check_equal};
 use crate::oracle::Seen;
 use crate::process::Process;
-use crate::reads::{self, View};
+use crate::reads::{self, TableReads};
 use crate::settle::table_ids;
 use canopy_store::{
     Error, Ingestion, KeyRange, Op, Reader, RecordRef, Result, TableId, checkpoint, collect,

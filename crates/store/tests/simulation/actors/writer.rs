@@ -4,7 +4,7 @@ use super::{Site, expect_failure, some_key, some_question, some_steps};
 use crate::model::{Step, batch_of, both_ways, check_equal, range_of};
 use crate::oracle::Seen;
 use crate::process::Process;
-use crate::reads::{self, SnapshotView, View};
+use crate::reads::{self, SnapshotView, TableReads};
 use canopy_store::{Durability, Error, KeyRange, Result, Table, TableId, compact};
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! An entry of a file system that is searched by its records: what tests and actions ask of it.
 
-use super::{Place, Record, Records, Search, Tree};
+use super::{Lookup, Record, Records, Search, Tree};
 use crate::error::Result;
 use crate::find::actions::{EntryView, LookedUp, Met, Needs, attribute};
 use crate::find::evaluation::{Candidates, Numeric};
@@ -45,7 +45,7 @@ impl<'e, 'a, R: Records> RecordEntry<'e, 'a, R> {
     }
 
     /// Says what is wrong, once.
-    fn problem(&self, place: &Place) {
+    fn problem(&self, place: &Lookup) {
         if !self.diagnosed.replace(true) {
             self.search.problem(self.shown, place.problem());
         }
@@ -98,8 +98,8 @@ impl<'e, 'a, R: Records> RecordEntry<'e, 'a, R> {
     fn may_access(&self, wanted: Wanted) -> bool {
         let record = match self.file_type() {
             FileType::Symlink => match self.search.look(self.shown, true) {
-                Place::Entry(record) => Cow::Owned(record),
-                Place::Outside => {
+                Lookup::Entry(record) => Cow::Owned(record),
+                Lookup::Outside => {
                     self.search.outside.note_unknown(self.shown);
                     return false;
                 }
@@ -122,10 +122,10 @@ impl<'e, 'a, R: Records> RecordEntry<'e, 'a, R> {
     fn target_type(&self) -> char {
         match self.file_type() {
             FileType::Symlink => match self.search.look(self.shown, true) {
-                Place::Entry(record) => record.attributes.file_type().letter(),
-                Place::Missing | Place::NotDirectory => 'N',
-                Place::Loop => 'L',
-                Place::Outside => {
+                Lookup::Entry(record) => record.attributes.file_type().letter(),
+                Lookup::Missing | Lookup::NotDirectory => 'N',
+                Lookup::Loop => 'L',
+                Lookup::Outside => {
                     self.search.outside.note_unknown(self.shown);
                     '?'
                 }
@@ -213,16 +213,16 @@ impl<R: Records> Candidates for RecordEntry<'_, '_, R> {
                     return types.contains(&self.file_type());
                 }
                 false => match self.search.look(self.shown, true) {
-                    Place::Outside => {
+                    Lookup::Outside => {
                         self.search.outside.note_unknown(self.shown);
-                        Place::Entry(self.record.clone())
+                        Lookup::Entry(self.record.clone())
                     }
-                    Place::Missing | Place::NotDirectory => Place::Entry(self.record.clone()),
+                    Lookup::Missing | Lookup::NotDirectory => Lookup::Entry(self.record.clone()),
                     other => other,
                 },
             };
             match other_way {
-                Place::Entry(record) => types.contains(&record.attributes.file_type()),
+                Lookup::Entry(record) => types.contains(&record.attributes.file_type()),
                 place => {
                     self.problem(&place);
                     false

@@ -44,7 +44,7 @@ pub struct Record {
 
 /// What lies at a path.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum Lookup {
     /// An entry.
     Entry(Record),
     /// Nothing.
@@ -61,7 +61,7 @@ pub enum Place {
 pub trait Records: Sync {
     /// Returns what lies at an absolute path, whose links are followed, but for one at its end
     /// unless `follow` is set.
-    fn look(&self, path: &[u8], follow: bool) -> io::Result<Place>;
+    fn look(&self, path: &[u8], follow: bool) -> io::Result<Lookup>;
     /// Tells the names of a directory with what they stand for until `tell` returns false.
     fn list(&self, directory: u64, tell: &mut dyn FnMut(&[u8], Record) -> bool) -> io::Result<()>;
     /// Returns whether a directory has no names.
@@ -158,11 +158,11 @@ impl<'s, 'a, R: Records> Search<'s, 'a, R> {
     fn start(&self, tree: &Tree<'_>) -> Result<()> {
         let follow = self.find.globals.follows(0);
         let record = match self.look(tree.given, follow) {
-            Place::Missing if follow => self.look(tree.given, false),
+            Lookup::Missing if follow => self.look(tree.given, false),
             other => other,
         };
         let record = match record {
-            Place::Entry(record) => record,
+            Lookup::Entry(record) => record,
             place => {
                 self.problem(tree.given, place.problem());
                 return Ok(());
@@ -246,10 +246,10 @@ impl<'s, 'a, R: Records> Search<'s, 'a, R> {
         actor.finish()
     }
 
-    fn look(&self, path: &[u8], follow: bool) -> Place {
+    fn look(&self, path: &[u8], follow: bool) -> Lookup {
         self.records.look(path, follow).unwrap_or_else(|error| {
             self.fail(error);
-            Place::Missing
+            Lookup::Missing
         })
     }
 
@@ -275,14 +275,14 @@ impl Record {
     }
 }
 
-impl Place {
+impl Lookup {
     /// Returns what is said of a path that has no entry.
     fn problem(&self) -> &'static str {
         match self {
-            Place::Entry(_) | Place::Missing => "No such file or directory",
-            Place::NotDirectory => crate::find::messages::NOT_A_DIRECTORY,
-            Place::Loop => crate::find::messages::TOO_MANY_LINKS,
-            Place::Outside => "this link leads out of what is searched",
+            Lookup::Entry(_) | Lookup::Missing => "No such file or directory",
+            Lookup::NotDirectory => crate::find::messages::NOT_A_DIRECTORY,
+            Lookup::Loop => crate::find::messages::TOO_MANY_LINKS,
+            Lookup::Outside => "this link leads out of what is searched",
         }
     }
 }

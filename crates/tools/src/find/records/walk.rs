@@ -1,7 +1,7 @@
 //! The walk of a search of records: directories are the pieces of work that threads share.
 
 use super::entry::RecordEntry;
-use super::{Place, Record, Records, Search, Tree};
+use super::{Lookup, Record, Records, Search, Tree};
 use crate::error::Result;
 use crate::find::actions::Actor;
 use crate::find::messages::file_system_loop;
@@ -91,10 +91,10 @@ impl<R: Records> Walker<'_, '_, R> {
         let follows = globals.follow_all;
         if follows && record.attributes.file_type() == FileType::Symlink {
             match search.look(shown, true) {
-                Place::Entry(reached) => record = reached,
-                Place::Missing => {}
-                Place::Outside => search.outside.note_unknown(shown),
-                place @ Place::NotDirectory => search.problem(shown, place.problem()),
+                Lookup::Entry(reached) => record = reached,
+                Lookup::Missing => {}
+                Lookup::Outside => search.outside.note_unknown(shown),
+                place @ Lookup::NotDirectory => search.problem(shown, place.problem()),
                 place => {
                     search.problem(shown, place.problem());
                     return Ok(());

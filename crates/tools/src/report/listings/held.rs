@@ -1,6 +1,6 @@
 //! What single listings hold.
 
-use super::super::parts::{Part, units_of_owner};
+use super::super::parts::{CoveredFile, units_of_owner};
 use super::super::tree_sums::{Sums, add};
 use crate::error::Result;
 use canopy_index::column::*;
@@ -74,7 +74,7 @@ pub(super) fn of_all(shard: &Arc<Shard>, listings: &RowRange) -> Result<Vec<Held
 
 /// Reads what the listings of a part hold of an owner, one after the other from the first to the
 /// last. Those between that do not count hold nothing.
-pub(super) fn of_owner(part: &Part<'_>, uid: u32) -> Result<Vec<Held>> {
+pub(super) fn of_owner(part: &CoveredFile<'_>, uid: u32) -> Result<Vec<Held>> {
     let (shard, listings, span) = (&part.shard, &part.listings, part.span());
     let mut held = vec![Held::default(); span.len()];
     let usage = 0..shard.rows(FileKind::Usage);

@@ -97,7 +97,7 @@ impl EntryCollector for KeyHashes {
         KeyHashes::new(files, scope.options.duplicates)
     }
 
-    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+    fn columns(&self, _: &CoveredFile<'_>) -> Result<Columns> {
         Ok(MODE | NAME | SIZE | MTIME)
     }
 
@@ -299,7 +299,7 @@ fn wasted_bytes(rule: DuplicateRule, files: &[&Member]) -> i64 {
 
 /// The groups that have been found so far.
 struct Groups<'a> {
-    parts: &'a [Part<'a>],
+    parts: &'a [CoveredFile<'a>],
     top: usize,
     threads: usize,
     rule: DuplicateRule,
@@ -388,7 +388,7 @@ impl Groups<'_> {
 
 /// Reads the keys of rows by number among those of all parts, which ascend.
 fn read_members(
-    parts: &[Part<'_>],
+    parts: &[CoveredFile<'_>],
     rows: &[u32],
     rule: DuplicateRule,
     threads: usize,

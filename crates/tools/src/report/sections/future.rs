@@ -16,7 +16,7 @@ impl EntryCollector for FutureRows {
         FutureRows(FlaggedRows::new(scope.options.top))
     }
 
-    fn columns(&self, part: &Part<'_>) -> Result<Columns> {
+    fn columns(&self, part: &CoveredFile<'_>) -> Result<Columns> {
         Ok((MODE | MTIME).when(may_exceed(part, MTIME, part.start.source.updated_ns)?))
     }
 

@@ -33,10 +33,10 @@ use super::details::{EntryDetails, ListedEntry};
 use super::entries::{EntryBatch, EntryCollector, Scope};
 use super::facts::Facts;
 use super::format::grouped;
-use super::parts::{Part, RowId};
+use super::parts::{CoveredFile, RowId};
 use super::statistics::{Usage, mean_and_deviation};
 use super::top_k::TopK;
-use super::view::{Block, Cell, Table, View, count, date, name, size, table};
+use super::view::{Block, Cell, SectionView, Table, count, date, name, size, table};
 use crate::error::Result;
 use canopy_index::{Columns, FileKind};
 use canopy_text::human_size;
@@ -255,8 +255,8 @@ fn reads<C: EntryCollector>(kind: FileKind) -> bool {
     kind == FileKind::Entries || C::READS_DIRS
 }
 
-fn view<S: ReportSection>(name: &'static str, section: &S) -> View {
-    View { name, title: S::TITLE, note: section.note(), blocks: section.blocks() }
+fn view<S: ReportSection>(name: &'static str, section: &S) -> SectionView {
+    SectionView { name, title: S::TITLE, note: section.note(), blocks: section.blocks() }
 }
 
 impl Section {

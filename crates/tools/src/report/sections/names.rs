@@ -26,7 +26,7 @@ impl EntryCollector for OddNames {
         OddNames(std::array::from_fn(|_| FlaggedRows::new(scope.options.top)))
     }
 
-    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+    fn columns(&self, _: &CoveredFile<'_>) -> Result<Columns> {
         Ok(NAME.into())
     }
 

@@ -34,7 +34,7 @@ impl EntryCollector for PermissionRows {
         PermissionRows { lists, sticky: 0 }
     }
 
-    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+    fn columns(&self, _: &CoveredFile<'_>) -> Result<Columns> {
         Ok(MODE.into())
     }
 

@@ -71,7 +71,7 @@ impl EntryCollector for ByOwner {
         ByOwner::default()
     }
 
-    fn columns(&self, part: &Part<'_>) -> Result<Columns> {
+    fn columns(&self, part: &CoveredFile<'_>) -> Result<Columns> {
         Ok((UID | GID | BLOCKS).when(part.kind == FileKind::Dirs))
     }
 

@@ -26,7 +26,7 @@ impl<R: Ranked> EntryCollector for RankedRows<R> {
         RankedRows(TopK::new(scope.options.top), PhantomData)
     }
 
-    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+    fn columns(&self, _: &CoveredFile<'_>) -> Result<Columns> {
         Ok(R::column() | MODE)
     }
 

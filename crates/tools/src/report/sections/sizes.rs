@@ -52,7 +52,7 @@ impl EntryCollector for ExactSizes {
         ExactSizes { kept, sizes: Vec::new(), squares: 0 }
     }
 
-    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+    fn columns(&self, _: &CoveredFile<'_>) -> Result<Columns> {
         Ok(Columns::from(SIZE).when(self.kept.is_some()))
     }
 

@@ -23,7 +23,7 @@ impl EntryCollector for SparseRows {
         SparseRows { saved_bytes: 0, rows: FlaggedRows::new(scope.options.top) }
     }
 
-    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+    fn columns(&self, _: &CoveredFile<'_>) -> Result<Columns> {
         Ok(MODE | SIZE | BLOCKS)
     }
 

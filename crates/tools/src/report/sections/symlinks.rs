@@ -47,7 +47,7 @@ impl EntryCollector for SymlinkRows {
         SymlinkRows(Vec::new())
     }
 
-    fn columns(&self, _: &Part<'_>) -> Result<Columns> {
+    fn columns(&self, _: &CoveredFile<'_>) -> Result<Columns> {
         Ok(MODE.into())
     }
 

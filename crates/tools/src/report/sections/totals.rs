@@ -2,7 +2,7 @@
 
 use super::*;
 use canopy_model::Totals as Sum;
-use canopy_read::totals::{SeenInodes, Subtree};
+use canopy_read::totals::{SeenInodes, VisibleTree};
 
 /// Sums over everything, the directories that were asked about among it.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -89,7 +89,7 @@ pub(in crate::report) fn once(facts: &Facts<'_>) -> Result<Sum> {
     }
     let mut seen = SeenInodes::default();
     for start in facts.starts {
-        let subtree = Subtree::of(start, options.threads);
+        let subtree = VisibleTree::of(start, options.threads);
         once += match facts.starts.len() {
             1 => subtree.sum_alone()?,
             _ => subtree.sum(&mut seen)?,

@@ -14,7 +14,7 @@ use super::{DuplicateGroup, DuplicateRule, Duplicates, paths_of_group};
 use crate::error::Result;
 use crate::find::OthersMounts;
 use crate::report::details::{self, EntryDetails};
-use crate::report::parts::Part;
+use crate::report::parts::CoveredFile;
 use canopy_model::unescape;
 use canopy_read::work::listed;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, fstat, openat2, seek};
@@ -43,7 +43,7 @@ pub(super) struct SizeGroup {
 
 /// Finds the groups of equal contents that take most space, at most `top`.
 pub(super) fn compared(
-    parts: &[Part<'_>],
+    parts: &[CoveredFile<'_>],
     mut groups: Vec<SizeGroup>,
     top: usize,
     threads: usize,
@@ -120,7 +120,7 @@ impl Duplicates {
 }
 
 struct Comparison<'a> {
-    parts: &'a [Part<'a>],
+    parts: &'a [CoveredFile<'a>],
     threads: usize,
     /// Files there are not read.
     others: OthersMounts,
