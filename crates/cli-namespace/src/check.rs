@@ -28,7 +28,7 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
             }
         },
     };
-    tell(&faults)
+    print_faults(&faults)
 }
 
 /// Opens a namespace, and first makes it one that can be opened, if files of it are damaged. Returns
@@ -69,10 +69,10 @@ pub fn run_of_snapshot(place: &Path, name: &str, reads_contents: bool) -> anyhow
             shown(&namespace.check_past(&past, reads_contents)?)
         }
     };
-    tell(&faults)
+    print_faults(&faults)
 }
 
-fn tell(faults: &[String]) -> anyhow::Result<Outcome> {
+fn print_faults(faults: &[String]) -> anyhow::Result<Outcome> {
     let mut out = std::io::stdout().lock();
     for fault in faults {
         writeln!(out, "{fault}")?;

@@ -39,8 +39,8 @@ pub fn check_place(directory: &Path, read: &[PathBuf]) -> anyhow::Result<()> {
     }
 }
 
-/// Tells whoever waits for it that the directory is mounted.
-pub fn tell_ready() {
+/// Reports to the waiting parent process that the directory is mounted.
+pub fn report_ready() {
     // So that whatever it was started in can be unmounted.
     let _ = rustix::process::chdir("/");
     let mut out = std::io::stdout().lock();
@@ -57,13 +57,13 @@ pub fn reporting(
     serve().inspect_err(|error| {
         if is_awaited {
             // Once the directory is mounted, nobody waits any more.
-            let _ = writeln!(std::io::stdout(), "{}", canopy::told(error));
+            let _ = writeln!(std::io::stdout(), "{}", canopy::error_chain(error));
         }
     })
 }
 
-/// Unmounts when this process is told to end.
-pub fn unmount_when_told(signals: SigSet, mut unmounter: Unmounter) {
+/// Unmounts when this process gets a signal to end.
+pub fn unmount_on_signal(signals: SigSet, mut unmounter: Unmounter) {
     std::thread::spawn(move || {
         while signals.wait().is_ok() {
             match unmounter.unmount() {

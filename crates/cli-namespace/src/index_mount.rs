@@ -114,9 +114,9 @@ fn serve(
         let options = [&arguments.options[..], &["nosuid", "nodev"].map(str::to_owned)].concat();
         daemon::restrict(&arguments.directory, &options)?;
     }
-    daemon::unmount_when_told(signals, mount.unmounter());
+    daemon::unmount_on_signal(signals, mount.unmounter());
     if arguments.detached {
-        daemon::tell_ready();
+        daemon::report_ready();
     }
     mount.run().with_context(|| format!("the mount on {directory} failed"))?;
     Ok(Outcome::Complete)

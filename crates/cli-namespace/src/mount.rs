@@ -104,9 +104,9 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let mut mount = Mount::new(namespace.clone(), &arguments.directory, &options)
         .with_context(|| format!("cannot mount on {directory}"))?;
     daemon::restrict(&arguments.directory, &arguments.options)?;
-    daemon::unmount_when_told(signals, mount.unmounter());
+    daemon::unmount_on_signal(signals, mount.unmounter());
     if arguments.detached {
-        daemon::tell_ready();
+        daemon::report_ready();
     }
     // systemd starts what needs the mount when it is there.
     let _ = sd_notify::notify(&[NotifyState::Ready]);

@@ -17,7 +17,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         [&arguments.bytes, &arguments.inodes, &arguments.grace].iter().any(|one| one.is_some());
     match &account {
         Some(account @ Named::Account(Account::Tree(number))) if changes || arguments.remove => {
-            if place.told(Some(account))?.is_empty() {
+            if place.quotas(Some(account))?.is_empty() {
                 bail!("there is no tree {number}: 'canopy ns quota PLACE' lists all trees");
             }
             if changes {
@@ -31,14 +31,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             return Ok(Outcome::Complete);
         }
         Some(account) if changes => {
-            let now = place.told(Some(account))?;
+            let now = place.quotas(Some(account))?;
             let mut limits = now.first().map(|told| told.quota.limits).unwrap_or_default();
             limits::change(&mut limits, arguments)?;
             place.set(account, limits)?;
         }
         _ => {}
     }
-    let told = place.told(account.as_ref())?;
+    let told = place.quotas(account.as_ref())?;
     if told.is_empty() && account.is_some() && !changes && !arguments.json {
         canopy::message("nothing is counted for it, or it is not for you to know");
         return Ok(Outcome::Complete);

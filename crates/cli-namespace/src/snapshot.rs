@@ -103,7 +103,7 @@ fn not_created(place: &Path, name: &str, error: anyhow::Error) -> anyhow::Error 
 fn list(place: &Path, is_json: bool) -> anyhow::Result<()> {
     let told = match place::control(place, SNAPSHOTS)? {
         Some(told) => told,
-        None => place::open_read_only(place)?.tell_snapshots()?,
+        None => place::open_read_only(place)?.snapshots_as_json()?,
     };
     let mut out = std::io::stdout().lock();
     if is_json {

@@ -50,7 +50,7 @@ impl Trial {
         success(&self.canopy("followed", &["index", "--follow", &source]).output().unwrap())
     }
 
-    fn told(&self, index: &str, uid: u32, words: &[&str]) -> Vec<String> {
+    fn answer_for(&self, index: &str, uid: u32, words: &[&str]) -> Vec<String> {
         let canopy = site::built("canopy");
         let mut command = as_user(uid, canopy.to_str().unwrap());
         command.arg("--index").arg(self.mounted.place.path().join(index)).args(words);
@@ -71,7 +71,8 @@ impl Trial {
                 &["find", on, "-acl"],
                 &["du", "-a", on],
             ] {
-                let [followed, new] = ["followed", "new"].map(|index| self.told(index, uid, words));
+                let [followed, new] =
+                    ["followed", "new"].map(|index| self.answer_for(index, uid, words));
                 assert_same(&followed, &new, &format!("{what}, uid {uid}, {words:?}"));
             }
         }
@@ -198,7 +199,7 @@ fn a_daemon_follows_a_namespace_though_processes_are_killed() {
     let mut random = seeded(6200);
     let mut daemon = Some(Daemon::start(&trial));
     let on = trial.mounted.on.to_str().unwrap().to_owned();
-    let shown = |index: &str| trial.told(index, 0, &["find", &on, "-printf", ALL]);
+    let shown = |index: &str| trial.answer_for(index, 0, &["find", &on, "-printf", ALL]);
     for round in 0..6 {
         for _ in 0..random.random_range(5..60) {
             trial.change(&mut random);

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-fn told(subcommand: &str, place: &Path) -> String {
+fn output_of(subcommand: &str, place: &Path) -> String {
     success(&ns(subcommand).arg(place).output().unwrap())
 }
 
@@ -23,10 +23,10 @@ fn a_mounted_namespace_goes_by_both_of_its_places() {
     let mounted = Mounted::new();
     fs::write(mounted.path("file"), "text").unwrap();
     for subcommand in ["info", "check", "index", "quota", "find"] {
-        assert!(!told(subcommand, &mounted.on).is_empty());
+        assert!(!output_of(subcommand, &mounted.on).is_empty());
         // Between the two answers the daemon may write an SSTable; soon it has none left to write.
         wait_until(&format!("{subcommand} tells the same of both"), || {
-            told(subcommand, &mounted.namespace) == told(subcommand, &mounted.on)
+            output_of(subcommand, &mounted.namespace) == output_of(subcommand, &mounted.on)
         });
     }
     for place in [&mounted.namespace, &mounted.on] {
@@ -38,7 +38,7 @@ fn a_mounted_namespace_goes_by_both_of_its_places() {
     }
     let added = ns("index").arg(&mounted.namespace).args(["--add", "atime"]).output().unwrap();
     assert!(success(&added).contains("atime"));
-    assert!(told("index", &mounted.on).contains("atime"));
+    assert!(output_of("index", &mounted.on).contains("atime"));
     mounted.assert_sound();
 }
 
@@ -75,11 +75,11 @@ fn a_namespace_may_have_any_name() {
     success(&ns("mount").args([&namespace, &on]).output().unwrap());
     fs::write(on.join("file"), "text").unwrap();
     for place in [&on, &namespace] {
-        assert_eq!(told("find", place), "/\n/file\n");
-        assert_eq!(told("check", place), "no faults\n");
+        assert_eq!(output_of("find", place), "/\n/file\n");
+        assert_eq!(output_of("check", place), "no faults\n");
     }
     success(&ns("unmount").arg(&on).output().unwrap());
-    assert_eq!(told("check", &namespace), "no faults\n");
+    assert_eq!(output_of("check", &namespace), "no faults\n");
 }
 
 #[test]
@@ -115,18 +115,18 @@ fn only_root_and_the_owner_say_where_a_namespace_is_mounted() {
 fn a_mount_that_was_left_behind_keeps_nobody_waiting() {
     let mounted = Mounted::new();
     fs::write(mounted.path("file"), "text").unwrap();
-    told("check", &mounted.on);
+    output_of("check", &mounted.on);
     for id in mounted.processes() {
         kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
     }
     wait_until("nobody answers", || fs::read_dir(&mounted.on).is_err());
     let said = failure(&ns("check").arg(&mounted.on).output().unwrap());
     assert!(said.contains("was killed; first unmount it: canopy unmount"), "{said}");
-    assert_eq!(told("check", &mounted.namespace), "no faults\n");
+    assert_eq!(output_of("check", &mounted.namespace), "no faults\n");
     let other = mounted.place.path().join("other");
     fs::create_dir(&other).unwrap();
     success(&ns("mount").args([&mounted.namespace, &other]).output().unwrap());
     mounted.unmount();
     success(&ns("unmount").arg(&other).output().unwrap());
-    assert_eq!(told("check", &mounted.namespace), "no faults\n");
+    assert_eq!(output_of("check", &mounted.namespace), "no faults\n");
 }

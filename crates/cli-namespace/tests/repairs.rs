@@ -22,7 +22,7 @@ fn check(place: &Path, arguments: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn told(output: &Output, code: i32) -> String {
+fn stdout_of(output: &Output, code: i32) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{said}");
     String::from_utf8(output.stdout.clone()).unwrap()
@@ -53,11 +53,11 @@ fn what_was_lost_is_found_again() {
     let large = fs::read(mounted.path("large")).unwrap();
     let ids = ["a/b", "large"].map(|name| fs::metadata(mounted.path(name)).unwrap().ino());
     mounted.unmount();
-    assert_eq!(told(&check(&mounted.namespace, &["--repair"]), 0), "no faults\n");
+    assert_eq!(stdout_of(&check(&mounted.namespace, &["--repair"]), 0), "no faults\n");
     ids.iter().for_each(|id| damage(&mounted.namespace, *id));
-    let faults = told(&check(&mounted.namespace, &[]), 1);
+    let faults = stdout_of(&check(&mounted.namespace, &[]), 1);
     assert!(faults.contains("names lie in what is no directory"), "{faults}");
-    let done = told(&check(&mounted.namespace, &["--repair"]), 1);
+    let done = stdout_of(&check(&mounted.namespace, &["--repair"]), 1);
     assert!(done.contains(&format!("file {}: is now lost+found/#{}", ids[0], ids[0])), "{done}");
     assert!(done.ends_with("all faults are mended\n"), "{done}");
     assert_eq!(success(&check(&mounted.namespace, &[])), "no faults\n");
@@ -87,7 +87,7 @@ fn a_namespace_is_repaired_while_it_is_in_use() {
     let writing = std::thread::spawn(move || {
         shell(&on, "for i in $(seq 300); do echo $i > new$i; mv new$i a/new$i; done");
     });
-    let done = told(&check(&mounted.on, &["--repair"]), 1);
+    let done = stdout_of(&check(&mounted.on, &["--repair"]), 1);
     assert!(done.contains("its contents are missing: reading fails until"), "{done}");
     assert!(done.lines().any(|line| line.starts_with("file ") && line.contains(": /")), "{done}");
     assert!(done.contains("programs may see what was before until"), "{done}");
@@ -135,11 +135,11 @@ fn chunks_that_are_lost_cannot_be_read_and_others_can() {
     damaged[0] ^= 1;
     fs::write(of(&whole[..8192]), damaged).unwrap();
     // What is missing is found by its name, what is damaged by reading, which a mount does too.
-    let done = told(&check(&mounted.namespace, &["--repair"]), 1);
+    let done = stdout_of(&check(&mounted.namespace, &["--repair"]), 1);
     assert!(done.contains("bytes 16384 to 24576 are lost: reading them fails"), "{done}");
     assert_eq!(success(&check(&mounted.namespace, &["--repair"])), "no faults\n");
     mounted.mount(&[]);
-    let done = told(&check(&mounted.on, &["--repair", "--data"]), 1);
+    let done = stdout_of(&check(&mounted.on, &["--repair", "--data"]), 1);
     assert!(done.contains("bytes 0 to 8192 are lost: reading them fails"), "{done}");
     assert_eq!(success(&check(&mounted.on, &["--data"])), "no faults\n");
     shell(&mounted.on, "cat other > /dev/null; ! cat file > /dev/null 2>&1");
@@ -246,7 +246,7 @@ fn a_damaged_sstable_is_mended_and_what_is_lost_is_named() {
         let path = sstable(&mounted);
         // A name of a file is in the block, in the clear or not: some block has names of files.
         flip(&path, 900);
-        let faults = told(&check(&mounted.namespace, &[]), 1);
+        let faults = stdout_of(&check(&mounted.namespace, &[]), 1);
         assert!(faults.contains("has a wrong checksum in block"), "{faults}");
         let said = failure(
             &ns("mount")
@@ -256,7 +256,7 @@ fn a_damaged_sstable_is_mended_and_what_is_lost_is_named() {
                 .unwrap_or_else(|error| panic!("{error}")),
         );
         assert!(said.contains("canopy ns check --repair"), "{said}");
-        let done = told(&check(&mounted.namespace, &["--repair"]), 1);
+        let done = stdout_of(&check(&mounted.namespace, &["--repair"]), 1);
         assert!(done.contains("records are lost"), "{done}");
         assert!(done.ends_with("all faults are mended\n"), "{done}");
         assert_eq!(success(&check(&mounted.namespace, &["--data"])), "no faults\n");
@@ -283,7 +283,7 @@ fn a_mounted_namespace_with_a_damaged_sstable_is_mended() {
     mounted.mount(&[]);
     // Behind what a mount reads at first.
     flip(&path, length / 2);
-    let done = told(&check(&mounted.on, &["--repair"]), 1);
+    let done = stdout_of(&check(&mounted.on, &["--repair"]), 1);
     assert!(done.contains("records are lost"), "{done}");
     assert_eq!(success(&check(&mounted.on, &[])), "no faults\n");
     mounted.assert_sound();
@@ -398,7 +398,7 @@ fn a_damaged_manifest_is_an_error_that_says_what_to_do() {
     let mut bytes = original.clone();
     bytes[30] ^= 1;
     fs::write(&current, bytes).unwrap();
-    let faults = told(&check(&mounted.namespace, &[]), 1);
+    let faults = stdout_of(&check(&mounted.namespace, &[]), 1);
     assert!(faults.contains("its checksum is wrong"), "{faults}");
     let said = failure(&check(&mounted.namespace, &["--repair"]));
     assert!(said.contains("restore") && said.contains("from a backup"), "{said}");

@@ -19,9 +19,9 @@ fn create(mounted: &Mounted, name: &str) {
     success(&snapshot("create", &mounted.on, name));
 }
 
-/// All that find, getfattr and md5sum say of a tree.
+/// Returns the output of find, getfattr and md5sum for a tree.
 #[track_caller]
-fn told(directory: &Path) -> String {
+fn tree_state(directory: &Path) -> String {
     let line = r"find . -printf '%P %y %m %U %G %n %l %T@ ' \( -type d -printf '\n' -o -printf '%s\n' \) | sort
         find . -type f -exec md5sum {} + | sort -k 2; getfattr -Rdm user. . | sort";
     shell(directory, line)
@@ -37,10 +37,10 @@ fn a_snapshot_shows_the_tree_as_it_was() {
     for options in [&[][..], &["--no-passthrough"]] {
         let mounted = Mounted::with(options);
         shell(&mounted.on, TREE);
-        let before = told(&mounted.on);
+        let before = tree_state(&mounted.on);
         create(&mounted, "one");
         let one = mounted.path("[@one]");
-        assert_eq!(told(&one), before);
+        assert_eq!(tree_state(&one), before);
         let ids = |path: &str| {
             [one.join(path), mounted.path(path)].map(|path| fs::metadata(path).unwrap().ino())
         };
@@ -51,22 +51,22 @@ fn a_snapshot_shows_the_tree_as_it_was() {
             "echo more >> a/large; echo x > a/small; rm -r a/b; mv c d; truncate -s 1 a/sparse; \
              setfattr -x user.x a/small; echo new > a/new; chmod 700 a",
         );
-        assert_eq!(told(&one), before);
+        assert_eq!(tree_state(&one), before);
         create(&mounted, "two");
-        let between = told(&mounted.on);
+        let between = tree_state(&mounted.on);
         shell(&mounted.on, "rm -r a d; mkdir a; echo again > a/large");
-        assert_eq!(told(&one), before);
-        assert_eq!(told(&mounted.path("[@two]")), between);
+        assert_eq!(tree_state(&one), before);
+        assert_eq!(tree_state(&mounted.path("[@two]")), between);
         mounted.unmount();
         mounted.mount(options);
-        assert_eq!(told(&one), before);
+        assert_eq!(tree_state(&one), before);
         // Any directory shows itself, wherever it is now; a new one was not there.
         assert!(!mounted.path("a/[@one]").exists());
         let listed =
             shell(&mounted.on, "ls '[@]'; readlink '[@]/one'; cat '[@]/two/d/hard' | wc -c");
         assert_eq!(listed, "one\ntwo\n../[@one]\n100005\n");
         success(&snapshot("delete", &mounted.on, "one"));
-        assert_eq!(told(&mounted.path("[@two]")), between);
+        assert_eq!(tree_state(&mounted.path("[@two]")), between);
         assert!(!one.exists());
         success(&snapshot("delete", &mounted.on, "two"));
         mounted.assert_sound();
@@ -442,7 +442,7 @@ fn snapshots_are_summed_written_and_checked_without_a_mount() {
         mounted.mount(&[]);
         shell(&mounted.on, TREE);
         create(&mounted, "one");
-        let before = told(&mounted.on);
+        let before = tree_state(&mounted.on);
         mounted.unmount();
         let summed = success(&run("du", &["-a"]));
         mounted.mount(&[]);
@@ -456,7 +456,7 @@ fn snapshots_are_summed_written_and_checked_without_a_mount() {
         let copy = mounted.place.path().join("copy");
         let copied = copy.to_str().unwrap();
         success(&run("export", &[copied, "--snapshot", "one"]));
-        assert_eq!(told(&copy), before);
+        assert_eq!(tree_state(&copy), before);
         for data in [&["--snapshot", "one"][..], &["--snapshot", "one", "--data"]] {
             assert_eq!(success(&run("check", data)), "no faults\n");
         }
@@ -486,7 +486,7 @@ fn a_mounted_namespace_is_summed_and_exported() {
         mounted.mount(&[]);
         shell(&mounted.on, TREE);
         create(&mounted, "one");
-        let before = told(&mounted.on);
+        let before = tree_state(&mounted.on);
         let run = |subcommand: &str, words: &[&str]| {
             // By either name.
             let place =
@@ -495,18 +495,18 @@ fn a_mounted_namespace_is_summed_and_exported() {
         };
         let summed = success(&run("du", &["-a"]));
         shell(&mounted.on, "echo more >> a/large; rm -r a/b c; echo new > a/new");
-        let now = told(&mounted.on);
+        let now = tree_state(&mounted.on);
         let (copy, past) = (mounted.place.path().join("copy"), mounted.place.path().join("past"));
         success(&run("export", &[copy.to_str().unwrap()]));
-        assert_eq!(told(&copy), now);
+        assert_eq!(tree_state(&copy), now);
         success(&run("export", &[past.to_str().unwrap(), "--snapshot", "one"]));
-        assert_eq!(told(&past), before);
+        assert_eq!(tree_state(&past), before);
         // That is a backup (docs/admin.md): all of it comes back from there.
         let (new, back) = (mounted.place.path().join("new"), mounted.place.path().join("back"));
         success(&ns("create").arg(&new).output().unwrap());
         success(&ns("import").arg("--data").args([&past, &new]).output().unwrap());
         success(&ns("export").args([&new, &back]).output().unwrap());
-        assert_eq!(told(&back), before);
+        assert_eq!(tree_state(&back), before);
         assert_ne!(success(&run("du", &["-a"])), summed);
         assert_eq!(success(&run("du", &["-a", "--snapshot", "one"])), summed);
         assert_eq!(success(&run("check", &["--snapshot", "one"])), "no faults\n");
@@ -547,7 +547,7 @@ fn a_namespace_becomes_what_it_was() {
                 .unwrap(),
         );
         create(&mounted, "one");
-        let before = told(&mounted.on);
+        let before = tree_state(&mounted.on);
         let quotas = success(&ns("quota").arg(&mounted.on).output().unwrap());
         shell(
             &mounted.on,
@@ -555,7 +555,7 @@ fn a_namespace_becomes_what_it_was() {
              head -c 90000 /dev/urandom > a/large2",
         );
         create(&mounted, "two");
-        let later = told(&mounted.on);
+        let later = tree_state(&mounted.on);
         shell(&mounted.on, "rm a/large2; head -c 80000 /dev/urandom > a/large");
         let restore = |place: &Path, name: &str| {
             ns("snapshot").args(["restore"]).arg(place).arg(name).output().unwrap()
@@ -573,9 +573,9 @@ fn a_namespace_becomes_what_it_was() {
                 "no faults\n"
             );
             mounted.mount(&[]);
-            assert_eq!(told(&mounted.on), *expected, "{name}");
-            assert_eq!(told(&mounted.path("[@one]")), before);
-            assert_eq!(told(&mounted.path("[@two]")), later);
+            assert_eq!(tree_state(&mounted.on), *expected, "{name}");
+            assert_eq!(tree_state(&mounted.path("[@one]")), before);
+            assert_eq!(tree_state(&mounted.path("[@two]")), later);
             if name == "one" {
                 assert_eq!(success(&ns("quota").arg(&mounted.on).output().unwrap()), quotas);
             }

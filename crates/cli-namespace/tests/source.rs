@@ -70,8 +70,8 @@ impl Trial {
         self.canopy(index).arg("index").arg(source).args(options).output().unwrap()
     }
 
-    /// What a user is told of the tree by a command.
-    fn told(&self, index: &str, uid: u32, words: &[&str]) -> Vec<String> {
+    /// Returns the output of a command as a user.
+    fn answer_for(&self, index: &str, uid: u32, words: &[&str]) -> Vec<String> {
         let canopy = site::built("canopy");
         let mut command = as_user(uid, canopy.to_str().unwrap());
         command.arg("--index").arg(self.mounted.place.path().join(index)).args(words);
@@ -85,7 +85,7 @@ fn configured_sources_may_be_namespaces() {
     let trial = Trial::new(5300);
     let on = trial.mounted.on.to_str().unwrap();
     let namespace = trial.mounted.namespace.to_str().unwrap();
-    let shown = |index: &str| trial.told(index, 0, &["find", on]);
+    let shown = |index: &str| trial.answer_for(index, 0, &["find", on]);
     for (index, text) in [
         ("listed", format!("sources = ['ns:{namespace}']\n")),
         (
@@ -132,25 +132,25 @@ fn records_tell_every_user_what_a_scan_of_the_mount_tells() {
                     &["ls", "-la", "--inode", &start],
                 ] {
                     let [read, scanned] =
-                        ["read", "scanned"].map(|index| trial.told(index, uid, words));
+                        ["read", "scanned"].map(|index| trial.answer_for(index, uid, words));
                     assert_same(&read, &scanned, &format!("seed {seed} uid {uid} {words:?}"));
                 }
             }
         }
-        assert!(trial.told("read", 0, &["find", on]).len() > 15);
+        assert!(trial.answer_for("read", 0, &["find", on]).len() > 15);
         let changed = trial.mounted.path("gate0/in/new");
         fs::write(&changed, "y").unwrap();
         success(&trial.index("read", &[]));
         // It was replaced as a whole.
-        let found = trial.told("read", 0, &["find", on, "-name", "new"]);
+        let found = trial.answer_for("read", 0, &["find", on, "-name", "new"]);
         assert_eq!(found, [changed.to_str().unwrap()]);
         let told = success(&trial.canopy("read").args(["info", "--json"]).output().unwrap());
         assert_eq!(told.matches("\"root\"").count(), 1, "{told}");
         // Unmounted it is the same, but for the device.
-        let before = trial.told("read", 0, &["find", on, "-printf", "%p|%i|%s|%C@\\n"]);
+        let before = trial.answer_for("read", 0, &["find", on, "-printf", "%p|%i|%s|%C@\\n"]);
         trial.mounted.unmount();
         success(&trial.index("read", &["--root".as_ref(), on.as_ref()]));
-        let after = trial.told("read", 0, &["find", on, "-printf", "%p|%i|%s|%C@\\n"]);
+        let after = trial.answer_for("read", 0, &["find", on, "-printf", "%p|%i|%s|%C@\\n"]);
         assert_same(&after, &before, "unmounted");
     }
 }
@@ -160,7 +160,7 @@ fn options_of_a_scan_hold_for_records() {
     let trial = Trial::new(5200);
     let shown = |index: &str, words: &[&str]| {
         let root = ["find", "/records"];
-        trial.told(index, 0, &[&root, words].concat())
+        trial.answer_for(index, 0, &[&root, words].concat())
     };
     trial.mounted.unmount();
     fn option<'a>(words: &[&'a str]) -> Vec<&'a OsStr> {
@@ -205,9 +205,9 @@ fn a_private_mount_is_for_root_alone() {
     trial.mounted.mount(&["--private"]);
     success(&trial.index("index", &[]));
     let on = trial.mounted.on.to_str().unwrap();
-    assert!(trial.told("index", 0, &["find", on]).len() > 5);
+    assert!(trial.answer_for("index", 0, &["find", on]).len() > 5);
     for uid in [2001, common::NOBODY] {
-        assert!(trial.told("index", uid, &["find", on]).is_empty());
+        assert!(trial.answer_for("index", uid, &["find", on]).is_empty());
     }
 }
 
@@ -235,7 +235,7 @@ fn large_directories_come_in_parts() {
     let trial = Trial { configuration: Path::new("/dev/null").into(), mounted };
     success(&trial.index("index", &["--root".as_ref(), "/records".as_ref()]));
     let count = |words: &[&str]| {
-        trial.told("index", 0, &[&["find", "/records", "--count"], words].concat())
+        trial.answer_for("index", 0, &[&["find", "/records", "--count"], words].concat())
     };
     assert_eq!(count(&[]), [(FILES + 1).to_string()]);
     assert_eq!(count(&["-mindepth", "1", "-type", "d"]), [(FILES / 50).to_string()]);

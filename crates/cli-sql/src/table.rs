@@ -54,7 +54,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         }
         Command::Refresh { name: None, threads: asked } => {
             let mut writer = open(index)?;
-            let outcome = told(canopy_sql::refresh_all(&mut writer, threads(asked))?);
+            let outcome = warn_of_failed(canopy_sql::refresh_all(&mut writer, threads(asked))?);
             publish(writer, format_args!("derived tables computed anew"))?;
             return Ok(outcome);
         }
@@ -70,11 +70,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 /// Computes what changes touch of derived tables anew for what `writer` publishes next, and says
 /// which of the tables could not be computed.
 pub fn follow_all(writer: &mut Writer, threads: usize) -> anyhow::Result<Outcome> {
-    Ok(told(canopy_sql::follow_all(writer, threads)?))
+    Ok(warn_of_failed(canopy_sql::follow_all(writer, threads)?))
 }
 
-/// Says which tables could not be computed.
-fn told(failed: Vec<(String, canopy_sql::Error)>) -> Outcome {
+/// Warns of tables that could not be computed.
+fn warn_of_failed(failed: Vec<(String, canopy_sql::Error)>) -> Outcome {
     for (name, error) in &failed {
         message(format_args!("warning: the table {name} has no rows now: {error}"));
     }

@@ -23,7 +23,9 @@ mod streams;
 mod suggestions;
 
 pub use counted::counted;
-pub use outcome::{Outcome, SeveralLines, message, message_lines, say, say_json, told, warn_of};
+pub use outcome::{
+    Outcome, SeveralLines, error_chain, message, message_lines, say, say_json, warn_of,
+};
 
 use canopy_index::Writer;
 use canopy_watch::requests;

@@ -2,7 +2,7 @@
 
 use crate::commands::staleness;
 use crate::config::settings;
-use crate::outcome::{message, message_lines, told};
+use crate::outcome::{error_chain, message, message_lines};
 use crate::places::{self, Opened};
 use crate::query_limits::{allowed, at_most};
 use crate::suggestions;
@@ -103,7 +103,7 @@ fn end(error: &clap::Error) -> ! {
     if !error.use_stderr() {
         match error.print().and_then(|()| std::io::stdout().flush()) {
             Err(failed) if failed.kind() != std::io::ErrorKind::BrokenPipe => {
-                message(told(&anyhow::Error::from(failed).context("cannot print the help")));
+                message(error_chain(&anyhow::Error::from(failed).context("cannot print the help")));
                 std::process::exit(2)
             }
             _ => std::process::exit(0),
@@ -241,7 +241,7 @@ impl ReadOptions {
     pub fn open_each(&self, index: Option<PathBuf>) -> anyhow::Result<Opened> {
         let opened = places::open(index, self.at)?;
         if self.verbose {
-            opened.iter().for_each(tell_of);
+            opened.iter().for_each(report_age);
         }
         Ok(opened)
     }
@@ -286,8 +286,8 @@ pub fn age_ns(text: &str) -> Option<i64> {
     Some(count.parse::<u32>().ok().map(i64::from)?.saturating_mul(seconds * 1_000_000_000))
 }
 
-/// Says which generation of an index answers, and how old it is.
-fn tell_of(index: &Index) {
+/// Prints which generation of an index answers, and its age.
+fn report_age(index: &Index) {
     message(format_args!(
         "{} answers from generation {}, published {} ago",
         index.path().display(),

@@ -48,7 +48,7 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
         // Whoever reads the output has had enough, as in 'canopy find | head'.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            message_lines(told(&error));
+            message_lines(error_chain(&error));
             ExitCode::from(match error.downcast_ref() {
                 Some(Refused { code, .. }) => *code,
                 None if error.is::<Unsaid>() => 1,
@@ -93,9 +93,8 @@ fn full_index<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Pa
     }
 }
 
-/// Returns what an error says, and why, each reason once: some messages have that of their source.
-/// Names in it end no line.
-pub fn told(error: &anyhow::Error) -> String {
+/// Formats an error chain on one line, dropping causes already contained in the outer message.
+pub fn error_chain(error: &anyhow::Error) -> String {
     let mut told = String::new();
     for cause in error.chain() {
         let has_lines = cause.is::<SeveralLines>() || cause.is::<Refused>() || cause.is::<Wrong>();
@@ -173,7 +172,7 @@ pub fn warn_of_denied_list(index: &Index) {
 /// Says why one of two indexes cannot be opened, and has the command end as partial: the other one
 /// answers.
 pub fn warn_of_other_index(error: anyhow::Error, answering: &Index) {
-    message_lines(told(&error));
+    message_lines(error_chain(&error));
     message(format_args!("{} alone answers", answering.path().display()));
     LACKS_SOMETHING.store(true, Ordering::Relaxed);
 }

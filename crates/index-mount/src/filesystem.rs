@@ -3,7 +3,7 @@
 
 use crate::handles::{Handle, Handles, Page};
 use crate::nodes::{Hit, Node, Nodes};
-use crate::protocol::{Asked, Entry, Folder, KnownEntry, Told};
+use crate::protocol::{Entry, Folder, KnownEntry, ReplyKind, RequestKind};
 use crate::recent::Recent;
 use crate::sessions::{Patience, Sessions};
 use crate::view::UserView;
@@ -84,8 +84,8 @@ impl Shared {
     fn ask(
         self: &Arc<Self>,
         who: &Credentials,
-        asked: Asked,
-        then: impl FnOnce(&Shared, Answer<Told>) + Send + 'static,
+        asked: RequestKind,
+        then: impl FnOnce(&Shared, Answer<ReplyKind>) + Send + 'static,
     ) {
         let patience = match UserView::is_search(&asked) {
             true => Patience::Long,
@@ -97,8 +97,8 @@ impl Shared {
     fn ask_for(
         self: &Arc<Self>,
         (who, patience): (&Credentials, Patience),
-        asked: Asked,
-        then: impl FnOnce(&Shared, Answer<Told>) + Send + 'static,
+        asked: RequestKind,
+        then: impl FnOnce(&Shared, Answer<ReplyKind>) + Send + 'static,
     ) {
         let shared = self.clone();
         self.sessions.ask(who, (asked, patience), move |told| then(&shared, told));
@@ -109,8 +109,8 @@ impl Shared {
         self: &Arc<Self>,
         (request, id): (&Request, INodeNo),
         reply: R,
-        question: impl FnOnce(KnownEntry) -> Asked,
-        then: impl FnOnce(&Shared, R, Answer<Told>) + Send + 'static,
+        question: impl FnOnce(KnownEntry) -> RequestKind,
+        then: impl FnOnce(&Shared, R, Answer<ReplyKind>) + Send + 'static,
         other: impl FnOnce(&Shared, R, Answer<(Node, Credentials)>),
     ) {
         let asks = self.who(request).and_then(|who| Ok((self.node(id)?, who)));
@@ -122,16 +122,16 @@ impl Shared {
         }
     }
 
-    /// Returns what who asks was told just now of the first path of a place.
-    fn told_of(&self, who: &Credentials, place: &KnownEntry) -> Option<Entry> {
+    /// Returns the entry that the caller has just seen at the first path of `place`.
+    fn recent_entry(&self, who: &Credentials, place: &KnownEntry) -> Option<Entry> {
         let entry = self.recent.get(who, place.paths.first()?)?;
         place.inode.is_none_or(|inode| inode == (entry.dev, entry.ino)).then_some(entry)
     }
 
-    /// Returns whether who asks was told just now that there are no extended attributes.
+    /// Returns whether the caller has just seen that the entry has no extended attributes.
     fn has_no_xattrs(&self, request: &Request, id: INodeNo) -> bool {
         let entry = self.who(request).and_then(|who| match self.node(id)? {
-            Node::Entry(place) => Ok(self.told_of(&who, &place)),
+            Node::Entry(place) => Ok(self.recent_entry(&who, &place)),
             _ => Ok(None),
         });
         matches!(entry, Ok(Some(entry)) if !entry.has_xattrs)
@@ -146,19 +146,25 @@ impl Shared {
     }
 
     /// Holds what a name was found to be, and returns its attributes.
-    fn hold(&self, folder: &Folder, name: &[u8], told: Told, who: Credentials) -> Answer<FileAttr> {
+    fn hold(
+        &self,
+        folder: &Folder,
+        name: &[u8],
+        told: ReplyKind,
+        who: Credentials,
+    ) -> Answer<FileAttr> {
         match told {
-            Told::Query => {
+            ReplyKind::Query => {
                 let mut folder = folder.clone();
                 folder.queries.push(name.to_vec());
                 Ok(query_attributes(self.nodes.hold_query(folder)))
             }
-            Told::Entry(entry, path) if folder.queries.is_empty() => {
+            ReplyKind::Entry(entry, path) if folder.queries.is_empty() => {
                 self.recent.add(&who, [(path.clone(), &entry)]);
                 let id = self.nodes.hold_entry(&entry, path);
                 Ok(attributes(id, &entry))
             }
-            Told::Entry(entry, _) => {
+            ReplyKind::Entry(entry, _) => {
                 let hit = Hit { who, entry: entry.clone() };
                 Ok(attributes(self.nodes.hold_hit(folder, name, hit), &entry))
             }
@@ -166,9 +172,9 @@ impl Shared {
         }
     }
 
-    /// Tells entries of an open directory, until `add` says that it is full. `add` takes the offset
-    /// of what follows, a name, an entry if it may be held, and the attributes.
-    fn tell_page(
+    /// Adds entries of an open directory until `add` returns that the page is full. `add` takes the
+    /// offset of the next entry, a name, an entry if it may be held, and the attributes.
+    fn add_page(
         &self,
         (id, handle): (INodeNo, &Handle),
         page: &Page,
@@ -236,9 +242,9 @@ impl Shared {
         if let Some(page) = page {
             return done(self, reply, Ok((handle, page)));
         }
-        let asked = Asked::List { folder: handle.folder.clone(), handle: number.0, first };
+        let asked = RequestKind::List { folder: handle.folder.clone(), handle: number.0, first };
         self.ask(&who.clone(), asked, move |shared, told| match told {
-            Ok(Told::Page(entries, is_more)) => {
+            Ok(ReplyKind::Page(entries, is_more)) => {
                 let page = Arc::new(Page { first, entries, is_more });
                 shared.remember(&who, &handle.folder, &page);
                 if handle.who == who {
@@ -327,7 +333,7 @@ impl fuser::Filesystem for Filesystem {
                 return reply.entry(&shared.ttl, &attributes(id, &entry), GENERATION);
             }
         }
-        let asked = Asked::Lookup(folder.clone(), name.clone());
+        let asked = RequestKind::Lookup(folder.clone(), name.clone());
         shared.ask(&who.clone(), asked, move |shared, told| {
             // What the user hears of a query may change, whatever the kernel was told of others.
             let is_virtual = !folder.queries.is_empty() || is_query(&name);
@@ -346,16 +352,18 @@ impl fuser::Filesystem for Filesystem {
     fn getattr(&self, request: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let asks = self.0.who(request).and_then(|who| Ok((self.0.node(id)?, who)));
         if let Ok((Node::Entry(place), who)) = &asks
-            && let Some(entry) = self.0.told_of(who, place)
+            && let Some(entry) = self.0.recent_entry(who, place)
         {
             return reply.attr(&self.0.ttl, &attributes(id.0, &entry));
         }
         self.0.ask_entry(
             (request, id),
             reply,
-            Asked::Attributes,
+            RequestKind::Attributes,
             move |shared, reply, told| match told {
-                Ok(Told::Entry(entry, _)) => reply.attr(&shared.ttl, &attributes(id.0, &entry)),
+                Ok(ReplyKind::Entry(entry, _)) => {
+                    reply.attr(&shared.ttl, &attributes(id.0, &entry))
+                }
                 Ok(_) => reply.error(Errno::EIO),
                 Err(error) => reply.error(errno(error)),
             },
@@ -374,9 +382,11 @@ impl fuser::Filesystem for Filesystem {
         self.0.ask_entry(
             (request, id),
             reply,
-            Asked::Attributes,
+            RequestKind::Attributes,
             |_, reply, told| match told {
-                Ok(Told::Entry(entry, _)) if !entry.target.is_empty() => reply.data(&entry.target),
+                Ok(ReplyKind::Entry(entry, _)) if !entry.target.is_empty() => {
+                    reply.data(&entry.target)
+                }
                 Ok(_) => reply.error(Errno::EINVAL),
                 Err(error) => reply.error(errno(error)),
             },
@@ -413,7 +423,7 @@ impl fuser::Filesystem for Filesystem {
         self.0.ask_entry(
             (request, id),
             reply,
-            |place| Asked::Access(place, bits),
+            |place| RequestKind::Access(place, bits),
             |_, reply, told| match told {
                 Ok(_) => reply.ok(),
                 Err(error) => reply.error(errno(error)),
@@ -434,10 +444,10 @@ impl fuser::Filesystem for Filesystem {
             Err(error) => return reply.error(errno(error)),
         };
         let number = shared.handles.next();
-        let asked = Asked::List { folder: folder.clone(), handle: number, first: 0 };
+        let asked = RequestKind::List { folder: folder.clone(), handle: number, first: 0 };
         // Nothing is locked yet.
         shared.ask_for((&who.clone(), Patience::Long), asked, move |shared, told| match told {
-            Ok(Told::Page(entries, is_more)) => {
+            Ok(ReplyKind::Page(entries, is_more)) => {
                 let page = Arc::new(Page { first: 0, entries, is_more });
                 shared.remember(&who, &folder, &page);
                 shared.handles.open(number, shared.handles.handle(folder, who));
@@ -468,7 +478,7 @@ impl fuser::Filesystem for Filesystem {
                     let mut add = |next, name: &[u8], _: Option<&Entry>, about: FileAttr| {
                         reply.add(about.ino, next, about.kind, OsStr::from_bytes(name))
                     };
-                    shared.tell_page((id, &handle), &page, offset, &mut add);
+                    shared.add_page((id, &handle), &page, offset, &mut add);
                     reply.ok();
                 }
                 Err(error) => reply.error(errno(error)),
@@ -511,7 +521,7 @@ impl fuser::Filesystem for Filesystem {
                 }
                 is_full
             };
-            shared.tell_page((id, &handle), &page, offset, &mut add);
+            shared.add_page((id, &handle), &page, offset, &mut add);
             reply.ok();
         });
     }
@@ -526,7 +536,7 @@ impl fuser::Filesystem for Filesystem {
     ) {
         if let Some(closed) = self.0.handles.close(handle.0) {
             // A helper that has ended knows nothing of it.
-            self.0.sessions.ask_if_there(&closed.who, Asked::Close(handle.0));
+            self.0.sessions.ask_if_there(&closed.who, RequestKind::Close(handle.0));
         }
         reply.ok();
     }
@@ -537,7 +547,7 @@ impl fuser::Filesystem for Filesystem {
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if let Some(process) = canopy_mount::process(id.0, name.as_bytes(), request.uid()) {
-            return xattr(reply, Ok(Told::Bytes(process)), size);
+            return xattr(reply, Ok(ReplyKind::Bytes(process)), size);
         }
         let name = name.as_bytes().to_vec();
         let is_plan = name == PLAN.as_bytes();
@@ -548,11 +558,11 @@ impl fuser::Filesystem for Filesystem {
         self.0.ask_entry(
             (request, id),
             reply,
-            |place| Asked::Xattr(place, name),
+            |place| RequestKind::Xattr(place, name),
             move |_, reply, told| xattr(reply, told, size),
             move |_, reply, asks| match asks {
                 Ok((Node::Query(_), _)) if is_plan => {
-                    xattr(reply, Ok(Told::Bytes(PLANNED.to_vec())), size);
+                    xattr(reply, Ok(ReplyKind::Bytes(PLANNED.to_vec())), size);
                 }
                 asks => reply.error(asks.err().map_or(Errno::ENODATA, errno)),
             },
@@ -561,15 +571,15 @@ impl fuser::Filesystem for Filesystem {
 
     fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
         if self.0.has_no_xattrs(request, id) {
-            return xattr(reply, Ok(Told::Bytes(Vec::new())), size);
+            return xattr(reply, Ok(ReplyKind::Bytes(Vec::new())), size);
         }
         self.0.ask_entry(
             (request, id),
             reply,
-            Asked::XattrNames,
+            RequestKind::XattrNames,
             move |_, reply, told| xattr(reply, told, size),
             move |_, reply, asks| match asks {
-                Ok(_) => xattr(reply, Ok(Told::Bytes(Vec::new())), size),
+                Ok(_) => xattr(reply, Ok(ReplyKind::Bytes(Vec::new())), size),
                 Err(error) => reply.error(errno(error)),
             },
         );
@@ -577,11 +587,11 @@ impl fuser::Filesystem for Filesystem {
 }
 
 /// Answers with a value, or with its size if none is taken.
-fn xattr(reply: ReplyXattr, told: Answer<Told>, size: u32) {
+fn xattr(reply: ReplyXattr, told: Answer<ReplyKind>, size: u32) {
     match told {
-        Ok(Told::Bytes(value)) if size == 0 => reply.size(value.len() as u32),
-        Ok(Told::Bytes(value)) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(Told::Bytes(value)) => reply.data(&value),
+        Ok(ReplyKind::Bytes(value)) if size == 0 => reply.size(value.len() as u32),
+        Ok(ReplyKind::Bytes(value)) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(ReplyKind::Bytes(value)) => reply.data(&value),
         Ok(_) => reply.error(Errno::EIO),
         Err(error) => reply.error(errno(error)),
     }

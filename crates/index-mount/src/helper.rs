@@ -1,7 +1,7 @@
 //! Answering questions for one user: in a process of its own that has become that user for good, or
 //! in a thread of a user who mounts an index alone.
 
-use crate::protocol::{Answer, Asked, Failure, Request, Setup, Told, receive, send};
+use crate::protocol::{Answer, Failure, ReplyKind, Request, RequestKind, Setup, receive, send};
 use crate::view::UserView;
 use canopy_credentials::{become_user, close_all_but_standard, limit};
 use canopy_index::Index;
@@ -97,21 +97,21 @@ fn answer(view: &UserView, answers: &Mutex<UnixStream>, request: &Request) {
     });
     let number = request.number;
     let to = answers.lock();
-    let sent = send(&*to, &Answer { number, told });
+    let sent = send(&*to, &Answer { number, reply: told });
     if sent.is_err() {
-        let told: Result<Told, Failure> = Err(Errno::EIO.into());
+        let told: Result<ReplyKind, Failure> = Err(Errno::EIO.into());
         // Nobody waits any more if this fails, too.
-        let _ = send(&*to, &Answer { number, told });
+        let _ = send(&*to, &Answer { number, reply: told });
     }
 }
 
-fn kind(asked: &Asked) -> &'static str {
+fn kind(asked: &RequestKind) -> &'static str {
     match asked {
-        Asked::Lookup(..) => "a name",
-        Asked::Attributes(_) => "attributes",
-        Asked::List { .. } | Asked::Close(_) => "a directory",
-        Asked::XattrNames(_) | Asked::Xattr(..) => "extended attributes",
-        Asked::Access(..) => "access",
+        RequestKind::Lookup(..) => "a name",
+        RequestKind::Attributes(_) => "attributes",
+        RequestKind::List { .. } | RequestKind::Close(_) => "a directory",
+        RequestKind::XattrNames(_) | RequestKind::Xattr(..) => "extended attributes",
+        RequestKind::Access(..) => "access",
     }
 }
 

@@ -49,11 +49,11 @@ pub(crate) struct Folder {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) number: u64,
-    pub(crate) asked: Asked,
+    pub(crate) asked: RequestKind,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Asked {
+pub(crate) enum RequestKind {
     /// The entry with a name. Names in brackets that no entry has are queries.
     Lookup(Folder, Vec<u8>),
     /// The attributes of an entry.
@@ -74,7 +74,7 @@ pub(crate) enum Asked {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Answer {
     pub(crate) number: u64,
-    pub(crate) told: Result<Told, Failure>,
+    pub(crate) reply: Result<ReplyKind, Failure>,
 }
 
 /// Why there is no answer.
@@ -86,7 +86,7 @@ pub(crate) struct Failure {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum ReplyKind {
     /// An entry and its path from the root of the mount.
     Entry(Entry, Vec<u8>),
     /// The name asks for files.
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn frames_are_bounded_and_whole() {
         let mut bytes = Vec::new();
-        let sent = Request { number: 7, asked: Asked::Close(3) };
+        let sent = Request { number: 7, asked: RequestKind::Close(3) };
         send(&mut bytes, &sent).expect("a short frame");
         let read: Request = receive(&bytes[..]).expect("the frame");
         assert_eq!(read.number, 7);

@@ -6,7 +6,7 @@
 //! time, however many uids are subordinate to it.
 
 use crate::helper::{ARGUMENT, program, serve_in_thread};
-use crate::protocol::{Answer, Asked, Request, Setup, Told, receive, send};
+use crate::protocol::{Answer, ReplyKind, Request, RequestKind, Setup, receive, send};
 use crate::view::{Opener, UserView};
 use canopy_credentials::Accounts;
 use canopy_model::Credentials;
@@ -65,7 +65,7 @@ const LINE_BYTES_MAX: usize = 1000;
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Takes an answer.
-type Then = Box<dyn FnOnce(Result<Told, Errno>) + Send>;
+type Then = Box<dyn FnOnce(Result<ReplyKind, Errno>) + Send>;
 
 /// Whether nobody else is kept waiting by a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(crate) enum Patience {
 
 /// A question that was not sent yet.
 struct Unsent {
-    asked: Asked,
+    asked: RequestKind,
     then: Then,
     patience: Patience,
     is_search: bool,
@@ -86,7 +86,7 @@ struct Unsent {
 }
 
 impl Unsent {
-    fn new(asked: Asked, then: Then, patience: Patience) -> Box<Self> {
+    fn new(asked: RequestKind, then: Then, patience: Patience) -> Box<Self> {
         let is_search = UserView::is_search(&asked);
         Box::new(Unsent { asked, then, patience, is_search, since: Instant::now() })
     }
@@ -195,8 +195,8 @@ impl Sessions {
     pub(crate) fn ask(
         self: &Arc<Self>,
         who: &Credentials,
-        (asked, patience): (Asked, Patience),
-        then: impl FnOnce(Result<Told, Errno>) + Send + 'static,
+        (asked, patience): (RequestKind, Patience),
+        then: impl FnOnce(Result<ReplyKind, Errno>) + Send + 'static,
     ) {
         let mut unasked = Unsent::new(asked, Box::new(then), patience);
         loop {
@@ -212,15 +212,15 @@ impl Sessions {
     }
 
     /// Tells a helper something, if there is one.
-    pub(crate) fn ask_if_there(&self, who: &Credentials, asked: Asked) {
+    pub(crate) fn ask_if_there(&self, who: &Credentials, asked: RequestKind) {
         let session = self.all.lock().get(who).cloned();
         // One that has ended need not be told.
         let unasked = Unsent::new(asked, Box::new(drop), Patience::Long);
         let _ = session.map(|session| session.ask(unasked));
     }
 
-    /// Tells something in the log, if that is not told too much already.
-    pub(crate) fn tell(&self, line: &str) {
+    /// Writes to the log, up to a limit of lines per minute.
+    pub(crate) fn log_limited(&self, line: &str) {
         let mut lines = self.lines.lock();
         if lines.0.elapsed() > Duration::from_secs(60) {
             *lines = (Instant::now(), 0);
@@ -278,16 +278,19 @@ impl Sessions {
         let answered = match &started {
             Ok(_) => {
                 session.begin();
-                session.pass_answers(|line| self.tell(line), || self.search_next(session.account))
+                session.pass_answers(
+                    |line| self.log_limited(line),
+                    || self.search_next(session.account),
+                )
             }
             Err(_) => Ok(()),
         };
         let uid = session.who.uid;
         if let Err(error) = &started {
-            self.tell(&format!("cannot start a process for uid {uid}: {error}"));
+            self.log_limited(&format!("cannot start a process for uid {uid}: {error}"));
         }
         if let Err(error) = answered {
-            self.tell(&format!("the process that answers for uid {uid} is ended: {error}"));
+            self.log_limited(&format!("the process that answers for uid {uid} is ended: {error}"));
         }
         let was_busy = session.end();
         self.search_next(session.account);
@@ -301,7 +304,9 @@ impl Sessions {
             let _ = child.kill();
             let status = child.wait();
             if was_busy && let Ok(status) = status {
-                self.tell(&format!("the process that answers for uid {uid} ended: {status}"));
+                self.log_limited(&format!(
+                    "the process that answers for uid {uid} ended: {status}"
+                ));
             }
         }
     }
@@ -470,7 +475,7 @@ impl Session {
     fn pass_answers(&self, tell: impl Fn(&str), searched: impl Fn()) -> io::Result<()> {
         let mut answers = BufReader::new(&self.socket);
         loop {
-            let Answer { number, told } = match receive(&mut answers) {
+            let Answer { number, reply: told } = match receive(&mut answers) {
                 Ok(answer) => answer,
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 Err(error) => return Err(error),

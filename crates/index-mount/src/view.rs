@@ -6,7 +6,7 @@
 
 use crate::listing::{Item, Listing, Listings, above, read};
 use crate::protocol::{
-    Asked, Entry, Failure, Folder, KnownEntry, PAGE_BYTES, PATH_BYTES_MAX, Told,
+    Entry, Failure, Folder, KnownEntry, PAGE_BYTES, PATH_BYTES_MAX, ReplyKind, RequestKind,
 };
 use crate::search::Search;
 use crate::xattrs::Values;
@@ -129,38 +129,38 @@ impl UserView {
     }
 
     /// Answers a question.
-    pub(crate) fn answer(&self, asked: &Asked) -> Result<Told> {
-        let told = self.told(asked);
-        if let Err(Failure { log: Some(why), .. }) = &told {
+    pub(crate) fn answer(&self, asked: &RequestKind) -> Result<ReplyKind> {
+        let reply = self.dispatch(asked);
+        if let Err(Failure { log: Some(why), .. }) = &reply {
             self.note_refusal(asked, why);
         }
-        let mut told = told?;
+        let mut reply = reply?;
         // Names that only root is shown are not among those of an entry.
         if rustix::process::geteuid().is_root() && self.opened()?.has_values {
-            match &mut told {
-                Told::Entry(entry, _) => entry.has_xattrs = true,
-                Told::Page(entries, _) => {
+            match &mut reply {
+                ReplyKind::Entry(entry, _) => entry.has_xattrs = true,
+                ReplyKind::Page(entries, _) => {
                     entries.iter_mut().for_each(|(_, entry)| entry.has_xattrs = true);
                 }
                 _ => {}
             }
         }
-        Ok(told)
+        Ok(reply)
     }
 
-    fn told(&self, asked: &Asked) -> Result<Told> {
+    fn dispatch(&self, asked: &RequestKind) -> Result<ReplyKind> {
         match asked {
-            Asked::Lookup(folder, name) => self.look_up(folder, name),
-            Asked::Attributes(place) => {
+            RequestKind::Lookup(folder, name) => self.look_up(folder, name),
+            RequestKind::Attributes(place) => {
                 let (found, path) = self.opened()?.resolve(place)?;
-                Ok(Told::Entry(found.item.entry, path))
+                Ok(ReplyKind::Entry(found.item.entry, path))
             }
-            Asked::List { folder, handle, first } => self.list(folder, *handle, *first),
-            Asked::Close(handle) => {
+            RequestKind::List { folder, handle, first } => self.list(folder, *handle, *first),
+            RequestKind::Close(handle) => {
                 self.open.lock().remove(handle);
-                Ok(Told::Done)
+                Ok(ReplyKind::Done)
             }
-            Asked::XattrNames(place) => {
+            RequestKind::XattrNames(place) => {
                 let opened = self.opened()?;
                 let (found, _) = opened.resolve(place)?;
                 let names = opened.xattr_names(&found)?;
@@ -168,30 +168,32 @@ impl UserView {
                     let name = unescape(name).into_owned();
                     name.into_iter().chain([0])
                 });
-                Ok(Told::Bytes(list.collect()))
+                Ok(ReplyKind::Bytes(list.collect()))
             }
-            Asked::Xattr(place, name) => {
+            RequestKind::Xattr(place, name) => {
                 if name == ERROR.as_bytes()
                     && let Some(why) = self.refusal(place)
                 {
-                    return Ok(Told::Bytes(why.into_bytes()));
+                    return Ok(ReplyKind::Bytes(why.into_bytes()));
                 }
                 let opened = self.opened()?;
                 let (found, _) = opened.resolve(place)?;
-                opened.xattr(&found, &escape(name)).map(Told::Bytes)
+                opened.xattr(&found, &escape(name)).map(ReplyKind::Bytes)
             }
-            Asked::Access(place, mask) => {
+            RequestKind::Access(place, mask) => {
                 let opened = self.opened()?;
                 let (found, _) = opened.resolve(place)?;
                 opened.check_access(&found, *mask)?;
-                Ok(Told::Done)
+                Ok(ReplyKind::Done)
             }
         }
     }
 
     /// Notes why a query was refused, for the user to read.
-    fn note_refusal(&self, asked: &Asked, why: &str) {
-        let (Asked::Lookup(folder, _) | Asked::List { folder, .. }) = asked else { return };
+    fn note_refusal(&self, asked: &RequestKind, why: &str) {
+        let (RequestKind::Lookup(folder, _) | RequestKind::List { folder, .. }) = asked else {
+            return;
+        };
         let Some(path) = folder.place.paths.first().filter(|_| why.starts_with("the query "))
         else {
             return;
@@ -212,10 +214,10 @@ impl UserView {
     }
 
     /// Returns whether answering takes a search.
-    pub(crate) fn is_search(asked: &Asked) -> bool {
+    pub(crate) fn is_search(asked: &RequestKind) -> bool {
         match asked {
-            Asked::Lookup(folder, name) => !folder.queries.is_empty() && !is_query(name),
-            Asked::List { folder, .. } => !folder.queries.is_empty(),
+            RequestKind::Lookup(folder, name) => !folder.queries.is_empty() && !is_query(name),
+            RequestKind::List { folder, .. } => !folder.queries.is_empty(),
             _ => false,
         }
     }
@@ -238,17 +240,17 @@ impl UserView {
         Ok(opened)
     }
 
-    fn look_up(&self, folder: &Folder, name: &[u8]) -> Result<Told> {
+    fn look_up(&self, folder: &Folder, name: &[u8]) -> Result<ReplyKind> {
         let opened = self.opened()?;
         if !folder.queries.is_empty() {
             if is_query(name) {
-                return Search::check(&folder.queries, Some(name)).map(|()| Told::Query);
+                return Search::check(&folder.queries, Some(name)).map(|()| ReplyKind::Query);
             }
             // It may have come since.
             let kept = self.kept(folder).filter(|hits| hits.find(name).is_some());
             let hits = kept.map_or_else(|| self.find(&opened, folder), Ok)?;
             let number = hits.find(name).ok_or(Errno::ENOENT)?;
-            return Ok(Told::Entry(link_to(&hits, number), Vec::new()));
+            return Ok(ReplyKind::Entry(link_to(&hits, number), Vec::new()));
         }
         let (directory, path) = opened.resolve(&folder.place)?;
         let named = opened.child(&directory, name);
@@ -258,16 +260,16 @@ impl UserView {
                 if path.len() > PATH_BYTES_MAX {
                     return Err(Errno::ENAMETOOLONG.into());
                 }
-                Ok(Told::Entry(found.item.entry, path))
+                Ok(ReplyKind::Entry(found.item.entry, path))
             }
             Err(failure) if failure.errno == Errno::ENOENT as i32 && is_query(name) => {
-                Search::check(&[], Some(name)).map(|()| Told::Query)
+                Search::check(&[], Some(name)).map(|()| ReplyKind::Query)
             }
             Err(failure) => Err(failure),
         }
     }
 
-    fn list(&self, folder: &Folder, handle: u64, first: u64) -> Result<Told> {
+    fn list(&self, folder: &Folder, handle: u64, first: u64) -> Result<ReplyKind> {
         let known = self.open.lock().get(&handle).cloned();
         let open = match known {
             Some(open) => open,
@@ -302,7 +304,7 @@ impl UserView {
             }
         }
         let is_more = first.saturating_add(page.len()) < open.len();
-        Ok(Told::Page(page, is_more))
+        Ok(ReplyKind::Page(page, is_more))
     }
 
     fn kept(&self, folder: &Folder) -> Option<Arc<Hits>> {

@@ -24,7 +24,7 @@ pub enum Error {
         state: String,
     },
     /// A generation was asked for that is not there.
-    #[error("generation {number} is not kept; {}", told(*nearest))]
+    #[error("generation {number} is not kept; {}", nearest_generations(*nearest))]
     NotKept {
         /// Its number.
         number: u64,
@@ -226,8 +226,8 @@ impl Error {
     }
 }
 
-/// Says which generations are next to one that is not kept.
-fn told(nearest: [Option<u64>; 2]) -> String {
+/// Names the kept generations next to one that is not kept.
+fn nearest_generations(nearest: [Option<u64>; 2]) -> String {
     match nearest {
         [Some(older), Some(newer)] => format!("the nearest are {older} and {newer}"),
         [Some(last), None] => format!("the last is {last}"),

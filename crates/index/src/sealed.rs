@@ -105,7 +105,7 @@ pub struct SealedInode {
     pub xattrs: String,
 }
 
-/// What lies behind a passage, as far as a class of knowers sees it and one class of listers does.
+/// Rows behind a passage that one class of knowers and one class of listers both see.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SealedPart {
     /// Stands for the class of listers, whose shards have the same rows (`Names::class_hash`).

@@ -196,7 +196,7 @@ pub struct Worker {
     pub(crate) next_file: AtomicU64,
 }
 
-/// What the thread shares that shows that a worker lives.
+/// State shared with the thread that shows that a worker is alive.
 #[derive(Default)]
 struct Heartbeat {
     ends: AtomicBool,

@@ -97,7 +97,7 @@ pub(crate) fn get(
         return Ok(Vec::new());
     }
     if name == SNAPSHOTS.as_bytes() {
-        let told = namespace.tell_snapshots()?;
+        let told = namespace.snapshots_as_json()?;
         return Ok(told.into_bytes());
     }
     if let Some((snapshot, reads_contents)) = snapshot_of(name) {

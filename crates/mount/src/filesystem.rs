@@ -19,7 +19,7 @@ use canopy_credentials::Accounts;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::{Error, Namespace, New, ROOT, SetAttributes};
-use contents::seldom;
+use contents::rate_limited;
 use fuser::{
     BsdFileFlags, FileHandle, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
     RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
@@ -81,7 +81,7 @@ impl Filesystem {
             queries,
             transfers: (namespace.settings().chunk_bytes > 0)
                 .then(|| Arc::new(Pool::new(CONTENTS, accounts))),
-            log: seldom(options.log.clone()),
+            log: rate_limited(options.log.clone()),
             namespace,
             directories: Arc::default(),
             modes: Arc::default(),
@@ -157,7 +157,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.tell_attributes(self.own(id), reply);
+        self.reply_attributes(self.own(id), reply);
     }
 
     fn setattr(
@@ -184,7 +184,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn readlink(&self, request: &Request, id: INodeNo, reply: ReplyData) {
-        self.tell_target(request, id, reply);
+        self.reply_target(request, id, reply);
     }
 
     fn mknod(
@@ -377,7 +377,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn statfs(&self, _: &Request, id: INodeNo, reply: ReplyStatfs) {
-        self.tell_space(self.own(id), reply);
+        self.reply_space(self.own(id), reply);
     }
 
     fn setxattr(
@@ -397,11 +397,11 @@ impl fuser::Filesystem for Filesystem {
         if let Some(process) = control::process(id.0, name.as_bytes(), request.uid()) {
             return attributes::xattr(reply, &process, size);
         }
-        self.tell_xattr(request, self.own(id), name, size, reply);
+        self.reply_xattr(request, self.own(id), name, size, reply);
     }
 
     fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
-        self.tell_xattrs(request, self.own(id), size, reply);
+        self.reply_xattrs(request, self.own(id), size, reply);
     }
 
     fn removexattr(&self, _: &Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {

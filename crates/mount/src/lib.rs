@@ -25,7 +25,7 @@ pub use control::{
 };
 pub use explain::PLAN;
 pub use mounted::{Unmounter, check_search_path};
-pub use quotas::{QUOTA, Told, Wanted};
+pub use quotas::{QUOTA, QuotaReport, Wanted};
 pub use refusals::ERROR;
 
 use canopy_namespace::Namespace;

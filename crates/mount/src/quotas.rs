@@ -18,9 +18,9 @@ pub const QUOTA: &str = "user.canopy.quota";
 /// Values are no longer, in bytes.
 const ANSWER_BYTES_MAX: usize = 60_000;
 
-/// What is told of an account.
+/// Usage and limits of an account, as a mount reports them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Told {
+pub struct QuotaReport {
     /// All numbers.
     #[serde(flatten)]
     pub quota: Quota,
@@ -43,14 +43,14 @@ pub struct Wanted {
     pub removes: bool,
 }
 
-impl Told {
+impl QuotaReport {
     /// Returns what is known of an account, for those who may know everything.
     pub fn new(namespace: &Namespace, quota: Quota) -> Result<Self, Error> {
         let is_tree = matches!(quota.account, Account::Tree(_));
         let path = if is_tree { namespace.path(quota.limits.directory)? } else { None };
         let is_gone = is_tree && path.is_none();
         let path = path.map(|path| format!("/{}", String::from_utf8_lossy(&path)));
-        Ok(Told { quota, path, is_gone })
+        Ok(QuotaReport { quota, path, is_gone })
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn get(
     let mut lines = Vec::new();
     if name == QUOTA.as_bytes() {
         for quota in own(namespace, id, who)? {
-            add_line(&mut lines, &Told { quota, path: None, is_gone: false })?;
+            add_line(&mut lines, &QuotaReport { quota, path: None, is_gone: false })?;
         }
         return Ok(lines);
     }
@@ -123,7 +123,7 @@ pub(crate) fn get(
         if lines.len() > ANSWER_BYTES_MAX {
             break;
         }
-        add_line(&mut lines, &Told::new(namespace, quota)?)?;
+        add_line(&mut lines, &QuotaReport::new(namespace, quota)?)?;
     }
     Ok(lines)
 }
@@ -138,7 +138,7 @@ fn own(namespace: &Namespace, id: FileId, who: &Credentials) -> Result<Vec<Quota
     Ok(found)
 }
 
-fn add_line(lines: &mut Vec<u8>, told: &Told) -> Result<(), Error> {
+fn add_line(lines: &mut Vec<u8>, told: &QuotaReport) -> Result<(), Error> {
     let line = serde_json::to_string(told).map_err(|error| Error::Corrupt(error.to_string()))?;
     lines.extend_from_slice(line.as_bytes());
     lines.push(b'\n');

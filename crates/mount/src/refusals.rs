@@ -49,8 +49,8 @@ impl Refusals {
         Refusals { log, all: Mutex::default(), lines }
     }
 
-    /// Writes to the log, whatever was written already.
-    pub(crate) fn tell(&self, what: &str) {
+    /// Writes to the log without a limit.
+    pub(crate) fn log(&self, what: &str) {
         (self.log)(what);
     }
 

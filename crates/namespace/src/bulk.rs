@@ -102,7 +102,7 @@ impl<'a> Bulk<'a> {
         check_name(name)?;
         let batch = &mut self.batch;
         batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?;
-        self.namespace.put_record(batch, &Key::named(parent, name), None, inode)?;
+        self.namespace.write_inode_uncounted(batch, &Key::named(parent, name), None, inode)?;
         self.namespace.index_name(batch, inode, None, Some(name), false)?;
         self.count(inode);
         self.hand_over_full()
@@ -122,7 +122,7 @@ impl<'a> Bulk<'a> {
     /// Adds the inode of a file with several names.
     pub fn add_linked(&mut self, inode: &Inode) -> Result<()> {
         let place = Space::Links.of(inode.id, b"");
-        self.namespace.put_record(&mut self.batch, &place, None, inode)?;
+        self.namespace.write_inode_uncounted(&mut self.batch, &place, None, inode)?;
         self.count(inode);
         self.hand_over_full()
     }
@@ -262,7 +262,7 @@ impl<'a> Bulk<'a> {
     /// of it outlasts a crash then.
     pub fn commit(mut self, directory: &Inode) -> Result<()> {
         let (place, before) = self.namespace.locate(directory.id)?;
-        self.namespace.put_record(&mut self.batch, &place, Some(&before), directory)?;
+        self.namespace.write_inode_uncounted(&mut self.batch, &place, Some(&before), directory)?;
         let mut change = Transaction::new();
         if self.namespace.accounts.counts() {
             change.sums.subtract(&before);

@@ -121,7 +121,7 @@ impl Namespace {
         self.touch(&mut directory, inode.ctime_ns);
         if inode.is_directory() {
             directory.nlink = directory.nlink.checked_add(1).ok_or(Errno::MLINK)?;
-            self.put_located(&mut batch, &directory)?;
+            self.rewrite_inode(&mut batch, &directory)?;
         }
         if is_held {
             self.hold(inode.id);
@@ -157,7 +157,7 @@ impl Namespace {
         for (xattr, value) in acls {
             batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
         }
-        self.put(&mut batch, &Space::Orphans.of(inode.id, b""), None, &inode)?;
+        self.write_inode(&mut batch, &Space::Orphans.of(inode.id, b""), None, &inode)?;
         self.hold(inode.id);
         self.orphans.lock().insert(inode.id);
         self.commit(batch).inspect_err(|_| {
@@ -225,7 +225,7 @@ impl Namespace {
             batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
         }
         batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?;
-        self.put(batch, &Key::named(parent, name), None, inode)?;
+        self.write_inode(batch, &Key::named(parent, name), None, inode)?;
         self.index_name(batch, inode, None, Some(name), false)
     }
 
@@ -272,7 +272,7 @@ impl Namespace {
         self.index_name(&mut batch, &inode, None, Some(name), true)?;
         if inode.nlink == 1 {
             self.remove_record(&mut batch, &place, &before)?;
-            self.put(&mut batch, &key, None, &inode)?;
+            self.write_inode(&mut batch, &key, None, &inode)?;
         } else {
             let links = Space::Links.of(id, b"");
             let pointer = Inode::pointer(id).encode();
@@ -281,9 +281,9 @@ impl Namespace {
                 // The first name after the only one: the inode moves.
                 self.remove_record(&mut batch, &place, &before)?;
                 batch.put(place.as_ref(), &pointer)?;
-                self.put(&mut batch, &links, None, &inode)?;
+                self.write_inode(&mut batch, &links, None, &inode)?;
             } else {
-                self.put(&mut batch, &links, Some(&before), &inode)?;
+                self.write_inode(&mut batch, &links, Some(&before), &inode)?;
             }
         }
         self.touch(&mut directory, inode.ctime_ns);
@@ -327,7 +327,7 @@ impl Namespace {
         self.touch(&mut directory, now_ns);
         if is_rmdir {
             directory.nlink = directory.nlink.saturating_sub(1);
-            self.put_located(&mut batch, &directory)?;
+            self.rewrite_inode(&mut batch, &directory)?;
         }
         let id = found.id;
         self.drop_name(&mut batch, (parent, name), found, now_ns)?;
@@ -366,14 +366,14 @@ impl Namespace {
         }
         self.index_name(batch, &inode, Some((parent, name)), None, place != key)?;
         if inode.nlink > 0 {
-            return self.put(batch, &place, Some(&before), &inode);
+            return self.write_inode(batch, &place, Some(&before), &inode);
         }
         self.remove_record(batch, &place, &before)?;
         self.removals.fetch_add(1, Ordering::AcqRel);
         // Whoever lets it go meanwhile must find it here.
         self.orphans.lock().insert(id);
         if self.is_held(id) {
-            return self.put(batch, &Space::Orphans.of(id, b""), None, &inode);
+            return self.write_inode(batch, &Space::Orphans.of(id, b""), None, &inode);
         }
         self.orphans.lock().remove(&id);
         self.remove_rest(batch, &inode)
@@ -500,7 +500,7 @@ impl Namespace {
         self.overlay(&mut inode);
         let mut batch = Transaction::new();
         change(&mut inode, &mut batch)?;
-        self.put(&mut batch, &place, Some(&before), &inode)?;
+        self.write_inode(&mut batch, &place, Some(&before), &inode)?;
         self.commit(batch)?;
         self.forget_pending(id);
         Ok(inode)
@@ -520,9 +520,9 @@ impl Namespace {
         Ok(())
     }
 
-    /// Adds to `batch` that the record at `place` has an inode, which it had otherwise `before`, and
-    /// what indexes have of it. The size of a file whose contents are not in storage yet stays.
-    pub(crate) fn put(
+    /// Adds the record of an inode at `place` and its index entries to `batch`; `before` is the
+    /// current record. Keeps the recorded size of a file with contents that are not in storage yet.
+    pub(crate) fn write_inode(
         &self,
         batch: &mut Transaction,
         place: &Key,
@@ -530,15 +530,15 @@ impl Namespace {
         inode: &Inode,
     ) -> Result<()> {
         if self.contents.chunks().is_none() {
-            return self.put_as_is(batch, place, before, inode);
+            return self.write_inode_with_size(batch, place, before, inode);
         }
         let mut inode = inode.clone();
         self.contents.describe_recorded(&mut inode);
-        self.put_as_is(batch, place, before, &inode)
+        self.write_inode_with_size(batch, place, before, &inode)
     }
 
-    /// Does the same with the size that the inode has.
-    pub(crate) fn put_as_is(
+    /// Like [`write_inode`](Self::write_inode), but records the size that `inode` states.
+    pub(crate) fn write_inode_with_size(
         &self,
         batch: &mut Transaction,
         place: &Key,
@@ -549,11 +549,11 @@ impl Namespace {
             before.into_iter().for_each(|before| batch.sums.subtract(before));
             batch.sums.add(inode);
         }
-        self.put_record(batch, place, before, inode)
+        self.write_inode_uncounted(batch, place, before, inode)
     }
 
-    /// Does the same for who counts what is used.
-    pub(crate) fn put_record(
+    /// Like [`write_inode_with_size`](Self::write_inode_with_size), but leaves quotas to the caller.
+    pub(crate) fn write_inode_uncounted(
         &self,
         batch: &mut Batch,
         place: &Key,
@@ -584,10 +584,10 @@ impl Namespace {
         }
     }
 
-    /// Adds to `batch` that an inode's record is this.
-    fn put_located(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
+    /// Finds the current record of an inode and replaces it.
+    fn rewrite_inode(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
         let (place, before) = self.locate(inode.id)?;
-        self.put(batch, &place, Some(&before), inode)
+        self.write_inode(batch, &place, Some(&before), inode)
     }
 
     /// Gives a directory the times of a change of its names.

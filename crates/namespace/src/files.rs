@@ -292,7 +292,7 @@ impl Namespace {
         let mut batch = Transaction::new();
         batch.delete(Space::Contents.of(opened.id, b"").as_ref())?;
         batch.put(Space::Unsettled.of(opened.id, b"").as_ref(), b"")?;
-        self.put(&mut batch, &place, Some(&before), &inode)?;
+        self.write_inode(&mut batch, &place, Some(&before), &inode)?;
         self.commit(batch)?;
         self.contents.unsettle(opened.id);
         self.forget_pending(opened.id);
@@ -612,7 +612,7 @@ impl Namespace {
         // A file that got shorter needs no more room than is kept for that.
         batch.frees = inode.size < before.size;
         if inode != before {
-            self.put(&mut batch, &place, Some(&before), &inode)?;
+            self.write_inode(&mut batch, &place, Some(&before), &inode)?;
         }
         if !batch.is_empty() {
             self.commit(batch)?;

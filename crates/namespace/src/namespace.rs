@@ -168,7 +168,7 @@ impl Namespace {
             Some(bytes) => keys::parse_ids(&bytes).ok_or_else(|| Error::corrupt("the ids"))?,
             None => ROOT + 1,
         };
-        let accounts = Arc::new(Accounts::read(&table)?);
+        let accounts = Arc::new(Accounts::open(&table)?);
         if settings.chunk_bytes > 0 {
             let engine = (table.clone(), cache);
             let place = (contents.directory(), contents.cache_bytes());

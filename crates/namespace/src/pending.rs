@@ -147,7 +147,7 @@ impl Namespace {
         self.overlay(&mut inode);
         match inode == before {
             true => Ok(()),
-            false => self.put(batch, &place, Some(&before), &inode),
+            false => self.write_inode(batch, &place, Some(&before), &inode),
         }
     }
 
@@ -309,7 +309,7 @@ impl Namespace {
         describe(&self.contents.open_object(id)?, &mut inode);
         // Opening a namespace on a full disk must not fail for this.
         let mut batch = Transaction::freeing();
-        self.put(&mut batch, &place, Some(&before), &inode)?;
+        self.write_inode(&mut batch, &place, Some(&before), &inode)?;
         self.commit(batch)
     }
 

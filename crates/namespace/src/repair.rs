@@ -94,7 +94,7 @@ impl Namespace {
         };
         let mut left = Vec::new();
         for name in lost_snapshots {
-            repair.tell(0, format!("snapshot {name} is deleted: its records are lost"));
+            repair.report(0, format!("snapshot {name} is deleted: its records are lost"));
         }
         repair.mend_losses(&losses)?;
         left.extend(repair.run()?);
@@ -191,14 +191,14 @@ impl<'a> Repair<'a> {
         match faults.iter().any(|fault| fault.problem == Problem::Usage) {
             true => {
                 self.namespace.count_again()?;
-                self.tell(0, "usage is counted again");
+                self.report(0, "usage is counted again");
                 Ok(())
             }
             false => Ok(()),
         }
     }
 
-    fn tell(&mut self, id: FileId, what: impl Into<String>) {
+    fn report(&mut self, id: FileId, what: impl Into<String>) {
         let what = what.into();
         self.done.push(if id == 0 { what } else { format!("file {id}: {what}") });
     }
@@ -220,7 +220,7 @@ impl<'a> Repair<'a> {
         let end = check.last_id.max(ROOT) + 1;
         self.writer.next_id = self.writer.next_id.max(end);
         self.writer.put_end(&mut self.batch, end)?;
-        self.tell(0, format!("new files get numbers from {end} on"));
+        self.report(0, format!("new files get numbers from {end} on"));
         self.write()
     }
 
@@ -235,11 +235,11 @@ impl<'a> Repair<'a> {
                     self.batch.put(key.as_ref(), &root.encode())?;
                     let what = "the root directory is made anew: only root may enter it until you \
                                 change its mode";
-                    self.tell(ROOT, what);
+                    self.report(ROOT, what);
                 }
                 Problem::Damaged(key) => {
                     self.batch.delete(key.as_ref())?;
-                    self.tell(*id, format!("removed what cannot be read: {what}"));
+                    self.report(*id, format!("removed what cannot be read: {what}"));
                 }
                 _ => {}
             }
@@ -250,12 +250,12 @@ impl<'a> Repair<'a> {
             match problem {
                 Problem::StrayEntry(key) => {
                     self.batch.delete(key.as_ref())?;
-                    self.tell(*id, "removed an entry of the name index that is of no name");
+                    self.report(*id, "removed an entry of the name index that is of no name");
                     self.keep_orphan(*id)?;
                 }
                 Problem::FalseNote(key) => {
                     self.batch.delete(key.as_ref())?;
-                    self.tell(*id, "removed a note that an object may go, which is needed");
+                    self.report(*id, "removed a note that an object may go, which is needed");
                 }
                 Problem::Misplaced(key) => {
                     let Some(mut found) = self.namespace.record(key)? else { continue };
@@ -263,7 +263,7 @@ impl<'a> Repair<'a> {
                     let right = Key::named(key.directory, &key.name);
                     if self.namespace.record(&right)?.is_none() {
                         self.batch.put(right.as_ref(), &found.encode())?;
-                        self.tell(*id, "moved a name to where its hash says");
+                        self.report(*id, "moved a name to where its hash says");
                     } else {
                         self.batch.delete(keys::name_of(*id, key.directory, &key.name).as_ref())?;
                         self.attach(&mut found)?;
@@ -275,7 +275,7 @@ impl<'a> Repair<'a> {
                     let Some(mut found) = self.namespace.record(key)? else { continue };
                     found.id = *id;
                     self.batch.put(key.as_ref(), &found.encode())?;
-                    self.tell(*id, "its record says which file it is");
+                    self.report(*id, "its record says which file it is");
                 }
                 _ => {}
             }
@@ -335,7 +335,7 @@ impl<'a> Repair<'a> {
         self.batch.put(keys::settings().as_ref(), &settings.encode()?)?;
         self.write()?;
         *self.namespace.configured.write() = Arc::new(settings.configured()?);
-        self.tell(0, format!("the index of attribute {number} is built anew"));
+        self.report(0, format!("the index of attribute {number} is built anew"));
         Ok(())
     }
 
@@ -397,7 +397,7 @@ impl<'a> Repair<'a> {
         }
         self.put_name(directory, &name, found)?;
         let shown = String::from_utf8_lossy(&name).into_owned();
-        self.tell(found.id, format!("is now {LOST_AND_FOUND}/{shown}"));
+        self.report(found.id, format!("is now {LOST_AND_FOUND}/{shown}"));
         self.taken.insert(name);
         self.write_some()
     }

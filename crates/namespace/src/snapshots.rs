@@ -92,7 +92,7 @@ impl Namespace {
     /// Returns all snapshots as JSON, the oldest first, a line each. `held_bytes` is what contents
     /// take on the disk that only snapshots need; what is in records is not counted. Looks at the
     /// names of all objects.
-    pub fn tell_snapshots(&self) -> Result<String> {
+    pub fn snapshots_as_json(&self) -> Result<String> {
         let mut held = HashMap::<_, u64>::new();
         for kept in self.contents.kept()? {
             *held.entry(kept.number).or_default() += kept.bytes;

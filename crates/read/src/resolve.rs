@@ -49,7 +49,7 @@ pub fn locate_all(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
     }
 }
 
-/// What lies at a path.
+/// The result of resolving a path.
 enum PathTarget {
     Entry(Box<Start>),
     /// Nothing of any source, at this absolute path.

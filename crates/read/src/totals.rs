@@ -110,7 +110,7 @@ impl<'a> VisibleTree<'a> {
             }
         }
         let (told, asked): (Vec<_>, Vec<_>) =
-            shards.into_iter().partition(|shard| shard.tells_totals_below(self.path));
+            shards.into_iter().partition(|shard| shard.has_totals_below(self.path));
         told.into_iter().try_for_each(add)?;
         in_parallel(self.threads.min(asked.len() / THREAD_LOOKUPS), &asked, |shard| add(shard))?;
         let (mut totals, links) = found.into_inner();

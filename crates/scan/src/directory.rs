@@ -86,7 +86,7 @@ pub(crate) struct Directory {
     gone: AtomicBool,
 }
 
-/// Where a directory that is to be opened is.
+/// The position of a directory that is about to be opened.
 pub(crate) enum OpenAt {
     /// `/`, or what stands for it.
     Top,
@@ -129,7 +129,7 @@ impl Noted {
     fn permissions(&self) -> Permissions<'_> {
         let Noted { mode, uid, gid, ref acl, rules } = *self;
         let known_acl = acl.as_ref().ok().and_then(Option::as_ref);
-        let closed = !rules.tell(uid, gid, known_acl);
+        let closed = !rules.decide_access(uid, gid, known_acl);
         Permissions { mode, uid, gid, acl: known_acl, unknown: closed || acl.is_err() }
     }
 

@@ -26,8 +26,8 @@ pub enum Rules {
 }
 
 impl Rules {
-    /// Returns whether permissions of this owner and group with this ACL tell who has them.
-    pub(crate) fn tell(self, uid: u32, gid: u32, acl: Option<&Acl>) -> bool {
+    /// Returns whether mode, owner, group and ACL decide who has access.
+    pub(crate) fn decide_access(self, uid: u32, gid: u32, acl: Option<&Acl>) -> bool {
         let hidden = |unmapped: Unmapped| unmapped.hides(uid, gid, acl);
         match self {
             Rules::Kernel => !hidden(Unmapped::here()),
@@ -398,8 +398,11 @@ mod tests {
         }
         assert_eq!(rules("nfs4", "rw"), Rules::Kernel, "it is trusted");
         assert_eq!(rules("ext4", "mapped"), Rules::Mapped);
-        assert!(Rules::Mapped.tell(1000, 1000, None));
-        assert!(!Rules::Mapped.tell(65534, 1000, None) && !Rules::Mapped.tell(0, 65534, None));
+        assert!(Rules::Mapped.decide_access(1000, 1000, None));
+        assert!(
+            !Rules::Mapped.decide_access(65534, 1000, None)
+                && !Rules::Mapped.decide_access(0, 65534, None)
+        );
         for (name, options, expected) in [
             ("fuse.sshfs", "rw,user_id=5,group_id=5", Rules::Other),
             ("fuse.sshfs", "rw,user_id=0,allow_other", Rules::Other),

@@ -31,7 +31,7 @@ use thread::Thread;
 /// has taken: whoever has them change must not hold a scan up.
 const WAITS_MAX: Duration = Duration::from_secs(10);
 
-/// The part of a source that is walked.
+/// A part of a source to walk.
 #[derive(Clone, Copy)]
 pub struct Subtree<'a> {
     /// What to list.

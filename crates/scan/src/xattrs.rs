@@ -121,7 +121,7 @@ impl XattrReader {
             .map(|value| value.and_then(|value| Acl::decode(value).ok()).ok_or(()));
         let permissions = Permissions::of_inode(attributes, acl.as_ref().map(Result::as_ref));
         let Permissions { uid, gid, acl, .. } = permissions;
-        let told = rules.tell(uid, gid, acl);
+        let told = rules.decide_access(uid, gid, acl);
         for (name, value) in &self.ranges {
             let key = escape(&self.names[name.clone()]);
             let audience = classes.value_audience(audience, &key, permissions);

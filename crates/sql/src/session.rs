@@ -104,7 +104,7 @@ pub struct Answered {
     pub notes: Vec<String>,
 }
 
-/// What a statement hands over.
+/// A piece of a statement's output.
 enum StatementOutput {
     /// Its columns, first; whether lines of its texts are lines of the answer, as of `EXPLAIN`;
     /// what there is to say of it.

@@ -86,7 +86,7 @@ pub fn garbage(
     Ok(Some(garbage))
 }
 
-/// What the current manifest and the checkpoints in it keep.
+/// Objects that the current manifest and its checkpoints refer to.
 struct LiveObjects {
     sstables: BTreeSet<SstableName>,
     versions: BTreeSet<u64>,

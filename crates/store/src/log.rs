@@ -197,7 +197,7 @@ impl LogWriter {
         let name = self.table.segment(self.epoch, self.segment);
         let own = head(WHOLE, self.epoch, self.nonce);
         let bytes = Bytes::from([&own, group_head, batches].concat());
-        let created = create_surely(&self.environment, &name, &bytes, self.was_tried);
+        let created = create_or_confirm(&self.environment, &name, &bytes, self.was_tried);
         self.was_tried = created.is_err();
         match created.map_err(Error::deferred)? {
             Created::Now => {
@@ -226,9 +226,9 @@ pub(crate) fn retry_pause(attempt: u32) -> Duration {
     Duration::from_millis(25) * 4u32.pow(attempt.min(5))
 }
 
-/// Creates an object, finding out what happened if storage does not know. It may be there already
-/// if it `was_tried`.
-pub(crate) fn create_surely(
+/// Creates an object, and reads it back where storage cannot say whether it was created.
+/// `was_tried`: an earlier attempt may have created it.
+pub(crate) fn create_or_confirm(
     environment: &Environment,
     name: &str,
     bytes: &Bytes,
@@ -302,7 +302,7 @@ pub(crate) fn replay(
                 }
                 let Some(own_epoch) = own_epoch else { return Ok(()) };
                 let fence = Bytes::from(head(FENCE, own_epoch, environment.random.next_u64()));
-                match create_surely(environment, &name, &fence, false)? {
+                match create_or_confirm(environment, &name, &fence, false)? {
                     Created::Now => return Ok(()),
                     Created::ThereWasOne => environment.storage.read(&name)?,
                 }

@@ -93,7 +93,7 @@ pub struct WriteLease {
     pub deadline_ms: Option<u64>,
 }
 
-/// What a job is for.
+/// The purpose of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseKind {
     /// Flushes of the writer.

@@ -4,7 +4,7 @@ use crate::commit::commit;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange};
-use crate::log::create_surely;
+use crate::log::create_or_confirm;
 use crate::manifest::{Run, SstableId, SstableRef};
 use crate::names::{SstableName, TableId};
 use crate::record::Layout;
@@ -101,7 +101,7 @@ impl Output<'_> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let name = SstableName { job: self.job, number };
         let object = self.table.sstable(name);
-        match create_surely(self.environment, &object, &bytes, false)? {
+        match create_or_confirm(self.environment, &object, &bytes, false)? {
             Created::Now => {}
             // Names are those of our job alone.
             Created::ThereWasOne => {

@@ -15,7 +15,7 @@ use crate::commit::{commit, current};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::key::{Key, KeyRange, KeyRef};
-use crate::log::create_surely;
+use crate::log::create_or_confirm;
 use crate::manifest::{LeaseKind, Run, SstableId, SstableRef, State};
 use crate::names::{SstableName, TableId};
 use crate::record::Op;
@@ -124,7 +124,7 @@ impl Table {
     pub fn keep_report(&self, text: &str) -> Result<String> {
         let (environment, id, ..) = self.parts();
         let name = format!("{}{REPORT}{:020}.txt", id.damaged(), environment.clock.now_ms());
-        create_surely(environment, &name, &Bytes::from(text.to_owned()), false)?;
+        create_or_confirm(environment, &name, &Bytes::from(text.to_owned()), false)?;
         Ok(name)
     }
 
@@ -261,7 +261,7 @@ impl Work<'_> {
         let number = self.replaced.len() as u32;
         let name = SstableName { job: self.job, number };
         let object = self.table.sstable(name);
-        match create_surely(self.environment, &object, bytes, false)? {
+        match create_or_confirm(self.environment, &object, bytes, false)? {
             Created::Now => Ok(Some((SstableId { table: self.table, name }, info.clone()))),
             Created::ThereWasOne => {
                 Err(Error::corrupt(object, "there is one already, of another process"))
@@ -455,7 +455,7 @@ pub(crate) fn keep_aside(
     }
     // An attempt that was interrupted may have left one.
     environment.storage.remove(&name)?;
-    create_surely(environment, &name, bytes, false).map(drop)
+    create_or_confirm(environment, &name, bytes, false).map(drop)
 }
 
 /// Notes what is lost with a file.
@@ -469,7 +469,7 @@ pub(crate) fn put_note(
     let bytes = postcard::to_extend(loss, Vec::new())
         .map_err(|error| Error::Invalid(format!("this loss cannot be noted: {error}")))?;
     environment.storage.remove(&name)?;
-    create_surely(environment, &name, &bytes.into(), false).map(drop)
+    create_or_confirm(environment, &name, &bytes.into(), false).map(drop)
 }
 
 /// Returns the losses that are noted.

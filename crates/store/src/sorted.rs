@@ -22,7 +22,7 @@ pub(crate) struct Unsorted {
     places: Vec<RecordSlot>,
 }
 
-/// Most of a record's key, and where the rest lies.
+/// Most of a record's key, and the position of the rest.
 #[derive(Clone, Copy)]
 struct RecordSlot {
     directory: u64,

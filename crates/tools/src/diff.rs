@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// Rows of directories that are compared at a time, of both generations together.
 const PORTION_ROWS: u64 = 1 << 17;
 
-/// What became of an entry.
+/// How an entry differs between two generations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeKind {
     /// It has come.

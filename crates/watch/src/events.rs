@@ -8,7 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::handles::as_path;
-use crate::intake::{Heard, Intake};
+use crate::intake::{EventCounts, Intake};
 use crate::journal::Position;
 use crate::suspects::Suspect;
 use crate::territory::{ChangeEvent, Territory, What};
@@ -48,7 +48,7 @@ pub(crate) struct Lines<'a> {
 /// What lines mean.
 pub(crate) trait Form: Send {
     /// Returns what lines make suspect; tells the intake of inodes with other names.
-    fn take_in(&mut self, lines: &Lines<'_>, intake: &Intake) -> (Vec<Suspect>, Heard);
+    fn take_in(&mut self, lines: &Lines<'_>, intake: &Intake) -> (Vec<Suspect>, EventCounts);
 }
 
 /// Where events come from.
@@ -111,7 +111,7 @@ impl EventFeed {
     /// that cannot be read is given to `on_bad_line`, with what is wrong with it.
     pub fn run(mut self, intake: &Intake, on_bad_line: &dyn Fn(String)) -> Result<()> {
         if let Some(position) = self.position {
-            intake.take_in_up_to(&[], Heard::default(), Some(position));
+            intake.take_in_up_to(&[], EventCounts::default(), Some(position));
         }
         let mut chunk = vec![0; CHUNK_BYTES];
         while !intake.is_stopped() {
@@ -174,7 +174,7 @@ impl EventFeed {
         self.rest.clear();
         self.skips_line = false;
         self.file.rewind().map_err(Error::io("read", &self.path))?;
-        intake.take_in_up_to(&[], Heard::default(), self.position);
+        intake.take_in_up_to(&[], EventCounts::default(), self.position);
         Ok(())
     }
 
@@ -240,9 +240,9 @@ pub(crate) fn wait(intake: &Intake, input: Option<&File>, limit: PollTimeout) ->
 struct Json;
 
 impl Form for Json {
-    fn take_in(&mut self, lines: &Lines<'_>, intake: &Intake) -> (Vec<Suspect>, Heard) {
-        let mut told = Told::default();
-        let mut heard = Heard::default();
+    fn take_in(&mut self, lines: &Lines<'_>, intake: &Intake) -> (Vec<Suspect>, EventCounts) {
+        let mut told = ParsedEvents::default();
+        let mut heard = EventCounts::default();
         for (number, line) in lines.bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
             let read = match lines.is_cut && number == 0 {
                 true => Err("it is too long".to_owned()),
@@ -265,9 +265,9 @@ impl Form for Json {
     }
 }
 
-/// What lines told.
+/// Suspects collected from lines.
 #[derive(Default)]
-struct Told {
+struct ParsedEvents {
     suspects: Vec<Suspect>,
     /// Inodes that have other names.
     links: Vec<u64>,
@@ -277,7 +277,7 @@ struct Told {
 fn read_line(
     line: &[u8],
     territory: &Territory,
-    told: &mut Told,
+    told: &mut ParsedEvents,
 ) -> std::result::Result<bool, String> {
     if line.trim_ascii().is_empty() {
         return Ok(false);
@@ -361,7 +361,7 @@ mod tests {
             path in "/{0,2}[a./\u{10ff00}-\u{10ffff}]{0,9}",
         ) {
             let territory = Territory::new(vec![b"/".to_vec()], Vec::new());
-            let mut told = Told::default();
+            let mut told = ParsedEvents::default();
             let _ = read_line(&line, &territory, &mut told);
             let line = serde_json::json!({ "op": op, "path": path, "to": path, "dir": true });
             let _ = read_line(line.to_string().as_bytes(), &territory, &mut told);
@@ -373,7 +373,7 @@ mod tests {
 
     fn suspects(line: &str) -> std::result::Result<Vec<String>, String> {
         let territory = Territory::new(vec![b"/data".to_vec()], Vec::new());
-        let mut told = Told::default();
+        let mut told = ParsedEvents::default();
         read_line(line.as_bytes(), &territory, &mut told)?;
         let show = |one: Suspect| {
             let star = if one.recursive { "/**" } else { "" };

@@ -10,7 +10,7 @@
 
 use crate::error::{Error, Result};
 use crate::handles::{Handles, TerritoryMount, Unresolved, as_path};
-use crate::intake::{Heard, Intake};
+use crate::intake::{EventCounts, Intake};
 use crate::mounts::{MountTable, entered_mounts};
 use crate::suspects::Suspect;
 use crate::sys::{self, FileSystemId};
@@ -185,7 +185,7 @@ impl Fanotify {
         for point in changed {
             intake.territory().suspects_in(&point, &mut suspects);
         }
-        intake.take_in(&suspects, Heard::default());
+        intake.take_in(&suspects, EventCounts::default());
         Ok(())
     }
 
@@ -312,7 +312,7 @@ struct Batch {
     /// Files whose number of names is known, of how many at least that matters.
     looked_at: FxHashSet<(u64, FileSystemId, Box<[u8]>)>,
     suspects: Vec<Suspect>,
-    heard: Heard,
+    heard: EventCounts,
     all_suspect: bool,
     /// Whether there may be other directories above a root now, or another root.
     way_changed: bool,

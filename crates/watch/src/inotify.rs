@@ -8,7 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::handles::as_path;
-use crate::intake::{Heard, Intake};
+use crate::intake::{EventCounts, Intake};
 use crate::mounts::{MountTable, mount_of};
 use crate::suspects::{Suspect, is_at_or_below};
 use crate::territory::{ChangeEvent, What, join};
@@ -199,7 +199,7 @@ impl Inotify {
         }
         if !suspects.is_empty() {
             self.watch_all(intake)?;
-            intake.take_in(&suspects, Heard::default());
+            intake.take_in(&suspects, EventCounts::default());
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Inotify {
         let mut reader = inotify::Reader::new(queue, &mut buffer);
         let mut suspects = Vec::new();
         let mut links = Vec::new();
-        let mut heard = Heard::default();
+        let mut heard = EventCounts::default();
         loop {
             let event = match reader.next() {
                 Ok(event) => event,

@@ -10,7 +10,9 @@
 use crate::error::{Error, Result};
 use crate::journal::{Journal, Position, Recovered};
 use crate::mounts::is_entered;
-use crate::requests::{Answer, Asked, Cost, Counts, Failure, Queue, Round, Share, Slip};
+use crate::requests::{
+    Answer, Cost, Counts, Failure, Queue, RequestedDirectory, Round, Share, Slip,
+};
 use crate::suspects::{Added, Suspect, Suspects};
 use crate::territory::Territory;
 use canopy_scan::{Mount, MountRules};
@@ -66,9 +68,9 @@ pub struct Scope {
     pub path_bytes_max: usize,
 }
 
-/// Numbers of what was heard.
+/// Numbers of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct EventCounts {
     /// Events of any kind.
     pub events: u64,
     /// Those of directories outside of all roots.
@@ -87,8 +89,8 @@ pub struct Heard {
     pub cache_misses: u64,
 }
 
-impl Heard {
-    fn add(&mut self, more: Heard) {
+impl EventCounts {
+    fn add(&mut self, more: EventCounts) {
         self.events += more.events;
         self.elsewhere += more.elsewhere;
         self.gone += more.gone;
@@ -119,7 +121,7 @@ struct State {
     journal_error: Option<String>,
     unresolved: Option<String>,
     position: Option<Position>,
-    heard: Heard,
+    heard: EventCounts,
     /// When a suspect came last.
     last_added: Instant,
     /// No batch before this.
@@ -212,13 +214,13 @@ pub struct SourceState {
     pub last_error: Option<String>,
 }
 
-/// Everything at the moment.
+/// The state of the intake at one moment.
 #[derive(Clone, Debug)]
 pub struct IntakeState {
     /// The roots.
     pub sources: Vec<SourceState>,
     /// What was heard since the start.
-    pub heard: Heard,
+    pub heard: EventCounts,
     /// The last generation that a batch became.
     pub generation: Option<u64>,
     /// Batches that were dealt with.
@@ -259,7 +261,7 @@ impl Intake {
             journal_error: None,
             unresolved: None,
             position: recovered.position,
-            heard: Heard::default(),
+            heard: EventCounts::default(),
             last_added: now,
             rests_until: now,
             expected: Duration::ZERO,
@@ -310,12 +312,17 @@ impl Intake {
     }
 
     /// Takes suspects in. Those outside of all roots are dropped.
-    pub fn take_in(&self, suspects: &[Suspect], heard: Heard) {
+    pub fn take_in(&self, suspects: &[Suspect], heard: EventCounts) {
         self.take_in_up_to(suspects, heard, None);
     }
 
     /// The same of what a file of events told up to a position.
-    pub fn take_in_up_to(&self, suspects: &[Suspect], heard: Heard, position: Option<Position>) {
+    pub fn take_in_up_to(
+        &self,
+        suspects: &[Suspect],
+        heard: EventCounts,
+        position: Option<Position>,
+    ) {
         let mut state = self.state.lock();
         state.heard.add(heard);
         let new = state.add(&self.scope, suspects, Instant::now());
@@ -329,7 +336,7 @@ impl Intake {
 
     /// Makes all roots suspect as a whole.
     pub fn suspect_all(&self) {
-        self.take_in(&self.scope.territory.all_suspect(), Heard::default());
+        self.take_in(&self.scope.territory.all_suspect(), EventCounts::default());
     }
 
     /// Notes why the path of a directory could not be told.
@@ -359,7 +366,7 @@ impl Intake {
             }
         }
         drop(state);
-        self.take_in(&all, Heard::default());
+        self.take_in(&all, EventCounts::default());
         self.changed.notify_all();
     }
 
@@ -444,7 +451,7 @@ impl Intake {
     pub(crate) fn request(
         &self,
         uid: u32,
-        asked: Asked,
+        asked: RequestedDirectory,
         mounts: &[Mount],
     ) -> std::result::Result<Arc<Slip>, Answer> {
         let number = self.scope.territory.root_of(&asked.path).filter(|&number| {
@@ -482,7 +489,7 @@ impl Intake {
     pub fn not_served(&self, round: Round, failure: Failure, took: Duration) {
         let mut state = self.state.lock();
         let now = Instant::now();
-        state.requests.failed(round, failure, took, now);
+        state.requests.end_failed_round(round, failure, took, now);
         state.requests_rest_until = now + took.max(ROUNDS_EVERY);
     }
 
@@ -520,8 +527,8 @@ impl Intake {
         state.rewrite();
     }
 
-    /// Has the suspects of a batch wait again, since they could not be dealt with.
-    pub fn failed(&self, batch: &Batch, error: &str, pacing: Pacing) {
+    /// Queues the suspects of a failed batch again, to be retried after a pause.
+    pub fn retry_later(&self, batch: &Batch, error: &str, pacing: Pacing) {
         let mut state = self.state.lock();
         let source = &mut state.sources[batch.source];
         source.put_back();

@@ -32,7 +32,7 @@ pub use events::EventFeed;
 pub use fanotify::{Fanotify, Unfollowed};
 pub use handles::Unresolved;
 pub use inotify::Inotify;
-pub use intake::{Batch, Heard, Intake, IntakeState, Pacing, Scope, SourceState, Work};
+pub use intake::{Batch, EventCounts, Intake, IntakeState, Pacing, Scope, SourceState, Work};
 pub use journal::{Journal, Position, Recovered};
 pub use suspects::{Added, Suspect, Suspects, is_at_or_below};
 pub use territory::{ChangeEvent, Territory, What};

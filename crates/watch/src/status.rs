@@ -2,7 +2,7 @@
 //! collects. Both are files that are replaced as a whole.
 
 use crate::error::{Error, Result};
-use crate::intake::{Heard, IntakeState};
+use crate::intake::{EventCounts, IntakeState};
 use canopy_model::escape;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ pub struct Reporter {
     pub deaf: Option<String>,
     /// Whether this is the last document.
     pub ended: bool,
-    before: (Instant, Heard),
+    before: (Instant, EventCounts),
     events_per_s: f64,
 }
 
@@ -38,7 +38,7 @@ impl Reporter {
             unfollowed: Vec::new(),
             deaf: None,
             ended: false,
-            before: (Instant::now(), Heard::default()),
+            before: (Instant::now(), EventCounts::default()),
             events_per_s: 0.0,
         }
     }
@@ -97,7 +97,7 @@ impl Reporter {
         })
     }
 
-    fn count(&mut self, heard: Heard) {
+    fn count(&mut self, heard: EventCounts) {
         let elapsed = self.before.0.elapsed();
         if elapsed < Duration::from_millis(900) {
             return;
@@ -237,7 +237,8 @@ mod tests {
     use crate::requests::Counts;
 
     fn snapshot() -> IntakeState {
-        let heard = Heard { events: 5, cache_hits: 3, cache_misses: 1, ..Heard::default() };
+        let heard =
+            EventCounts { events: 5, cache_hits: 3, cache_misses: 1, ..EventCounts::default() };
         let source = SourceState {
             root: b"/a \"b\"".to_vec(),
             suspects: 2,

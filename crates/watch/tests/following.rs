@@ -5,7 +5,7 @@ mod model;
 
 use canopy_scan::MountRules;
 use canopy_watch::{
-    Batch, Fanotify, Heard, Inotify, Intake, Journal, Pacing, Scope, Territory, Work,
+    Batch, EventCounts, Fanotify, Inotify, Intake, Journal, Pacing, Scope, Territory, Work,
 };
 use model::{Model, Tree, wait_until};
 use rustix::fd::OwnedFd;
@@ -108,7 +108,7 @@ fn settle(intake: &Intake, roots: &[&Path]) {
     fs::write(&marker, "").unwrap();
     fs::remove_file(&marker).unwrap();
     // What happens elsewhere on the file system may never end.
-    let here = |heard: Heard| heard.events - heard.elsewhere - heard.gone;
+    let here = |heard: EventCounts| heard.events - heard.elsewhere - heard.gone;
     let mut last = (here(before.heard), Instant::now());
     wait_until("all is dealt with", || {
         let now = intake.snapshot().unwrap();
@@ -347,7 +347,7 @@ fn suspects_outlive_the_process_until_they_are_dealt_with() {
     let batch = one(next_batches(&last, PACING, limit));
     assert_eq!(batch.suspects, [suspect("d", false)]);
     // One that fails waits again, and longer.
-    last.failed(&batch, "it is locked", PACING);
+    last.retry_later(&batch, "it is locked", PACING);
     let state = last.snapshot().unwrap();
     assert_eq!(state.sources[0].last_error.as_deref(), Some("it is locked"));
     assert_eq!(next_batches(&last, PACING, Duration::from_millis(500)), []);

@@ -4,7 +4,7 @@ use crate::moment::Moment;
 use crate::{paths, place};
 use anyhow::{Context, bail};
 use canopy::commands::ns::Account as Arguments;
-use canopy_mount::{QUOTA, Told, Wanted};
+use canopy_mount::{QUOTA, QuotaReport, Wanted};
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{FileId, Namespace, ROOT};
 use canopy_text::{group_id, user_id};
@@ -82,13 +82,13 @@ impl QuotaTarget {
         }
     }
 
-    /// Returns what an account uses and may, or all that the user may know.
-    pub fn told(&self, one: Option<&Named>) -> anyhow::Result<Vec<Told>> {
+    /// Returns usage and limits of one account, or of all that the caller may see.
+    pub fn quotas(&self, one: Option<&Named>) -> anyhow::Result<Vec<QuotaReport>> {
         let mut all = match self {
             QuotaTarget::Open(namespace) => {
                 let quotas = namespace.quotas()?.into_iter();
                 quotas
-                    .map(|quota| Ok(Told::new(namespace, quota)?))
+                    .map(|quota| Ok(QuotaReport::new(namespace, quota)?))
                     .collect::<anyhow::Result<_>>()?
             }
             QuotaTarget::Mounted(on) => all_of(on)?,
@@ -141,7 +141,7 @@ fn below(on: &Path, path: &Path) -> PathBuf {
 }
 
 /// Asks a mounted namespace for all quotas, or for the user's own if it does not tell all.
-fn all_of(on: &Path) -> anyhow::Result<Vec<Told>> {
+fn all_of(on: &Path) -> anyhow::Result<Vec<QuotaReport>> {
     let mut all = Vec::new();
     for kind in ["user", "group", "tree"] {
         let mut from = 0;
@@ -162,6 +162,6 @@ fn all_of(on: &Path) -> anyhow::Result<Vec<Told>> {
     Ok(all)
 }
 
-fn parse(lines: &str) -> serde_json::Result<Vec<Told>> {
+fn parse(lines: &str) -> serde_json::Result<Vec<QuotaReport>> {
     lines.lines().map(serde_json::from_str).collect()
 }

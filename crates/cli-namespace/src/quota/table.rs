@@ -1,6 +1,6 @@
 //! Quotas as a table, like that of repquota(8), and as JSON.
 
-use canopy_mount::Told;
+use canopy_mount::QuotaReport;
 use canopy_namespace::quota::Account;
 use canopy_text::safe::terminal_name;
 use canopy_text::{SizeForm, group_or_number, user_or_number};
@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const COLUMNS: [&str; 9] =
     ["account", "bytes", "soft", "hard", "grace", "inodes", "soft", "hard", "grace"];
 
-pub fn print(all: &[Told], is_json: bool) -> std::io::Result<()> {
+pub fn print(all: &[QuotaReport], is_json: bool) -> std::io::Result<()> {
     let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
     let mut out = std::io::stdout().lock();
     if is_json {
@@ -33,7 +33,7 @@ pub fn print(all: &[Told], is_json: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-fn row(told: &Told, now_ns: i64) -> [String; 9] {
+fn row(told: &QuotaReport, now_ns: i64) -> [String; 9] {
     let (usage, limits) = (told.quota.usage, told.quota.limits);
     let size = |bytes: u64| SizeForm::HUMAN.show(bytes);
     let limit = |limit: u64, shown: String| if limit == 0 { "-".into() } else { shown };
@@ -78,7 +78,7 @@ fn shown(seconds: u64) -> String {
     }
 }
 
-fn json(told: &Told, now_ns: i64) -> Value {
+fn json(told: &QuotaReport, now_ns: i64) -> Value {
     let (usage, limits) = (told.quota.usage, told.quota.limits);
     let (kind, id) = match told.quota.account {
         Account::User(uid) => ("user", uid),

@@ -45,7 +45,7 @@ impl Fixture {
     fn ns(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(CANOPY);
         command.arg("ns").args(arguments);
-        self.garage.tell(&mut command);
+        self.garage.set_variables(&mut command);
         command.output().unwrap()
     }
 
@@ -265,7 +265,7 @@ impl<'a> Indexed<'a> {
         let mut command = Command::new(site::built("canopy"));
         command.arg("--index").arg(self.place.directory.path().join(index)).args(words);
         command.env("CANOPY_SITE_CONFIG", &self.configuration).current_dir("/");
-        self.place.garage.tell(&mut command);
+        self.place.garage.set_variables(&mut command);
         command
     }
 

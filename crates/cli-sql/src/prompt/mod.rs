@@ -22,7 +22,7 @@ pub use worker::{Worker, is_worker};
 use anyhow::Context;
 use canopy::commands::sql::FormatName;
 use canopy::query_limits::allowed;
-use canopy::{SeveralLines, counted, message, message_lines, told};
+use canopy::{SeveralLines, counted, error_chain, message, message_lines};
 use canopy_sql::{
     AnswerFormat, Answered, Error, Session, TableForm, TableStyle, blank, statement_end,
 };
@@ -130,7 +130,7 @@ impl Prompt {
                 Typed::Text(text) => match self.script(&text, None) {
                     Ok(Flow::Quit) => return Ok(()),
                     Ok(Flow::Continue | Flow::Failed) => {}
-                    Err(error) => message_lines(told(&error)),
+                    Err(error) => message_lines(error_chain(&error)),
                 },
                 Typed::Cleared => {}
                 Typed::End => return Ok(()),

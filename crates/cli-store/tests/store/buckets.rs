@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Runs the command with variables beside those that name the server.
 fn run(garage: &Garage, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     let mut command = command();
-    garage.tell(&mut command);
+    garage.set_variables(&mut command);
     command.envs(variables.iter().copied()).args(arguments).output().unwrap()
 }
 

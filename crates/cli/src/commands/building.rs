@@ -165,9 +165,9 @@ pub fn with_progress<T>(
     show_progress(message, || 0, false, work)
 }
 
-/// As [`with_progress`], and tells the parent process that it goes on if that wants to know:
-/// `done_so_far` is another number whenever more is done.
-pub(super) fn with_progress_told<T>(
+/// Like [`with_progress`], but also reports to the parent process, if it asked for that, whenever
+/// `done_so_far` returns another number.
+pub(super) fn with_progress_reported<T>(
     message: impl Fn(Duration) -> String + Sync,
     done_so_far: impl Fn() -> u64 + Sync,
     work: impl FnOnce() -> T,
@@ -201,7 +201,7 @@ fn show_progress<T>(
                 bar.tick();
                 let now = tells_parent.then(&done_so_far);
                 if now != last {
-                    tell_parent(GOES_ON);
+                    notify_parent(GOES_ON);
                     last = now;
                 }
                 std::thread::park_timeout(SHOWN_EVERY);
@@ -212,14 +212,14 @@ fn show_progress<T>(
         drop(ends);
         bar.finish_and_clear();
         if tells_parent {
-            tell_parent(IS_OVER);
+            notify_parent(IS_OVER);
         }
         result
     })
 }
 
-/// A parent that is gone is not told.
-fn tell_parent(what: u8) {
+/// Sends a byte to the parent process, which may be gone.
+fn notify_parent(what: u8) {
     let mut output = std::io::stdout().lock();
     let _ = output.write_all(&[what]).and_then(|()| output.flush());
 }

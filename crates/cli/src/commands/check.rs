@@ -1,6 +1,6 @@
 //! `canopy check`
 
-use super::building::{end_if_asked, publish_changes, with_progress, with_progress_told};
+use super::building::{end_if_asked, publish_changes, with_progress, with_progress_reported};
 use super::index_faults::{Faults, warn_of_mounts};
 use super::scanning::{Scans, one_reader, scan_threads};
 use super::update::{Task, list_anew};
@@ -374,7 +374,7 @@ impl Repair<'_> {
         let is_asked = |root: &String| roots.contains(root);
         let known = known.into_iter().filter(|(source, _)| is_asked(&source.root));
         let mut is_complete = true;
-        with_progress_told(
+        with_progress_reported(
             |_| counted(scans.counts.progress(), "entry"),
             || scans.counts.progress(),
             || {

@@ -5,7 +5,7 @@
 //! of the daemon's directory. It is replaced after a generation was published: whoever dies between
 //! the two reads the same changes once more. Without one all is read, and what is as it was stays.
 
-use super::building::{publish_changes, with_progress_told};
+use super::building::{publish_changes, with_progress_reported};
 use super::index::Arguments;
 use super::index_faults::Faults;
 use super::index_namespace::{Followed, NamespaceSource, Reading};
@@ -65,7 +65,7 @@ impl Known {
     }
 }
 
-/// Where what is known of a namespace is kept.
+/// The file that keeps the followed state of a namespace.
 struct NamespaceState<'a> {
     file: PathBuf,
     name: String,
@@ -90,7 +90,7 @@ impl NamespaceState<'_> {
     }
 }
 
-fn tell_unchanged(generation: Option<u64>) -> anyhow::Result<Outcome> {
+fn print_unchanged(generation: Option<u64>) -> anyhow::Result<Outcome> {
     say(format_args!("{UNCHANGED}generation {}", generation.unwrap_or_default()))?;
     Ok(Outcome::Complete)
 }
@@ -139,13 +139,13 @@ pub fn run(
             if let (Some(kept), Some(before)) = (kept, before) {
                 place.remember(KnownNamespace { kept, ..before })?;
             }
-            return tell_unchanged(generation);
+            return print_unchanged(generation);
         }
         Followed::Changed(tree, changed) => (tree, changed),
     };
     if changed.as_ref().is_some_and(Vec::is_empty) {
         place.replace(before, KnownNamespace { root: escaped, way, kept: tree.keep() })?;
-        return tell_unchanged(generation);
+        return print_unchanged(generation);
     }
     let mut selection = Selection::default();
     match &changed {
@@ -174,7 +174,7 @@ pub fn run(
     let missing = scans.shortfalls(&writer, &rules);
     let about = (namespace, &*tree);
     let reading = Reading::new(&writer, &rules, about, root.clone(), arguments.record(&root))?;
-    let (begun, read) = with_progress_told(
+    let (begun, read) = with_progress_reported(
         |_| counted(scans.counts.progress(), "entry"),
         || scans.counts.progress(),
         || reading.take_in(&mut writer, &scans, generation.is_some().then_some(&selection)),
@@ -189,7 +189,7 @@ pub fn run(
         true => {
             writer.forget_failure(&escaped);
         }
-        false => writer.incomplete(&escaped, missing.join("; ")),
+        false => writer.record_incomplete(&escaped, missing.join("; ")),
     }
     let (published, outcome) = publish_changes(writer, None, threads)?;
     place.replace(before, KnownNamespace { root: escaped, way, kept: tree.keep() })?;

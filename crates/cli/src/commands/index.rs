@@ -207,7 +207,7 @@ pub fn run(
     }
     // What goes on has manifests of its own; the next run looks at what is there then.
     if resumed.is_none() {
-        tell_of_renewed(&mut writer)?;
+        plan_renewals(&mut writer)?;
     }
     let new_run = |writer: &Writer, resumed: Option<&Unfinished>| {
         Run::new(writer, (&arguments, threads), (&asked, resumed), (namespaces, &root_of))
@@ -218,11 +218,11 @@ pub fn run(
         && let Some(file) = damaged_file(error)
         && !interrupt::asked()
     {
-        tell_of_new_scan(format_args!("{} is damaged", file.display()));
+        warn_of_new_scan(format_args!("{} is damaged", file.display()));
         writer.give_up_unfinished()?;
         drop(writer);
         writer = Writer::open(&location, options.clone())?;
-        tell_of_renewed(&mut writer)?;
+        plan_renewals(&mut writer)?;
         resumed = None;
         run = new_run(&writer, None)?;
         failed = run.scan(&mut writer, None);
@@ -239,9 +239,11 @@ pub fn run(
         Ok(failed) => failed,
         Err(error) => {
             let source = resumed.as_ref().and_then(|resumed| resumed.source.as_ref());
-            source.iter().for_each(|source| writer.failed(&source.root, format!("{error:#}")));
+            source
+                .iter()
+                .for_each(|source| writer.record_failure(&source.root, format!("{error:#}")));
             // It is told here, too.
-            drop(writer.keep());
+            drop(writer.save_failures());
             return Err(error);
         }
     };
@@ -249,7 +251,7 @@ pub fn run(
     if !failed.is_empty() && failed.len() == arguments.paths.len() && resumed.is_none() {
         return Err(nothing_published(writer, run.scans, failed));
     }
-    tell_of_failed(&writer, &failed, &root_of);
+    warn_of_failed(&writer, &failed, &root_of);
     let published = publish_changes(writer, engine, threads);
     let (published, derived) = match published {
         Ok(published) => published,
@@ -262,7 +264,7 @@ pub fn run(
     };
     roots.retain(|root| failed.iter().all(|(path, _)| root_of(path) != *root));
     let done = Done { location, is_own, published, derived, failed, resumed, roots, begun };
-    done.tell(run)
+    done.report(run)
 }
 
 /// What a run that published something has done.
@@ -284,14 +286,14 @@ struct Done {
 }
 
 impl Done {
-    /// Says what was missing, and prints the summary.
-    fn tell(&self, run: Run<'_>) -> anyhow::Result<Outcome> {
+    /// Warns of what is missing, and prints the summary.
+    fn report(&self, run: Run<'_>) -> anyhow::Result<Outcome> {
         let Run { arguments, rules, scans: Scans { counts, faults, .. }, .. } = run;
         let listed = faults.finish(&counts);
         if let Err(error) = &listed {
             message(format_args!("{error:#}"));
         }
-        index_faults::tell_of_no_files(&rules.without_files());
+        index_faults::warn_of_empty_mounts(&rules.without_files());
         if !one_reader() {
             index_faults::warn_of_mounts(&rules.closed());
         }
@@ -313,15 +315,15 @@ impl Done {
             summary.print_json()?;
         } else if !arguments.quiet {
             summary.print()?;
-            self.tell_of_place();
+            self.report_location();
         }
         Ok(if is_complete { self.derived } else { Outcome::Partial })
     }
 }
 
 impl Done {
-    /// Says where a user's own index is, and that it answers before the site's.
-    fn tell_of_place(&self) {
+    /// Prints where a user's own index is, and that it answers before the site's.
+    fn report_location(&self) {
         if !self.is_own || self.roots.is_empty() {
             return;
         }
@@ -422,12 +424,12 @@ fn resume(
         }
     };
     writer.give_up_unfinished()?;
-    tell_of_new_scan(why);
+    warn_of_new_scan(why);
     Ok(None)
 }
 
-/// Has what readers go by written anew with the next generation where it is damaged, and says so.
-fn tell_of_renewed(writer: &mut Writer) -> anyhow::Result<()> {
+/// Plans to write damaged documents anew with the next generation, and warns of them.
+fn plan_renewals(writer: &mut Writer) -> anyhow::Result<()> {
     let renewed = writer.renew_damaged()?;
     if let [first, ..] = &renewed[..] {
         let more = match renewed.len() - 1 {
@@ -442,8 +444,8 @@ fn tell_of_renewed(writer: &mut Writer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says why a scan that was interrupted does not go on.
-fn tell_of_new_scan(why: impl std::fmt::Display) {
+/// Warns that an interrupted scan cannot be resumed, and why.
+fn warn_of_new_scan(why: impl std::fmt::Display) {
     note(format_args!(
         "all is scanned anew: the scan that was interrupted cannot go on, since {why}"
     ));
@@ -579,7 +581,7 @@ fn note_failed(
             None => path.is_dir() || configured.any(|source| source.path == *path),
         };
         if is_source(writer, &root) || is_meant {
-            writer.failed(&root, format!("{error:#}"));
+            writer.record_failure(&root, format!("{error:#}"));
         } else {
             writer.forget_failure(&root);
         }
@@ -590,8 +592,8 @@ fn is_source(writer: &Writer, root: &str) -> bool {
     writer.sources().iter().any(|(source, _)| source.root == root)
 }
 
-/// Says what becomes of trees that could not be scanned when the others are published.
-fn tell_of_failed(
+/// Warns of trees that could not be scanned, and prints what becomes of their old entries.
+fn warn_of_failed(
     writer: &Writer,
     failed: &[(PathBuf, anyhow::Error)],
     root_of: &dyn Fn(&Path) -> String,
@@ -611,7 +613,7 @@ fn nothing_published(
     Scans { counts, faults, .. }: Scans,
     failed: Vec<(PathBuf, anyhow::Error)>,
 ) -> anyhow::Error {
-    if let Err(error) = writer.keep() {
+    if let Err(error) = writer.save_failures() {
         message(format_args!("'canopy info' will not tell of what failed: {error}"));
     }
     if let Err(error) = faults.finish(&counts) {
@@ -639,8 +641,8 @@ fn record_failures(
     if is_damaged {
         drop(writer.give_up_unfinished());
     }
-    roots.iter().for_each(|root| writer.failed(root, reason.to_owned()));
-    drop(writer.keep());
+    roots.iter().for_each(|root| writer.record_failure(root, reason.to_owned()));
+    drop(writer.save_failures());
 }
 
 /// Returns the absolute path, escaped, under which a failure of a source is recorded.

@@ -402,8 +402,8 @@ pub(super) fn warn_of_mounts(closed: &[ClosedMount]) {
     }
 }
 
-/// Tells of mounts that were not entered since they hold no files.
-pub(super) fn tell_of_no_files(points: &[Vec<u8>]) {
+/// Notes the mounts that were not entered since they hold no files.
+pub(super) fn warn_of_empty_mounts(points: &[Vec<u8>]) {
     let path = |point: &Vec<u8>| shown(Path::new(std::ffi::OsStr::from_bytes(point)));
     match points {
         [] => {}

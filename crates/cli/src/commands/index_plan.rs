@@ -131,7 +131,7 @@ impl Plan {
     fn print_text(&self, output: &mut impl Write) -> anyhow::Result<()> {
         for source in &self.sources {
             writeln!(output, "{}", shown(&source.path))?;
-            writeln!(output, "  {}", source.told())?;
+            writeln!(output, "  {}", source.describe())?;
             if let Some(name) = &source.name {
                 writeln!(output, "  name: {}", message_line(name))?;
             }
@@ -216,7 +216,7 @@ impl Plan {
 }
 
 impl PlannedSource {
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         match &self.state {
             Err(error) => format!("cannot be scanned: {}", message_line(error)),
             Ok(State::New) => "new".to_owned(),

@@ -1,6 +1,6 @@
 //! Scanning the trees of one run of `canopy index`: each becomes a source, or stays as it was.
 
-use super::building::{damaged_file, with_progress_told};
+use super::building::{damaged_file, with_progress_reported};
 use super::index::{Arguments, root_of};
 use super::index_faults::{Faults, Shortfalls};
 use super::index_namespace::{NamespaceSource, Reading};
@@ -65,7 +65,7 @@ impl<'a> Run<'a> {
             true => index_all(),
             false => {
                 let done_so_far = || self.scans.counts.progress();
-                with_progress_told(|_| self.progress.shown(&self.scans), done_so_far, index_all)
+                with_progress_reported(|_| self.progress.shown(&self.scans), done_so_far, index_all)
             }
         }
     }
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
                 let mut missing = interrupted.to_vec();
                 missing.extend(self.scans.shortfalls(writer, &self.rules).since(before));
                 if !missing.is_empty() {
-                    writer.incomplete(root, missing.join("; "));
+                    writer.record_incomplete(root, missing.join("; "));
                 }
                 writer.forget_failure(root);
             }

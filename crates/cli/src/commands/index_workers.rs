@@ -232,7 +232,7 @@ impl Sharer<'_> {
             if let Some(generation) = worker.published() {
                 // Whoever published may not have come to cleaning up.
                 drop(Writer::open(self.location, WriterOptions::default()));
-                self.tell(format_args!("generation {generation} is published"));
+                self.report(format_args!("generation {generation} is published"));
                 return Ok(Outcome::Complete);
             }
             // Somebody else goes on with what this one had; there may be more to do.
@@ -252,12 +252,12 @@ impl Sharer<'_> {
             // One of another format has no scan that could be joined.
             drop(canopy_index::Index::open(self.location)?);
         }
-        self.tell(format_args!("there is no scan to join: it is published, or was given up"));
+        self.report(format_args!("there is no scan to join: it is published, or was given up"));
         Ok(Outcome::Complete)
     }
 
-    /// Says how the scan ended, unless another worker started this one and says it.
-    fn tell(&self, what: std::fmt::Arguments<'_>) {
+    /// Prints how the scan ended, unless a parent process started this worker and prints it.
+    fn report(&self, what: std::fmt::Arguments<'_>) {
         if !self.arguments.started {
             note(what);
         }
@@ -369,7 +369,7 @@ impl Sharer<'_> {
         missing.extend(scans.shortfalls(&writer, &rules).since(&before));
         if !missing.is_empty() {
             let missing = missing.into_iter().collect::<Vec<_>>();
-            writer.incomplete(&escaped, missing.join("; "));
+            writer.record_incomplete(&escaped, missing.join("; "));
         }
         writer.forget_failure(&escaped);
         let (published, derived) = publish_changes(writer, Some(self.engine), self.threads)?;

@@ -147,7 +147,7 @@ impl Notes {
         match noted {
             Ok(noted) => self.goes_on.store(noted, Ordering::Relaxed),
             Err(error) if ends => {
-                tell_of_loss(&error);
+                warn_of_loss(&error);
                 return Err(error);
             }
             Err(error) if !self.has_warned.swap(true, Ordering::Relaxed) => {
@@ -176,7 +176,7 @@ impl Notes {
             return goes_on;
         }
         let noted = writer.note_sources(self.about(None, counts));
-        noted.inspect_err(tell_of_loss).unwrap_or(false)
+        noted.inspect_err(warn_of_loss).unwrap_or(false)
     }
 
     fn about(&self, source: Option<UnfinishedSource>, counts: &Counts) -> Unfinished {
@@ -194,7 +194,7 @@ impl Notes {
     }
 }
 
-fn tell_of_loss(error: &canopy_index::Error) {
+fn warn_of_loss(error: &canopy_index::Error) {
     message(format_args!("what was scanned since it was noted last is lost: {error}"));
 }
 

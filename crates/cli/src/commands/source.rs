@@ -124,7 +124,7 @@ fn change(
         None => make(&mut writer, &root(source)?)?,
     };
     if made.is_none() && is_removed && writer.forget_failure(&root(source)?) {
-        writer.keep()?;
+        writer.save_failures()?;
         let told = "was never indexed; 'canopy info' no longer tells that it failed";
         say(format_args!("{} {told}", shown(&root(source)?)))?;
         return Ok(Outcome::Complete);

@@ -4,7 +4,7 @@
 //! A tool has one table of them: each row has the names, the help and the effect of an option.
 
 use crate::offered::Offered;
-use crate::outcome::{Refused, told};
+use crate::outcome::{Refused, error_chain};
 use canopy_text::locale::is_utf8;
 use canopy_text::safe::message_line;
 use canopy_text::{Quoting, Style};
@@ -324,7 +324,7 @@ fn refused_by(name: &str, code: u8, error: &anyhow::Error) -> Refused {
         Some(Wrong::Usage(_)) => (true, code),
         None => (false, code),
     };
-    let mut told = told(error);
+    let mut told = error_chain(error);
     if hint {
         told += &format!("\nTry 'canopy {name} --help' for more information.");
     }

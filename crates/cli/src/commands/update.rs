@@ -1,6 +1,6 @@
 //! `canopy update`, and what lists directories of sources again for other commands.
 
-use super::building::{damaged_file, end_if_asked, publish_changes, with_progress_told};
+use super::building::{damaged_file, end_if_asked, publish_changes, with_progress_reported};
 use super::index_faults::{Faults, Shortfalls, warn_of_mounts};
 use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader, scan_threads};
 use super::update_costs::Costs;
@@ -340,7 +340,7 @@ pub fn update(
     let trusted = settings().trust_fs.clone().unwrap_or_default();
     let mut sources: Vec<String> = tasks.iter().map(|task| task.source.root.clone()).collect();
     let mut failed = Vec::new();
-    with_progress_told(
+    with_progress_reported(
         |_| counted(scans.counts.progress(), "entry"),
         || scans.counts.progress(),
         || {
@@ -614,7 +614,7 @@ fn ended(
         Ok(()) => {
             let missing = scans.shortfalls(writer, rules).since(before);
             if !missing.is_empty() {
-                writer.incomplete(root, missing.join("; "));
+                writer.record_incomplete(root, missing.join("; "));
             }
         }
         Err(_) => writer.abandon(begun),

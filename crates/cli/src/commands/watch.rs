@@ -19,8 +19,8 @@ use canopy_watch::lustre::{ChangeLogs, Log, Mount, Options as LogOptions};
 use canopy_watch::requests::{Failure, Round, Server};
 use canopy_watch::status::{self, Reporter};
 use canopy_watch::{
-    Batch, EventFeed, Fanotify, Heard, Inotify, Intake, Journal, Pacing, Scope, Suspect, Territory,
-    Unfollowed, Work,
+    Batch, EventCounts, EventFeed, Fanotify, Inotify, Intake, Journal, Pacing, Scope, Suspect,
+    Territory, Unfollowed, Work,
 };
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
@@ -140,11 +140,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     // Which clap does not see, since paths conflict with the one that is missing.
     anyhow::ensure!(arguments.status || !arguments.json, "--json is for --status");
     if arguments.status {
-        return tell(&state_directory(&location), arguments.json);
+        return print_status(&state_directory(&location), arguments.json);
     }
     let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     let daemon = Arc::new(Daemon::begin(&location, &arguments)?);
-    daemon.tell_of_start();
+    daemon.report_start();
     let stopped = daemon.clone();
     let wait = move || {
         if signals.wait().is_ok() {
@@ -160,8 +160,8 @@ pub(super) fn state_directory(index: &Path) -> PathBuf {
     index.join("watch")
 }
 
-/// Says what the daemon wrote last.
-fn tell(directory: &Path, as_json: bool) -> anyhow::Result<Outcome> {
+/// Prints the latest status document of the daemon.
+fn print_status(directory: &Path, as_json: bool) -> anyhow::Result<Outcome> {
     let document = status::read_document(directory).map_err(|error| match error.kind() {
         ErrorKind::Denied => anyhow::anyhow!(
             "only who may write the index sees how its daemon does ({})",
@@ -184,7 +184,7 @@ fn tell(directory: &Path, as_json: bool) -> anyhow::Result<Outcome> {
     Ok(if is_running { Outcome::Complete } else { Outcome::Partial })
 }
 
-/// What tells of changes.
+/// A source of change events.
 enum ChangeSource {
     Fanotify(Fanotify),
     Inotify(Inotify),
@@ -287,7 +287,7 @@ impl Daemon {
             }
         };
         if let Some(ChangeSource::Inotify(watches)) = &ear {
-            tell_of_limits(watches);
+            warn_of_watch_limits(watches);
         }
         // An index of another user is nobody else's business.
         let takes_requests = nix::unistd::geteuid().is_root() && !arguments.no_requests;
@@ -327,14 +327,14 @@ impl Daemon {
         for root in daemon.intake.territory().roots() {
             if !daemon.applier.has(root)? {
                 let suspect = Suspect { path: root.clone(), recursive: true };
-                daemon.intake.take_in(&[suspect], Heard::default());
+                daemon.intake.take_in(&[suspect], EventCounts::default());
             }
         }
         Ok(daemon)
     }
 
-    /// Says what is followed, and where to see how it goes.
-    fn tell_of_start(&self) {
+    /// Prints the followed roots, and where the daemon's status is.
+    fn report_start(&self) {
         let territory = self.intake.territory();
         let root = |root: &Vec<u8>| one_line(&String::from_utf8_lossy(root));
         let mut roots: Vec<String> = territory.roots().iter().map(root).collect();
@@ -498,7 +498,7 @@ impl Daemon {
             Err(error) => {
                 let text = format!("{error:#}");
                 message(format_args!("{text}; this will be tried again"));
-                self.intake.failed(batch, &text, self.pacing);
+                self.intake.retry_later(batch, &text, self.pacing);
                 Err(error)
             }
         }
@@ -695,8 +695,8 @@ fn change_logs(
     Ok((ChangeSource::Lustre(logs), goes_on))
 }
 
-/// Says what following with a watch for each directory means.
-fn tell_of_limits(watches: &Inotify) {
+/// Warns of the limits of inotify, which needs a watch for each directory.
+fn warn_of_watch_limits(watches: &Inotify) {
     let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
     let limit = limit.as_deref().map_or("a limited number of", str::trim);
     message(format_args!(

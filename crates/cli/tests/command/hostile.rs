@@ -197,7 +197,7 @@ fn what_one_owner_asks_for_costs_nobody_else() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("uid 2001 owns asks for more access classes"), "{said}");
     assert!(missing(&place, &at).contains("uid 2001 and root alone"), "{}", missing(&place, &at));
-    let told: u64 = told_bytes(&at).iter().sum();
+    let told: u64 = recorded_bytes(&at).iter().sum();
     assert!(told < 300_000, "the catalog and the lists have {told} bytes");
     let member = User { uid: 2005, gid: 2005, groups: vec![3001] };
     for who in [&member, &user(2002)] {
@@ -216,7 +216,7 @@ fn what_one_owner_asks_for_costs_nobody_else() {
     // Nobody reads any more.
     assert!(place.canopy(&at, &["compact".as_ref(), "--replace".as_ref()]).status.success());
     assert_eq!(missing(&place, &at), "");
-    let told = told_bytes(&at);
+    let told = recorded_bytes(&at);
     assert!(told.len() < 8 && *told.iter().max().unwrap() < 1000, "{told:?}");
 }
 
@@ -227,8 +227,8 @@ fn missing(place: &Fixture, index: &Path) -> String {
     lines.lines().filter(|line| line.starts_with("incomplete ")).collect()
 }
 
-/// Sizes of the files that tell of classes.
-fn told_bytes(index: &Path) -> Vec<u64> {
+/// Returns the sizes of the files that describe classes.
+fn recorded_bytes(index: &Path) -> Vec<u64> {
     let is_one = |path: &&PathBuf| {
         let name = path.file_name().unwrap().as_bytes();
         name.starts_with(b"catalog") || path.parent().unwrap().ends_with("lists")

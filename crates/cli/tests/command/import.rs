@@ -162,8 +162,8 @@ fn succeeded(output: &Output) {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What an index tells, with times cut to seconds.
-fn told(place: &Fixture, index: &Path, tree: &Path, expression: &[&str]) -> Vec<String> {
+/// Returns all entries of an index, with times cut to seconds.
+fn indexed_entries(place: &Fixture, index: &Path, tree: &Path, expression: &[&str]) -> Vec<String> {
     let mut arguments: Vec<&OsStr> = vec!["find".as_ref(), tree.as_os_str()];
     arguments.extend(expression.iter().map(OsStr::new));
     arguments.extend(["-printf", ALL].map(OsStr::new));
@@ -265,8 +265,10 @@ fn an_imported_trace_equals_a_scan() {
         let more: [&OsStr; 4] =
             ["--delim".as_ref(), &delimiter, "--threads".as_ref(), "3".as_ref()];
         succeeded(&import_with(&place, &imported, "gufi-trace", &tree, &files, &more));
-        let (found, expected) =
-            (told(&place, &imported, &tree, &[]), told(&place, &scanned, &tree, &[]));
+        let (found, expected) = (
+            indexed_entries(&place, &imported, &tree, &[]),
+            indexed_entries(&place, &scanned, &tree, &[]),
+        );
         assert_same(&found, &expected, &format!("seed {seed}"));
         same_for_users(&place, &tree, &scanned, &imported, &mut random);
         same_as_the_kernel(&tree, &files, style.delimiter, &mut random);
@@ -276,8 +278,9 @@ fn an_imported_trace_equals_a_scan() {
 /// The recipe of docs/import.md.
 const RECIPE: &str = "%y %m %U %G %s %n %i %b %T@ %A@ %C@ %B@ %p\\0%l\\0";
 
-/// What an index tells, with times to the nanosecond. Not every find(1) knows times of birth.
-fn told_exactly(place: &Fixture, index: &Path, tree: &Path) -> Vec<String> {
+/// Returns all entries of an index, with times to the nanosecond. Not every find(1) knows birth
+/// times.
+fn indexed_entries_exactly(place: &Fixture, index: &Path, tree: &Path) -> Vec<String> {
     let format = "%p|%y|%m|%U|%G|%s|%n|%i|%b|%l|%T@ %A@ %C@\\0";
     let arguments: [&OsStr; 4] =
         ["find".as_ref(), tree.as_os_str(), "-printf".as_ref(), format.as_ref()];
@@ -300,8 +303,10 @@ fn the_output_of_find_equals_a_scan() {
         fs::write(&list, &output.stdout).unwrap();
         place.index(&scanned, &tree);
         succeeded(&import(&place, &imported, "find", &tree, &[list]));
-        let (found, expected) =
-            (told_exactly(&place, &imported, &tree), told_exactly(&place, &scanned, &tree));
+        let (found, expected) = (
+            indexed_entries_exactly(&place, &imported, &tree),
+            indexed_entries_exactly(&place, &scanned, &tree),
+        );
         assert_same(&found, &expected, &format!("seed {seed}"));
     }
 }
@@ -327,8 +332,10 @@ fn an_export_that_is_imported_equals_what_was_exported() {
             let arguments: [&OsStr; 4] =
                 ["import".as_ref(), "--format".as_ref(), format.as_ref(), file.as_os_str()];
             succeeded(&place.canopy(&imported, &arguments));
-            let (found, expected) =
-                (told_exactly(&place, &imported, &tree), told_exactly(&place, &scanned, &tree));
+            let (found, expected) = (
+                indexed_entries_exactly(&place, &imported, &tree),
+                indexed_entries_exactly(&place, &scanned, &tree),
+            );
             assert_same(&found, &expected, &format!("seed {seed}, {format}"));
             same_for_users(&place, &tree, &scanned, &imported, &mut random);
         }
@@ -628,8 +635,10 @@ fn what_gufi_traces_equals_a_scan() {
         place.index(&scanned, &tree);
         let files = [trace.with_extension("0"), trace.with_extension("1")];
         succeeded(&import(&place, &imported, "gufi-trace", &tree, &files));
-        let (found, expected) =
-            (told(&place, &imported, &tree, GUFI_HAS), told(&place, &scanned, &tree, GUFI_HAS));
+        let (found, expected) = (
+            indexed_entries(&place, &imported, &tree, GUFI_HAS),
+            indexed_entries(&place, &scanned, &tree, GUFI_HAS),
+        );
         assert_same(&found, &expected, &format!("seed {seed}"));
     }
 }
@@ -668,14 +677,14 @@ fn what_gufi_indexes_equals_a_scan_rolled_up_or_not() {
             ["-n".as_ref(), "2".as_ref(), "-x".as_ref(), tree.as_os_str(), made.as_os_str()];
         run(&gufi.join("gufi_dir2index"), &arguments);
         place.index(&scanned, &tree);
-        let expected = told(&place, &scanned, &tree, GUFI_HAS);
+        let expected = indexed_entries(&place, &scanned, &tree, GUFI_HAS);
         let root = [made.join(tree.file_name().unwrap())];
         for rolled_up in [false, true] {
             if rolled_up {
                 run(&gufi.join("gufi_rollup"), &["-n".as_ref(), "2".as_ref(), made.as_os_str()]);
             }
             succeeded(&import(&place, &imported, "gufi-index", &tree, &root));
-            let found = told(&place, &imported, &tree, GUFI_HAS);
+            let found = indexed_entries(&place, &imported, &tree, GUFI_HAS);
             assert_same(&found, &expected, &format!("seed {seed}, rolled up: {rolled_up}"));
         }
     }

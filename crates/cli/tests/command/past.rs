@@ -300,12 +300,12 @@ fn the_past_is_for_the_writer_alone() {
     assert!(done(&place, &["find", "--at=1", path]).iter().any(|at| at.ends_with("unmistakable")));
 }
 
-/// An entry as find tells it: type, mode, owner, size, time of modification and inode (but of
-/// directories), and where it points.
-type Told = (String, String);
+/// A line of find: the type, then mode, owner, size, modification time, inode and link target.
+/// Directories have no size and times.
+type FindLine = (String, String);
 
 /// Returns what a generation has at and below a path.
-fn told(place: &Fixture, at: &str, path: &str) -> BTreeMap<String, Told> {
+fn facts_at(place: &Fixture, at: &str, path: &str) -> BTreeMap<String, FindLine> {
     let format = "%p\t%y\t%m %U %s %T@ %i %l\n";
     let lines = run(place, &["find", "--at", at, path, "-printf", format]);
     assert!(lines.status.success(), "{lines:?}");
@@ -322,7 +322,7 @@ fn told(place: &Fixture, at: &str, path: &str) -> BTreeMap<String, Told> {
 }
 
 /// Returns the sizes of files, each inode once.
-fn bytes_of(entries: &BTreeMap<String, Told>) -> i64 {
+fn bytes_of(entries: &BTreeMap<String, FindLine>) -> i64 {
     let files = entries.values().filter(|(kind, _)| kind != "d");
     let sizes = files.map(|(_, rest)| {
         let words: Vec<&str> = rest.split(' ').collect();
@@ -333,7 +333,7 @@ fn bytes_of(entries: &BTreeMap<String, Told>) -> i64 {
 
 /// Does to the older generation what the differences say, and expects the newer one.
 fn assert_differences(place: &Fixture, from: &str, to: &str, path: &str) -> usize {
-    let (old, new) = (told(place, from, path), told(place, to, path));
+    let (old, new) = (facts_at(place, from, path), facts_at(place, to, path));
     let output = run(place, &["diff", "--json", from, to, path]);
     assert!(output.status.success(), "{output:?}");
     let output = String::from_utf8(output.stdout).unwrap();

@@ -119,7 +119,7 @@ impl Site {
     fn send(&self, uid: u32, bytes: &[u8]) -> String {
         let mut client = self.hostile(uid, "send");
         client.stdin.take().unwrap().write_all(bytes).unwrap();
-        told(client)
+        reply_to(client)
     }
 }
 
@@ -128,8 +128,8 @@ fn ended(output: Output) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// What a hostile client was told.
-fn told(client: Child) -> String {
+/// Returns the reply that a hostile client got.
+fn reply_to(client: Child) -> String {
     let output = client.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let told = text.split_once("told <").and_then(|(_, rest)| rest.split_once('>'));
@@ -327,7 +327,7 @@ fn descriptors_of_users_reach_nobody() {
     let path = site.at("of-ann");
     let bytes = greeting(&[path.as_os_str().as_bytes()]);
     client.stdin.take().unwrap().write_all(&bytes).unwrap();
-    let told = told(client);
+    let told = reply_to(client);
     // Where the kernel does not refuse them (before Linux 6.16), they are left alone.
     assert!(told == "false " || told.starts_with("true u"), "{told}");
     site.serve(ANN, &["open"]);

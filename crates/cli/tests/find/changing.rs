@@ -26,8 +26,8 @@ pub(super) fn dir(path: &Path, mode: u32, owner: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// What a user is told by a command.
-pub(super) fn told(place: &Fixture, index: &Path, uid: u32, arguments: &[&OsStr]) -> String {
+/// Returns the output of a command as a user.
+pub(super) fn answer_for(place: &Fixture, index: &Path, uid: u32, arguments: &[&OsStr]) -> String {
     let mut all = vec!["--index".as_ref(), index.as_os_str()];
     all.extend(arguments);
     let output = user(uid).run(place.canopy.as_os_str(), &all);
@@ -98,7 +98,7 @@ fn a_value_is_shown_by_the_permissions_of_its_own_file() {
             let output = place.canopy(&index, &["index".as_ref(), tree.as_os_str()]);
             assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
             let query = ["sql", "--format=csv", "SELECT name, value FROM xattrs"];
-            let seen = told(&place, &index, BOB, &query.map(OsStr::new));
+            let seen = answer_for(&place, &index, BOB, &query.map(OsStr::new));
             assert!(seen.contains("nothing-worth"), "{seen}");
             assert!(!seen.contains("private-value"), "{seen}");
         }
@@ -185,10 +185,10 @@ fn closed_meanwhile(source: &str, gone: bool, change: impl Fn(&Path)) -> [String
     });
     let start = tree.join(source);
     let told =
-        [BOB, ALICE].map(|uid| told(&place, &index, uid, &["find".as_ref(), start.as_ref()]));
+        [BOB, ALICE].map(|uid| answer_for(&place, &index, uid, &["find".as_ref(), start.as_ref()]));
     assert!(!told[0].contains("made-in-private"), "{}", told[0]);
     let query = ["sql", "--format=csv", "SELECT name FROM xattrs"].map(OsStr::new);
-    let values = [BOB, 0].map(|uid| self::told(&place, &index, uid, &query));
+    let values = [BOB, 0].map(|uid| self::answer_for(&place, &index, uid, &query));
     assert!(!values[0].contains("made-in-private"));
     assert_eq!(values[1].contains("made-in-private"), !gone);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -237,14 +237,14 @@ fn a_directory_that_some_may_only_enter_is_closed_in_the_index_when_it_was_durin
     fs::set_permissions(home.join("z"), fs::Permissions::from_mode(0o711)).unwrap();
     let file = home.join("z/made-in-private");
     let find = ["find".as_ref(), file.as_os_str()];
-    let seen = || told(&place, &index, BOB, &find).contains("made-in-private");
+    let seen = || answer_for(&place, &index, BOB, &find).contains("made-in-private");
     fs::write(&file, "").unwrap();
     place.index(&index, &tree);
     assert!(seen());
     index_while(&place, &index, &tree, || close(&home));
     assert!(!seen());
     let early = home.join("0000/0");
-    let early = told(&place, &index, BOB, &["find".as_ref(), early.as_os_str()]);
+    let early = answer_for(&place, &index, BOB, &["find".as_ref(), early.as_os_str()]);
     assert!(early.contains("0000/0"), "what was read before is told");
 }
 

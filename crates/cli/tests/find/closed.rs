@@ -2,7 +2,9 @@
 //! closes the directory, or moves it into a closed one, makes names and values in it, removes them
 //! and opens it again, all between two looks of the scan at its permissions. Needs root.
 
-use super::changing::{ALICE, BOB, Ended, child_runs, dir, open_homes, slow_tree, told, user};
+use super::changing::{
+    ALICE, BOB, Ended, answer_for, child_runs, dir, open_homes, slow_tree, user,
+};
 use crate::common;
 
 use common::{Fixture, sorted};
@@ -173,10 +175,10 @@ fn closed_while_listed(way: &Way, words: &[&str]) {
     let output = output.expect("a scan in the midst of which the homes are closed");
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     let find = ["find".as_ref(), tree.as_os_str(), "-printf".as_ref(), "%p %s\n".as_ref()];
-    let seen = told(&place, &index, BOB, &find);
+    let seen = answer_for(&place, &index, BOB, &find);
     assert!(!seen.contains("made-in-private") && !seen.contains(" 7777"), "{seen}");
     let query = ["sql", "--format=csv", "SELECT path, name, value FROM xattrs"].map(OsStr::new);
-    let values = told(&place, &index, BOB, &query);
+    let values = answer_for(&place, &index, BOB, &query);
     assert!(!values.contains("private-value"), "{values}");
     // Directories change themselves when names are made in them.
     let files = |lines: &[u8]| -> BTreeSet<String> {
@@ -254,7 +256,7 @@ fn a_directory_that_is_closed_and_opened_all_the_time_shows_nothing_of_what_was_
             for _ in 0..25 {
                 let output = place.canopy(&index, &["index".as_ref(), tree.as_os_str()]);
                 assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
-                let seen = told(&place, &index, BOB, &["find".as_ref(), tree.as_os_str()]);
+                let seen = answer_for(&place, &index, BOB, &["find".as_ref(), tree.as_os_str()]);
                 assert!(!seen.contains("secret"), "{seen}");
             }
             drop(ended);
@@ -301,7 +303,7 @@ fn a_busy_directory_is_shown_to_all() {
             let words = words.iter().map(OsStr::new).chain([tree.as_os_str()]);
             let output = place.canopy(&index, &words.collect::<Vec<_>>());
             assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
-            let seen = told(&place, &index, BOB, &["find".as_ref(), tree.as_os_str()]);
+            let seen = answer_for(&place, &index, BOB, &["find".as_ref(), tree.as_os_str()]);
             let seen: BTreeSet<String> = sorted(seen.as_bytes(), b'\n').into_iter().collect();
             let missing: Vec<&String> = expected.difference(&seen).collect();
             assert!(missing.is_empty(), "{missing:?} of {}: {output:?}", seen.len());

@@ -99,7 +99,7 @@ fn names(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn told(output: &Output) -> String {
+fn stderr_of(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
@@ -110,7 +110,7 @@ fn each_user_gets_a_page_of_what_the_kernel_shows_them() {
     fs::write(&limits, "user,bytes\nalice,1\nbob,2\n").unwrap();
     fs::set_permissions(&limits, fs::Permissions::from_mode(0o600)).unwrap();
     let output = site.write(&["--limits", limits.to_str().unwrap(), "--threads", "3"], &site.tree);
-    assert_eq!((output.status.code(), &*told(&output)), (Some(0), ""));
+    assert_eq!((output.status.code(), &*stderr_of(&output)), (Some(0), ""));
     assert_eq!(site.written(), names(&ALL_PAGES));
     let mode = |path: &Path| {
         let about = path.metadata().unwrap();
@@ -159,9 +159,9 @@ fn one_user_who_sees_nothing_of_it_does_not_keep_the_others_from_their_pages() {
     let site = Site::new();
     // Alice has a file there, and cannot see the directory.
     let output = site.write(&[], &site.tree.join("bob/bobs-inner"));
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    assert!(told(&output).starts_with("canopy: alice: "), "{}", told(&output));
-    assert!(told(&output).contains("Permission denied"), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
+    assert!(stderr_of(&output).starts_with("canopy: alice: "), "{}", stderr_of(&output));
+    assert!(stderr_of(&output).contains("Permission denied"), "{}", stderr_of(&output));
     assert_eq!(site.written(), names(&["bob.html"]));
 }
 
@@ -169,14 +169,14 @@ fn one_user_who_sees_nothing_of_it_does_not_keep_the_others_from_their_pages() {
 fn users_can_be_named_and_those_without_anything_get_no_page() {
     let site = Site::new();
     let output = site.write(&["--user", "alice", "--user", "eve", "--user", "2999"], &site.tree);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
-    assert_eq!(told(&output), "canopy: eve has nothing there, and gets no page\n");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr_of(&output));
+    assert_eq!(stderr_of(&output), "canopy: eve has nothing there, and gets no page\n");
     assert_eq!(site.written(), names(&["alice.html", "uid-2999.html"]));
     let tree = site.tree.as_os_str();
     let both = ["--user", "alice", "--user", "bob"].map(OsStr::new);
     let output = site.report(&both).arg(tree).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(told(&output).contains("a report is on one user"), "{}", told(&output));
+    assert!(stderr_of(&output).contains("a report is on one user"), "{}", stderr_of(&output));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn only_root_writes_pages_and_into_new_directories() {
     fs::create_dir(&site.pages).unwrap();
     let output = site.write(&[], &site.tree);
     assert_eq!(output.status.code(), Some(2));
-    assert!(told(&output).contains("cannot create") && told(&output).contains("exists"));
+    assert!(stderr_of(&output).contains("cannot create") && stderr_of(&output).contains("exists"));
     assert_eq!(site.written(), names(&[]));
     let user = User { uid: 2001, gid: 2001, groups: vec![] };
     for more in [&[][..], &["--as-user=2002,2002"]] {
@@ -194,7 +194,11 @@ fn only_root_writes_pages_and_into_new_directories() {
         words.extend(more.iter().map(OsStr::new));
         let output = user.run(site.place.canopy.as_os_str(), &words);
         assert_eq!(output.status.code(), Some(2));
-        assert!(told(&output).contains("--per-user is for root alone"), "{}", told(&output));
+        assert!(
+            stderr_of(&output).contains("--per-user is for root alone"),
+            "{}",
+            stderr_of(&output)
+        );
         assert_eq!(output.stdout, b"");
     }
     assert!(!Path::new("/tmp/no-such-pages").exists());

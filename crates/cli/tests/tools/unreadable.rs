@@ -57,7 +57,7 @@ impl Case {
     fn own(&self, words: &[&str]) -> (Option<i32>, String, String) {
         let tree = self.tree.to_str().unwrap();
         let output = self.canopy(&self.index, &[words, &[tree]].concat());
-        told(&output)
+        code_and_text(&output)
     }
 
     fn gnu(&self, words: &[&str]) -> String {
@@ -69,7 +69,7 @@ impl Case {
     }
 }
 
-fn told(output: &Output) -> (Option<i32>, String, String) {
+fn code_and_text(output: &Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -111,7 +111,7 @@ fn an_own_index_says_what_could_not_be_read() {
     }
     let find = |words: &[&str]| {
         let tree = case.tree.to_str().unwrap();
-        told(&case.canopy(&case.index, &[&["find", tree], words].concat()))
+        code_and_text(&case.canopy(&case.index, &[&["find", tree], words].concat()))
     };
     assert_eq!(find(&["-maxdepth", "1"]), (Some(0), find(&["-maxdepth", "1"]).1, String::new()));
     let (code, _, said) = find(&["-name", "no-x", "-prune", "-o", "-print"]);
@@ -142,9 +142,9 @@ fn an_empty_directory_without_search_permission_is_closed() {
         &["stat", "-c", "%n", &inside],
         &["du", &inside],
     ] {
-        let (code, shown, said) = told(&case.canopy(&case.index, words));
+        let (code, shown, said) = code_and_text(&case.canopy(&case.index, words));
         let rest: Vec<&OsStr> = words[1..].iter().map(OsStr::new).collect();
-        let (of_gnu, shown_by_gnu, _) = told(&owner().run(words[0].as_ref(), &rest));
+        let (of_gnu, shown_by_gnu, _) = code_and_text(&owner().run(words[0].as_ref(), &rest));
         assert_eq!((code, &shown), (of_gnu, &shown_by_gnu), "{words:?}: {said}");
         assert_eq!(said.contains("Permission denied"), code != Some(0), "{words:?}: {said}");
     }
@@ -157,12 +157,12 @@ fn a_sum_says_what_it_is_without() {
     let index = case.place.path("index");
     case.place.index(&index, &case.tree);
     let tree = case.tree.to_str().unwrap();
-    let (code, shown, said) = told(&case.canopy(&index, &["du", "-s", tree]));
+    let (code, shown, said) = code_and_text(&case.canopy(&index, &["du", "-s", tree]));
     assert_eq!((code, shown), (Some(1), case.gnu(&["du", "-s"])), "{said}");
     assert_eq!(said.matches("cannot read directory").count(), 2, "{said}");
     // Directories of others are many in an index of the site.
     assert_eq!(case.canopy(&index, &["find", tree]).status.code(), Some(0));
     let words = ["du".as_ref(), "-s".as_ref(), case.tree.as_os_str()];
-    let root = told(&case.place.canopy(&index, &words));
+    let root = code_and_text(&case.place.canopy(&index, &words));
     assert_eq!((root.0, &*root.2), (Some(0), ""));
 }

@@ -22,8 +22,10 @@ pub const CALLS: Calls = &[
         let flags = OFlag::from_bits_retain(words.signed_flags()?);
         done(fcntl(file, FcntlArg::F_SETFL(flags)))
     }),
-    ("statfs", |_, words| told(&rustix::fs::statvfs(words.path()?)?, words)),
-    ("fstatfs", |worker, words| told(&rustix::fs::fstatvfs(worker.descriptor(words)?)?, words)),
+    ("statfs", |_, words| statvfs_value(&rustix::fs::statvfs(words.path()?)?, words)),
+    ("fstatfs", |worker, words| {
+        statvfs_value(&rustix::fs::fstatvfs(worker.descriptor(words)?)?, words)
+    }),
     ("chattr", chattr),
 ];
 
@@ -43,8 +45,8 @@ fn chattr(_: &mut Worker, words: &mut Words) -> Answer {
     done(rustix::fs::ioctl_setflags(&file, attributes))
 }
 
-/// Tells what is asked of a file system, or whether its numbers make sense (`sound`).
-fn told(about: &StatVfs, words: &mut Words) -> Answer {
+/// Returns the fields of a file system that `words` name; `sound`: whether its numbers make sense.
+fn statvfs_value(about: &StatVfs, words: &mut Words) -> Answer {
     let field = |name: &str| match name {
         "namemax" => Ok(about.f_namemax.to_string()),
         "sound" => Ok(is_sound(about).to_string()),

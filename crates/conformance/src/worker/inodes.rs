@@ -12,13 +12,15 @@ use std::os::fd::AsFd;
 /// The calls of the stat family take the fields that their value is to tell; owners are numbers or
 /// `-`; times are `now`, `omit` or `SECONDS.NANOSECONDS`, that of access first.
 pub const CALLS: Calls = &[
-    ("stat", |_, words| told(rustix::fs::stat(words.path()?)?.into(), words)),
-    ("lstat", |_, words| told(rustix::fs::lstat(words.path()?)?.into(), words)),
-    ("fstat", |worker, words| told(rustix::fs::fstat(worker.descriptor(words)?)?.into(), words)),
+    ("stat", |_, words| field_values(rustix::fs::stat(words.path()?)?.into(), words)),
+    ("lstat", |_, words| field_values(rustix::fs::lstat(words.path()?)?.into(), words)),
+    ("fstat", |worker, words| {
+        field_values(rustix::fs::fstat(worker.descriptor(words)?)?.into(), words)
+    }),
     ("fstatat", |worker, words| {
         let (directory, path) = (worker.descriptor(words)?, words.path()?);
         let flags = AtFlags::from_bits_retain(words.flags()?);
-        told(rustix::fs::statat(directory, path, flags)?.into(), words)
+        field_values(rustix::fs::statat(directory, path, flags)?.into(), words)
     }),
     ("statx", statx),
     ("access", |_, words| {
@@ -163,7 +165,7 @@ pub fn type_name(kind: FileType) -> &'static str {
     }
 }
 
-fn told(facts: Facts, words: &mut Words) -> Answer {
+fn field_values(facts: Facts, words: &mut Words) -> Answer {
     let field = |name| {
         facts.field(name).ok_or_else(|| Refusal::broken(format!("{name} is no field of a file")))
     };
@@ -176,7 +178,7 @@ fn statx(worker: &mut Worker, words: &mut Words) -> Answer {
     let (directory, path) = (worker.descriptor(words)?, words.path()?);
     let flags = AtFlags::from_bits_retain(words.flags()?);
     let mask = StatxFlags::from_bits_retain(words.flags()?);
-    told(rustix::fs::statx(directory, path, flags, mask)?.into(), words)
+    field_values(rustix::fs::statx(directory, path, flags, mask)?.into(), words)
 }
 
 fn faccessat(worker: &mut Worker, words: &mut Words) -> Answer {

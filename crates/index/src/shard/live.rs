@@ -105,7 +105,7 @@ impl Shard {
     }
 
     /// Returns the running totals before a listing where dead listings begin or end.
-    pub(crate) fn told_totals_before(&self, listing: usize) -> Result<Option<Totals>> {
+    pub(crate) fn recorded_totals_before(&self, listing: usize) -> Result<Option<Totals>> {
         let dead = self.dead()?;
         let behind = dead.partition_point(|dead| (dead.end as usize) < listing);
         let told = dead.get(behind).and_then(|dead| match listing {

@@ -146,7 +146,7 @@ impl Shard {
 
     /// Returns whether the manifest alone has the sums over all entries below a directory, and
     /// their hard links.
-    pub fn tells_totals_below(&self, directory: &str) -> bool {
+    pub fn has_totals_below(&self, directory: &str) -> bool {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => true,
             Overlap::Inside => self.record.file(FileKind::Hardlinks).is_none(),
@@ -205,7 +205,7 @@ impl Shard {
         if listing >= self.rows(FileKind::Listings) {
             return Ok(self.record.totals);
         }
-        if let Some(totals) = self.told_totals_before(listing)? {
+        if let Some(totals) = self.recorded_totals_before(listing)? {
             return Ok(totals);
         }
         let (batch, row) = self.numbers(listing)?;

@@ -414,7 +414,7 @@ fn files_among(
     };
     let directories: HashSet<&Path> =
         intents.iter().flat_map(|(_, path)| path.ancestors().skip(1)).collect();
-    let asked = Asked {
+    let asked = FileFilter {
         class: &|directory| {
             directory.strip_prefix(names.index()).is_ok_and(|below| directories.contains(below))
         },
@@ -426,8 +426,8 @@ fn files_among(
     Ok(files)
 }
 
-/// Which files of a generation are asked for.
-struct Asked<'a> {
+/// Selects files of a generation.
+struct FileFilter<'a> {
     /// Those in these directories of classes.
     class: &'a dyn Fn(&Path) -> bool,
     /// Shards of these pages.
@@ -475,13 +475,13 @@ impl Tree {
     /// shards of pages that are damaged or missing, nor, where the other one has such a page, of that
     /// class.
     fn without(&self, other: Option<&Tree>, names: &Names, pages: &ReadPages) -> Result<Files> {
-        let all = Asked { class: &|_| true, page: &|_| true };
+        let all = FileFilter { class: &|_| true, page: &|_| true };
         self.files(other, names, pages, &all).map(|(files, _)| files)
     }
 
     /// Returns all files of the generation; fails if a page is damaged or missing.
     pub(super) fn all_files(&self, names: &Names) -> Result<Vec<PathBuf>> {
-        let all = Asked { class: &|_| true, page: &|_| true };
+        let all = FileFilter { class: &|_| true, page: &|_| true };
         let (files, lost) = self.files(None, names, &ReadPages::default(), &all)?;
         match lost.first() {
             Some(lost) => Err(Error::corrupt(lost, "it has a page that is damaged or missing")),
@@ -496,7 +496,7 @@ impl Tree {
         other: Option<&Tree>,
         names: &Names,
         pages: &ReadPages,
-        asked: &Asked<'_>,
+        asked: &FileFilter<'_>,
     ) -> Result<(Files, Vec<PathBuf>)> {
         let index = names.index();
         let (mut files, mut lost) = (Files::new(), Vec::new());

@@ -195,7 +195,7 @@ impl Writer {
             true => gathered(std::mem::take(writers)),
             false => copied(writers),
         };
-        let record = self.as_if_over(begun, in_memory, about)?;
+        let record = self.record_unfinished(begun, in_memory, about)?;
         let mut needed = self.own_files();
         for class in &record.classes {
             self.add_files(&class.manifest, class.class.place, &class.gated, &mut needed);
@@ -255,9 +255,9 @@ impl Writer {
         files.extend(new.map(|path| (path, Intent::Make)));
     }
 
-    /// Returns what would be published if the scan were over. What was written for it is left as it
-    /// is, so that the scan can go on.
-    fn as_if_over(
+    /// Returns a record of the unfinished scan: the contents that would be published if it ended
+    /// now. Leaves its files as they are, so that the scan can go on.
+    fn record_unfinished(
         &self,
         begun: Option<u32>,
         (mut left, sealed, mut seen): (Rows, Sealed, Seen),

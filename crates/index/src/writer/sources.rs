@@ -481,15 +481,14 @@ impl Writer {
         }
     }
 
-    /// Records that a source, by its root as an absolute escaped path, could not be indexed, and
-    /// why. Written when the generation is published, or by [`Writer::keep`].
-    pub fn failed(&mut self, root: &str, reason: String) {
+    /// Records why a source could not be indexed. `root` is absolute and escaped. The record is
+    /// written when the generation is published, or by [`Writer::save_failures`].
+    pub fn record_failure(&mut self, root: &str, reason: String) {
         self.failures.add(self.failures.of(root, super::now_ns(), reason, false));
     }
 
-    /// Records that a source, which is about to be published, does not have all that it should, and
-    /// what is missing.
-    pub fn incomplete(&mut self, root: &str, reason: String) {
+    /// Records what is missing in a source that is about to be published.
+    pub fn record_incomplete(&mut self, root: &str, reason: String) {
         self.incomplete.push(self.failures.of(root, super::now_ns(), reason, true));
     }
 
@@ -510,9 +509,9 @@ impl Writer {
         self.failures.remove(root)
     }
 
-    /// Ends without a new generation: what was begun is abandoned, and failures are recorded if
-    /// there is a generation at all.
-    pub fn keep(self) -> Result<()> {
+    /// Ends without a new generation. Abandons what was begun; saves the recorded failures if the
+    /// index has a generation.
+    pub fn save_failures(self) -> Result<()> {
         if self.current.is_none() { Ok(()) } else { self.write_failures() }
     }
 

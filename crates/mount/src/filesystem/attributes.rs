@@ -28,8 +28,8 @@ impl Filesystem {
         }
     }
 
-    /// Tells the attributes of a file or directory.
-    pub(super) fn tell_attributes(&self, id: INodeNo, reply: ReplyAttr) {
+    /// Replies with the attributes of a file or directory.
+    pub(super) fn reply_attributes(&self, id: INodeNo, reply: ReplyAttr) {
         let ttl = if is_virtual(id.0) || is_past(id.0) { Duration::ZERO } else { self.ttl() };
         match self.attributes_of(id.0) {
             Ok(inode) => reply.attr(&ttl, &attributes(&inode)),
@@ -82,8 +82,8 @@ impl Filesystem {
         if self.is_read_only || is_past(id) { Ok(()) } else { self.namespace.touch_access(id) }
     }
 
-    /// Tells how much space there is, in a tree with limits within these.
-    pub(super) fn tell_space(&self, id: INodeNo, reply: ReplyStatfs) {
+    /// Replies with the free space; in a tree with limits, with the space left within them.
+    pub(super) fn reply_space(&self, id: INodeNo, reply: ReplyStatfs) {
         let space = self.namespace.space().and_then(|mut space| {
             if let Some(tree) = self.tree_of(id.0)? {
                 quotas::limit_space(&mut space, &tree);
@@ -130,7 +130,7 @@ impl Filesystem {
             return self.queries.run_reader(request.uid(), move |queries, _| {
                 let set = control::set(&namespace, &name, &value);
                 if let Err(error) = &set {
-                    queries.refusals.tell(&format!("{}: {error}", value.escape_ascii()));
+                    queries.refusals.log(&format!("{}: {error}", value.escape_ascii()));
                 }
                 queries.pasts.forget_deleted();
                 empty(reply, set);
@@ -165,8 +165,8 @@ impl Filesystem {
         }
     }
 
-    /// Tells an extended attribute; of the root, what the namespace says of itself.
-    pub(super) fn tell_xattr(
+    /// Replies with an extended attribute. The root also has those of the namespace itself.
+    pub(super) fn reply_xattr(
         &self,
         request: &Request,
         id: INodeNo,
@@ -187,7 +187,7 @@ impl Filesystem {
             return reply.error(Errno::EOPNOTSUPP);
         }
         if is_virtual(id.0) {
-            return self.tell_plan(request, id.0, name, size, reply);
+            return self.reply_plan(request, id.0, name, size, reply);
         }
         if control::is_control(id.0, name, request.uid()) {
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
@@ -220,8 +220,8 @@ impl Filesystem {
         }
     }
 
-    /// Tells how a query is answered, by the only attribute that it has.
-    fn tell_plan(&self, request: &Request, id: u64, name: &[u8], size: u32, reply: ReplyXattr) {
+    /// Replies with the plan of a query, its only attribute.
+    fn reply_plan(&self, request: &Request, id: u64, name: &[u8], size: u32, reply: ReplyXattr) {
         if name != PLAN.as_bytes() {
             return reply.error(Errno::ENODATA);
         }
@@ -234,8 +234,14 @@ impl Filesystem {
         });
     }
 
-    /// Tells the names of extended attributes.
-    pub(super) fn tell_xattrs(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
+    /// Replies with the names of extended attributes.
+    pub(super) fn reply_xattrs(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
         let names = match id.0 {
             id if is_virtual(id) => Ok(Vec::new()),
             id if is_past(id) => self.queries.pasts.xattrs(id),

@@ -169,7 +169,7 @@ impl Filesystem {
             return self.transfer(request.uid(), false, move |_| {
                 match queries.pasts.read(handle, offset, size as usize) {
                     Ok(bytes) => reply.data(&bytes),
-                    Err(error) => reply.error(told(&log, &error)),
+                    Err(error) => reply.error(logged_errno(&log, &error)),
                 }
             });
         }
@@ -182,7 +182,7 @@ impl Filesystem {
         self.transfer(request.uid(), is_here, move |namespace| {
             match namespace.read(&opened, offset, size as usize, notes_access) {
                 Ok(bytes) => reply.data(&bytes),
-                Err(error) => reply.error(told(&log, &error)),
+                Err(error) => reply.error(logged_errno(&log, &error)),
             }
         });
     }
@@ -215,7 +215,7 @@ impl Filesystem {
             };
             match namespace.write(&opened, Some(offset), data, privileges) {
                 Ok(count) => reply.written(count as u32),
-                Err(error) => reply.error(told(&log, &error)),
+                Err(error) => reply.error(logged_errno(&log, &error)),
             }
         };
         if self.must_copy(id.0) {
@@ -251,7 +251,7 @@ impl Filesystem {
         self.transfer(request.uid(), false, move |namespace| {
             match opened.and_then(|opened| namespace.sync_file(&opened)) {
                 Ok(()) => reply.ok(),
-                Err(error) => reply.error(told(&log, &error)),
+                Err(error) => reply.error(logged_errno(&log, &error)),
             }
         });
     }
@@ -308,9 +308,8 @@ impl Filesystem {
     }
 }
 
-/// Returns a log that tells of so much a minute at most: anybody may read what is damaged again and
-/// again.
-pub(super) fn seldom(log: Log) -> Log {
+/// Limits the lines of a log per minute: any user can read damaged contents again and again.
+pub(super) fn rate_limited(log: Log) -> Log {
     let told = Mutex::new((Instant::now(), 0));
     Arc::new(move |said| {
         let mut told = told.lock();
@@ -324,8 +323,8 @@ pub(super) fn seldom(log: Log) -> Log {
     })
 }
 
-/// Returns the number of an error of contents, and has the log tell what is wrong with storage.
-fn told(log: &Log, error: &Error) -> Errno {
+/// Returns the errno of an error, and logs errors of the storage.
+fn logged_errno(log: &Log, error: &Error) -> Errno {
     if !matches!(error, Error::Posix(_)) {
         log(&error.to_string());
     }

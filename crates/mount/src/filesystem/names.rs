@@ -86,8 +86,8 @@ impl Filesystem {
         }
     }
 
-    /// Tells where the link of a result leads.
-    fn tell_target_of_result(&self, request: &Request, id: u64, reply: ReplyData) {
+    /// Replies with the target of a query result.
+    fn reply_result_target(&self, request: &Request, id: u64, reply: ReplyData) {
         let answer = |target: Answer<Vec<u8>>, reply: ReplyData| match target {
             Ok(target) if target.is_empty() => reply.error(Errno::ENAMETOOLONG),
             Ok(target) => reply.data(&target),
@@ -108,10 +108,10 @@ impl Filesystem {
         }
     }
 
-    /// Tells where a symbolic link leads.
-    pub(super) fn tell_target(&self, request: &Request, id: INodeNo, reply: ReplyData) {
+    /// Replies with the target of a symbolic link.
+    pub(super) fn reply_target(&self, request: &Request, id: INodeNo, reply: ReplyData) {
         if is_virtual(id.0) {
-            return self.tell_target_of_result(request, id.0, reply);
+            return self.reply_result_target(request, id.0, reply);
         }
         let target = match id.0 {
             id if is_past(id) => self.queries.pasts.inode(id).map(|link| link.target),

@@ -112,7 +112,7 @@ impl Namespace {
             directory.nlink = directory.nlink.saturating_add_signed(change as i32);
             self.touch(directory, now_ns);
             if change != 0 {
-                self.put_located(&mut batch, directory)?;
+                self.rewrite_inode(&mut batch, directory)?;
             }
         }
         self.commit(batch)?;
@@ -223,7 +223,7 @@ impl Namespace {
         inode.ctime_ns = now_ns;
         self.contents.describe_recorded(&mut inode);
         match is_linked {
-            true => self.put(batch, &place, Some(&before), &inode)?,
+            true => self.write_inode(batch, &place, Some(&before), &inode)?,
             false => {
                 if self.accounts.counts() {
                     batch.sums.subtract(&before);

@@ -67,7 +67,7 @@ pub(super) struct State {
 /// What is set aside of quotas for what was written.
 pub(super) type Reserved = Mutex<Vec<Reservation>>;
 
-/// What is known of a chunk.
+/// Where the contents of a chunk are.
 #[derive(Clone)]
 pub(super) enum ChunkState {
     Hole,

@@ -272,7 +272,7 @@ impl Namespace {
             _ if before.has(flag::INLINE) => batch.delete(contents.as_ref())?,
             _ => {}
         }
-        self.put_as_is(&mut batch, &place, Some(&before), &inode)?;
+        self.write_inode_with_size(&mut batch, &place, Some(&before), &inode)?;
         store.collecting.lock().note();
         self.commit(batch)?;
         chunked.state.lock().recorded = (inode.size, inode.blocks);

@@ -59,7 +59,7 @@ fn added(one: [u64; 2], other: [u64; 2]) -> [u64; 2] {
     [one[0].wrapping_add(other[0]), one[1].wrapping_add(other[1])]
 }
 
-/// A batch, and how what it has changes sums.
+/// A batch of changes to records, with its effect on the sums of quotas.
 #[derive(Default)]
 pub(crate) struct Transaction {
     batch: Batch,
@@ -127,8 +127,8 @@ pub(super) struct State {
 }
 
 impl Accounts {
-    /// Reads what is on record.
-    pub(crate) fn read(table: &Table) -> Result<Self> {
+    /// Loads usage and limits from the table. Removes sums that an interrupted count left behind.
+    pub(crate) fn open(table: &Table) -> Result<Self> {
         let mut state = State::default();
         if table.get(keys::quotas().as_ref())?.is_some() {
             state.mode = Mode::On;

@@ -72,15 +72,15 @@ impl Repair<'_> {
             inode.blocks += chunks::blocks(stored.used.into());
             self.write_some()?;
         }
-        self.tell_lost(id, lost);
+        self.report_lost_ranges(id, lost);
         if before > inode.blocks {
-            self.tell(id, "some of its contents are missing: they read as zeros now");
+            self.report(id, "some of its contents are missing: they read as zeros now");
         }
         Ok(())
     }
 
-    /// Tells which bytes of a file are lost.
-    fn tell_lost(&mut self, id: FileId, lost: Vec<(u64, u64)>) {
+    /// Reports the lost bytes of a file.
+    fn report_lost_ranges(&mut self, id: FileId, lost: Vec<(u64, u64)>) {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for (start, end) in lost {
             match ranges.last_mut().filter(|last| last.1 == start) {
@@ -90,7 +90,7 @@ impl Repair<'_> {
         }
         for (start, end) in ranges {
             let what = format!("bytes {start} to {end} are lost: reading them fails");
-            self.tell(id, format!("{what} until they are written"));
+            self.report(id, format!("{what} until they are written"));
         }
     }
 
@@ -117,7 +117,7 @@ impl Repair<'_> {
             }
             self.write_some()?;
         }
-        self.tell_lost(id, lost);
+        self.report_lost_ranges(id, lost);
         self.attach(&mut inode)
     }
 }

@@ -65,7 +65,7 @@ impl Repair<'_> {
                 continue;
             }
             for fault in faults.iter().filter(|fault| fault.id == id) {
-                self.tell(id, format!("mended: {}", fault.what));
+                self.report(id, format!("mended: {}", fault.what));
             }
             let names = names.remove(&id).unwrap_or_default();
             let mut parts = self.parts(id, names)?;
@@ -134,7 +134,7 @@ impl Repair<'_> {
         for key in parts.names.iter().map(|(key, _)| key) {
             self.batch.delete(key.as_ref())?;
             let name = key.name.escape_ascii();
-            self.tell(0, format!("removed {name} in directory {}, of no file", key.directory));
+            self.report(0, format!("removed {name} in directory {}, of no file", key.directory));
         }
         for key in parts.indexed.iter().chain(&parts.xattrs) {
             self.batch.delete(key.as_ref())?;
@@ -178,7 +178,7 @@ impl Repair<'_> {
             // Nobody takes what is missing for zeros.
             inode.flags |= flag::ABSENT;
             let what = "its contents are missing: reading fails until it is truncated";
-            self.tell(id, self.namespace.about(id, what));
+            self.report(id, self.namespace.about(id, what));
         }
         Ok(())
     }
@@ -293,7 +293,7 @@ impl Repair<'_> {
         if found.is_none() {
             let what = "the root directory is made anew: only root may enter it until you change \
                         its mode";
-            self.tell(ROOT, what);
+            self.report(ROOT, what);
         }
         let mut root = found.unwrap_or_else(|| self.new_directory(ROOT, 0o700));
         self.rescue_contents(ROOT, parts)?;

@@ -78,7 +78,7 @@ impl Repair<'_> {
             stale.extend(loss.stale.iter().map(|one| (&one.key, loss)));
         }
         let losses = Losses { all, stale };
-        all.iter().for_each(|loss| self.tell_loss(loss));
+        all.iter().for_each(|loss| self.report_loss(loss));
         self.secure_ids()?;
         self.settle_stale(&losses)?;
         self.restore_names(&losses)?;
@@ -88,14 +88,17 @@ impl Repair<'_> {
             (keys::quotas(), "usage of quotas may no longer be counted: look at 'canopy ns quota'"),
         ] {
             if losses.has(&key) {
-                self.tell(0, what);
+                self.report(0, what);
             }
         }
         if losses.meets(&Space::Limits.range()) {
-            self.tell(0, "limits of quotas may be lost, or older ones: look at 'canopy ns quota'");
+            self.report(
+                0,
+                "limits of quotas may be lost, or older ones: look at 'canopy ns quota'",
+            );
         }
         if losses.meets(&Space::Snapshots.range()) {
-            self.tell(0, "snapshots may be lost: look at 'canopy ns snapshot list'");
+            self.report(0, "snapshots may be lost: look at 'canopy ns snapshot list'");
         }
         self.write()
     }
@@ -120,7 +123,7 @@ impl Repair<'_> {
         self.write()
     }
 
-    fn tell_loss(&mut self, loss: &Loss) {
+    fn report_loss(&mut self, loss: &Loss) {
         let [puts, merges, deletes] = loss.lost;
         let Loss { object, what, .. } = loss;
         let lost = match puts + merges + deletes {
@@ -130,16 +133,16 @@ impl Repair<'_> {
         };
         let aside = loss.aside.as_ref();
         let aside = aside.map(|aside| format!("; a copy of the damaged file is {aside}"));
-        self.tell(0, format!("{object}: {what}: {lost}{}", aside.unwrap_or_default()));
+        self.report(0, format!("{object}: {what}: {lost}{}", aside.unwrap_or_default()));
         if loss.is_log {
-            self.tell(0, "the latest changes may be lost, including changes of permissions");
+            self.report(0, "the latest changes may be lost, including changes of permissions");
         } else if loss.has_unknown_stale && puts + merges + deletes > 0 {
             let what = "older records count in their place where there are any, with older \
                         permissions, and nothing says of which files";
-            self.tell(0, what);
+            self.report(0, what);
         }
         if loss.is_unproved {
-            self.tell(0, "no checksum proves what is left of it: compare it with a backup");
+            self.report(0, "no checksum proves what is left of it: compare it with a backup");
         }
     }
 
@@ -177,7 +180,7 @@ impl Repair<'_> {
             }
             match (puts + deletes, merges) {
                 (0, 0) => {}
-                (0, _) => self.tell_older(key, &value),
+                (0, _) => self.report_older(key, &value),
                 _ => self.settle(losses, key, &value)?,
             }
             self.write_some()?;
@@ -186,13 +189,13 @@ impl Repair<'_> {
     }
 
     /// Reports that only frequently changing attributes may be older.
-    fn tell_older(&mut self, key: &Key, value: &[u8]) {
+    fn report_older(&mut self, key: &Key, value: &[u8]) {
         let Ok(inode) = Inode::decode(value) else { return };
         if keys::all_names().contains(key.as_ref()) && !inode.has(flag::LINKED)
             || key.directory == Space::Links as u64
         {
             let path = self.path_of(inode.id);
-            self.tell(0, format!("{path}: its size and times may be older ones"));
+            self.report(0, format!("{path}: its size and times may be older ones"));
         }
     }
 
@@ -223,10 +226,10 @@ impl Repair<'_> {
         }
         if space(Space::Xattrs) {
             let name = key.name.escape_ascii();
-            self.tell(0, format!("{path}: its attribute {name} is lost"));
+            self.report(0, format!("{path}: its attribute {name} is lost"));
         } else if let Some(stored) = Stored::decode(value) {
             self.batch.put(key.as_ref(), &Stored::lost(stored.used).encode())?;
-            self.tell(0, format!("{path}: a part of its contents is lost"));
+            self.report(0, format!("{path}: a part of its contents is lost"));
         }
         Ok(())
     }
@@ -238,7 +241,7 @@ impl Repair<'_> {
         if *key != keys::root() && !self.is_there(&entry)? && !losses.has(&entry) {
             let path = self.path_in(key.directory, &key.name);
             self.batch.delete(key.as_ref())?;
-            self.tell(0, format!("{path}: it had been removed, and stays removed"));
+            self.report(0, format!("{path}: it had been removed, and stays removed"));
             return Ok(());
         }
         if losses.stale.contains_key(&entry) {
@@ -246,10 +249,10 @@ impl Repair<'_> {
             if inode.has(flag::LINKED) && self.has_too_many_names(inode.id)? {
                 self.batch.delete(key.as_ref())?;
                 self.batch.delete(entry.as_ref())?;
-                self.tell(0, format!("{path}: it had been removed, and stays removed"));
+                self.report(0, format!("{path}: it had been removed, and stays removed"));
                 return self.write();
             }
-            self.tell(0, format!("{path}: it may have been removed; that record is lost, too"));
+            self.report(0, format!("{path}: it may have been removed; that record is lost, too"));
         }
         match inode.has(flag::LINKED) {
             true => Ok(()),
@@ -280,7 +283,7 @@ impl Repair<'_> {
         let was = format!("owner {uid}:{gid} and mode {:o}", mode & 0o7777);
         let what =
             format!("{path}: an older state counts again, with {was}; others have no access");
-        self.tell(0, format!("{what} until you change its mode"));
+        self.report(0, format!("{what} until you change its mode"));
         Ok(())
     }
 
@@ -301,7 +304,7 @@ impl Repair<'_> {
         inode.flags = flag::INLINE;
         self.batch.put(Space::Contents.of(id, b"").as_ref(), contents)?;
         let path = self.path_of(of);
-        self.tell(0, format!("{path}: its contents are lost; older ones become file {id}"));
+        self.report(0, format!("{path}: its contents are lost; older ones become file {id}"));
         self.attach(&mut inode)
     }
 
@@ -317,16 +320,19 @@ impl Repair<'_> {
             let path = self.path_in(name.parent, &name.name);
             if self.is_there(&Space::Links.of(name.id, b""))? {
                 self.batch.put(name.key().as_ref(), &Inode::pointer(name.id).encode())?;
-                self.tell(0, format!("{path}: the name is restored"));
+                self.report(0, format!("{path}: the name is restored"));
             } else if let Some(inode) = self.guess(name, hint, directories.contains(&name.id))? {
                 let Inode { uid, gid, .. } = inode;
                 self.batch.put(name.key().as_ref(), &inode.encode())?;
                 let what = format!("{path}: its attributes are lost; it belongs to {uid}:{gid}");
-                self.tell(0, format!("{what}, and others are kept out until you change its mode"));
+                self.report(
+                    0,
+                    format!("{what}, and others are kept out until you change its mode"),
+                );
             } else {
                 self.forget(name)?;
                 let owner = hint.uid.map(|uid| format!(" (of user {uid})")).unwrap_or_default();
-                self.tell(0, format!("{path}: it is lost{owner}"));
+                self.report(0, format!("{path}: it is lost{owner}"));
             }
             self.write_some()?;
         }
@@ -482,9 +488,12 @@ impl Repair<'_> {
                 let Inode { uid, gid, .. } = inode;
                 self.batch.put(Space::Links.of(id, b"").as_ref(), &inode.encode())?;
                 let what = format!("{paths}: its attributes are lost; it belongs to {uid}:{gid}");
-                self.tell(0, format!("{what}, and others are kept out until you change its mode"));
+                self.report(
+                    0,
+                    format!("{what}, and others are kept out until you change its mode"),
+                );
             }
-            None => self.tell(0, format!("{paths}: it is lost")),
+            None => self.report(0, format!("{paths}: it is lost")),
         }
         self.write_some()
     }
@@ -505,24 +514,24 @@ impl Repair<'_> {
             for space in [Space::Contents, Space::Xattrs, Space::Chunks] {
                 self.restore_from(losses, past, &space.range_of(id))?;
             }
-            self.tell(0, format!("{path}: lost records are restored from a snapshot"));
+            self.report(0, format!("{path}: lost records are restored from a snapshot"));
             return Ok(());
         }
         if lost_contents {
-            self.tell(0, format!("{path}: its contents are lost"));
+            self.report(0, format!("{path}: its contents are lost"));
         }
         if lost_chunks {
             self.mark_chunks(losses, &inode)?;
         }
         if lost_xattrs {
-            self.tell(0, format!("{path}: some of its extended attributes may be lost"));
+            self.report(0, format!("{path}: some of its extended attributes may be lost"));
             let access = Space::Xattrs.of(id, acl::ACCESS.as_bytes());
             // The bits of the group are what an access list may grant at most.
             if !self.is_there(&access)? && inode.mode & 0o070 != 0 && !is_link(&inode) {
                 inode.mode &= !0o070;
                 self.batch.put(key.as_ref(), &inode.encode())?;
                 let what = "its ACL may be lost, too: its group has no access";
-                self.tell(0, format!("{path}: {what} until you change its mode"));
+                self.report(0, format!("{path}: {what} until you change its mode"));
             }
         }
         Ok(())
@@ -580,9 +589,9 @@ impl Repair<'_> {
         }
         let bytes = store.chunk_bytes;
         let what = format!("{marked} parts of {bytes} bytes of its contents are lost");
-        self.tell(0, format!("{path}: {what}: reading them fails until they are written"));
+        self.report(0, format!("{path}: {what}: reading them fails until they are written"));
         if count > CHUNKS_MAX {
-            self.tell(0, format!("{path}: more of it may be lost, and read as zeros"));
+            self.report(0, format!("{path}: more of it may be lost, and read as zeros"));
         }
         Ok(())
     }

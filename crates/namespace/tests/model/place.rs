@@ -29,7 +29,7 @@ pub(crate) struct Fixture {
     root: FileId,
 }
 
-fn told<T>(result: canopy_namespace::Result<T>) -> Result<T> {
+fn as_errno<T>(result: canopy_namespace::Result<T>) -> Result<T> {
     result.map_err(|error| error.errno())
 }
 
@@ -188,7 +188,7 @@ impl Fixture {
         let (before, name) = path.rsplit_once('/').unwrap_or(("", path));
         let mut at = self.root;
         for name in before.split('/').filter(|name| !name.is_empty()) {
-            let found = told(self.namespace.lookup(at, name.as_bytes()))?;
+            let found = as_errno(self.namespace.lookup(at, name.as_bytes()))?;
             match found.file_type() {
                 file_type::DIRECTORY => at = found.id,
                 file_type::SYMLINK => return Err(Errno::NOENT),
@@ -200,7 +200,7 @@ impl Fixture {
 
     fn find(&self, path: &str) -> Result<Inode> {
         let (parent, name) = self.parent(path)?;
-        told(self.namespace.lookup(parent, name))
+        as_errno(self.namespace.lookup(parent, name))
     }
 
     fn plain(&self, path: &str) -> Result<Inode> {
@@ -213,7 +213,7 @@ impl Fixture {
 
     fn create(&self, path: &str, new: &New) -> Result<()> {
         let (parent, name) = self.parent(path)?;
-        told(self.namespace.create(parent, name, new, false)).map(drop)
+        as_errno(self.namespace.create(parent, name, new, false)).map(drop)
     }
 
     pub(crate) fn apply(&self, step: &Step) -> Result<()> {
@@ -235,15 +235,15 @@ impl Fixture {
                 if namespace.lookup(parent, name).is_ok() {
                     return Err(Errno::EXIST);
                 }
-                told(namespace.link(found.id, parent, name)).map(drop)
+                as_errno(namespace.link(found.id, parent, name)).map(drop)
             }
             Step::Unlink(path) => {
                 let (parent, name) = self.parent(path)?;
-                told(namespace.unlink(parent, name)).map(drop)
+                as_errno(namespace.unlink(parent, name)).map(drop)
             }
             Step::Rmdir(path) => {
                 let (parent, name) = self.parent(path)?;
-                told(namespace.rmdir(parent, name)).map(drop)
+                as_errno(namespace.rmdir(parent, name)).map(drop)
             }
             Step::Rename(one, other, mode) => {
                 let (from, to) = (self.parent(one)?, self.parent(other)?);
@@ -261,7 +261,7 @@ impl Fixture {
                     let is_exchange = *mode == RenameMode::Exchange;
                     return Err(if is_exchange { Errno::INVAL } else { Errno::NOTEMPTY });
                 }
-                told(namespace.rename(from, to, *mode))
+                as_errno(namespace.rename(from, to, *mode))
             }
             Step::Chmod(path, mode) => {
                 let found = self.find(path)?;
@@ -285,7 +285,7 @@ impl Fixture {
     }
 
     fn set(&self, found: &Inode, set: &SetAttributes) -> Result<()> {
-        told(self.namespace.set_attributes(found.id, set, Privileges::Keep)).map(drop)
+        as_errno(self.namespace.set_attributes(found.id, set, Privileges::Keep)).map(drop)
     }
 
     fn apply_to_contents(&self, step: &Step) -> Result<()> {
@@ -300,38 +300,47 @@ impl Fixture {
                 }
             }
             Step::Write(path, offset, length) => {
-                let opened = told(namespace.open_file(self.plain(path)?.id))?;
+                let opened = as_errno(namespace.open_file(self.plain(path)?.id))?;
                 let bytes = bytes(*offset, *length);
-                told(namespace.write(&opened, Some(*offset), &bytes, Privileges::Keep))?;
-                assert_eq!(told(namespace.read(&opened, *offset, bytes.len() + 1, true))?[..], {
-                    let all = told(namespace.read(&opened, 0, 1 << 20, true))?;
-                    let rest = &all[*offset as usize..];
-                    rest[..rest.len().min(bytes.len() + 1)].to_vec()
-                });
-                told(namespace.close_file(&opened))
+                as_errno(namespace.write(&opened, Some(*offset), &bytes, Privileges::Keep))?;
+                assert_eq!(
+                    as_errno(namespace.read(&opened, *offset, bytes.len() + 1, true))?[..],
+                    {
+                        let all = as_errno(namespace.read(&opened, 0, 1 << 20, true))?;
+                        let rest = &all[*offset as usize..];
+                        rest[..rest.len().min(bytes.len() + 1)].to_vec()
+                    }
+                );
+                as_errno(namespace.close_file(&opened))
             }
             Step::SetXattr(path, name, length, how) => {
                 let found = self.plain(path)?;
                 let value = bytes(1, *length);
-                told(namespace.set_xattr(found.id, name.as_bytes(), &value, *how, Privileges::Keep))
+                as_errno(namespace.set_xattr(
+                    found.id,
+                    name.as_bytes(),
+                    &value,
+                    *how,
+                    Privileges::Keep,
+                ))
             }
             Step::RemoveXattr(path, name) => {
                 let found = self.plain(path)?;
-                told(namespace.remove_xattr(found.id, name.as_bytes()))
+                as_errno(namespace.remove_xattr(found.id, name.as_bytes()))
             }
             Step::UnlinkOpen(path) => {
                 let (parent, name) = self.parent(path)?;
                 let found = self.plain(path)?;
                 namespace.hold(found.id);
-                let opened = told(namespace.open_file(found.id)).inspect_err(|_| {
+                let opened = as_errno(namespace.open_file(found.id)).inspect_err(|_| {
                     namespace.release(found.id, 1).expect("a release");
                 })?;
-                told(namespace.unlink(parent, name))?;
-                told(namespace.write(&opened, Some(10), b"still there", Privileges::Keep))?;
-                assert_eq!(told(namespace.read(&opened, 10, 11, true))?, b"still there");
-                assert_eq!(told(namespace.inode(found.id))?.nlink, found.nlink - 1);
-                told(namespace.close_file(&opened))?;
-                told(namespace.release(found.id, 1))
+                as_errno(namespace.unlink(parent, name))?;
+                as_errno(namespace.write(&opened, Some(10), b"still there", Privileges::Keep))?;
+                assert_eq!(as_errno(namespace.read(&opened, 10, 11, true))?, b"still there");
+                assert_eq!(as_errno(namespace.inode(found.id))?.nlink, found.nlink - 1);
+                as_errno(namespace.close_file(&opened))?;
+                as_errno(namespace.release(found.id, 1))
             }
             _ => unreachable!("{step:?}"),
         }
@@ -340,7 +349,7 @@ impl Fixture {
     /// Returns what [`Reference::tree`](crate::reference::Reference::tree) does.
     pub(crate) fn tree(&self) -> String {
         let mut lines = Vec::new();
-        let root = told(self.namespace.inode(self.root)).expect("a root");
+        let root = as_errno(self.namespace.inode(self.root)).expect("a root");
         self.describe(&root, "", &mut lines);
         lines.sort();
         lines.join("\n")

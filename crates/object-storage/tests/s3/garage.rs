@@ -63,8 +63,8 @@ impl Garage {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Has a program know the server.
-    pub fn tell(&self, command: &mut Command) {
+    /// Sets the variables by which a program finds the server.
+    pub fn set_variables(&self, command: &mut Command) {
         command
             .env("AWS_ENDPOINT_URL", self.endpoint())
             .env("AWS_REGION", REGION)

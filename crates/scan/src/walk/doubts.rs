@@ -44,7 +44,7 @@ pub(crate) struct Checked {
     pub(crate) narrowing: Option<Narrowing>,
 }
 
-/// Where an entry is found.
+/// The row that describes an entry now.
 #[derive(Clone, Copy)]
 enum FoundRow {
     First,

@@ -27,7 +27,7 @@ const GROUP: usize = 32;
 const GUESSES: usize = 3;
 const NEAR: usize = 8;
 
-/// Where a block ends in the file, and what it has.
+/// The end of a block in the file, its checksum and its number of records.
 #[derive(Clone, Copy, Default)]
 struct BlockEntry {
     end: u64,

@@ -62,7 +62,7 @@ struct Replayed {
     sequence: u64,
 }
 
-/// What becomes a memtable.
+/// Replayed records that become a memtable.
 enum PendingMemtable {
     Records(Unsorted),
     WithRanges(Memtable),

@@ -2,7 +2,7 @@
 //! others run, and may fail.
 
 use crate::disk::Disk;
-use crate::world::{Delayed, Said, World};
+use crate::world::{ActorReport, Delayed, World};
 use bytes::Bytes;
 use canopy_store::storage::{Append, Created, Listed, Storage};
 use canopy_store::{Clock, Environment, Error, Random, Result};
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub struct Process {
     pub world: Arc<World>,
     disk: Disk,
-    said: Sender<Said>,
+    said: Sender<ActorReport>,
     go: Mutex<Receiver<()>>,
     state: Mutex<ProcessState>,
     /// How often the power had been cut when it was started.
@@ -38,7 +38,7 @@ impl Process {
         disk: Disk,
         random: StdRng,
         boot: u64,
-        said: Sender<Said>,
+        said: Sender<ActorReport>,
         go: Receiver<()>,
     ) -> Arc<Self> {
         let state = Mutex::new(ProcessState { is_dead: false, full: 0, random, clock_off_ms: 0 });
@@ -84,7 +84,7 @@ impl Process {
         if self.is_dead() {
             return Err(Self::dead(name));
         }
-        if self.said.send(Said::Calls).is_err() || !self.waits_for_go() {
+        if self.said.send(ActorReport::Calls).is_err() || !self.waits_for_go() {
             self.die();
         }
         if self.is_dead() {

@@ -54,8 +54,8 @@ pub struct Shared {
     processes: u64,
 }
 
-/// What an actor tells the scheduler.
-pub enum Said {
+/// A message of an actor to the scheduler.
+pub enum ActorReport {
     /// It is about to call storage.
     Calls,
     /// It ended; with what it panicked, if it did.
@@ -128,7 +128,7 @@ pub fn run<'a>(
     at_once: usize,
 ) {
     std::thread::scope(|scope| {
-        let mut running: Vec<(Sender<()>, Receiver<Said>)> = Vec::new();
+        let mut running: Vec<(Sender<()>, Receiver<ActorReport>)> = Vec::new();
         loop {
             while running.len() < at_once {
                 let Some(actor) = next() else { break };
@@ -147,7 +147,7 @@ pub fn run<'a>(
                     }
                     let ended = catch_unwind(AssertUnwindSafe(|| actor(process)));
                     // Nobody listens if another actor's panic ended the simulation.
-                    let _ = said.send(Said::Ended(ended));
+                    let _ = said.send(ActorReport::Ended(ended));
                 });
                 running.push((go, hears));
             }
@@ -158,8 +158,8 @@ pub fn run<'a>(
             let (go, hears) = &running[at];
             go.send(()).unwrap();
             match hears.recv().unwrap() {
-                Said::Calls => {}
-                Said::Ended(ended) => {
+                ActorReport::Calls => {}
+                ActorReport::Ended(ended) => {
                     running.swap_remove(at);
                     if let Err(panic) = ended {
                         // The others wait for ever: their storage is gone with this.

@@ -312,11 +312,11 @@ impl Du<'_> {
         let sum = if !start.is_dir() {
             self.file(start)?
         } else if self.is_summary(start) {
-            self.tell_unlisted(start, &[], failed)?;
+            self.report_unlisted(start, &[], failed)?;
             self.summary(start)?
         } else {
             let loops = gaps::loops(start)?;
-            self.tell_unlisted(start, &loops, failed)?;
+            self.report_unlisted(start, &loops, failed)?;
             match self.must_walk(start) {
                 true => walk::walk(self, start, loops)?,
                 false => self.tree(start, &loops)?,
@@ -371,9 +371,9 @@ impl Du<'_> {
         self.counted.iter().filter(below).map(|counted| counted.path.clone()).collect()
     }
 
-    /// Tells of directories below a start that the caller may not list, or that the index lacks,
-    /// unless they are left out.
-    fn tell_unlisted(
+    /// Reports directories below a start that the caller may not list, or that the index lacks,
+    /// unless they are excluded.
+    fn report_unlisted(
         &self,
         start: &Start,
         loops: &[String],

@@ -25,7 +25,7 @@ pub use record::Fid;
 use crate::error::Result;
 use crate::events::{EventFeed, Form, Lines, wait};
 use crate::handles::Unresolved;
-use crate::intake::{Heard, Intake, with_source};
+use crate::intake::{EventCounts, Intake, with_source};
 use crate::journal::Position;
 use crate::recent::Recent;
 use crate::suspects::Suspect;
@@ -280,7 +280,7 @@ impl Target {
             intake.forget_log(self.number);
             self.begins = None;
             self.reader.paths.forget_all();
-            let heard = Heard { overflows: 1, ..Heard::default() };
+            let heard = EventCounts { overflows: 1, ..EventCounts::default() };
             intake.take_in(&intake.territory().all_suspect(), heard);
         }
         Ok(())
@@ -346,7 +346,7 @@ impl Paths {
     fn place(
         &self,
         fid: Fid,
-        heard: &mut Heard,
+        heard: &mut EventCounts,
     ) -> std::result::Result<Arc<FileLocation>, Unresolved> {
         let forgotten = {
             let mut kept = self.kept.lock();
@@ -397,7 +397,7 @@ impl Reader {
     fn parse<'a>(
         &mut self,
         lines: &'a [u8],
-        heard: &mut Heard,
+        heard: &mut EventCounts,
         on_bad_line: &dyn Fn(String),
     ) -> Vec<Record<'a>> {
         let mut records = Vec::new();
@@ -431,8 +431,8 @@ impl Reader {
 }
 
 impl Form for Reader {
-    fn take_in(&mut self, lines: &Lines<'_>, intake: &Intake) -> (Vec<Suspect>, Heard) {
-        let mut heard = Heard::default();
+    fn take_in(&mut self, lines: &Lines<'_>, intake: &Intake) -> (Vec<Suspect>, EventCounts) {
+        let mut heard = EventCounts::default();
         if lines.is_cut {
             self.order.bad_line();
             self.is_in_name = true;
@@ -440,7 +440,7 @@ impl Form for Reader {
         let records = self.parse(lines.bytes, &mut heard, lines.on_bad_line);
         // What is asked for below is as new as the last of these records, but not what is kept.
         records.iter().for_each(|record| self.forget(record));
-        let mut telling = Telling {
+        let mut telling = Translation {
             paths: &self.paths,
             territory: intake.territory(),
             suspects: Vec::new(),
@@ -451,9 +451,9 @@ impl Form for Reader {
         let mut is_lost = self.order.is_broken();
         for record in &records {
             is_lost |= record.kind == Kind::Mark || !record.is_whole();
-            telling.tell(record);
+            telling.add(record);
         }
-        let Telling { mut suspects, links, mut heard, failed, .. } = telling;
+        let Translation { mut suspects, links, mut heard, failed, .. } = telling;
         if let Some(errno) = failed {
             intake.note_unresolved(&errno.into());
         }
@@ -485,7 +485,7 @@ impl Reader {
 
     fn forget_moved(&self, fid: Fid) {
         self.paths.forget(fid);
-        match self.paths.place(fid, &mut Heard::default()) {
+        match self.paths.place(fid, &mut EventCounts::default()) {
             Err(Unresolved::Gone) => {}
             Ok(place) if !place.is_dir => {}
             // All below a directory has another path now.
@@ -494,19 +494,19 @@ impl Reader {
     }
 }
 
-/// What records make suspect.
-struct Telling<'a> {
+/// Suspects collected from records.
+struct Translation<'a> {
     paths: &'a Paths,
     territory: &'a Territory,
     suspects: Vec<Suspect>,
     links: Vec<u64>,
-    heard: Heard,
+    heard: EventCounts,
     /// Why a path could not be told.
     failed: Option<Errno>,
 }
 
-impl Telling<'_> {
-    fn tell(&mut self, record: &Record<'_>) {
+impl Translation<'_> {
+    fn add(&mut self, record: &Record<'_>) {
         let Record { target, parent, name, source_parent, source_name, .. } = *record;
         match record.kind {
             Kind::Mark | Kind::Nothing => return,

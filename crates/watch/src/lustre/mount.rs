@@ -26,7 +26,7 @@ pub trait Lustre: Send + Sync {
     fn resolve(&self, fid: Fid) -> std::result::Result<FileLocation, Unresolved>;
 }
 
-/// Where a file is.
+/// The path of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileLocation {
     /// Its absolute path, one of them if it has several names.

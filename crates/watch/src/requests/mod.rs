@@ -21,7 +21,7 @@ mod server;
 pub use checker::{ARGUMENT, check_as_user};
 pub use client::{ask, is_listening};
 pub use protocol::Answer;
-pub use queue::{Asked, Counts, Failure, Round, Share};
+pub use queue::{Counts, Failure, RequestedDirectory, Round, Share};
 pub use server::Server;
 
 pub(crate) use queue::{Cost, Queue, Slip};

@@ -45,7 +45,7 @@ pub(crate) struct Slip {
 }
 
 impl Slip {
-    fn tell(&self, answer: Answer) {
+    fn reply(&self, answer: Answer) {
         *self.answer.lock() = Some(answer);
         self.told.notify_all();
     }
@@ -60,9 +60,9 @@ impl Slip {
     }
 }
 
-/// A directory that somebody wants to have listed again.
+/// A directory that a user asks to be listed again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestedDirectory {
     /// Its absolute path.
     pub path: Vec<u8>,
     /// Whether whoever asks may list the directory above, too, which has its row.
@@ -71,7 +71,7 @@ pub struct Asked {
 
 #[derive(Debug)]
 struct Request {
-    asked: Asked,
+    asked: RequestedDirectory,
     /// The root that it is in, by number.
     source: usize,
     slip: Weak<Slip>,
@@ -90,7 +90,7 @@ impl Request {
 
     fn tell(&self, answer: Answer) {
         if let Some(slip) = self.slip.upgrade() {
-            slip.tell(answer);
+            slip.reply(answer);
         }
     }
 }
@@ -126,7 +126,7 @@ pub struct Round {
 
 impl Round {
     /// Returns the directories.
-    pub fn asked(&self) -> impl Iterator<Item = &Asked> {
+    pub fn asked(&self) -> impl Iterator<Item = &RequestedDirectory> {
         self.requests.iter().map(|(_, request)| &request.asked)
     }
 }
@@ -163,7 +163,7 @@ impl Queue {
     pub(crate) fn add(
         &mut self,
         uid: u32,
-        asked: Asked,
+        asked: RequestedDirectory,
         source: usize,
         now: Instant,
     ) -> Result<Arc<Slip>, Answer> {
@@ -247,8 +247,14 @@ impl Queue {
         }
     }
 
-    /// Has those wait again that may fare better alone, or later.
-    pub(crate) fn failed(&mut self, round: Round, failure: Failure, took: Duration, now: Instant) {
+    /// Ends a round that failed. Requests that may succeed alone or later are queued again.
+    pub(crate) fn end_failed_round(
+        &mut self,
+        round: Round,
+        failure: Failure,
+        took: Duration,
+        now: Instant,
+    ) {
         let is_alone = round.requests.len() == 1;
         if is_alone {
             self.charge(&round, &Cost { shares: Vec::new(), took }, now);
@@ -326,7 +332,7 @@ mod tests {
         }
 
         fn try_to_ask(&mut self, uid: u32, path: &str, source: usize) -> Result<Arc<Slip>, Answer> {
-            let asked = Asked { path: path.into(), with_row: true };
+            let asked = RequestedDirectory { path: path.into(), with_row: true };
             self.queue.add(uid, asked, source, self.now)
         }
 
@@ -428,11 +434,11 @@ mod tests {
         place.pass(1);
         let round = place.take().unwrap();
         let time = Duration::from_secs(10);
-        place.queue.failed(round, Failure::TooLong(time), time, place.now);
+        place.queue.end_failed_round(round, Failure::TooLong(time), time, place.now);
         let small = place.take().unwrap();
         place.queue.succeeded(small, 2, &cost(&[5], 0), place.now);
         let large = place.take().unwrap();
-        place.queue.failed(large, Failure::TooLong(time), time, place.now);
+        place.queue.end_failed_round(large, Failure::TooLong(time), time, place.now);
         let left = |uid: u32| CREDIT_MAX - place.queue.users[&uid].credit;
         assert_eq!((left(1), left(2)), (200_000.0, 10.0));
     }
@@ -445,14 +451,14 @@ mod tests {
         let limit = Duration::from_secs(30);
         let round = place.take().unwrap();
         assert_eq!(round.requests.len(), 2);
-        place.queue.failed(round, Failure::TooLong(limit), limit, place.now);
+        place.queue.end_failed_round(round, Failure::TooLong(limit), limit, place.now);
         // The one whose turn it was not.
         let round = place.take().unwrap();
         assert_eq!(shown(&round), ["2:/small"]);
         place.queue.succeeded(round, 2, &cost(&[1], 1), place.now);
         let round = place.take().unwrap();
         assert_eq!(shown(&round), ["1:/large"]);
-        place.queue.failed(round, Failure::TooLong(limit), limit, place.now);
+        place.queue.end_failed_round(round, Failure::TooLong(limit), limit, place.now);
         assert_eq!(told(&slips[0]), Some(Answer::TooLong(limit)));
         assert_eq!(told(&slips[1]), Some(Answer::Updated(2)));
         assert_eq!(place.queue.counts, Counts { served: 1, refused: 1 });
@@ -464,11 +470,11 @@ mod tests {
         let slip = place.ask(1, "/a", 0);
         place.pass(1);
         let round = place.take().unwrap();
-        place.queue.failed(round, Failure::Other, Duration::ZERO, place.now);
+        place.queue.end_failed_round(round, Failure::Other, Duration::ZERO, place.now);
         assert!(place.take().is_none());
         place.pass(5);
         let round = place.take().unwrap();
-        place.queue.failed(round, Failure::Other, Duration::ZERO, place.now);
+        place.queue.end_failed_round(round, Failure::Other, Duration::ZERO, place.now);
         assert_eq!(told(&slip), None);
         drop(slip);
         place.pass(5);

@@ -11,7 +11,7 @@
 
 use super::checker::{ALONE, ARGUMENT, DENIED, END, WITH_ROW, credentials_line};
 use super::protocol::{Answer, PATHS_MAX, Parts, SOCKET};
-use super::queue::{Asked, Slip};
+use super::queue::{RequestedDirectory, Slip};
 use crate::error::{Error, Result};
 use crate::events::absolute;
 use crate::intake::Intake;
@@ -198,7 +198,7 @@ impl Server {
     }
 
     /// Reads what a process says of the directories that its user asks for, all of it.
-    fn listen(&self, from: impl AsFd, seat: &Seat) -> Option<Vec<Asked>> {
+    fn listen(&self, from: impl AsFd, seat: &Seat) -> Option<Vec<RequestedDirectory>> {
         let until = Instant::now() + SAID_IN;
         let mut parts = Parts::paths();
         let mut all = Vec::new();
@@ -216,7 +216,10 @@ impl Server {
                     (b'.', _) if part == END[..1] => return Some(all),
                     (&DENIED, _) => self.intake.note_refusal(),
                     (&kind @ (WITH_ROW | ALONE), path) if all.len() < PATHS_MAX => {
-                        all.push(Asked { path: absolute(path)?, with_row: kind == WITH_ROW });
+                        all.push(RequestedDirectory {
+                            path: absolute(path)?,
+                            with_row: kind == WITH_ROW,
+                        });
                     }
                     _ => return None,
                 }
@@ -227,7 +230,13 @@ impl Server {
 
     /// Has directories listed again, and tells the process that waits for them what has become of
     /// each.
-    fn answer(&self, asked: Vec<Asked>, seat: &Seat, from: &ChildStderr, to: &mut impl Write) {
+    fn answer(
+        &self,
+        asked: Vec<RequestedDirectory>,
+        seat: &Seat,
+        from: &ChildStderr,
+        to: &mut impl Write,
+    ) {
         if asked.is_empty() {
             return;
         }

@@ -83,13 +83,13 @@ impl Trial {
             lines
         };
         assert_same(&lines(&shown), &lines(&expected), &what);
-        assert_same(&told(&shown), &told(&expected), &what);
+        assert_same(&sorted_errors(&shown), &sorted_errors(&expected), &what);
         assert_eq!(shown.status.code(), expected.status.code(), "{what}");
     }
 }
 
-/// What was said on standard error, without the name of the command.
-fn told(output: &Output) -> Vec<String> {
+/// Returns the sorted lines on standard error, without the name of the command.
+fn sorted_errors(output: &Output) -> Vec<String> {
     let said = |line: String| {
         let said = line.split_once(": ").map_or(line.clone(), |(_, said)| said.to_owned());
         // Odd names are quoted otherwise, and count by what is wrong with them. Quotation marks are

@@ -59,7 +59,7 @@ impl Files {
     /// alone in files found by what the index tells, with all paths known in those found by chance.
     /// Returns how many of those there were.
     pub fn assert_closed(&self, site: &Site, user: &User, raw: &Raw) -> usize {
-        let told = self.told(raw);
+        let told = self.discoverable(raw);
         for path in &raw.opened {
             let (allowed, how) = match told.contains(path) {
                 true => (&raw.listed, "told"),
@@ -73,9 +73,9 @@ impl Files {
         raw.opened.difference(&told).count()
     }
 
-    /// Returns the files that a user finds without guessing: by listing, or since those parts of
-    /// their paths that are by chance are told in such files.
-    fn told(&self, raw: &Raw) -> BTreeSet<PathBuf> {
+    /// Returns the files that a user finds without guessing: by listing, or because files found
+    /// before contain the random parts of their paths.
+    fn discoverable(&self, raw: &Raw) -> BTreeSet<PathBuf> {
         let mut told: BTreeSet<PathBuf> = raw.opened.intersection(&raw.walked).cloned().collect();
         loop {
             let is_told = |part: &[u8]| {

@@ -369,7 +369,7 @@ impl<'a> ActionSink<'a> {
             self.note(state, outcome);
             return Ok(true);
         }
-        Ok(self.told(exec.run(target, false)))
+        Ok(self.ended_well(exec.run(target, false)))
     }
 
     fn target<'e>(&self, entry: &EntryView<'e>) -> Target<'e> {
@@ -392,14 +392,14 @@ impl<'a> ActionSink<'a> {
             (Action::Exec(exec), Some(jobs)) if !exec.batch => {
                 self.flush()?;
                 let _permit = jobs.permit();
-                Ok(Some(self.told(exec.run(self.target(entry), true))))
+                Ok(Some(self.ended_well(exec.run(self.target(entry), true))))
             }
             _ => self.act(&mut self.state.lock(), number, entry),
         }
     }
 
-    /// Returns how a command ended, and says why it could not run.
-    fn told(&self, outcome: std::result::Result<bool, String>) -> bool {
+    /// Returns whether a command succeeded, and reports why it could not run.
+    fn ended_well(&self, outcome: std::result::Result<bool, String>) -> bool {
         outcome.unwrap_or_else(|error| {
             (self.options.diagnostic)(&error);
             false
@@ -409,7 +409,7 @@ impl<'a> ActionSink<'a> {
     /// Notes how a command of a batch ended: one that fails makes the search partial, as in
     /// find(1).
     fn note(&self, state: &mut State<'a>, outcome: std::result::Result<bool, String>) {
-        state.failed |= !self.told(outcome);
+        state.failed |= !self.ended_well(outcome);
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Record {
     pub has_xattrs: bool,
 }
 
-/// What lies at a path.
+/// The result of looking up a path.
 #[derive(Clone, Debug)]
 pub enum Lookup {
     /// An entry.
