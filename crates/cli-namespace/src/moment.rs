@@ -97,7 +97,7 @@ impl Beside {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | common;
         let file = rustix::fs::openat(at, last.as_ref(), flags, Mode::empty())?;
         // Another file may have its name by now.
-        if self.past.is_none() && rustix::fs::fstat(&file)?.st_ino != id {
+        if self.past.is_none() && rustix::fs::fstat(&file)?.st_ino != id.0 {
             return Err(io::Error::other("it was replaced meanwhile"));
         }
         Ok(file.into())

@@ -8,7 +8,7 @@ use canopy_namespace::inode::flag;
 use canopy_namespace::query::{
     Expression, Field, Kind, Pattern, Span, Test, TextField, Types, XattrTest,
 };
-use canopy_namespace::{Inode, ROOT, ReadView};
+use canopy_namespace::{FileId, Inode, ROOT, ReadView};
 use canopy_tools::find::{Bound, Lookup, Record, Records};
 use std::io;
 
@@ -36,7 +36,7 @@ impl<'a> NamespaceRecords<'a> {
 pub fn attributes(inode: &Inode) -> Attributes {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     Attributes {
-        ino: inode.id,
+        ino: inode.id.0,
         mode: inode.mode,
         nlink: inode.nlink,
         uid: inode.uid,
@@ -66,17 +66,19 @@ impl Records for NamespaceRecords<'_> {
     }
 
     fn list(&self, directory: u64, tell: &mut dyn FnMut(&[u8], Record) -> bool) -> io::Result<()> {
-        let listed = self.view.list(directory, None, |name, inode| tell(name, record(inode)));
+        let listed =
+            self.view.list(FileId(directory), None, |name, inode| tell(name, record(inode)));
         listed.map_err(io::Error::other)
     }
 
     fn is_empty(&self, directory: u64) -> io::Result<bool> {
-        self.view.is_empty(directory).map_err(io::Error::other)
+        self.view.is_empty(FileId(directory)).map_err(io::Error::other)
     }
 
     fn xattrs(&self, id: u64) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut all = Vec::new();
-        let told = self.view.xattrs(id, |name, value| all.push((name.to_vec(), value.to_vec())));
+        let told =
+            self.view.xattrs(FileId(id), |name, value| all.push((name.to_vec(), value.to_vec())));
         told.map(|()| all).map_err(io::Error::other)
     }
 
@@ -86,7 +88,7 @@ impl Records for NamespaceRecords<'_> {
         bound: &Bound,
         tell: &mut dyn FnMut(&[u8], Record) -> bool,
     ) -> io::Result<bool> {
-        let selected = self.view.search_by_index(directory, &expression(bound), |found| {
+        let selected = self.view.search_by_index(FileId(directory), &expression(bound), |found| {
             tell(&found.path, record(found.inode))
         });
         selected.map_err(io::Error::other)

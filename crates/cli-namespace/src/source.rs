@@ -324,7 +324,7 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
         self.subdirs.clear();
         let (mut last, mut outcome) = (None, Ok(()));
         let id = directory.attributes.ino;
-        walk.view.list(id, after.as_deref(), |name, inode| {
+        walk.view.list(FileId(id), after.as_deref(), |name, inode| {
             outcome = self.entry(&directory, name, inode);
             let is_full = self.rows.len() >= PART_ROWS || self.rows.bytes() >= options.part_bytes;
             if is_full {
@@ -381,7 +381,7 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
     fn pass(&self, directory: &Arc<Directory>, selection: &'s Selection) -> anyhow::Result<bool> {
         let mut children = Vec::new();
         for (name, child) in selection.children() {
-            let inode = self.walk.view.lookup(directory.attributes.ino, name)?;
+            let inode = self.walk.view.lookup(FileId(directory.attributes.ino), name)?;
             match inode.filter(|inode| inode.is_directory()) {
                 Some(inode) if !self.walk.leaves_out(directory, name) => {
                     children.push((name, inode, child));

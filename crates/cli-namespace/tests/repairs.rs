@@ -3,7 +3,7 @@
 mod common;
 
 use canopy_namespace::keys::Space;
-use canopy_namespace::{Contents, Namespace, system_clock};
+use canopy_namespace::{Contents, FileId, Namespace, system_clock};
 use canopy_store::storage::LocalStorage;
 use canopy_store::{Batch, Durability, Environment};
 use common::{Mounted, failure, ns, shell, success};
@@ -35,10 +35,10 @@ fn damage(namespace: &Path, id: u64) {
     let contents = Contents::new(&namespace.join("contents")).unwrap();
     let opened = Namespace::open(&environment, contents, system_clock()).unwrap();
     let mut batch = Batch::new();
-    for (parent, name) in opened.names(id).unwrap() {
-        batch.delete(canopy_store::Key::named(parent, &name).as_ref()).unwrap();
+    for (parent, name) in opened.names(FileId(id)).unwrap() {
+        batch.delete(canopy_store::Key::named(parent.0, &name).as_ref()).unwrap();
     }
-    batch.delete_range(&Space::Names.range_of(id)).unwrap();
+    batch.delete_range(&Space::Names.range_of(FileId(id))).unwrap();
     opened.table().write(&batch, Durability::Durable).unwrap();
     opened.close().unwrap();
 }

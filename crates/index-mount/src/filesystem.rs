@@ -546,7 +546,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if let Some(process) = canopy_mount::process(id.0, name.as_bytes(), request.uid()) {
+        if let Some(process) = canopy_mount::process(id, name.as_bytes(), request.uid()) {
             return xattr(reply, Ok(ReplyKind::Bytes(process)), size);
         }
         let name = name.as_bytes().to_vec();

@@ -16,7 +16,7 @@ use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange};
 use canopy_model::{Attributes, base_name, escape, unescape};
 use canopy_mount::results::{BYTES_MAX, DEPTH_MAX, Findings, Hits, RESULTS_MAX, meaning};
 use canopy_namespace::query::{Candidate, Expression, Field, Test, TextField, Types, shown};
-use canopy_namespace::{Found, Inode};
+use canopy_namespace::{FileId, Found, Inode};
 use canopy_read::inode::{ENTRY, InodeColumns, text_or_empty};
 use canopy_read::locate::{look_up, source_of};
 use canopy_read::plan::{Unit, below, push_row};
@@ -277,7 +277,7 @@ fn inode_of(a: &Attributes, target: &str) -> Inode {
         ctime_ns: a.ctime_ns,
         atime_ns: a.atime_ns,
         btime_ns: a.btime_ns,
-        id: a.ino,
+        id: FileId(a.ino),
         target: unescape(target).into_owned(),
         ..Inode::default()
     }

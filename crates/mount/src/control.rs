@@ -1,7 +1,9 @@
 //! What root asks of a mounted namespace itself: extended attributes of its root directory that no
 //! record has. Only who has the right to administer the system gets to `trusted` attributes.
 
-use canopy_namespace::{Error, Fault, FileId, Namespace, ROOT, Repaired};
+use crate::node::Node;
+use canopy_namespace::{Error, Fault, Namespace, ROOT, Repaired};
+use fuser::INodeNo;
 use rustix::io::Errno;
 
 /// The names of indexes, with spaces between them; those that are still being built in parentheses.
@@ -40,8 +42,8 @@ pub const LEFT: char = '!';
 const ANSWER_BYTES_MAX: usize = 60_000;
 
 /// Returns the value of [`PROCESS`] to root and to the user who mounted it.
-pub fn process(id: u64, name: &[u8], uid: u32) -> Option<Vec<u8>> {
-    let is_asked = id == ROOT && name == PROCESS.as_bytes() && is_owner(uid);
+pub fn process(id: INodeNo, name: &[u8], uid: u32) -> Option<Vec<u8>> {
+    let is_asked = id == INodeNo::ROOT && name == PROCESS.as_bytes() && is_owner(uid);
     is_asked.then(|| std::process::id().to_string().into_bytes())
 }
 
@@ -50,9 +52,9 @@ fn is_owner(uid: u32) -> bool {
 }
 
 /// Returns whether an attribute is one of ours for a user.
-pub(crate) fn is_control(id: FileId, name: &[u8], uid: u32) -> bool {
+pub(crate) fn is_control(node: Node, name: &[u8], uid: u32) -> bool {
     let all = [INDEXES, CHECK, CHECK_DATA, FLUSH, REPAIR, REPAIR_DATA];
-    id == ROOT
+    node == Node::File(ROOT)
         && (all.iter().any(|one| one.as_bytes() == name)
             || snapshot_of(name).is_some()
             || (name == SNAPSHOTS.as_bytes() && is_owner(uid)))

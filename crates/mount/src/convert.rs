@@ -1,8 +1,9 @@
 //! What the kernel's words are in ours, and the other way.
 
+use crate::node::{Node, Shown};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::{Error, Inode, SetTime};
-use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
+use fuser::{Errno, FileAttr, FileType, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SECOND_NS: i128 = 1_000_000_000;
@@ -26,9 +27,15 @@ pub(crate) fn kind(inode: &Inode) -> FileType {
     }
 }
 
-pub(crate) fn attributes(inode: &Inode) -> FileAttr {
+/// Returns the attributes of a node as the kernel takes them.
+pub(crate) fn attributes(Shown { node, inode }: &Shown) -> FileAttr {
+    attributes_of(*node, inode)
+}
+
+/// Returns the attributes of a node with this inode as the kernel takes them.
+pub(crate) fn attributes_of(node: Node, inode: &Inode) -> FileAttr {
     FileAttr {
-        ino: INodeNo(inode.id),
+        ino: node.into(),
         size: inode.size,
         blocks: inode.blocks,
         atime: system_time(inode.atime_ns),

@@ -5,7 +5,7 @@
 //! place. So holes are not read, and a file is equal to its copy without holes. Files without a byte
 //! are left out, and a file with several names counts once.
 
-use crate::past::is_past;
+use crate::node::Node;
 use crate::places::{PackedPath, PackedPaths};
 use crate::pool::Turn;
 use crate::queries::Queries;
@@ -69,7 +69,7 @@ enum Open {
 struct Reader<'a> {
     queries: &'a Queries,
     turn: &'a Turn<'a>,
-    base: u64,
+    base: Node,
     who: &'a Credentials,
     until: Instant,
 }
@@ -81,7 +81,7 @@ type HasRoom<'a> = &'a mut dyn FnMut(usize) -> Result<(), (String, Errno)>;
 /// of them has, the names of equal ones together: `HASH-NUMBER-NAME`. No more than [`RESULTS_MAX`].
 pub(crate) fn duplicates(
     (queries, turn): (&Queries, &Turn<'_>),
-    base: u64,
+    base: Node,
     expression: &Expression,
     who: &Credentials,
     has_room: HasRoom<'_>,
@@ -207,8 +207,8 @@ impl Reader<'_> {
 
     fn open(&self, inode: &Inode) -> Answer<Option<Open>> {
         let namespace = &self.queries.namespace;
-        if is_past(self.base) {
-            let (past, _, _) = self.queries.pasts.locate(self.base)?;
+        if let Node::Snapshot(base) = self.base {
+            let past = self.queries.pasts.of(base)?;
             let may = past.lets_read(inode, self.who)?
                 && Present::new(namespace, self.who).lets(inode.id, Wanted::READ)?;
             return may.then(|| namespace.open_past(&past, inode.id).map(Open::Past)).transpose();

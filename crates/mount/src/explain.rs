@@ -1,11 +1,12 @@
 //! The plan of a query, which a user reads as an attribute of it.
 
-use crate::past::is_past;
+use crate::node::{Node, QueryId};
 use crate::pool::Turn;
 use crate::queries::{Meaning, Queries};
 use crate::results::RESULTS_MAX;
 use canopy_model::Credentials;
-use canopy_namespace::{Error, ReadView};
+use canopy_namespace::{Error, FileId, ReadView};
+use rustix::io::Errno;
 
 /// The attribute of a query that says how it is answered.
 pub const PLAN: &str = "user.canopy.plan";
@@ -15,11 +16,11 @@ impl Queries {
     /// files that others may not see.
     pub(crate) fn plan(
         &self,
-        query: u64,
+        query: QueryId,
         who: &Credentials,
         turn: &Turn<'_>,
     ) -> Result<String, Error> {
-        let (base, components) = self.nodes.chain(query)?;
+        let (base, components) = self.nodes.chain(Node::Query(query))?;
         if self.lists_snapshots(&components) {
             return Ok("lists the snapshots\n".to_owned());
         }
@@ -30,7 +31,7 @@ impl Queries {
         if limit < RESULTS_MAX {
             plan.push_str(&format!("at most: the {limit} files that were changed last\n"));
         }
-        let mut look = |view: &ReadView, base| -> Result<(), Error> {
+        let mut look = |view: &ReadView, base: FileId| -> Result<(), Error> {
             plan.push_str(&format!("looks in: {}\n", view.explain(&expression)));
             if who.is_root() {
                 let count = view.count_candidates(base, &expression, &|bytes| turn.pause(bytes))?;
@@ -39,11 +40,10 @@ impl Queries {
             }
             Ok(())
         };
-        if is_past(base) {
-            let (past, _, base) = self.pasts.locate(base)?;
-            look(past.view(), base)?;
-        } else {
-            look(&self.namespace.view()?, base)?;
+        match base {
+            Node::File(id) => look(&self.namespace.view()?, id)?,
+            Node::Snapshot(file) => look(self.pasts.of(file)?.view(), file.id)?,
+            Node::Query(_) => return Err(Errno::NOTDIR.into()),
         }
         if reads {
             plan.push_str("then: compares the contents of files of one size that you may read\n");

@@ -9,8 +9,7 @@ mod names;
 use crate::caller::credentials;
 use crate::convert::{errno, set_time};
 use crate::handles::{Directories, Modes};
-use crate::nodes::is_virtual;
-use crate::past::is_past;
+use crate::node::Node;
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
 use crate::refusals::Log;
@@ -18,7 +17,7 @@ use crate::{Options, control};
 use canopy_credentials::Accounts;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
-use canopy_namespace::{Error, Namespace, New, ROOT, SetAttributes};
+use canopy_namespace::{Error, FileId, Namespace, New, ROOT, SetAttributes};
 use contents::rate_limited;
 use fuser::{
     BsdFileFlags, FileHandle, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
@@ -55,8 +54,8 @@ pub(crate) struct Filesystem {
     log: Log,
     passes_through: bool,
     is_read_only: bool,
-    /// What the kernel's root is here: that of the namespace, or as a snapshot has it.
-    root: u64,
+    /// The kernel's root: that of the namespace, or of a snapshot.
+    root: Node,
 }
 
 impl Filesystem {
@@ -71,10 +70,10 @@ impl Filesystem {
         let log = options.log.clone();
         let queries = Arc::new(Queries::new(namespace.clone(), accounts.clone(), log));
         let root = match &options.snapshot {
-            None => ROOT,
+            None => Node::File(ROOT),
             Some(name) => {
                 let owner = Credentials::new(0, [0]);
-                queries.pasts.enter(ROOT, name.as_bytes(), &owner)?.id
+                queries.pasts.enter(ROOT, name.as_bytes(), &owner)?.node
             }
         };
         Ok(Filesystem {
@@ -91,17 +90,25 @@ impl Filesystem {
         })
     }
 
-    /// Returns our id of what the kernel names.
-    fn own(&self, id: INodeNo) -> INodeNo {
-        if id.0 == ROOT { INodeNo(self.root) } else { id }
+    /// Returns the node that the kernel names.
+    fn node(&self, id: INodeNo) -> Node {
+        match Node::from(id) {
+            Node::File(ROOT) => self.root,
+            node => node,
+        }
+    }
+
+    /// Returns how long the kernel may cache the attributes of a node from now on.
+    fn ttl_of(&self, node: Node) -> Duration {
+        if node.is_current() { self.ttl() } else { Duration::ZERO }
     }
 }
 
-/// Returns the id of what can be changed: not that of a query, nor of a file of a snapshot.
-fn real(id: INodeNo) -> Answer<u64> {
-    match is_virtual(id.0) || is_past(id.0) {
-        true => Err(rustix::io::Errno::ROFS.into()),
-        false => Ok(id.0),
+/// Returns the file of a node that can be changed. `EROFS` for queries and files of snapshots.
+fn real(node: Node) -> Answer<FileId> {
+    match node {
+        Node::File(id) => Ok(id),
+        Node::Query(_) | Node::Snapshot(_) => Err(rustix::io::Errno::ROFS.into()),
     }
 }
 
@@ -142,22 +149,22 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.find_name(request, self.own(parent), name, reply);
+        self.find_name(request, self.node(parent), name, reply);
     }
 
     fn forget(&self, _: &Request, id: INodeNo, times: u64) {
-        if is_virtual(id.0) {
-            return self.queries.nodes.release(id.0, times);
+        match Node::from(id) {
+            Node::Query(id) => self.queries.nodes.release(id, times),
+            Node::Snapshot(_) => {}
+            Node::File(id) => {
+                // What fails here is left for the next opening of the namespace.
+                let _ = self.namespace.release(id, times);
+            }
         }
-        if is_past(id.0) {
-            return;
-        }
-        // What fails here is left for the next opening of the namespace.
-        let _ = self.namespace.release(id.0, times);
     }
 
     fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.reply_attributes(self.own(id), reply);
+        self.reply_attributes(self.node(id), reply);
     }
 
     fn setattr(
@@ -180,11 +187,11 @@ impl fuser::Filesystem for Filesystem {
     ) {
         let (atime, mtime) = (atime.map(set_time), mtime.map(set_time));
         let set = SetAttributes { mode, uid, gid, size, atime, mtime };
-        self.set_attributes(request, self.own(id), set, reply);
+        self.set_attributes(request, self.node(id), set, reply);
     }
 
     fn readlink(&self, request: &Request, id: INodeNo, reply: ReplyData) {
-        self.reply_target(request, id, reply);
+        self.reply_target(request, self.node(id), reply);
     }
 
     fn mknod(
@@ -200,7 +207,7 @@ impl fuser::Filesystem for Filesystem {
         let mode = if mode & TYPE_MASK == 0 { mode | file_type::REGULAR } else { mode };
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, rdev, target: Vec::new() };
-        self.create_entry(self.own(parent), name, &new, reply);
+        self.create_entry(self.node(parent), name, &new, reply);
     }
 
     fn mkdir(
@@ -215,18 +222,18 @@ impl fuser::Filesystem for Filesystem {
         let mode = file_type::DIRECTORY | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
-        self.create_entry(self.own(parent), name, &new, reply);
+        self.create_entry(self.node(parent), name, &new, reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = real(self.own(parent))
+        let removed = real(self.node(parent))
             .and_then(|parent| self.namespace.unlink(parent, name.as_bytes()));
         empty(reply, removed.map(drop));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed =
-            real(self.own(parent)).and_then(|parent| self.namespace.rmdir(parent, name.as_bytes()));
+        let removed = real(self.node(parent))
+            .and_then(|parent| self.namespace.rmdir(parent, name.as_bytes()));
         empty(reply, removed.map(drop));
     }
 
@@ -242,7 +249,7 @@ impl fuser::Filesystem for Filesystem {
         let (uid, gid) = (request.uid(), request.gid());
         let mode = file_type::SYMLINK | 0o777;
         let new = New { mode, uid, gid, target, ..New::default() };
-        self.create_entry(self.own(parent), name, &new, reply);
+        self.create_entry(self.node(parent), name, &new, reply);
     }
 
     fn rename(
@@ -255,16 +262,16 @@ impl fuser::Filesystem for Filesystem {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (from, to) = (self.own(parent), self.own(new_parent));
+        let (from, to) = (self.node(parent), self.node(new_parent));
         self.rename_entry(request, (from, name), (to, new_name), flags, reply);
     }
 
     fn link(&self, _: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.add_link(id, self.own(parent), name, reply);
+        self.add_link(self.node(id), self.node(parent), name, reply);
     }
 
     fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.open_file(request, id, flags, reply);
+        self.open_file(request, self.node(id), flags, reply);
     }
 
     fn create(
@@ -280,7 +287,7 @@ impl fuser::Filesystem for Filesystem {
         let mode = file_type::REGULAR | mode & 0o7777;
         let (uid, gid) = (request.uid(), request.gid());
         let new = New { mode, umask, uid, gid, ..New::default() };
-        self.create_file(self.own(parent), name, &new, reply);
+        self.create_file(self.node(parent), name, &new, reply);
     }
 
     fn read(
@@ -294,7 +301,7 @@ impl fuser::Filesystem for Filesystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.read_file(request, (id, handle), (offset, size), flags, reply);
+        self.read_file(request, (self.node(id), handle), (offset, size), flags, reply);
     }
 
     fn write(
@@ -309,7 +316,7 @@ impl fuser::Filesystem for Filesystem {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.write_file(request, id, (offset, data), flags, reply);
+        self.write_file(request, self.node(id), (offset, data), flags, reply);
     }
 
     fn release(
@@ -322,15 +329,15 @@ impl fuser::Filesystem for Filesystem {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.close_file(id, handle, reply);
+        self.close_file(self.node(id), handle, reply);
     }
 
     fn fsync(&self, request: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.sync_file(request, id, reply);
+        self.sync_file(request, self.node(id), reply);
     }
 
     fn opendir(&self, request: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.open_directory(request, self.own(id), reply);
+        self.open_directory(request, self.node(id), reply);
     }
 
     fn readdir(
@@ -341,7 +348,7 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        self.list_names(self.own(id), handle, offset, reply);
+        self.list_names(self.node(id), handle, offset, reply);
     }
 
     fn readdirplus(
@@ -352,7 +359,7 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        self.list_entries(self.own(id), handle, offset, reply);
+        self.list_entries(self.node(id), handle, offset, reply);
     }
 
     fn releasedir(
@@ -364,20 +371,24 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyEmpty,
     ) {
         self.directories.close(handle);
-        if is_virtual(id.0) {
+        if matches!(Node::from(id), Node::Query(_)) {
             self.queries.forget_old();
         }
         reply.ok();
     }
 
     fn fsyncdir(&self, _: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let id = self.own(id);
-        let is_ours = is_virtual(id.0) || is_past(id.0);
-        empty(reply, if is_ours { Ok(()) } else { self.namespace.sync_inode(id.0) });
+        empty(
+            reply,
+            match self.node(id) {
+                Node::File(id) => self.namespace.sync_inode(id),
+                Node::Query(_) | Node::Snapshot(_) => Ok(()),
+            },
+        );
     }
 
     fn statfs(&self, _: &Request, id: INodeNo, reply: ReplyStatfs) {
-        self.reply_space(self.own(id), reply);
+        self.reply_space(self.node(id), reply);
     }
 
     fn setxattr(
@@ -390,22 +401,22 @@ impl fuser::Filesystem for Filesystem {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        self.set_xattr(request, self.own(id), (name, value), flags, reply);
+        self.set_xattr(request, self.node(id), (name, value), flags, reply);
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if let Some(process) = control::process(id.0, name.as_bytes(), request.uid()) {
+        if let Some(process) = control::process(id, name.as_bytes(), request.uid()) {
             return attributes::xattr(reply, &process, size);
         }
-        self.reply_xattr(request, self.own(id), name, size, reply);
+        self.reply_xattr(request, self.node(id), name, size, reply);
     }
 
     fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
-        self.reply_xattrs(request, self.own(id), size, reply);
+        self.reply_xattrs(request, self.node(id), size, reply);
     }
 
     fn removexattr(&self, _: &Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.remove_xattr(self.own(id), name, reply);
+        self.remove_xattr(self.node(id), name, reply);
     }
 
     fn fallocate(
@@ -418,7 +429,7 @@ impl fuser::Filesystem for Filesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.allocate(request, id, (offset, length), mode, reply);
+        self.allocate(request, self.node(id), (offset, length), mode, reply);
     }
 
     fn lseek(
@@ -430,6 +441,6 @@ impl fuser::Filesystem for Filesystem {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.seek((id, handle), offset, whence, reply);
+        self.seek((self.node(id), handle), offset, whence, reply);
     }
 }

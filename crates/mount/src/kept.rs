@@ -2,6 +2,7 @@
 //! dropped when memory is short.
 
 use crate::budget::{Budget, Charge};
+use crate::node::QueryId;
 use crate::results::Hits;
 use canopy_model::Credentials;
 use parking_lot::Mutex;
@@ -17,7 +18,7 @@ const BYTES_MAX: usize = 64 << 20;
 
 /// A query, the user who asked, and the results.
 struct One {
-    query: u64,
+    query: QueryId,
     who: Credentials,
     account: u32,
     /// Until when names are looked up in it.
@@ -38,7 +39,7 @@ impl ResultCache {
     }
 
     /// Returns the latest results of a query for a user.
-    pub(crate) fn get(&self, query: u64, who: &Credentials) -> Option<Arc<Hits>> {
+    pub(crate) fn get(&self, query: QueryId, who: &Credentials) -> Option<Arc<Hits>> {
         let mut all = self.all.lock();
         forget_old(&mut all);
         all.iter().find(|one| one.query == query && one.who == *who)?.hits.upgrade()
@@ -47,7 +48,7 @@ impl ResultCache {
     /// Keeps the results of a query.
     pub(crate) fn add(
         &self,
-        (query, account): (u64, u32),
+        (query, account): (QueryId, u32),
         who: &Credentials,
         hits: &Arc<Hits>,
         until: Instant,
@@ -139,16 +140,16 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(3600);
         let who = |uid| Credentials::new(uid, []);
         let first = hits(&kept, 1, 20_000).expect("room");
-        kept.add((7, 1), &who(1), &first, until);
+        kept.add((QueryId(7), 1), &who(1), &first, until);
         // With it open, there is no room for more, and it is found by its query.
         assert!(hits(&kept, 1, 30_000).is_none());
-        assert!(kept.get(7, &who(1)).is_some() && kept.get(7, &who(2)).is_none());
+        assert!(kept.get(QueryId(7), &who(1)).is_some() && kept.get(QueryId(7), &who(2)).is_none());
         assert!(hits(&kept, 2, 10_000).is_some());
         let weak = Arc::downgrade(&first);
         drop(first);
-        kept.add((8, 1), &who(1), &hits(&kept, 1, 10).expect("room"), until);
+        kept.add((QueryId(8), 1), &who(1), &hits(&kept, 1, 10).expect("room"), until);
         assert!(hits(&kept, 1, 30_000).is_some());
-        assert!(weak.upgrade().is_none() && kept.get(7, &who(1)).is_none());
+        assert!(weak.upgrade().is_none() && kept.get(QueryId(7), &who(1)).is_none());
     }
 
     #[test]
@@ -156,14 +157,19 @@ mod tests {
         let kept = ResultCache::new(Budget::new(8 << 20, 4 << 20));
         let until = Instant::now() + Duration::from_secs(3600);
         let who = |uid| Credentials::new(uid, []);
-        kept.add((7, 2), &who(2), &hits(&kept, 2, 10).expect("room"), until);
+        kept.add((QueryId(7), 2), &who(2), &hits(&kept, 2, 10).expect("room"), until);
         for query in 100..1000 {
-            kept.add((query, 1), &who(query as u32), &hits(&kept, 1, 10).expect("room"), until);
+            kept.add(
+                (QueryId(query), 1),
+                &who(query as u32),
+                &hits(&kept, 1, 10).expect("room"),
+                until,
+            );
         }
-        assert!(kept.get(7, &who(2)).is_some());
+        assert!(kept.get(QueryId(7), &who(2)).is_some());
         assert_eq!(kept.all.lock().len(), 1 + OF_ACCOUNT);
         let old = hits(&kept, 1, 10).expect("room");
-        kept.add((7, 2), &who(2), &old, Instant::now());
-        assert!(kept.get(7, &who(2)).is_none());
+        kept.add((QueryId(7), 2), &who(2), &old, Instant::now());
+        assert!(kept.get(QueryId(7), &who(2)).is_none());
     }
 }

@@ -11,6 +11,7 @@ mod filesystem;
 mod handles;
 mod kept;
 pub mod mounted;
+mod node;
 mod nodes;
 mod past;
 mod places;

@@ -3,7 +3,7 @@
 //! The kernel checks the permissions of then, and asks again for every name, so that those of now
 //! are checked here for whoever asks: what has been hidden since stays hidden.
 
-use crate::nodes::FIRST as FIRST_OF_QUERIES;
+use crate::node::{Node, SLOTS_MAX, Shown, SnapshotFile};
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::{Entry, Error, FileId, Inode, Listing, Namespace, Past, PastFile, Present};
@@ -12,16 +12,6 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Ids from here on, and below those of queries, are of files of snapshots.
-const FIRST: u64 = 1 << 62;
-
-/// The id of a file in a snapshot has so many bits; those above say which snapshot, in the order in
-/// which this mount was asked for them.
-const FILE_BITS: u32 = 46;
-
-/// So many snapshots can be looked at through one mount.
-const SLOTS_MAX: usize = 1 << (62 - FILE_BITS);
 
 /// Handles from here on are of files of snapshots.
 const FIRST_HANDLE: u64 = 1 << 32;
@@ -44,18 +34,13 @@ struct Open {
     files: HashMap<u64, Arc<PastFile>>,
 }
 
-/// Returns whether an id is that of a file of a snapshot.
-pub(crate) fn is_past(id: u64) -> bool {
-    (FIRST..FIRST_OF_QUERIES).contains(&id)
-}
-
 impl Pasts {
     pub(crate) fn new(namespace: Arc<Namespace>) -> Self {
         Pasts { namespace, slots: Mutex::default(), open: Mutex::default() }
     }
 
     /// Returns a directory as a snapshot has it, for somebody who could get there then.
-    pub(crate) fn enter(&self, base: FileId, name: &[u8], who: &Credentials) -> Answer<Inode> {
+    pub(crate) fn enter(&self, base: FileId, name: &[u8], who: &Credentials) -> Answer<Shown> {
         let past = self.namespace.past(name)?;
         let inode = past.inode(base)?;
         if !past.lets_in(base, who)? || !Present::new(&self.namespace, who).reaches(base)? {
@@ -71,7 +56,7 @@ impl Pasts {
         if known.is_none() {
             slots.push(Some(past));
         }
-        shown(slot as u64, inode)
+        shown(slot, inode)
     }
 
     /// Lets snapshots go that were deleted: they keep files open.
@@ -81,21 +66,24 @@ impl Pasts {
         }
     }
 
-    /// Returns the snapshot that a file of ours is of, its slot, and the file's own id. `STALE` if the
-    /// snapshot was deleted.
-    pub(crate) fn locate(&self, id: u64) -> Answer<(Past, u64, FileId)> {
-        let slot = (id - FIRST) >> FILE_BITS;
+    /// Returns the snapshot of a file. `ESTALE` if it was deleted.
+    pub(crate) fn of(&self, file: SnapshotFile) -> Answer<Past> {
         let slots = self.slots.lock();
-        let past = usize::try_from(slot).ok().and_then(|slot| slots.get(slot)?.as_ref());
+        let past = slots.get(file.slot).and_then(Option::as_ref);
         let past = past.filter(|past| self.namespace.has_snapshot(past.number()));
-        Ok((past.cloned().ok_or(Errno::STALE)?, slot, id & ((1 << FILE_BITS) - 1)))
+        Ok(past.cloned().ok_or(Errno::STALE)?)
     }
 
     /// Returns what a name of a directory stands for.
-    pub(crate) fn lookup(&self, parent: u64, name: &[u8], who: &Credentials) -> Answer<Inode> {
-        let (past, slot, id) = self.locate(parent)?;
-        self.check(id, Wanted::SEARCH, who)?;
-        shown(slot, past.lookup(id, name)?)
+    pub(crate) fn lookup(
+        &self,
+        parent: SnapshotFile,
+        name: &[u8],
+        who: &Credentials,
+    ) -> Answer<Shown> {
+        let past = self.of(parent)?;
+        self.check(parent.id, Wanted::SEARCH, who)?;
+        shown(parent.slot, past.lookup(parent.id, name)?)
     }
 
     /// Returns an error if the present permissions hide from a user what is in a file or directory.
@@ -106,63 +94,74 @@ impl Pasts {
         }
     }
 
-    pub(crate) fn inode(&self, id: u64) -> Answer<Inode> {
-        let (past, slot, id) = self.locate(id)?;
-        shown(slot, past.inode(id)?)
+    /// Returns a file with its attributes then.
+    pub(crate) fn shown(&self, file: SnapshotFile) -> Answer<Shown> {
+        shown(file.slot, self.of(file)?.inode(file.id)?)
     }
 
-    /// Returns the id of the directory above one.
-    pub(crate) fn parent(&self, id: u64) -> Answer<u64> {
-        let (past, slot, id) = self.locate(id)?;
-        number(slot, past.view().parent(id)?)
+    /// Returns the directory above one.
+    pub(crate) fn parent(&self, file: SnapshotFile) -> Answer<SnapshotFile> {
+        SnapshotFile::new(file.slot, self.of(file)?.view().parent(file.id)?)
     }
 
     /// Begins to list a directory.
-    pub(crate) fn open_directory(&self, id: u64, who: &Credentials) -> Answer<Listing> {
-        let (_, _, id) = self.locate(id)?;
-        self.check(id, Wanted::READ, who)?;
-        Ok(Listing::new(id))
+    pub(crate) fn open_directory(
+        &self,
+        directory: SnapshotFile,
+        who: &Credentials,
+    ) -> Answer<Listing> {
+        self.of(directory)?;
+        self.check(directory.id, Wanted::READ, who)?;
+        Ok(Listing::new(directory.id))
     }
 
+    /// Passes entries of a directory to `add`, with their cookies and names, until it returns false.
     pub(crate) fn list(
         &self,
-        id: u64,
+        directory: SnapshotFile,
         listing: &mut Listing,
         after: u64,
-        mut tell: impl FnMut(Entry<'_>) -> bool,
+        mut add: impl FnMut(u64, &[u8], &Shown) -> bool,
     ) -> Answer<()> {
-        let (past, slot, _) = self.locate(id)?;
-        past.list(listing, after, |entry| match shown(slot, entry.inode.clone()) {
-            Ok(inode) => tell(Entry { inode: &inode, ..entry }),
+        let past = self.of(directory)?;
+        let add = |entry: Entry<'_>| match shown(directory.slot, entry.inode.clone()) {
+            Ok(shown) => add(entry.cookie, entry.name, &shown),
             Err(_) => true,
-        })
+        };
+        past.list(listing, after, add)
     }
 
     /// Returns the value of an extended attribute.
-    pub(crate) fn xattr(&self, id: u64, name: &[u8], who: &Credentials) -> Answer<Option<Vec<u8>>> {
-        let (past, _, id) = self.locate(id)?;
+    pub(crate) fn xattr(
+        &self,
+        file: SnapshotFile,
+        name: &[u8],
+        who: &Credentials,
+    ) -> Answer<Option<Vec<u8>>> {
+        let past = self.of(file)?;
         if is_privilege(name) {
             return Ok(None);
         }
         if name.starts_with(b"user.") {
-            self.check(id, Wanted::READ, who)?;
+            self.check(file.id, Wanted::READ, who)?;
         }
-        past.view().xattr(id, name)
+        past.view().xattr(file.id, name)
     }
 
-    pub(crate) fn xattrs(&self, id: u64) -> Answer<Vec<Vec<u8>>> {
-        let (past, _, id) = self.locate(id)?;
+    /// Returns the names of extended attributes.
+    pub(crate) fn xattrs(&self, file: SnapshotFile) -> Answer<Vec<Vec<u8>>> {
+        let past = self.of(file)?;
         let mut names = Vec::new();
-        past.view().xattrs(id, |name, _| names.push(name.to_vec()))?;
+        past.view().xattrs(file.id, |name, _| names.push(name.to_vec()))?;
         names.retain(|name| !is_privilege(name));
         Ok(names)
     }
 
     /// Opens a file to be read.
-    pub(crate) fn open(&self, id: u64, who: &Credentials) -> Answer<FileHandle> {
-        let (past, _, id) = self.locate(id)?;
-        self.check(id, Wanted::READ, who)?;
-        let file = Arc::new(self.namespace.open_past(&past, id)?);
+    pub(crate) fn open(&self, file: SnapshotFile, who: &Credentials) -> Answer<FileHandle> {
+        let past = self.of(file)?;
+        self.check(file.id, Wanted::READ, who)?;
+        let file = Arc::new(self.namespace.open_past(&past, file.id)?);
         let mut open = self.open.lock();
         open.next += 1;
         let handle = FIRST_HANDLE + open.next;
@@ -198,21 +197,15 @@ fn is_privilege(name: &[u8]) -> bool {
     name == b"security.capability"
 }
 
-fn number(slot: u64, id: FileId) -> Answer<u64> {
-    match id >> FILE_BITS {
-        0 => Ok(FIRST + (slot << FILE_BITS) + id),
-        _ => Err(Errno::OVERFLOW.into()),
-    }
-}
-
-/// Returns the attributes of a file of a snapshot: those of then, without the rights that programs
-/// had, and with devices for nobody but root.
-fn shown(slot: u64, inode: Inode) -> Answer<Inode> {
+/// Returns a file of a snapshot with its attributes then, but without setuid and setgid, and with
+/// devices for root alone.
+fn shown(slot: usize, inode: Inode) -> Answer<Shown> {
     let mut mode = inode.mode;
     match inode.file_type() {
         file_type::REGULAR => mode &= !SETUID_SETGID,
         file_type::CHARACTER | file_type::BLOCK => mode &= !0o7777,
         _ => {}
     }
-    Ok(Inode { id: number(slot, inode.id)?, mode, ..inode })
+    let node = Node::Snapshot(SnapshotFile::new(slot, inode.id)?);
+    Ok(Shown { node, inode: Inode { mode, ..inode } })
 }

@@ -7,8 +7,9 @@
 use crate::budget::Budget;
 use crate::duplicates::{Refused, duplicates};
 use crate::kept::ResultCache;
-use crate::nodes::{Nodes, Target, is_virtual, target_with};
-use crate::past::{Pasts, is_past};
+use crate::node::{Node, QueryId, Shown};
+use crate::nodes::{QueryNodes, Target, target_with};
+use crate::past::Pasts;
 use crate::pool::{Pool, QUERIES, Turn};
 use crate::refusals::{Asking, Log, Refusals};
 use crate::results::{self, BYTES_MAX, DEPTH_MAX, Findings, Hits, RESULTS_MAX};
@@ -47,7 +48,7 @@ pub(crate) struct Meaning {
 pub(crate) struct Queries {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) pasts: Pasts,
-    pub(crate) nodes: Nodes,
+    pub(crate) nodes: QueryNodes,
     pub(crate) refusals: Refusals,
     accounts: Accounts,
     kept: ResultCache,
@@ -68,7 +69,7 @@ impl Queries {
         Queries {
             pasts: Pasts::new(namespace.clone()),
             namespace,
-            nodes: Nodes::default(),
+            nodes: QueryNodes::default(),
             refusals: Refusals::new(log),
             kept: ResultCache::new(Budget::new(ALL_BYTES_MAX, BYTES_MAX)),
             pool: Pool::new(QUERIES, accounts.clone()),
@@ -102,10 +103,10 @@ impl Queries {
     pub(crate) fn run_query(
         self: &Arc<Self>,
         uid: u32,
-        query: u64,
+        node: Node,
         work: impl FnOnce(&Queries, &Turn<'_>) + Send + 'static,
     ) {
-        let chain = self.nodes.chain(query);
+        let chain = self.nodes.chain(node);
         let reads =
             chain.is_ok_and(|(_, names)| names.last().is_some_and(|name| is_duplicates(name)));
         if reads { self.run_reader(uid, work) } else { self.run(uid, work) }
@@ -116,9 +117,9 @@ impl Queries {
     pub(crate) fn snapshot(
         &self,
         uid: u32,
-        (parent, name): (u64, &[u8]),
+        (parent, name): (Node, &[u8]),
         who: impl FnOnce() -> Answer<Credentials>,
-    ) -> Option<Answer<Inode>> {
+    ) -> Option<Answer<Shown>> {
         if !name.starts_with(b"[@") || name == SNAPSHOTS {
             return None;
         }
@@ -128,11 +129,11 @@ impl Queries {
             Ok(_) => return None,
             Err(error) => return Some(Err(error)),
         };
-        if is_virtual(parent) || is_past(parent) {
+        let Node::File(directory) = parent else {
             let why = "a snapshot stands below a directory of now, and queries below it";
             return Some(Err(self.refuse(&asking, name, why)));
-        }
-        let entered = who().and_then(|who| self.pasts.enter(parent, &snapshot, &who));
+        };
+        let entered = who().and_then(|who| self.pasts.enter(directory, &snapshot, &who));
         Some(entered.map_err(|error| match error.errno() {
             Errno::NOENT => self.refuse(&asking, name, "no such snapshot has this directory"),
             _ => error,
@@ -140,26 +141,26 @@ impl Queries {
     }
 
     /// Returns the user who asks for something below a directory or a query.
-    pub(crate) fn asking(&self, uid: u32, parent: u64) -> Asking {
+    pub(crate) fn asking(&self, uid: u32, parent: Node) -> Asking {
         let (base, above) = self.nodes.chain(parent).unwrap_or((parent, Vec::new()));
         Asking { uid, account: self.accounts.of(uid), base, above }
     }
 
     /// Returns why the last query of a user below a directory or a query was refused.
-    pub(crate) fn refusal(&self, uid: u32, below: u64) -> Option<String> {
+    pub(crate) fn refusal(&self, uid: u32, below: Node) -> Option<String> {
         let (base, above) = self.nodes.chain(below).ok()?;
         self.refusals.of(uid, base, &above)
     }
 
     /// Returns the node of a query below a directory or another query, and holds it.
-    pub(crate) fn query(&self, uid: u32, parent: u64, name: &[u8]) -> Answer<Inode> {
+    pub(crate) fn query(&self, uid: u32, parent: Node, name: &[u8]) -> Answer<Shown> {
         let asking = self.asking(uid, parent);
         let (base, above) = self.nodes.chain(parent)?;
         if above.len() >= DEPTH_MAX {
             let why = format!("at most {DEPTH_MAX} queries can be nested");
             return Err(self.refuse(&asking, name, &why));
         }
-        if name == SNAPSHOTS && (is_virtual(parent) || is_past(base)) {
+        if name == SNAPSHOTS && !parent.is_current() {
             let why = "snapshots are listed only below current directories";
             return Err(self.refuse(&asking, name, why));
         }
@@ -171,24 +172,26 @@ impl Queries {
             _ if name == SNAPSHOTS => {}
             _ => drop(self.meaning(&asking, &[name.to_vec()])?),
         }
-        let base = match is_past(base) {
-            true => self.pasts.inode(base)?,
-            false => self.namespace.inode(base)?,
+        let inode = match base {
+            Node::File(id) => self.namespace.inode(id)?,
+            Node::Snapshot(file) => self.pasts.shown(file)?.inode,
+            Node::Query(_) => return Err(Errno::NOTDIR.into()),
         };
-        if !base.is_directory() {
+        if !inode.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
-        Ok(self.nodes.hold_query(parent, name))
+        let (id, inode) = self.nodes.hold_query(parent, name);
+        Ok(Shown { node: Node::Query(id), inode })
     }
 
     /// Returns the link of a result of a query, and holds it.
     pub(crate) fn result(
         &self,
-        query: u64,
+        query: QueryId,
         name: &[u8],
         who: &Credentials,
         turn: &Turn<'_>,
-    ) -> Answer<Inode> {
+    ) -> Answer<Shown> {
         let kept = self.kept.get(query, who).filter(|hits| hits.find(name).is_some());
         let hits = match kept {
             Some(hits) => hits,
@@ -196,11 +199,12 @@ impl Queries {
             None => self.find(query, who, turn)?,
         };
         let number = hits.find(name).ok_or(Errno::NOENT)?;
-        Ok(self.nodes.hold_hit(query, &hits, number))
+        let (id, inode) = self.nodes.hold_hit(query, &hits, number);
+        Ok(Shown { node: Node::Query(id), inode })
     }
 
     /// Returns where a link leads, if that is known without a search: empty if that is too long.
-    pub(crate) fn target(&self, id: u64) -> Answer<Option<Vec<u8>>> {
+    pub(crate) fn target(&self, id: QueryId) -> Answer<Option<Vec<u8>>> {
         match self.nodes.target(id)? {
             Target::Here(target) => Ok(Some(target)),
             Target::Gone(..) => Ok(None),
@@ -211,7 +215,7 @@ impl Queries {
     /// moved.
     pub(crate) fn find_target(
         &self,
-        id: u64,
+        id: QueryId,
         who: &Credentials,
         turn: &Turn<'_>,
     ) -> Answer<Vec<u8>> {
@@ -253,8 +257,13 @@ impl Queries {
     }
 
     /// Runs a query for who asks, and keeps what it finds.
-    pub(crate) fn find(&self, query: u64, who: &Credentials, turn: &Turn<'_>) -> Answer<Arc<Hits>> {
-        let (base, components) = self.nodes.chain(query)?;
+    pub(crate) fn find(
+        &self,
+        query: QueryId,
+        who: &Credentials,
+        turn: &Turn<'_>,
+    ) -> Answer<Arc<Hits>> {
+        let (base, components) = self.nodes.chain(Node::Query(query))?;
         if self.lists_snapshots(&components) {
             return Ok(Arc::new(links_to_snapshots(&self.namespace)));
         }
@@ -321,21 +330,25 @@ impl Queries {
         self.kept.forget();
     }
 
-    /// Tells the files below a directory of now or then that a user may see.
+    /// Passes the files below a directory that a user may see to `tell`, until it returns false. The
+    /// directory is of now or of a snapshot.
     pub(crate) fn search(
         &self,
-        base: u64,
+        base: Node,
         expression: &Expression,
         who: &Credentials,
         turn: &Turn<'_>,
         tell: impl FnMut(Found) -> bool,
     ) -> Answer<()> {
         let pace = |bytes| turn.pause(bytes);
-        if !is_past(base) {
-            return self.namespace.search_paced(base, expression, who, &pace, tell);
+        match base {
+            Node::File(id) => self.namespace.search_paced(id, expression, who, &pace, tell),
+            Node::Snapshot(file) => {
+                let (past, present) = (self.pasts.of(file)?, Present::new(&self.namespace, who));
+                past.search(file.id, expression, present, &pace, tell)
+            }
+            Node::Query(_) => Err(Errno::NOTDIR.into()),
         }
-        let (past, _, base) = self.pasts.locate(base)?;
-        past.search(base, expression, Present::new(&self.namespace, who), &pace, tell)
     }
 }
 

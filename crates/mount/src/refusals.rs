@@ -1,6 +1,7 @@
 //! Why queries were refused: for the log, and for whoever asked, who can read it as an attribute of
 //! the directory that was asked.
 
+use crate::node::Node;
 use canopy_namespace::query::shown;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -32,7 +33,7 @@ struct One {
 pub(crate) struct Asking {
     pub(crate) uid: u32,
     pub(crate) account: u32,
-    pub(crate) base: u64,
+    pub(crate) base: Node,
     pub(crate) above: Vec<Vec<u8>>,
 }
 
@@ -75,7 +76,7 @@ impl Refusals {
     }
 
     /// Returns why the last query of a user was refused below a directory, or below queries there.
-    pub(crate) fn of(&self, uid: u32, base: u64, above: &[Vec<u8>]) -> Option<String> {
+    pub(crate) fn of(&self, uid: u32, base: Node, above: &[Vec<u8>]) -> Option<String> {
         let all = self.all.lock();
         let is_it = |asking: &Asking| {
             (asking.uid, asking.base) == (uid, base) && (above.is_empty() || asking.above == above)
@@ -96,25 +97,27 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use canopy_namespace::FileId;
 
     #[test]
     fn reasons_are_for_whoever_asked() {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let told = lines.clone();
         let refusals = Refusals::new(Arc::new(move |line: &str| told.lock().push(line.to_owned())));
+        let directory = |id| Node::File(FileId(id));
         let note = |uid: u32, base: u64, why: &str| {
             let account = if uid >= 1000 { 1 } else { uid };
             let above = vec![b"[true]".to_vec()];
-            refusals.note(&Asking { uid, account, base, above }, b"[x\n]", why);
+            refusals.note(&Asking { uid, account, base: directory(base), above }, b"[x\n]", why);
         };
         note(1, 7, "first");
         note(1, 7, "second");
         note(2, 8, "another");
-        let why = |uid, base| refusals.of(uid, base, &[]);
+        let why = |uid, base| refusals.of(uid, directory(base), &[]);
         assert_eq!(why(1, 7).as_deref(), Some("the query [x\\n]: second"));
         assert_eq!((why(2, 7), why(1, 8)), (None, None));
-        assert_eq!(refusals.of(1, 7, &[b"[true]".to_vec()]), why(1, 7));
-        assert_eq!(refusals.of(1, 7, &[b"[other]".to_vec()]), None);
+        assert_eq!(refusals.of(1, directory(7), &[b"[true]".to_vec()]), why(1, 7));
+        assert_eq!(refusals.of(1, directory(7), &[b"[other]".to_vec()]), None);
         // The uids of one account do not have those of others forgotten.
         (1000..4000).for_each(|uid| note(uid, 9, "many"));
         assert!(why(2, 8).is_some() && why(3999, 9).is_some() && why(1000, 9).is_none());

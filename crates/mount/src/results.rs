@@ -303,7 +303,7 @@ mod tests {
     fn hits(found: impl Iterator<Item = (String, u64)>, depth: usize) -> Hits {
         let mut findings = Findings::new(RESULTS_MAX);
         for (path, id) in found {
-            let inode = Inode { id, ..Inode::default() };
+            let inode = Inode { id: FileId(id), ..Inode::default() };
             findings.add(&Found { path: path.into_bytes(), is_beyond: false, inode });
         }
         findings.into_hits(depth)

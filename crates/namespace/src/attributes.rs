@@ -12,6 +12,7 @@
 
 use crate::inode::Inode;
 use crate::keys;
+use crate::keys::FileId;
 use canopy_store::{Key, KeyRange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -221,7 +222,7 @@ impl Attribute {
 
     /// Returns the key that lies before the entries of all values that are not less.
     fn bound(self, value: &[u8]) -> Key {
-        let mut key = keys::entry(self.number(), value, 0);
+        let mut key = keys::entry(self.number(), value, FileId::NONE);
         key.name.truncate(key.name.len().saturating_sub(size_of::<keys::FileId>()));
         key
     }
@@ -333,7 +334,8 @@ mod tests {
             let [a, b, start] = [(); 3].map(|()| random_text(&mut random));
             let [small, large] = [0, u64::MAX];
             let index = Attribute::Name;
-            let keys = [(&a, large), (&b, small)].map(|(t, id)| index.entry(&Value::text(t), id));
+            let keys = [(&a, large), (&b, small)]
+                .map(|(t, id)| index.entry(&Value::text(t), keys::FileId(id)));
             if a != b {
                 assert_eq!(a < b, keys[0] < keys[1], "{a:?} {b:?}");
             }
@@ -358,7 +360,7 @@ mod tests {
             assert!(values.is_sorted());
             for (at, value) in values.iter().enumerate() {
                 for id in [0, u64::MAX] {
-                    let key = index.entry(value, id);
+                    let key = index.entry(value, keys::FileId(id));
                     for (least, low) in values.iter().enumerate() {
                         for (most, high) in values.iter().enumerate().skip(least) {
                             let inside = (least..=most).contains(&at);
@@ -374,7 +376,7 @@ mod tests {
     fn long_texts_are_cut() {
         let index = Attribute::Xattr(3);
         let long = vec![0; 300];
-        let key = index.entry(&Value::text(&long), 1);
+        let key = index.entry(&Value::text(&long), keys::FileId(1));
         assert!(index.range(&Value::text(&long), &Value::text(&long)).contains(key.as_ref()));
         assert!(index.texts_with(&long).contains(key.as_ref()));
         assert!(index.texts_from(&long[..256]).contains(key.as_ref()));
@@ -387,11 +389,11 @@ mod tests {
             attributes: [Attribute::Size, Attribute::Extension].into(),
             xattrs: [(b"user.run".to_vec(), 2)].into(),
         };
-        let inode = Inode { id: 9, size: 5, ..Inode::default() };
+        let inode = Inode { id: keys::FileId(9), size: 5, ..Inode::default() };
         assert_eq!(indexes.entries(&inode, b"a").count(), 1);
         assert_eq!(indexes.entries(&inode, b"a.c").count(), 2);
-        assert!(indexes.xattr_entry(b"user.run", b"7", 9).is_some());
-        assert!(indexes.xattr_entry(b"user.walk", b"7", 9).is_none());
+        assert!(indexes.xattr_entry(b"user.run", b"7", keys::FileId(9)).is_some());
+        assert!(indexes.xattr_entry(b"user.walk", b"7", keys::FileId(9)).is_none());
         assert!(indexes.has(Attribute::Xattr(2)) && !indexes.has(Attribute::Xattr(3)));
     }
 }

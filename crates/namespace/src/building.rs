@@ -6,6 +6,7 @@
 
 use crate::error::Result;
 use crate::inode::{Inode, flag};
+use crate::keys::FileId;
 use crate::keys::{self, Space};
 use crate::namespace::Namespace;
 use canopy_store::{Batch, Direction, Durability, Key, KeyRange};
@@ -84,7 +85,8 @@ impl Namespace {
             let Some(record) = scan.next()? else { break };
             let key = record.key;
             if key.directory == Space::Xattrs as u64 {
-                let entry = configured.building.xattr_entry(key.name, record.value, key.hash);
+                let entry =
+                    configured.building.xattr_entry(key.name, record.value, FileId(key.hash));
                 entry.map_or(Ok(()), |entry| batch.put(entry.as_ref(), b""))?;
             } else {
                 self.build_name(&mut batch, key.name, Inode::decode(record.value)?)?;

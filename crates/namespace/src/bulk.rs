@@ -12,7 +12,7 @@ use crate::keys::{self, FileId, Space};
 use crate::namespace::{Namespace, Writer, check_name};
 use crate::quota::{Account, Sums, Transaction};
 use crate::xattrs::XATTR_BYTES_MAX;
-use canopy_store::{Batch, Durability, Ingestion, IngestionPart, Key};
+use canopy_store::{Batch, Durability, Ingestion, IngestionPart};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -86,7 +86,7 @@ impl<'a> Bulk<'a> {
             batches: Some(sender),
             emptied,
             doomed: Vec::new(),
-            object_ids: 0..0,
+            object_ids: FileId::NONE..FileId::NONE,
             abandoned: Vec::new(),
             sums: HashMap::new(),
         })
@@ -102,7 +102,7 @@ impl<'a> Bulk<'a> {
         check_name(name)?;
         let batch = &mut self.batch;
         batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?;
-        self.namespace.write_inode_uncounted(batch, &Key::named(parent, name), None, inode)?;
+        self.namespace.write_inode_uncounted(batch, &keys::name_in(parent, name), None, inode)?;
         self.namespace.index_name(batch, inode, None, Some(name), false)?;
         self.count(inode);
         self.hand_over_full()
@@ -114,7 +114,7 @@ impl<'a> Bulk<'a> {
         let pointer = Inode::pointer(id);
         let batch = &mut self.batch;
         batch.put(keys::name_of(id, parent, name).as_ref(), b"")?;
-        batch.put(Key::named(parent, name).as_ref(), &pointer.encode())?;
+        batch.put(keys::name_in(parent, name).as_ref(), &pointer.encode())?;
         self.namespace.index_name(batch, &pointer, None, Some(name), true)?;
         self.hand_over_full()
     }
@@ -184,7 +184,7 @@ impl<'a> Bulk<'a> {
             self.object_ids = self.doom_ids()?;
         }
         let id = self.object_ids.start;
-        self.object_ids.start += 1;
+        self.object_ids.start = id.next();
         Ok((id, self.namespace.contents.create_object(id)?))
     }
 
@@ -223,7 +223,7 @@ impl<'a> Bulk<'a> {
         let ids = self.writer.take_ids(OBJECT_IDS)?;
         let mut batch = Batch::new();
         self.writer.put_end(&mut batch, ids.end)?;
-        for id in ids.clone() {
+        for id in FileId::each(ids.clone()) {
             batch.put(Space::Doomed.of(id, b"").as_ref(), b"")?;
         }
         let table = &self.namespace.table;
@@ -273,10 +273,10 @@ impl<'a> Bulk<'a> {
         self.hand_over()?;
         self.end_threads()?;
         let mut last = Batch::new();
-        self.writer.put_end(&mut last, 0)?;
+        self.writer.put_end(&mut last, FileId::NONE)?;
         self.ingestion.add_batch(&last)?;
         self.ingestion.add_batch(&change)?;
-        for id in self.doomed.iter().cloned().flatten() {
+        for id in self.doomed.iter().cloned().flat_map(FileId::each) {
             last.clear();
             last.delete(Space::Doomed.of(id, b"").as_ref())?;
             self.ingestion.add_batch(&last)?;

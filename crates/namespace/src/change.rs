@@ -110,7 +110,7 @@ impl Namespace {
         let mut writer = self.writer.lock();
         self.limit_pending()?;
         let mut directory = self.directory(parent)?;
-        let key = Key::named(parent, name);
+        let key = keys::name_in(parent, name);
         if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
             return Err(Errno::EXIST.into());
         }
@@ -225,7 +225,7 @@ impl Namespace {
             batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
         }
         batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?;
-        self.write_inode(batch, &Key::named(parent, name), None, inode)?;
+        self.write_inode(batch, &keys::name_in(parent, name), None, inode)?;
         self.index_name(batch, inode, None, Some(name), false)
     }
 
@@ -260,7 +260,7 @@ impl Namespace {
         }
         let mut directory = self.directory(parent)?;
         check_tree(&directory, &inode)?;
-        let key = Key::named(parent, name);
+        let key = keys::name_in(parent, name);
         if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
             return Err(Errno::EXIST.into());
         }
@@ -312,7 +312,7 @@ impl Namespace {
         check_name(name)?;
         let _writer = self.writer.lock();
         let mut directory = self.directory(parent)?;
-        let key = Key::named(parent, name);
+        let key = keys::name_in(parent, name);
         let found = self.record(&key)?.ok_or(Errno::NOENT)?;
         match (found.is_directory(), is_rmdir) {
             (true, false) => return Err(Errno::ISDIR.into()),
@@ -346,7 +346,7 @@ impl Namespace {
         found: Inode,
         now_ns: i64,
     ) -> Result<()> {
-        let key = Key::named(parent, name);
+        let key = keys::name_in(parent, name);
         let id = found.id;
         let (place, before) = match found.has(flag::LINKED) {
             true => {

@@ -24,7 +24,7 @@ impl ReadView {
                 changed.insert(ROOT);
                 return true;
             }
-            changed.insert(key.directory);
+            changed.insert(FileId(key.directory));
             let inode = match value {
                 Some(value) => Inode::decode(value).map(Some),
                 None => {
@@ -42,7 +42,7 @@ impl ReadView {
         })?;
         let mut linked = Vec::new();
         is_known &= self.differences(before, &Space::Links.range(), |key, _| {
-            linked.push(key.hash);
+            linked.push(FileId(key.hash));
             linked.len() <= most
         })?;
         if let Some(error) = failed {

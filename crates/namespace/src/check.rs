@@ -30,7 +30,7 @@ pub struct Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.id {
-            0 => f.write_str(&self.what),
+            FileId::NONE => f.write_str(&self.what),
             id => write!(f, "file {id}: {}", self.what),
         }
     }
@@ -131,7 +131,7 @@ pub(crate) struct Check<'a> {
 
 /// Returns whether there can be such a file.
 fn is_possible(id: FileId) -> bool {
-    (ROOT..keys::FILE_ID_MAX).contains(&id)
+    (ROOT..FileId::MAX).contains(&id)
 }
 
 /// Returns whether a key that is of no name has the id of a file in it.
@@ -227,8 +227,8 @@ impl<'a> Check<'a> {
             doomed: HashSet::new(),
             chunk_objects: None,
             bad_chunks: HashMap::new(),
-            id_end: 0,
-            last_id: 0,
+            id_end: FileId::NONE,
+            last_id: FileId::NONE,
             used: HashMap::new(),
             usage: HashMap::new(),
             is_counted: false,
@@ -255,7 +255,7 @@ impl<'a> Check<'a> {
         }
         if !self.is_alone && self.namespace.table.has_losses()? {
             let what = "the repair of damaged files was interrupted: repair it again";
-            self.problem(0, Problem::Records, what);
+            self.problem(FileId::NONE, Problem::Records, what);
         }
         Ok(())
     }
@@ -279,7 +279,7 @@ impl<'a> Check<'a> {
         self.faults.clear();
         if self.past.is_some() {
             let what = "delete the snapshot, or export what can be read of it";
-            self.problem(0, Problem::Records, format!("{error}: {what}"));
+            self.problem(FileId::NONE, Problem::Records, format!("{error}: {what}"));
             return Ok(());
         }
         let damaged = self.namespace.table.damaged_sstables()?;
@@ -287,7 +287,7 @@ impl<'a> Check<'a> {
             return Err(error.into());
         }
         for (object, what) in damaged {
-            self.problem(0, Problem::Records, format!("{object}: {what}"));
+            self.problem(FileId::NONE, Problem::Records, format!("{object}: {what}"));
         }
         Ok(())
     }
@@ -310,40 +310,44 @@ impl<'a> Check<'a> {
         let space = |space: Space| key.directory == space as u64;
         if keys::all_names().contains(key.as_ref()) {
             self.add_name(key, value);
-        } else if is_of_file(key) && !is_possible(key.hash) {
+        } else if is_of_file(key) && !is_possible(FileId(key.hash)) {
             let problem = Problem::Damaged(key.clone());
-            self.problem(0, problem, format!("a record of an impossible file, {}", key.hash));
+            self.problem(
+                FileId::NONE,
+                problem,
+                format!("a record of an impossible file, {}", key.hash),
+            );
         } else if space(Space::Links) || space(Space::Orphans) {
-            self.add_inode(key.hash, key, value);
+            self.add_inode(FileId(key.hash), key, value);
         } else if space(Space::Names) {
             self.add_index(key);
         } else if space(Space::Xattrs) {
-            self.file(key.hash).xattrs += 1;
-            let entry = self.configured.ready.xattr_entry(&key.name, value, key.hash);
+            self.file(FileId(key.hash)).xattrs += 1;
+            let entry = self.configured.ready.xattr_entry(&key.name, value, FileId(key.hash));
             entry.into_iter().for_each(|entry| self.expect(&entry));
         } else if space(Space::Contents) {
-            self.file(key.hash).contents_bytes = Some(value.len() as u64);
+            self.file(FileId(key.hash)).contents_bytes = Some(value.len() as u64);
         } else if space(Space::Doomed) {
-            self.doomed.insert(key.hash);
+            self.doomed.insert(FileId(key.hash));
         } else if space(Space::Usage) {
             self.add_usage(key, value);
         } else if space(Space::Limits) {
             let account = Account::parse(key.hash).map(drop);
             if let Err(error) = account.and_then(|()| Limits::decode(value).map(drop)) {
                 let what = format!("a record of limits: {error}");
-                self.problem(0, Problem::Damaged(key.clone()), what);
+                self.problem(FileId::NONE, Problem::Damaged(key.clone()), what);
             }
         } else if *key == keys::quotas() {
             self.is_counted = true;
         } else if space(Space::Chunks) {
             // Those of files that are gone go a few at a time.
-            if !self.doomed.contains(&key.hash) {
+            if !self.doomed.contains(&FileId(key.hash)) {
                 self.add_chunk(key, value);
             }
         } else if space(Space::Garbage) {
             self.add_note(key);
         } else if *key == keys::ids() {
-            self.id_end = keys::parse_ids(value).unwrap_or(0);
+            self.id_end = keys::parse_ids(value).unwrap_or(FileId::NONE);
         } else if keys::is_entry(key) {
             let sums = self.indexes.entry(key.directory).or_default();
             sums.1 = sums.1.wrapping_add(hash_of_entry(key));
@@ -374,17 +378,17 @@ impl<'a> Check<'a> {
     fn add_name(&mut self, key: &Key, value: &[u8]) {
         let Ok(inode) = Inode::decode(value) else {
             let what = format!("the record of name {} is no inode", shown(key));
-            return self.problem(0, Problem::Damaged(key.clone()), what);
+            return self.problem(FileId::NONE, Problem::Damaged(key.clone()), what);
         };
         if !is_possible(inode.id) {
             let what = format!("name {} is of an impossible file", shown(key));
-            return self.problem(0, Problem::Damaged(key.clone()), what);
+            return self.problem(FileId::NONE, Problem::Damaged(key.clone()), what);
         }
         if *key != keys::root() {
             self.file(inode.id).names += 1;
-            self.listed.insert(key.directory);
-            self.last_id = self.last_id.max(key.directory);
-            if Key::named(key.directory, &key.name) != *key {
+            self.listed.insert(FileId(key.directory));
+            self.last_id = self.last_id.max(FileId(key.directory));
+            if keys::name_in(FileId(key.directory), &key.name) != *key {
                 let what = format!("the hash of name {} is wrong", shown(key));
                 self.problem(inode.id, Problem::Misplaced(key.clone()), what);
             }
@@ -397,8 +401,8 @@ impl<'a> Check<'a> {
             return;
         }
         if inode.is_directory() && inode.id != ROOT {
-            self.file(key.directory).subdirectories += 1;
-            self.parents.insert(inode.id, key.directory);
+            self.file(FileId(key.directory)).subdirectories += 1;
+            self.parents.insert(inode.id, FileId(key.directory));
         }
         self.add_inode(inode.id, key, value);
     }
@@ -436,7 +440,9 @@ impl<'a> Check<'a> {
     fn add_usage(&mut self, key: &Key, value: &[u8]) {
         match Account::parse(key.hash).and_then(|account| Ok((account, Usage::decode(value)?))) {
             Ok((account, usage)) => drop(self.usage.insert(account, [usage.bytes, usage.inodes])),
-            Err(error) => self.problem(0, Problem::Usage, format!("a record of usage: {error}")),
+            Err(error) => {
+                self.problem(FileId::NONE, Problem::Usage, format!("a record of usage: {error}"))
+            }
         }
     }
 
@@ -454,18 +460,18 @@ impl<'a> Check<'a> {
                     "{account} has {real_inodes} files with {real_bytes} bytes, and its usage \
                      says {inodes} with {bytes}"
                 );
-                self.problem(0, Problem::Usage, what);
+                self.problem(FileId::NONE, Problem::Usage, what);
             }
         }
     }
 
     fn add_index(&mut self, key: &Key) {
-        let id = key.hash;
+        let id = FileId(key.hash);
         let Some((parent, name)) = keys::parse_name(&key.name) else {
             let problem = Problem::StrayEntry(key.clone());
             return self.problem(id, problem, "an entry of the name index is too short");
         };
-        let value = self.snapshot.get(Key::named(parent, name).as_ref());
+        let value = self.snapshot.get(keys::name_in(parent, name).as_ref());
         match value.map(|value| value.and_then(|value| Inode::decode(&value).ok())) {
             Ok(Some(inode)) if inode.id == id => self.file(id).indexed += 1,
             _ => {
@@ -484,7 +490,7 @@ impl<'a> Check<'a> {
             if expected != found && !is_building {
                 let number = keys::attribute_of(first);
                 let what = format!("the index of attribute {number} has not what records say");
-                self.problem(0, Problem::Index(number), what);
+                self.problem(FileId::NONE, Problem::Index(number), what);
             }
         }
         let files = std::mem::take(&mut self.files);
@@ -507,7 +513,11 @@ impl<'a> Check<'a> {
             return self.judge_past_objects(&past, files);
         }
         let Ok(objects) = self.namespace.contents.objects() else {
-            return self.problem(0, Problem::Disk, "the directory of objects cannot be read");
+            return self.problem(
+                FileId::NONE,
+                Problem::Disk,
+                "the directory of objects cannot be read",
+            );
         };
         let objects: HashSet<FileId> = objects.into_iter().collect();
         let has_object = |seen: &Seen| {

@@ -179,7 +179,7 @@ impl Contents {
     }
 
     pub(crate) fn path(&self, id: FileId) -> PathBuf {
-        self.directory.join(format!("{:02x}/{id:016x}", id % 256))
+        self.directory.join(format!("{:02x}/{id:016x}", id.0 % 256))
     }
 
     /// Makes the object of a file, in place of what a crash may have left of its name.
@@ -362,7 +362,9 @@ impl Contents {
             let part = part.map_err(failed())?.path();
             for object in fs::read_dir(&part).map_err(failed())? {
                 let name = object.map_err(failed())?.file_name();
-                ids.extend(name.to_str().and_then(|name| FileId::from_str_radix(name, 16).ok()));
+                ids.extend(
+                    name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok().map(FileId)),
+                );
             }
         }
         Ok(ids)

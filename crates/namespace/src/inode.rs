@@ -153,7 +153,7 @@ impl Inode {
         words.iter().for_each(|word| value.extend_from_slice(&word.to_le_bytes()));
         value.extend_from_slice(&self.frequent());
         value.extend_from_slice(&self.btime_ns.to_le_bytes());
-        value.extend_from_slice(&self.id.to_le_bytes());
+        value.extend_from_slice(&self.id.0.to_le_bytes());
         value.extend_from_slice(&self.target);
         value
     }
@@ -201,7 +201,7 @@ impl Inode {
             ctime_ns: number() as i64,
             atime_ns: number() as i64,
             btime_ns: number() as i64,
-            id: number(),
+            id: FileId(number()),
             target: target.to_vec(),
         })
     }

@@ -150,7 +150,7 @@ impl Contents {
                 let name = object.file_name();
                 let split = name.to_str().and_then(|name| name.split_once('.'));
                 let Some((id, suffix)) = split else { continue };
-                let Ok(id) = FileId::from_str_radix(id, 16) else { continue };
+                let Ok(id) = u64::from_str_radix(id, 16).map(FileId) else { continue };
                 let number = suffix.parse().ok();
                 if number.is_some() || suffix == NEXT {
                     // It may have gone meanwhile.

@@ -31,15 +31,58 @@
 //! directory id has. The root has id 1 and the name "" in directory 0.
 
 use canopy_store::{Key, KeyRange};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
-/// Which file it is: never 0, and never used again.
-pub type FileId = u64;
+/// The id of a file of a namespace: never 0, never above [`FileId::MAX`], and never used again.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct FileId(pub u64);
+
+impl FileId {
+    /// The id of no file.
+    pub const NONE: FileId = FileId(0);
+
+    /// The largest id.
+    pub const MAX: FileId = FileId(1 << 62);
+
+    /// Returns the id after this one.
+    pub fn next(self) -> Self {
+        FileId(self.0 + 1)
+    }
+
+    /// Returns the ids of a range in ascending order.
+    pub fn each(range: Range<FileId>) -> impl Iterator<Item = FileId> {
+        (range.start.0..range.end.0).map(FileId)
+    }
+
+    /// Reads an id from a key, where ids are in big endian.
+    pub fn from_be_bytes(bytes: [u8; 8]) -> Self {
+        FileId(u64::from_be_bytes(bytes))
+    }
+
+    /// Returns the bytes of the id in a key.
+    pub fn to_be_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl std::fmt::Display for FileId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl std::fmt::LowerHex for FileId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::LowerHex::fmt(&self.0, formatter)
+    }
+}
 
 /// The id of the root directory.
-pub const ROOT: FileId = 1;
-
-/// The largest id.
-pub const FILE_ID_MAX: FileId = 1 << 62;
+pub const ROOT: FileId = FileId(1);
 
 const SPACE: u64 = 1 << 63;
 const INDEX: u64 = 1 << 63 | 1 << 62;
@@ -66,13 +109,18 @@ pub enum Space {
 impl Space {
     /// Returns the key of a file in this space.
     pub fn of(self, id: FileId, name: &[u8]) -> Key {
-        Key { directory: self as u64, hash: id, name: name.to_vec() }
+        self.numbered(id.0, name)
+    }
+
+    /// Returns the key of a number that is not a file's in this space.
+    pub fn numbered(self, number: u64, name: &[u8]) -> Key {
+        Key { directory: self as u64, hash: number, name: name.to_vec() }
     }
 
     /// Returns the range of all keys of a file in this space.
     pub fn range_of(self, id: FileId) -> KeyRange {
-        let start = Key { directory: self as u64, hash: id, name: Vec::new() };
-        KeyRange { end: Some(Key { hash: id + 1, ..start.clone() }), start }
+        let start = Key { directory: self as u64, hash: id.0, name: Vec::new() };
+        KeyRange { end: Some(Key { hash: id.0 + 1, ..start.clone() }), start }
     }
 
     /// Returns the range of all keys in this space.
@@ -108,7 +156,12 @@ pub fn restoring() -> Key {
 
 /// Reads the least id that no file has had.
 pub fn parse_ids(value: &[u8]) -> Option<FileId> {
-    Some(FileId::from_be_bytes(value.try_into().ok()?))
+    parse_number(value).map(FileId)
+}
+
+/// Reads a number.
+pub fn parse_number(value: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(value.try_into().ok()?))
 }
 
 /// Returns the key of the root directory.
@@ -116,9 +169,19 @@ pub fn root() -> Key {
     Key { directory: 0, hash: 1, name: Vec::new() }
 }
 
+/// Returns the key of a name in a directory.
+pub fn name_in(directory: FileId, name: &[u8]) -> Key {
+    Key::named(directory.0, name)
+}
+
+/// Returns the range of all names in a directory.
+pub fn names_in(directory: FileId) -> KeyRange {
+    KeyRange::directory(directory.0)
+}
+
 /// Returns the range of all names in directories, without the root.
 pub fn names_in_directories() -> KeyRange {
-    KeyRange { start: Key { directory: ROOT, ..Key::default() }, ..all_names() }
+    KeyRange { start: Key { directory: ROOT.0, ..Key::default() }, ..all_names() }
 }
 
 /// Returns the range of all names of the tree, the root first.
@@ -131,7 +194,7 @@ pub fn name_of(id: FileId, parent: FileId, name: &[u8]) -> Key {
     let mut bytes = Vec::with_capacity(8 + name.len());
     bytes.extend_from_slice(&parent.to_be_bytes());
     bytes.extend_from_slice(name);
-    Key { directory: Space::Names as u64, hash: id, name: bytes }
+    Key { directory: Space::Names as u64, hash: id.0, name: bytes }
 }
 
 /// Reads what such a key says: directory and name.

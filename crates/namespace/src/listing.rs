@@ -54,13 +54,13 @@ impl Listing {
         match &self.last {
             Some((cookie, key)) if *cookie == after => (key.clone().successor(), 0),
             _ if after < COOKIE_MIN => {
-                (Key { directory: self.directory, hash: 0, name: Vec::new() }, 0)
+                (Key { directory: self.directory.0, hash: 0, name: Vec::new() }, 0)
             }
             _ => {
                 let (group, number) = group_of(after);
                 let hash = group << HASH_SHIFT;
                 let skipped = if number == NUMBER_MAX { number } else { number + 1 };
-                (Key { directory: self.directory, hash, name: Vec::new() }, skipped)
+                (Key { directory: self.directory.0, hash, name: Vec::new() }, skipped)
             }
         }
     }
@@ -81,7 +81,7 @@ impl Listing {
             let (of, last) = group_of(*cookie);
             (group, number) = (of, (last + 1).min(NUMBER_MAX));
         }
-        let range = KeyRange { start, ..KeyRange::directory(self.directory) };
+        let range = KeyRange { start, ..crate::keys::names_in(self.directory) };
         let mut scan = scan(&range)?;
         let mut told = None;
         while let Some(record) = scan.next()? {

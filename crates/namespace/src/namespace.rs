@@ -87,7 +87,7 @@ struct Held([Mutex<HashMap<FileId, u64>>; 16]);
 
 impl Held {
     fn part(&self, id: FileId) -> &Mutex<HashMap<FileId, u64>> {
-        &self.0[(id % 16) as usize]
+        &self.0[(id.0 % 16) as usize]
     }
 }
 
@@ -166,7 +166,7 @@ impl Namespace {
         let settings = Settings::decode(found.as_deref())?;
         let next_id = match table.get(keys::ids().as_ref())? {
             Some(bytes) => keys::parse_ids(&bytes).ok_or_else(|| Error::corrupt("the ids"))?,
-            None => ROOT + 1,
+            None => ROOT.next(),
         };
         let accounts = Arc::new(Accounts::open(&table)?);
         if settings.chunk_bytes > 0 {
@@ -270,7 +270,7 @@ impl Namespace {
     }
 
     fn lookup_now(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
-        let key = Key::named(parent, name);
+        let key = keys::name_in(parent, name);
         let Some(mut found) = self.record(&key)? else { return Err(Errno::NOENT.into()) };
         if found.has(flag::LINKED) {
             let linked = self.record(&Space::Links.of(found.id, b""))?;
@@ -319,7 +319,7 @@ impl Namespace {
         // A rename between two of the steps below hides a file that is there.
         for _ in 0..3 {
             if let Some((parent, name)) = self.names(id)?.into_iter().next() {
-                let key = Key::named(parent, &name);
+                let key = keys::name_in(parent, &name);
                 let found = self.record(&key)?.filter(|found| found.id == id);
                 if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
                     self.places.insert(id, key.clone());
@@ -393,7 +393,7 @@ impl Namespace {
 
     /// Returns whether a directory has no names.
     pub(crate) fn is_empty(&self, directory: FileId) -> Result<bool> {
-        let range = canopy_store::KeyRange::directory(directory);
+        let range = keys::names_in(directory);
         Ok(self.table.scan(&range, Direction::Forward)?.next()?.is_none())
     }
 
@@ -481,7 +481,7 @@ impl Writer {
     pub(crate) fn new_id(&mut self, table: &Table) -> Result<FileId> {
         // What was taken and given up again may lie beyond.
         if self.next_id >= self.ids_end {
-            let end = self.next_id.saturating_add(IDS);
+            let end = FileId(self.next_id.0.saturating_add(IDS));
             let (mut batch, ids_end) = (Batch::new(), self.ids_end);
             self.put_end(&mut batch, end)?;
             if let Err(error) = table.write(&batch, Durability::Visible) {
@@ -497,8 +497,8 @@ impl Writer {
     /// where ids end.
     pub(crate) fn take_ids(&mut self, count: u64) -> Result<Range<FileId>> {
         let start = self.next_id;
-        let end = start.saturating_add(count);
-        if end > keys::FILE_ID_MAX {
+        let end = FileId(start.0.saturating_add(count));
+        if end > FileId::MAX {
             return Err(Errno::NOSPC.into());
         }
         self.next_id = end;
@@ -508,7 +508,7 @@ impl Writer {
     /// Adds to `batch`, which is to be written, that all ids taken so far are, and those below
     /// `end`.
     pub(crate) fn put_end(&mut self, batch: &mut Batch, end: FileId) -> Result<()> {
-        if end > keys::FILE_ID_MAX {
+        if end > FileId::MAX {
             return Err(Errno::NOSPC.into());
         }
         self.ids_end = end.max(self.next_id).max(self.ids_end);

@@ -106,7 +106,7 @@ impl Past {
     /// together.
     pub(crate) fn count(&self) -> Result<(u64, u64)> {
         let (mut files, mut bytes) = (0, 0);
-        let start = Key { directory: ROOT, ..Key::default() };
+        let start = Key { directory: ROOT.0, ..Key::default() };
         let names = KeyRange { start, ..keys::all_names() };
         for range in [names, Space::Links.range()] {
             let mut scan = self.view.scan(&range)?;

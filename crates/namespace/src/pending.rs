@@ -318,7 +318,7 @@ impl Namespace {
         let mut scan = self.table.scan(&space.range(), Direction::Forward)?;
         let mut ids = Vec::new();
         while let Some(record) = scan.next()? {
-            ids.push(record.key.hash);
+            ids.push(FileId(record.key.hash));
         }
         Ok(ids)
     }

@@ -17,7 +17,7 @@ impl Places {
     }
 
     fn slot(&self, id: FileId) -> &Mutex<Option<(FileId, Key)>> {
-        &self.0[id as usize % SLOTS]
+        &self.0[id.0 as usize % SLOTS]
     }
 
     /// Returns where a file was last seen, if that is remembered. It may not be there any more.

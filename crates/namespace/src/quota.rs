@@ -95,7 +95,7 @@ impl Default for Limits {
             inodes_soft: 0,
             inodes_hard: 0,
             grace_s: GRACE_S,
-            directory: 0,
+            directory: FileId::NONE,
         }
     }
 }
@@ -113,7 +113,7 @@ impl Limits {
             self.inodes_soft,
             self.inodes_hard,
             self.grace_s,
-            self.directory,
+            self.directory.0,
         ];
         numbers.map(u64::to_le_bytes).concat()
     }
@@ -121,6 +121,7 @@ impl Limits {
     pub(crate) fn decode(value: &[u8]) -> Result<Self> {
         let [bytes_soft, bytes_hard, inodes_soft, inodes_hard, grace_s, directory] =
             numbers(value, "limits")?;
+        let directory = FileId(directory);
         Ok(Limits { bytes_soft, bytes_hard, inodes_soft, inodes_hard, grace_s, directory })
     }
 }
@@ -164,7 +165,7 @@ impl Account {
             Account::Group(gid) => (1, gid),
             Account::Tree(project) => (2, project),
         };
-        space.of(kind << 32 | u64::from(id), b"")
+        space.numbered(kind << 32 | u64::from(id), b"")
     }
 
     /// Reads of which account a record is by the second part of its key.

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::inode::{Inode, file_type};
 use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::{Namespace, Writer};
-use canopy_store::{Batch, Durability, Key};
+use canopy_store::{Batch, Durability};
 use parking_lot::MutexGuard;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -94,7 +94,8 @@ impl Namespace {
         };
         let mut left = Vec::new();
         for name in lost_snapshots {
-            repair.report(0, format!("snapshot {name} is deleted: its records are lost"));
+            repair
+                .report(FileId::NONE, format!("snapshot {name} is deleted: its records are lost"));
         }
         repair.mend_losses(&losses)?;
         left.extend(repair.run()?);
@@ -191,7 +192,7 @@ impl<'a> Repair<'a> {
         match faults.iter().any(|fault| fault.problem == Problem::Usage) {
             true => {
                 self.namespace.count_again()?;
-                self.report(0, "usage is counted again");
+                self.report(FileId::NONE, "usage is counted again");
                 Ok(())
             }
             false => Ok(()),
@@ -200,7 +201,7 @@ impl<'a> Repair<'a> {
 
     fn report(&mut self, id: FileId, what: impl Into<String>) {
         let what = what.into();
-        self.done.push(if id == 0 { what } else { format!("file {id}: {what}") });
+        self.done.push(if id == FileId::NONE { what } else { format!("file {id}: {what}") });
     }
 
     /// Writes what was mended so far.
@@ -217,10 +218,10 @@ impl<'a> Repair<'a> {
     }
 
     fn mend_ids(&mut self, check: &Check<'_>) -> Result<()> {
-        let end = check.last_id.max(ROOT) + 1;
+        let end = check.last_id.max(ROOT).next();
         self.writer.next_id = self.writer.next_id.max(end);
         self.writer.put_end(&mut self.batch, end)?;
-        self.report(0, format!("new files get numbers from {end} on"));
+        self.report(FileId::NONE, format!("new files get numbers from {end} on"));
         self.write()
     }
 
@@ -260,12 +261,14 @@ impl<'a> Repair<'a> {
                 Problem::Misplaced(key) => {
                     let Some(mut found) = self.namespace.record(key)? else { continue };
                     self.batch.delete(key.as_ref())?;
-                    let right = Key::named(key.directory, &key.name);
+                    let right = keys::name_in(FileId(key.directory), &key.name);
                     if self.namespace.record(&right)?.is_none() {
                         self.batch.put(right.as_ref(), &found.encode())?;
                         self.report(*id, "moved a name to where its hash says");
                     } else {
-                        self.batch.delete(keys::name_of(*id, key.directory, &key.name).as_ref())?;
+                        self.batch.delete(
+                            keys::name_of(*id, FileId(key.directory), &key.name).as_ref(),
+                        )?;
                         self.attach(&mut found)?;
                     }
                     // The next one may have the same name.
@@ -311,7 +314,7 @@ impl<'a> Repair<'a> {
                 continue;
             }
             for (parent, name) in self.namespace.names(at)? {
-                let key = Key::named(parent, &name);
+                let key = keys::name_in(parent, &name);
                 if let Some(mut found) = self.namespace.record(&key)? {
                     self.batch.delete(key.as_ref())?;
                     self.batch.delete(keys::name_of(at, parent, &name).as_ref())?;
@@ -335,7 +338,7 @@ impl<'a> Repair<'a> {
         self.batch.put(keys::settings().as_ref(), &settings.encode()?)?;
         self.write()?;
         *self.namespace.configured.write() = Arc::new(settings.configured()?);
-        self.report(0, format!("the index of attribute {number} is built anew"));
+        self.report(FileId::NONE, format!("the index of attribute {number} is built anew"));
         Ok(())
     }
 
@@ -360,7 +363,7 @@ impl<'a> Repair<'a> {
         }
         let mut name = LOST_AND_FOUND.to_owned();
         loop {
-            match self.namespace.record(&Key::named(ROOT, name.as_bytes()))? {
+            match self.namespace.record(&keys::name_in(ROOT, name.as_bytes()))? {
                 Some(found)
                     if found.is_directory() && found.uid == 0 && found.mode & 0o077 == 0 =>
                 {
@@ -382,7 +385,7 @@ impl<'a> Repair<'a> {
     /// Puts an inode under its only name. Indexes of attributes are mended afterwards, and so is
     /// what its directory counts.
     fn put_name(&mut self, parent: FileId, name: &[u8], inode: &Inode) -> Result<()> {
-        self.batch.put(Key::named(parent, name).as_ref(), &inode.encode())?;
+        self.batch.put(keys::name_in(parent, name).as_ref(), &inode.encode())?;
         Ok(self.batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?)
     }
 
@@ -391,7 +394,7 @@ impl<'a> Repair<'a> {
         let directory = self.lost_and_found()?;
         let mut name = format!("#{}", found.id).into_bytes();
         while self.taken.contains(&name)
-            || self.namespace.record(&Key::named(directory, &name))?.is_some()
+            || self.namespace.record(&keys::name_in(directory, &name))?.is_some()
         {
             name.push(b'~');
         }

@@ -41,7 +41,7 @@ impl Namespace {
     /// Gives files the objects that they had in the snapshot that is being restored, if one is.
     pub(crate) fn finish_restoring(&self) -> Result<()> {
         let Some(number) = self.table.get(keys::restoring().as_ref())? else { return Ok(()) };
-        let number = keys::parse_ids(&number).ok_or_else(|| Error::corrupt("a note"))?;
+        let number = keys::parse_number(&number).ok_or_else(|| Error::corrupt("a note"))?;
         let all = self.all_snapshots();
         let found = all.iter().find(|one| one.number == number);
         let past = found.and_then(|one| one.past.clone());

@@ -206,8 +206,9 @@ impl<'a> Search<'a> {
     fn read(&self, source: &Source, most: u64) -> Result<Option<Vec<FileId>>> {
         let range = match source {
             Source::Files(ids) => {
-                let count = (ids.end().saturating_sub(*ids.start())).saturating_add(1);
-                return Ok((count <= most).then(|| ids.clone().collect()));
+                let (first, last) = (ids.start().0, ids.end().0);
+                let count = last.saturating_sub(first).saturating_add(1);
+                return Ok((count <= most).then(|| (first..=last).map(FileId).collect()));
             }
             Source::Index(_, range) => range,
         };
@@ -237,13 +238,13 @@ impl<'a> Search<'a> {
 
     /// Looks at all names.
     fn scan(&mut self, tell: &mut impl FnMut(Found) -> bool) -> Result<()> {
-        let start = Key { directory: ROOT, ..Key::default() };
+        let start = Key { directory: ROOT.0, ..Key::default() };
         let range = KeyRange { start, ..keys::all_names() };
         let mut scan = self.view.scan(&range)?;
         while let Some(record) = scan.next()? {
             (self.pace)(self.bytes);
             let inode = Inode::decode(record.value)?;
-            if !self.judge(record.key.directory, record.key.name, inode, tell)? {
+            if !self.judge(FileId(record.key.directory), record.key.name, inode, tell)? {
                 break;
             }
         }
@@ -349,7 +350,7 @@ impl<'a> Search<'a> {
         for (id, parent, name) in way.into_iter().rev() {
             self.bytes += DIRECTORY_BYTES + name.len();
             if let Some(above) = known {
-                let value = self.view.get(Key::named(parent, &name).as_ref())?;
+                let value = self.view.get(keys::name_in(parent, &name).as_ref())?;
                 let inode = value.map(|value| Inode::decode(&value)).transpose()?;
                 known = match inode {
                     None => None,

@@ -246,7 +246,7 @@ impl Namespace {
     fn put_snapshot(&self, number: u64, info: &SnapshotInfo) -> Result<()> {
         let value = serde_json::to_vec(info).map_err(|error| Error::corrupt(error.to_string()))?;
         let mut batch = Batch::new();
-        batch.put(Space::Snapshots.of(number, b"").as_ref(), &value)?;
+        batch.put(Space::Snapshots.numbered(number, b"").as_ref(), &value)?;
         Ok(self.table.write(&batch, Durability::Durable)?)
     }
 
@@ -288,7 +288,7 @@ impl Namespace {
         }
         self.replace_snapshot(number, None);
         let mut batch = Batch::new();
-        batch.delete(Space::Snapshots.of(number, b"").as_ref())?;
+        batch.delete(Space::Snapshots.numbered(number, b"").as_ref())?;
         Ok(self.table.write(&batch, Durability::Durable)?)
     }
 
@@ -445,10 +445,13 @@ impl Namespace {
         let checkpoints = self.table.checkpoints()?;
         for one in all.iter().filter(|one| one.past.is_some() || !self.leaves_strays) {
             if !checkpoints.iter().any(|checkpoint| checkpoint.id == one.number) {
-                faults.push((0, format!("snapshot {} has lost its records", one.info.name)));
+                faults.push((
+                    FileId::NONE,
+                    format!("snapshot {} has lost its records", one.info.name),
+                ));
             } else if one.past.is_none() {
                 let what = "cannot be read: its records are damaged";
-                faults.push((0, format!("snapshot {} {what}", one.info.name)));
+                faults.push((FileId::NONE, format!("snapshot {} {what}", one.info.name)));
             }
         }
         Ok(faults)

@@ -132,7 +132,7 @@ impl ReadView {
 
     /// Returns what a name of a directory stands for; none if there is no such name.
     pub fn lookup(&self, directory: FileId, name: &[u8]) -> Result<Option<Inode>> {
-        match self.get(Key::named(directory, name).as_ref())? {
+        match self.get(keys::name_in(directory, name).as_ref())? {
             Some(value) => self.behind(Inode::decode(&value)?),
             None => Ok(None),
         }
@@ -170,10 +170,10 @@ impl ReadView {
         if let Some(key) = self.places.as_ref().and_then(|places| places.get(id))
             && let Some(found) = record(&key)?.filter(is_only)
         {
-            return tell(key.directory, &key.name, found);
+            return tell(FileId(key.directory), &key.name, found);
         }
         for (directory, name) in self.names(id)? {
-            let key = Key::named(directory, &name);
+            let key = keys::name_in(directory, &name);
             let Some(found) = record(&key)? else { continue };
             if let Some(places) = self.places.as_ref().filter(|_| is_only(&found)) {
                 places.insert(id, key);
@@ -211,9 +211,9 @@ impl ReadView {
         after: Option<&[u8]>,
         mut tell: impl FnMut(&[u8], Inode) -> bool,
     ) -> Result<()> {
-        let mut range = KeyRange::directory(directory);
+        let mut range = keys::names_in(directory);
         if let Some(name) = after {
-            range.start = Key::named(directory, name).successor();
+            range.start = keys::name_in(directory, name).successor();
         }
         let mut scan = self.scan(&range)?;
         while let Some(record) = scan.next()? {
@@ -227,7 +227,7 @@ impl ReadView {
 
     /// Returns whether a directory has no names.
     pub fn is_empty(&self, directory: FileId) -> Result<bool> {
-        Ok(self.scan(&KeyRange::directory(directory))?.next()?.is_none())
+        Ok(self.scan(&keys::names_in(directory))?.next()?.is_none())
     }
 
     /// Tells the names and values of a file's extended attributes, sorted by name.

@@ -26,7 +26,7 @@ impl Links {
         let inode = self.0.get_mut(&place)?;
         // A number may have become that of another file meanwhile.
         if inode.file_type() != u32::from(stat.stx_mode) & canopy_namespace::inode::TYPE_MASK
-            || inode.btime_ns != look::inode_of(stat, 0, 0).btime_ns
+            || inode.btime_ns != look::inode_of(stat, FileId::NONE, 0).btime_ns
         {
             return None;
         }
@@ -82,7 +82,7 @@ impl Tree<'_> {
         stat: &Statx,
     ) -> anyhow::Result<Option<(Statx, Inode)>> {
         let project = self.levels.last().map_or(0, |level| level.inode.project);
-        let mut inode = look::inode_of(stat, 0, project);
+        let mut inode = look::inode_of(stat, FileId::NONE, project);
         let has_xattrs = self.xattrs.any(name).unwrap_or_else(|errno| {
             self.leave_out(name, errno);
             false
@@ -113,7 +113,7 @@ impl Tree<'_> {
                 return Ok(None);
             }
         };
-        let mut inode = look::inode_of(&stat, 0, project);
+        let mut inode = look::inode_of(&stat, FileId::NONE, project);
         match inode.file_type() {
             file_type::SYMLINK => match rustix::fs::readlinkat(&place, c"", Vec::new()) {
                 Ok(target) => {
@@ -131,7 +131,7 @@ impl Tree<'_> {
             file_type::REGULAR if inode.size > 0 => inode.flags |= flag::ABSENT,
             _ => {}
         }
-        if inode.id == 0 {
+        if inode.id == FileId::NONE {
             inode.id = self.bulk.new_id()?;
         }
         if has_xattrs {

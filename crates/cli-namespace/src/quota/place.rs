@@ -32,7 +32,7 @@ impl QuotaTarget {
         if place::control(&path, QUOTA)?.is_none() {
             return Ok(QuotaTarget::Open(Box::new(place::open(&path)?)));
         }
-        if rustix::fs::stat(&path)?.st_ino != ROOT {
+        if rustix::fs::stat(&path)?.st_ino != ROOT.0 {
             bail!("{}: name the directory that the namespace is mounted on", path.display());
         }
         Ok(QuotaTarget::Mounted(path))
@@ -77,7 +77,7 @@ impl QuotaTarget {
                 let stat = rustix::fs::lstat(below(on, path));
                 let stat = stat.with_context(|| path.display().to_string())?;
                 let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
-                Ok((stat.st_ino, kind.is_dir()))
+                Ok((FileId(stat.st_ino), kind.is_dir()))
             }
         }
     }

@@ -5,34 +5,34 @@ use super::{Answer, Filesystem, asking, empty, real};
 use crate::caller::By;
 use crate::convert::{attributes, errno};
 use crate::explain::PLAN;
-use crate::nodes::is_virtual;
-use crate::past::{SETUID_SETGID, is_past};
+use crate::node::{Node, QueryId, Shown};
+use crate::past::SETUID_SETGID;
 use crate::refusals::ERROR;
 use crate::{control, quotas};
 use canopy_namespace::quota::Quota;
-use canopy_namespace::{Inode, NAME_BYTES_MAX, SetAttributes, SetXattr, acl};
-use fuser::{Errno, INodeNo, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request};
+use canopy_namespace::{NAME_BYTES_MAX, SetAttributes, SetXattr, acl};
+use fuser::{Errno, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
 
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
 impl Filesystem {
-    pub(super) fn attributes_of(&self, id: u64) -> Answer<Inode> {
-        match id {
-            _ if is_virtual(id) => self.queries.nodes.inode(id),
-            _ if is_past(id) => self.queries.pasts.inode(id),
-            _ => self.namespace.inode(id),
+    /// Returns a node with its attributes.
+    pub(super) fn shown(&self, node: Node) -> Answer<Shown> {
+        match node {
+            Node::File(id) => self.namespace.inode(id).map(Shown::file),
+            Node::Snapshot(file) => self.queries.pasts.shown(file),
+            Node::Query(id) => self.queries.nodes.shown(id),
         }
     }
 
     /// Replies with the attributes of a file or directory.
-    pub(super) fn reply_attributes(&self, id: INodeNo, reply: ReplyAttr) {
-        let ttl = if is_virtual(id.0) || is_past(id.0) { Duration::ZERO } else { self.ttl() };
-        match self.attributes_of(id.0) {
-            Ok(inode) => reply.attr(&ttl, &attributes(&inode)),
+    pub(super) fn reply_attributes(&self, node: Node, reply: ReplyAttr) {
+        let ttl = self.ttl_of(node);
+        match self.shown(node) {
+            Ok(shown) => reply.attr(&ttl, &attributes(&shown)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -41,12 +41,12 @@ impl Filesystem {
     pub(super) fn set_attributes(
         &self,
         request: &Request,
-        id: INodeNo,
+        node: Node,
         set: SetAttributes,
         reply: ReplyAttr,
     ) {
         if set.is_empty()
-            && let Err(error) = self.check_loss_of_privileges(request, id)
+            && let Err(error) = self.check_loss_of_privileges(request, node)
         {
             return reply.error(errno(&error));
         }
@@ -55,21 +55,21 @@ impl Filesystem {
             let is_in = |gid| by.is_in(gid);
             let privileges = privileges(by.uid == 0, &is_in);
             let ttl = this.ttl();
-            match real(id).and_then(|id| this.namespace.set_attributes(id, &set, privileges)) {
-                Ok(inode) => reply.attr(&ttl, &attributes(&inode)),
+            match real(node).and_then(|id| this.namespace.set_attributes(id, &set, privileges)) {
+                Ok(inode) => reply.attr(&ttl, &attributes(&Shown::file(inode))),
                 Err(error) => reply.error(errno(&error)),
             }
         };
-        match is_cut && real(id).is_ok() {
-            true => self.change(by.uid, id.0, set_all),
-            false => set_all(self),
+        match real(node) {
+            Ok(id) if is_cut => self.change(by.uid, id, set_all),
+            _ => set_all(self),
         }
     }
 
     /// Returns an error if a user may not take a file's setuid and setgid bits: the kernel checks
     /// nothing where chown(2) names no owner and no group.
-    fn check_loss_of_privileges(&self, request: &Request, id: INodeNo) -> Answer<()> {
-        let inode = self.namespace.inode(real(id)?)?;
+    fn check_loss_of_privileges(&self, request: &Request, node: Node) -> Answer<()> {
+        let inode = self.namespace.inode(real(node)?)?;
         let has_none = inode.is_directory() || inode.mode & SETUID_SETGID == 0;
         let lets = has_none
             || asking(request)
@@ -78,14 +78,17 @@ impl Filesystem {
     }
 
     /// Notes that something was read, where anything may change.
-    pub(super) fn touch_access(&self, id: u64) -> Answer<()> {
-        if self.is_read_only || is_past(id) { Ok(()) } else { self.namespace.touch_access(id) }
+    pub(super) fn touch_access(&self, node: Node) -> Answer<()> {
+        match node {
+            Node::File(id) if !self.is_read_only => self.namespace.touch_access(id),
+            _ => Ok(()),
+        }
     }
 
     /// Replies with the free space; in a tree with limits, with the space left within them.
-    pub(super) fn reply_space(&self, id: INodeNo, reply: ReplyStatfs) {
+    pub(super) fn reply_space(&self, node: Node, reply: ReplyStatfs) {
         let space = self.namespace.space().and_then(|mut space| {
-            if let Some(tree) = self.tree_of(id.0)? {
+            if let Some(tree) = self.tree_of(node)? {
                 quotas::limit_space(&mut space, &tree);
             }
             Ok(space)
@@ -106,10 +109,10 @@ impl Filesystem {
     }
 
     /// Returns what the tree that a file is in may use, if it has limits.
-    fn tree_of(&self, id: u64) -> Answer<Option<Quota>> {
-        match is_virtual(id) || is_past(id) {
-            true => Ok(None),
-            false => self.namespace.quota_of_tree(id),
+    fn tree_of(&self, node: Node) -> Answer<Option<Quota>> {
+        match node {
+            Node::File(id) => self.namespace.quota_of_tree(id),
+            Node::Query(_) | Node::Snapshot(_) => Ok(None),
         }
     }
 
@@ -117,13 +120,13 @@ impl Filesystem {
     pub(super) fn set_xattr(
         &self,
         request: &Request,
-        id: INodeNo,
+        node: Node,
         (name, value): (&OsStr, &[u8]),
         flags: i32,
         reply: ReplyEmpty,
     ) {
         let name = name.as_bytes();
-        if control::is_control(id.0, name, request.uid()) {
+        if control::is_control(node, name, request.uid()) {
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
             let value = value.to_vec();
             // Not behind a check: the kernel keeps the root directory locked meanwhile.
@@ -143,7 +146,7 @@ impl Filesystem {
             }
             let (namespace, value) = (self.namespace.clone(), value.to_vec());
             return self.queries.run(request.uid(), move |_, _| {
-                empty(reply, real(id).and_then(|id| quotas::set(&namespace, id, &value)));
+                empty(reply, real(node).and_then(|id| quotas::set(&namespace, id, &value)));
             });
         }
         let how = match flags {
@@ -158,7 +161,7 @@ impl Filesystem {
                 let by = By::of(request);
                 let is_in = |gid| by.is_in(gid);
                 let privileges = privileges(by.uid == 0, &is_in);
-                let set = real(id)
+                let set = real(node)
                     .and_then(|id| self.namespace.set_xattr(id, name, value, how, privileges));
                 empty(reply, set);
             }
@@ -169,7 +172,7 @@ impl Filesystem {
     pub(super) fn reply_xattr(
         &self,
         request: &Request,
-        id: INodeNo,
+        node: Node,
         name: &OsStr,
         size: u32,
         reply: ReplyXattr,
@@ -179,17 +182,17 @@ impl Filesystem {
             return reply.error(errno);
         }
         if name == ERROR.as_bytes()
-            && let Some(why) = self.queries.refusal(request.uid(), id.0)
+            && let Some(why) = self.queries.refusal(request.uid(), node)
         {
             return xattr(reply, why.as_bytes(), size);
         }
-        if !is_past(id.0) && self.namespace.is_missing_label(name) {
+        if !matches!(node, Node::Snapshot(_)) && self.namespace.is_missing_label(name) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        if is_virtual(id.0) {
-            return self.reply_plan(request, id.0, name, size, reply);
+        if let Node::Query(id) = node {
+            return self.reply_plan(request, id, name, size, reply);
         }
-        if control::is_control(id.0, name, request.uid()) {
+        if control::is_control(node, name, request.uid()) {
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
             let is_read_only = self.is_read_only;
             return self.queries.run(request.uid(), move |_, _| {
@@ -199,19 +202,24 @@ impl Filesystem {
                 }
             });
         }
-        if quotas::is_quota(name) && !is_past(id.0) {
+        if let Node::File(id) = node
+            && quotas::is_quota(name)
+        {
             let who = asking(request);
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
             return self.queries.run(request.uid(), move |_, _| {
-                match who.and_then(|who| quotas::get(&namespace, id.0, &name, &who)) {
+                match who.and_then(|who| quotas::get(&namespace, id, &name, &who)) {
                     Ok(value) => xattr(reply, &value, size),
                     Err(error) => reply.error(errno(&error)),
                 }
             });
         }
-        let found = match is_past(id.0) {
-            true => asking(request).and_then(|who| self.queries.pasts.xattr(id.0, name, &who)),
-            false => self.namespace.xattr(id.0, name),
+        let found = match node {
+            Node::File(id) => self.namespace.xattr(id, name),
+            Node::Snapshot(file) => {
+                asking(request).and_then(|who| self.queries.pasts.xattr(file, name, &who))
+            }
+            Node::Query(_) => Ok(None),
         };
         match found {
             Ok(Some(value)) => xattr(reply, &value, size),
@@ -221,7 +229,14 @@ impl Filesystem {
     }
 
     /// Replies with the plan of a query, its only attribute.
-    fn reply_plan(&self, request: &Request, id: u64, name: &[u8], size: u32, reply: ReplyXattr) {
+    fn reply_plan(
+        &self,
+        request: &Request,
+        id: QueryId,
+        name: &[u8],
+        size: u32,
+        reply: ReplyXattr,
+    ) {
         if name != PLAN.as_bytes() {
             return reply.error(Errno::ENODATA);
         }
@@ -235,17 +250,11 @@ impl Filesystem {
     }
 
     /// Replies with the names of extended attributes.
-    pub(super) fn reply_xattrs(
-        &self,
-        request: &Request,
-        id: INodeNo,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
-        let names = match id.0 {
-            id if is_virtual(id) => Ok(Vec::new()),
-            id if is_past(id) => self.queries.pasts.xattrs(id),
-            id => self.namespace.xattrs(id),
+    pub(super) fn reply_xattrs(&self, request: &Request, node: Node, size: u32, reply: ReplyXattr) {
+        let names = match node {
+            Node::File(id) => self.namespace.xattrs(id),
+            Node::Snapshot(file) => self.queries.pasts.xattrs(file),
+            Node::Query(_) => Ok(Vec::new()),
         };
         match names {
             Ok(mut names) => {
@@ -259,12 +268,12 @@ impl Filesystem {
     }
 
     /// Removes an extended attribute.
-    pub(super) fn remove_xattr(&self, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    pub(super) fn remove_xattr(&self, node: Node, name: &OsStr, reply: ReplyEmpty) {
         match check_xattr(name.as_bytes()) {
             Err(errno) => reply.error(errno),
             Ok(()) => {
                 let name = name.as_bytes();
-                empty(reply, real(id).and_then(|id| self.namespace.remove_xattr(id, name)));
+                empty(reply, real(node).and_then(|id| self.namespace.remove_xattr(id, name)));
             }
         }
     }

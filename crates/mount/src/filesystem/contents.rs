@@ -1,16 +1,16 @@
 //! What files have in them: opening, reading, writing and changing the space that they take.
 
 use super::names::free;
-use super::{Answer, Filesystem, GENERATION, asking, empty};
+use super::{Answer, Filesystem, GENERATION, asking, empty, real};
 use crate::caller::By;
 use crate::convert::{attributes, errno};
 use crate::handles::PASSED_THROUGH;
-use crate::past::is_past;
+use crate::node::{Node, Shown};
 use crate::refusals::Log;
-use canopy_namespace::{Error, Namespace, New, Privileges};
+use canopy_namespace::{Error, FileId, Namespace, New, Opened, Privileges};
 use fuser::{
-    Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyData,
-    ReplyEmpty, ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
+    Errno, FileHandle, FopenFlags, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
+    ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use parking_lot::Mutex;
 use std::ffi::OsStr;
@@ -43,7 +43,7 @@ impl Filesystem {
 
     /// Does what changes the contents of a file: in another thread, once they were copied, if a
     /// snapshot needs so many of them that others would wait.
-    pub(super) fn change(&self, uid: u32, id: u64, change: impl FnOnce(&Self) + Send + 'static) {
+    pub(super) fn change(&self, uid: u32, id: FileId, change: impl FnOnce(&Self) + Send + 'static) {
         if self.must_copy(id) {
             let this = self.clone();
             return self.queries.run(uid, move |_, _| {
@@ -56,24 +56,31 @@ impl Filesystem {
     }
 
     /// Returns whether so many bytes have to be copied before a file can be changed.
-    fn must_copy(&self, id: u64) -> bool {
+    fn must_copy(&self, id: FileId) -> bool {
         self.namespace.bytes_to_keep(id).is_ok_and(|bytes| bytes > KEPT_AT_ONCE_BYTES)
+    }
+
+    /// Returns the open file of a node.
+    fn opened(&self, node: Node) -> Answer<Arc<Opened>> {
+        match node {
+            Node::File(id) => self.namespace.opened(id),
+            Node::Query(_) | Node::Snapshot(_) => Err(rustix::io::Errno::BADF.into()),
+        }
     }
 
     /// Opens a regular file, of now or of a snapshot.
     pub(super) fn open_file(
         &self,
         request: &Request,
-        id: INodeNo,
+        node: Node,
         flags: OpenFlags,
         reply: ReplyOpen,
     ) {
         let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
-        if is_past(id.0) {
-            let opened = match writes {
-                true => Err(rustix::io::Errno::ROFS.into()),
-                false => asking(request).and_then(|who| self.queries.pasts.open(id.0, &who)),
-            };
+        if let Node::Snapshot(file) = node
+            && !writes
+        {
+            let opened = asking(request).and_then(|who| self.queries.pasts.open(file, &who));
             return match opened {
                 Ok(handle) => {
                     let flags = FopenFlags::FOPEN_NOFLUSH | FopenFlags::FOPEN_KEEP_CACHE;
@@ -82,6 +89,10 @@ impl Filesystem {
                 Err(error) => reply.error(errno(&error)),
             };
         }
+        let id = match real(node) {
+            Ok(id) => id,
+            Err(error) => return reply.error(errno(&error)),
+        };
         let open = move |this: &Self| match this
             .open_for(id, writes, |object| reply.open_backing(object))
         {
@@ -93,7 +104,7 @@ impl Filesystem {
         };
         // Others are copied when they are first written.
         match writes && self.passes_through {
-            true => self.change(request.uid(), id.0, open),
+            true => self.change(request.uid(), id, open),
             false => open(self),
         }
     }
@@ -101,13 +112,13 @@ impl Filesystem {
     /// Opens a regular file for the kernel, and returns how.
     fn open_for(
         &self,
-        id: INodeNo,
+        id: FileId,
         writes: bool,
         make_backing: impl FnOnce(&std::fs::File) -> io::Result<fuser::BackingId>,
     ) -> Answer<(FileHandle, FopenFlags, Option<Arc<fuser::BackingId>>)> {
-        let opened = self.namespace.open_file(id.0)?;
-        let is_limited = self.namespace.is_limited(id.0).unwrap_or(true);
-        let backing = self.modes.open(id.0, || match opened.file() {
+        let opened = self.namespace.open_file(id)?;
+        let is_limited = self.namespace.is_limited(id).unwrap_or(true);
+        let backing = self.modes.open(id, || match opened.file() {
             // Nobody else would see that a limit is passed.
             Some(object) if self.passes_through && !is_limited => make_backing(object).ok(),
             _ => None,
@@ -116,9 +127,9 @@ impl Filesystem {
             true => self.namespace.note_written(&opened),
             false => Ok(()),
         };
-        let is_due = noted.and_then(|()| self.namespace.is_access_due(id.0));
+        let is_due = noted.and_then(|()| self.namespace.is_access_due(id));
         let is_due = is_due.inspect_err(|_| {
-            self.modes.close(id.0);
+            self.modes.close(id);
             // The first error is told.
             let _ = self.namespace.close_file(&opened);
         })?;
@@ -132,7 +143,7 @@ impl Filesystem {
     }
 
     /// Makes a regular file and opens it.
-    pub(super) fn create_file(&self, parent: INodeNo, name: &OsStr, new: &New, reply: ReplyCreate) {
+    pub(super) fn create_file(&self, parent: Node, name: &OsStr, new: &New, reply: ReplyCreate) {
         let ttl = self.ttl();
         let created = free(parent, name)
             .and_then(|parent| self.namespace.create(parent, name.as_bytes(), new, true));
@@ -145,7 +156,7 @@ impl Filesystem {
         match opened {
             Ok(inode) => reply.created(
                 &ttl,
-                &attributes(&inode),
+                &attributes(&Shown::file(inode)),
                 GENERATION,
                 FileHandle(0),
                 FopenFlags::FOPEN_NOFLUSH | FopenFlags::FOPEN_KEEP_CACHE,
@@ -158,13 +169,13 @@ impl Filesystem {
     pub(super) fn read_file(
         &self,
         request: &Request,
-        (id, handle): (INodeNo, FileHandle),
+        (node, handle): (Node, FileHandle),
         (offset, size): (u64, u32),
         flags: OpenFlags,
         reply: ReplyData,
     ) {
         let log = self.log.clone();
-        if is_past(id.0) {
+        if let Node::Snapshot(_) = node {
             let queries = self.queries.clone();
             return self.transfer(request.uid(), false, move |_| {
                 match queries.pasts.read(handle, offset, size as usize) {
@@ -173,7 +184,7 @@ impl Filesystem {
                 }
             });
         }
-        let opened = match self.namespace.opened(id.0) {
+        let opened = match self.opened(node) {
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(&error)),
         };
@@ -191,13 +202,13 @@ impl Filesystem {
     pub(super) fn write_file(
         &self,
         request: &Request,
-        id: INodeNo,
+        node: Node,
         (offset, data): (u64, &[u8]),
         flags: WriteFlags,
         reply: ReplyWrite,
     ) {
         let by = By::of(request);
-        let opened = match self.namespace.opened(id.0) {
+        let opened = match self.opened(node) {
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(&error)),
         };
@@ -218,10 +229,12 @@ impl Filesystem {
                 Err(error) => reply.error(logged_errno(&log, &error)),
             }
         };
-        if self.must_copy(id.0) {
+        if let Node::File(id) = node
+            && self.must_copy(id)
+        {
             let data = data.to_vec();
             let write = move |this: &Self| write(&this.namespace, &data, reply);
-            return self.change(by.uid, id.0, write);
+            return self.change(by.uid, id, write);
         }
         if is_here {
             return write(&self.namespace, data, reply);
@@ -231,22 +244,24 @@ impl Filesystem {
     }
 
     /// Closes a file.
-    pub(super) fn close_file(&self, id: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
-        if is_past(id.0) {
-            self.queries.pasts.close(handle);
-            return reply.ok();
+    pub(super) fn close_file(&self, node: Node, handle: FileHandle, reply: ReplyEmpty) {
+        match node {
+            Node::File(id) => self.modes.close(id),
+            Node::Snapshot(_) | Node::Query(_) => {
+                self.queries.pasts.close(handle);
+                return reply.ok();
+            }
         }
-        self.modes.close(id.0);
-        let closed = self.namespace.opened(id.0);
+        let closed = self.opened(node);
         empty(reply, closed.and_then(|opened| self.namespace.close_file(&opened)));
     }
 
     /// Makes what a file has outlast a crash.
-    pub(super) fn sync_file(&self, request: &Request, id: INodeNo, reply: ReplyEmpty) {
-        if is_past(id.0) {
+    pub(super) fn sync_file(&self, request: &Request, node: Node, reply: ReplyEmpty) {
+        if !node.is_current() {
             return reply.ok();
         }
-        let opened = self.namespace.opened(id.0);
+        let opened = self.opened(node);
         let log = self.log.clone();
         self.transfer(request.uid(), false, move |namespace| {
             match opened.and_then(|opened| namespace.sync_file(&opened)) {
@@ -260,13 +275,13 @@ impl Filesystem {
     pub(super) fn allocate(
         &self,
         request: &Request,
-        id: INodeNo,
+        node: Node,
         (offset, length): (u64, u64),
         mode: i32,
         reply: ReplyEmpty,
     ) {
         let by = By::of(request);
-        let opened = self.namespace.opened(id.0);
+        let opened = self.opened(node);
         let allocate = move |namespace: &Namespace| {
             let is_in = |gid| by.is_in(gid);
             let privileges = privileges(by.uid == 0, &is_in);
@@ -274,8 +289,10 @@ impl Filesystem {
                 .and_then(|opened| namespace.allocate(&opened, mode, (offset, length), privileges));
             empty(reply, allocated);
         };
-        if self.must_copy(id.0) {
-            return self.change(by.uid, id.0, move |this| allocate(&this.namespace));
+        if let Node::File(id) = node
+            && self.must_copy(id)
+        {
+            return self.change(by.uid, id, move |this| allocate(&this.namespace));
         }
         // Parts of chunks are fetched, for holes in them.
         self.transfer(by.uid, false, allocate);
@@ -284,7 +301,7 @@ impl Filesystem {
     /// Finds where data or a hole begins.
     pub(super) fn seek(
         &self,
-        (id, handle): (INodeNo, FileHandle),
+        (node, handle): (Node, FileHandle),
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
@@ -294,12 +311,9 @@ impl Filesystem {
             return reply.error(Errno::EINVAL);
         }
         let is_hole = whence == SEEK_HOLE;
-        let found = match is_past(id.0) {
-            true => self.queries.pasts.seek(handle, is_hole, offset),
-            false => {
-                let opened = self.namespace.opened(id.0);
-                opened.and_then(|opened| self.namespace.seek(&opened, is_hole, offset))
-            }
+        let found = match node {
+            Node::Snapshot(_) => self.queries.pasts.seek(handle, is_hole, offset),
+            _ => self.opened(node).and_then(|opened| self.namespace.seek(&opened, is_hole, offset)),
         };
         match found {
             Ok(found) => reply.offset(found as i64),

@@ -2,44 +2,41 @@
 
 use super::{Answer, Filesystem, GENERATION, asking};
 use crate::caller::credentials;
-use crate::convert::{attributes, errno, kind};
+use crate::convert::{attributes_of, errno, kind};
 use crate::handles::Directory;
-use crate::nodes::is_virtual;
-use crate::past::is_past;
-use canopy_namespace::{Entry, Error, Inode, Listing};
-use fuser::{
-    FileHandle, FopenFlags, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyOpen, Request,
-};
+use crate::node::{Node, QueryId, Shown};
+use canopy_namespace::{Entry, Error, FileId, Inode, Listing};
+use fuser::{FileHandle, FopenFlags, ReplyDirectory, ReplyDirectoryPlus, ReplyOpen, Request};
 use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::Duration;
 
 impl Filesystem {
     /// Opens a directory; of a query, finds what it has.
-    pub(super) fn open_directory(&self, request: &Request, id: INodeNo, reply: ReplyOpen) {
-        if is_past(id.0) {
-            let opened = asking(request);
-            return match opened.and_then(|who| self.queries.pasts.open_directory(id.0, &who)) {
-                Ok(listing) => {
-                    let listing = Arc::new(Mutex::new(listing));
-                    let handle = self.directories.open(Directory::Listing(listing));
-                    reply.opened(handle, FopenFlags::empty());
-                }
-                Err(error) => reply.error(errno(&error)),
-            };
-        }
-        if !is_virtual(id.0) {
-            let listing = Arc::new(Mutex::new(Listing::new(id.0)));
-            let handle = self.directories.open(Directory::Listing(listing));
-            return reply.opened(handle, self.cached_listing(id.0));
-        }
+    pub(super) fn open_directory(&self, request: &Request, node: Node, reply: ReplyOpen) {
+        let open =
+            |listing| self.directories.open(Directory::Listing(Arc::new(Mutex::new(listing))));
+        let query = match node {
+            Node::Query(query) => query,
+            Node::File(id) => {
+                let handle = open(Listing::new(id));
+                return reply.opened(handle, self.cached_listing(id));
+            }
+            Node::Snapshot(directory) => {
+                let opened = asking(request)
+                    .and_then(|who| self.queries.pasts.open_directory(directory, &who));
+                return match opened {
+                    Ok(listing) => reply.opened(open(listing), FopenFlags::empty()),
+                    Err(error) => reply.error(errno(&error)),
+                };
+            }
+        };
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
         let directories = self.directories.clone();
-        self.queries.run_query(uid, id.0, move |queries, turn| {
+        self.queries.run_query(uid, node, move |queries, turn| {
             let who = credentials(uid, gid, pid).map_err(Error::from);
-            match who.and_then(|who| queries.find(id.0, &who, turn)) {
+            match who.and_then(|who| queries.find(query, &who, turn)) {
                 Ok(found) => {
                     let handle = directories.open(Directory::Query(found));
                     reply.opened(handle, FopenFlags::empty());
@@ -51,7 +48,7 @@ impl Filesystem {
 
     /// Returns how the kernel keeps the names of a directory: all changes come through it. It asks
     /// again where reading the names changes the directory's time of access.
-    fn cached_listing(&self, id: u64) -> FopenFlags {
+    fn cached_listing(&self, id: FileId) -> FopenFlags {
         if self.namespace.has_strays() {
             return FopenFlags::empty();
         }
@@ -60,97 +57,110 @@ impl Filesystem {
         FopenFlags::FOPEN_CACHE_DIR | kept
     }
 
-    /// Tells names from an offset on.
+    /// Replies with names from an offset on.
     pub(super) fn list_names(
         &self,
-        id: INodeNo,
+        node: Node,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
         // The kernel does not know what it is only told the names of.
-        let let_go = |link: &Inode| self.queries.nodes.release(link.id, 1);
-        let add = |cookie, name: &[u8], inode: &Inode, _| {
-            reply.add(INodeNo(inode.id), cookie, kind(inode), OsStr::from_bytes(name))
+        let let_go = |link: QueryId| self.queries.nodes.release(link, 1);
+        let add = |cookie, name: &[u8], node: Node, inode: &Inode, _| {
+            reply.add(node.into(), cookie, kind(inode), OsStr::from_bytes(name))
         };
-        let listed = self.list(id, handle, offset, add, let_go);
+        let listed = self.list(node, handle, offset, add, let_go);
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(&error)),
         }
     }
 
-    /// Tells names from an offset on, with attributes; what they stand for is held.
+    /// Replies with names from an offset on, with attributes. Holds their nodes.
     pub(super) fn list_entries(
         &self,
-        id: INodeNo,
+        node: Node,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let ttl = if is_virtual(id.0) || is_past(id.0) { Duration::ZERO } else { self.ttl() };
-        let add = |cookie, name: &[u8], inode: &Inode, is_entry: bool| {
-            let (name, attributes) = (OsStr::from_bytes(name), attributes(inode));
-            let is_held = is_entry && !is_virtual(inode.id) && !is_past(inode.id);
-            if is_held {
-                self.namespace.hold(inode.id);
+        let ttl = self.ttl_of(node);
+        let add = |cookie, name: &[u8], node: Node, inode: &Inode, is_entry: bool| {
+            let (name, attributes) = (OsStr::from_bytes(name), attributes_of(node, inode));
+            let held = match node {
+                Node::File(id) if is_entry => Some(id),
+                _ => None,
+            };
+            if let Some(id) = held {
+                self.namespace.hold(id);
             }
             let is_full = reply.add(attributes.ino, cookie, name, &ttl, &attributes, GENERATION);
-            if is_full && is_held {
-                let _ = self.namespace.release(inode.id, 1);
+            if is_full && let Some(id) = held {
+                let _ = self.namespace.release(id, 1);
             }
             is_full
         };
-        let listed = self.list(id, handle, offset, add, |_| ());
+        let listed = self.list(node, handle, offset, add, |_| ());
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(&error)),
         }
     }
 
-    /// Tells what every directory has, and then its entries, until `add` says that it is full.
+    /// Adds `.` and `..` and then the entries of a directory, until `add` returns that the reply is
+    /// full. `add` takes a cookie, a name, a node with its attributes, and whether it is an entry.
+    /// Passes links that were added to `taken`.
     fn list(
         &self,
-        id: INodeNo,
+        node: Node,
         handle: FileHandle,
         offset: u64,
-        mut add: impl FnMut(u64, &[u8], &Inode, bool) -> bool,
-        taken: impl Fn(&Inode),
+        mut add: impl FnMut(u64, &[u8], Node, &Inode, bool) -> bool,
+        taken: impl Fn(QueryId),
     ) -> Answer<()> {
         let directory = self.directories.get(handle).ok_or(rustix::io::Errno::BADF)?;
         if offset < 2 {
-            let own = self.attributes_of(id.0)?;
-            if offset == 0 && add(1, b".", &own, false) {
+            let own = self.shown(node)?.inode;
+            if offset == 0 && add(1, b".", node, &own, false) {
                 return Ok(());
             }
-            let above = match is_virtual(id.0) {
-                true => own,
-                false if is_past(id.0) => Inode { id: self.queries.pasts.parent(id.0)?, ..own },
-                false => Inode { id: self.namespace.parent(id.0)?, ..own },
+            let above = match node {
+                Node::File(id) => Node::File(self.namespace.parent(id)?),
+                Node::Snapshot(directory) => Node::Snapshot(self.queries.pasts.parent(directory)?),
+                Node::Query(_) => node,
             };
-            if add(2, b"..", &above, false) {
+            if add(2, b"..", above, &own, false) {
                 return Ok(());
             }
         }
         match directory {
             Directory::Listing(listing) => {
-                let tell = |entry: Entry<'_>| !add(entry.cookie, entry.name, entry.inode, true);
                 let (listing, after) = (&mut listing.lock(), offset.max(2));
-                match is_past(id.0) {
-                    true => self.queries.pasts.list(id.0, listing, after, tell)?,
-                    false => self.namespace.list(listing, after, tell)?,
+                match node {
+                    Node::Snapshot(directory) => {
+                        let add = |cookie, name: &[u8], shown: &Shown| {
+                            !add(cookie, name, shown.node, &shown.inode, true)
+                        };
+                        self.queries.pasts.list(directory, listing, after, add)?;
+                    }
+                    _ => self.namespace.list(listing, after, |entry: Entry<'_>| {
+                        let node = Node::File(entry.inode.id);
+                        !add(entry.cookie, entry.name, node, entry.inode, true)
+                    })?,
                 }
-                self.touch_access(id.0)
+                self.touch_access(node)
             }
             Directory::Query(found) => {
+                let Node::Query(query) = node else { return Err(rustix::io::Errno::BADF.into()) };
                 let first = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
                 for at in first..found.count() {
-                    let link = self.queries.nodes.hold_hit(id.0, &found, at);
-                    if add(at as u64 + 3, found.name(at), &link, true) {
-                        self.queries.nodes.release(link.id, 1);
+                    let (link, inode) = self.queries.nodes.hold_hit(query, &found, at);
+                    if add(at as u64 + 3, found.name(at), Node::Query(link), &inode, true) {
+                        self.queries.nodes.release(link, 1);
                         break;
                     }
-                    taken(&link);
+                    taken(link);
                 }
                 Ok(())
             }

@@ -2,12 +2,11 @@
 
 use super::{Answer, Filesystem, GENERATION, asking, empty, real};
 use crate::caller::credentials;
-use crate::convert::{attributes, errno};
-use crate::nodes::is_virtual;
-use crate::past::is_past;
+use crate::convert::{attributes, attributes_of, errno};
+use crate::node::{Node, QueryId, Shown};
 use crate::results::is_query;
-use canopy_namespace::{Error, Inode, New, RenameMode};
-use fuser::{Errno, INodeNo, RenameFlags, ReplyData, ReplyEmpty, ReplyEntry, Request};
+use canopy_namespace::{Error, FileId, Inode, New, RenameMode};
+use fuser::{Errno, RenameFlags, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -17,47 +16,47 @@ impl Filesystem {
     pub(super) fn find_name(
         &self,
         request: &Request,
-        parent: INodeNo,
+        parent: Node,
         name: &OsStr,
         reply: ReplyEntry,
     ) {
-        if is_virtual(parent.0) {
-            return self.look_up_virtual(request, parent.0, name, reply);
-        }
-        if is_past(parent.0) {
-            let found = asking(request)
-                .and_then(|who| self.queries.pasts.lookup(parent.0, name.as_bytes(), &who));
-            return match found {
-                Ok(inode) => reply.entry(&Duration::ZERO, &attributes(&inode), GENERATION),
-                Err(error)
-                    if error.errno() == rustix::io::Errno::NOENT && is_query(name.as_bytes()) =>
-                {
-                    self.look_up_virtual(request, parent.0, name, reply);
-                }
-                Err(error) => reply.error(errno(&error)),
-            };
-        }
+        let is_missing_query =
+            |error: &Error| error.errno() == rustix::io::Errno::NOENT && is_query(name.as_bytes());
+        let directory = match parent {
+            Node::File(directory) => directory,
+            Node::Query(_) => return self.look_up_virtual(request, parent, name, reply),
+            Node::Snapshot(directory) => {
+                let found = asking(request)
+                    .and_then(|who| self.queries.pasts.lookup(directory, name.as_bytes(), &who));
+                return match found {
+                    Ok(shown) => reply.entry(&Duration::ZERO, &attributes(&shown), GENERATION),
+                    Err(error) if is_missing_query(&error) => {
+                        self.look_up_virtual(request, parent, name, reply);
+                    }
+                    Err(error) => reply.error(errno(&error)),
+                };
+            }
+        };
         let ttl = self.ttl();
-        match self.namespace.lookup_held(parent.0, name.as_bytes()) {
-            Ok(inode) => reply.entry(&ttl, &attributes(&inode), GENERATION),
-            Err(error)
-                if error.errno() == rustix::io::Errno::NOENT && is_query(name.as_bytes()) =>
-            {
-                self.look_up_virtual(request, parent.0, name, reply);
+        match self.namespace.lookup_held(directory, name.as_bytes()) {
+            Ok(inode) => reply.entry(&ttl, &attributes(&Shown::file(inode)), GENERATION),
+            Err(error) if is_missing_query(&error) => {
+                self.look_up_virtual(request, parent, name, reply);
             }
             // All changes come through the kernel, so it may remember what there is not.
             Err(error) if error.errno() == rustix::io::Errno::NOENT => {
-                reply.entry(&ttl, &attributes(&Inode::default()), GENERATION);
+                let none = attributes_of(Node::File(FileId::NONE), &Inode::default());
+                reply.entry(&ttl, &none, GENERATION);
             }
             Err(error) => reply.error(errno(&error)),
         }
     }
 
     /// Looks a name up that no record has: a query, or a result of one.
-    fn look_up_virtual(&self, request: &Request, parent: u64, name: &OsStr, reply: ReplyEntry) {
+    fn look_up_virtual(&self, request: &Request, parent: Node, name: &OsStr, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
-        let answer = |found: Answer<Inode>, reply: ReplyEntry| match found {
-            Ok(inode) => reply.entry(&Duration::ZERO, &attributes(&inode), GENERATION),
+        let answer = |found: Answer<Shown>, reply: ReplyEntry| match found {
+            Ok(shown) => reply.entry(&Duration::ZERO, &attributes(&shown), GENERATION),
             Err(error) => reply.error(errno(&error)),
         };
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
@@ -70,24 +69,25 @@ impl Filesystem {
                 answer(queries.query(uid, parent, &name), reply);
             });
         }
+        let Node::Query(query) = parent else { return reply.error(Errno::ENOENT) };
         self.queries.run_query(uid, parent, move |queries, turn| {
             let who = credentials(uid, gid, pid).map_err(Error::from);
-            answer(who.and_then(|who| queries.result(parent, &name, &who, turn)), reply);
+            answer(who.and_then(|who| queries.result(query, &name, &who, turn)), reply);
         });
     }
 
-    pub(super) fn create_entry(&self, parent: INodeNo, name: &OsStr, new: &New, reply: ReplyEntry) {
+    pub(super) fn create_entry(&self, parent: Node, name: &OsStr, new: &New, reply: ReplyEntry) {
         let ttl = self.ttl();
         let created = free(parent, name)
             .and_then(|parent| self.namespace.create(parent, name.as_bytes(), new, true));
         match created {
-            Ok(inode) => reply.entry(&ttl, &attributes(&inode), GENERATION),
+            Ok(inode) => reply.entry(&ttl, &attributes(&Shown::file(inode)), GENERATION),
             Err(error) => reply.error(errno(&error)),
         }
     }
 
     /// Replies with the target of a query result.
-    fn reply_result_target(&self, request: &Request, id: u64, reply: ReplyData) {
+    fn reply_result_target(&self, request: &Request, id: QueryId, reply: ReplyData) {
         let answer = |target: Answer<Vec<u8>>, reply: ReplyData| match target {
             Ok(target) if target.is_empty() => reply.error(Errno::ENAMETOOLONG),
             Ok(target) => reply.data(&target),
@@ -99,7 +99,7 @@ impl Filesystem {
             Err(error) => answer(Err(error), reply),
             // The kernel knows it for longer than what was found is kept.
             Ok(None) => {
-                let query = self.queries.nodes.parent(id).unwrap_or(id);
+                let query = self.queries.nodes.parent(id).unwrap_or(Node::Query(id));
                 self.queries.run_query(uid, query, move |queries, turn| {
                     let who = credentials(uid, gid, pid).map_err(Error::from);
                     answer(who.and_then(|who| queries.find_target(id, &who, turn)), reply);
@@ -109,14 +109,12 @@ impl Filesystem {
     }
 
     /// Replies with the target of a symbolic link.
-    pub(super) fn reply_target(&self, request: &Request, id: INodeNo, reply: ReplyData) {
-        if is_virtual(id.0) {
-            return self.reply_result_target(request, id.0, reply);
-        }
-        let target = match id.0 {
-            id if is_past(id) => self.queries.pasts.inode(id).map(|link| link.target),
-            id => self.namespace.readlink(id).and_then(|target| {
-                self.touch_access(id)?;
+    pub(super) fn reply_target(&self, request: &Request, link: Node, reply: ReplyData) {
+        let target = match link {
+            Node::Query(id) => return self.reply_result_target(request, id, reply),
+            Node::Snapshot(file) => self.queries.pasts.shown(file).map(|link| link.inode.target),
+            Node::File(id) => self.namespace.readlink(id).and_then(|target| {
+                self.touch_access(link)?;
                 Ok(target)
             }),
         };
@@ -130,8 +128,8 @@ impl Filesystem {
     pub(super) fn rename_entry(
         &self,
         request: &Request,
-        (parent, name): (INodeNo, &OsStr),
-        (new_parent, new_name): (INodeNo, &OsStr),
+        (parent, name): (Node, &OsStr),
+        (new_parent, new_name): (Node, &OsStr),
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
@@ -159,9 +157,9 @@ impl Filesystem {
     }
 
     /// Gives a file one more name.
-    pub(super) fn add_link(&self, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    pub(super) fn add_link(&self, file: Node, parent: Node, name: &OsStr, reply: ReplyEntry) {
         let ttl = self.ttl();
-        let linked = real(id).and_then(|id| {
+        let linked = real(file).and_then(|id| {
             let parent = free(parent, name)?;
             self.namespace.link(id, parent, name.as_bytes())
         });
@@ -169,7 +167,7 @@ impl Filesystem {
             Ok(inode) => {
                 // The kernel holds it already, so it cannot have gone.
                 self.namespace.hold(inode.id);
-                reply.entry(&ttl, &attributes(&inode), GENERATION);
+                reply.entry(&ttl, &attributes(&Shown::file(inode)), GENERATION);
             }
             Err(error) => reply.error(errno(&error)),
         }
@@ -178,7 +176,7 @@ impl Filesystem {
 
 /// Returns the id of a directory that a file can be called so in: names of snapshots are none of
 /// users, who could pass what is theirs off as a snapshot.
-pub(super) fn free(parent: INodeNo, name: &OsStr) -> Answer<u64> {
+pub(super) fn free(parent: Node, name: &OsStr) -> Answer<FileId> {
     let name = name.as_bytes();
     match is_query(name) && name.starts_with(b"[@") {
         true => Err(rustix::io::Errno::PERM.into()),

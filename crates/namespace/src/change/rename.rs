@@ -6,7 +6,6 @@ use crate::inode::{Inode, file_type, flag};
 use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::{Writer, check_name};
 use crate::quota::Transaction;
-use canopy_store::Key;
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 
@@ -66,7 +65,7 @@ impl Namespace {
         if to.0 != from.0 {
             directories.push(self.directory(to.0)?);
         }
-        let (old, new) = (Key::named(from.0, from.1), Key::named(to.0, to.1));
+        let (old, new) = (keys::name_in(from.0, from.1), keys::name_in(to.0, to.1));
         let moved = self.record(&old)?.ok_or(Errno::NOENT)?;
         let replaced = self.record(&new)?;
         match (mode, &replaced) {
@@ -142,7 +141,7 @@ impl Namespace {
     /// Puts the contents of a file into its records, if it is open and they are not there yet: who
     /// replaces a file by renaming a new one finds one of the two after a crash, never none.
     fn flush_contents_of(&self, (parent, name): Name<'_>) -> Result<()> {
-        let Some(found) = self.record(&Key::named(parent, name))? else { return Ok(()) };
+        let Some(found) = self.record(&keys::name_in(parent, name))? else { return Ok(()) };
         match self.contents.find(found.id, false) {
             Some(opened) if opened.object().is_none() => self.flush_file(&opened),
             _ => Ok(()),
@@ -205,7 +204,7 @@ impl Namespace {
         found: Inode,
         now_ns: i64,
     ) -> Result<()> {
-        let (id, new) = (found.id, Key::named(to.0, to.1));
+        let (id, new) = (found.id, keys::name_in(to.0, to.1));
         batch.delete(keys::name_of(id, from.0, from.1).as_ref())?;
         batch.put(keys::name_of(id, to.0, to.1).as_ref(), b"")?;
         let is_linked = found.has(flag::LINKED);

@@ -4,6 +4,7 @@ use super::{Check, Problem};
 use crate::chunks::{ChunkStore, ObjectId, Stored, blocks, parse_key, parse_note};
 use crate::contents::FILE_BYTES_MAX;
 use crate::error::{Error, Result};
+use crate::keys::FileId;
 use crate::keys::Space;
 use crate::namespace::Namespace;
 use canopy_store::Key;
@@ -47,7 +48,7 @@ impl Check<'_> {
 
     /// Counts a chunk, and looks at its object.
     pub(super) fn add_chunk(&mut self, key: &Key, value: &[u8]) {
-        let id = key.hash;
+        let id = FileId(key.hash);
         let (Some(store), Some(objects)) =
             (self.namespace.contents.chunks(), self.chunk_objects.clone())
         else {
@@ -99,7 +100,7 @@ impl Check<'_> {
 
     /// Looks at a note that an object may go: no record may need it.
     pub(super) fn add_note(&mut self, key: &Key) {
-        let id = key.hash;
+        let id = FileId(key.hash);
         let Some((chunk, object)) = parse_note(&key.name) else {
             let what = "a note of an object is none";
             return self.problem(id, Problem::Damaged(key.clone()), what);

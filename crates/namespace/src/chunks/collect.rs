@@ -116,7 +116,7 @@ impl Namespace {
         let mut scan = current.scan(&Space::Garbage.range(), Direction::Forward)?;
         let (mut batch, mut is_left) = (Batch::new(), false);
         while let Some(record) = scan.next()? {
-            let (id, name) = (record.key.hash, record.key.name);
+            let (id, name) = (FileId(record.key.hash), record.key.name);
             let (chunk, object) = parse_note(name)
                 .ok_or_else(|| Error::corrupt(format!("file {id}: a note of an object")))?;
             if is_kept(&kept, (id, chunk), object)? {
@@ -188,12 +188,16 @@ impl Namespace {
         for space in &spaces {
             let mut scan = self.table.scan(space, Direction::Forward)?;
             while let Some(record) = scan.next()? {
-                named.extend(object_in(record.key.hash, record.key.name, record.value)?);
+                named.extend(object_in(FileId(record.key.hash), record.key.name, record.value)?);
             }
             for reader in kept.iter().chain([&current]) {
                 let mut scan = reader.scan(space, Direction::Forward)?;
                 while let Some(record) = scan.next()? {
-                    named.extend(object_in(record.key.hash, record.key.name, record.value)?);
+                    named.extend(object_in(
+                        FileId(record.key.hash),
+                        record.key.name,
+                        record.value,
+                    )?);
                 }
             }
         }

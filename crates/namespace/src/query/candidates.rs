@@ -116,7 +116,7 @@ impl Test {
             Test::Always(passes) => (!passes).then(|| Candidates::Union(Vec::new())),
             Test::Span(Field::Inode, span) => {
                 let (least, most) = (span.least.try_into().ok()?, span.most.try_into().ok()?);
-                Some(Candidates::Source(Source::Files(least..=most)))
+                Some(Candidates::Source(Source::Files(FileId(least)..=FileId(most))))
             }
             Test::Span(field, span) => {
                 let attribute = indexed(field.attribute()?)?;

@@ -78,7 +78,7 @@ impl Field {
             Field::Gid => inode.gid.into(),
             Field::Links => inode.nlink.into(),
             Field::Project => inode.project.into(),
-            Field::Inode => inode.id.into(),
+            Field::Inode => inode.id.0.into(),
             Field::Mtime => inode.mtime_ns.into(),
             Field::Ctime => inode.ctime_ns.into(),
             Field::Atime => inode.atime_ns.into(),

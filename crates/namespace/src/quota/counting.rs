@@ -34,7 +34,7 @@ impl Namespace {
 
     /// Does so for who has the lock of settings.
     pub(super) fn put_limits(&self, account: Account, limits: Limits) -> Result<()> {
-        let is_none = limits.are_none() && limits.directory == 0;
+        let is_none = limits.are_none() && limits.directory == FileId::NONE;
         if is_none && !self.accounts.counts() {
             return Ok(());
         }

@@ -49,7 +49,7 @@ impl Namespace {
     /// trees where it is now. Returns whether there was one.
     pub fn remove_tree_of_number(&self, project: u32) -> Result<bool> {
         let account = Account::Tree(project);
-        let directory = self.quota(account).map_or(0, |quota| quota.limits.directory);
+        let directory = self.quota(account).map_or(FileId::NONE, |quota| quota.limits.directory);
         match self.inode(directory) {
             Err(Error::Posix(Errno::NOENT)) => {}
             found => {
@@ -67,7 +67,7 @@ impl Namespace {
             self.set_project(*id, if outer == project { 0 } else { outer })?;
         }
         self.put_limits(account, Limits::default())?;
-        Ok(directory != 0 || !left.is_empty())
+        Ok(directory != FileId::NONE || !left.is_empty())
     }
 
     /// Returns all files that are counted to a tree, directories before what is in them as far as
@@ -115,7 +115,9 @@ impl Namespace {
             let trees = state.limits.iter().filter(|(account, _)| is_empty(account));
             Vec::from_iter(trees.map(|(account, limits)| (*account, limits.directory)))
         };
-        for (account, directory) in trees.into_iter().filter(|(_, directory)| *directory != 0) {
+        for (account, directory) in
+            trees.into_iter().filter(|(_, directory)| *directory != FileId::NONE)
+        {
             if matches!(self.inode(directory), Err(Error::Posix(Errno::NOENT))) {
                 self.put_limits(account, Limits::default())?;
             }

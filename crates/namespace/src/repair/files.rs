@@ -134,7 +134,10 @@ impl Repair<'_> {
         for key in parts.names.iter().map(|(key, _)| key) {
             self.batch.delete(key.as_ref())?;
             let name = key.name.escape_ascii();
-            self.report(0, format!("removed {name} in directory {}, of no file", key.directory));
+            self.report(
+                FileId::NONE,
+                format!("removed {name} in directory {}, of no file", key.directory),
+            );
         }
         for key in parts.indexed.iter().chain(&parts.xattrs) {
             self.batch.delete(key.as_ref())?;
@@ -218,7 +221,7 @@ impl Repair<'_> {
         let new_id = self.writer.new_id(&self.namespace.table)?;
         let mut directory = self.new_directory(new_id, 0o700);
         self.attach(&mut directory)?;
-        let mut scan = self.namespace.table.scan(&KeyRange::directory(id), Direction::Forward)?;
+        let mut scan = self.namespace.table.scan(&keys::names_in(id), Direction::Forward)?;
         while let Some(record) = scan.next()? {
             let child = Inode::decode(record.value)?;
             self.batch.delete(record.key)?;
@@ -232,8 +235,9 @@ impl Repair<'_> {
     /// Leaves a directory one name, that in the index if there is one.
     fn place_directory(&mut self, mut inode: Inode, parts: Parts) -> Result<()> {
         let id = inode.id;
-        let is_indexed =
-            |key: &Key| parts.indexed.contains(&keys::name_of(id, key.directory, &key.name));
+        let is_indexed = |key: &Key| {
+            parts.indexed.contains(&keys::name_of(id, FileId(key.directory), &key.name))
+        };
         let indexed = parts.names.iter().position(|(key, _)| is_indexed(key));
         let kept = indexed.or((!parts.names.is_empty()).then_some(0));
         for key in parts.names.iter().map(|(key, _)| key).chain(&parts.indexed) {
@@ -247,7 +251,7 @@ impl Repair<'_> {
         self.batch.delete(Space::Orphans.of(id, b"").as_ref())?;
         inode.nlink = 2 + parts.subdirectories;
         match kept.and_then(|at| parts.names.get(at)) {
-            Some((key, _)) => self.put_name(key.directory, &key.name, &inode),
+            Some((key, _)) => self.put_name(FileId(key.directory), &key.name, &inode),
             None => self.attach(&mut inode),
         }
     }
@@ -261,7 +265,7 @@ impl Repair<'_> {
             self.batch.delete(key.as_ref())?;
         }
         for (key, _) in &parts.names {
-            self.batch.put(keys::name_of(id, key.directory, &key.name).as_ref(), b"")?;
+            self.batch.put(keys::name_of(id, FileId(key.directory), &key.name).as_ref(), b"")?;
         }
         match &parts.names[..] {
             [] if parts.orphan.is_some() && parts.links.is_none() => {

@@ -43,7 +43,7 @@ struct LostName {
 
 impl LostName {
     fn key(&self) -> Key {
-        Key::named(self.parent, &self.name)
+        keys::name_in(self.parent, &self.name)
     }
 }
 
@@ -88,17 +88,17 @@ impl Repair<'_> {
             (keys::quotas(), "usage of quotas may no longer be counted: look at 'canopy ns quota'"),
         ] {
             if losses.has(&key) {
-                self.report(0, what);
+                self.report(FileId::NONE, what);
             }
         }
         if losses.meets(&Space::Limits.range()) {
             self.report(
-                0,
+                FileId::NONE,
                 "limits of quotas may be lost, or older ones: look at 'canopy ns quota'",
             );
         }
         if losses.meets(&Space::Snapshots.range()) {
-            self.report(0, "snapshots may be lost: look at 'canopy ns snapshot list'");
+            self.report(FileId::NONE, "snapshots may be lost: look at 'canopy ns snapshot list'");
         }
         self.write()
     }
@@ -109,14 +109,16 @@ impl Repair<'_> {
         let spaces = [Space::Links, Space::Orphans, Space::Names, Space::Xattrs, Space::Contents];
         for space in spaces.into_iter().chain([Space::Chunks, Space::Doomed, Space::Garbage]) {
             let mut scan = self.namespace.table.scan(&space.range(), Direction::Backward)?;
-            last = last.max(scan.next()?.map_or(0, |record| record.key.hash));
+            last = last.max(scan.next()?.map_or(FileId::NONE, |record| FileId(record.key.hash)));
         }
         if self.namespace.contents.chunks().is_none() {
-            last = last.max(self.namespace.contents.objects()?.into_iter().max().unwrap_or(0));
+            last = last
+                .max(self.namespace.contents.objects()?.into_iter().max().unwrap_or(FileId::NONE));
         }
         let all = self.namespace.all_snapshots();
-        let end = all.iter().map(|one| one.info.ids_end).max().unwrap_or(0).max(last + 1);
-        if end > self.writer.next_id && end < keys::FILE_ID_MAX {
+        let end =
+            all.iter().map(|one| one.info.ids_end).max().unwrap_or(FileId::NONE).max(last.next());
+        if end > self.writer.next_id && end < FileId::MAX {
             self.writer.next_id = end;
             self.writer.put_end(&mut self.batch, end)?;
         }
@@ -133,16 +135,22 @@ impl Repair<'_> {
         };
         let aside = loss.aside.as_ref();
         let aside = aside.map(|aside| format!("; a copy of the damaged file is {aside}"));
-        self.report(0, format!("{object}: {what}: {lost}{}", aside.unwrap_or_default()));
+        self.report(FileId::NONE, format!("{object}: {what}: {lost}{}", aside.unwrap_or_default()));
         if loss.is_log {
-            self.report(0, "the latest changes may be lost, including changes of permissions");
+            self.report(
+                FileId::NONE,
+                "the latest changes may be lost, including changes of permissions",
+            );
         } else if loss.has_unknown_stale && puts + merges + deletes > 0 {
             let what = "older records count in their place where there are any, with older \
                         permissions, and nothing says of which files";
-            self.report(0, what);
+            self.report(FileId::NONE, what);
         }
         if loss.is_unproved {
-            self.report(0, "no checksum proves what is left of it: compare it with a backup");
+            self.report(
+                FileId::NONE,
+                "no checksum proves what is left of it: compare it with a backup",
+            );
         }
     }
 
@@ -195,12 +203,12 @@ impl Repair<'_> {
             || key.directory == Space::Links as u64
         {
             let path = self.path_of(inode.id);
-            self.report(0, format!("{path}: its size and times may be older ones"));
+            self.report(FileId::NONE, format!("{path}: its size and times may be older ones"));
         }
     }
 
     fn settle(&mut self, losses: &Losses<'_>, key: &Key, value: &[u8]) -> Result<()> {
-        let id = key.hash;
+        let id = FileId(key.hash);
         let space = |space: Space| key.directory == space as u64;
         if keys::all_names().contains(key.as_ref()) {
             return self.settle_name(losses, key, value);
@@ -226,10 +234,10 @@ impl Repair<'_> {
         }
         if space(Space::Xattrs) {
             let name = key.name.escape_ascii();
-            self.report(0, format!("{path}: its attribute {name} is lost"));
+            self.report(FileId::NONE, format!("{path}: its attribute {name} is lost"));
         } else if let Some(stored) = Stored::decode(value) {
             self.batch.put(key.as_ref(), &Stored::lost(stored.used).encode())?;
-            self.report(0, format!("{path}: a part of its contents is lost"));
+            self.report(FileId::NONE, format!("{path}: a part of its contents is lost"));
         }
         Ok(())
     }
@@ -237,22 +245,28 @@ impl Repair<'_> {
     /// Decides about a name that has an older inode. The name index knows whether it was removed.
     fn settle_name(&mut self, losses: &Losses<'_>, key: &Key, value: &[u8]) -> Result<()> {
         let Ok(inode) = Inode::decode(value) else { return Ok(()) };
-        let entry = keys::name_of(inode.id, key.directory, &key.name);
+        let entry = keys::name_of(inode.id, FileId(key.directory), &key.name);
         if *key != keys::root() && !self.is_there(&entry)? && !losses.has(&entry) {
-            let path = self.path_in(key.directory, &key.name);
+            let path = self.path_in(FileId(key.directory), &key.name);
             self.batch.delete(key.as_ref())?;
-            self.report(0, format!("{path}: it had been removed, and stays removed"));
+            self.report(FileId::NONE, format!("{path}: it had been removed, and stays removed"));
             return Ok(());
         }
         if losses.stale.contains_key(&entry) {
-            let path = self.path_in(key.directory, &key.name);
+            let path = self.path_in(FileId(key.directory), &key.name);
             if inode.has(flag::LINKED) && self.has_too_many_names(inode.id)? {
                 self.batch.delete(key.as_ref())?;
                 self.batch.delete(entry.as_ref())?;
-                self.report(0, format!("{path}: it had been removed, and stays removed"));
+                self.report(
+                    FileId::NONE,
+                    format!("{path}: it had been removed, and stays removed"),
+                );
                 return self.write();
             }
-            self.report(0, format!("{path}: it may have been removed; that record is lost, too"));
+            self.report(
+                FileId::NONE,
+                format!("{path}: it may have been removed; that record is lost, too"),
+            );
         }
         match inode.has(flag::LINKED) {
             true => Ok(()),
@@ -283,7 +297,7 @@ impl Repair<'_> {
         let was = format!("owner {uid}:{gid} and mode {:o}", mode & 0o7777);
         let what =
             format!("{path}: an older state counts again, with {was}; others have no access");
-        self.report(0, format!("{what} until you change its mode"));
+        self.report(FileId::NONE, format!("{what} until you change its mode"));
         Ok(())
     }
 
@@ -304,7 +318,10 @@ impl Repair<'_> {
         inode.flags = flag::INLINE;
         self.batch.put(Space::Contents.of(id, b"").as_ref(), contents)?;
         let path = self.path_of(of);
-        self.report(0, format!("{path}: its contents are lost; older ones become file {id}"));
+        self.report(
+            FileId::NONE,
+            format!("{path}: its contents are lost; older ones become file {id}"),
+        );
         self.attach(&mut inode)
     }
 
@@ -320,19 +337,19 @@ impl Repair<'_> {
             let path = self.path_in(name.parent, &name.name);
             if self.is_there(&Space::Links.of(name.id, b""))? {
                 self.batch.put(name.key().as_ref(), &Inode::pointer(name.id).encode())?;
-                self.report(0, format!("{path}: the name is restored"));
+                self.report(FileId::NONE, format!("{path}: the name is restored"));
             } else if let Some(inode) = self.guess(name, hint, directories.contains(&name.id))? {
                 let Inode { uid, gid, .. } = inode;
                 self.batch.put(name.key().as_ref(), &inode.encode())?;
                 let what = format!("{path}: its attributes are lost; it belongs to {uid}:{gid}");
                 self.report(
-                    0,
+                    FileId::NONE,
                     format!("{what}, and others are kept out until you change its mode"),
                 );
             } else {
                 self.forget(name)?;
                 let owner = hint.uid.map(|uid| format!(" (of user {uid})")).unwrap_or_default();
-                self.report(0, format!("{path}: it is lost{owner}"));
+                self.report(FileId::NONE, format!("{path}: it is lost{owner}"));
             }
             self.write_some()?;
         }
@@ -347,7 +364,7 @@ impl Repair<'_> {
         let mut scan = self.namespace.table.scan(&range, Direction::Forward)?;
         while let Some(record) = scan.next()? {
             let Some((parent, name)) = keys::parse_name(record.key.name) else { continue };
-            let found = LostName { id: record.key.hash, parent, name: name.to_vec() };
+            let found = LostName { id: FileId(record.key.hash), parent, name: name.to_vec() };
             directories.insert(parent);
             let key = found.key();
             // An entry that should have gone itself proves nothing.
@@ -463,7 +480,7 @@ impl Repair<'_> {
                 } else if losses.has(&Space::Links.of(inode.id, b""))
                     && !self.is_there(&Space::Links.of(inode.id, b""))?
                 {
-                    let path = self.path_in(record.key.directory, record.key.name);
+                    let path = self.path_in(FileId(record.key.directory), record.key.name);
                     without_inode.entry(inode.id).or_default().push(path);
                 }
                 self.write_some()?;
@@ -489,11 +506,11 @@ impl Repair<'_> {
                 self.batch.put(Space::Links.of(id, b"").as_ref(), &inode.encode())?;
                 let what = format!("{paths}: its attributes are lost; it belongs to {uid}:{gid}");
                 self.report(
-                    0,
+                    FileId::NONE,
                     format!("{what}, and others are kept out until you change its mode"),
                 );
             }
-            None => self.report(0, format!("{paths}: it is lost")),
+            None => self.report(FileId::NONE, format!("{paths}: it is lost")),
         }
         self.write_some()
     }
@@ -514,24 +531,27 @@ impl Repair<'_> {
             for space in [Space::Contents, Space::Xattrs, Space::Chunks] {
                 self.restore_from(losses, past, &space.range_of(id))?;
             }
-            self.report(0, format!("{path}: lost records are restored from a snapshot"));
+            self.report(FileId::NONE, format!("{path}: lost records are restored from a snapshot"));
             return Ok(());
         }
         if lost_contents {
-            self.report(0, format!("{path}: its contents are lost"));
+            self.report(FileId::NONE, format!("{path}: its contents are lost"));
         }
         if lost_chunks {
             self.mark_chunks(losses, &inode)?;
         }
         if lost_xattrs {
-            self.report(0, format!("{path}: some of its extended attributes may be lost"));
+            self.report(
+                FileId::NONE,
+                format!("{path}: some of its extended attributes may be lost"),
+            );
             let access = Space::Xattrs.of(id, acl::ACCESS.as_bytes());
             // The bits of the group are what an access list may grant at most.
             if !self.is_there(&access)? && inode.mode & 0o070 != 0 && !is_link(&inode) {
                 inode.mode &= !0o070;
                 self.batch.put(key.as_ref(), &inode.encode())?;
                 let what = "its ACL may be lost, too: its group has no access";
-                self.report(0, format!("{path}: {what} until you change its mode"));
+                self.report(FileId::NONE, format!("{path}: {what} until you change its mode"));
             }
         }
         Ok(())
@@ -589,9 +609,12 @@ impl Repair<'_> {
         }
         let bytes = store.chunk_bytes;
         let what = format!("{marked} parts of {bytes} bytes of its contents are lost");
-        self.report(0, format!("{path}: {what}: reading them fails until they are written"));
+        self.report(
+            FileId::NONE,
+            format!("{path}: {what}: reading them fails until they are written"),
+        );
         if count > CHUNKS_MAX {
-            self.report(0, format!("{path}: more of it may be lost, and read as zeros"));
+            self.report(FileId::NONE, format!("{path}: more of it may be lost, and read as zeros"));
         }
         Ok(())
     }

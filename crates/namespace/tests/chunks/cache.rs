@@ -1,12 +1,12 @@
 //! What is wrong with the directory of a cache, and what somebody has put there.
 
 use crate::place::{CHUNK, Fixture};
-use canopy_namespace::Error;
+use canopy_namespace::{Error, FileId};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 /// A namespace that is not open, whose cache has the chunk of a file.
-fn closed() -> (Fixture, u64) {
+fn closed() -> (Fixture, FileId) {
     let mut place = Fixture::new();
     let file = place.create("file");
     place.write(&file, 0, 1, 2 * CHUNK);

@@ -1,9 +1,9 @@
 //! What queries mean, as queries in their normal form.
 
 use super::{NOW_NS, component, read};
-use canopy_namespace::Inode;
 use canopy_namespace::attributes::{Attribute, Indexes};
 use canopy_namespace::query::{Candidate, Candidates, Component, Expression, Source};
+use canopy_namespace::{FileId, Inode};
 
 #[test]
 fn queries_have_a_normal_form() {
@@ -234,20 +234,20 @@ fn candidates_are_alternatives_and_unions() {
     }
     // What every part of an And has, and whatever one of an Or has.
     let candidates = expression("[(size>1 or uid=1) and ext=c]").candidates(&indexes).unwrap();
-    let ids = |of: &[u64]| Ok::<_, ()>(Some(of.to_vec()));
+    let ids = |of: &[u64]| Ok::<_, ()>(Some(of.iter().copied().map(FileId).collect()));
     let (sizes, uids) = (Vec::from_iter((0..40).rev()), Vec::from_iter(30..60));
     let mut all = |source: &Source| match source {
         Source::Index(Attribute::Size, _) => ids(&sizes),
         Source::Index(Attribute::Uid, _) => ids(&uids),
         _ => ids(&[3, 59, 61, 3]),
     };
-    assert_eq!(candidates.files(&mut all), Ok(Some(vec![3, 59])));
+    assert_eq!(candidates.files(&mut all), ids(&[3, 59]));
     // A source that has too many is left out, if there is another.
     let mut without = |source: &Source| match source {
         Source::Index(Attribute::Uid, _) => Ok(None),
         _ => all(source),
     };
-    assert_eq!(candidates.files(&mut without), Ok(Some(vec![3, 59, 61])));
+    assert_eq!(candidates.files(&mut without), ids(&[3, 59, 61]));
     let either = expression("[size>1 or uid=1]").candidates(&indexes).unwrap();
     assert_eq!(either.files(&mut without), Ok(None));
     assert_eq!(either.files(&mut |_| Err(5)), Err(5));

@@ -2,9 +2,9 @@
 //! and candidates have all files that match.
 
 use super::{component, read};
-use canopy_namespace::Inode;
 use canopy_namespace::attributes::{Attribute, Indexes, extension};
 use canopy_namespace::query::{Candidate, Candidates, Component, Expression, Source};
+use canopy_namespace::{FileId, Inode};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -40,7 +40,7 @@ fn file(random: &mut StdRng) -> File {
         project: random.random_range(0..2),
         size: random.random_range(0..6),
         blocks: random.random_range(0..6),
-        id: random.random_range(1..5),
+        id: FileId(random.random_range(1..5)),
         ..Inode::default()
     };
     for time_ns in
@@ -68,7 +68,7 @@ fn number(random: &mut StdRng) -> Query {
         ("gid", |inode| inode.gid.into()),
         ("links", |inode| inode.nlink.into()),
         ("project", |inode| inode.project.into()),
-        ("inode", |inode| inode.id),
+        ("inode", |inode| inode.id.0),
     ];
     let (name, field) = pick(random, &fields);
     let value = random.random_range(0..6);

@@ -3,7 +3,7 @@
 use crate::place::Fixture;
 use canopy_namespace::inode::{file_type, flag};
 use canopy_namespace::keys::{self, Space};
-use canopy_namespace::{Inode, LOST_AND_FOUND, ROOT};
+use canopy_namespace::{FileId, Inode, LOST_AND_FOUND, ROOT};
 use canopy_store::{Batch, Direction, Durability, Key};
 
 pub type Damage = (&'static str, bool, fn(&Fixture));
@@ -17,7 +17,7 @@ pub const DAMAGES: &[Damage] = &[
     ("a name of the top", false, |place| place.put(&place.key("top"), b"?")),
     ("the root", false, |place| place.put(&keys::root(), b"?")),
     ("an impossible number", false, |place| {
-        place.change("top/small.txt", |inode| inode.id = u64::MAX);
+        place.change("top/small.txt", |inode| inode.id = FileId(u64::MAX));
     }),
     ("a hash", false, |place| {
         let key = place.key("top/small.txt");
@@ -29,8 +29,8 @@ pub const DAMAGES: &[Damage] = &[
         let (key, other) = (place.key("top/small.txt"), place.key("top/large.dat"));
         let inode = place.get(&key).unwrap();
         place.delete(&key);
-        place.delete(&keys::name_of(inode.id, key.directory, &key.name));
-        place.put(&keys::name_of(inode.id, key.directory, &other.name), b"");
+        place.delete(&keys::name_of(inode.id, FileId(key.directory), &key.name));
+        place.put(&keys::name_of(inode.id, FileId(key.directory), &other.name), b"");
         place.put(&Key { hash: 7, ..other }, &inode.encode());
     }),
     ("an inode aside", false, |place| {
@@ -40,7 +40,7 @@ pub const DAMAGES: &[Damage] = &[
         place.delete(&Space::Links.of(place.id("top/sub/deep/large linked"), b""));
     }),
     ("an inode aside of another file", false, |place| {
-        place.change("top/sub/linked", |inode| inode.id = 3);
+        place.change("top/sub/linked", |inode| inode.id = FileId(3));
     }),
     ("an inode that lies aside, too", false, |place| {
         let inode = place.inode("top/small.txt");
@@ -48,28 +48,28 @@ pub const DAMAGES: &[Damage] = &[
     }),
     ("an inode under two names", false, |place| {
         let inode = place.inode("top/large.dat");
-        place.put(&Key::named(ROOT, b"copy"), &inode.encode());
+        place.put(&Key::named(ROOT.0, b"copy"), &inode.encode());
     }),
     ("an inode without a name", false, |place| {
         let inode = place.inode("top/small.txt");
         let key = place.key("top/small.txt");
         place.delete(&key);
-        place.delete(&keys::name_of(inode.id, key.directory, &key.name));
+        place.delete(&keys::name_of(inode.id, FileId(key.directory), &key.name));
         place.put(&Space::Links.of(inode.id, b""), &Inode { nlink: 0, ..inode }.encode());
     }),
     ("a name of no file", false, |place| {
-        place.put(&Key::named(ROOT, b"dangling"), &Inode::pointer(4_000_000).encode());
-        place.put(&keys::name_of(4_000_000, ROOT, b"dangling"), b"");
+        place.put(&Key::named(ROOT.0, b"dangling"), &Inode::pointer(FileId(4_000_000)).encode());
+        place.put(&keys::name_of(FileId(4_000_000), ROOT, b"dangling"), b"");
     }),
     ("names that are not in the index", false, |place| {
         for path in ["top/sub/linked", "another name", "top", "top/sub/deep/bottom"] {
             let (id, key) = (place.id(path), place.key(path));
-            place.delete(&keys::name_of(id, key.directory, &key.name));
+            place.delete(&keys::name_of(id, FileId(key.directory), &key.name));
         }
     }),
     ("names that only the index has", false, |place| {
         place.put(&keys::name_of(place.id("top"), ROOT, b"nowhere"), b"");
-        place.put(&keys::name_of(5_000_000, ROOT, b"top"), b"");
+        place.put(&keys::name_of(FileId(5_000_000), ROOT, b"top"), b"");
         place.put(&Space::Names.of(place.id("top"), b"short"), b"");
     }),
     ("entries of indexes that are missing", false, |place| {
@@ -106,13 +106,13 @@ pub const DAMAGES: &[Damage] = &[
     }),
     ("a directory with two names", false, |place| {
         let inode = place.inode("top/sub/deep");
-        place.put(&Key::named(ROOT, b"deep again"), &inode.encode());
+        place.put(&Key::named(ROOT.0, b"deep again"), &inode.encode());
         place.put(&keys::name_of(inode.id, ROOT, b"deep again"), b"");
     }),
     ("flags of extended attributes", false, |place| {
         place.change("top/small.txt", |inode| inode.flags &= !flag::XATTRS);
         place.change("top/large.dat", |inode| inode.flags |= flag::XATTRS);
-        place.put(&Space::Xattrs.of(6_000_000, b"user.lost"), b"1");
+        place.put(&Space::Xattrs.of(FileId(6_000_000), b"user.lost"), b"1");
     }),
     ("flags of contents", false, |place| {
         place.change("top/small.txt", |inode| inode.flags &= !flag::INLINE);
@@ -131,8 +131,8 @@ pub const DAMAGES: &[Damage] = &[
         place.change("top/sub/deep/nothing", |inode| inode.size = 5);
     }),
     ("contents of no file", false, |place| {
-        place.put(&Space::Contents.of(7_000_000, b""), b"found again");
-        place.plant(7_000_001, "found again, too");
+        place.put(&Space::Contents.of(FileId(7_000_000), b""), b"found again");
+        place.plant(FileId(7_000_001), "found again, too");
     }),
     ("contents of what has others", false, |place| {
         place.plant(place.id("top/small.txt"), "another object");
@@ -144,34 +144,34 @@ pub const DAMAGES: &[Damage] = &[
         let (sub, deep) = (place.inode("top/sub"), place.id("top/sub/deep"));
         let key = place.key("top/sub");
         place.delete(&key);
-        place.delete(&keys::name_of(sub.id, key.directory, &key.name));
-        place.put(&Key::named(deep, b"sub"), &sub.encode());
+        place.delete(&keys::name_of(sub.id, FileId(key.directory), &key.name));
+        place.put(&Key::named(deep.0, b"sub"), &sub.encode());
         place.put(&keys::name_of(sub.id, deep, b"sub"), b"");
     }),
     ("a directory that is missing", false, |place| {
         let (id, key) = (place.id("top/sub"), place.key("top/sub"));
         place.delete(&key);
-        place.delete(&keys::name_of(id, key.directory, &key.name));
+        place.delete(&keys::name_of(id, FileId(key.directory), &key.name));
     }),
     ("names in a file", false, |place| {
         let (inode, file) = (place.inode("top/large.dat"), place.id("top/small.txt"));
         let key = place.key("top/large.dat");
         place.delete(&key);
-        place.delete(&keys::name_of(inode.id, key.directory, &key.name));
-        place.put(&Key::named(file, b"large.dat"), &inode.encode());
+        place.delete(&keys::name_of(inode.id, FileId(key.directory), &key.name));
+        place.put(&Key::named(file.0, b"large.dat"), &inode.encode());
         place.put(&keys::name_of(inode.id, file, b"large.dat"), b"");
     }),
     ("usage", false, |place| {
-        place.put(&Space::Usage.of(0, b""), &[0; 32]);
-        place.put(&Space::Usage.of(1 << 32 | 55, b""), &[1; 32]);
-        place.put(&Space::Usage.of(9 << 32, b""), &[1; 32]);
-        place.put(&Space::Usage.of(77, b""), b"short");
+        place.put(&Space::Usage.of(FileId(0), b""), &[0; 32]);
+        place.put(&Space::Usage.of(FileId(1 << 32 | 55), b""), &[1; 32]);
+        place.put(&Space::Usage.of(FileId(9 << 32), b""), &[1; 32]);
+        place.put(&Space::Usage.of(FileId(77), b""), b"short");
     }),
     ("limits", false, |place| {
-        place.put(&Space::Limits.of(7, b""), b"short");
-        place.put(&Space::Limits.of(9 << 32, b""), &[1; 48]);
+        place.put(&Space::Limits.of(FileId(7), b""), b"short");
+        place.put(&Space::Limits.of(FileId(9 << 32), b""), &[1; 48]);
     }),
-    ("usage that is missing", false, |place| place.delete(&Space::Usage.of(0, b""))),
+    ("usage that is missing", false, |place| place.delete(&Space::Usage.of(FileId(0), b""))),
     ("lost+found", false, |place| {
         place.make(ROOT, LOST_AND_FOUND, file_type::REGULAR | 0o600);
         place.put(&place.key("top/small.txt"), b"?");

@@ -103,8 +103,8 @@ impl Fixture {
 
     pub fn key(&self, path: &str) -> Key {
         match path.rsplit_once('/') {
-            Some((above, name)) => Key::named(self.id(above), name.as_bytes()),
-            None => Key::named(ROOT, path.as_bytes()),
+            Some((above, name)) => Key::named(self.id(above).0, name.as_bytes()),
+            None => Key::named(ROOT.0, path.as_bytes()),
         }
     }
 
@@ -136,7 +136,7 @@ impl Fixture {
     }
 
     pub fn object(&self, id: FileId) -> PathBuf {
-        self.path.join(format!("contents/{:02x}/{id:016x}", id % 256))
+        self.path.join(format!("contents/{:02x}/{id:016x}", id.0 % 256))
     }
 
     pub fn is_chunked(&self) -> bool {
@@ -194,7 +194,7 @@ impl Fixture {
         self.namespace.close_file(&opened).unwrap();
         for (key, record) in self.chunks(made) {
             self.delete(&key);
-            self.put(&Key { hash: id, ..key }, &record);
+            self.put(&Key { hash: id.0, ..key }, &record);
         }
         self.change("planted", |inode| {
             (inode.size, inode.blocks) = (0, 0);
