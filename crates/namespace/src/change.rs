@@ -8,7 +8,7 @@ mod rename;
 use crate::acl;
 use crate::error::Result;
 use crate::inode::{Inode, TYPE_MASK, file_type, flag};
-use crate::keys::{self, FileId, Space};
+use crate::keys::{self, EntryName, FileId, Space};
 use crate::namespace::{Namespace, Writer, check_name};
 use crate::quota::Transaction;
 use canopy_model::Acl;
@@ -117,7 +117,7 @@ impl Namespace {
         let (inode, acls) = self.new_inode(&directory, new, &mut writer)?;
         let mut batch = Transaction::new();
         batch.is_bound = new.uid != 0;
-        self.add_new(&mut batch, (parent, name), &inode, acls)?;
+        self.add_new(&mut batch, EntryName::new(parent, name), &inode, acls)?;
         self.touch(&mut directory, inode.ctime_ns);
         if inode.is_directory() {
             directory.nlink = directory.nlink.checked_add(1).ok_or(Errno::MLINK)?;
@@ -217,16 +217,16 @@ impl Namespace {
     fn add_new(
         &self,
         batch: &mut Transaction,
-        (parent, name): (FileId, &[u8]),
+        name: EntryName<'_>,
         inode: &Inode,
         acls: Vec<(&'static str, Vec<u8>)>,
     ) -> Result<()> {
         for (xattr, value) in acls {
             batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
         }
-        batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?;
-        self.write_inode(batch, &keys::name_in(parent, name), None, inode)?;
-        self.index_name(batch, inode, None, Some(name), false)
+        batch.put(name.found_key(inode.id).as_ref(), b"")?;
+        self.write_inode(batch, &name.key(), None, inode)?;
+        self.index_name(batch, inode, None, Some(name.name), false)
     }
 
     fn default_acl(&self, directory: &Inode) -> Result<Option<Acl>> {
@@ -330,7 +330,7 @@ impl Namespace {
             self.rewrite_inode(&mut batch, &directory)?;
         }
         let id = found.id;
-        self.drop_name(&mut batch, (parent, name), found, now_ns)?;
+        self.drop_name(&mut batch, EntryName::new(parent, name), found, now_ns)?;
         self.commit(batch)?;
         self.forget_pending(id);
         self.remember(directory);
@@ -342,12 +342,11 @@ impl Namespace {
     fn drop_name(
         &self,
         batch: &mut Transaction,
-        (parent, name): (FileId, &[u8]),
+        name: EntryName<'_>,
         found: Inode,
         now_ns: i64,
     ) -> Result<()> {
-        let key = keys::name_in(parent, name);
-        let id = found.id;
+        let (key, id) = (name.key(), found.id);
         let (place, before) = match found.has(flag::LINKED) {
             true => {
                 let links = Space::Links.of(id, b"");
@@ -360,11 +359,11 @@ impl Namespace {
         self.overlay(&mut inode);
         inode.nlink = if inode.is_directory() { 0 } else { inode.nlink.saturating_sub(1) };
         inode.ctime_ns = now_ns;
-        batch.delete(keys::name_of(id, parent, name).as_ref())?;
+        batch.delete(name.found_key(id).as_ref())?;
         if place != key {
             batch.delete(key.as_ref())?;
         }
-        self.index_name(batch, &inode, Some((parent, name)), None, place != key)?;
+        self.index_name(batch, &inode, Some(name), None, place != key)?;
         if inode.nlink > 0 {
             return self.write_inode(batch, &place, Some(&before), &inode);
         }

@@ -4,7 +4,7 @@
 use crate::attributes::Attribute;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::keys::FileId;
+use crate::keys::{EntryName, FileId};
 use crate::namespace::Namespace;
 use canopy_store::Batch;
 
@@ -52,7 +52,7 @@ impl Namespace {
         &self,
         batch: &mut Batch,
         inode: &Inode,
-        before: Option<(FileId, &[u8])>,
+        before: Option<EntryName<'_>>,
         after: Option<&[u8]>,
         is_linked: bool,
     ) -> Result<()> {
@@ -64,7 +64,7 @@ impl Namespace {
         let others = match before {
             Some(before) if is_linked => {
                 let mut names = self.names(inode.id)?;
-                names.retain(|(parent, name)| (*parent, name.as_slice()) != before);
+                names.retain(|(parent, name)| EntryName::new(*parent, name) != before);
                 names
             }
             _ => Vec::new(),
@@ -74,7 +74,7 @@ impl Namespace {
                 let value = attribute.value(inode, name);
                 value.map(|value| attribute.entry(&value, inode.id))
             };
-            let (old, new) = (before.and_then(|(_, name)| entry(name)), after.and_then(entry));
+            let (old, new) = (before.and_then(|before| entry(before.name)), after.and_then(entry));
             if let Some(old) = old.filter(|old| new.as_ref() != Some(old))
                 && !others.iter().any(|(_, name)| entry(name).as_ref() == Some(&old))
             {

@@ -169,6 +169,32 @@ pub fn root() -> Key {
     Key { directory: 0, hash: 1, name: Vec::new() }
 }
 
+/// A name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryName<'a> {
+    /// The directory.
+    pub directory: FileId,
+    /// The name, without a slash.
+    pub name: &'a [u8],
+}
+
+impl<'a> EntryName<'a> {
+    /// Returns a name in a directory.
+    pub fn new(directory: FileId, name: &'a [u8]) -> Self {
+        EntryName { directory, name }
+    }
+
+    /// Returns the key of the record under this name.
+    pub fn key(self) -> Key {
+        name_in(self.directory, self.name)
+    }
+
+    /// Returns the key by which this name of a file is found by the file's id.
+    pub fn found_key(self, id: FileId) -> Key {
+        name_of(id, self.directory, self.name)
+    }
+}
+
 /// Returns the key of a name in a directory.
 pub fn name_in(directory: FileId, name: &[u8]) -> Key {
     Key::named(directory.0, name)

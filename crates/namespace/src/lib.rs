@@ -43,7 +43,7 @@ pub use chunks::CHUNK_BYTES;
 pub use contents::{Contents, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Result};
 pub use inode::Inode;
-pub use keys::{FileId, ROOT};
+pub use keys::{EntryName, FileId, ROOT};
 pub use listing::{Entry, Listing};
 pub use namespace::{Clock, NAME_BYTES_MAX, Namespace, create_namespace, system_clock};
 pub use past::{Past, PastFile};

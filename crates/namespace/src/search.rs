@@ -380,6 +380,7 @@ mod tests {
     use crate::change::New;
     use crate::contents::Contents;
     use crate::inode::file_type;
+    use crate::keys::EntryName;
     use crate::namespace::{create_namespace, system_clock};
     use crate::query::{Component, Context, parse};
     use crate::settings::Settings;
@@ -477,7 +478,7 @@ mod tests {
         let namespace = namespace(directory.path());
         let new = New { mode: file_type::REGULAR | 0o644, ..New::default() };
         let create = |name: &str| namespace.create(ROOT, name.as_bytes(), &new, false).unwrap().id;
-        let name = |name: &'static str| (ROOT, name.as_bytes());
+        let name = |name: &'static str| EntryName::new(ROOT, name.as_bytes());
         let (_, second) = (create("first"), create("second"));
         let mut views = Vec::new();
         let mut keep = || {

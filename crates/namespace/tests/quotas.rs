@@ -3,7 +3,7 @@
 use canopy_namespace::inode::file_type;
 use canopy_namespace::quota::{Account, GRACE_S, Limits, Usage};
 use canopy_namespace::{
-    Bulk, Clock, Contents, FileId, Inode, Namespace, New, Privileges, ROOT, RenameMode,
+    Bulk, Clock, Contents, EntryName, FileId, Inode, Namespace, New, Privileges, ROOT, RenameMode,
     SetAttributes, Settings, create_namespace,
 };
 use canopy_store::storage::LocalStorage;
@@ -323,8 +323,10 @@ fn trees_are_counted_and_nothing_is_moved_into_them() {
     let fourth = make(top, "fourth").unwrap();
     assert_eq!(make(below, "fifth"), Err(Errno::DQUOT));
     make(inner, "not of it").unwrap();
-    let rename = |from: (FileId, &str), to: (FileId, &str), mode| {
-        let renamed = namespace.rename((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()), mode);
+    let rename = |from: (FileId, &'static str), to: (FileId, &'static str), mode| {
+        let name =
+            |(directory, name): (FileId, &'static str)| EntryName::new(directory, name.as_bytes());
+        let renamed = namespace.rename(name(from), name(to), mode);
         renamed.map_err(|error| error.errno())
     };
     let replace = RenameMode::Replace;

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::{
-    Contents, FileId, Listing, Namespace, New, Privileges, ROOT, Settings, create_namespace,
-    system_clock,
+    Contents, EntryName, FileId, Listing, Namespace, New, Privileges, ROOT, Settings,
+    create_namespace, system_clock,
 };
 use canopy_store::manifest::Hold;
 use canopy_store::storage::{Append, Created, Listed, MemoryStorage, Storage};
@@ -130,7 +130,9 @@ fn change(namespace: &Namespace, tree: &mut Tree, random: &mut StdRng) {
         2 => {
             let other = vec![b'a' + random.random_range(0..8)];
             let how = canopy_namespace::RenameMode::Replace;
-            namespace.rename((ROOT, &name), (ROOT, &other), how).expect("a name");
+            namespace
+                .rename(EntryName::new(ROOT, &name), EntryName::new(ROOT, &other), how)
+                .expect("a name");
             let bytes = tree.remove(&name).expect("it is there");
             tree.insert(other, bytes);
         }

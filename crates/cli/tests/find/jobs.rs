@@ -33,6 +33,7 @@ impl Tree {
             .args(live.then_some("--live"))
             .args(words)
             .current_dir(self.place.dir.path())
+            .env("TERM", "xterm")
             .output()
             .unwrap()
     }

@@ -5,7 +5,7 @@ use crate::caller::credentials;
 use crate::convert::{attributes, attributes_of, errno};
 use crate::node::{Node, QueryId, Shown};
 use crate::results::is_query;
-use canopy_namespace::{Error, FileId, Inode, New, RenameMode};
+use canopy_namespace::{EntryName, Error, FileId, Inode, New, RenameMode};
 use fuser::{Errno, RenameFlags, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -146,8 +146,8 @@ impl Filesystem {
         };
         let owner = (request.uid(), request.gid());
         let renamed = real(parent).and_then(|from| {
-            let (from, to) =
-                ((from, name.as_bytes()), (free(new_parent, new_name)?, new_name.as_bytes()));
+            let from = EntryName::new(from, name.as_bytes());
+            let to = EntryName::new(free(new_parent, new_name)?, new_name.as_bytes());
             match is_whiteout {
                 true => self.namespace.rename_leaving_whiteout(from, to, mode, owner),
                 false => self.namespace.rename(from, to, mode),

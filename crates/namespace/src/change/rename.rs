@@ -3,7 +3,7 @@
 use super::{Namespace, New, check_tree};
 use crate::error::Result;
 use crate::inode::{Inode, file_type, flag};
-use crate::keys::{self, FileId, ROOT, Space};
+use crate::keys::{EntryName, FileId, ROOT, Space};
 use crate::namespace::{Writer, check_name};
 use crate::quota::Transaction;
 use parking_lot::MutexGuard;
@@ -21,11 +21,9 @@ pub enum RenameMode {
 }
 
 /// A directory and a name in it.
-type Name<'a> = (FileId, &'a [u8]);
-
 impl Namespace {
     /// Renames a file or a directory. Both names change at once.
-    pub fn rename(&self, from: Name<'_>, to: Name<'_>, mode: RenameMode) -> Result<()> {
+    pub fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> Result<()> {
         self.with_room(|| self.rename_now(from, to, mode, None))
     }
 
@@ -34,8 +32,8 @@ impl Namespace {
     /// overlayfs.
     pub fn rename_leaving_whiteout(
         &self,
-        from: Name<'_>,
-        to: Name<'_>,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
         mode: RenameMode,
         (uid, gid): (u32, u32),
     ) -> Result<()> {
@@ -48,24 +46,24 @@ impl Namespace {
 
     fn rename_now(
         &self,
-        from: Name<'_>,
-        to: Name<'_>,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
         mode: RenameMode,
         left: Option<&New>,
     ) -> Result<()> {
-        check_name(from.1)?;
-        check_name(to.1)?;
-        if [from.1, to.1].iter().any(|name| matches!(*name, b"." | b"..")) {
+        check_name(from.name)?;
+        check_name(to.name)?;
+        if [from.name, to.name].iter().any(|name| matches!(*name, b"." | b"..")) {
             return Err(Errno::BUSY.into());
         }
         self.flush_contents_of(from)?;
         let mut writer = self.writer.lock();
         self.limit_pending()?;
-        let mut directories = vec![self.directory(from.0)?];
-        if to.0 != from.0 {
-            directories.push(self.directory(to.0)?);
+        let mut directories = vec![self.directory(from.directory)?];
+        if to.directory != from.directory {
+            directories.push(self.directory(to.directory)?);
         }
-        let (old, new) = (keys::name_in(from.0, from.1), keys::name_in(to.0, to.1));
+        let (old, new) = (from.key(), to.key());
         let moved = self.record(&old)?.ok_or(Errno::NOENT)?;
         let replaced = self.record(&new)?;
         match (mode, &replaced) {
@@ -76,7 +74,7 @@ impl Namespace {
         if replaced.as_ref().is_some_and(|replaced| replaced.id == moved.id) {
             return Ok(());
         }
-        self.check_rename((from.0, &moved), (to.0, replaced.as_ref()), mode)?;
+        self.check_rename((from.directory, &moved), (to.directory, replaced.as_ref()), mode)?;
         if let [from, to] = &directories[..] {
             check_tree(to, &self.inode_of_name(&moved)?)?;
             if let Some(replaced) = replaced.as_ref().filter(|_| mode == RenameMode::Exchange) {
@@ -107,7 +105,8 @@ impl Namespace {
             left.map(|new| self.add_left(&mut batch, from, &directories[0], new, &mut writer));
         let left = left.transpose()?;
         for (at, directory) in directories.iter_mut().enumerate() {
-            let change = if from.0 == to.0 { nlinks[0] + nlinks[1] } else { nlinks[at] };
+            let change =
+                if from.directory == to.directory { nlinks[0] + nlinks[1] } else { nlinks[at] };
             directory.nlink = directory.nlink.saturating_add_signed(change as i32);
             self.touch(directory, now_ns);
             if change != 0 {
@@ -127,21 +126,21 @@ impl Namespace {
     fn add_left(
         &self,
         batch: &mut Transaction,
-        (parent, name): Name<'_>,
+        name: EntryName<'_>,
         directory: &Inode,
         new: &New,
         writer: &mut MutexGuard<'_, Writer>,
     ) -> Result<FileId> {
         let (inode, acls) = self.new_inode(directory, new, writer)?;
         batch.is_bound = new.uid != 0;
-        self.add_new(batch, (parent, name), &inode, acls)?;
+        self.add_new(batch, name, &inode, acls)?;
         Ok(inode.id)
     }
 
     /// Puts the contents of a file into its records, if it is open and they are not there yet: who
     /// replaces a file by renaming a new one finds one of the two after a crash, never none.
-    fn flush_contents_of(&self, (parent, name): Name<'_>) -> Result<()> {
-        let Some(found) = self.record(&keys::name_in(parent, name))? else { return Ok(()) };
+    fn flush_contents_of(&self, name: EntryName<'_>) -> Result<()> {
+        let Some(found) = self.record(&name.key())? else { return Ok(()) };
         match self.contents.find(found.id, false) {
             Some(opened) if opened.object().is_none() => self.flush_file(&opened),
             _ => Ok(()),
@@ -199,14 +198,14 @@ impl Namespace {
     fn move_name(
         &self,
         batch: &mut Transaction,
-        from: Name<'_>,
-        to: Name<'_>,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
         found: Inode,
         now_ns: i64,
     ) -> Result<()> {
-        let (id, new) = (found.id, keys::name_in(to.0, to.1));
-        batch.delete(keys::name_of(id, from.0, from.1).as_ref())?;
-        batch.put(keys::name_of(id, to.0, to.1).as_ref(), b"")?;
+        let (id, new) = (found.id, to.key());
+        batch.delete(from.found_key(id).as_ref())?;
+        batch.put(to.found_key(id).as_ref(), b"")?;
         let is_linked = found.has(flag::LINKED);
         let (place, before) = match is_linked {
             true => {
@@ -232,6 +231,6 @@ impl Namespace {
                 self.index_inode(batch, Some(&before), Some(&inode))?;
             }
         }
-        self.index_name(batch, &inode, Some(from), Some(to.1), is_linked)
+        self.index_name(batch, &inode, Some(from), Some(to.name), is_linked)
     }
 }

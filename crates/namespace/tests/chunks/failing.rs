@@ -1,7 +1,7 @@
 //! Storage that takes nothing, or only some, and files that go meanwhile.
 
 use crate::place::{CHUNK, Fixture};
-use canopy_namespace::{Opened, ROOT};
+use canopy_namespace::{EntryName, Opened, ROOT};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,11 @@ fn what_storage_does_not_take_stays_and_is_sent_again() {
     drop(file);
     place
         .namespace()
-        .rename((ROOT, b"file"), (ROOT, b"other"), canopy_namespace::RenameMode::Replace)
+        .rename(
+            EntryName::new(ROOT, b"file"),
+            EntryName::new(ROOT, b"other"),
+            canopy_namespace::RenameMode::Replace,
+        )
         .expect("a rename");
     assert_eq!(place.namespace().inode(id).expect("an inode").size, expected.len() as u64);
     place.namespace().table().sync().expect("a log");

@@ -9,7 +9,7 @@ use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::query::{Candidate, Component, Context, Expression};
 use canopy_namespace::quota::{Account, Limits};
-use canopy_namespace::{FileId, Inode, Listing, Privileges, ROOT};
+use canopy_namespace::{EntryName, FileId, Inode, Listing, Privileges, ROOT};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::cell::Cell;
@@ -261,7 +261,8 @@ impl Fixture {
                     let is_exchange = *mode == RenameMode::Exchange;
                     return Err(if is_exchange { Errno::INVAL } else { Errno::NOTEMPTY });
                 }
-                as_errno(namespace.rename(from, to, *mode))
+                let name = |(directory, name)| EntryName::new(directory, name);
+                as_errno(namespace.rename(name(from), name(to), *mode))
             }
             Step::Chmod(path, mode) => {
                 let found = self.find(path)?;
