@@ -5,7 +5,7 @@
 //! Whoever adds a tree sees to it that links are counted right: nothing is read here.
 
 use crate::acl;
-use crate::chunks;
+use crate::chunks::ChunkId;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};
 use crate::keys::{self, FileId, Space};
@@ -206,7 +206,7 @@ impl<'a> Bulk<'a> {
                 sent.iter().map(|(_, stored)| u64::from(stored.used).div_ceil(512)).sum();
             inode.flags |= flag::OBJECT;
             for (chunk, stored) in sent {
-                let key = chunks::key(inode.id, chunk);
+                let key = ChunkId::new(inode.id, chunk).key();
                 self.batch.put(key.as_ref(), &stored.encode())?;
             }
             return self.hand_over_full();

@@ -1,7 +1,7 @@
 //! Checking that each chunk of contents has its object.
 
 use super::{Check, Problem};
-use crate::chunks::{ChunkStore, ObjectId, Stored, blocks, parse_key, parse_note};
+use crate::chunks::{ChunkId, ChunkStore, ObjectId, Stored, blocks, parse_key, parse_note};
 use crate::contents::FILE_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::keys::FileId;
@@ -76,10 +76,12 @@ impl Check<'_> {
         };
         // It was made, or replaced and removed, meanwhile; or it is to be read.
         let is_proved = !stored.is_lost() && (is_read || !is_there);
-        let wrong = is_proved.then(|| store.objects.prove((id, chunk), &stored).err()).flatten();
+        let wrong = is_proved
+            .then(|| store.objects.prove(ChunkId::new(id, chunk), &stored).err())
+            .flatten();
         let is_now = || {
             self.past.is_some()
-                || matches!(store.recorded(id, chunk), Ok(Some(now)) if now == stored)
+                || matches!(store.recorded(ChunkId::new(id, chunk)), Ok(Some(now)) if now == stored)
         };
         if let Some(error) = wrong
             && is_now()

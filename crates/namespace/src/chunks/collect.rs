@@ -14,7 +14,7 @@
 
 use super::file::records;
 use super::flush::note_garbage;
-use super::{ChunkStore, ObjectId, decoded, key, parse_key};
+use super::{ChunkId, ChunkStore, ObjectId, decoded, parse_key};
 use crate::error::{Error, Result};
 use crate::keys::{FileId, Space};
 use crate::namespace::{Namespace, options};
@@ -119,7 +119,7 @@ impl Namespace {
             let (id, name) = (FileId(record.key.hash), record.key.name);
             let (chunk, object) = parse_note(name)
                 .ok_or_else(|| Error::corrupt(format!("file {id}: a note of an object")))?;
-            if is_kept(&kept, (id, chunk), object)? {
+            if is_kept(&kept, ChunkId::new(id, chunk), object)? {
                 is_left = true;
                 continue;
             }
@@ -149,8 +149,8 @@ impl Namespace {
             }
             let mut batch = Batch::new();
             for (chunk, stored) in &found {
-                batch.delete(key(id, *chunk).as_ref())?;
-                note_garbage(&mut batch, (id, *chunk), stored)?;
+                batch.delete(ChunkId::new(id, *chunk).key().as_ref())?;
+                note_garbage(&mut batch, ChunkId::new(id, *chunk), stored)?;
                 store.collecting.lock().note();
             }
             self.table.write_freeing(&batch, Durability::Visible)?;
@@ -208,7 +208,7 @@ impl Namespace {
 /// Returns the object that a record of a chunk, or a note, names.
 fn object_in(id: FileId, name: &[u8], value: &[u8]) -> Result<Option<ObjectId>> {
     match (parse_key(name), parse_note(name)) {
-        (Some(chunk), _) => Ok(Some(decoded(id, chunk, value)?.object)),
+        (Some(chunk), _) => Ok(Some(decoded(ChunkId::new(id, chunk), value)?.object)),
         (None, Some((_, object))) => Ok(Some(object)),
         (None, None) => Ok(None),
     }
@@ -224,14 +224,14 @@ pub(crate) fn parse_note(name: &[u8]) -> Option<(u64, ObjectId)> {
 }
 
 /// Returns whether a checkpoint has an object under its key, or may have it.
-fn is_kept(kept: &[Reader], (id, chunk): (FileId, u64), object: ObjectId) -> Result<bool> {
+fn is_kept(kept: &[Reader], chunk: ChunkId, object: ObjectId) -> Result<bool> {
     for reader in kept {
-        let value = match reader.get(key(id, chunk).as_ref()) {
+        let value = match reader.get(chunk.key().as_ref()) {
             Err(error) if error.is_damage() => return Ok(true),
             value => value?,
         };
         if let Some(value) = value
-            && decoded(id, chunk, &value)?.object == object
+            && decoded(chunk, &value)?.object == object
         {
             return Ok(true);
         }

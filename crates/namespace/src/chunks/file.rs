@@ -6,7 +6,7 @@
 
 use super::cache::{Cached, Local};
 use super::flush::Unrecorded;
-use super::{ChunkStore, Stored, blocks, decoded, key, parse_key};
+use super::{ChunkId, ChunkStore, Stored, blocks, decoded, parse_key};
 use crate::contents::FILE_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
@@ -184,7 +184,10 @@ impl Chunked {
         if let Some(part) = self.state.lock().parts.get(&chunk) {
             return Ok(part.clone());
         }
-        Ok(self.store.recorded(self.id, chunk)?.map_or(ChunkState::Hole, ChunkState::Stored))
+        Ok(self
+            .store
+            .recorded(ChunkId::new(self.id, chunk))?
+            .map_or(ChunkState::Hole, ChunkState::Stored))
     }
 
     /// Returns whether reading or writing there waits for nobody.
@@ -205,7 +208,7 @@ impl Chunked {
 
     fn cached(&self, chunk: u64, stored: &Stored) -> Result<Cached> {
         let objects = &self.store.objects;
-        objects.cache.get(stored, || objects.fetch((self.id, chunk), stored))
+        objects.cache.get(stored, || objects.fetch(ChunkId::new(self.id, chunk), stored))
     }
 
     /// Reads up to `length` bytes, fewer only at the end.
@@ -266,7 +269,7 @@ impl Chunked {
                 return;
             }
             if let Ok(ChunkState::Stored(stored)) = self.lookup(chunk) {
-                self.store.prefetch((self.id, chunk), stored);
+                self.store.prefetch(ChunkId::new(self.id, chunk), stored);
             }
         }
     }
@@ -354,7 +357,7 @@ impl Chunked {
             state.parts.range(start..end).map(|(chunk, _)| *chunk).collect::<Vec<_>>()
         });
         let all = Space::Chunks.range_of(self.id);
-        let range = KeyRange { start: key(self.id, start), ..all };
+        let range = KeyRange { start: ChunkId::new(self.id, start).key(), ..all };
         let mut scan = self.store.table.scan(&range, Direction::Forward)?;
         while let Some(record) = scan.next()? {
             match parse_key(record.key.name) {
@@ -479,7 +482,10 @@ impl Chunked {
             let mut later = state.parts.range(from..);
             later.find(|(_, part)| !matches!(part, ChunkState::Hole)).map(|(chunk, _)| *chunk)
         };
-        let range = KeyRange { start: key(self.id, from), ..Space::Chunks.range_of(self.id) };
+        let range = KeyRange {
+            start: ChunkId::new(self.id, from).key(),
+            ..Space::Chunks.range_of(self.id)
+        };
         let mut scan = self.store.table.scan(&range, Direction::Forward)?;
         let stored = match scan.next()? {
             Some(record) => parse_key(record.key.name),
@@ -503,7 +509,7 @@ pub(super) fn records(store: &ChunkStore, id: FileId, most: usize) -> Result<Vec
     {
         let chunk = parse_key(record.key.name);
         let chunk = chunk.ok_or_else(|| Error::corrupt(format!("file {id}: a chunk's key")))?;
-        found.push((chunk, decoded(id, chunk, record.value)?));
+        found.push((chunk, decoded(ChunkId::new(id, chunk), record.value)?));
     }
     Ok(found)
 }

@@ -4,10 +4,10 @@
 
 use super::cache::Local;
 use super::file::{ChunkState, Chunked, State};
-use super::{ChunkStore, Stored, blocks, key};
+use super::{ChunkId, ChunkStore, Stored, blocks};
 use crate::error::{Error, Result};
 use crate::inode::flag;
-use crate::keys::{FileId, Space};
+use crate::keys::Space;
 use crate::namespace::Namespace;
 use crate::quota::Transaction;
 use canopy_store::Batch;
@@ -27,18 +27,14 @@ const UPLOADS: usize = 4;
 const STEP: usize = 1 << 16;
 
 /// Notes that the object may go which had a chunk, in the batch that takes it out of the record.
-pub(crate) fn note_garbage(
-    batch: &mut Batch,
-    (id, chunk): (FileId, u64),
-    stored: &Stored,
-) -> Result<()> {
+pub(crate) fn note_garbage(batch: &mut Batch, chunk: ChunkId, stored: &Stored) -> Result<()> {
     if stored.is_lost() {
         return Ok(());
     }
-    let mut name = chunk.to_be_bytes().to_vec();
+    let mut name = chunk.number.to_be_bytes().to_vec();
     name.extend_from_slice(&stored.object.epoch.to_be_bytes());
     name.extend_from_slice(&stored.object.number.to_be_bytes());
-    Ok(batch.put(Space::Garbage.of(id, &name).as_ref(), b"")?)
+    Ok(batch.put(Space::Garbage.of(chunk.file, &name).as_ref(), b"")?)
 }
 
 /// A chunk that was written, at the version that is sent.
@@ -230,16 +226,16 @@ impl Namespace {
         // Where the file ends while not all is written.
         let mut end = before.size;
         for (chunk, new) in changes {
-            let old = store.recorded(id, *chunk)?;
+            let old = store.recorded(ChunkId::new(id, *chunk))?;
             let of = |stored: Option<Stored>| stored.map_or(0, |one| blocks(one.used.into()));
             taken = (taken + of(*new)).saturating_sub(of(old));
             let start = chunk * store.chunk_bytes;
             match new {
                 Some(new) => {
-                    batch.put(key(id, *chunk).as_ref(), &new.encode())?;
+                    batch.put(ChunkId::new(id, *chunk).key().as_ref(), &new.encode())?;
                     end = end.max(start + u64::from(new.used));
                 }
-                None if old.is_some() => batch.delete(key(id, *chunk).as_ref())?,
+                None if old.is_some() => batch.delete(ChunkId::new(id, *chunk).key().as_ref())?,
                 None => {}
             }
             if new.is_none() && start >= state.size {
@@ -248,7 +244,7 @@ impl Namespace {
             if let Some(old) = old
                 && new.is_none_or(|new| new.object != old.object)
             {
-                note_garbage(&mut batch, (id, *chunk), &old)?;
+                note_garbage(&mut batch, ChunkId::new(id, *chunk), &old)?;
             }
         }
         if last.is_none() && batch.is_empty() {

@@ -105,9 +105,23 @@ impl Stored {
     }
 }
 
-/// Returns the key of a chunk's record.
-pub(crate) fn key(id: FileId, chunk: u64) -> Key {
-    Space::Chunks.of(id, &chunk.to_be_bytes())
+/// A chunk of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkId {
+    pub(crate) file: FileId,
+    /// Chunks of a file are numbered from 0 on.
+    pub(crate) number: u64,
+}
+
+impl ChunkId {
+    pub(crate) fn new(file: FileId, number: u64) -> Self {
+        ChunkId { file, number }
+    }
+
+    /// Returns the key of the record of the chunk.
+    pub(crate) fn key(self) -> Key {
+        Space::Chunks.of(self.file, &self.number.to_be_bytes())
+    }
 }
 
 /// Reads which chunk a record is of.
@@ -143,19 +157,21 @@ impl Objects {
     }
 
     /// Returns an error unless a chunk's object is there and what the record says.
-    pub(crate) fn prove(&self, place: (FileId, u64), stored: &Stored) -> Result<()> {
-        self.fetch(place, stored).map(drop)
+    pub(crate) fn prove(&self, chunk: ChunkId, stored: &Stored) -> Result<()> {
+        self.fetch(chunk, stored).map(drop)
     }
 
     /// Reads a chunk's object, and proves that it is what the record says.
-    pub(crate) fn fetch(&self, (id, chunk): (FileId, u64), stored: &Stored) -> Result<Bytes> {
+    pub(crate) fn fetch(&self, chunk: ChunkId, stored: &Stored) -> Result<Bytes> {
+        let ChunkId { file, number } = chunk;
         if stored.is_lost() {
-            let what = format!("file {id}, chunk {chunk}: lost, as a repair has found");
+            let what = format!("file {file}, chunk {number}: lost, as a repair has found");
             return Err(Error::corrupt(what));
         }
         let _one = self.transfers.enter();
         let name = self.name(stored.object);
-        let what = |what: &str| Error::corrupt(format!("file {id}, chunk {chunk}: {name}: {what}"));
+        let what =
+            |what: &str| Error::corrupt(format!("file {file}, chunk {number}: {name}: {what}"));
         let bytes = match self.environment.storage.read(&name) {
             Err(error) if error.is_not_found() => return Err(what("the object is missing")),
             read => read?,
@@ -176,7 +192,7 @@ pub(crate) struct ChunkStore {
     pub(crate) chunk_bytes: u64,
     next: AtomicU64,
     /// None once the threads are to end.
-    ahead: Option<SyncSender<((FileId, u64), Stored)>>,
+    ahead: Option<SyncSender<(ChunkId, Stored)>>,
     threads: Vec<JoinHandle<()>>,
     pub(crate) collecting: Mutex<Collecting>,
 }
@@ -228,9 +244,9 @@ impl ChunkStore {
     }
 
     /// Returns what the records say of a chunk.
-    pub(crate) fn recorded(&self, id: FileId, chunk: u64) -> Result<Option<Stored>> {
-        let value = self.table.get(key(id, chunk).as_ref())?;
-        value.map(|value| decoded(id, chunk, &value)).transpose()
+    pub(crate) fn recorded(&self, chunk: ChunkId) -> Result<Option<Stored>> {
+        let value = self.table.get(chunk.key().as_ref())?;
+        value.map(|value| decoded(chunk, &value)).transpose()
     }
 
     /// Makes an object of bytes.
@@ -258,12 +274,12 @@ impl ChunkStore {
     }
 
     /// Fetches a chunk soon, if there is time.
-    fn prefetch(&self, place: (FileId, u64), stored: Stored) {
+    fn prefetch(&self, chunk: ChunkId, stored: Stored) {
         if let Some(ahead) = &self.ahead
             && !self.cache().has(stored.object)
         {
             // What is too much is fetched when it is asked for.
-            let _ = ahead.try_send((place, stored));
+            let _ = ahead.try_send((chunk, stored));
         }
     }
 
@@ -284,16 +300,18 @@ impl Drop for ChunkStore {
     }
 }
 
-pub(crate) fn decoded(id: FileId, chunk: u64, value: &[u8]) -> Result<Stored> {
-    Stored::decode(value)
-        .ok_or_else(|| Error::corrupt(format!("file {id}: the record of chunk {chunk}")))
+pub(crate) fn decoded(chunk: ChunkId, value: &[u8]) -> Result<Stored> {
+    Stored::decode(value).ok_or_else(|| {
+        let ChunkId { file, number } = chunk;
+        Error::corrupt(format!("file {file}: the record of chunk {number}"))
+    })
 }
 
-fn fetch_ahead(objects: &Objects, wanted: &Mutex<Receiver<((FileId, u64), Stored)>>) {
+fn fetch_ahead(objects: &Objects, wanted: &Mutex<Receiver<(ChunkId, Stored)>>) {
     loop {
         let next = wanted.lock().recv();
-        let Ok((place, stored)) = next else { return };
+        let Ok((chunk, stored)) = next else { return };
         // Who asks for it is told what is wrong.
-        let _ = objects.cache.get(&stored, || objects.fetch(place, &stored));
+        let _ = objects.cache.get(&stored, || objects.fetch(chunk, &stored));
     }
 }

@@ -1,7 +1,7 @@
 //! Reading what files had in them when a snapshot was made.
 
 use super::Past;
-use crate::chunks::{self, ChunkStore};
+use crate::chunks::{self, ChunkId, ChunkStore};
 use crate::contents::{read_object, seek};
 use crate::error::{Error, Result};
 use crate::inode::flag;
@@ -134,7 +134,7 @@ impl Namespace {
     /// Returns where the next chunk begins that a record of then names, or the offset within one.
     fn next_past_chunk(&self, past: &Past, id: FileId, offset: u64) -> Result<u64> {
         let chunk_bytes = self.contents.chunks().ok_or(Errno::IO)?.chunk_bytes;
-        let start = chunks::key(id, offset / chunk_bytes);
+        let start = ChunkId::new(id, offset / chunk_bytes).key();
         let mut scan = past.view().scan(&KeyRange { start, ..Space::Chunks.range_of(id) })?;
         let next = scan.next()?.map(|record| chunks::parse_key(record.key.name).ok_or(Errno::IO));
         match next.transpose()? {
@@ -161,7 +161,7 @@ impl Namespace {
         while at < end {
             let chunk = at / chunks.chunk_bytes;
             let to = end.min((chunk + 1) * chunks.chunk_bytes);
-            let bytes = past_chunk((chunks, past), (file.id, chunk), last)?;
+            let bytes = past_chunk((chunks, past), ChunkId::new(file.id, chunk), last)?;
             let (from, until) = (at % chunks.chunk_bytes, to - chunk * chunks.chunk_bytes);
             let part = |at: u64| bytes.len().min(at as usize);
             read.extend_from_slice(&bytes[part(from)..part(until)]);
@@ -176,21 +176,21 @@ impl Namespace {
 /// Returns a chunk of a file as records of then name it; none if it was a hole.
 fn past_chunk(
     (chunks, past): (&ChunkStore, &Past),
-    (id, chunk): (FileId, u64),
+    chunk: ChunkId,
     last: &Mutex<Option<(u64, Bytes)>>,
 ) -> Result<Bytes> {
     let known = last.lock().clone();
-    if let Some((_, bytes)) = known.filter(|(number, _)| *number == chunk) {
+    if let Some((_, bytes)) = known.filter(|(number, _)| *number == chunk.number) {
         return Ok(bytes);
     }
-    let bytes = match past.view().get(chunks::key(id, chunk).as_ref())? {
+    let bytes = match past.view().get(chunk.key().as_ref())? {
         Some(value) => {
-            let stored = chunks::decoded(id, chunk, &value)?;
-            let object = chunks.objects.fetch((id, chunk), &stored)?;
+            let stored = chunks::decoded(chunk, &value)?;
+            let object = chunks.objects.fetch(chunk, &stored)?;
             object.slice(..object.len().min(stored.used as usize))
         }
         None => Bytes::new(),
     };
-    *last.lock() = Some((chunk, bytes.clone()));
+    *last.lock() = Some((chunk.number, bytes.clone()));
     Ok(bytes)
 }

@@ -5,7 +5,7 @@
 use super::Repair;
 use super::files::Parts;
 use crate::check::Check;
-use crate::chunks::{self, ChunkStore, ObjectId, Stored};
+use crate::chunks::{self, ChunkId, ChunkStore, ObjectId, Stored};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};
 use crate::keys::{FileId, Space};
@@ -20,7 +20,7 @@ impl Check<'_> {
         let Some(store) = self.store() else { return Ok(objects) };
         for (id, bad) in &self.bad_chunks {
             for chunk in bad {
-                let value = store.table.get(chunks::key(*id, *chunk).as_ref())?;
+                let value = store.table.get(ChunkId::new(*id, *chunk).key().as_ref())?;
                 let stored = value.and_then(|value| store.decode(&value));
                 objects.extend(stored.map(|stored| stored.object));
             }
@@ -65,7 +65,7 @@ impl Repair<'_> {
                 None => Stored::lost(chunk_bytes.min(end.saturating_sub(start)) as u32),
             };
             if Some(stored) != *found {
-                self.batch.put(chunks::key(id, *chunk).as_ref(), &stored.encode())?;
+                self.batch.put(ChunkId::new(id, *chunk).key().as_ref(), &stored.encode())?;
                 lost.push((start, start + u64::from(stored.used)));
             }
             inode.size = inode.size.max(start + u64::from(stored.used));
@@ -105,10 +105,12 @@ impl Repair<'_> {
         let mut lost = Vec::new();
         for (chunk, stored) in found {
             let used = stored.map_or(store.chunk_bytes as u32, |stored| stored.used);
-            let copied = stored.map(|stored| copied(&store, (of, chunk), &stored)).transpose()?;
+            let copied = stored
+                .map(|stored| copied(&store, ChunkId::new(of, chunk), &stored))
+                .transpose()?;
             let copy = copied.flatten().unwrap_or(Stored::lost(used));
-            self.batch.delete(chunks::key(of, chunk).as_ref())?;
-            self.batch.put(chunks::key(id, chunk).as_ref(), &copy.encode())?;
+            self.batch.delete(ChunkId::new(of, chunk).key().as_ref())?;
+            self.batch.put(ChunkId::new(id, chunk).key().as_ref(), &copy.encode())?;
             let start = chunk * store.chunk_bytes;
             inode.size = start + u64::from(used);
             inode.blocks += chunks::blocks(used.into());
@@ -123,8 +125,8 @@ impl Repair<'_> {
 }
 
 /// Makes a copy of a chunk's object; none if it is lost.
-fn copied(store: &ChunkStore, place: (FileId, u64), stored: &Stored) -> Result<Option<Stored>> {
-    let bytes = match store.objects.fetch(place, stored) {
+fn copied(store: &ChunkStore, chunk: ChunkId, stored: &Stored) -> Result<Option<Stored>> {
+    let bytes = match store.objects.fetch(chunk, stored) {
         Err(Error::Corrupt(_)) => return Ok(None),
         fetched => fetched?,
     };

@@ -10,7 +10,7 @@
 use super::Repair;
 use crate::acl;
 use crate::attributes::Attribute;
-use crate::chunks::{self, Stored};
+use crate::chunks::{self, ChunkId, Stored};
 use crate::error::Result;
 use crate::inode::{Inode, file_type, flag};
 use crate::keys::{self, FileId, ROOT, Space};
@@ -599,7 +599,7 @@ impl Repair<'_> {
         let path = self.path_of(id);
         let mut marked = 0u64;
         for chunk in (0..count.min(CHUNKS_MAX)).filter(|chunk| !there.contains(chunk)) {
-            let key = chunks::key(id, chunk);
+            let key = ChunkId::new(id, chunk).key();
             if losses.has(&key) {
                 let used = store.chunk_bytes.min(inode.size - chunk * store.chunk_bytes);
                 self.batch.put(key.as_ref(), &Stored::lost(used as u32).encode())?;
