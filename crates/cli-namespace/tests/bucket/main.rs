@@ -362,7 +362,7 @@ fn a_daemon_follows_though_the_store_is_down_for_a_while() {
     fs::write(trial.place.path("second"), "x").unwrap();
     trial.place.garage.stop();
     // Its records cannot be put where the daemon reads them, unless it was very quick.
-    std::thread::sleep(Duration::from_secs(4));
+    trial.place.garage.hang_up();
     assert!(has(&trial, "/first|"));
     trial.place.garage.go_on();
     // A server that has just begun may refuse for a moment.
