@@ -147,7 +147,7 @@ macro_rules! sections {
             }
 
             /// Shows them, in order.
-            pub(super) fn views(&self) -> impl Iterator<Item = View> {
+            pub(super) fn views(&self) -> impl Iterator<Item = SectionView> {
                 let views = [$(self.$field.as_ref().map(|own| view(stringify!($field), own)),)*];
                 views.into_iter().flatten()
             }
@@ -169,7 +169,7 @@ macro_rules! sections {
             }
 
             /// Gives the columns to read of a part.
-            pub(super) fn columns(&self, part: &Part<'_>) -> Result<Columns> {
+            pub(super) fn columns(&self, part: &CoveredFile<'_>) -> Result<Columns> {
                 let mut columns = Columns::NONE;
                 $(if let Some(own) = self.$field.as_ref().filter(|_| {
                     reads::<<$module::$Section as ReportSection>::Entries>(part.kind)
