@@ -617,6 +617,7 @@ fn files_get_what_actions_write() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 fn extras_sort_limit_count_and_print_json() {
     let trial = Trial::new(&mut seeded(4000));
     let lines = |line: &str| -> Vec<String> {

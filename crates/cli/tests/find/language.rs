@@ -74,6 +74,7 @@ fn expressions_mean_what_they_mean_to_find() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 fn sql_agrees_with_find_and_du_whatever_the_threads() {
     let place = Fixture::new();
     for seed in 2000..2006 {

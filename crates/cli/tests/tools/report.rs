@@ -305,6 +305,7 @@ fn strings(value: &Value, all: &mut Vec<String>) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 fn sections_sources_and_wrong_input() {
     let place = Fixture::new();
     let index = place.path("index");
@@ -398,6 +399,7 @@ fn sections_sources_and_wrong_input() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 fn nothing_is_written_through_what_others_planted() {
     let place = Fixture::new();
     let (index, tree, directory) = (place.path("index"), place.path("tree"), place.path("csv"));

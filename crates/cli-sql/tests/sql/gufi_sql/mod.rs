@@ -218,6 +218,7 @@ fn statements_that_name_none_of_gufis_views_are_not_changed() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of cases")]
 fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
     let quoted = "it's a \"directory\"";
     let site = Site::with(&[&format!("{quoted}/file")]);
