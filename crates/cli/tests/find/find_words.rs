@@ -616,8 +616,7 @@ fn files_get_what_actions_write() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one course of steps")]
-fn extras_sort_limit_count_and_print_json() {
+fn extras_sort_limit_and_count() {
     let trial = Trial::new(&mut seeded(4000));
     let lines = |line: &str| -> Vec<String> {
         let [_, shown] = trial.both(None, false, &[], line);
@@ -685,6 +684,11 @@ fn extras_sort_limit_count_and_print_json() {
     for line in ["--reverse", "-depth", "-depth --reverse", "--sort size -type f -exec true ;"] {
         assert_eq!(limited(line), lines(&format!("{line} -printf %p\\n"))[..5], "{line}");
     }
+}
+
+#[test]
+fn extras_print_json_and_zeros() {
+    let trial = Trial::new(&mut seeded(4000));
     let [_, zero] = trial.both(None, false, &["--0"], "-type d");
     let [expected, _] = trial.both(None, false, &[], "-type d -print0");
     assert_same(&sorted(&zero.stdout, 0), &sorted(&expected.stdout, 0), "--0");

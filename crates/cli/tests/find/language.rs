@@ -4,6 +4,7 @@
 use crate::common;
 
 use common::expressions::LANGUAGE;
+use common::length::rounds;
 use common::{Fixture, assert_same, random_tree, seeded, sorted};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -23,7 +24,7 @@ fn expressions_mean_what_they_mean_to_find() {
     std::fs::write(&reference, "").unwrap();
     let past = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400 * 400);
     std::fs::File::open(&reference).unwrap().set_modified(past).unwrap();
-    for seed in 1000..1012 {
+    for seed in 1000..1000 + rounds(5, 12) {
         let (tree, index) =
             (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
         random_tree(&tree, &mut seeded(seed), true);
@@ -77,7 +78,7 @@ fn expressions_mean_what_they_mean_to_find() {
 #[expect(clippy::too_many_lines, reason = "one course of steps")]
 fn sql_agrees_with_find_and_du_whatever_the_threads() {
     let place = Fixture::new();
-    for seed in 2000..2006 {
+    for seed in 2000..2000 + rounds(3, 6) {
         let (tree, index) =
             (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));
         random_tree(&tree, &mut seeded(seed), true);
