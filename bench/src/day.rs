@@ -92,8 +92,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let canopy = canopy.to_str().context("a path is not UTF-8")?;
     let root = tree.to_str().context("a path is not UTF-8")?;
-    let indexes = ["index", "fresh"].map(|name| scratch.join(name));
-    let [index, fresh] = [&indexes[0], &indexes[1]];
+    let [index, fresh] = &["index", "fresh"].map(|name| scratch.join(name));
     let [index_text, fresh_text] = [index, fresh].map(|path| path.to_string_lossy().into_owned());
     let at = |index: &str, words: &[&str]| -> anyhow::Result<f64> {
         seconds(&[&[canopy, "--index", index], words].concat())
@@ -101,20 +100,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     at(&index_text, &["index", "--keep", &arguments.keep, root])?;
     let before = space(index)?;
 
-    let mut changing: Vec<Directory> = (0..(CHANGING * files / WHOLE).max(1))
-        .map(|number| Directory {
-            path: path_of(&tree, number * 7919 % count),
-            files: (0..FILES).map(|file| format!("file-{file}.data")).collect(),
-            directories: Vec::new(),
-        })
-        .collect();
-    let mut day: Vec<Event> = MIX
-        .iter()
-        .flat_map(|(event, times)| std::iter::repeat_n(*event, times * files / WHOLE))
-        .collect();
-    for place in (1..day.len()).rev() {
-        day.swap(place, random.below(place as u64 + 1) as usize);
-    }
+    let mut changing = changing(&tree, *files);
+    let day = shuffled_events(*files, &mut random);
     let events = day.len();
     let mut took = Vec::with_capacity(*updates);
     for (number, part) in day.chunks(events.div_ceil(*updates)).enumerate() {
@@ -165,6 +152,28 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         fs::remove_dir_all(directory)?;
     }
     Ok(())
+}
+
+/// Returns the directories that change in a day of a tree with so many files.
+fn changing(tree: &Path, files: usize) -> Vec<Directory> {
+    let directory = |number| Directory {
+        path: path_of(tree, number * 7919 % (files / FILES)),
+        files: (0..FILES).map(|file| format!("file-{file}.data")).collect(),
+        directories: Vec::new(),
+    };
+    (0..(CHANGING * files / WHOLE).max(1)).map(directory).collect()
+}
+
+/// Returns what happens in a day of a tree with so many files, in a random order.
+fn shuffled_events(files: usize, random: &mut Random) -> Vec<Event> {
+    let mut day: Vec<Event> = MIX
+        .iter()
+        .flat_map(|(event, times)| std::iter::repeat_n(*event, times * files / WHOLE))
+        .collect();
+    for place in (1..day.len()).rev() {
+        day.swap(place, random.below(place as u64 + 1) as usize);
+    }
+    day
 }
 
 fn path_of(tree: &Path, number: usize) -> PathBuf {

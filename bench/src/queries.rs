@@ -41,6 +41,7 @@ pub struct Fixture<'a> {
 const LARGE_MIB: i64 = 700;
 
 /// All queries, in the order of the table.
+#[expect(clippy::too_many_lines, reason = "a list")]
 pub fn all(place: &Fixture<'_>) -> Vec<Query> {
     let words =
         |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };

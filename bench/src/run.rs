@@ -29,6 +29,44 @@ struct Row {
     limit: String,
 }
 
+/// Commands on the generated index: what each measures, its words and its limit.
+const GENERATED: &[(&str, &[&str], &str)] = &[
+    ("du -s of the generated root", &["du", "-s", "/generated"], "≤ 30 ms"),
+    ("du -s of a home", &["du", "-s", "/generated/home/user007"], "≤ 30 ms"),
+    ("du -s of a directory in a project", &["du", "-s", "/generated/proj/project07"], "≤ 30 ms"),
+    ("du -s of all homes", &["du", "-s", "/generated/home"], "≤ 30 ms"),
+    ("find -name '*77.h5' in all", &["find", "/generated", "-name", "*77.h5"], "≤ 800 ms"),
+    ("find -name '*_00*7.jpg' in all", &["find", "/generated", "-name", "*_00*7.jpg"], "≤ 800 ms"),
+    (
+        "SQL sum of size by owner",
+        &["sql", "SELECT uid, sum(size) FROM entries GROUP BY uid"],
+        "≤ 500 ms",
+    ),
+    ("SQL sum by owner from usage", &["sql", "SELECT uid, sum(size) FROM usage GROUP BY uid"], ""),
+    (
+        "all statistics of the root",
+        &["sql", "SELECT * FROM trees WHERE path = '/generated'"],
+        "≤ 50 ms",
+    ),
+    (
+        "largest file and histogram of sizes of the root",
+        &["sql", "SELECT size_max, size_hist FROM trees WHERE path = '/generated'"],
+        "≤ 50 ms",
+    ),
+    (
+        "all statistics of all homes",
+        &["sql", "SELECT * FROM trees WHERE path = '/generated/home'"],
+        "≤ 50 ms",
+    ),
+    (
+        "all statistics of a project, by user",
+        &["sql", "SELECT * FROM trees_by_user WHERE path = '/generated/proj/project07'"],
+        "≤ 50 ms",
+    ),
+    ("report of everything", &["report", "/generated"], "≤ 2000 ms"),
+    ("report of one user's entries", &["report", "/generated", "--user", "10007"], "≤ 300 ms"),
+];
+
 /// Prints a table in Markdown: medians in milliseconds, and the limit of each.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     let own = std::env::current_exe()?;
@@ -78,58 +116,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let Some(generated) = arguments.generated else { return Ok(()) };
     let generated = text(&generated)?;
-    for (what, command, limit) in [
-        ("du -s of the generated root", vec!["du", "-s", "/generated"], "≤ 30 ms"),
-        ("du -s of a home", vec!["du", "-s", "/generated/home/user007"], "≤ 30 ms"),
-        (
-            "du -s of a directory in a project",
-            vec!["du", "-s", "/generated/proj/project07"],
-            "≤ 30 ms",
-        ),
-        ("du -s of all homes", vec!["du", "-s", "/generated/home"], "≤ 30 ms"),
-        ("find -name '*77.h5' in all", vec!["find", "/generated", "-name", "*77.h5"], "≤ 800 ms"),
-        (
-            "find -name '*_00*7.jpg' in all",
-            vec!["find", "/generated", "-name", "*_00*7.jpg"],
-            "≤ 800 ms",
-        ),
-        (
-            "SQL sum of size by owner",
-            vec!["sql", "SELECT uid, sum(size) FROM entries GROUP BY uid"],
-            "≤ 500 ms",
-        ),
-        (
-            "SQL sum by owner from usage",
-            vec!["sql", "SELECT uid, sum(size) FROM usage GROUP BY uid"],
-            "",
-        ),
-        (
-            "all statistics of the root",
-            vec!["sql", "SELECT * FROM trees WHERE path = '/generated'"],
-            "≤ 50 ms",
-        ),
-        (
-            "largest file and histogram of sizes of the root",
-            vec!["sql", "SELECT size_max, size_hist FROM trees WHERE path = '/generated'"],
-            "≤ 50 ms",
-        ),
-        (
-            "all statistics of all homes",
-            vec!["sql", "SELECT * FROM trees WHERE path = '/generated/home'"],
-            "≤ 50 ms",
-        ),
-        (
-            "all statistics of a project, by user",
-            vec!["sql", "SELECT * FROM trees_by_user WHERE path = '/generated/proj/project07'"],
-            "≤ 50 ms",
-        ),
-        ("report of everything", vec!["report", "/generated"], "≤ 2000 ms"),
-        (
-            "report of one user's entries",
-            vec!["report", "/generated", "--user", "10007"],
-            "≤ 300 ms",
-        ),
-    ] {
+    for &(what, command, limit) in GENERATED {
         let mut all = vec![canopy.as_str(), "--index", &generated];
         all.extend(command);
         let [seconds] = medians([all], rounds)?;

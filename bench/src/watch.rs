@@ -41,6 +41,7 @@ const FILES: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Makes the tree, measures, removes the tree, and prints a table in Markdown.
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { of_tree, files, copies, rate, directories, .. } = arguments;
     let OfTree { scratch, canopy } = of_tree;

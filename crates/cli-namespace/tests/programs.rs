@@ -1,8 +1,9 @@
-//! Programs that people use, on a mount. Those that are not installed are skipped, and said so.
+//! Programs that people use, on a mount. The helper `requirements` decides about missing ones.
 
 mod common;
 
-use common::{Mounted, as_user, has, shell, success};
+use common::requirements::{self, has, has_user};
+use common::{Mounted, as_user, shell, success};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -115,12 +116,10 @@ fn sqlite_keeps_transactions_in_both_modes() {
 
 #[test]
 fn postgresql_runs() {
-    if !(has("initdb") && has("pg_ctl") && has("pgbench")) {
+    if !(has("initdb") && has("pg_ctl") && has("pgbench") && has_user("postgres")) {
         return;
     }
-    let Ok(Some(user)) = nix::unistd::User::from_name("postgres") else {
-        return println!("skipped: there is no user postgres");
-    };
+    let user = nix::unistd::User::from_name("postgres").unwrap().unwrap();
     let mounted = Mounted::new();
     let uid = user.uid.as_raw();
     std::os::unix::fs::chown(&mounted.on, Some(uid), Some(uid)).unwrap();
@@ -134,6 +133,7 @@ fn postgresql_runs() {
                 pg_ctl -D data -w -l log start > /dev/null";
     let mut command = as_user(uid, "bash");
     command.args(["-e", "-c", line]).current_dir(&mounted.on).env("HOME", &mounted.on);
+    command.env("PATH", requirements::path());
     let told = success(&command.output().unwrap());
     assert!(told.contains("tps = "), "{told}");
     mounted.assert_sound();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Mounted, NOBODY, as_user, failure, ns, shell, success};
+use common::{Mounted, NOBODY, as_user, failure, has, ns, shell, success};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -97,7 +97,7 @@ try:
     m.flush(); os.fsync(fd); print('all of it')
 except OSError as e:
     print(e.strerror)";
-    if common::has("python3") {
+    if has("python3") {
         let path = mounted.path("mapped");
         let told = Command::new("python3").args(["-c", map]).arg(path).output().unwrap();
         assert!(!success(&told).contains("all of it"));

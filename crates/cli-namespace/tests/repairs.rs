@@ -1,12 +1,15 @@
 //! `canopy ns check --repair`, with damage that a disk could do.
 
 mod common;
+#[path = "../../cli/tests/common/length.rs"]
+mod length;
 
 use canopy_namespace::keys::Space;
 use canopy_namespace::{Contents, FileId, Namespace, system_clock};
 use canopy_store::storage::LocalStorage;
 use canopy_store::{Batch, Durability, Environment};
 use common::{Mounted, failure, ns, shell, success};
+use length::rounds;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::fs;
@@ -185,7 +188,7 @@ fn a_repair_that_is_killed_is_completed_by_the_next_one() {
         let damaged = mounted.place.path().join("damaged");
         fs::rename(&mounted.namespace, &damaged).unwrap();
         let mut killed = 0;
-        for round in 0..12 {
+        for round in 0..rounds(6, 12) {
             shell(mounted.place.path(), "rm -rf namespace && cp -a damaged namespace");
             for _ in 0..=round % 3 {
                 let mut command = ns("check");

@@ -2,6 +2,9 @@
 //! over last, whether old rows are called dead or written anew, and whatever operation of the disk
 //! fails.
 
+#[path = "../../cli/tests/common/length.rs"]
+mod length;
+
 use canopy_index::column::{LISTING, NAME, PATH, SIZE};
 use canopy_index::{
     Disk, Due, Faults, FileKind, Index, NewSource, Result, RowRange, Shard, Writer, WriterOptions,
@@ -9,6 +12,7 @@ use canopy_index::{
 use canopy_model::{
     Approach, Attributes, Listing, Permissions, Rows, Totals, clamped, is_below, join,
 };
+use length::rounds;
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
@@ -259,7 +263,7 @@ fn create(index: &Path, tree: &Tree) {
 
 #[test]
 fn what_counts_is_what_was_handed_over_last() {
-    for seed in 0..12 {
+    for seed in 0..rounds(6, 12) {
         let mut random = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
         let index = dir.path().join("index");
@@ -547,6 +551,7 @@ fn bundle_files(index: &Path) -> BTreeSet<PathBuf> {
 
 /// Changes in an index of many classes, whose manifests are in bundles.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 fn an_update_writes_the_bundles_that_it_changes_and_a_search_reads_those_near_it() {
     let dir = tempfile::tempdir().unwrap();
     let index = dir.path().join("index");

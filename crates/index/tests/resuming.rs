@@ -1,6 +1,9 @@
 //! A run that ends before its scan is over, and goes on: whatever operation of the disk fails, the
 //! index ends as if nothing had, and keeps no file of what did.
 
+#[path = "../../cli/tests/common/length.rs"]
+mod length;
+
 use arrow::array::{Int64Array, RecordBatch};
 use canopy_index::{
     ColumnType, Disk, Faults, Index, NewSource, RemainingDirectory, RemainingExtent, Result,
@@ -8,6 +11,7 @@ use canopy_index::{
     WriterOptions, table_schema,
 };
 use canopy_model::{Approach, Attributes, Listing, Permissions, Rows, is_below};
+use length::rounds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -291,7 +295,8 @@ fn whatever_operation_fails_a_run_goes_on_or_begins_anew() {
     let (expected, settled) = contents(&whole);
     for (is_killed, lasting) in [(false, true), (true, false)] {
         for failing in 0..2 {
-            for after in 0.. {
+            // Each operation, or others of them where another run fails.
+            for after in (rounds(failing, 0)..).step_by(rounds(3, 1)) {
                 let index = place.path().join("index");
                 let faults = Faults::new(after, rustix::io::Errno::NOSPC.raw_os_error(), lasting);
                 let mut is_done = false;

@@ -1,6 +1,9 @@
 //! Snapshots against copies of what they have to keep, through changes, crashes and failures of
 //! storage.
 
+#[path = "../../cli/tests/common/length.rs"]
+mod length;
+
 use bytes::Bytes;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::{
@@ -10,6 +13,7 @@ use canopy_namespace::{
 use canopy_store::manifest::Hold;
 use canopy_store::storage::{Append, Created, Listed, MemoryStorage, Storage};
 use canopy_store::{Clock, Environment, Error, Result};
+use length::rounds;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -149,7 +153,7 @@ fn change(namespace: &Namespace, tree: &mut Tree, random: &mut StdRng) {
 
 #[test]
 fn snapshots_stay_as_they_were_whatever_changes() {
-    for seed in 0..25 {
+    for seed in 0..rounds(7, 25) {
         let mut random = StdRng::seed_from_u64(seed);
         let place = TempDir::new_in("/dev/shm").expect("a directory");
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::default());

@@ -70,7 +70,7 @@ impl<T: Sum> TreeFold<T> {
         self.enter_through_with(path, |_, _| T::default(), each)
     }
 
-    /// As [`TreeFold::enter_through`]; `begin` makes what a directory begins with, from what the
+    /// As `enter_through`; `begin` makes what a directory begins with, from what the
     /// one around it holds by itself and from its own name.
     pub fn enter_through_with<E>(
         &mut self,

@@ -1,7 +1,7 @@
 //! Totals of subtrees, from the running totals of the shards.
 //!
-//! [`Subtree::sum`] answers for one directory with two look-ups a shard, or none where a cover
-//! tells. [`Subtree::nodes`] answers for every directory down to some depth with one pass over the
+//! [`VisibleTree::sum`] answers for one directory with two look-ups a shard, or none where a cover
+//! tells. [`VisibleTree::nodes`] answers for every directory down to some depth with one pass over the
 //! listings. Both count an entry with several hard links once; the link that counts is the first in
 //! path order.
 
@@ -66,7 +66,7 @@ impl<'a> VisibleTree<'a> {
         Ok(shards.into_iter().map(AsRef::as_ref).collect())
     }
 
-    /// As [`Subtree::sum`], where nothing was seen before, and nobody asks later what was.
+    /// As [`VisibleTree::sum`], where nothing was seen before, and nobody asks later what was.
     pub fn sum_alone(&self) -> Result<Totals> {
         self.sum_of(&mut SeenInodes::default(), true)
     }

@@ -75,6 +75,7 @@ fn print_sizes(table: &Sstable) -> Result<()> {
     Ok(())
 }
 
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1).filter_map(|argument| argument.parse().ok());
     let records = arguments.next().unwrap_or(2_000_000);

@@ -39,7 +39,7 @@ pub(crate) struct Rules {
     pub(crate) empty_ranges: bool,
     /// Whether a backslash quotes.
     pub(crate) backslash: bool,
-    /// How case is told. Where it does not matter, [:upper:] and [:lower:] are all letters.
+    /// How case is told. Where it does not matter, `[:upper:]` and `[:lower:]` are all letters.
     pub(crate) case: Case,
     /// What a character is.
     pub(crate) characters: Characters,

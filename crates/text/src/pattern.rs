@@ -184,6 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a list of cases")]
     fn globs_match_as_fnmatch_does() {
         for (pattern, text, matches) in [
             ("*.c", "a.c", true),

@@ -14,6 +14,7 @@ use common::{CANOPY, has, shell, success, wait_until};
 use garage::Garage;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use site::length::rounds;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -179,7 +180,8 @@ fn a_cache_smaller_than_files_is_enough() {
     let place = Fixture::new();
     let options = ["--cache-size", "16M", "--cache", place.directory.path().to_str().unwrap()];
     place.mount(&options);
-    let mut bytes = random_bytes(4, 120_000_000);
+    let (whole, shorter) = rounds((40_000_000, 33_000_001), (120_000_000, 100_000_001));
+    let mut bytes = random_bytes(4, whole);
     fs::write(place.path("large"), &bytes).unwrap();
     assert!(fs::read(place.path("large")).unwrap() == bytes);
     let file = File::options().read(true).write(true).open(place.path("large")).unwrap();
@@ -194,8 +196,8 @@ fn a_cache_smaller_than_files_is_enough() {
         file.read_exact_at(&mut found, at as u64).unwrap();
         assert!(found == bytes[at..at + 5000], "{number}");
     }
-    file.set_len(100_000_001).unwrap();
-    bytes.truncate(100_000_001);
+    file.set_len(shorter).unwrap();
+    bytes.truncate(shorter as usize);
     drop(file);
     assert!(fs::read(place.path("large")).unwrap() == bytes);
     let cached = shell(place.directory.path(), "du -sm --apparent-size */stored | cut -f1");
@@ -210,14 +212,17 @@ fn a_cache_smaller_than_files_is_enough() {
 #[test]
 fn programs_work_and_trees_are_copied() {
     let place = Fixture::new();
-    place.mount(&["--cache-size", "64M"]);
+    // One file is larger than the cache.
+    let (cache_size, size) = rounds(("24M", "40M"), ("64M", "110M"));
+    place.mount(&["--cache-size", cache_size]);
     let source = place.directory.path().join("source");
     let shown = source.to_str().unwrap();
-    shell(
-        place.directory.path(),
-        "mkdir source && mkdir source/linux && cp /usr/include/linux/[a-f]*.h source/linux && head -c 110M /dev/urandom > source/large \
-         && ln source/large source/again && ln -s large source/link",
+    let line = format!(
+        "mkdir -p source/linux && cp /usr/include/linux/[a-f]*.h source/linux && \
+         head -c {size} /dev/urandom > source/large && ln source/large source/again && \
+         ln -s large source/link"
     );
+    shell(place.directory.path(), &line);
     let copied = format!("mkdir tree && tar -C {shown} -cf - . | tar -C tree -xf -");
     shell(&place.on, &copied);
     shell(&place.on, &format!("diff -r --no-dereference {shown} tree"));
@@ -362,7 +367,7 @@ fn a_daemon_follows_though_the_store_is_down_for_a_while() {
     fs::write(trial.place.path("second"), "x").unwrap();
     trial.place.garage.stop();
     // Its records cannot be put where the daemon reads them, unless it was very quick.
-    std::thread::sleep(Duration::from_secs(4));
+    trial.place.garage.hang_up();
     assert!(has(&trial, "/first|"));
     trial.place.garage.go_on();
     // A server that has just begun may refuse for a moment.

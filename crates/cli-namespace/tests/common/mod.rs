@@ -3,6 +3,12 @@
 
 #![allow(dead_code, missing_docs)]
 
+// Some tests also have the other module `common`, which has this file, too.
+#[allow(clippy::duplicate_mod)]
+#[path = "../../../cli/tests/common/requirements.rs"]
+pub mod requirements;
+
+pub use requirements::has;
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -174,15 +180,6 @@ pub fn shell(directory: &Path, line: &str) -> String {
     let mut command = Command::new("bash");
     command.args(["-e", "-o", "pipefail", "-c", line]).current_dir(directory);
     success(&command.env("LC_ALL", "C.UTF-8").output().unwrap())
-}
-
-/// Whether a program is there; says so if it is not.
-pub fn has(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap();
-    if !found.status.success() {
-        println!("skipped: {program} is not installed");
-    }
-    found.status.success()
 }
 
 /// A program as another user without further groups.

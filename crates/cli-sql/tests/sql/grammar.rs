@@ -225,6 +225,7 @@ fn values_that_a_column_never_holds_get_a_hint() {
 /// The engine took the outer column for the inner one in ALL and ANY, and did not see NULLs in some
 /// forms of NOT IN.
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of cases")]
 fn subqueries_that_would_be_answered_wrongly_are_refused() {
     let (place, index) = indexed();
     for (query, says) in [

@@ -131,6 +131,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one session")]
 fn statements_and_commands_are_answered_at_the_prompt() {
     let (place, index) = indexed(7);
     let mut prompt = Terminal::prompt(&place, &index);
@@ -545,6 +546,7 @@ fn tables_fit_into_a_terminal() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of cases")]
 fn refusals_say_what_to_do() {
     let (place, index) = indexed(1);
     for (query, words, never) in [

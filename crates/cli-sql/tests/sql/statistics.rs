@@ -3,6 +3,7 @@
 use crate::common;
 
 use canopy_model::escape;
+use common::length::rounds;
 use common::{Fixture, User, all_paths, random_tree, random_xattrs, seeded};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -283,7 +284,7 @@ fn assert_equal(shown: &Rows, expected: &Rows, what: &str) {
 #[test]
 fn statistics_are_those_of_a_live_walk() {
     let place = Fixture::new();
-    for seed in 5000..5030 {
+    for seed in 5000..5000 + rounds(10, 30) {
         let mut random = seeded(seed);
         let (tree, index) =
             (place.path(&format!("tree{seed}")), place.path(&format!("index{seed}")));

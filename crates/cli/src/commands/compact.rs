@@ -7,7 +7,7 @@ use crate::outcome::{Outcome, say, say_json};
 use crate::{counted, interrupt, places};
 use canopy_index::{Compacted, Due, Index, Retention, Writer, WriterOptions};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Rows that are written anew at a time, for a second or a few: meanwhile, nothing else can be
@@ -111,18 +111,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         }
     }
     if arguments.json {
-        let current = || Ok(Index::open(&location)?.generation());
-        let generation: anyhow::Result<u64> = sum.generation.map_or_else(current, Ok);
-        say_json(&json!({
-            "generation": generation?,
-            "unchanged": sum.generation.is_none(),
-            "complete": true,
-            "seconds": started.elapsed().as_secs_f64(),
-            "shards": sum.shards,
-            "replaced_shards": sum.replaced_shards,
-            "dropped_rows": sum.dropped_rows,
-            "sealed_files": sum.sealed_files,
-        }))?;
+        sum.print_json(&location, started.elapsed().as_secs_f64())?;
     }
     Ok(Outcome::Complete)
 }
@@ -139,4 +128,22 @@ struct Sum {
     dropped_rows: usize,
     /// Files of names behind gates that were written anew.
     sealed_files: usize,
+}
+
+impl Sum {
+    /// Prints it as JSON, with the generation that is current.
+    fn print_json(&self, location: &Path, seconds: f64) -> anyhow::Result<()> {
+        let current = || Ok(Index::open(location)?.generation());
+        let generation: anyhow::Result<u64> = self.generation.map_or_else(current, Ok);
+        say_json(&json!({
+            "generation": generation?,
+            "unchanged": self.generation.is_none(),
+            "complete": true,
+            "seconds": seconds,
+            "shards": self.shards,
+            "replaced_shards": self.replaced_shards,
+            "dropped_rows": self.dropped_rows,
+            "sealed_files": self.sealed_files,
+        }))
+    }
 }

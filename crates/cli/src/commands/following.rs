@@ -96,6 +96,7 @@ fn print_unchanged(generation: Option<u64>) -> anyhow::Result<Outcome> {
 }
 
 /// Carries `canopy index --follow ns:PATH` out.
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 pub fn run(
     index: Option<PathBuf>,
     arguments: &Arguments,

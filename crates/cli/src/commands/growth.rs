@@ -73,18 +73,7 @@ pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome
     for path in asked.paths {
         paths.push(Some(path_of([&new, &old], path)?));
     }
-    // What is below another one of them counts once.
-    let given = paths.clone();
-    let is_below = |path: &str, other: &str| path != other && relative(path, other).is_some();
-    paths.retain(|path| {
-        let path = path.as_deref().unwrap_or_default();
-        !given.iter().flatten().any(|other| is_below(path, other))
-    });
-    paths.sort_unstable();
-    paths.dedup();
-    if paths.is_empty() {
-        paths.push(None);
-    }
+    let paths = outermost(paths);
     anyhow::ensure!(
         old.generation() <= new.generation(),
         "--since is generation {}, which came after {}",
@@ -131,6 +120,23 @@ pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome
     }
     output.flush()?;
     Ok(outcome)
+}
+
+/// Returns paths without those below another one of them, which count once. Without any, returns
+/// `None`, which stands for everything.
+fn outermost(mut paths: Vec<Option<String>>) -> Vec<Option<String>> {
+    let given = paths.clone();
+    let is_below = |path: &str, other: &str| path != other && relative(path, other).is_some();
+    paths.retain(|path| {
+        let path = path.as_deref().unwrap_or_default();
+        !given.iter().flatten().any(|other| is_below(path, other))
+    });
+    paths.sort_unstable();
+    paths.dedup();
+    if paths.is_empty() {
+        paths.push(None);
+    }
+    paths
 }
 
 /// Opens what was current a week ago, or the oldest generation before `new`.

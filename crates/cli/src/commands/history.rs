@@ -44,6 +44,19 @@ struct Row {
 
 const BAR_COLUMNS: usize = 30;
 
+/// Returns the line of a generation.
+fn line(row: &Row, bar: &str) -> String {
+    let KeptGeneration { generation, published_ns } = row.generation;
+    let time = clock::full_time(published_ns);
+    let (entries, shown) = match row.totals {
+        Some(totals) => {
+            ((totals.entries + totals.dirs).to_string(), human_size(totals.disk_bytes()))
+        }
+        None => ("-".to_owned(), "-".to_owned()),
+    };
+    format!("{generation:>10}  {time:<19.19}  {entries:>12}  {shown:>7}  {bar}")
+}
+
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let opened = places::open(index, None)?;
@@ -105,17 +118,8 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         "generation", "published", "entries", "space"
     )?;
     for row in &rows {
-        let KeptGeneration { generation, published_ns } = row.generation;
-        let time = clock::full_time(published_ns);
-        let (entries, shown) = match row.totals {
-            Some(totals) => {
-                ((totals.entries + totals.dirs).to_string(), human_size(totals.disk_bytes()))
-            }
-            None => ("-".to_owned(), "-".to_owned()),
-        };
         let bar = bar(space(row) as f64 / most as f64, BAR_COLUMNS, ascii);
-        let line = format!("{generation:>10}  {time:<19.19}  {entries:>12}  {shown:>7}  {bar}");
-        writeln!(output, "{}", line.trim_end())?;
+        writeln!(output, "{}", line(row, &bar).trim_end())?;
     }
     output.flush()?;
     Ok(outcome)

@@ -143,6 +143,7 @@ pub struct Arguments {
 }
 
 /// Carries the command out. Without what reads namespaces, `canopy-ns` is run where there are any.
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 pub fn run(
     index: Option<PathBuf>,
     arguments: Arguments,

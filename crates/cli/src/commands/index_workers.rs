@@ -320,6 +320,7 @@ impl Sharer<'_> {
     }
 
     /// Publishes what all have listed.
+    #[expect(clippy::too_many_lines, reason = "one course of steps")]
     fn publish(&self, worker: &Worker, started: Instant) -> anyhow::Result<Outcome> {
         let scan = worker.scan();
         let options = options(self.arguments, self.threads, scan);

@@ -304,6 +304,11 @@ fn print(index: &Index, verbose: bool, output: &mut dyn Write) -> anyhow::Result
             human_size(held.bytes as i64)
         )?;
     }
+    print_unfinished(index, now_ns, output)
+}
+
+/// Prints scans that are under way, and those that failed.
+fn print_unfinished(index: &Index, now_ns: i64, output: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(shared) = index.shared_scan() {
         let SharedProgress { root, begun_ns, parts_left, entries, .. } = shared;
         writeln!(

@@ -107,6 +107,24 @@ fn section_names() -> Vec<&'static str> {
     Section::ALL.iter().map(|section| section.name()).collect()
 }
 
+/// Returns the sections that are asked for. Fails where they do not go with the limits.
+fn sections_of(arguments: &Arguments, has_limits: bool) -> anyhow::Result<Sections> {
+    let sections: Sections = match arguments.section.is_empty() {
+        true if !has_limits => Sections::all().without(Section::Quotas),
+        true => Sections::all(),
+        false => arguments.section.iter().copied().collect(),
+    };
+    anyhow::ensure!(
+        has_limits || !sections.has(Section::Quotas),
+        "the section quotas compares with limits: say with --limits which file has them"
+    );
+    anyhow::ensure!(
+        !has_limits || sections.has(Section::Quotas),
+        "--limits is for the section quotas, which --section leaves out"
+    );
+    Ok(sections)
+}
+
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
     let (mut index, mut arguments) = (index, arguments);
@@ -123,19 +141,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         "--csv is of one section (--section NAME), or writes a file of each into a directory (-o)"
     );
     let limits = arguments.limits.as_deref().map(read_limits).transpose()?;
-    let sections: Sections = match arguments.section.is_empty() {
-        true if limits.is_none() => Sections::all().without(Section::Quotas),
-        true => Sections::all(),
-        false => arguments.section.iter().copied().collect(),
-    };
-    anyhow::ensure!(
-        limits.is_some() || !sections.has(Section::Quotas),
-        "the section quotas compares with limits: say with --limits which file has them"
-    );
-    anyhow::ensure!(
-        limits.is_none() || sections.has(Section::Quotas),
-        "--limits is for the section quotas, which --section leaves out"
-    );
+    let sections = sections_of(&arguments, limits.is_some())?;
     let mut threads = arguments.read.threads();
     if let Some(directory) = &arguments.per_user {
         anyhow::ensure!(
@@ -179,19 +185,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         write_each_csv(&report, &options, directory, files)?;
         return Ok(Outcome::of_errors(&failed));
     }
-    let write = |output: &mut dyn Write| -> anyhow::Result<()> {
-        if arguments.json {
-            write_json(&report, output)?;
-        } else if arguments.csv {
-            report::write_csv(&report, arguments.section[0], output)?;
-        } else if arguments.html {
-            report::write_html(&report, output)?;
-        } else {
-            let options = TextOptions { ascii: arguments.ascii || !is_utf8(), heading: true };
-            report::write_text(&report, options, output)?;
-        }
-        Ok(output.flush()?)
-    };
+    let write = |output: &mut dyn Write| write_as_asked(&report, &arguments, output);
     match to {
         Some((path, files)) => {
             let (directory, name) = Directory::of(path)?;
@@ -201,6 +195,25 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         None => write(&mut stdout_for_json())?,
     }
     Ok(Outcome::of_errors(&failed))
+}
+
+/// Writes a report in the format that is asked for.
+fn write_as_asked(
+    report: &Report,
+    arguments: &Arguments,
+    output: &mut dyn Write,
+) -> anyhow::Result<()> {
+    if arguments.json {
+        write_json(report, output)?;
+    } else if arguments.csv {
+        report::write_csv(report, arguments.section[0], output)?;
+    } else if arguments.html {
+        report::write_html(report, output)?;
+    } else {
+        let options = TextOptions { ascii: arguments.ascii || !is_utf8(), heading: true };
+        report::write_text(report, options, output)?;
+    }
+    Ok(output.flush()?)
 }
 
 /// Writes a page for each user who has anything, or for those of them who are named.

@@ -295,6 +295,7 @@ impl Task {
 /// Lists directories again and publishes what has changed as one generation. The index stays as it
 /// was if nothing could be. `suspects` is asked only by who does the work: standard input can be
 /// read once.
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 pub fn update(
     location: &Path,
     suspects: impl FnOnce() -> anyhow::Result<Suspects>,

@@ -243,6 +243,7 @@ struct Daemon {
 
 impl Daemon {
     /// Sets everything up: from here on, no change is missed.
+    #[expect(clippy::too_many_lines, reason = "one course of steps")]
     fn begin(location: &Path, arguments: &Arguments) -> anyhow::Result<Self> {
         let (roots, namespaces, missing) = followed(arguments)?;
         if let Some(path) = arguments.prometheus.as_ref().filter(|path| path.is_dir()) {

@@ -71,6 +71,12 @@ pub fn text(document: &Value, is_running: bool) -> String {
     for point in document["unfollowed"].as_array().into_iter().flatten() {
         row("unfollowed", one_line(point.as_str().unwrap_or_default()));
     }
+    rows_of_sources(document, &mut row);
+    text
+}
+
+/// Adds a row for each change log, source and namespace that is followed.
+fn rows_of_sources(document: &Value, row: &mut dyn FnMut(&str, String)) {
     for log in document["change_logs"].as_array().into_iter().flatten() {
         let name = one_line(log["log"].as_str().unwrap_or_default());
         let shown = match log["record"].as_u64() {
@@ -97,7 +103,7 @@ pub fn text(document: &Value, is_running: bool) -> String {
         let mut shown = one_line(&path.display().to_string());
         match namespace["followed_s"].as_f64() {
             Some(at_s) => {
-                let ago = number("written_s") - at_s;
+                let ago = document["written_s"].as_f64().unwrap_or(0.0) - at_s;
                 let _ = write!(shown, ": the index has what it had {ago:.1} s before");
             }
             None => shown.push_str(": not in the index yet"),
@@ -107,7 +113,6 @@ pub fn text(document: &Value, is_running: bool) -> String {
         }
         row("namespace", shown);
     }
-    text
 }
 
 fn state(document: &Value, is_running: bool, age: &str) -> String {

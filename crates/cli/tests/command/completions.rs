@@ -1,9 +1,10 @@
-//! Completions in the shells themselves: bash, zsh on a terminal, fish. A shell that is not
-//! installed is left out and says so.
+//! Completions in the shells themselves: bash, zsh on a terminal, fish. Those that are
+//! missing are left out, unless `CANOPY_REQUIRE=1`.
 
 use crate::common;
 
 use common::Fixture;
+use common::requirements::has;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -16,16 +17,6 @@ fn script(shell: &str) -> String {
         Command::new(env!("CARGO_BIN_EXE_canopy")).args(["completions", shell]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// Whether there is such a shell.
-fn is_there(shell: &str) -> bool {
-    let found =
-        Command::new(shell).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if found.is_err() {
-        eprintln!("skipped: no {shell} here");
-    }
-    found.is_ok()
 }
 
 fn lines(command: &mut Command) -> BTreeSet<String> {
@@ -146,7 +137,7 @@ fn bash_completes_commands_options_and_values() {
 
 #[test]
 fn zsh_completes_what_is_typed() {
-    if !is_there("zsh") {
+    if !has("zsh") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -189,7 +180,7 @@ fn zsh_completes_what_is_typed() {
 
 #[test]
 fn fish_completes_commands_options_and_values() {
-    if !is_there("fish") {
+    if !has("fish") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -8,6 +8,7 @@ use crate::common;
 
 use canopy_import::{Counts, Format, Import, Request};
 use canopy_model::{Audience, ClassId, ClassTable, Credentials, Listing, Sink, unescape};
+use common::requirements::gufi;
 use common::{Fixture, User, assert_same, random_tree, seeded, sorted};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -487,15 +488,6 @@ fn directories_above_the_root_are_as_told() {
     for wrong in ["/no-such/home", "/elsewhere=0755:0:0", "/no-such=0799:0:0", "/no-such=0755:0"] {
         assert_eq!(run(&[wrong]).status.code(), Some(2), "{wrong}");
     }
-}
-
-/// The directory of GUFI's programs.
-fn gufi() -> Option<PathBuf> {
-    let directory = std::env::var_os("GUFI_BIN").map(PathBuf::from);
-    if directory.is_none() {
-        eprintln!("skipped: GUFI_BIN does not name a directory with GUFI's programs");
-    }
-    directory
 }
 
 fn run(program: &Path, arguments: &[&OsStr]) {

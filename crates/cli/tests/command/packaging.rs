@@ -3,6 +3,7 @@
 use crate::common;
 
 use common::Fixture;
+use common::requirements::has;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,16 +22,6 @@ fn text(arguments: &[&str]) -> String {
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Whether there is such a program.
-fn is_there(program: &str) -> bool {
-    Command::new(program)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok()
 }
 
 /// Commands that help lists.
@@ -203,7 +194,7 @@ fn units_and_the_example_of_a_configuration_are_right() {
     let service = fs::read_to_string(root().join("packaging/canopy-index.service")).unwrap();
     let started =
         service.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/canopy ")).unwrap();
-    if is_there("systemd-analyze") {
+    if has("systemd-analyze") {
         // It wants the command of a unit to exist.
         let ours = service.replace("/usr/bin/canopy", place.canopy.to_str().unwrap());
         fs::write(place.path("canopy-index.service"), ours).unwrap();

@@ -646,6 +646,7 @@ fn growth_counts_inodes_once() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 fn growth_and_history_are_told() {
     let place = Fixture::new();
     let tree = place.path("tree");

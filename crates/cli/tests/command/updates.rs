@@ -632,6 +632,7 @@ fn a_list_of_errors_is_emptied_where_nothing_is_listed() {
 /// What the readers of an index go by, and its writer does not, is looked at by every run of
 /// `canopy index`: also where the tree is as it was.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 fn what_users_go_by_is_made_right_though_nothing_has_changed() {
     let place = Fixture::new();
     let bob = User { uid: 2002, gid: 3002, groups: vec![3002] };

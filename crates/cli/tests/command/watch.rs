@@ -10,8 +10,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const FORMAT: &str = "%p|%y|%s|%b|%m|%u|%g|%n|%i|%l|%T@|%C@\\0";
@@ -484,11 +487,26 @@ fn what_cannot_be_written_is_said_once() {
     let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
-    let daemon = Daemon::start(&place, &index, &[tree.as_os_str()]);
+    // Each time before it writes, it also tells the service manager how it goes.
+    let socket = place.path("manager");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    let reports = Arc::new(AtomicUsize::new(0));
+    let counted = reports.clone();
+    std::thread::spawn(move || {
+        let mut message = [0; 4096];
+        while let Ok(length) = manager.recv(&mut message) {
+            let is_status = message[..length].starts_with(b"STATUS=");
+            counted.fetch_add(usize::from(is_status), Ordering::Relaxed);
+        }
+    });
+    let mut command = Command::new(&place.canopy);
+    command.env("NOTIFY_SOCKET", &socket);
+    let daemon = Daemon::run(&place, &index, command, &[tree.as_os_str()], Stdio::null());
     wait_for_equality(&place, &index, &[&tree]);
     fs::remove_dir_all(index.join("watch")).unwrap();
     wait_until("it is said", || daemon.said().contains("status.json"));
-    std::thread::sleep(Duration::from_secs(3));
+    let before = reports.load(Ordering::Relaxed);
+    wait_until("it was tried again", || reports.load(Ordering::Relaxed) >= before + 3);
     assert_eq!(daemon.said().matches("status.json").count(), 1, "{}", daemon.said());
 }
 

@@ -4,6 +4,7 @@
 use crate::common;
 use crate::resuming::{assert_equal, assert_sound, finish, many_trees};
 
+use common::requirements::has;
 use common::{Fixture, all_paths, random_tree, seeded};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -59,6 +60,14 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 fn is_over(location: &Path) -> bool {
     let is_there = |name: &str| location.join(name).exists();
     is_there("CURRENT") && !["workers", "workers.over", "journal"].into_iter().any(is_there)
+}
+
+/// Returns how many workers take part in a scan: each shows in a file that it lives.
+fn joined(location: &Path) -> usize {
+    let files = std::fs::read_dir(location.join("workers")).into_iter().flatten().flatten();
+    let is_worker = |name: &str| name.starts_with('w') && !name.ends_with(".over");
+    let workers = files.filter(|file| file.file_name().to_str().is_some_and(is_worker));
+    workers.filter(|worker| worker.path().join("alive").exists()).count()
 }
 
 /// Asserts that nothing is left of workers: once all is scanned anew, both have as many files.
@@ -193,7 +202,7 @@ fn nobody_else_writes_until_it_is_published_or_given_up() {
     }
     // Who asks for the same joins.
     let same = first(&place, &location, &tree, &["--level", "1", "--max-rate", "50"]);
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until("it has joined", || joined(&location) == 2);
     finish(&place, &location, &[other.as_os_str(), "--restart".as_ref()]);
     for run in [slow, same] {
         let output = run.wait_with_output().unwrap();
@@ -374,10 +383,7 @@ struct Cluster {
 
 impl Cluster {
     fn begin(dir: PathBuf) -> Option<Self> {
-        let programs = ["munged", "slurmctld", "slurmd"];
-        let is_there = |name: &str| Path::new("/usr/sbin").join(name).exists();
-        if !programs.into_iter().all(is_there) {
-            eprintln!("Slurm is not installed: slurmctld slurmd slurm-client munge");
+        if !["munged", "slurmctld", "slurmd", "sbatch", "sinfo"].into_iter().all(has) {
             return None;
         }
         std::fs::create_dir(&dir).unwrap();
@@ -477,8 +483,7 @@ fn a_job_of_slurm_has_a_worker_on_each_node_and_may_lose_one() {
     // Slowly, and a worker that is lost is taken for dead soon.
     job.env("WORKER", "--max-rate=100 --beat=10 --threads=1");
     let mut job = job.stdout(Stdio::null()).spawn().unwrap();
-    wait_until("three workers", || workers_of(&location).len() == 3);
-    std::thread::sleep(Duration::from_millis(500));
+    wait_until("three workers have joined", || joined(&location) == 3);
     let all = workers_of(&location);
     assert_eq!(all.len(), 3);
     kill(all[1], Signal::SIGKILL).unwrap();

@@ -1,9 +1,10 @@
 //! How the workspace is put together: which crate uses which, and that whatever is built gives each
 //! dependency the same features, so that nothing is built twice. ARCHITECTURE.md draws the arrows.
 
+use crate::common::requirements::is_met;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each crate and the crates of the workspace that it may use outside of its tests.
@@ -199,4 +200,42 @@ fn every_build_gives_a_dependency_the_same_features() {
     }
     let lines = Vec::from_iter(wrong).join("\n");
     assert!(lines.is_empty(), "features to add to crates/unify/Cargo.toml:\n{lines}");
+}
+
+#[test]
+fn a_required_program_that_is_missing_fails_a_test() {
+    assert!(is_met(true, true, "a program") && !is_met(false, false, "a program"));
+    assert!(std::panic::catch_unwind(|| is_met(false, true, "a program")).is_err());
+}
+
+/// Files with the names of Rust's below a directory.
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => sources(&path, found),
+            false => found.extend(path.extension().is_some_and(|end| end == "rs").then_some(path)),
+        }
+    }
+}
+
+#[test]
+fn no_test_skips_without_the_common_helper() {
+    let mut files = Vec::new();
+    for package in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap() {
+        let tests = package.unwrap().path().join("tests");
+        if tests.is_dir() {
+            sources(&tests, &mut files);
+        }
+    }
+    assert!(files.len() > 100, "{files:?}");
+    // Divided, so that these words are not found here.
+    let words = [concat!("\"skip", "ped: "), concat!("\"GUFI", "_BIN\"")];
+    let skips = |file: &PathBuf| {
+        let text = std::fs::read_to_string(file).unwrap();
+        words.iter().any(|word| text.contains(word))
+    };
+    let skipping = Vec::from_iter(files.into_iter().filter(skips));
+    let names = Vec::from_iter(skipping.iter().map(|file| file.file_name().unwrap()));
+    assert_eq!(names, ["requirements.rs"], "{skipping:?}");
 }

@@ -4,6 +4,8 @@
 #![allow(dead_code, missing_docs)]
 
 pub mod expressions;
+pub mod length;
+pub mod requirements;
 
 use canopy_model::{Acl, AclEntry, AclTag};
 use rand::rngs::StdRng;

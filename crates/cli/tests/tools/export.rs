@@ -8,6 +8,7 @@ use arrow::datatypes::{
     ArrowPrimitiveType, Int64Type, SchemaRef, TimestampNanosecondType, UInt32Type, UInt64Type,
 };
 use canopy_model::unescape;
+use common::requirements::gufi;
 use common::{Fixture, User, assert_same, on_terminal, random_tree, seeded, sorted};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::BTreeSet;
@@ -328,10 +329,7 @@ fn a_huge_directory_is_one_stanza() {
 
 #[test]
 fn gufi_reads_our_traces() {
-    let Some(gufi) = std::env::var_os("GUFI_BIN").map(PathBuf::from) else {
-        println!("skipped: GUFI_BIN does not name the directory of GUFI's programs");
-        return;
-    };
+    let Some(gufi) = gufi() else { return };
     for seed in 3300..3310 {
         let place = Fixture::new();
         let (tree, index) = (place.path("tree"), place.path("index"));

@@ -3,6 +3,7 @@
 
 use crate::common;
 
+use common::length::rounds;
 use common::{Fixture, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -19,7 +20,7 @@ fn shown(place: &Fixture, index: &Path, user: &User, arguments: &[&OsStr]) -> Ve
 #[test]
 fn a_tree_survives_the_way_through_a_trace() {
     let place = Fixture::new();
-    for seed in 0..40 {
+    for seed in 0..rounds(12, 40) {
         let mut random = seeded(9000 + seed);
         let tree = place.path(&format!("tree{seed}"));
         random_tree(&tree, &mut random, true);

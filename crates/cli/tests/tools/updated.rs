@@ -1,6 +1,7 @@
 //! Every tool, and SQL, on an index that was brought up to date by listing some directories, against one of the
 //! same tree that was written anew: their answers are the same. Needs root.
 
+use crate::common::length::rounds;
 use crate::common::{Fixture, User, all_paths, odd_name, random_tree, seeded};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -44,7 +45,7 @@ const COMMANDS: [&[&str]; 21] = [
 
 #[test]
 fn an_updated_index_answers_as_a_new_one() {
-    for seed in 7100..7106 {
+    for seed in 7100..7100 + rounds(3, 6) {
         follow(seed, true, &|place, suspects| {
             let index = place.path("index");
             let mut arguments: Vec<&OsStr> =
@@ -58,7 +59,7 @@ fn an_updated_index_answers_as_a_new_one() {
 /// All changes but those of files with several names alter times of directories.
 #[test]
 fn an_index_by_directory_times_answers_as_a_new_one() {
-    for seed in 7200..7203 {
+    for seed in 7200..7200 + rounds(2, 3) {
         follow(seed, false, &|place, _| {
             let (index, tree) = (place.path("index"), place.path("tree"));
             // Space that files take is settled then.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Key of these numbers in the footer of `listings`.
 pub(crate) const HIGH_KEY: &str = "canopy.high";
 
-/// The columns that are sums of sizes, in the order of [`High`].
+/// The columns that are sums of sizes, in the order of `High`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SumColumn {
     /// `bytes_before`.

@@ -4,6 +4,7 @@ use super::component;
 use canopy_namespace::query::{QUERY_BYTES_MAX, shown};
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of cases")]
 fn errors_say_what_would_be_right() {
     for (query, said) in [
         ("[]", "an empty query"),

@@ -6,6 +6,7 @@ use canopy_namespace::query::{Candidate, Candidates, Component, Expression, Sour
 use canopy_namespace::{FileId, Inode};
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of cases")]
 fn queries_have_a_normal_form() {
     for (query, normal) in [
         // Numbers.

@@ -77,6 +77,18 @@ impl Garage {
         self.process = None;
     }
 
+    /// Waits until somebody connects to the port of the server, which is stopped, and hangs up.
+    pub fn hang_up(&self) {
+        let mut listener = None;
+        wait_until("the port of garage", || {
+            listener = listener.take().or_else(|| listen(self.port));
+            listener.is_some()
+        });
+        let listener = listener.unwrap();
+        listener.set_nonblocking(true).unwrap();
+        wait_until("a connection", || listener.accept().is_ok());
+    }
+
     /// Starts the server again, where it was.
     pub fn go_on(&mut self) {
         let mut attempt = 1;

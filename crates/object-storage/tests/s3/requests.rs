@@ -89,6 +89,7 @@ impl Storage for Counted {
 }
 
 /// `docs/engine.md` has these figures; the test prints them anew.
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 pub fn operations_take_few_requests(storage: Arc<dyn Storage>) {
     let counted = Arc::new(Counted::new(storage));
     let environment = Environment::system(counted.clone());

@@ -39,7 +39,7 @@ impl Table {
     }
 
     /// Returns the table as it is now. Files that other processes remove are kept for it for
-    /// [`Options::grace_ms`]; who reads longer makes a checkpoint.
+    /// [`crate::Options::grace_ms`]; who reads longer makes a checkpoint.
     pub fn snapshot(&self) -> TableSnapshot {
         let mut write = self.write.lock();
         let sequence = write.sequence;

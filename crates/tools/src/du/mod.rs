@@ -2,9 +2,9 @@
 //!
 //! There are three ways to an answer. With `-s` each argument costs two look-ups a shard. Lines of
 //! directories take one pass over the listings. What depends on single entries (`-a`, `--time`,
-//! exclusion, other file systems) takes a walk over all rows, in [`walk`]. All print in path order,
+//! exclusion, other file systems) takes a walk over all rows, in `walk`. All print in path order,
 //! each directory after what is in it, unless lines are to be sorted. Where symbolic links are
-//! followed, directories are looked up one by one, in [`logical`].
+//! followed, directories are looked up one by one, in `logical`.
 
 mod breakdown;
 mod lines;

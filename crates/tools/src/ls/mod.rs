@@ -1,8 +1,8 @@
 //! `ls` and `stat`: what is in a directory, and all that is known of one entry.
 //!
-//! Here are the options; [`walk`] goes through arguments and directories, [`order`] sorts listings,
-//! [`print`] and [`long`] lay lines out, [`columns`] names in columns, [`colors`] chooses colours,
-//! [`dired`] tells Emacs where names are, [`hyperlink`] makes names links, and [`stat`] has formats
+//! Here are the options; `walk` goes through arguments and directories, `order` sorts listings,
+//! `print` and `long` lay lines out, `columns` names in columns, `colors` chooses colours,
+//! `dired` tells Emacs where names are, [`hyperlink`] makes names links, and `stat` has formats
 //! of stat(1).
 
 mod ahead;

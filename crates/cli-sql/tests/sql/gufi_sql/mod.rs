@@ -16,6 +16,7 @@ mod tree;
 
 use cases::{Answer, CASES};
 use common::Fixture;
+use common::requirements::gufi;
 use statistics::{NOW_S, statistic};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -49,7 +50,7 @@ impl Site {
             fs::write(root.join(file), "").unwrap();
         }
         place.index(&index, &root);
-        let gufi = std::env::var_os("GUFI_BIN").map(PathBuf::from);
+        let gufi = gufi();
         if let Some(gufi) = &gufi {
             let arguments = ["-x".as_ref(), root.as_os_str(), gufi_index.as_os_str()];
             run(&gufi.join("gufi_dir2index"), &arguments);
@@ -60,8 +61,6 @@ impl Site {
                 &["-x".as_ref(), root.as_os_str(), trees.as_os_str()],
             );
             run(&gufi.join("gufi_treesummary_all"), &[trees.join("test").as_os_str()]);
-        } else {
-            eprintln!("skipped: GUFI_BIN does not name a directory with GUFI's programs");
         }
         Site { place, tree: Tree::read(&root), index, gufi }
     }
@@ -219,6 +218,7 @@ fn statements_that_name_none_of_gufis_views_are_not_changed() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of cases")]
 fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
     let quoted = "it's a \"directory\"";
     let site = Site::with(&[&format!("{quoted}/file")]);

@@ -361,6 +361,7 @@ fn links_to_sources_in_one_gate_are_followed() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one course of steps")]
 fn links_that_lead_behind_gates_are_followed() {
     let trial = Trial::empty();
     let tree = trial.place.path("tree");

@@ -250,6 +250,7 @@ impl Parser<'_> {
         Ok(EntryFormat::Printf(PrintfFormat::new(format, &mut self.warnings)?))
     }
 
+    #[expect(clippy::too_many_lines, reason = "a list of words")]
     fn test(&mut self, name: &str) -> Result<Option<Test>, Misunderstood> {
         let column = time_column(char::from(name.as_bytes()[1])).unwrap_or(MTIME);
         Ok(Some(match name {
