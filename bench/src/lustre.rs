@@ -7,6 +7,7 @@
 
 use crate::measure::peak_memory_bytes;
 use anyhow::{Context, ensure};
+use canopy_model::Generation;
 use canopy_scan::MountRules;
 use canopy_watch::lustre::{ChangeLogs, Fid, FileLocation, Log, Lustre, Options, Records};
 use canopy_watch::{Intake, Journal, Pacing, Scope, Territory, Unresolved, Work};
@@ -146,7 +147,7 @@ fn measure(scratch: &Path, records: &Path, events: u64, kept: usize) -> anyhow::
             while !intake.is_stopped() {
                 let next = intake.next(pacing, Duration::from_millis(100));
                 let Some(Work::Changes(batches)) = next else { continue };
-                batches.iter().for_each(|batch| intake.succeeded(batch, 1));
+                batches.iter().for_each(|batch| intake.succeeded(batch, Generation(1)));
             }
         });
         let heard = || intake.snapshot().map_or_else(Default::default, |snapshot| snapshot.heard);

@@ -12,7 +12,7 @@ use crate::manifest::{self, ClassManifest, ClassRecord, Document};
 use crate::names::ClassPlace;
 use crate::pages::Extent;
 use crate::shard::missing;
-use canopy_model::compare_paths;
+use canopy_model::{Generation, compare_paths};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub(crate) struct BundleRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct BundleId {
     /// The generation in which it was written.
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
     pub(crate) number: u64,
 }
 

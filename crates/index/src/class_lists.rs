@@ -12,7 +12,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::manifest::{self, Catalog, Document};
 use crate::names::{ClassPlace, Names};
-use canopy_model::{Grant, Principal};
+use canopy_model::{Generation, Grant, Principal};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ const PRINCIPALS_MAX: usize = 8;
 pub(crate) struct ListedClass {
     pub(crate) place: ClassPlace,
     /// Generation of the manifest that counts.
-    pub(crate) manifest: u64,
+    pub(crate) manifest: Generation,
 }
 
 /// The classes of a user or a group: `PRINCIPAL-GENERATION.bin` in `lists`.
@@ -42,7 +42,7 @@ pub(crate) struct ClassList {
 pub(crate) struct ListRecord {
     #[serde(with = "PrincipalRecord")]
     pub(crate) principal: Principal,
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -127,11 +127,11 @@ impl ClassLists {
     pub(crate) fn write(
         &self,
         (disk, names): (&Disk, &Names),
-        generation: u64,
+        generation: Generation,
         changed: &BTreeSet<Principal>,
         written: &[ListRecord],
     ) -> Result<Vec<ListRecord>> {
-        let known: BTreeMap<Principal, u64> =
+        let known: BTreeMap<Principal, Generation> =
             written.iter().map(|list| (list.principal, list.generation)).collect();
         let mut lists = Vec::with_capacity(self.own.len());
         if !self.own.is_empty() {

@@ -1,6 +1,6 @@
 //! What can go wrong with an index, and what the caller should make of it.
 
-use canopy_model::ErrorKind;
+use canopy_model::{ErrorKind, Generation};
 use rustix::io::Errno;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -27,16 +27,16 @@ pub enum Error {
     #[error("generation {number} is not kept; {}", nearest_generations(*nearest))]
     NotKept {
         /// Its number.
-        number: u64,
+        number: Generation,
         /// Those next to it that are there, an older and a newer one.
-        nearest: [Option<u64>; 2],
+        nearest: [Option<Generation>; 2],
     },
     /// A time was asked for before anything that is there was published.
     #[error(
         "nothing is kept from before generation {0}: 'canopy info' tells when that was published, \
          'canopy index --keep' how much of the past is kept from now on"
     )]
-    BeforeOldest(u64),
+    BeforeOldest(Generation),
     /// The caller may not see older generations.
     #[error(
         "the past of the index at {0} is only for those who write it; name one of your own with \
@@ -47,7 +47,7 @@ pub enum Error {
     #[error("generation {generation} is lost, since {path} is damaged; others do not need it")]
     PastDamaged {
         /// Its number.
-        generation: u64,
+        generation: Generation,
         /// The file.
         path: PathBuf,
     },
@@ -227,7 +227,7 @@ impl Error {
 }
 
 /// Names the kept generations next to one that is not kept.
-fn nearest_generations(nearest: [Option<u64>; 2]) -> String {
+fn nearest_generations(nearest: [Option<Generation>; 2]) -> String {
     match nearest {
         [Some(older), Some(newer)] => format!("the nearest are {older} and {newer}"),
         [Some(last), None] => format!("the last is {last}"),

@@ -34,8 +34,8 @@ use crate::unfinished::{
 };
 use canopy_model::fuzzing::Target;
 use canopy_model::{
-    Access, Attributes, ClassTable, Grant, GrantId, Listing, OwnerLimits, Parts, Principal, Rows,
-    Summary, Totals, Xattr,
+    Access, Attributes, ClassTable, Generation, Grant, GrantId, Listing, OwnerLimits, Parts,
+    Principal, Rows, Summary, Totals, Xattr,
 };
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -166,7 +166,7 @@ fn bundle(bytes: &[u8]) {
 /// Makes the manifests of an index fit its files again after these were changed, sizes and
 /// checksums, as somebody would who makes an index to do harm. `change` may change more of each
 /// shard: how many rows its files have, its covers' ends.
-pub fn forge(index: &Path, generation: u64, mut change: impl FnMut(&mut u64)) {
+pub fn forge(index: &Path, generation: Generation, mut change: impl FnMut(&mut u64)) {
     let path = names::all_manifests(index, generation);
     let all: AllManifests = manifest::read(&path).expect("the manifest is sound");
     let names = Names::new(index, all.key);
@@ -250,10 +250,11 @@ fn document_seeds() -> Vec<Vec<u8>> {
 
 fn current() -> Current {
     let published_ns = 1_700_000_000_000_000_000;
-    let kept = vec![KeptGeneration { generation: 5, published_ns: published_ns - 1 }];
+    let kept = vec![KeptGeneration { generation: Generation(5), published_ns: published_ns - 1 }];
     let retention = "3,24h".parse().unwrap_or_default();
-    let leaving = vec![Leaving { generation: 6, published_ns: published_ns - 1, bytes: 1 << 20 }];
-    Current { generation: 7, published_ns, kept, leaving, retention }
+    let leaving =
+        vec![Leaving { generation: Generation(6), published_ns: published_ns - 1, bytes: 1 << 20 }];
+    Current { generation: Generation(7), published_ns, kept, leaving, retention }
 }
 
 fn unfinished() -> UnfinishedRecord {
@@ -268,8 +269,8 @@ fn unfinished() -> UnfinishedRecord {
     let state = all_manifests();
     let classes = vec![class_manifests()];
     UnfinishedRecord {
-        base: 6,
-        generation: 7,
+        base: Generation(6),
+        generation: Generation(7),
         about,
         state,
         classes,
@@ -288,11 +289,16 @@ fn grants() -> Vec<(u32, GrantRecord)> {
 }
 
 fn class() -> ClassRecord {
-    ClassRecord { grants: vec![0, 1], place: listed().place, manifest: 300, charged: Some(1) }
+    ClassRecord {
+        grants: vec![0, 1],
+        place: listed().place,
+        manifest: Generation(300),
+        charged: Some(1),
+    }
 }
 
 fn listed() -> ListedClass {
-    ListedClass { place: ClassPlace { tag: [3; 16], depth: 2 }, manifest: 300 }
+    ListedClass { place: ClassPlace { tag: [3; 16], depth: 2 }, manifest: Generation(300) }
 }
 
 fn list() -> ClassList {
@@ -301,7 +307,7 @@ fn list() -> ClassList {
 
 fn lists() -> Vec<ListRecord> {
     [Principal::User(1000), Principal::Group(5)]
-        .map(|principal| ListRecord { principal, generation: 7 })
+        .map(|principal| ListRecord { principal, generation: Generation(7) })
         .into()
 }
 
@@ -364,7 +370,7 @@ fn extent() -> Extent {
 
 fn shards() -> ShardSet {
     let page = PageRecord {
-        id: PageId { generation: 7, number: 9, secret: Some([5; 16]) },
+        id: PageId { generation: Generation(7), number: 9, secret: Some([5; 16]) },
         extent: extent(),
         small_shards: 1,
         is_wasteful: true,
@@ -398,7 +404,12 @@ fn class_manifest() -> Manifest {
         dead_records: 1,
         dead_since_ns: Some(5),
     };
-    let table = TableFileRecord { table: "d".to_owned(), generation: 7, file, sums: vec![1, 2] };
+    let table = TableFileRecord {
+        table: "d".to_owned(),
+        generation: Generation(7),
+        file,
+        sums: vec![1, 2],
+    };
     Manifest {
         sources: vec![source()],
         shards: shards(),
@@ -414,7 +425,7 @@ fn class_manifests() -> ClassManifest {
 }
 
 fn all_manifests() -> AllManifests {
-    let id = BundleId { generation: 7, number: 11 };
+    let id = BundleId { generation: Generation(7), number: 11 };
     let bundle = BundleRecord { id, classes: 1, extents: vec![extent()], has_tables: true };
     AllManifests {
         key: [9; 32],

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::names;
 use crate::plain_file;
 use crate::schema::FORMAT;
+use canopy_model::Generation;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,7 +26,7 @@ const BYTES_MAX: u64 = 1 << 30;
 pub(crate) struct Journal {
     index: PathBuf,
     path: PathBuf,
-    generation: u64,
+    generation: Generation,
     /// Whether it was made before, and may be taken away.
     is_workers: bool,
     file: Mutex<Option<File>>,
@@ -58,20 +59,20 @@ impl Intent {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Leftover {
     /// The generation that it was writing; 0 if that is not known.
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
     /// What it was about to do with which paths below the index.
     pub(crate) intents: Vec<(Intent, PathBuf)>,
 }
 
 impl Journal {
     /// Returns the journal of a generation of the index at a real path.
-    pub(crate) fn new(index: &Path, generation: u64) -> Self {
+    pub(crate) fn new(index: &Path, generation: Generation) -> Self {
         let (path, index) = (names::journal(index), index.to_owned());
         Journal { index, path, generation, is_workers: false, file: Mutex::default() }
     }
 
     /// Returns that of a worker, which is there; once it is not, nothing can be noted in it.
-    pub(crate) fn of_worker(index: &Path, path: PathBuf, generation: u64) -> Self {
+    pub(crate) fn of_worker(index: &Path, path: PathBuf, generation: Generation) -> Self {
         Journal { path, is_workers: true, ..Journal::new(index, generation) }
     }
 
@@ -110,14 +111,14 @@ impl Journal {
 /// out.
 pub(crate) fn encode(
     index: &Path,
-    generation: u64,
+    generation: Generation,
     intents: &BTreeMap<PathBuf, Intent>,
 ) -> Vec<u8> {
     let lines = intents.iter().filter_map(|(path, &intent)| line(index, intent, path));
     std::iter::once(first_line(generation)).chain(lines).collect::<String>().into_bytes()
 }
 
-fn first_line(generation: u64) -> String {
+fn first_line(generation: Generation) -> String {
     format!("canopy journal {FORMAT} {generation}\n")
 }
 
@@ -164,7 +165,7 @@ fn parse(text: &[u8]) -> Leftover {
         (sound && is_below(Path::new(path))).then(|| (intent, PathBuf::from(path)))
     };
     let intents = lines.filter_map(whole).filter_map(intent).collect();
-    Leftover { generation: generation.parse().unwrap_or(0), intents }
+    Leftover { generation: generation.parse().unwrap_or(Generation::NONE), intents }
 }
 
 /// Returns whether a relative path leads to something below where it begins.
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn a_torn_or_foreign_line_names_nothing() {
         let place = tempfile::tempdir().unwrap();
-        let journal = Journal::new(place.path(), 7);
+        let journal = Journal::new(place.path(), Generation(7));
         for (intent, name) in Intent::ALL.into_iter().zip(["classes", "a/7-0.bin", "b c.bin"]) {
             journal.note(intent, &place.path().join(name)).unwrap();
         }
@@ -196,7 +197,7 @@ mod tests {
             (Intent::Remove, "a/7-0.bin".into()),
             (Intent::Close, "b c.bin".into()),
         ];
-        assert_eq!((all.generation, &all.intents[..]), (7, &expected[..]));
+        assert_eq!((all.generation, &all.intents[..]), (Generation(7), &expected[..]));
         for end in 0..text.len() {
             let torn = parse(&text[..end]);
             assert_eq!(torn.intents[..], all.intents[..torn.intents.len()], "{end}");

@@ -21,7 +21,7 @@ use crate::retention::{KeptGeneration, Leaving, Retention};
 use crate::schema::FORMAT;
 use crate::sealed::{SealedFile, padded};
 use crate::shard_record::ShardRecord;
-use canopy_model::{Attributes, Grant, GrantId, Principal};
+use canopy_model::{Attributes, Generation, Grant, GrantId, Principal};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// The committed state: `CURRENT`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Current {
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
     /// When it was published, in nanoseconds since 1970.
     pub(crate) published_ns: i64,
     /// Older generations that are kept, the newest first.
@@ -80,7 +80,7 @@ pub(crate) struct ClassRecord {
     pub(crate) grants: Vec<u32>,
     pub(crate) place: ClassPlace,
     /// Generation of the manifest that counts.
-    pub(crate) manifest: u64,
+    pub(crate) manifest: Generation,
     /// The uid whose limits it is charged to.
     pub(crate) charged: Option<u32>,
 }
@@ -493,17 +493,17 @@ mod tests {
             &Disk::default(),
             &path,
             &Current {
-                generation: 7,
+                generation: Generation(7),
                 published_ns: 5,
-                kept: vec![KeptGeneration { generation: 5, published_ns: 3 }],
-                leaving: vec![Leaving { generation: 6, published_ns: 4, bytes: 99 }],
+                kept: vec![KeptGeneration { generation: Generation(5), published_ns: 3 }],
+                leaving: vec![Leaving { generation: Generation(6), published_ns: 4, bytes: 99 }],
                 retention: "2,3d".parse().unwrap(),
             },
             0o644,
             false,
         )
         .unwrap();
-        assert_eq!(read::<Current>(&path).unwrap().generation, 7);
+        assert_eq!(read::<Current>(&path).unwrap().generation, Generation(7));
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut flipped = whole.clone();

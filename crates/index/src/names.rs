@@ -1,7 +1,7 @@
 //! What directories and files of an index are called.
 
 use crate::schema::FileKind;
-use canopy_model::{GRANTS_MAX, Principal};
+use canopy_model::{GRANTS_MAX, Generation, Principal};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -108,7 +108,7 @@ impl Names {
     }
 
     /// Returns the path of the list of classes for a user or a group.
-    pub(crate) fn list(&self, principal: Principal, generation: u64) -> PathBuf {
+    pub(crate) fn list(&self, principal: Principal, generation: Generation) -> PathBuf {
         self.lists().join(match principal {
             Principal::User(uid) => format!("u{uid}-{generation}.bin"),
             Principal::Group(gid) => format!("g{gid}-{generation}.bin"),
@@ -148,7 +148,7 @@ pub(crate) fn current_copy(index: &Path) -> PathBuf {
 }
 
 /// Returns the path of the list of what no generation from this one on needs.
-pub(crate) fn leaving(index: &Path, generation: u64) -> PathBuf {
+pub(crate) fn leaving(index: &Path, generation: Generation) -> PathBuf {
     index.join(format!("leaving-{generation}"))
 }
 
@@ -187,15 +187,15 @@ pub(crate) fn workers_over(index: &Path) -> PathBuf {
     index.join("workers.over")
 }
 
-pub(crate) fn catalog(index: &Path, generation: u64) -> PathBuf {
+pub(crate) fn catalog(index: &Path, generation: Generation) -> PathBuf {
     index.join(format!("catalog-{generation}.bin"))
 }
 
-pub(crate) fn all_manifests(index: &Path, generation: u64) -> PathBuf {
+pub(crate) fn all_manifests(index: &Path, generation: Generation) -> PathBuf {
     index.join(format!("manifests-{generation}.bin"))
 }
 
-pub(crate) fn manifest(class: &Path, generation: u64) -> PathBuf {
+pub(crate) fn manifest(class: &Path, generation: Generation) -> PathBuf {
     class.join(format!("manifest-{generation}.bin"))
 }
 
@@ -218,12 +218,12 @@ pub(crate) fn is_id(text: &str) -> bool {
 }
 
 /// Returns whether a file of a shard or a page, or of sealed records, is of a generation.
-pub(crate) fn is_of_generation(file: &Path, generation: u64) -> bool {
+pub(crate) fn is_of_generation(file: &Path, generation: Generation) -> bool {
     generation_of(file) == Some(generation)
 }
 
 /// Returns the generation that the name of a file with an id begins with.
-pub(crate) fn generation_of(file: &Path) -> Option<u64> {
+pub(crate) fn generation_of(file: &Path) -> Option<Generation> {
     let name = file.file_name()?.to_str()?;
     name.split_once('-')?.0.parse().ok()
 }
@@ -237,7 +237,7 @@ pub(crate) fn sealed_file(id: &str) -> String {
 }
 
 /// Rows of a derived table, in the directory of their class.
-pub(crate) fn table_file(table: &str, generation: u64) -> String {
+pub(crate) fn table_file(table: &str, generation: Generation) -> String {
     format!("table-{table}-{generation}.parquet")
 }
 

@@ -17,6 +17,7 @@ use crate::shard::read_error;
 use crate::shard_record::FileRecord;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use canopy_model::Generation;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -153,7 +154,7 @@ pub(crate) struct TableFileRecord {
     /// Name of the table.
     pub(crate) table: String,
     /// Generation in which the file was written.
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
     pub(crate) file: FileRecord,
     /// CRC-32 of each block of 64 KiB of the file.
     pub(crate) sums: Vec<u32>,
@@ -263,7 +264,7 @@ impl TableWriter {
         disk: &Disk,
         directory: &Path,
         table: &str,
-        generation: u64,
+        generation: Generation,
         schema: SchemaRef,
     ) -> Result<Self> {
         let file = FileRecord { rows: 0, bytes: 0 };

@@ -13,7 +13,7 @@ use crate::packed::PackedList;
 use crate::schema::FileKind;
 use crate::shard::{ClassDir, Shard, missing};
 use crate::shard_record::{HardLink, Overlap, ShardRecord, TotalsRecord};
-use canopy_model::{Totals, compare_paths, is_below};
+use canopy_model::{Generation, Totals, compare_paths, is_below};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -88,7 +88,7 @@ pub(crate) struct PageRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct PageId {
     /// The generation in which it was written. No shard of it is of a later one.
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
     pub(crate) number: u64,
     /// What nobody guesses, where the page names what is found by name alone.
     pub(crate) secret: Option<[u8; 16]>,

@@ -21,7 +21,7 @@ use crate::unfinished::{self, Unfinished};
 use crate::workers::SharedProgress;
 use crate::writer::was_published;
 use bundle::{Contents, IndexPage, ReadBundle};
-use canopy_model::{Principal, Totals};
+use canopy_model::{Generation, Principal, Totals};
 use rustc_hash::FxHashSet;
 use rustix::fs::FlockOperation;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Index {
     path: PathBuf,
-    generation: u64,
+    generation: Generation,
     published_ns: i64,
     /// Older generations than the current one, the newest first, and which of them stay.
     kept: Arc<(Vec<KeptGeneration>, Retention)>,
@@ -56,7 +56,7 @@ pub struct Index {
     /// Of the view of one class: the sources whose root is recorded in it.
     own_roots: Option<Vec<u32>>,
     /// Generation and time of publication of the index that was joined to this one.
-    own_published: Option<(u64, i64)>,
+    own_published: Option<(Generation, i64)>,
     /// A list of classes of the caller's, or the directory of all classes, that the kernel denies.
     denied_list: Option<Arc<PathBuf>>,
     /// Of what is seen from a path: what is seen from anywhere.
@@ -155,7 +155,7 @@ impl Index {
     fn empty(path: &Path) -> Self {
         Index {
             path: path.to_owned(),
-            generation: 0,
+            generation: Generation::NONE,
             published_ns: 0,
             kept: Arc::default(),
             sources: Vec::new(),
@@ -288,7 +288,7 @@ impl Index {
     }
 
     /// Returns the number of the generation.
-    pub fn generation(&self) -> u64 {
+    pub fn generation(&self) -> Generation {
         self.generation
     }
 
@@ -299,7 +299,7 @@ impl Index {
 
     /// Returns the generation that answers about some sources, and when it was published, in
     /// nanoseconds since 1970: of two joined indexes that of `own` if all are its sources.
-    pub fn published_of(&self, sources: impl IntoIterator<Item = u32>) -> (u64, i64) {
+    pub fn published_of(&self, sources: impl IntoIterator<Item = u32>) -> (Generation, i64) {
         let mut sources = sources.into_iter().peekable();
         let is_own = sources.peek().is_some() && sources.all(|source| source & joined::OWN != 0);
         let own = self.own_published.filter(|_| is_own);

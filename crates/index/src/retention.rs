@@ -2,6 +2,7 @@
 //! generation needs any more.
 
 use crate::error::Error;
+use canopy_model::Generation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,7 +20,7 @@ const WEEK_NS: i64 = 7 * DAY_NS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptGeneration {
     /// Its number.
-    pub generation: u64,
+    pub generation: Generation,
     /// When it was published, in nanoseconds since 1970.
     pub published_ns: i64,
 }
@@ -40,7 +41,7 @@ const LEAVING_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Leaving {
     /// The generation that needs them no more.
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
     /// When it was published, in nanoseconds since 1970.
     pub(crate) published_ns: i64,
     /// How many bytes the files have, in whole MiB.
@@ -67,7 +68,7 @@ impl Leaving {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The one with this number.
-    Generation(u64),
+    Generation(Generation),
     /// The last one that was published at this time or before, in nanoseconds since 1970.
     Time(i64),
 }
@@ -105,9 +106,9 @@ impl Moment {
                 let oldest = there.last().map(|kept| kept.generation);
                 Err(Error::NotKept { number, nearest: [None, oldest] })
             }
-            (Moment::Time(_), None) => {
-                Err(Error::BeforeOldest(there.last().map_or(0, |kept| kept.generation)))
-            }
+            (Moment::Time(_), None) => Err(Error::BeforeOldest(
+                there.last().map_or(Generation::NONE, |kept| kept.generation),
+            )),
         }
     }
 }
@@ -252,7 +253,7 @@ mod tests {
     #[test]
     fn files_that_have_left_stay_for_readers_within_bounds() {
         let leaving = |(age_s, megabytes): &(i64, u64)| Leaving {
-            generation: 1,
+            generation: Generation(1),
             published_ns: (1000 - age_s) * SECOND_NS,
             bytes: megabytes << 20,
         };
@@ -279,9 +280,12 @@ mod tests {
         let begin_ns = 1_700_481_600 * 1_000_000_000;
         for number in 0..count {
             let published_ns = begin_ns + number * every_minutes * 60_000_000_000;
-            there.insert(0, KeptGeneration { generation: 1 + number as u64, published_ns });
+            there.insert(
+                0,
+                KeptGeneration { generation: Generation(1 + number as u64), published_ns },
+            );
             there = policy.kept(&there);
-            assert_eq!(there[0].generation, 1 + number as u64);
+            assert_eq!(there[0].generation, Generation(1 + number as u64));
         }
         there.iter().map(|kept| (there[0].published_ns - kept.published_ns) / HOUR_NS).collect()
     }
@@ -312,13 +316,14 @@ mod tests {
             for hour in 0..100 {
                 generation += 1;
                 let published_ns = year * 365 * DAY_NS + hour * HOUR_NS;
-                there.insert(0, KeptGeneration { generation, published_ns });
+                there
+                    .insert(0, KeptGeneration { generation: Generation(generation), published_ns });
                 there = policy.kept(&there);
                 assert!(there.len() <= 8, "{there:?}");
             }
             // What was kept before is not lost with the first that is published then.
             let published_ns = (year - 1) * 365 * DAY_NS;
-            let next = KeptGeneration { generation: generation + 1, published_ns };
+            let next = KeptGeneration { generation: Generation(generation + 1), published_ns };
             let all: Vec<_> = std::iter::once(next).chain(there.iter().copied()).collect();
             assert!(policy.kept(&all).len() > 4, "{all:?}");
         }
@@ -337,20 +342,25 @@ mod tests {
 
     #[test]
     fn a_moment_is_the_last_generation_before_it() {
-        let kept = |(generation, published_ns)| KeptGeneration { generation, published_ns };
+        let kept = |(number, published_ns)| KeptGeneration {
+            generation: Generation(number),
+            published_ns,
+        };
         let there = [(9, 90), (5, 50), (4, 40)].map(kept);
-        let number = |moment: Moment| moment.find(&there).map(|kept| kept.generation);
+        let number = |moment: Moment| moment.find(&there).map(|kept| kept.generation.0);
+        let at = |number| Moment::Generation(Generation(number));
         for (time_ns, expected) in [(90, 9), (1000, 9), (89, 5), (50, 5), (40, 4)] {
             assert_eq!(number(Moment::Time(time_ns)).unwrap(), expected, "{time_ns}");
         }
-        assert!(matches!(number(Moment::Time(39)), Err(Error::BeforeOldest(4))));
-        assert_eq!(number(Moment::Generation(5)).unwrap(), 5);
+        assert!(matches!(number(Moment::Time(39)), Err(Error::BeforeOldest(Generation(4)))));
+        assert_eq!(number(at(5)).unwrap(), 5);
         for (asked, expected) in
             [(7, [Some(5), Some(9)]), (1, [None, Some(4)]), (12, [Some(9), None])]
         {
-            match number(Moment::Generation(asked)) {
+            match number(at(asked)) {
                 Err(Error::NotKept { number, nearest }) => {
-                    assert_eq!((number, nearest), (asked, expected));
+                    let nearest = nearest.map(|nearest| nearest.map(|nearest| nearest.0));
+                    assert_eq!((number.0, nearest), (asked, expected));
                 }
                 other => panic!("{other:?}"),
             }

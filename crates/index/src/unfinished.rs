@@ -13,7 +13,7 @@ use crate::journal::{self, Intent};
 use crate::manifest::{self, AllManifests, ClassManifest, Document};
 use crate::names;
 use crate::workers::SharedProgress;
-use canopy_model::unescape;
+use canopy_model::{Generation, unescape};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -101,9 +101,9 @@ impl RemainingDirectory {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct UnfinishedRecord {
     /// The generation that was current; 0 for none.
-    pub(crate) base: u64,
+    pub(crate) base: Generation,
     /// The last one in names of files.
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
     pub(crate) about: Unfinished,
     /// What is missing in sources that were scanned to their end.
     pub(crate) incomplete: Vec<Failure>,
@@ -135,7 +135,7 @@ pub(crate) enum Found {
 }
 
 /// Reads what an index has, in which this generation is current, now.
-pub(crate) fn read(index: &Path, (current, now_ns): (u64, i64), key: names::Key) -> Found {
+pub(crate) fn read(index: &Path, (current, now_ns): (Generation, i64), key: names::Key) -> Found {
     let path = names::unfinished(index);
     let has = |path: &Path| path.symlink_metadata().is_ok();
     if !has(&path) {
@@ -166,7 +166,7 @@ pub(crate) fn read(index: &Path, (current, now_ns): (u64, i64), key: names::Key)
 
 /// Returns the files that belong to a scan that can go on, below the index, where this generation is
 /// current.
-pub(crate) fn files(index: &Path, current: u64) -> Option<Vec<PathBuf>> {
+pub(crate) fn files(index: &Path, current: Generation) -> Option<Vec<PathBuf>> {
     names::unfinished(index).symlink_metadata().ok()?;
     let path = names::unfinished_files(index);
     path.symlink_metadata().ok()?;
@@ -177,7 +177,7 @@ pub(crate) fn files(index: &Path, current: u64) -> Option<Vec<PathBuf>> {
 
 /// Returns what is known of a scan that can go on, where this generation is current, if the caller
 /// may read that.
-pub(crate) fn about(index: &Path, current: u64) -> Option<Unfinished> {
+pub(crate) fn about(index: &Path, current: Generation) -> Option<Unfinished> {
     files(index, current)?;
     let record: UnfinishedRecord = manifest::read(&names::unfinished(index)).ok()?;
     (record.base == current).then_some(record.about)
@@ -198,7 +198,7 @@ pub(crate) fn first_scan(index: &Path) -> Option<String> {
         return Some(format!("{told}; 'canopy index --worker' joins or continues the scan"));
     }
     names::unfinished(index).symlink_metadata().ok()?;
-    let left = about(index, 0).and_then(|about| Some(about.source?.remaining.len()));
+    let left = about(index, Generation::NONE).and_then(|about| Some(about.source?.remaining.len()));
     let left = left.map_or_else(String::new, |left| {
         format!(", with {} and all below left", counted(left, "directory"))
     });

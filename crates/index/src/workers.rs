@@ -36,6 +36,7 @@ use crate::names;
 use crate::packed::PackedList;
 use crate::retention::Retention;
 use crate::safety;
+use canopy_model::Generation;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -69,9 +70,9 @@ pub struct SharedScan {
     /// When it began, in nanoseconds since 1970.
     pub begun_ns: i64,
     /// The generation that is current; 0 for none. This and the following: as the writer says.
-    pub base: u64,
+    pub base: Generation,
     /// The one in names of files.
-    pub generation: u64,
+    pub generation: Generation,
     /// Makes what is sealed differ from all that was sealed before, and names classes.
     pub salt: [u8; 32],
 }
@@ -275,7 +276,7 @@ impl Worker {
     }
 
     /// Returns the generation that has been published since the scan began, if one has.
-    pub fn published(&self) -> Option<u64> {
+    pub fn published(&self) -> Option<Generation> {
         current(&self.index).ok().filter(|&now| now != self.scan.base)
     }
 
@@ -557,7 +558,7 @@ impl SharedProgress {
     }
 }
 
-fn scan_path(directory: &Path, base: u64) -> PathBuf {
+fn scan_path(directory: &Path, base: Generation) -> PathBuf {
     directory.join(format!("scan-{base}"))
 }
 
@@ -570,14 +571,14 @@ fn or_none<T>(read: Result<T>) -> Result<Option<T>> {
 }
 
 /// Returns the generation that is current; 0 for none.
-fn current(index: &Path) -> Result<u64> {
+fn current(index: &Path) -> Result<Generation> {
     let current: Option<Current> = or_none(manifest::read(&names::current(index)))?;
-    Ok(current.map_or(0, |current| current.generation))
+    Ok(current.map_or(Generation::NONE, |current| current.generation))
 }
 
 /// Returns whether there is a directory of workers, and whether what they scan counts still, where
 /// this generation is current.
-pub(crate) fn state(index: &Path, current: u64) -> Option<bool> {
+pub(crate) fn state(index: &Path, current: Generation) -> Option<bool> {
     let (workers, over) = (names::workers(index), names::workers_over(index));
     (workers.exists() || over.exists()).then(|| scan_path(&workers, current).exists())
 }

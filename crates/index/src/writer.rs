@@ -30,7 +30,9 @@ use crate::retention::Retention;
 use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
 use crate::unfinished::Found;
-use canopy_model::{Approach, Audience, ClassId, ClassTable, OwnerLimits, Principal, parallel};
+use canopy_model::{
+    Approach, Audience, ClassId, ClassTable, Generation, OwnerLimits, Principal, parallel,
+};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
@@ -160,7 +162,7 @@ impl NewSource {
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     /// The new generation.
-    pub generation: u64,
+    pub generation: Generation,
     /// Whether it is the one that was there, since all was as it was.
     pub is_unchanged: bool,
     /// Roots of sources that are in others now, escaped.
@@ -193,7 +195,7 @@ pub struct Published {
 #[derive(Clone, Default)]
 struct Held {
     /// Generation in which the manifest was written last.
-    written: u64,
+    written: Generation,
     manifest: Manifest,
     /// Shards that only sealed records name.
     gated: ShardSet,
@@ -235,7 +237,7 @@ pub struct Writer {
     /// Which older generations stay.
     retention: Retention,
     /// Generation that is being written.
-    generation: u64,
+    generation: Generation,
     /// What the directories of one owner may ask for, if that was ever said.
     limits: Option<OwnerLimits>,
     table: ClassTable,
@@ -276,7 +278,7 @@ pub struct Writer {
     /// Parts that were rebuilt when the index was opened, if any.
     salvaged: Option<Salvaged>,
     /// Generations that cannot be read any more, and do not stay.
-    lost: HashSet<u64>,
+    lost: HashSet<Generation>,
     /// Tables that were added, by name.
     tables: Vec<TableRecord>,
     /// Whether derived ones may have rows of classes that have changed since.

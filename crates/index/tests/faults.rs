@@ -6,14 +6,14 @@ use canopy_index::{
     Columns, Disk, Error, Faults, FileKind, Index, Moment, NewSource, Result, Retention,
     ShardWriter, Writer, WriterOptions,
 };
-use canopy_model::{Approach, Attributes, Listing, Permissions, Rows};
+use canopy_model::{Approach, Attributes, Generation, Listing, Permissions, Rows};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const DIR: u32 = 0o040_755;
 
 /// Publishes a source of some listings in two classes, each with `entries` entries of one byte.
-fn publish(index: &Path, disk: Disk, root: &str, entries: u64) -> Result<u64> {
+fn publish(index: &Path, disk: Disk, root: &str, entries: u64) -> Result<Generation> {
     publish_with(index, WriterOptions { disk, ..WriterOptions::default() }, root, entries)
 }
 
@@ -24,7 +24,12 @@ fn publish_alone(index: &Path, root: &str, entries: u64) {
     publish_with(index, options, root, entries).unwrap();
 }
 
-fn publish_with(index: &Path, options: WriterOptions, root: &str, entries: u64) -> Result<u64> {
+fn publish_with(
+    index: &Path,
+    options: WriterOptions,
+    root: &str,
+    entries: u64,
+) -> Result<Generation> {
     let mut writer = Writer::open(index, options)?;
     let source = add_source(&mut writer, root)?;
     let mut sinks = writer.shard_writers(source);
@@ -222,7 +227,7 @@ fn a_damaged_generation_harms_no_other_one() {
             keep_replaced: false,
             ..WriterOptions::default()
         };
-        let mut published = BTreeMap::from([(1, 200)]);
+        let mut published = BTreeMap::from([(Generation(1), 200)]);
         let mut damaged = None;
         for round in 0..30 {
             // So that generations have the files of /b and /c in common.
@@ -348,13 +353,13 @@ fn what_has_left_is_closed_to_others() {
         let is_old = old.iter().any(|(_, old)| *old == path);
         assert_eq!(mode, if is_old { 0o600 } else { 0o644 }, "{}", path.display());
     }
-    assert_eq!(read_at(&index, Some(Moment::Generation(1))).unwrap(), 20);
+    assert_eq!(read_at(&index, Some(Moment::Generation(Generation(1)))).unwrap(), 20);
     // Nothing of them is left where none is kept.
     publish_alone(&index, "/c", 10);
     assert!(shards().iter().all(|(_, path)| !old.iter().any(|(_, old)| old == path)));
     assert!(matches!(
-        read_at(&index, Some(Moment::Generation(1))),
-        Err(Error::NotKept { nearest: [None, Some(4)], .. })
+        read_at(&index, Some(Moment::Generation(Generation(1)))),
+        Err(Error::NotKept { nearest: [None, Some(Generation(4))], .. })
     ));
 }
 

@@ -10,7 +10,7 @@ use canopy_index::{
     Disk, Due, Faults, FileKind, Index, NewSource, Result, RowRange, Shard, Writer, WriterOptions,
 };
 use canopy_model::{
-    Approach, Attributes, Listing, Permissions, Rows, Totals, clamped, is_below, join,
+    Approach, Attributes, Generation, Listing, Permissions, Rows, Totals, clamped, is_below, join,
 };
 use length::rounds;
 use rand::rngs::StdRng;
@@ -146,7 +146,7 @@ fn refresh(
     options: WriterOptions,
     tree: &Tree,
     suspects: &BTreeSet<(String, bool)>,
-) -> Result<u64> {
+) -> Result<Generation> {
     let mut writer = Writer::open(index, options)?;
     let begun = writer.refresh_source(source("/a"), suspects.iter().cloned())?;
     let is_listed = |path: &String| {

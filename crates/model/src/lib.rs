@@ -19,6 +19,7 @@ mod class;
 mod error_kind;
 #[doc(hidden)]
 pub mod fuzzing;
+mod generation;
 mod grant;
 pub mod lustre;
 mod name;
@@ -36,6 +37,7 @@ pub use class::{
     Access, Approach, Audience, ClassId, ClassTable, GRANTS_MAX, GrantId, OwnerLimits,
 };
 pub use error_kind::ErrorKind;
+pub use generation::Generation;
 pub use grant::{Credentials, Grant, Principal, Wanted};
 pub use name::{base_name, compare_paths, escape, is_below, join, join_absolute, parent, unescape};
 pub use parallel::parallel;

@@ -1,6 +1,7 @@
 //! Measures how many changes a second are heard of: `rate DIRECTORY [FILES] [THREADS]` creates files
 //! in DIRECTORY, in a hundred directories, and says how far behind the suspects were.
 
+use canopy_model::Generation;
 use canopy_scan::MountRules;
 use canopy_watch::{Fanotify, Intake, Journal, Pacing, Scope, Territory, Work};
 use std::fs;
@@ -39,7 +40,7 @@ fn main() {
             while !intake.is_stopped() {
                 let limit = Duration::from_millis(100);
                 let Some(Work::Changes(batches)) = intake.next(pacing, limit) else { continue };
-                batches.iter().for_each(|batch| intake.succeeded(batch, 1));
+                batches.iter().for_each(|batch| intake.succeeded(batch, Generation(1)));
             }
         });
         let begun = Instant::now();

@@ -15,6 +15,7 @@ use crate::requests::{
 };
 use crate::suspects::{Added, Suspect, Suspects};
 use crate::territory::Territory;
+use canopy_model::Generation;
 use canopy_scan::{Mount, MountRules};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -128,7 +129,7 @@ struct State {
     rests_until: Instant,
     /// How long a batch takes, of late.
     expected: Duration,
-    generation: Option<u64>,
+    generation: Option<Generation>,
     batches: u64,
     applied: u64,
     requests: Queue,
@@ -222,7 +223,7 @@ pub struct IntakeState {
     /// What was heard since the start.
     pub heard: EventCounts,
     /// The last generation that a batch became.
-    pub generation: Option<u64>,
+    pub generation: Option<Generation>,
     /// Batches that were dealt with.
     pub batches: u64,
     /// Suspects that were dealt with.
@@ -477,7 +478,7 @@ impl Intake {
 
     /// Notes that what a round of requests asked for is in a generation, what was listed for each of
     /// them, and how long all of it took.
-    pub fn served(&self, round: Round, generation: u64, shares: Vec<Share>, took: Duration) {
+    pub fn served(&self, round: Round, generation: Generation, shares: Vec<Share>, took: Duration) {
         let mut state = self.state.lock();
         let now = Instant::now();
         state.requests.succeeded(round, generation, &Cost { shares, took }, now);
@@ -494,19 +495,19 @@ impl Intake {
     }
 
     /// Notes that what nobody tells of, but was asked for, is in a generation.
-    pub fn published(&self, generation: u64) {
+    pub fn published(&self, generation: Generation) {
         let mut state = self.state.lock();
         state.generation = Some(generation);
         state.batches += 1;
     }
 
     /// Notes that a batch is in the index for good.
-    pub fn succeeded(&self, batch: &Batch, generation: u64) {
+    pub fn succeeded(&self, batch: &Batch, generation: Generation) {
         self.advanced(batch, &[], generation);
     }
 
     /// Notes that a batch is in the index for good but for what is left of it, which waits again.
-    pub fn advanced(&self, batch: &Batch, left: &[Suspect], generation: u64) {
+    pub fn advanced(&self, batch: &Batch, left: &[Suspect], generation: Generation) {
         let mut state = self.state.lock();
         let source = &mut state.sources[batch.source];
         source.in_flight.clear();

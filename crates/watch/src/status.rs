@@ -235,6 +235,7 @@ mod tests {
     use super::*;
     use crate::intake::SourceState;
     use crate::requests::Counts;
+    use canopy_model::Generation;
 
     fn snapshot() -> IntakeState {
         let heard =
@@ -248,7 +249,7 @@ mod tests {
         IntakeState {
             sources: vec![source],
             heard,
-            generation: Some(7),
+            generation: Some(Generation(7)),
             batches: 1,
             applied: 4,
             journal_error: None,

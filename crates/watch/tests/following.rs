@@ -3,6 +3,7 @@
 
 mod model;
 
+use canopy_model::Generation;
 use canopy_scan::MountRules;
 use canopy_watch::{
     Batch, EventCounts, Fanotify, Inotify, Intake, Journal, Pacing, Scope, Territory, Work,
@@ -85,7 +86,7 @@ fn follow(teller: Teller, roots: &[&Path], suspects_max: usize, change: impl FnO
                 for batch in next_batches(&intake, PACING, limit) {
                     model.apply(&batch.suspects);
                     model.apply_links(&batch.links);
-                    intake.succeeded(&batch, 1);
+                    intake.succeeded(&batch, Generation(1));
                 }
             }
             model
@@ -301,7 +302,7 @@ fn events_that_the_kernel_lost_make_all_suspect() {
         let limit = Duration::from_secs(10);
         let batch = one(next_batches(&intake, PACING, limit));
         model.apply(&batch.suspects);
-        intake.succeeded(&batch, 1);
+        intake.succeeded(&batch, Generation(1));
         // Nobody reads meanwhile.
         for number in 0..queued {
             fs::write(root.join(format!("many/{number}")), "").unwrap();
@@ -313,7 +314,7 @@ fn events_that_the_kernel_lost_make_all_suspect() {
             wait_until("the overflow is told", || intake.snapshot().unwrap().heard.overflows > 0);
             let batch = one(next_batches(&intake, PACING, limit));
             model.apply(&batch.suspects);
-            intake.succeeded(&batch, 1);
+            intake.succeeded(&batch, Generation(1));
             intake.stop();
         });
         model.assert_is(&root);
@@ -341,7 +342,7 @@ fn suspects_outlive_the_process_until_they_are_dealt_with() {
     let recovered = one(next_batches(&again, PACING, limit));
     assert_eq!(recovered.suspects, [batch.suspects, vec![suspect("c", false)]].concat());
     again.take_in(&[suspect("d", false)], Default::default());
-    again.succeeded(&recovered, 2);
+    again.succeeded(&recovered, Generation(2));
     drop(again);
     let last = intake(&state, &[&root], 1000);
     let batch = one(next_batches(&last, PACING, limit));
@@ -370,7 +371,7 @@ fn inodes_with_other_names_outlive_the_process() {
     let batch = one(next_batches(&again, PACING, limit));
     assert_eq!(batch.links, [7, 8, 9]);
     again.take_in_links(&[5]);
-    again.succeeded(&batch, 1);
+    again.succeeded(&batch, Generation(1));
     drop(again);
     let last = intake(&state, &[&root], 1000);
     assert_eq!(one(next_batches(&last, PACING, limit)).links, [5]);

@@ -4,6 +4,7 @@
 
 mod model;
 
+use canopy_model::Generation;
 use canopy_scan::MountRules;
 use canopy_watch::lustre::{ChangeLogs, Fid, FileLocation, Log, Lustre, Mount, Options, Records};
 use canopy_watch::{Intake, Journal, Pacing, Scope, Territory, Unresolved, Work};
@@ -121,7 +122,7 @@ fn follow(place: &Path, world: &Arc<World>, paths_kept: usize, change: impl FnOn
                     drop(model);
                     // One that is killed here has not said so.
                     if !intake.is_stopped() {
-                        intake.succeeded(&batch, 1);
+                        intake.succeeded(&batch, Generation(1));
                     }
                 }
             }

@@ -14,7 +14,7 @@ use canopy_index::{
     CheckReport, Checker, Damage, Published, Remedy, ScanRecord, SourceRecord, Writer,
     WriterOptions,
 };
-use canopy_model::unescape;
+use canopy_model::{Generation, unescape};
 use canopy_scan::{MountRules, Selection};
 use canopy_text::human_size;
 use canopy_text::safe::message_line;
@@ -226,7 +226,7 @@ fn remedies(report: &CheckReport) -> Vec<String> {
         Remedy::Lost(generation) => Some(generation),
         _ => None,
     };
-    let past: BTreeSet<u64> = report.damages.iter().filter_map(lost).collect();
+    let past: BTreeSet<Generation> = report.damages.iter().filter_map(lost).collect();
     for generation in past {
         told.push(format!(
             "nothing brings back what only generation {generation} has; other generations do not \

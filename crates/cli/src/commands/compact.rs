@@ -6,6 +6,7 @@ use crate::limits::memory_size;
 use crate::outcome::{Outcome, say, say_json};
 use crate::{counted, interrupt, places};
 use canopy_index::{Compacted, Due, Index, Retention, Writer, WriterOptions};
+use canopy_model::Generation;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -120,7 +121,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 #[derive(Default)]
 struct Sum {
     /// The last one that was published.
-    generation: Option<u64>,
+    generation: Option<Generation>,
     /// Shards that were written anew, and those that have taken their place.
     replaced_shards: usize,
     shards: usize,
@@ -134,7 +135,7 @@ impl Sum {
     /// Prints it as JSON, with the generation that is current.
     fn print_json(&self, location: &Path, seconds: f64) -> anyhow::Result<()> {
         let current = || Ok(Index::open(location)?.generation());
-        let generation: anyhow::Result<u64> = self.generation.map_or_else(current, Ok);
+        let generation: anyhow::Result<Generation> = self.generation.map_or_else(current, Ok);
         say_json(&json!({
             "generation": generation?,
             "unchanged": self.generation.is_none(),

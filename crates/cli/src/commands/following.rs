@@ -17,7 +17,7 @@ use crate::{counted, interrupt, places};
 use anyhow::Context;
 use canopy_credentials::subordinate_uids;
 use canopy_index::{Index, Writer, WriterOptions};
-use canopy_model::escape;
+use canopy_model::{Generation, escape};
 use canopy_read::to_path;
 use canopy_scan::{MountRules, Selection};
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ impl NamespaceState<'_> {
     }
 }
 
-fn print_unchanged(generation: Option<u64>) -> anyhow::Result<Outcome> {
+fn print_unchanged(generation: Option<Generation>) -> anyhow::Result<Outcome> {
     say(format_args!("{UNCHANGED}generation {}", generation.unwrap_or_default()))?;
     Ok(Outcome::Complete)
 }

@@ -5,6 +5,7 @@ use crate::options::{ReadOptions, moment, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use crate::places::{self, Opened};
 use canopy_index::{Index, Moment};
+use canopy_model::Generation;
 use canopy_text::safe::{one_line, report_name};
 use canopy_text::{group_name, human_size, user_name};
 use canopy_tools::diff::{Difference, Entry, differences, relative};
@@ -43,7 +44,7 @@ pub struct Growth<'a> {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct Json {
-    generations: [u64; 2],
+    generations: [Generation; 2],
     growth: Vec<BTreeMap<&'static str, Value>>,
 }
 

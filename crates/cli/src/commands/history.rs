@@ -4,7 +4,7 @@ use crate::options::stdout_for_json;
 use crate::outcome::{Outcome, message};
 use crate::places;
 use canopy_index::{Index, KeptGeneration, Moment};
-use canopy_model::{ErrorKind, Totals};
+use canopy_model::{ErrorKind, Generation, Totals};
 use canopy_read::resolve::locate_all;
 use canopy_read::totals::VisibleTree;
 use canopy_text::locale::is_utf8;
@@ -131,7 +131,7 @@ struct JsonRow {
     bytes: Option<i128>,
     disk_bytes: Option<i128>,
     entries: Option<i64>,
-    generation: u64,
+    generation: Generation,
     published_ns: i64,
 }
 

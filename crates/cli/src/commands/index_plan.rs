@@ -8,7 +8,7 @@ use crate::counted;
 use crate::outcome::{Outcome, without_numbers};
 use crate::places;
 use canopy_index::{Index, SourceRecord};
-use canopy_model::unescape;
+use canopy_model::{Generation, unescape};
 use canopy_scan::{Mount, MountRules, mounts};
 use canopy_text::human_size;
 use canopy_text::safe::message_line;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// What a run would do.
 pub(super) struct Plan {
     index: PathBuf,
-    generation: Option<u64>,
+    generation: Option<Generation>,
     threads: usize,
     memory_bytes: usize,
     sources: Vec<PlannedSource>,

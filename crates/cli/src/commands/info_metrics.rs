@@ -44,7 +44,7 @@ fn metrics(index: &Index) -> anyhow::Result<String> {
         }
     };
     let one = |value: f64| [(String::new(), value)];
-    gauge("generation", "The current generation.", &one(index.generation() as f64));
+    gauge("generation", "The current generation.", &one(index.generation().0 as f64));
     let published_s = index.published_ns() as f64 / 1e9;
     gauge("published_seconds", "Time of its publication, since 1970.", &one(published_s));
     gauge("kept_generations", "Older generations that are kept.", &one(index.kept().len() as f64));

@@ -12,7 +12,7 @@ use crate::{Engine, companion, counted, interrupt, places};
 use anyhow::Context;
 use canopy_credentials::subordinate_uids;
 use canopy_index::{Disk, Index, NewSource, ScanRecord, SourceRecord, Writer, WriterOptions};
-use canopy_model::{Access, Attributes, Listing, escape, unescape};
+use canopy_model::{Access, Attributes, Generation, Listing, escape, unescape};
 use canopy_scan::{Known, MountRules, Root, Selection, Subtree};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -129,7 +129,7 @@ pub struct UpdateOptions<'a> {
 #[derive(Default)]
 pub struct Updated {
     /// The generation that has it.
-    pub generation: u64,
+    pub generation: Generation,
     /// Whether it is the one that was there, since nothing has changed.
     pub is_unchanged: bool,
     /// Entries that were looked at.

@@ -7,6 +7,7 @@ use super::update::{Links, Suspect, Suspects};
 use super::update_costs;
 use anyhow::Context;
 use canopy_index::Index;
+use canopy_model::Generation;
 use canopy_model::unescape;
 use canopy_read::locate::subdirectories;
 use canopy_read::resolve::locate;
@@ -100,7 +101,7 @@ impl Applier {
         root: &[u8],
         batch: &Batch,
         stop: &dyn Fn() -> bool,
-    ) -> anyhow::Result<u64> {
+    ) -> anyhow::Result<Generation> {
         if self.has(root)? {
             let mut command = self.scanning("update");
             command.args(["--suspects", "--repair"]);
@@ -118,7 +119,11 @@ impl Applier {
 
     /// Reads what has changed of a namespace, which `ns:` and what names it is, and returns the
     /// generation that has it if anything had. Ends early, with an error, once `stop` says so.
-    pub fn follow(&self, namespace: &Path, stop: &dyn Fn() -> bool) -> anyhow::Result<Option<u64>> {
+    pub fn follow(
+        &self,
+        namespace: &Path,
+        stop: &dyn Fn() -> bool,
+    ) -> anyhow::Result<Option<Generation>> {
         let mut command = self.canopy("index");
         command.env(TELLS_PARENT, "1");
         command.arg("--follow").arg("--").arg(namespace);
@@ -135,7 +140,7 @@ impl Applier {
         root: &[u8],
         round: &Round,
         stop: &dyn Fn() -> bool,
-    ) -> anyhow::Result<(u64, Vec<Share>)> {
+    ) -> anyhow::Result<(Generation, Vec<Share>)> {
         anyhow::ensure!(self.has(root)?, "the source is not in the index yet");
         let mut lines = Vec::new();
         line(b'c', b"/", &mut lines);

@@ -115,7 +115,7 @@ fn rows_that_do_not_exist_take_no_memory() {
     let index = place.path("index");
     for rows in [0, 1, 1 << 17, 1 << 24, (1 << 24) + 1, 1 << 32, 1 << 62, u64::MAX] {
         copy(&sound, &index);
-        forge(&index, 1, |known| *known = rows);
+        forge(&index, canopy_model::Generation(1), |known| *known = rows);
         for question in questions(&tree) {
             let what = format!("{rows} rows, {question:?}");
             let failed = ended(&ask(&place, &index, &question), &what);
@@ -160,7 +160,7 @@ fn flipped_bits_with_checksums_that_fit_are_errors_or_other_answers() {
         }
         fs::write(&changed, &bytes).unwrap();
         if !is_document {
-            forge(&index, 1, |_| ());
+            forge(&index, canopy_model::Generation(1), |_| ());
         }
         let question = &questions[round % questions.len()];
         for question in [question, &questions[0], &questions[7]] {

@@ -14,7 +14,7 @@
 
 use super::cleaning::shard_files;
 use super::loaded::Loaded;
-use super::rebuild::{Generation, LostDocument};
+use super::rebuild::{GenerationDocuments, LostDocument};
 use super::renewing::{ForReaders, NotRight, READABLE, has_mode, knows_all_ids};
 use super::salvage::{self, FoundCurrent};
 use super::{Held, WriterOptions};
@@ -35,7 +35,7 @@ use crate::schema::FileKind;
 use crate::sealed::Sealed;
 use crate::shard::{ClassDir, Shard};
 use crate::unfinished;
-use canopy_model::{join_absolute, parallel};
+use canopy_model::{Generation, join_absolute, parallel};
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use rustix::fs::FlockOperation;
@@ -77,7 +77,7 @@ pub enum Remedy {
     /// Derived tables must be computed again.
     Compute,
     /// Nothing brings it back: only this older generation has it.
-    Lost(u64),
+    Lost(Generation),
     /// All sources are to be indexed again, in a new index.
     Anew,
 }
@@ -86,9 +86,9 @@ pub enum Remedy {
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// The current generation.
-    pub generation: u64,
+    pub generation: Generation,
     /// The older generations that were checked, too.
-    pub kept: Vec<u64>,
+    pub kept: Vec<Generation>,
     /// Files that were read, and their bytes.
     pub files: u64,
     /// Bytes that were read.
@@ -152,7 +152,7 @@ impl Checker {
             }
             Err(error) if error.damaged_file().is_some() => {
                 check.add(&error, Remedy::Anew, BTreeMap::new());
-                return Ok(check.report(0, Vec::new(), false));
+                return Ok(check.report(Generation::NONE, Vec::new(), false));
             }
             Err(error) => return Err(error),
         };
@@ -210,7 +210,7 @@ struct Check<'a> {
     seen: Mutex<FxHashSet<PathBuf>>,
     damages: Mutex<Vec<Damage>>,
     /// The older generation that is checked; `None` for the current one.
-    past: Option<u64>,
+    past: Option<Generation>,
     /// Roots of sources that were not scanned, so that they cannot be again.
     unscanned: BTreeSet<String>,
     has_derived_tables: bool,
@@ -234,7 +234,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn report(self, generation: u64, kept: Vec<u64>, is_whole: bool) -> CheckReport {
+    fn report(self, generation: Generation, kept: Vec<Generation>, is_whole: bool) -> CheckReport {
         let (files, bytes) = self.checker.progress();
         let mut damages = self.damages.into_inner();
         damages.sort_by(|a, b| (a.remedy, &a.file).cmp(&(b.remedy, &b.file)));
@@ -315,7 +315,7 @@ impl<'a> Check<'a> {
     fn all(&mut self, current: &Current) -> Result<()> {
         let generation = current.generation;
         let mut lost = Vec::new();
-        let found = Generation::read_or_rebuild(self.index, generation, &mut lost);
+        let found = GenerationDocuments::read_or_rebuild(self.index, generation, &mut lost);
         self.count(&names::all_manifests(self.index, generation));
         match found {
             Ok(found) => {
@@ -334,7 +334,7 @@ impl<'a> Check<'a> {
         for kept in &current.kept {
             self.past = Some(kept.generation);
             self.count(&names::all_manifests(self.index, kept.generation));
-            match Generation::read(self.index, kept.generation) {
+            match GenerationDocuments::read(self.index, kept.generation) {
                 Ok(found) => {
                     self.take_note(&found);
                     self.contents_of(&found)?;
@@ -350,7 +350,7 @@ impl<'a> Check<'a> {
     }
 
     /// Takes note of the sources and tables of a generation.
-    fn take_note(&mut self, found: &Generation) {
+    fn take_note(&mut self, found: &GenerationDocuments) {
         for source in found.manifests.iter().flat_map(|it| &it.manifest.sources) {
             self.roots.insert(source.id, source.root.clone());
             if self.past.is_none() && !found.state.scans.contains_key(&source.id) {
@@ -362,7 +362,7 @@ impl<'a> Check<'a> {
     }
 
     /// Adds documents that the writer goes by, and that were made again.
-    fn add_lost(&self, lost: &[LostDocument], found: &Generation) {
+    fn add_lost(&self, lost: &[LostDocument], found: &GenerationDocuments) {
         let to_scan = found.to_scan.iter().filter_map(|id| self.roots.get(id));
         let to_scan: BTreeMap<_, _> = to_scan.map(|root| (root.clone(), Vec::new())).collect();
         for LostDocument { error, record } in lost {
@@ -379,7 +379,7 @@ impl<'a> Check<'a> {
 
     /// Adds documents that the writer goes by and that cannot be made again.
     fn add_unreadable(&mut self, error: Error, lost: Vec<LostDocument>, current: &Current) {
-        let read = |generation| Generation::read(self.index, generation).ok();
+        let read = |generation| GenerationDocuments::read(self.index, generation).ok();
         let older = current.kept.iter().find_map(|kept| read(kept.generation));
         let remedy = if older.is_some() { Remedy::Scan } else { Remedy::Anew };
         older.iter().for_each(|older| self.take_note(older));
@@ -410,13 +410,13 @@ impl<'a> Check<'a> {
     }
 
     /// Checks the documents that readers use, and the permissions of directories.
-    fn readers_documents(&self, found: &Generation, current: &Current) -> Result<()> {
+    fn readers_documents(&self, found: &GenerationDocuments, current: &Current) -> Result<()> {
         if !self.checks_modes {
             return Ok(());
         }
         let path = names::all_manifests(self.index, current.generation);
         let corrupt = |error| Error::corrupt(&path, error);
-        let Generation { state, manifests, .. } = found;
+        let GenerationDocuments { state, manifests, .. } = found;
         let grants = state.grants.get().map_err(corrupt)?;
         let lists = state.lists.get().map_err(corrupt)?;
         let (next, options) = (state.next_grant, WriterOptions::default());
@@ -481,7 +481,7 @@ impl<'a> Check<'a> {
     }
 
     /// Checks the contents of the classes of a generation.
-    fn contents_of(&self, found: &Generation) -> Result<()> {
+    fn contents_of(&self, found: &GenerationDocuments) -> Result<()> {
         let names = Names::new(self.index, found.state.key);
         let classes = found.manifests.iter();
         let none = ShardSet::default();
@@ -626,7 +626,7 @@ impl<'a> Check<'a> {
     }
 
     /// Checks the part that a user sees who does not write the index.
-    fn what_is_seen(&mut self, generation: u64) -> Result<()> {
+    fn what_is_seen(&mut self, generation: Generation) -> Result<()> {
         let path = names::catalog(self.index, generation);
         self.count(&path);
         let catalog: Catalog = match manifest::read(&path) {

@@ -33,6 +33,7 @@ use crate::shard::ClassDir;
 use crate::shard_record::ShardRecord;
 use crate::unfinished;
 use crate::workers;
+use canopy_model::Generation;
 use rustc_hash::FxHashMap;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -50,7 +51,7 @@ pub(super) type Files = HashMap<PathBuf, bool>;
 /// What a generation consists of.
 #[derive(Default)]
 pub(super) struct Tree {
-    generation: u64,
+    generation: Generation,
     bundles: Vec<BundleId>,
     lists: Vec<ListRecord>,
     classes: FxHashMap<ClassPlace, ClassFiles>,
@@ -59,7 +60,7 @@ pub(super) struct Tree {
 /// What the manifest of a class names.
 struct ClassFiles {
     /// The generation of the manifest.
-    manifest: u64,
+    manifest: Generation,
     /// Pages of shards.
     pages: Vec<Arc<PageRecord>>,
     /// Pages of shards that only sealed records name.
@@ -176,7 +177,7 @@ impl Writer {
 }
 
 /// Returns whether somebody has a generation stay ([`crate::Index::hold`]).
-fn is_held(index: &Path, generation: u64) -> bool {
+fn is_held(index: &Path, generation: Generation) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(names::all_manifests(index, generation), flags, Mode::empty());
     file.is_ok_and(|file| {
@@ -188,12 +189,15 @@ fn is_held(index: &Path, generation: u64) -> bool {
 /// that were asked for.
 struct LastTrees<'a> {
     names: &'a Names,
-    last: Vec<(u64, Option<Rc<Tree>>)>,
+    last: Vec<(Generation, Option<Rc<Tree>>)>,
 }
 
 impl LastTrees<'_> {
     /// Returns the first generation that can be read.
-    fn of_first(&mut self, generations: impl Iterator<Item = u64>) -> Result<Option<Rc<Tree>>> {
+    fn of_first(
+        &mut self,
+        generations: impl Iterator<Item = Generation>,
+    ) -> Result<Option<Rc<Tree>>> {
         for generation in generations {
             if let Some(tree) = self.of(generation)? {
                 return Ok(Some(tree));
@@ -202,7 +206,7 @@ impl LastTrees<'_> {
         Ok(None)
     }
 
-    fn of(&mut self, generation: u64) -> Result<Option<Rc<Tree>>> {
+    fn of(&mut self, generation: Generation) -> Result<Option<Rc<Tree>>> {
         if let Some((_, tree)) = self.last.iter().find(|(known, _)| *known == generation) {
             return Ok(tree.clone());
         }
@@ -231,7 +235,8 @@ impl Drop for Writer {
         }
         if let Ok(current) = current(&self.path)
             && unfinished::is_there(&self.path)
-            && unfinished::files(&self.path, current.map_or(0, |it| it.generation)).is_none()
+            && unfinished::files(&self.path, current.map_or(Generation::NONE, |it| it.generation))
+                .is_none()
         {
             drop(forget_unfinished(&self.options.disk, &self.names, &self.current_tree));
         }
@@ -244,7 +249,10 @@ impl Drop for Writer {
 impl Writer {
     /// Returns whether what workers shared is over, since something was published.
     fn is_over(&self) -> bool {
-        let current = current(&self.path).ok().flatten().map_or(0, |current| current.generation);
+        let current = current(&self.path)
+            .ok()
+            .flatten()
+            .map_or(Generation::NONE, |current| current.generation);
         workers::state(&self.path, current) == Some(false)
     }
 }
@@ -277,7 +285,7 @@ pub(super) fn clean(disk: &Disk, names: &Names, left: &Leftover, known: &Tree) -
         let lists = current.leaving.iter();
         in_use.extend(lists.map(|left| (names::leaving(index, left.generation), false)));
     }
-    let committed = current.as_ref().map_or(0, |current| current.generation);
+    let committed = current.as_ref().map_or(Generation::NONE, |current| current.generation);
     let unfinished = unfinished::files(index, committed).into_iter().flatten();
     in_use.extend(unfinished.map(|below| (index.join(below), false)));
     let is_committed = current.is_some_and(|current| current.generation == left.generation);
@@ -399,10 +407,10 @@ fn remove_empty(disk: &Disk, index: &Path, directories: BTreeSet<PathBuf>) {
 /// than its own. Where such a page is damaged or missing, its directory stands for all that is in it.
 fn files_among(
     names: &Names,
-    generation: u64,
+    generation: Generation,
     known: &Tree,
     intents: &[(Intent, PathBuf)],
-    since: Option<u64>,
+    since: Option<Generation>,
 ) -> Result<Files> {
     let read;
     let tree = match known.generation == generation {
@@ -436,7 +444,11 @@ struct FileFilter<'a> {
 
 impl Tree {
     /// Describes a generation with these lists of classes and manifests.
-    pub(super) fn of(generation: u64, lists: &[ListRecord], classes: &[ClassManifest]) -> Self {
+    pub(super) fn of(
+        generation: Generation,
+        lists: &[ListRecord],
+        classes: &[ClassManifest],
+    ) -> Self {
         let files = |ClassManifest { class, manifest, gated, .. }: &ClassManifest| {
             let sealed = manifest.sealed.iter().map(|file| (names::sealed_file(&file.id), false));
             let tables = manifest.tables.iter().map(|file| (file.file_name(), true));
@@ -457,7 +469,7 @@ impl Tree {
     }
 
     /// Reads the one of a generation.
-    pub(super) fn read(names: &Names, generation: u64) -> Result<Self> {
+    pub(super) fn read(names: &Names, generation: Generation) -> Result<Self> {
         let path = names::all_manifests(names.index(), generation);
         let all: AllManifests = manifest::read(&path)?;
         let lists = all.lists.get().map_err(|error| Error::corrupt(&path, error))?;
@@ -573,7 +585,7 @@ impl Tree {
 
 /// Returns whether a file of a shard or of sealed records that is needed now is one of the current
 /// generation, given its number: whatever has been written since is of a later one.
-pub(super) fn is_of_current(path: &Path, current: u64) -> bool {
+pub(super) fn is_of_current(path: &Path, current: Generation) -> bool {
     names::generation_of(path).is_some_and(|generation| generation <= current)
 }
 

@@ -3,7 +3,7 @@
 use super::cleaning::{self, Tree};
 use super::loaded::Loaded;
 use super::pages::ReadPages;
-use super::rebuild::Generation;
+use super::rebuild::GenerationDocuments;
 use super::salvage;
 use super::{Held, Published, Writer, WriterOptions, now_ns};
 use crate::bundles::Bundled;
@@ -20,7 +20,7 @@ use crate::retention::Leaving;
 use crate::safety;
 use crate::unfinished::{self, Found};
 use crate::workers::{self, SharedScan, Worker};
-use canopy_model::OwnerLimits;
+use canopy_model::{Generation, OwnerLimits};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
@@ -178,7 +178,7 @@ struct Committed {
     /// What `CURRENT` says; `None` where nothing is committed yet.
     current: Option<Current>,
     /// The number of the generation; 0 for none.
-    generation: u64,
+    generation: Generation,
     state: AllManifests,
     lists: Vec<ListRecord>,
     bundles: Vec<Bundled>,
@@ -189,7 +189,7 @@ struct Committed {
     /// Rebuilt parts, if any.
     salvaged: Option<Salvaged>,
     /// Generations that cannot be read any more.
-    lost: HashSet<u64>,
+    lost: HashSet<Generation>,
 }
 
 /// Parts that were rebuilt when a damaged index was opened.
@@ -204,14 +204,14 @@ pub struct Salvaged {
     /// Derived tables that are gone, since their queries are lost.
     pub lost_tables: Vec<String>,
     /// The older generation that stands for the current one, if that could not be made again.
-    pub from_generation: Option<u64>,
+    pub from_generation: Option<Generation>,
 }
 
 impl Committed {
     fn read(names: &Names, options: &WriterOptions) -> Result<Self> {
         let index = names.index();
         let current = cleaning::current(index)?;
-        let generation = current.as_ref().map_or(0, |current| current.generation);
+        let generation = current.as_ref().map_or(Generation::NONE, |current| current.generation);
         let path = names::all_manifests(index, generation);
         let mut lost = HashSet::new();
         let (found, salvaged) = match &current {
@@ -221,12 +221,12 @@ impl Committed {
             }
             None => {
                 let state = AllManifests { key: names.key(), ..AllManifests::default() };
-                (Generation { state, ..Generation::default() }, None)
+                (GenerationDocuments { state, ..GenerationDocuments::default() }, None)
             }
-            Some(_) if !options.salvages => (Generation::read(index, generation)?, None),
+            Some(_) if !options.salvages => (GenerationDocuments::read(index, generation)?, None),
             Some(current) => salvaged(index, current, &mut lost)?,
         };
-        let Generation { state, bundles, manifests, .. } = found;
+        let GenerationDocuments { state, bundles, manifests, .. } = found;
         if state.key != names.key() {
             return Err(Error::corrupt(&path, "it is of another index than the file 'lock'"));
         }
@@ -242,7 +242,7 @@ impl Committed {
         let loaded = Loaded::new(&path, manifests, grants, state.next_grant, limits, options)?;
         Ok(Committed {
             current,
-            generation,
+            generation: generation,
             state,
             lists,
             bundles,
@@ -301,16 +301,16 @@ impl Committed {
 fn salvaged(
     index: &Path,
     current: &Current,
-    lost: &mut HashSet<u64>,
-) -> Result<(Generation, Option<Salvaged>)> {
+    lost: &mut HashSet<Generation>,
+) -> Result<(GenerationDocuments, Option<Salvaged>)> {
     let is_lost = |error: &Error| error.damaged_file().is_some();
     for kept in &current.kept {
-        if Generation::read(index, kept.generation).as_ref().is_err_and(is_lost) {
+        if GenerationDocuments::read(index, kept.generation).as_ref().is_err_and(is_lost) {
             lost.insert(kept.generation);
         }
     }
     let mut documents = Vec::new();
-    match Generation::read_or_rebuild(index, current.generation, &mut documents) {
+    match GenerationDocuments::read_or_rebuild(index, current.generation, &mut documents) {
         Ok(found) if documents.is_empty() => Ok((found, None)),
         Ok(found) => {
             // Rebuilt parts are in the next generation.
@@ -329,7 +329,7 @@ fn salvaged(
             lost.insert(current.generation);
             let mut older = current.kept.iter().filter(|kept| !lost.contains(&kept.generation));
             let Some(older) = older.next() else { return Err(error) };
-            let found = Generation::read(index, older.generation)?;
+            let found = GenerationDocuments::read(index, older.generation)?;
             let sources = found.manifests.iter().flat_map(|it| &it.manifest.sources);
             let salvaged = Salvaged {
                 to_scan: sources.map(|source| source.root.clone()).collect(),
@@ -344,10 +344,15 @@ fn salvaged(
 
 /// Returns the number of the next generation, which no file has yet, whatever a loss of power has
 /// left.
-fn next_generation(index: &Path, committed: u64, left: &Leftover, interrupted: &Found) -> u64 {
-    let mut generation = committed.max(left.generation) + 1;
+fn next_generation(
+    index: &Path,
+    committed: Generation,
+    left: &Leftover,
+    interrupted: &Found,
+) -> Generation {
+    let mut generation = committed.max(left.generation).next();
     if let Found::Record(record) = interrupted {
-        generation = generation.max(record.generation + 1);
+        generation = generation.max(record.generation.next());
     }
     let listed = unfinished::files(index, committed).unwrap_or_default();
     let is_used = |number| {
@@ -356,7 +361,7 @@ fn next_generation(index: &Path, committed: u64, left: &Leftover, interrupted: &
             || listed.iter().any(|file| names::is_of_generation(file, number))
     };
     while is_used(generation) {
-        generation += 1;
+        generation = generation.next();
     }
     generation
 }

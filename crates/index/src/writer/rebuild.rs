@@ -22,7 +22,7 @@ use crate::manifest::{
 use crate::names::{self, ClassPlace, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
-use canopy_model::{GRANTS_MAX, Grant, Principal};
+use canopy_model::{GRANTS_MAX, Generation, Grant, Principal};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub(super) struct LostDocument {
 
 /// The contents of a generation, as its writer knows them.
 #[derive(Default)]
-pub(super) struct Generation {
+pub(super) struct GenerationDocuments {
     pub(super) state: AllManifests,
     pub(super) bundles: Vec<Bundled>,
     pub(super) manifests: Vec<ClassManifest>,
@@ -48,18 +48,18 @@ pub(super) struct Generation {
     pub(super) lost_tables: Vec<String>,
 }
 
-impl Generation {
+impl GenerationDocuments {
     /// Reads a generation; fails if anything is damaged.
-    pub(super) fn read(index: &Path, generation: u64) -> Result<Self> {
+    pub(super) fn read(index: &Path, generation: Generation) -> Result<Self> {
         let state: AllManifests = manifest::read(&names::all_manifests(index, generation))?;
         let (bundles, manifests) = bundles::read_all(index, &state.bundles)?;
-        Ok(Generation { state, bundles, manifests, ..Generation::default() })
+        Ok(GenerationDocuments { state, bundles, manifests, ..GenerationDocuments::default() })
     }
 
     /// Reads a generation, rebuilds its damaged parts, and adds these to `lost`.
     pub(super) fn read_or_rebuild(
         index: &Path,
-        generation: u64,
+        generation: Generation,
         lost: &mut Vec<LostDocument>,
     ) -> Result<Self> {
         let path = names::all_manifests(index, generation);
@@ -85,7 +85,12 @@ impl Generation {
             Some(state) if lost.is_empty() => {
                 let (bundles, manifests): (Vec<_>, Vec<_>) = whole.into_iter().unzip();
                 let manifests = manifests.into_iter().flatten().collect();
-                Ok(Generation { state, bundles, manifests, ..Generation::default() })
+                Ok(GenerationDocuments {
+                    state,
+                    bundles,
+                    manifests,
+                    ..GenerationDocuments::default()
+                })
             }
             Some(state) => Rebuild::new(index, generation)?.missing_of(state, whole),
             None => Rebuild::new(index, generation)?.all(),
@@ -102,7 +107,7 @@ struct FoundClass {
 
 struct Rebuild {
     names: Names,
-    generation: u64,
+    generation: Generation,
     catalog: Catalog,
     classes: FxHashMap<ClassPlace, FoundClass>,
     to_scan: BTreeSet<u32>,
@@ -111,7 +116,7 @@ struct Rebuild {
 }
 
 impl Rebuild {
-    fn new(index: &Path, generation: u64) -> Result<Self> {
+    fn new(index: &Path, generation: Generation) -> Result<Self> {
         let catalog: Catalog = manifest::read(&names::catalog(index, generation))?;
         let names = Names::new(index, catalog.key);
         let mut classes = FxHashMap::default();
@@ -176,11 +181,11 @@ impl Rebuild {
         Ok(gone)
     }
 
-    fn newest_manifest(&self, place: ClassPlace, gone: &BTreeSet<PathBuf>) -> Option<u64> {
+    fn newest_manifest(&self, place: ClassPlace, gone: &BTreeSet<PathBuf>) -> Option<Generation> {
         let directory = self.names.class(place);
         let entries = std::fs::read_dir(&directory).ok()?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let number = |name: String| -> Option<u64> {
+        let number = |name: String| -> Option<Generation> {
             name.strip_prefix("manifest-")?.strip_suffix(".bin")?.parse().ok()
         };
         let newest = names.filter_map(number).filter(|it| *it <= self.generation).max()?;
@@ -192,7 +197,7 @@ impl Rebuild {
         mut self,
         state: AllManifests,
         whole: Vec<(Bundled, Vec<ClassManifest>)>,
-    ) -> Result<Generation> {
+    ) -> Result<GenerationDocuments> {
         for (bundled, _) in &whole {
             bundled.classes.iter().for_each(|class| drop(self.classes.remove(&class.place)));
         }
@@ -216,11 +221,17 @@ impl Rebuild {
         let manifests: Vec<_> = manifests.into_iter().flatten().chain(rebuilt).collect();
         self.check_distinct(&manifests)?;
         let to_scan = self.sources_to_scan(&manifests);
-        Ok(Generation { state, bundles, manifests, to_scan, ..Generation::default() })
+        Ok(GenerationDocuments {
+            state,
+            bundles,
+            manifests,
+            to_scan,
+            ..GenerationDocuments::default()
+        })
     }
 
     /// Makes the root's document again, and the bundles as far as they are missing.
-    fn all(mut self) -> Result<Generation> {
+    fn all(mut self) -> Result<GenerationDocuments> {
         let on_disk = self.bundles_on_disk()?;
         let mut manifests = Vec::with_capacity(self.classes.len());
         let classes = std::mem::take(&mut self.classes);
@@ -277,13 +288,13 @@ impl Rebuild {
         };
         let to_scan = self.sources_to_scan(&manifests);
         let lost_state = true;
-        Ok(Generation {
+        Ok(GenerationDocuments {
             state,
             manifests,
             to_scan,
             lost_state,
             lost_tables,
-            ..Generation::default()
+            ..GenerationDocuments::default()
         })
     }
 
@@ -409,14 +420,15 @@ fn numbered<'a>(chains: impl Iterator<Item = &'a [Grant]>) -> BTreeMap<Grant, u3
 }
 
 /// Returns scans, limits and queries from the newest older generation that can be read.
-fn older_state(index: &Path, generation: u64) -> AllManifests {
+fn older_state(index: &Path, generation: Generation) -> AllManifests {
     let entries = std::fs::read_dir(index).into_iter().flatten();
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let number = |name: String| -> Option<u64> {
+    let number = |name: String| -> Option<Generation> {
         name.strip_prefix("manifests-")?.strip_suffix(".bin")?.parse().ok()
     };
-    let mut older: Vec<u64> = names.filter_map(number).filter(|it| *it < generation).collect();
+    let mut older: Vec<Generation> =
+        names.filter_map(number).filter(|it| *it < generation).collect();
     older.sort_unstable();
-    let read = |it: u64| manifest::read(&names::all_manifests(index, it)).ok();
+    let read = |it: Generation| manifest::read(&names::all_manifests(index, it)).ok();
     older.into_iter().rev().find_map(read).unwrap_or_default()
 }

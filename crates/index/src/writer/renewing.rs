@@ -15,7 +15,7 @@ use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::sealed::Sealed;
 use crate::shard::{ClassDir, Shard};
-use canopy_model::{ClassId, ClassTable, Principal, parallel};
+use canopy_model::{ClassId, ClassTable, Generation, Principal, parallel};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -136,7 +136,7 @@ pub(super) enum NotRight {
 /// Documents that readers use, as the writer knows them.
 pub(super) struct ForReaders<'a> {
     pub(super) names: &'a Names,
-    pub(super) generation: u64,
+    pub(super) generation: Generation,
     /// Mode of files for everybody.
     pub(super) public_mode: u32,
     pub(super) table: &'a ClassTable,
@@ -212,6 +212,6 @@ fn read_as<D: Document>(path: &Path, is_expected: impl Fn(&D) -> bool) -> Result
 }
 
 /// Returns what readers know of classes, in any order.
-fn known(classes: &[ListedClass]) -> BTreeSet<([u8; 16], u64)> {
+fn known(classes: &[ListedClass]) -> BTreeSet<([u8; 16], Generation)> {
     classes.iter().map(|class| (class.place.tag, class.manifest)).collect()
 }

@@ -23,6 +23,7 @@ use crate::own_tables::TableKind;
 use crate::unfinished::{
     self, Found, RemainingDirectory, RemainingExtent, Unfinished, UnfinishedRecord,
 };
+use canopy_model::Generation;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -95,7 +96,7 @@ impl Writer {
         let Loaded { table, classes, order, places, next_source } =
             Loaded::new(&path, classes, grants, state.next_grant, self.limits, &self.options)?;
         // What was noted does not name classes that are gone.
-        let noted: HashMap<ClassPlace, u64> =
+        let noted: HashMap<ClassPlace, Generation> =
             order.iter().map(|class| (places[class], classes[class].written)).collect();
         for (&class, held) in &self.classes {
             let place = self.dirs.place(&self.table, class);
@@ -137,7 +138,8 @@ impl Writer {
             return Ok(false);
         }
         // The document that is replaced names those that it has until it is.
-        let committed = self.current.as_ref().map_or(0, |current| current.generation);
+        let committed =
+            self.current.as_ref().map_or(Generation::NONE, |current| current.generation);
         let listed = || {
             let files = unfinished::files(&self.path, committed).into_iter().flatten();
             let files = files.map(|path| self.path.join(path));
@@ -248,7 +250,8 @@ impl Writer {
         gated: &ShardSet,
         files: &mut BTreeMap<PathBuf, Intent>,
     ) {
-        let committed = self.current.as_ref().map_or(0, |current| current.generation);
+        let committed =
+            self.current.as_ref().map_or(Generation::NONE, |current| current.generation);
         let all = data_files(&self.names.class(place), manifest, gated);
         let new = all.into_iter().map(|(path, _)| path);
         let new = new.filter(|path| !is_of_current(path, committed));
@@ -323,7 +326,7 @@ impl Writer {
         state.tables = tables;
         let places = (0..).zip(classes.keys()).filter(|(_, class)| changed.contains(*class));
         Ok(UnfinishedRecord {
-            base: self.current.as_ref().map_or(0, |current| current.generation),
+            base: self.current.as_ref().map_or(Generation::NONE, |current| current.generation),
             generation: self.generation,
             changed: places.map(|(place, _)| place).collect(),
             about,

@@ -17,6 +17,7 @@ use crate::manifest::{self, AllManifests, Catalog, Current};
 use crate::marker::{self, Marker};
 use crate::names::{self, Key, Names};
 use crate::retention::{KeptGeneration, Leaving, Retention};
+use canopy_model::Generation;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -51,9 +52,10 @@ pub(super) fn find_current(index: &Path) -> Result<Option<FoundCurrent>> {
     };
     let copy: Option<Current> = manifest::read(&names::current_copy(index)).ok();
     let there = generations(index)?;
-    let is_whole = |generation: &&u64| is_whole(index, **generation);
-    let has_catalog =
-        |generation: &&u64| manifest::read::<Catalog>(&names::catalog(index, **generation)).is_ok();
+    let is_whole = |generation: &&Generation| is_whole(index, **generation);
+    let has_catalog = |generation: &&Generation| {
+        manifest::read::<Catalog>(&names::catalog(index, **generation)).is_ok()
+    };
     let found = there.iter().rev().find(is_whole).copied();
     let found = found.or(copy.as_ref().map(|copy| copy.generation));
     let Some(generation) = found.or_else(|| there.iter().rev().find(has_catalog).copied()) else {
@@ -125,14 +127,17 @@ pub(super) fn lock_error(index: &Path, error: Error) -> Error {
 }
 
 /// Returns the numbers of generations of which there is a document, in ascending order.
-fn generations(index: &Path) -> Result<BTreeSet<u64>> {
+fn generations(index: &Path) -> Result<BTreeSet<Generation>> {
     numbers(index, |name| {
         let end = name.strip_prefix("manifests-").or_else(|| name.strip_prefix("catalog-"))?;
         end.strip_suffix(".bin")?.parse().ok()
     })
 }
 
-fn numbers(index: &Path, number: impl Fn(&str) -> Option<u64>) -> Result<BTreeSet<u64>> {
+fn numbers(
+    index: &Path,
+    number: impl Fn(&str) -> Option<Generation>,
+) -> Result<BTreeSet<Generation>> {
     let entries = match std::fs::read_dir(index) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
         entries => entries.map_err(Error::io("list", index))?,
@@ -142,7 +147,7 @@ fn numbers(index: &Path, number: impl Fn(&str) -> Option<u64>) -> Result<BTreeSe
 }
 
 /// Returns whether all files of a generation are there, for its writer and for all others.
-fn is_whole(index: &Path, generation: u64) -> bool {
+fn is_whole(index: &Path, generation: Generation) -> bool {
     let catalog: Result<Catalog> = manifest::read(&names::catalog(index, generation));
     let Ok(catalog) = catalog else { return false };
     let names = Names::new(index, catalog.key);
@@ -155,12 +160,13 @@ fn is_whole(index: &Path, generation: u64) -> bool {
 /// Returns the contents of `CURRENT` for the case that this generation is current.
 fn current_of(
     index: &Path,
-    generation: u64,
-    there: &BTreeSet<u64>,
+    generation: Generation,
+    there: &BTreeSet<Generation>,
     copy: Option<Current>,
 ) -> Result<Current> {
     let leaving = numbers(index, |name| name.strip_prefix("leaving-")?.parse().ok())?;
-    let leaving: Vec<u64> = leaving.into_iter().rev().filter(|it| *it <= generation).collect();
+    let leaving: Vec<Generation> =
+        leaving.into_iter().rev().filter(|it| *it <= generation).collect();
     let mut removed = BTreeSet::new();
     for number in &leaving {
         let intents = journal::read_at(&names::leaving(index, *number))?.intents;
@@ -171,7 +177,7 @@ fn current_of(
         Some(copy) => copy.all(),
         None => there.iter().rev().map(|it| of_times(index, *it)).collect(),
     };
-    let is_kept = |older: &u64| {
+    let is_kept = |older: &Generation| {
         let manifests = names::all_manifests(index, *older);
         *older < generation && manifests.symlink_metadata().is_ok() && !removed.contains(&manifests)
     };
@@ -184,7 +190,7 @@ fn current_of(
         None => Retention::of_last(kept.len() as u64 + 100),
     };
     let listed = copy.map(|copy| copy.leaving).unwrap_or_default();
-    let is_listed = |it: &u64| listed.iter().find(|known| known.generation == *it).copied();
+    let is_listed = |it: &Generation| listed.iter().find(|known| known.generation == *it).copied();
     let leaving = leaving.iter().map(|it| is_listed(it).unwrap_or_else(|| of_list(index, *it)));
     Ok(Current {
         generation,
@@ -196,14 +202,14 @@ fn current_of(
 }
 
 /// Returns when a generation was published, as the times of its files tell.
-fn of_times(index: &Path, generation: u64) -> KeptGeneration {
+fn of_times(index: &Path, generation: Generation) -> KeptGeneration {
     let files = [names::all_manifests(index, generation), names::catalog(index, generation)];
     let published_ns = files.iter().map(|file| written_ns(file)).max().unwrap_or(0);
     KeptGeneration { generation, published_ns }
 }
 
 /// Describes a list of leaving files.
-fn of_list(index: &Path, generation: u64) -> Leaving {
+fn of_list(index: &Path, generation: Generation) -> Leaving {
     let path = names::leaving(index, generation);
     // Their size is not known: they go with the next publication but for the first seconds.
     Leaving { generation, published_ns: written_ns(&path), bytes: 1 << 40 }

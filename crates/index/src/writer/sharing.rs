@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::manifest::{ClassManifest, GrantRecord};
 use crate::marker;
 use crate::workers::{PartOutcome, PartRecord, ScanPart, SharedScan, Worker};
+use canopy_model::Generation;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -26,7 +27,7 @@ impl Writer {
     /// it, or it is given up.
     pub fn share(&self, scan: SharedScan) -> Result<()> {
         let scan = SharedScan {
-            base: self.current.as_ref().map_or(0, |current| current.generation),
+            base: self.current.as_ref().map_or(Generation::NONE, |current| current.generation),
             generation: self.generation,
             salt: marker::random_key(&self.path)?,
             ..scan

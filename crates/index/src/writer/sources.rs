@@ -19,7 +19,7 @@ use crate::names;
 use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
 use crate::unfinished;
-use canopy_model::{Approach, ClassId, Listing, escape, join};
+use canopy_model::{Approach, ClassId, Generation, Listing, escape, join};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -268,7 +268,8 @@ impl Writer {
     pub fn abandon(&mut self, source: u32) {
         self.begun.remove(&source);
         self.unfinished.lock().remove(&source);
-        let committed = self.current.as_ref().map_or(0, |current| current.generation);
+        let committed =
+            self.current.as_ref().map_or(Generation::NONE, |current| current.generation);
         let noted: HashSet<_> = unfinished::files(&self.path, committed)
             .into_iter()
             .flatten()

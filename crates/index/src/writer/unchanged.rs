@@ -6,6 +6,7 @@ use super::sources::Begun;
 use super::{NewSource, Published, Writer};
 use crate::error::Result;
 use crate::failures::Checked;
+use canopy_model::Generation;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -52,7 +53,10 @@ impl Writer {
     /// what was written is removed. What is missing in sources is recorded.
     pub fn end_unchanged(mut self) -> Result<Published> {
         let mut published = Published {
-            generation: self.current.as_ref().map_or(0, |current| current.generation),
+            generation: self
+                .current
+                .as_ref()
+                .map_or(Generation::NONE, |current| current.generation),
             is_unchanged: true,
             ..self.published_in_all()
         };

@@ -42,7 +42,7 @@ pub use text::{TextOptions, write_text};
 
 use crate::error::{Error, Result};
 use canopy_index::{Failure, Index};
-use canopy_model::is_below;
+use canopy_model::{Generation, is_below};
 use canopy_read::locate::{Start, absolute_path};
 use canopy_read::resolve::locate;
 use canopy_text::user_name;
@@ -59,7 +59,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Generation of the index that answered.
-    pub generation: u64,
+    pub generation: Generation,
     /// When it was published.
     pub published_ns: i64,
     /// For whom: it has what this user sees.

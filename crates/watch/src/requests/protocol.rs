@@ -4,6 +4,7 @@
 //! each with a NUL behind it, and another NUL. The answers come in the same order, a line each: a
 //! letter and a number. Both sides may close the connection at any time.
 
+use canopy_model::Generation;
 use std::time::Duration;
 
 /// Name of the socket in the directory of an index.
@@ -28,7 +29,7 @@ const LINE_BYTES_MAX: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The directory is in this generation as it was after it was asked for.
-    Updated(u64),
+    Updated(Generation),
     /// The user cannot list it, by this errno.
     Denied(i32),
     /// It is in nothing that the daemon follows.
@@ -45,7 +46,7 @@ impl Answer {
     /// Returns the line for it.
     pub(crate) fn line(self) -> String {
         let (letter, number) = match self {
-            Answer::Updated(generation) => ('u', generation),
+            Answer::Updated(generation) => ('u', generation.0),
             Answer::Denied(errno) => ('d', errno.unsigned_abs().into()),
             Answer::Elsewhere => ('e', 0),
             Answer::Spent(time) => ('s', time.as_secs()),
@@ -60,7 +61,7 @@ impl Answer {
         let (letter, number) = std::str::from_utf8(line).ok()?.split_at_checked(1)?;
         let number: u64 = number.parse().ok()?;
         Some(match letter {
-            "u" => Answer::Updated(number),
+            "u" => Answer::Updated(Generation(number)),
             "d" => Answer::Denied(number.try_into().ok()?),
             "e" => Answer::Elsewhere,
             "s" => Answer::Spent(Duration::from_secs(number)),
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn answers_are_read_as_they_were_written() {
         for answer in [
-            Answer::Updated(u64::MAX),
+            Answer::Updated(Generation(u64::MAX)),
             Answer::Denied(libc::EACCES),
             Answer::Elsewhere,
             Answer::Spent(Duration::from_secs(7)),

@@ -9,6 +9,7 @@
 //! whose it is.
 
 use super::protocol::Answer;
+use canopy_model::Generation;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -88,7 +89,7 @@ impl Request {
         self.slip.strong_count() > 0
     }
 
-    fn tell(&self, answer: Answer) {
+    fn reply(&self, answer: Answer) {
         if let Some(slip) = self.slip.upgrade() {
             slip.reply(answer);
         }
@@ -239,11 +240,17 @@ impl Queue {
     }
 
     /// Tells those who asked that their directories are in a generation.
-    pub(crate) fn succeeded(&mut self, round: Round, generation: u64, cost: &Cost, now: Instant) {
+    pub(crate) fn succeeded(
+        &mut self,
+        round: Round,
+        generation: Generation,
+        cost: &Cost,
+        now: Instant,
+    ) {
         self.charge(&round, cost, now);
         self.counts.served += round.requests.len() as u64;
         for (_, request) in round.requests {
-            request.tell(Answer::Updated(generation));
+            request.reply(Answer::Updated(generation));
         }
     }
 
@@ -263,7 +270,7 @@ impl Queue {
             let due = match failure {
                 Failure::TooLong(time) if is_alone => {
                     self.counts.refused += 1;
-                    request.tell(Answer::TooLong(time));
+                    request.reply(Answer::TooLong(time));
                     continue;
                 }
                 Failure::Other if is_alone => now + RETRIED_AFTER,
@@ -346,7 +353,7 @@ mod tests {
         }
     }
 
-    fn told(slip: &Slip) -> Option<Answer> {
+    fn answer_of(slip: &Slip) -> Option<Answer> {
         slip.wait(Duration::ZERO)
     }
 
@@ -374,13 +381,13 @@ mod tests {
         let round = place.take().unwrap();
         assert_eq!(round.requests.len(), 17);
         assert!(shown(&round).contains(&"2:/b".to_owned()));
-        assert_eq!((told(&many[0]), told(&other)), (None, None));
-        place.queue.succeeded(round, 7, &cost(&[1; 17], 1), place.now);
+        assert_eq!((answer_of(&many[0]), answer_of(&other)), (None, None));
+        place.queue.succeeded(round, Generation(7), &cost(&[1; 17], 1), place.now);
         assert_eq!(
-            (told(&many[0]), told(&other)),
-            (Some(Answer::Updated(7)), Some(Answer::Updated(7)))
+            (answer_of(&many[0]), answer_of(&other)),
+            (Some(Answer::Updated(Generation(7))), Some(Answer::Updated(Generation(7))))
         );
-        assert_eq!((told(&many[16]), told(&third)), (None, None));
+        assert_eq!((answer_of(&many[16]), answer_of(&third)), (None, None));
         // The one whose turn it is, and of another root.
         let round = place.take().unwrap();
         assert_eq!((shown(&round), round.source), (vec!["3:/c".to_owned()], 1));
@@ -393,8 +400,8 @@ mod tests {
         let slip = place.ask(1, "/large", 0);
         place.pass(1);
         let round = place.take().unwrap();
-        place.queue.succeeded(round, 1, &cost(&[400_000], 20), place.now);
-        assert_eq!(told(&slip), Some(Answer::Updated(1)));
+        place.queue.succeeded(round, Generation(1), &cost(&[400_000], 20), place.now);
+        assert_eq!(answer_of(&slip), Some(Answer::Updated(Generation(1))));
         let Err(Answer::Spent(time)) = place.try_to_ask(1, "/large", 0) else { panic!() };
         assert_eq!(time, Duration::from_secs(301), "300,000 of 600,000 are missing");
         place.ask(3, "/other", 0);
@@ -418,7 +425,7 @@ mod tests {
         let entries: Vec<u64> =
             round.requests.iter().map(|(uid, _)| if *uid == 1 { 200_000 } else { 5 }).collect();
         assert_eq!(entries.len(), 16);
-        place.queue.succeeded(round, 1, &cost(&entries, 20), place.now);
+        place.queue.succeeded(round, Generation(1), &cost(&entries, 20), place.now);
         let left = |uid: u32| place.queue.users[&uid].credit;
         // 15 times 5 entries, and of 20 s as much as 16 of 200,251.
         let small = 75.0 + 20.0 * 10_000.0 * 15.0 * 16.0 / 200_251.0;
@@ -436,7 +443,7 @@ mod tests {
         let time = Duration::from_secs(10);
         place.queue.end_failed_round(round, Failure::TooLong(time), time, place.now);
         let small = place.take().unwrap();
-        place.queue.succeeded(small, 2, &cost(&[5], 0), place.now);
+        place.queue.succeeded(small, Generation(2), &cost(&[5], 0), place.now);
         let large = place.take().unwrap();
         place.queue.end_failed_round(large, Failure::TooLong(time), time, place.now);
         let left = |uid: u32| CREDIT_MAX - place.queue.users[&uid].credit;
@@ -455,12 +462,12 @@ mod tests {
         // The one whose turn it was not.
         let round = place.take().unwrap();
         assert_eq!(shown(&round), ["2:/small"]);
-        place.queue.succeeded(round, 2, &cost(&[1], 1), place.now);
+        place.queue.succeeded(round, Generation(2), &cost(&[1], 1), place.now);
         let round = place.take().unwrap();
         assert_eq!(shown(&round), ["1:/large"]);
         place.queue.end_failed_round(round, Failure::TooLong(limit), limit, place.now);
-        assert_eq!(told(&slips[0]), Some(Answer::TooLong(limit)));
-        assert_eq!(told(&slips[1]), Some(Answer::Updated(2)));
+        assert_eq!(answer_of(&slips[0]), Some(Answer::TooLong(limit)));
+        assert_eq!(answer_of(&slips[1]), Some(Answer::Updated(Generation(2))));
         assert_eq!(place.queue.counts, Counts { served: 1, refused: 1 });
     }
 
@@ -475,7 +482,7 @@ mod tests {
         place.pass(5);
         let round = place.take().unwrap();
         place.queue.end_failed_round(round, Failure::Other, Duration::ZERO, place.now);
-        assert_eq!(told(&slip), None);
+        assert_eq!(answer_of(&slip), None);
         drop(slip);
         place.pass(5);
         assert_eq!(place.queue.due(place.now), None);
