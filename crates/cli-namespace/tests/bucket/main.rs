@@ -20,7 +20,6 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 use tempfile::TempDir;
 
 /// A namespace whose contents are in the bucket of a server of its own.

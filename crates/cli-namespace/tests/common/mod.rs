@@ -1,7 +1,7 @@
 //! What the tests of mounts share: a namespace that is mounted as a user would, and running
 //! programs. All of it needs root and /dev/fuse.
 
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, missing_docs, unused_imports)]
 
 // Some tests also have the other module `common`, which has this file, too.
 #[allow(clippy::duplicate_mod)]

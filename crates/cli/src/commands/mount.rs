@@ -1,5 +1,8 @@
 //! `canopy mount`, `canopy unmount`: their arguments. `canopy-ns` carries them out.
 
+// Help has queries in brackets, which are no links.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 use crate::options::moment;
 use canopy_index::Moment;
 use std::path::PathBuf;

@@ -1,5 +1,8 @@
 //! `canopy ns`: its arguments. `canopy-ns` carries it out.
 
+// Help has queries in brackets, which are no links.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 use clap::Subcommand;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
