@@ -9,7 +9,7 @@
 //!
 //! All numbers are little endian.
 
-use crate::error::{Error, Result};
+use crate::error::{Invalid, Result};
 use crate::key::{Key, KeyRange, KeyRef, NAME_MAX};
 use crate::record::{Op, RecordRef, VALUE_MAX};
 
@@ -115,12 +115,10 @@ impl Batch {
 
 pub(crate) fn check(key: KeyRef<'_>, value: &[u8]) -> Result<()> {
     if key.name.len() > NAME_MAX {
-        let length = key.name.len();
-        return Err(Error::Invalid(format!("a name of {length} bytes; at most {NAME_MAX}")));
+        return Err(Invalid::LongName(key.name.len()).into());
     }
     if value.len() > VALUE_MAX {
-        let length = value.len();
-        return Err(Error::Invalid(format!("a value of {length} bytes; at most {VALUE_MAX}")));
+        return Err(Invalid::LongValue(value.len()).into());
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::commit::{commit, current};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Fenced, Result};
 use crate::key::KeyRange;
 use crate::manifest::{Hold, LeaseKind, Run, SstableId, State};
 use crate::names::TableId;
@@ -180,7 +180,7 @@ fn merge(
 fn replace(state: &mut State, inputs: &[Run], merged: Run) -> Result<()> {
     let start = state.runs.windows(inputs.len()).position(|runs| runs == inputs);
     let Some(start) = start else {
-        return Err(Error::Fenced("the runs that were merged have changed".into()));
+        return Err(Fenced::RunsChanged.into());
     };
     let new = Some(merged.within(&state.range)).filter(|run| !run.sstables.is_empty());
     state.runs.splice(start..start + inputs.len(), new);

@@ -2,7 +2,7 @@
 
 use crate::commit::{commit, create, current, read_version};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Contended, Error, Invalid, Result};
 use crate::key::KeyRange;
 use crate::manifest::{Hold, Manifest, Parent, Phase, State, Version};
 use crate::names::TableId;
@@ -49,7 +49,7 @@ pub fn clone(environment: &Environment, bases: &[Base], range: &KeyRange) -> Res
 }
 
 fn given_up(clone: TableId) -> Error {
-    Error::Contended(format!("making table {clone} took too long, and others gave it up"))
+    Contended::Clone(clone).into()
 }
 
 /// Holds a checkpoint in a table, and in all tables whose SSTables it refers to. Returns what it
@@ -102,7 +102,7 @@ fn begin(
     deadline_ms: u64,
 ) -> Result<State> {
     let Some(first) = bases.first() else {
-        return Err(Error::Invalid("a clone of no table".into()));
+        return Err(Invalid::NoBase.into());
     };
     let layout = first.state.layout.clone();
     let merge_operator = first.state.merge_operator.clone();
@@ -110,7 +110,7 @@ fn begin(
         base.state.layout != layout || base.state.merge_operator != merge_operator
     };
     if bases.iter().any(|base| differs(&base)) {
-        return Err(Error::Invalid("the tables have different layouts or merge operators".into()));
+        return Err(Invalid::DifferentTables.into());
     }
     let runs = bases.iter().flat_map(|base| {
         let range = base.state.range.intersection(range);

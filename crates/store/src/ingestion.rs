@@ -5,7 +5,7 @@
 use crate::batch::{Batch, Changes, Mutation};
 use crate::commit::commit;
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Invalid, Result};
 use crate::key::KeyRange;
 use crate::manifest::{LeaseKind, Run, SstableId};
 use crate::names::TableId;
@@ -91,7 +91,7 @@ impl Ingestion {
     pub fn add(&mut self, record: RecordRef<'_>) -> Result<()> {
         crate::batch::check(record.key, record.value)?;
         if !self.range.contains(record.key) {
-            return Err(Error::Invalid("a key that is not in the table's range".into()));
+            return Err(Invalid::OutOfRange.into());
         }
         self.records.push(record);
         match self.records.memory_bytes() >= self.options.memtable_bytes {
@@ -105,7 +105,7 @@ impl Ingestion {
         for change in Changes::new(batch.bytes()) {
             match change {
                 Some(Mutation::Record(record)) => self.add(record)?,
-                _ => return Err(Error::Invalid("an ingestion adds records alone".into())),
+                _ => return Err(Invalid::NotARecord.into()),
             }
         }
         Ok(())
@@ -138,9 +138,7 @@ impl Ingestion {
 
     fn write_run(&mut self) -> Result<()> {
         if self.has_failed {
-            return Err(Error::Invalid(
-                "records of this ingestion were lost; begin it anew".into(),
-            ));
+            return Err(Invalid::LostRecords.into());
         }
         if self.records.memory_bytes() == 0 {
             return Ok(());
@@ -196,9 +194,7 @@ impl Ingestion {
 /// Says what it means that the job was closed.
 fn ended(error: Error) -> Error {
     match error {
-        Error::Fenced(_) => {
-            Error::Fenced("the ingestion took too long, and others ended it; begin it anew".into())
-        }
+        Error::Fenced(_) => Fenced::IngestionEnded.into(),
         error => error,
     }
 }

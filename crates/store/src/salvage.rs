@@ -13,7 +13,7 @@
 
 use crate::commit::{commit, current};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::key::{Key, KeyRange, KeyRef};
 use crate::log::create_or_confirm;
 use crate::manifest::{LeaseKind, Run, SstableId, SstableRef, State};
@@ -466,8 +466,7 @@ pub(crate) fn put_note(
     loss: &Loss,
 ) -> Result<()> {
     let name = format!("{}{file_name}{NOTE}", table.damaged());
-    let bytes = postcard::to_extend(loss, Vec::new())
-        .map_err(|error| Error::Invalid(format!("this loss cannot be noted: {error}")))?;
+    let bytes = postcard::to_extend(loss, Vec::new()).map_err(Invalid::LossEncoding)?;
     environment.storage.remove(&name)?;
     create_or_confirm(environment, &name, &bytes.into(), false).map(drop)
 }

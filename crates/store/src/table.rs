@@ -13,7 +13,7 @@ pub use reading::TableSnapshot;
 use crate::batch::{BATCH_BYTES_MAX, Batch, Changes, Mutation};
 use crate::commit::{commit, current, latest_version};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Invalid, Result};
 use crate::key::KeyRange;
 use crate::log::LogWriter;
 use crate::manifest::{LeaseKind, LogStart, Manifest, Phase, Run, State};
@@ -91,10 +91,10 @@ impl Options {
         let name = self.operator.as_ref().map_or("", |operator| operator.name());
         match name == state.merge_operator {
             true => Ok(()),
-            false => Err(Error::Invalid(format!(
-                "the table's merges are by {:?}, not by {name:?}",
-                state.merge_operator
-            ))),
+            false => {
+                let expected = state.merge_operator.clone();
+                Err(Invalid::MergeOperator { expected, got: name.to_owned() }.into())
+            }
         }
     }
 }
@@ -162,7 +162,7 @@ struct Write {
     /// Whether the log has room only for changes that free space.
     is_short: bool,
     /// Why nothing can be written any more.
-    ended: Option<String>,
+    ended: Option<Fenced>,
 }
 
 struct Frozen {
@@ -193,7 +193,7 @@ impl PendingGroup {
 impl Write {
     fn check(&self) -> Result<()> {
         match &self.ended {
-            Some(why) => Err(Error::Fenced(why.clone())),
+            Some(why) => Err(why.clone().into()),
             None => Ok(()),
         }
     }
@@ -209,7 +209,7 @@ impl Write {
                 Mutation::DeleteRange(range) => self.range.covers(range),
             };
             if !is_in {
-                return Err(Error::Invalid("a key that is not in the table's range".into()));
+                return Err(Invalid::OutOfRange.into());
             }
         }
         Ok(())
@@ -266,7 +266,7 @@ impl Write {
 /// Creates an empty table and returns its id, if storage is fit for it.
 pub fn create(environment: &Environment, layout: Layout, options: &Options) -> Result<TableId> {
     if !layout.is_sound() {
-        return Err(Error::Invalid("the widths or references of the layout are wrong".into()));
+        return Err(Invalid::Layout.into());
     }
     probe(environment)?;
     let id = TableId::random(environment);
@@ -384,11 +384,8 @@ impl Table {
         match state.epoch == self.epoch {
             true => Ok(()),
             false => {
-                let by = state.epoch.saturating_sub(self.epoch);
-                Err(Error::Fenced(format!(
-                    "table {}: opened for writing {by} times since",
-                    self.id
-                )))
+                let times = state.epoch.saturating_sub(self.epoch);
+                Err(Fenced::Reopened { table: self.id, times }.into())
             }
         }
     }
@@ -408,8 +405,7 @@ impl Table {
     fn apply(&self, batch: &Batch, durability: Durability, frees: bool) -> Result<()> {
         let length = batch.size_bytes();
         if length > BATCH_BYTES_MAX {
-            let what = format!("a batch of {length} bytes; at most {BATCH_BYTES_MAX}");
-            return Err(Error::Invalid(what));
+            return Err(Invalid::LargeBatch(length).into());
         }
         let (sequence, is_too_much, delay) = {
             let mut write = self.write.lock();
@@ -548,7 +544,8 @@ impl Table {
     /// Refuses every write from now on: what is in the log is not known.
     fn fail(&self, error: &Error) {
         let mut write = self.write.lock();
-        write.ended.get_or_insert_with(|| format!("nothing more can be written: {error}"));
+        let ended = || Fenced::Ended { kind: error.kind(), said: error.to_string() };
+        write.ended.get_or_insert_with(ended);
     }
 
     /// Shows readers the runs of a manifest and the memtables as they are now, at once: `write` is

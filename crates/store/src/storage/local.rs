@@ -1,7 +1,7 @@
 //! Objects as files below a directory of one machine, synced before they count.
 
 use super::{Append, Created, Listed, ReadAt, Storage};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Result};
 use bytes::Bytes;
 use rustix::fs::{
     Advice, AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fadvise, fallocate, linkat,
@@ -227,9 +227,7 @@ impl Storage for LocalStorage {
         let file = file.map_err(failed)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(file))),
-            Err(Errno::WOULDBLOCK) => {
-                Err(Error::Fenced(format!("{}: another process writes this table", path.display())))
-            }
+            Err(Errno::WOULDBLOCK) => Err(Fenced::Locked(path).into()),
             Err(error) => Err(failed(error.into())),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Flushing, Table};
 use crate::commit::commit;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Result};
 use crate::manifest::{LeaseKind, LogStart, Run};
 use crate::memtable::Memtable;
 use crate::names::SstableName;
@@ -132,7 +132,7 @@ impl Table {
                 state.open_job(LeaseKind::Writer, None);
             }
             let job = state.jobs.iter().find(|job| job.kind == LeaseKind::Writer);
-            job.map(|job| job.id).ok_or_else(|| Error::Fenced("the writer's job was closed".into()))
+            Ok(job.map(|job| job.id).ok_or(Fenced::WriterClosed)?)
         });
         let (manifest, job) = committed.inspect_err(|error| match error {
             Error::Fenced(_) | Error::NotFound(_) => self.fail(error),

@@ -4,7 +4,7 @@ use super::Table;
 use crate::batch::Batch;
 use crate::commit::{commit, current, read_version};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Result};
 use crate::manifest::{LeaseKind, Run};
 use crate::memtable::Memtable;
 use crate::names::TableId;
@@ -35,7 +35,7 @@ impl Table {
                 state.open_job(LeaseKind::Writer, None);
             }
             let job = state.jobs.iter().find(|job| job.kind == LeaseKind::Writer);
-            job.map(|job| job.id).ok_or_else(|| Error::Fenced("the writer's job was closed".into()))
+            Ok(job.map(|job| job.id).ok_or(Fenced::WriterClosed)?)
         });
         let (manifest, job) = committed?;
         (flushing.job, flushing.next_sstable) = (job, AtomicU32::new(0));
