@@ -41,21 +41,37 @@ impl Batch {
     }
 
     /// Gives a key a value.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a name or a value is too long.
     pub fn put(&mut self, key: KeyRef<'_>, value: &[u8]) -> Result<()> {
         self.record(RecordRef { key, op: Op::Put, value })
     }
 
     /// Changes a key's value by the table's merge operator.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a name or a value is too long.
     pub fn merge(&mut self, key: KeyRef<'_>, operand: &[u8]) -> Result<()> {
         self.record(RecordRef { key, op: Op::Merge, value: operand })
     }
 
     /// Takes a key away.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if the name is too long.
     pub fn delete(&mut self, key: KeyRef<'_>) -> Result<()> {
         self.record(RecordRef { key, op: Op::Delete, value: &[] })
     }
 
     /// Takes all keys of a range away.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a name at an end of the range is too long.
     pub fn delete_range(&mut self, range: &KeyRange) -> Result<()> {
         for key in [Some(&range.start), range.end.as_ref()].into_iter().flatten() {
             check(key.as_ref(), &[])?;
@@ -71,6 +87,10 @@ impl Batch {
     }
 
     /// Adds a record.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a name or a value is too long.
     pub fn record(&mut self, record: RecordRef<'_>) -> Result<()> {
         check(record.key, record.value)?;
         let RecordRef { key, op, value } = record;

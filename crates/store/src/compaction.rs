@@ -72,6 +72,11 @@ fn pick_of(runs: &[Option<u64>], options: &Options) -> Option<Range<usize>> {
 
 /// Finds runs of a table that should become one, and makes them one. Returns whether there were
 /// any.
+///
+/// # Errors
+///
+/// Fails with `Fenced` if others have ended the job or changed the runs, with `Contended` if they
+/// keep changing the table, and as storage does.
 pub fn compact(
     environment: &Environment,
     table: TableId,
@@ -82,6 +87,11 @@ pub fn compact(
 }
 
 /// Makes all runs of a table one. Returns whether there were several.
+///
+/// # Errors
+///
+/// Fails with `Fenced` if others have ended the job or changed the runs, with `Contended` if they
+/// keep changing the table, and as storage does.
 pub fn compact_all(
     environment: &Environment,
     table: TableId,

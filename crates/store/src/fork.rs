@@ -22,6 +22,11 @@ const CREATION_MS: u64 = 10 * 60_000;
 
 /// Creates a table that has what `bases` have in `range`, without copying a record. Where several
 /// have a key, the first one's record counts. They must have the same layout and merge operator.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if there are no bases or they differ, and with `NotFound` if one is gone.
+/// Fails with `Contended` if it took too long, and as storage does.
 pub fn clone(environment: &Environment, bases: &[Base], range: &KeyRange) -> Result<TableId> {
     let clone = TableId::random(environment);
     let deadline_ms = environment.clock.now_ms().saturating_add(CREATION_MS);
@@ -145,6 +150,11 @@ fn confirm(environment: &Environment, clone: TableId, parent: &Parent) -> Result
 
 /// Takes all keys outside of `range` away from a table, which another one has now, for example.
 /// Its writer must have flushed.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if there is no such table, with `Contended` if others keep changing it,
+/// and as storage does.
 pub fn restrict(environment: &Environment, table: TableId, range: &KeyRange) -> Result<()> {
     commit(environment, table, None, |state, _| {
         state.check_live(table)?;
@@ -158,6 +168,11 @@ pub fn restrict(environment: &Environment, table: TableId, range: &KeyRange) -> 
 }
 
 /// Deletes a table. Its clones, and readers that have a checkpoint, lose nothing.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if there is no such table, with `Contended` if others keep changing it,
+/// and as storage does.
 pub fn delete(environment: &Environment, table: TableId) -> Result<()> {
     match current(environment, table)?.state.phase {
         Phase::Deleted => Ok(()),

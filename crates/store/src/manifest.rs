@@ -197,6 +197,10 @@ impl Manifest {
 
     /// Returns the manifest whose bytes these are. `name` is for errors: bytes that are none are
     /// corrupt.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Corrupt` if the bytes are no manifest.
     pub fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
         let Some((head, body)) = bytes.split_at_checked(Self::HEAD) else {
             return Err(Error::corrupt(name, "too short for a manifest"));

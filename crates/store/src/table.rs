@@ -264,6 +264,11 @@ impl Write {
 }
 
 /// Creates an empty table and returns its id, if storage is fit for it.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if the layout contradicts itself or storage is not fit for tables, and as
+/// storage does.
 pub fn create(environment: &Environment, layout: Layout, options: &Options) -> Result<TableId> {
     if !layout.is_sound() {
         return Err(Invalid::Layout.into());
@@ -292,6 +297,12 @@ pub fn create(environment: &Environment, layout: Layout, options: &Options) -> R
 impl Table {
     /// Opens a table for writing. Whoever had it open cannot write any more; what was acknowledged
     /// as durable is there.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if another process has the lock, and with `NotFound` if there is no such
+    /// table. Fails with `Invalid` if its merges need another operator, and with `Corrupt` if its
+    /// log is damaged.
     pub fn open(
         environment: &Environment,
         id: TableId,
@@ -392,12 +403,24 @@ impl Table {
 
     /// Makes a batch of changes, all or none of which is ever seen. If it is deferred, nothing was
     /// changed. One of more than [`BATCH_BYTES_MAX`] is refused.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Deferred` if storage takes nothing now, and with `Fenced` if another process has
+    /// taken over the table. Fails with `Invalid` if the batch is too large, or a key lies outside of
+    /// the table's range.
     pub fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
         self.apply(batch, durability, false)
     }
 
     /// Does the same with a batch that frees space: where storage is full, the log has some room
     /// left for these.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Deferred` if storage takes nothing now, and with `Fenced` if another process has
+    /// taken over the table. Fails with `Invalid` if the batch is too large, or a key lies outside of
+    /// the table's range.
     pub fn write_freeing(&self, batch: &Batch, durability: Durability) -> Result<()> {
         self.apply(batch, durability, true)
     }
@@ -481,6 +504,11 @@ impl Table {
     }
 
     /// Makes everything that was written outlast a crash.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Deferred` if storage takes nothing now, and with `Fenced` if another process has
+    /// taken over the table.
     pub fn sync(&self) -> Result<()> {
         let sequence = self.write.lock().sequence;
         self.sync_to(sequence)
@@ -559,6 +587,11 @@ impl Table {
     }
 
     /// Takes over what other processes committed: their compactions, for example.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if another process has taken over the table, with `NotFound` if it was
+    /// deleted, and as storage does.
     pub fn refresh(&self) -> Result<()> {
         let mut flushing = self.flushing.lock();
         let manifest = current(&self.environment, self.id)?;
@@ -578,6 +611,11 @@ impl Table {
 
     /// Takes over what other processes committed, if they did, and returns the number of the version
     /// that is known then.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if another process has taken over the table, with `NotFound` if it was
+    /// deleted, and as storage does.
     pub fn refresh_if_changed(&self) -> Result<u64> {
         let known = self.manifest().version.number;
         if latest_version(&self.environment, self.id, known)? > known {

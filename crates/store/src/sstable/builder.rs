@@ -73,6 +73,11 @@ impl Builder {
 
     /// Adds a record, whose key must be greater than all before. After an error, the record was not
     /// added.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if the key is not greater than the one before, or a name or a value is
+    /// too long.
     pub fn add(&mut self, record: RecordRef<'_>) -> Result<()> {
         self.check(record)?;
         let name_hash = hash_of(record.key.name);
@@ -125,6 +130,10 @@ impl Builder {
     }
 
     /// Returns the whole file, and what a manifest needs to know of it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a part of the file cannot be encoded.
     pub fn finish(mut self) -> Result<(Bytes, SstableInfo)> {
         if self.block.len() > 0 {
             self.finish_block();

@@ -34,6 +34,10 @@ pub struct LocalStorage {
 impl LocalStorage {
     /// Keeps objects below `root`, which is made if it is missing, for its owner alone: objects have
     /// what users may not see of each other.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Storage` if the directory cannot be made.
     pub fn new(root: &Path) -> Result<Self> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(root);
         made.map_err(|error| Error::storage(root.display().to_string(), error))?;
@@ -41,6 +45,10 @@ impl LocalStorage {
     }
 
     /// Finds objects below `root`, and makes nothing: an error if that is no directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if there is nothing, and with `Storage` if it is no directory.
     pub fn existing(root: &Path) -> Result<Self> {
         let failed = |error| Error::storage(root.display().to_string(), error);
         match fs::metadata(root).map_err(failed)?.is_dir() {

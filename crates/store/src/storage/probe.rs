@@ -13,6 +13,10 @@ const ROUNDS: u64 = 4;
 /// Finds out whether storage creates an object only if there is none of its name, as some stores
 /// that speak S3's language do not, or not when several try at once. A table there would lose what
 /// was written.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if storage is not fit for tables, and as storage does.
 pub fn probe(environment: &Environment) -> Result<()> {
     let names = [(); 1 + ROUNDS as usize];
     let names = names.map(|()| format!("probe/{:016x}", environment.random.next_u64()));

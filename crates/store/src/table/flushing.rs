@@ -14,6 +14,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 impl Table {
     /// Writes everything that was written so far into SSTables.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if another process has taken over the table, with `Contended` if others
+    /// keep changing it, and as storage does.
     pub fn flush(&self) -> Result<()> {
         self.check_writable()?;
         let mut flushing = self.flushing.lock();
@@ -24,6 +29,11 @@ impl Table {
     }
 
     /// Writes the memtables that are full into SSTables. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if another process has taken over the table, with `Contended` if others
+    /// keep changing it, and as storage does.
     pub fn flush_frozen(&self) -> Result<bool> {
         self.check_writable()?;
         let mut flushing = self.flushing.lock();

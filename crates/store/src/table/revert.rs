@@ -14,6 +14,12 @@ use std::sync::atomic::AtomicU32;
 impl Table {
     /// Makes the table what it was at a checkpoint, and then makes the changes of `batch`, all in
     /// one commit. Nobody else writes meanwhile. What this process read before is not valid any more.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if the checkpoint is gone, and with `Fenced` if another process has
+    /// taken over the table. Fails with `Contended` if others keep changing it, and as storage
+    /// does.
     pub fn revert(&self, checkpoint: u64, batch: &Batch) -> Result<()> {
         self.flush()?;
         let mut flushing = self.flushing.lock();
