@@ -233,7 +233,7 @@ impl<'a> Bulk<'a> {
     ///
     /// # Errors
     ///
-    /// Fails as the disk does.
+    /// Fails as storage and the disk do, and if records of an earlier call could not be written.
     pub fn use_object(&mut self, inode: &mut Inode, object: &File) -> Result<()> {
         let metadata = object.metadata().map_err(Error::io("an object"))?;
         if let Some(chunks) = self.namespace.contents.chunks() {

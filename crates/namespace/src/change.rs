@@ -457,7 +457,7 @@ impl Namespace {
     /// # Errors
     ///
     /// Fails with `NOENT` if there is no such file, with `NOSPC` or `DQUOT` if there is no room,
-    /// and as the table does.
+    /// and as the table does. Fails as [`truncate`](Self::truncate) does where it sets a length.
     pub fn set_attributes(
         &self,
         id: FileId,

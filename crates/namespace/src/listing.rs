@@ -119,7 +119,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// Fails with `NOTDIR` or `NOENT` if the directory is none or gone, and as the table does.
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn list(
         &self,
         listing: &mut Listing,

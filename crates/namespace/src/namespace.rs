@@ -280,9 +280,8 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// Fails with `NOENT` if there is no such name, and with `NOTDIR` if the parent is no
-    /// directory. Fails with `NAMETOOLONG` or `INVAL` if no file can be called so. Fails as the
-    /// table does.
+    /// Fails with `NOENT` if there is no such name, with `NAMETOOLONG` or `INVAL` if no file can be
+    /// called so, and as the table does.
     pub fn lookup(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
         check_name(name)?;
         self.reading(|| self.lookup_now(parent, name))
@@ -441,9 +440,8 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// Fails with `NOENT` if there is no such name, and with `NOTDIR` if the parent is no
-    /// directory. Fails with `NAMETOOLONG` or `INVAL` if no file can be called so. Fails as the
-    /// table does.
+    /// Fails with `NOENT` if there is no such name, with `NAMETOOLONG` or `INVAL` if no file can be
+    /// called so, and as the table does.
     pub fn lookup_held(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
         loop {
             let removals = self.removals.load(Ordering::Acquire);

@@ -19,7 +19,8 @@ use canopy_store::{
 ///
 /// # Errors
 ///
-/// Fails as storage does, and with `Corrupt` if nothing says which table it is.
+/// Fails with `Store` if somebody has it open or storage fails, and with `Corrupt` if nothing says
+/// which table it is.
 pub fn salvage(environment: &Environment) -> Result<Vec<String>> {
     let mut done = Vec::new();
     let id = match table_of(&*environment.storage) {
