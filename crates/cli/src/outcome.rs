@@ -3,9 +3,9 @@
 use crate::commands::staleness::print_footer;
 use crate::commands::switches::Wrong;
 use crate::config::{Source, settings};
-use crate::counted;
 use crate::options::stdout_for_json;
 use crate::streams::was_output_closed;
+use crate::{KindOf, counted};
 use canopy_index::Index;
 use canopy_model::ErrorKind;
 use canopy_text::safe;
@@ -35,8 +35,8 @@ impl Outcome {
 }
 
 /// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2
-/// failed; that of GNU's tools for what they refuse.
-pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
+/// failed; that of GNU's tools for what they refuse. `others` knows more errors than this crate.
+pub fn exit_code(outcome: anyhow::Result<Outcome>, others: Option<KindOf>) -> ExitCode {
     let outcome = outcome.and_then(flushed);
     if outcome.is_ok() {
         print_footer();
@@ -53,7 +53,7 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
             ExitCode::from(match error.downcast_ref() {
                 Some(Refused { code, .. }) => *code,
                 None if error.is::<Unsaid>() => 1,
-                None => code_of(kind_of(&error)),
+                None => code_of(kind_of(&error, others)),
             })
         }
     }
@@ -77,11 +77,14 @@ fn code_of(kind: ErrorKind) -> u8 {
 
 /// Returns the kind of the first error in a chain that has one. What commands refuse in words of
 /// their own is a wrong request.
-fn kind_of(error: &anyhow::Error) -> ErrorKind {
-    error.chain().find_map(kind_of_cause).unwrap_or(ErrorKind::Invalid)
+fn kind_of(error: &anyhow::Error, others: Option<KindOf>) -> ErrorKind {
+    let of_others = |cause| others.and_then(|others| others(cause));
+    let mut kinds = error.chain().filter_map(|cause| of_others(cause).or_else(|| known(cause)));
+    kinds.next().unwrap_or(ErrorKind::Invalid)
 }
 
-fn kind_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
+/// Returns the kind of an error of a library that this crate uses.
+fn known(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
     macro_rules! kind {
         ($($library:ty),*) => {
             $(if let Some(error) = cause.downcast_ref::<$library>() {
@@ -336,6 +339,14 @@ mod tests {
     }
 
     #[test]
+    fn programs_know_kinds_of_their_own_errors() {
+        let others: KindOf = |cause| cause.is::<std::fmt::Error>().then_some(ErrorKind::Taken);
+        let error = anyhow::Error::from(std::fmt::Error).context("cannot open it");
+        assert_eq!(kind_of(&error, Some(others)), ErrorKind::Taken);
+        assert_eq!(kind_of(&error, None), ErrorKind::Invalid);
+    }
+
+    #[test]
     fn errors_of_commands_have_the_kinds_of_their_causes() {
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
         let locked = || canopy_index::Error::Locked("/i".into());
@@ -354,7 +365,7 @@ mod tests {
             (anyhow::Error::from(denied()).context("cannot read it"), ErrorKind::Denied),
             (anyhow!("name one PATH"), ErrorKind::Invalid),
         ] {
-            assert_eq!(kind_of(&error), kind, "{error:#}");
+            assert_eq!(kind_of(&error, None), kind, "{error:#}");
         }
     }
 
