@@ -29,7 +29,7 @@ mod view;
 mod viewed;
 
 use canopy::commands::ns::{Arguments, Command};
-use canopy::{Mounts, Outcome};
+use canopy::{ErrorKind, Mounts, Outcome};
 use std::process::ExitCode;
 
 /// See `canopy`'s own.
@@ -44,10 +44,16 @@ fn main() -> ExitCode {
     }
     canopy::main_of_namespace(&Mounts {
         namespace: run,
+        kind_of,
         source: &source::SOURCE,
         mount: index_mount::run,
         unmount: |arguments| unmount::run(&arguments.directory),
     })
+}
+
+fn kind_of(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
+    let of_namespace = error.downcast_ref().map(canopy_namespace::Error::kind);
+    of_namespace.or_else(|| error.downcast_ref().map(canopy_store::Error::kind))
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {

@@ -241,9 +241,10 @@ fn open_any(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow::Resu
     };
     match opened {
         // The lock, which is let go with the process that has it.
-        Err(canopy_namespace::Error::Store(canopy_store::Error::Fenced(_))) => {
-            bail!("{}", used(namespace))
-        }
+        Err(
+            canopy_namespace::Error::Store(canopy_store::Error::Fenced(_))
+            | canopy_namespace::Error::CacheInUse(_),
+        ) => bail!("{}", used(namespace)),
         opened => opened.with_context(failed),
     }
 }

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         table: table::run,
         import: import::run,
         refresh: table::follow_all,
+        kind_of: |error| error.downcast_ref().map(canopy_sql::Error::kind),
         share: canopy::commands::index_workers::run,
     };
     canopy::main(Some(&engine))

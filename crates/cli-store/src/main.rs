@@ -16,7 +16,7 @@ use canopy::commands::store::{Arguments, Command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    canopy::main_of_store(run)
+    canopy::main_of_store(run, |error| error.downcast_ref().map(canopy_store::Error::kind))
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {

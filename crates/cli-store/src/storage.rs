@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use canopy_store::storage::{Append, Created, Listed, ReadAt, Storage};
-use canopy_store::{Environment, Error, Object, ObjectKind, Result, TableId, inspect};
+use canopy_store::{Environment, Error, Invalid, Object, ObjectKind, Result, TableId, inspect};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ fn check_length(name: &str, range: &Range<u64>) -> Result<()> {
 }
 
 fn refused<T>() -> Result<T> {
-    Err(Error::Invalid("'canopy store' changes nothing".into()))
+    Err(Invalid::ReadOnlyStorage("canopy store").into())
 }
 
 impl Storage for ReadOnly {

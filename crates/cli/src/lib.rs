@@ -27,11 +27,16 @@ pub use outcome::{
     Outcome, SeveralLines, error_chain, message, message_lines, say, say_json, warn_of,
 };
 
+pub use canopy_model::ErrorKind;
+
 use canopy_index::Writer;
 use canopy_watch::requests;
 use companion::Companion;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Returns the kind of an error, if it is one of those that only some programs know.
+pub type KindOf = fn(&(dyn std::error::Error + 'static)) -> Option<ErrorKind>;
 
 /// The functions that need the SQL engine, which only `canopy-sql` has.
 #[derive(Clone, Copy)]
@@ -45,6 +50,8 @@ pub struct Engine {
     /// Computes anew what changes touch of derived tables, with that many threads, for the
     /// generation that the writer publishes next.
     pub refresh: fn(&mut Writer, usize) -> anyhow::Result<Outcome>,
+    /// Returns the kind of an error of the SQL engine.
+    pub kind_of: KindOf,
     /// Carries out `canopy index` for scans that several workers share.
     pub share: fn(&Path, &commands::index::Arguments, &Engine) -> anyhow::Result<Outcome>,
 }
@@ -65,19 +72,24 @@ pub fn main(engine: Option<&Engine>) -> ExitCode {
             Ok(())
         }
     };
-    outcome::exit_code(checked.and_then(|()| commands::run(options::Cli::of_process(), engine)))
+    let done = checked.and_then(|()| commands::run(options::Cli::of_process(), engine));
+    outcome::exit_code(done, engine.map(|engine| engine.kind_of))
 }
 
-/// Parses the command line of `canopy-store`, has `store` carry it out and returns its exit code.
-/// Other commands are errors: they would make it as large as `canopy`.
-pub fn main_of_store(store: fn(commands::store::Arguments) -> anyhow::Result<Outcome>) -> ExitCode {
+/// Parses the command line of `canopy-store`, has `store` carry it out and returns its exit code,
+/// from the kinds that `kind_of` returns. Other commands are errors: they would make it as large as
+/// `canopy`.
+pub fn main_of_store(
+    store: fn(commands::store::Arguments) -> anyhow::Result<Outcome>,
+    kind_of: KindOf,
+) -> ExitCode {
     streams::prepare();
     let done =
         Companion::Store.check_version().and_then(|()| match options::Cli::of_process().command {
             options::Command::Store(arguments) => store(arguments),
             _ => anyhow::bail!("canopy-store carries out 'canopy store' alone"),
         });
-    outcome::exit_code(done)
+    outcome::exit_code(done, Some(kind_of))
 }
 
 /// The functions that `canopy-ns` has.
@@ -85,6 +97,8 @@ pub fn main_of_store(store: fn(commands::store::Arguments) -> anyhow::Result<Out
 pub struct Mounts<'a> {
     /// Carries out `canopy ns`.
     pub namespace: fn(commands::ns::Arguments) -> anyhow::Result<Outcome>,
+    /// Returns the kind of an error of a namespace.
+    pub kind_of: KindOf,
     /// Indexes what namespaces have.
     pub source: &'a commands::index_namespace::NamespaceSource,
     /// Carries out `canopy mount`.
@@ -115,5 +129,5 @@ pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
             _ => anyhow::bail!("canopy-ns carries out 'canopy ns', 'index' and 'mount' alone"),
         }
     };
-    outcome::exit_code(run())
+    outcome::exit_code(run(), Some(mounts.kind_of))
 }

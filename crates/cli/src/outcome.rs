@@ -3,10 +3,11 @@
 use crate::commands::staleness::print_footer;
 use crate::commands::switches::Wrong;
 use crate::config::{Source, settings};
-use crate::counted;
 use crate::options::stdout_for_json;
 use crate::streams::was_output_closed;
+use crate::{KindOf, counted};
 use canopy_index::Index;
+use canopy_model::ErrorKind;
 use canopy_text::safe;
 use std::io::{self, Write};
 use std::path::Path;
@@ -34,8 +35,8 @@ impl Outcome {
 }
 
 /// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2
-/// failed; that of GNU's tools for what they refuse.
-pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
+/// failed; that of GNU's tools for what they refuse. `others` knows more errors than this crate.
+pub fn exit_code(outcome: anyhow::Result<Outcome>, others: Option<KindOf>) -> ExitCode {
     let outcome = outcome.and_then(flushed);
     if outcome.is_ok() {
         print_footer();
@@ -52,10 +53,55 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>) -> ExitCode {
             ExitCode::from(match error.downcast_ref() {
                 Some(Refused { code, .. }) => *code,
                 None if error.is::<Unsaid>() => 1,
-                None => 2,
+                None => code_of(kind_of(&error, others)),
             })
         }
     }
+}
+
+/// Returns the exit code of a command that failed with an error of this kind. Exit codes tell
+/// complete, partial and failed apart, and no kinds of failures.
+fn code_of(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::NotFound
+        | ErrorKind::Denied
+        | ErrorKind::Invalid
+        | ErrorKind::Corrupt
+        | ErrorKind::Busy
+        | ErrorKind::Taken
+        | ErrorKind::Exhausted
+        | ErrorKind::Unavailable
+        | ErrorKind::Internal => 2,
+    }
+}
+
+/// Returns the kind of the first error in a chain that has one. What commands refuse in words of
+/// their own is a wrong request.
+fn kind_of(error: &anyhow::Error, others: Option<KindOf>) -> ErrorKind {
+    let of_others = |cause| others.and_then(|others| others(cause));
+    let mut kinds = error.chain().filter_map(|cause| of_others(cause).or_else(|| known(cause)));
+    kinds.next().unwrap_or(ErrorKind::Invalid)
+}
+
+/// Returns the kind of an error of a library that this crate uses.
+fn known(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
+    macro_rules! kind {
+        ($($library:ty),*) => {
+            $(if let Some(error) = cause.downcast_ref::<$library>() {
+                return Some(error.kind());
+            })*
+        };
+    }
+    kind!(
+        canopy_tools::Error,
+        canopy_read::Error,
+        canopy_index::Error,
+        canopy_import::Error,
+        canopy_scan::RootError,
+        canopy_text::Error,
+        canopy_watch::Error
+    );
+    cause.downcast_ref().map(ErrorKind::of_io)
 }
 
 /// Flushes standard output. Fails if that cannot be done.
@@ -285,6 +331,43 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::anyhow;
+
+    #[test]
+    fn every_kind_of_failure_has_the_exit_code_of_failures() {
+        assert_eq!(ErrorKind::ALL.map(code_of), [2; ErrorKind::ALL.len()]);
+    }
+
+    #[test]
+    fn programs_know_kinds_of_their_own_errors() {
+        let others: KindOf = |cause| cause.is::<std::fmt::Error>().then_some(ErrorKind::Taken);
+        let error = anyhow::Error::from(std::fmt::Error).context("cannot open it");
+        assert_eq!(kind_of(&error, Some(others)), ErrorKind::Taken);
+        assert_eq!(kind_of(&error, None), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn errors_of_commands_have_the_kinds_of_their_causes() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let locked = || canopy_index::Error::Locked("/i".into());
+        for (error, kind) in [
+            (locked().into(), ErrorKind::Busy),
+            (canopy_read::Error::from(locked()).into(), ErrorKind::Busy),
+            (canopy_tools::Error::from(locked()).into(), ErrorKind::Busy),
+            (canopy_import::Error::Input("wrong".into()).into(), ErrorKind::Invalid),
+            (canopy_text::Error::Size("x".into()).into(), ErrorKind::Invalid),
+            (canopy_watch::Error::Locked("/w".into()).into(), ErrorKind::Taken),
+            (
+                canopy_scan::RootError { path: "/r".into(), source: denied() }.into(),
+                ErrorKind::Denied,
+            ),
+            (denied().into(), ErrorKind::Denied),
+            (anyhow::Error::from(denied()).context("cannot read it"), ErrorKind::Denied),
+            (anyhow!("name one PATH"), ErrorKind::Invalid),
+        ] {
+            assert_eq!(kind_of(&error, None), kind, "{error:#}");
+        }
+    }
 
     #[test]
     fn numbers_of_errors_are_not_told() {

@@ -166,7 +166,8 @@ impl Error {
             Error::Corrupt { .. } | Error::PastDamaged { .. } | Error::Version { .. } => {
                 ErrorKind::Corrupt
             }
-            Error::Locked(_) | Error::Shared(_) | Error::WorkerLost => ErrorKind::Unavailable,
+            Error::Locked(_) | Error::Shared(_) => ErrorKind::Busy,
+            Error::WorkerLost => ErrorKind::Taken,
             Error::NotAnIndex(_)
             | Error::Unsafe { .. }
             | Error::NameTaken { .. }

@@ -36,7 +36,7 @@ pub use attributes::{Attributes, FileType};
 pub use class::{
     Access, Approach, Audience, ClassId, ClassTable, GRANTS_MAX, GrantId, OwnerLimits,
 };
-pub use error_kind::ErrorKind;
+pub use error_kind::{ErrorKind, Retry};
 pub use generation::Generation;
 pub use grant::{Credentials, Grant, Principal, Wanted};
 pub use name::{base_name, compare_paths, escape, is_below, join, join_absolute, parent, unescape};

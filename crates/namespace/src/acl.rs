@@ -73,6 +73,10 @@ pub fn mode_with(acl: &Acl, mode: u32) -> u32 {
 
 /// Reads the value of an attribute that is to be an ACL: entries of all kinds that there must be, in
 /// the kernel's order, none twice.
+///
+/// # Errors
+///
+/// Fails with `INVAL` if it is none.
 pub fn parse(value: &[u8]) -> Result<Acl> {
     let acl = Acl::decode(value).map_err(|_| Errno::INVAL)?;
     let rank = |tag: AclTag| match tag {

@@ -18,6 +18,10 @@ const STEP: usize = 256;
 impl Namespace {
     /// Has indexes of these attributes from now on, by their names in queries, and of no others. New
     /// ones serve once [`build_indexes`](Self::build_indexes) is through.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if there is no such attribute, and as the table does.
     pub fn set_indexes(&self, names: &[impl AsRef<str>]) -> Result<()> {
         let _writer = self.writer.lock();
         let before = self.configured();
@@ -44,6 +48,10 @@ impl Namespace {
 
     /// Builds the indexes that are not complete, until all are or `goes_on` says no. Returns whether
     /// all are complete.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn build_indexes(&self, goes_on: impl Fn() -> bool) -> Result<bool> {
         let wanted = self.configured();
         if wanted.settings.building.is_empty() {

@@ -60,6 +60,10 @@ pub struct Bulk<'a> {
 
 impl<'a> Bulk<'a> {
     /// Begins to add files to a namespace. Whoever else would change it waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn begin(namespace: &'a Namespace) -> Result<Self> {
         namespace.flush_pending()?;
         let writer = namespace.writer.lock();
@@ -93,11 +97,19 @@ impl<'a> Bulk<'a> {
     }
 
     /// Returns an id that no file ever had.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
     pub fn new_id(&mut self) -> Result<FileId> {
         Ok(self.writer.take_ids(1)?.start)
     }
 
     /// Adds a file under its only name.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and if records of an earlier call could not be written.
     pub fn add(&mut self, parent: FileId, name: &[u8], inode: &Inode) -> Result<()> {
         check_name(name)?;
         let batch = &mut self.batch;
@@ -109,6 +121,10 @@ impl<'a> Bulk<'a> {
     }
 
     /// Adds one of several names of a file.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and if records of an earlier call could not be written.
     pub fn add_name(&mut self, parent: FileId, name: &[u8], id: FileId) -> Result<()> {
         check_name(name)?;
         let pointer = Inode::pointer(id);
@@ -120,6 +136,10 @@ impl<'a> Bulk<'a> {
     }
 
     /// Adds the inode of a file with several names.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and if records of an earlier call could not be written.
     pub fn add_linked(&mut self, inode: &Inode) -> Result<()> {
         let place = Space::Links.of(inode.id, b"");
         self.namespace.write_inode_uncounted(&mut self.batch, &place, None, inode)?;
@@ -137,6 +157,11 @@ impl<'a> Bulk<'a> {
 
     /// Adds an extended attribute, which the inode then says that it has. `INVAL` if it is none
     /// that the file could have.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `INVAL` or `TOOBIG` if the file could not have the attribute. Fails as storage
+    /// does, and if records of an earlier call could not be written.
     pub fn add_xattr(&mut self, inode: &mut Inode, name: &[u8], value: &[u8]) -> Result<()> {
         if value.len() > XATTR_BYTES_MAX {
             return Err(Errno::TOOBIG.into());
@@ -163,6 +188,10 @@ impl<'a> Bulk<'a> {
     }
 
     /// Adds the contents of a small file, which the inode then says that it has.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and if records of an earlier call could not be written.
     pub fn add_contents(&mut self, inode: &mut Inode, bytes: &[u8]) -> Result<()> {
         inode.size = bytes.len() as u64;
         inode.blocks = inode.size.div_ceil(512);
@@ -175,6 +204,10 @@ impl<'a> Bulk<'a> {
     }
 
     /// Makes an object for the contents of a large file, and returns it with the file's id.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn create_object(&mut self) -> Result<(FileId, File)> {
         if let Some(chunks) = self.namespace.contents.chunks() {
             let file = chunks.cache().new_nameless()?;
@@ -197,6 +230,10 @@ impl<'a> Bulk<'a> {
     }
 
     /// Says that an inode's contents are the object that was made under its id.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage and the disk do, and if records of an earlier call could not be written.
     pub fn use_object(&mut self, inode: &mut Inode, object: &File) -> Result<()> {
         let metadata = object.metadata().map_err(Error::io("an object"))?;
         if let Some(chunks) = self.namespace.contents.chunks() {
@@ -260,6 +297,10 @@ impl<'a> Bulk<'a> {
 
     /// Shows all that was added, and gives `directory`, which was there before, its new inode. All
     /// of it outlasts a crash then.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn commit(mut self, directory: &Inode) -> Result<()> {
         let (place, before) = self.namespace.locate(directory.id)?;
         self.namespace.write_inode_uncounted(&mut self.batch, &place, Some(&before), directory)?;

@@ -101,6 +101,12 @@ impl SetAttributes {
 
 impl Namespace {
     /// Makes a file, a directory or anything else and returns its inode. If `is_held`, it is held.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `EXIST` if the name is taken, and with `NOTDIR` or `NOENT` if the parent is no
+    /// directory or gone. Fails with `NOSPC` or `DQUOT` if there is no room. Fails as the table
+    /// does.
     pub fn create(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
         self.with_room(|| self.create_now(parent, name, new, is_held))
     }
@@ -139,6 +145,11 @@ impl Namespace {
 
     /// Makes a regular file without a name in a directory (`O_TMPFILE`), held, and returns its
     /// inode.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOTDIR` or `NOENT` if the parent is no directory or gone, and with `INVAL` if
+    /// the file is not regular. Fails with `NOSPC` or `DQUOT` if there is no room.
     pub fn create_nameless(&self, parent: FileId, new: &New) -> Result<Inode> {
         self.with_room(|| self.create_nameless_now(parent, new))
     }
@@ -239,6 +250,12 @@ impl Namespace {
     }
 
     /// Gives a file another name and returns its inode.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `EXIST` if the name is taken, with `NOENT` if the file or the directory is gone,
+    /// and with `PERM` for a directory. Fails with `MLINK`, and with `XDEV` between trees with
+    /// limits. Fails as the table does.
     pub fn link(&self, id: FileId, parent: FileId, name: &[u8]) -> Result<Inode> {
         self.with_room(|| self.link_now(id, parent, name))
     }
@@ -295,11 +312,21 @@ impl Namespace {
     }
 
     /// Takes a name of a file that is no directory away. Returns which file it was.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such name, with `ISDIR` if it is a directory's, and as the
+    /// table does.
     pub fn unlink(&self, parent: FileId, name: &[u8]) -> Result<FileId> {
         self.remove_name(parent, name, false)
     }
 
     /// Removes an empty directory. Returns which it was.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such name, and with `NOTDIR` if it is no directory's.
+    /// Fails with `NOTEMPTY` if something is in it, and as the table does.
     pub fn rmdir(&self, parent: FileId, name: &[u8]) -> Result<FileId> {
         match name {
             b"." => Err(Errno::INVAL.into()),
@@ -425,6 +452,11 @@ impl Namespace {
     /// Sets attributes and returns the inode. Setting none counts as giving a file the owner that it
     /// has: that is what the kernel asks for then (`FUSE_HANDLE_KILLPRIV_V2`).
     /// All of them are set, or none.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, with `NOSPC` or `DQUOT` if there is no room,
+    /// and as the table does. Fails as [`truncate`](Self::truncate) does where it sets a length.
     pub fn set_attributes(
         &self,
         id: FileId,

@@ -12,6 +12,10 @@ impl ReadView {
     /// than it was at an older checkpoint: names, or attributes of what they name. Those that are
     /// gone are told by the ones that they were in. None if there are more than `most`, or if it
     /// cannot be told.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn changed_directories(
         &self,
         before: &ReadView,

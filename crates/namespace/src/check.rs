@@ -157,11 +157,21 @@ impl Namespace {
     /// Checks all records as they are now, and objects, and returns what is wrong; `progress` is told
     /// how many records were read. Others may change things meanwhile. Takes some 150 bytes of memory
     /// a file, and 32 for each chunk of contents.
+    ///
+    /// # Errors
+    ///
+    /// Fails where records cannot be read at all. Damage that it can describe is returned, and is
+    /// no error.
     pub fn check(&self, progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
         self.check_all(false, progress)
     }
 
     /// Does the same, and reads the contents that lie in storage.
+    ///
+    /// # Errors
+    ///
+    /// Fails where records cannot be read at all. Damage that it can describe is returned, and is
+    /// no error.
     pub fn check_contents(&self, progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
         self.check_all(true, progress)
     }
@@ -185,6 +195,11 @@ impl Namespace {
 
     /// Checks all records that a snapshot has, and whether its contents are there, or with
     /// `reads_contents` what they must be where they lie in storage.
+    ///
+    /// # Errors
+    ///
+    /// Fails where records cannot be read at all. Damage that it can describe is returned, and is
+    /// no error.
     pub fn check_past(&self, past: &Past, reads_contents: bool) -> Result<Vec<Fault>> {
         let (snapshot, _) = self.table.at_checkpoint(past.number())?;
         let mut check = Check::new(self, snapshot, past.view().configured.clone(), false);

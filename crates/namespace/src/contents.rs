@@ -127,6 +127,10 @@ impl Opened {
 impl Contents {
     /// Keeps objects below a directory, which is made for its owner alone if it is missing. If
     /// contents are chunks in storage, these are cached there.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Io` if the directory cannot be made.
     pub fn new(directory: &Path) -> Result<Self> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(Error::io(directory.display().to_string()))?;
@@ -451,6 +455,10 @@ impl Contents {
     }
 
     /// Returns how much space there is: what statvfs(3) says of the directory, and 1 PiB of storage.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Io` or a number of the system if statvfs(3) does.
     pub fn space(&self) -> Result<rustix::fs::StatVfs> {
         let mut space = rustix::fs::statvfs(&self.directory)?;
         if self.chunks().is_some() {

@@ -1,6 +1,8 @@
-//! What goes wrong, each with the number that system calls have for it.
+//! What goes wrong, each with its kind and the number that system calls have for it.
 
+use canopy_model::ErrorKind;
 use rustix::io::Errno;
+use std::path::PathBuf;
 
 /// Outcomes of operations.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -23,6 +25,9 @@ pub enum Error {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// Another process has the directory of a cache.
+    #[error("{}: another process uses this cache", .0.display())]
+    CacheInUse(PathBuf),
     /// Records that no namespace has.
     #[error("damaged: {0}")]
     Corrupt(String),
@@ -50,19 +55,38 @@ impl Error {
         }
     }
 
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Posix(errno) => kind_of(*errno),
+            Error::Store(error) => match error.kind() {
+                // The namespace has asked for an object of its own.
+                ErrorKind::NotFound => ErrorKind::Corrupt,
+                // The request was the namespace's, and not the caller's.
+                ErrorKind::Invalid => ErrorKind::Internal,
+                kind => kind,
+            },
+            Error::Io { source, .. } => ErrorKind::of_io(source),
+            Error::CacheInUse(_) => ErrorKind::Taken,
+            Error::Corrupt(_) => ErrorKind::Corrupt,
+            Error::Invalid(_) => ErrorKind::Invalid,
+        }
+    }
+
     /// Returns the number that a system call fails with.
     pub fn errno(&self) -> Errno {
         match self {
             Error::Posix(errno) => *errno,
-            Error::Io { source, .. } => {
-                source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
-            }
-            Error::Invalid(_) => Errno::INVAL,
-            Error::Store(
+            // The number of the system says more than a kind. There is none where a server refused
+            // the process, which says nothing about the rights of the caller.
+            Error::Io { source, .. }
+            | Error::Store(
                 canopy_store::Error::Storage { source, .. }
                 | canopy_store::Error::Deferred { source, .. },
             ) => source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
-            Error::Store(_) | Error::Corrupt(_) => Errno::IO,
+            Error::Store(_) | Error::CacheInUse(_) | Error::Corrupt(_) | Error::Invalid(_) => {
+                errno_of(self.kind())
+            }
         }
     }
 }
@@ -70,5 +94,124 @@ impl Error {
 impl From<Errno> for Error {
     fn from(errno: Errno) -> Self {
         Error::Posix(errno)
+    }
+}
+
+/// Returns the kind of what POSIX says of a call.
+fn kind_of(errno: Errno) -> ErrorKind {
+    match errno {
+        Errno::NOENT | Errno::NODATA | Errno::NXIO | Errno::STALE => ErrorKind::NotFound,
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => ErrorKind::Denied,
+        Errno::EXIST
+        | Errno::NOTDIR
+        | Errno::ISDIR
+        | Errno::NOTEMPTY
+        | Errno::INVAL
+        | Errno::BADF
+        | Errno::NAMETOOLONG
+        | Errno::LOOP
+        | Errno::XDEV
+        | Errno::RANGE
+        | Errno::TOOBIG
+        | Errno::FBIG
+        | Errno::OPNOTSUPP => ErrorKind::Invalid,
+        Errno::BUSY | Errno::AGAIN | Errno::INTR => ErrorKind::Busy,
+        Errno::NOSPC | Errno::DQUOT | Errno::MLINK | Errno::MFILE | Errno::NFILE | Errno::NOMEM => {
+            ErrorKind::Exhausted
+        }
+        _ => ErrorKind::Unavailable,
+    }
+}
+
+/// Returns the number that a system call fails with for an error of this kind.
+fn errno_of(kind: ErrorKind) -> Errno {
+    match kind {
+        ErrorKind::NotFound => Errno::NOENT,
+        ErrorKind::Denied => Errno::ACCESS,
+        ErrorKind::Invalid => Errno::INVAL,
+        ErrorKind::Exhausted => Errno::NOSPC,
+        // Programs take other numbers for an answer about the file, or try again for ever.
+        ErrorKind::Corrupt
+        | ErrorKind::Busy
+        | ErrorKind::Taken
+        | ErrorKind::Unavailable
+        | ErrorKind::Internal => Errno::IO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canopy_store::{Contended, Error as StoreError, Fenced, Invalid};
+    use std::io;
+
+    #[test]
+    fn kinds_have_numbers() {
+        let numbers = ErrorKind::ALL.map(errno_of);
+        let io = Errno::IO;
+        let first = [Errno::NOENT, Errno::ACCESS, Errno::INVAL];
+        assert_eq!(numbers, [&first[..], &[io, io, io, Errno::NOSPC, io, io]].concat()[..]);
+    }
+
+    #[test]
+    fn answers_of_posix_have_kinds() {
+        for (errno, kind) in [
+            (Errno::NOENT, ErrorKind::NotFound),
+            (Errno::STALE, ErrorKind::NotFound),
+            (Errno::ACCESS, ErrorKind::Denied),
+            (Errno::PERM, ErrorKind::Denied),
+            (Errno::ROFS, ErrorKind::Denied),
+            (Errno::EXIST, ErrorKind::Invalid),
+            (Errno::NOTEMPTY, ErrorKind::Invalid),
+            (Errno::XDEV, ErrorKind::Invalid),
+            (Errno::BUSY, ErrorKind::Busy),
+            (Errno::NOSPC, ErrorKind::Exhausted),
+            (Errno::DQUOT, ErrorKind::Exhausted),
+            (Errno::MLINK, ErrorKind::Exhausted),
+            (Errno::IO, ErrorKind::Unavailable),
+        ] {
+            let error = Error::from(errno);
+            assert_eq!((error.kind(), error.errno()), (kind, errno), "{errno:?}");
+        }
+    }
+
+    #[test]
+    fn errors_have_kinds_and_numbers() {
+        let raw = || io::Error::from(Errno::ROFS);
+        let numberless = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let storage = |source| StoreError::storage("a", source);
+        let ended = Fenced::Ended { kind: ErrorKind::Exhausted, said: "a: full".into() };
+        let busy = || io::Error::from(Errno::BUSY);
+        for (error, kind, errno) in [
+            (Error::io("open")(raw()), ErrorKind::Unavailable, Errno::ROFS),
+            (Error::io("open")(busy()), ErrorKind::Busy, Errno::BUSY),
+            (Error::io("open")(numberless()), ErrorKind::Denied, Errno::IO),
+            (Error::CacheInUse("/c".into()), ErrorKind::Taken, Errno::IO),
+            (Error::corrupt("a record"), ErrorKind::Corrupt, Errno::IO),
+            (Error::Invalid("a name".into()), ErrorKind::Invalid, Errno::INVAL),
+            (storage(Errno::NOSPC.into()).into(), ErrorKind::Exhausted, Errno::NOSPC),
+            (storage(io::Error::other("down")).into(), ErrorKind::Unavailable, Errno::IO),
+            (storage(numberless()).into(), ErrorKind::Denied, Errno::IO),
+            (StoreError::NotFound("a".into()).into(), ErrorKind::Corrupt, Errno::IO),
+            (StoreError::corrupt("a", "torn").into(), ErrorKind::Corrupt, Errno::IO),
+            (StoreError::from(Fenced::WriterClosed).into(), ErrorKind::Taken, Errno::IO),
+            (StoreError::from(Fenced::RunsChanged).into(), ErrorKind::Busy, Errno::IO),
+            (StoreError::from(ended).into(), ErrorKind::Unavailable, Errno::IO),
+            (StoreError::from(Invalid::OutOfRange).into(), ErrorKind::Internal, Errno::IO),
+            (StoreError::from(Invalid::ForgetfulStorage).into(), ErrorKind::Unavailable, Errno::IO),
+            (StoreError::from(Contended::Table(table())).into(), ErrorKind::Busy, Errno::IO),
+        ] {
+            assert_eq!((error.kind(), error.errno()), (kind, errno), "{error}");
+        }
+    }
+
+    fn table() -> canopy_store::TableId {
+        canopy_store::TableId::parse(&"0".repeat(32)).expect("an id")
+    }
+
+    #[test]
+    fn a_cache_in_use_is_named() {
+        let error = Error::CacheInUse("/c".into());
+        assert_eq!(error.to_string(), "/c: another process uses this cache");
     }
 }

@@ -24,6 +24,12 @@ const DAY_NS: i64 = 86_400_000_000_000;
 
 impl Namespace {
     /// Opens a regular file. Whoever opens it also holds it, and closes it before letting it go.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, and with `ISDIR` or `NXIO` if it is not
+    /// regular. Fails with `NODATA` if its contents are not there, and with `NFILE` if too many are
+    /// open.
     pub fn open_file(&self, id: FileId) -> Result<Arc<Opened>> {
         if let Some(opened) = self.contents.find(id, true) {
             return Ok(opened);
@@ -63,27 +69,47 @@ impl Namespace {
     }
 
     /// Opens a regular file that was just made, and that nobody else knows.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the disk does.
     pub fn open_new_file(&self, inode: &Inode) -> Result<Arc<Opened>> {
         Ok(self.contents.insert(Opened::new(inode.id)))
     }
 
     /// Returns a file that is open.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `BADF` if nobody has opened it.
     pub fn opened(&self, id: FileId) -> Result<Arc<Opened>> {
         self.contents.find(id, false).ok_or_else(|| Errno::BADF.into())
     }
 
     /// Returns how much space there is where large files lie, as statvfs(3) does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if statvfs(3) does.
     pub fn space(&self) -> Result<rustix::fs::StatVfs> {
         self.contents.space()
     }
 
     /// Returns whether reading a file now changes its time of access.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn is_access_due(&self, id: FileId) -> Result<bool> {
         Ok(is_access_due(&self.inode(id)?, self.now_ns()))
     }
 
     /// Makes what is known of a directory, and all that happened to names and attributes before,
     /// outlast a crash.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn sync_inode(&self, id: FileId) -> Result<()> {
         self.with_room(|| {
             self.flush_inode(id)?;
@@ -93,6 +119,10 @@ impl Namespace {
 
     /// Closes a file. The last time, what it has goes into its records; if that fails, whoever
     /// flushes tries again.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn close_file(&self, opened: &Arc<Opened>) -> Result<()> {
         loop {
             if opened.chunked().is_some_and(Chunked::is_changed) {
@@ -115,6 +145,10 @@ impl Namespace {
 
     /// Reads up to `length` bytes from an offset on; fewer only at the end. Its time of access
     /// changes if `notes_access` and it is due.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage and the disk do, and with `Corrupt` if contents are damaged.
     pub fn read(
         &self,
         opened: &Opened,
@@ -144,6 +178,10 @@ impl Namespace {
 
     /// Notes that a file or a directory was read, if its time of access is older than what changed
     /// it, or than a day (relatime).
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn touch_access(&self, id: FileId) -> Result<()> {
         let now_ns = self.now_ns();
         let is_due = |inode: &Inode| is_access_due(inode, now_ns);
@@ -159,6 +197,11 @@ impl Namespace {
 
     /// Writes bytes at an offset, or at the end if there is none. Returns how many: fewer only
     /// where a disk became full, as write(2) does.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `FBIG` if the file would become too long, and with `NOSPC` or `DQUOT` if there is
+    /// no room. Fails as the table and the disk do.
     pub fn write(
         &self,
         opened: &Opened,
@@ -301,6 +344,10 @@ impl Namespace {
 
     /// Notes on record that the object of an open file may differ from its record from now on: the
     /// kernel writes it itself.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
     pub fn note_written(&self, opened: &Opened) -> Result<()> {
         self.with_room(|| {
             let _changing = self.contents.changing.read();
@@ -355,6 +402,11 @@ impl Namespace {
 
     /// Gives a file a length; what it gains is zeros. If that fails, it has the length that it had.
     /// Where storage is full, the log has room left for what makes files shorter.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT`, `ISDIR` or `NXIO` if there is no such regular file, and with `FBIG` if
+    /// the length is too large. Fails with `NOSPC` or `DQUOT` if there is no room.
     pub fn truncate(&self, id: FileId, size: u64, privileges: Privileges<'_>) -> Result<()> {
         self.with_room(|| self.resize(id, size, privileges, |_| Ok(())))
     }
@@ -458,6 +510,11 @@ impl Namespace {
     }
 
     /// Changes what space a part of a file takes, as fallocate(2) does.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `FBIG` or `INVAL` if the range is wrong, and with `OPNOTSUPP` if the mode is.
+    /// Fails with `NOSPC` or `DQUOT` if there is no room.
     pub fn allocate(
         &self,
         opened: &Opened,
@@ -517,6 +574,11 @@ impl Namespace {
     }
 
     /// Returns where data or a hole begins at or behind an offset, as lseek(2) does.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NXIO` if the offset lies at or behind the end, or no data follows, and as the
+    /// disk does.
     pub fn seek(&self, opened: &Opened, is_hole: bool, offset: u64) -> Result<u64> {
         let inline = opened.inline.read();
         match opened.object() {
@@ -529,6 +591,10 @@ impl Namespace {
 
     /// Makes what an open file has, and all that happened to names and attributes before, outlast a
     /// crash.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn sync_file(&self, opened: &Arc<Opened>) -> Result<()> {
         self.with_room(|| {
             self.flush_file(opened)?;

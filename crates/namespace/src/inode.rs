@@ -175,6 +175,10 @@ impl Inode {
     }
 
     /// Reads the value of a record.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Corrupt` if the value is no inode's.
     pub fn decode(value: &[u8]) -> Result<Self> {
         let short = || Error::corrupt(format!("an inode of {} bytes", value.len()));
         let (columns, target) = value.split_at_checked(INODE_BYTES).ok_or_else(short)?;

@@ -116,6 +116,10 @@ fn group_of(cookie: u64) -> (u64, u64) {
 impl Namespace {
     /// Tells the entries of a directory behind a cookie, 0 for all, until `tell` returns that it
     /// does not take one.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn list(
         &self,
         listing: &mut Listing,

@@ -105,6 +105,10 @@ pub(crate) fn options() -> Options {
 }
 
 /// Makes an empty namespace in a storage that has none. Its root belongs to `uid` and `gid`.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if there is a namespace already, and as [`canopy_store::create`] does.
 pub fn create_namespace(
     environment: &Environment,
     settings: &Settings,
@@ -129,6 +133,11 @@ pub fn create_namespace(
 impl Namespace {
     /// Opens the namespace of a storage. Contents that are too large for records lie in
     /// `contents`, a directory. What a crash left without a name is removed.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if there is no namespace or its format is another one, with `Store` if
+    /// another process has it, and with `CacheInUse`. Fails as the table and the disk do.
     pub fn open(environment: &Environment, contents: Contents, clock: Clock) -> Result<Self> {
         let id = table_of(environment.storage.as_ref())?;
         let cache = SstableCache::new(environment, CACHE_BYTES);
@@ -139,6 +148,10 @@ impl Namespace {
     /// Opens the namespace of a storage and changes nothing on the disk, so that it needs no room
     /// there: what a crash left undone is done in memory. Nobody else may have it open. If contents
     /// lie in storage, or storage has no locks, it is opened as by [`open`](Self::open).
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`open`](Self::open) does.
     pub fn open_read_only(
         environment: &Environment,
         contents: Contents,
@@ -264,6 +277,11 @@ impl Namespace {
     }
 
     /// Returns the inode of a name.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such name, with `NAMETOOLONG` or `INVAL` if no file can be
+    /// called so, and as the table does.
     pub fn lookup(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
         check_name(name)?;
         self.reading(|| self.lookup_now(parent, name))
@@ -284,6 +302,10 @@ impl Namespace {
     }
 
     /// Returns an inode as it is now.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn inode(&self, id: FileId) -> Result<Inode> {
         self.reading(|| self.inode_now(id))
     }
@@ -337,6 +359,10 @@ impl Namespace {
     }
 
     /// Returns the names of a file, each with its directory, in the order of directories.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn names(&self, id: FileId) -> Result<Vec<(FileId, Vec<u8>)>> {
         let mut scan = self.table.scan(&Space::Names.range_of(id), Direction::Forward)?;
         let mut names = Vec::new();
@@ -349,6 +375,10 @@ impl Namespace {
     }
 
     /// Returns the directory above a directory; the root is above itself.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn parent(&self, directory: FileId) -> Result<FileId> {
         match directory {
             ROOT => Ok(ROOT),
@@ -358,6 +388,10 @@ impl Namespace {
 
     /// Returns the path of a file below the root, without a slash at its beginning; the first one,
     /// if it has several. None if it has no name any more.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn path(&self, id: FileId) -> Result<Option<Vec<u8>>> {
         let (mut names, mut at) = (Vec::new(), id);
         while at != ROOT {
@@ -383,6 +417,11 @@ impl Namespace {
     }
 
     /// Returns where a symbolic link leads.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `INVAL` if the file is no symbolic link, with `NOENT` if there is none, and as
+    /// the table does.
     pub fn readlink(&self, id: FileId) -> Result<Vec<u8>> {
         let inode = self.inode(id)?;
         match inode.file_type() {
@@ -398,6 +437,11 @@ impl Namespace {
     }
 
     /// Looks a name up and holds the file: it stays, nameless if need be, until it is released.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such name, with `NAMETOOLONG` or `INVAL` if no file can be
+    /// called so, and as the table does.
     pub fn lookup_held(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
         loop {
             let removals = self.removals.load(Ordering::Acquire);
@@ -421,6 +465,10 @@ impl Namespace {
     }
 
     /// Takes back what `hold` did so many times; a file without a name goes with the last.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn release(&self, id: FileId, times: u64) -> Result<()> {
         {
             let mut held = self.held.part(id).lock();
@@ -438,6 +486,10 @@ impl Namespace {
     /// Makes everything outlast a crash, does what an earlier crash has left undone, notes that
     /// nothing was, and has SSTables take it all, so that others read it without opening the
     /// namespace. To be called last. After an error, nothing is lost: the log has it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn close(&self) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
@@ -467,6 +519,10 @@ impl Namespace {
     }
 
     /// Makes what happened so far outlast a crash.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn sync(&self) -> Result<()> {
         let flushed = self.flush_pending();
         self.table.sync()?;

@@ -41,18 +41,30 @@ impl Past {
     }
 
     /// Returns the inode of a name.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there was no such name, and as the table does.
     pub fn lookup(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
         check_name(name)?;
         Ok(self.view.lookup(parent, name)?.ok_or(Errno::NOENT)?)
     }
 
     /// Returns an inode. `NOENT` if it had no name.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
     pub fn inode(&self, id: FileId) -> Result<Inode> {
         Ok(self.view.inode(id)?.ok_or(Errno::NOENT)?)
     }
 
     /// Tells the entries of a directory behind a cookie, 0 for all, until `tell` returns that it
     /// does not take one.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
     pub fn list(
         &self,
         listing: &mut Listing,
@@ -74,6 +86,11 @@ impl Past {
 
     /// Does what [`Namespace::search_paced`](crate::Namespace::search_paced) does. Of what the present
     /// permissions of directories hide, nothing is told.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, with `NOENT` if the base is gone, and with `Corrupt` if a record is
+    /// damaged.
     pub fn search(
         &self,
         base: FileId,
@@ -86,6 +103,10 @@ impl Past {
     }
 
     /// Returns whether the permissions of then let a user get to a directory from the root.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn lets_in(&self, mut directory: FileId, who: &Credentials) -> Result<bool> {
         while directory != ROOT {
             directory = self.view.parent(directory)?;
@@ -98,6 +119,10 @@ impl Past {
     }
 
     /// Returns whether the permissions of a file let a user read it, who got to it.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn lets_read(&self, inode: &Inode, who: &Credentials) -> Result<bool> {
         passes(inode, who, Wanted::READ, |id, name| self.view.xattr(id, name))
     }

@@ -74,6 +74,10 @@ impl Namespace {
 
     /// Puts everything that waits in memory into records. What fails does not keep the rest; the
     /// first failure is returned.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn flush_pending(&self) -> Result<()> {
         let mut outcome = self.flush_all_chunks();
         for opened in self.contents.all() {

@@ -38,11 +38,19 @@ pub(crate) fn passes(
 
 impl Namespace {
     /// Returns whether the permissions of a file let a user read it, who got to it.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn lets_read(&self, inode: &Inode, who: &Credentials) -> Result<bool> {
         passes(inode, who, Wanted::READ, |id, name| self.xattr_of(id, name))
     }
 
     /// Returns whether a user may change a file, as its owner or by writing to it.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn lets_change(&self, inode: &Inode, who: &Credentials) -> Result<bool> {
         let xattr = |id, name: &[u8]| self.xattr_of(id, name);
         Ok(inode.uid == who.uid || passes(inode, who, Wanted::WRITE, xattr)?)
@@ -57,6 +65,10 @@ impl<'a> Present<'a> {
 
     /// Returns whether the file, if there still is one with this id, can be had so by the user: by
     /// its own permissions, and by those of all directories above it.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn lets(&mut self, id: FileId, wanted: Wanted) -> Result<bool> {
         if self.who.is_root() {
             return Ok(true);
@@ -87,6 +99,10 @@ impl<'a> Present<'a> {
     }
 
     /// Returns whether the user gets to what is in a directory from the root.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn reaches(&mut self, directory: FileId) -> Result<bool> {
         if self.who.is_root() {
             return Ok(true);

@@ -56,12 +56,20 @@ struct Repair<'a> {
 impl Namespace {
     /// Mends what is wrong with the records. Others who would change something wait until it is
     /// done, a second or so for each million of files; files that are open are left as they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails where records cannot be read or written at all.
     pub fn repair(&self) -> Result<Repaired> {
         self.repair_with(ObjectsToRead::default())
     }
 
     /// Does the same, and before it reads the contents that lie in storage: those that are damaged
     /// count as lost.
+    ///
+    /// # Errors
+    ///
+    /// Fails where records cannot be read or written at all.
     pub fn repair_contents(&self) -> Result<Repaired> {
         self.table.salvage()?;
         // While nobody waits.

@@ -18,6 +18,10 @@ impl Namespace {
     /// Makes the namespace what it was in a snapshot: names, attributes, contents, settings and
     /// quotas. The caller must have it for itself, and must drop it and open it again afterwards.
     /// `NOENT` if there is no such snapshot.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table and the disk do.
     pub fn restore_snapshot(&self, name: &str) -> Result<()> {
         let past = self.past(name.as_bytes())?;
         self.sync()?;

@@ -16,6 +16,11 @@ use canopy_store::{
 /// Puts sound files in place of damaged ones of the namespace in a storage, which nobody has open.
 /// A repair has to follow, which says what was lost of tables. Returns what else was mended. An error
 /// says what cannot be.
+///
+/// # Errors
+///
+/// Fails with `Store` if somebody has it open or storage fails, and with `Corrupt` if nothing says
+/// which table it is.
 pub fn salvage(environment: &Environment) -> Result<Vec<String>> {
     let mut done = Vec::new();
     let id = match table_of(&*environment.storage) {

@@ -74,6 +74,11 @@ struct Search<'a> {
 impl Namespace {
     /// Tells the files below a directory that an expression is true of, in no order, until `tell`
     /// returns false. Only what `who` could see by listing directories from `base` on is told.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, with `NOENT` if the base is gone, and with `Corrupt` if a record is
+    /// damaged.
     pub fn search(
         &self,
         base: FileId,
@@ -86,6 +91,11 @@ impl Namespace {
 
     /// Like [`Namespace::search`], but calls `pace` for each record that it looks at, so that others
     /// can have their turn.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, with `NOENT` if the base is gone, and with `Corrupt` if a record is
+    /// damaged.
     pub fn search_paced(
         &self,
         base: FileId,
@@ -103,6 +113,11 @@ impl Namespace {
 
 impl ReadView {
     /// Does the same as [`Namespace::search`].
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, with `NOENT` if the base is gone, and with `Corrupt` if a record is
+    /// damaged.
     pub fn search(
         &self,
         base: FileId,
@@ -132,6 +147,10 @@ impl ReadView {
     }
 
     /// Returns how many candidates a search looks up by indexes; none if it looks at every name.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn count_candidates(
         &self,
         base: FileId,
@@ -144,6 +163,11 @@ impl ReadView {
     }
 
     /// Does the same for who may see everything, with all paths, if an index helps. Returns whether one does; if not, nothing is told.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, with `NOENT` if the base is gone, and with `Corrupt` if a record is
+    /// damaged.
     pub fn search_by_index(
         &self,
         base: FileId,

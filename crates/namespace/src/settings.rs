@@ -80,6 +80,10 @@ impl Default for Settings {
 impl Settings {
     /// Returns settings with indexes of these attributes, by their names in queries; those that
     /// have a dot in them are extended ones. Indexes that there were keep their numbers.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if there is no such attribute.
     pub fn with_indexes(self, names: &[impl AsRef<str>]) -> Result<Self> {
         let (mut indexes, mut xattr_indexes) = (Vec::new(), BTreeMap::new());
         let mut taken = BTreeSet::from_iter(self.xattr_indexes.values().copied());
@@ -154,6 +158,11 @@ struct Origin {
 }
 
 /// Returns the table of the namespace that lies in a storage.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if there is none or its format is another one, with `Corrupt` if the object
+/// is damaged, and as storage does.
 pub fn table_of(storage: &dyn Storage) -> Result<TableId> {
     let bytes = match storage.read(OBJECT) {
         Err(error) if error.is_not_found() => {
@@ -173,6 +182,10 @@ pub fn table_of(storage: &dyn Storage) -> Result<TableId> {
 }
 
 /// Makes a table the namespace of a storage that has none.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if there is a namespace already, and as storage does.
 pub fn declare(storage: &dyn Storage, table: TableId) -> Result<()> {
     let origin = Origin { format: FORMAT, table: table.to_string() };
     let bytes = serde_json::to_vec(&origin).map_err(|error| Error::corrupt(error.to_string()))?;

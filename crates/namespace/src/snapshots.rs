@@ -92,6 +92,10 @@ impl Namespace {
     /// Returns all snapshots as JSON, the oldest first, a line each. `held_bytes` is what contents
     /// take on the disk that only snapshots need; what is in records is not counted. Looks at the
     /// names of all objects.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the disk does.
     pub fn snapshots_as_json(&self) -> Result<String> {
         let mut held = HashMap::<_, u64>::new();
         for kept in self.contents.kept()? {
@@ -111,6 +115,10 @@ impl Namespace {
     }
 
     /// Returns the tree as a snapshot has it. `NOENT` if there is no such snapshot.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
     pub fn past(&self, name: &[u8]) -> Result<Past> {
         let all = self.all_snapshots();
         let found = all.iter().find(|one| one.info.name.as_bytes() == name);
@@ -120,6 +128,11 @@ impl Namespace {
     /// Makes a snapshot. It has all that happened before the call; what is written meanwhile it has
     /// as a crash would leave it, or not. `EXIST` if there is one of that name, `BUSY` if the kernel
     /// went on writing a file that is too large to be copied while others wait.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if the name cannot be one, with `NOSPC` if there are too many, and as
+    /// the table and the disk do.
     pub fn create_snapshot(&self, name: &str) -> Result<SnapshotInfo> {
         check_snapshot_name(name)?;
         let _one = self.snapshotting.lock();
@@ -263,6 +276,10 @@ impl Namespace {
     }
 
     /// Deletes a snapshot, and the contents that only it needs. `NOENT` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table and the disk do.
     pub fn delete_snapshot(&self, name: &str) -> Result<()> {
         let _one = self.snapshotting.lock();
         let all = self.all_snapshots();
@@ -314,6 +331,10 @@ impl Namespace {
 
     /// Returns how many bytes have to be copied before the object of a file can be changed; 0 if
     /// no snapshot needs it, or there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn bytes_to_keep(&self, id: FileId) -> Result<u64> {
         let all = self.all_snapshots();
         let Some(newest) = all.last().filter(|newest| id < newest.info.ids_end) else {
@@ -347,6 +368,10 @@ impl Namespace {
 
     /// Copies the object of a file if snapshots need it as it is, so that what changes it next does
     /// not wait for that.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn keep_before_change(&self, id: FileId) -> Result<()> {
         let opened = self.open_file(id)?;
         let kept = {
@@ -460,6 +485,10 @@ impl Namespace {
 
 impl ReadView {
     /// Returns the number of the snapshot of a name, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn snapshot(&self, name: &str) -> Result<Option<u64>> {
         let mut scan = self.scan(&Space::Snapshots.range())?;
         while let Some(record) = scan.next()? {
@@ -473,6 +502,10 @@ impl ReadView {
 }
 
 /// Returns an error for what cannot be the name of a snapshot: it must not need quotes in a query.
+///
+/// # Errors
+///
+/// Fails with `Invalid`, and says what would be right.
 pub fn check_snapshot_name(name: &str) -> Result<()> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:+".contains(&byte);
     let is_good = (1..=SNAPSHOT_NAME_BYTES_MAX).contains(&name.len())

@@ -34,6 +34,10 @@ enum Records {
 
 impl Namespace {
     /// Returns the records as they are now. What waits in memory is written to them first.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn view(&self) -> Result<ReadView> {
         self.flush_pending()?;
         let manifest = self.table().manifest();
@@ -61,6 +65,11 @@ impl Namespace {
 impl ReadView {
     /// Returns what the table of the namespace in a storage has in SSTables, at a checkpoint or
     /// else now. Somebody else may have the namespace open.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if there is no namespace, and with `Store` if the table or the
+    /// checkpoint is gone or cannot be read.
     pub fn of_table(environment: &Environment, checkpoint: Option<u64>) -> Result<Self> {
         let table = table_of(environment.storage.as_ref())?;
         let cache = SstableCache::new(environment, CACHE_BYTES);
@@ -125,12 +134,20 @@ impl ReadView {
     }
 
     /// Returns the root directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn root(&self) -> Result<Inode> {
         let root = self.get(keys::root().as_ref())?;
         Inode::decode(&root.ok_or_else(|| Error::corrupt("there is no root"))?)
     }
 
     /// Returns what a name of a directory stands for; none if there is no such name.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn lookup(&self, directory: FileId, name: &[u8]) -> Result<Option<Inode>> {
         match self.get(keys::name_in(directory, name).as_ref())? {
             Some(value) => self.behind(Inode::decode(&value)?),
@@ -139,6 +156,10 @@ impl ReadView {
     }
 
     /// Returns an inode by its id; none if there is none that has a name.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn inode(&self, id: FileId) -> Result<Option<Inode>> {
         match self.names(id)?.into_iter().next() {
             _ if id == ROOT => self.root().map(Some),
@@ -186,6 +207,10 @@ impl ReadView {
     }
 
     /// Returns the names of a file, each with its directory, in the order of directories.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn names(&self, id: FileId) -> Result<Vec<(FileId, Vec<u8>)>> {
         let mut scan = self.scan(&Space::Names.range_of(id))?;
         let mut names = Vec::new();
@@ -196,6 +221,10 @@ impl ReadView {
     }
 
     /// Returns the directory above a directory; the root is above itself.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn parent(&self, directory: FileId) -> Result<FileId> {
         match directory {
             ROOT => Ok(ROOT),
@@ -205,6 +234,10 @@ impl ReadView {
 
     /// Tells the names of a directory with what they stand for, in the order of hashes, all or
     /// those behind one of them, until `tell` returns false.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn list(
         &self,
         directory: FileId,
@@ -226,11 +259,19 @@ impl ReadView {
     }
 
     /// Returns whether a directory has no names.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn is_empty(&self, directory: FileId) -> Result<bool> {
         Ok(self.scan(&keys::names_in(directory))?.next()?.is_none())
     }
 
     /// Tells the names and values of a file's extended attributes, sorted by name.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn xattrs(&self, id: FileId, mut tell: impl FnMut(&[u8], &[u8])) -> Result<()> {
         let mut scan = self.scan(&Space::Xattrs.range_of(id))?;
         while let Some(record) = scan.next()? {
@@ -240,6 +281,10 @@ impl ReadView {
     }
 
     /// Returns the value of a file's extended attribute, if it has one of this name.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn xattr(&self, id: FileId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         self.get(Space::Xattrs.of(id, name).as_ref())
     }

@@ -67,6 +67,10 @@ impl Namespace {
     }
 
     /// Returns the value of an attribute; none if the file has no such attribute.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn xattr(&self, id: FileId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         match self.inode(id)?.has(flag::XATTRS) {
             true => self.xattr_of(id, name),
@@ -79,6 +83,10 @@ impl Namespace {
     }
 
     /// Returns the names of a file's attributes, sorted.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn xattrs(&self, id: FileId) -> Result<Vec<Vec<u8>>> {
         match self.inode(id)?.has(flag::XATTRS) {
             true => self.xattr_names(id),
@@ -97,6 +105,12 @@ impl Namespace {
 
     /// Gives a file an attribute. An access ACL changes its mode, and is no more than that if it
     /// says no more; setgid goes with it if the caller is not in the group and may not set it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `EXIST` or `NODATA` as `how` says, and with `RANGE`, `TOOBIG` or `NOSPC` if name
+    /// or value are too long. Fails with `INVAL`, `ACCESS` or `OPNOTSUPP` for wrong ACLs. Fails as
+    /// the table does.
     pub fn set_xattr(
         &self,
         id: FileId,
@@ -171,6 +185,11 @@ impl Namespace {
     }
 
     /// Takes an attribute of a file away.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NODATA` if there is no such attribute, with `NOENT` if there is no such file,
+    /// and as the table does.
     pub fn remove_xattr(&self, id: FileId, name: &[u8]) -> Result<()> {
         self.change_inode(id, |inode, batch| {
             batch.frees = true;

@@ -1,8 +1,9 @@
 //! Objects in a bucket.
 
+use crate::error::SetupError;
 use bytes::Bytes;
 use canopy_store::storage::{Append, Created, Listed, Storage};
-use canopy_store::{Error, Result};
+use canopy_store::{Error, Invalid, Result};
 use futures::future::join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
@@ -85,14 +86,11 @@ impl BucketStorage {
     pub fn from_environment(bucket: &str, prefix: &str) -> Result<Self> {
         let has_role = ROLE.iter().all(|name| std::env::var_os(name).is_some());
         if !has_role && !CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some()) {
-            return Err(Error::Invalid(format!(
-                "s3://{bucket}: nothing says who asks; set AWS_ACCESS_KEY_ID and \
-                 AWS_SECRET_ACCESS_KEY, and AWS_ENDPOINT_URL unless the bucket is Amazon's"
-            )));
+            return Err(SetupError::NoKeys(bucket.to_owned()).into());
         }
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if !bucket.bytes().all(is_name) {
-            return Err(Error::Invalid(format!("{bucket:?} is no name of a bucket")));
+            return Err(SetupError::BucketName(bucket.to_owned()).into());
         }
         for name in ENDPOINTS {
             let Some(endpoint) = std::env::var_os(name) else { continue };
@@ -100,16 +98,14 @@ impl BucketStorage {
                 // A password may be in it.
                 let has_user = endpoint.as_encoded_bytes().contains(&b'@');
                 let shown = if has_user { "…".into() } else { format!("{endpoint:?}") };
-                return Err(Error::Invalid(format!(
-                    "{name} is {shown}; it must be http://HOST:PORT or https://HOST:PORT"
-                )));
+                return Err(SetupError::Endpoint { name, shown }.into());
             }
         }
         for name in PLAIN {
             let Some(value) = std::env::var_os(name) else { continue };
             if !value.to_str().is_some_and(|value| value.chars().all(|one| one.is_ascii_graphic()))
             {
-                return Err(Error::Invalid(format!("{name} has characters that it may not have")));
+                return Err(SetupError::Variable(name).into());
             }
         }
         Self::new(AmazonS3Builder::from_env().with_bucket_name(bucket), prefix)
@@ -117,7 +113,6 @@ impl BucketStorage {
 
     /// Keeps objects in the bucket that `builder` names, below `prefix`.
     pub fn new(builder: AmazonS3Builder, prefix: &str) -> Result<Self> {
-        let failed = |error: io::Error| Error::Invalid(format!("no thread for requests: {error}"));
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let build = |max_retries, timeout| {
             let options = ClientOptions::new()
@@ -128,24 +123,21 @@ impl BucketStorage {
             let retry =
                 RetryConfig { max_retries, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
             let client = builder.clone().with_client_options(options).with_retry(retry).build();
-            client.map_err(|error| Error::Invalid(error.to_string()))
+            client.map_err(SetupError::Client)
         };
         let prefix = match prefix.trim_matches('/') {
             "" => String::new(),
             // Others would be listed under another name than they were asked for.
             inner if Path::from(inner).as_ref() == inner => format!("{inner}/"),
             inner => {
-                return Err(Error::Invalid(format!(
-                    "the prefix {inner:?} has characters that names of objects here may not have; \
-                     use letters, digits, '-', '_', '.' and '/'"
-                )));
+                return Err(SetupError::Prefix(inner.to_owned()).into());
             }
         };
         Ok(BucketStorage {
             retrying: build(10, READ_TIMEOUT)?,
             creating: build(0, CREATE_TIMEOUT)?,
             prefix,
-            runtime: runtime.map_err(failed)?,
+            runtime: runtime.map_err(SetupError::Thread)?,
         })
     }
 
@@ -205,7 +197,12 @@ fn failed(name: &str, error: object_store::Error) -> Error {
     }
     let line = Vec::from_iter(text.split_whitespace()).join(" ");
     let object = if name.is_empty() { "the bucket" } else { name };
-    Error::storage(object, io::Error::other(line))
+    let kind = match error {
+        object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. } => io::ErrorKind::PermissionDenied,
+        _ => io::ErrorKind::Other,
+    };
+    Error::storage(object, io::Error::new(kind, line))
 }
 
 impl Storage for BucketStorage {
@@ -254,9 +251,7 @@ impl Storage for BucketStorage {
         // What is listed out of order may have been looked at out of order.
         match listed.is_sorted_by(|one, next| one.name < next.name) {
             true => Ok(listed),
-            false => Err(Error::Invalid(
-                "this store lists objects out of order; tables would lose data in it".into(),
-            )),
+            false => Err(Invalid::UnorderedStorage.into()),
         }
     }
 

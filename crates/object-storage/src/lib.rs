@@ -5,7 +5,9 @@
 //! storage.
 
 mod bucket;
+mod error;
 mod location;
 
 pub use bucket::BucketStorage;
+pub use error::SetupError;
 pub use location::open;

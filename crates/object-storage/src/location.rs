@@ -1,8 +1,9 @@
 //! Storage by what a user calls it.
 
 use crate::bucket::BucketStorage;
+use crate::error::SetupError;
+use canopy_store::Result;
 use canopy_store::storage::{LocalStorage, SplitStorage, Storage};
-use canopy_store::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,12 +19,13 @@ pub fn open(location: &str) -> Result<Arc<dyn Storage>> {
         return Ok(Arc::new(SplitStorage::new(Arc::new(rest_of_table), Arc::new(sstables))));
     }
     if location.is_empty() {
-        return Err(Error::Invalid("no storage is named".into()));
+        return Err(SetupError::NoLocation.into());
     }
     match location.split_once("://") {
-        Some((scheme, _)) => Err(Error::Invalid(format!(
-            "{location}: storage is a directory or s3://BUCKET/PREFIX, not {scheme}"
-        ))),
+        Some((scheme, _)) => {
+            let (location, scheme) = (location.to_owned(), scheme.to_owned());
+            Err(SetupError::Scheme { location, scheme }.into())
+        }
         None => Ok(Arc::new(directory_at(location)?)),
     }
 }
@@ -31,7 +33,7 @@ pub fn open(location: &str) -> Result<Arc<dyn Storage>> {
 fn directory_at(directory: &str) -> Result<LocalStorage> {
     match LocalStorage::existing(Path::new(directory)) {
         Err(error) if error.is_not_found() => {
-            Err(Error::Invalid(format!("{directory}: no such directory")))
+            Err(SetupError::NoDirectory(directory.to_owned()).into())
         }
         opened => opened,
     }
@@ -40,7 +42,7 @@ fn directory_at(directory: &str) -> Result<LocalStorage> {
 fn bucket(location: &str, rest: &str) -> Result<BucketStorage> {
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     match bucket.is_empty() {
-        true => Err(Error::Invalid(format!("{location}: no bucket is named"))),
+        true => Err(SetupError::NoBucket(location.to_owned()).into()),
         false => BucketStorage::from_environment(bucket, prefix),
     }
 }

@@ -19,6 +19,10 @@ pub enum Contents {
 impl Contents {
     /// Reads what is in a directory with this path in a source, if those are at most so many
     /// entries.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn of(index: &Index, source: &SourceRecord, path: &str, most: usize) -> Result<Self> {
         let mut found: Option<Vec<(String, Inode)>> = None;
         for shard in index.shards_at(source.id, path)? {

@@ -21,6 +21,10 @@ pub fn is_context_alone(inode: &Inode) -> bool {
 }
 
 /// Returns the context of an entry, if it has one that the caller may see.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn context_of(start: &Start) -> Result<Option<Vec<u8>>> {
     if !has_context(&start.inode) {
         return Ok(None);
@@ -31,6 +35,10 @@ pub fn context_of(start: &Start) -> Result<Option<Vec<u8>>> {
 
 /// Returns the contexts of what is in a directory, or in all below it too, by path below the root
 /// of the source.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn contexts_in(start: &Start, below: bool) -> Result<FxHashMap<String, Vec<u8>>> {
     let mut found = FxHashMap::default();
     for shard in start.view.shards_with_values(start.source.id, &start.path)? {

@@ -33,6 +33,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// Gives the next `count` rows, as ranges of batches. It is an error if there are not so many.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the file has too few rows or cannot be read, and with the first error
+    /// of `take`.
     pub fn take<E: From<Error>>(
         &mut self,
         mut count: usize,

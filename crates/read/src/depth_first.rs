@@ -51,6 +51,11 @@ pub struct ListingRows<'m, 'a> {
 /// Calls `each` for every listing at and below the start, in path order, parts of a directory one
 /// after the other. `columns` are read of `entries`, those of them that there are of `dirs`. Each
 /// must take all rows.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read or is damaged, and with the first error of
+/// `each`.
 pub fn in_order<E: From<Error>>(
     start: &Start,
     columns: impl Into<Columns>,
@@ -70,6 +75,10 @@ pub struct DepthFirst<'a> {
 
 impl<'a> DepthFirst<'a> {
     /// Begins at a start.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn new(start: &'a Start, columns: impl Into<Columns>) -> Result<Self> {
         let columns = columns.into();
         let mut heap = BinaryHeap::new();
@@ -89,6 +98,11 @@ impl<'a> DepthFirst<'a> {
     }
 
     /// Calls `each` for the next listing. Whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read or is damaged, and with the first error of
+    /// `each`.
     pub fn next<E: From<Error>>(
         &mut self,
         mut each: impl FnMut(&ListedDirectory, ListingRows<'_, '_>) -> Result<(), E>,

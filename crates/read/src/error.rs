@@ -1,5 +1,6 @@
 //! What can go wrong with a read.
 
+use canopy_model::ErrorKind;
 use std::borrow::Cow;
 
 /// A result of this crate.
@@ -70,12 +71,62 @@ fn shown(path: &[u8]) -> Cow<'_, str> {
 }
 
 impl Error {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Index(error) => error.kind(),
+            Error::NotCovered { .. } => ErrorKind::NotFound,
+            Error::Lost { why, .. } => why.kind(),
+            Error::WorkingDirectory(source) => ErrorKind::of_io(source),
+        }
+    }
+
     /// Returns whether a path that the user gave has no answer, which leaves the answers for other
     /// paths.
     pub fn is_of_path(&self) -> bool {
         match self {
             Error::NotCovered { .. } | Error::Lost { .. } => true,
             Error::Index(_) | Error::WorkingDirectory(_) => false,
+        }
+    }
+}
+
+impl Lost {
+    /// Returns what a caller should make of it.
+    pub fn kind(self) -> ErrorKind {
+        match self {
+            Lost::Missing | Lost::Unseen | Lost::Unindexed | Lost::Outside => ErrorKind::NotFound,
+            Lost::Denied => ErrorKind::Denied,
+            Lost::NotDirectory | Lost::Loop | Lost::LongName => ErrorKind::Invalid,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_kinds() {
+        let lost = |why| Error::Lost { path: b"/a".into(), why };
+        let text = String::new;
+        let covered = Error::NotCovered { path: text(), hint: text(), covered: text() };
+        for (error, kind) in [
+            (canopy_index::Error::NoIndex("/i".into()).into(), ErrorKind::NotFound),
+            (canopy_index::Error::Locked("/i".into()).into(), ErrorKind::Busy),
+            (canopy_index::Error::WorkerLost.into(), ErrorKind::Taken),
+            (covered, ErrorKind::NotFound),
+            (lost(Lost::Missing), ErrorKind::NotFound),
+            (lost(Lost::Unseen), ErrorKind::NotFound),
+            (lost(Lost::Unindexed), ErrorKind::NotFound),
+            (lost(Lost::Outside), ErrorKind::NotFound),
+            (lost(Lost::Denied), ErrorKind::Denied),
+            (lost(Lost::NotDirectory), ErrorKind::Invalid),
+            (lost(Lost::Loop), ErrorKind::Invalid),
+            (lost(Lost::LongName), ErrorKind::Invalid),
+            (Error::WorkingDirectory(std::io::ErrorKind::NotFound.into()), ErrorKind::NotFound),
+        ] {
+            assert_eq!(error.kind(), kind, "{error}");
         }
     }
 }

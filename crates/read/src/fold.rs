@@ -49,6 +49,10 @@ impl<T: Sum> TreeFold<T> {
 
     /// Goes to a directory at or below the first one, and gives what it holds by itself, to be
     /// added to. A directory may come several times in a row.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first error of `each`.
     pub fn enter<E>(
         &mut self,
         path: &str,
@@ -72,6 +76,10 @@ impl<T: Sum> TreeFold<T> {
 
     /// As `enter_through`; `begin` makes what a directory begins with, from what the
     /// one around it holds by itself and from its own name.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first error of `each`.
     pub fn enter_through_with<E>(
         &mut self,
         path: &str,
@@ -91,6 +99,10 @@ impl<T: Sum> TreeFold<T> {
     }
 
     /// Gives the directories that are left.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first error of `each`.
     pub fn finish<E>(
         mut self,
         mut each: impl FnMut(Folded<'_, T>) -> Result<(), E>,
@@ -140,6 +152,10 @@ impl<T: Sum> TreeFold<T> {
 }
 
 /// Adds up directories as [`TreeFold`] does, from an iterator of paths and what they hold.
+///
+/// # Errors
+///
+/// Fails with the first error of `each`.
 pub fn fold_tree<'p, T: Sum, E>(
     path: &str,
     directories: impl IntoIterator<Item = (&'p str, T)>,

@@ -12,12 +12,22 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Finds the entry at a path, and where it is a symbolic link, what that leads to. It keeps the
 /// path as it was given.
+///
+/// # Errors
+///
+/// Fails with `NotCovered` if no source has the path, and with `Lost` if it leads to nothing known.
+/// Fails with `WorkingDirectory` if a relative path has no beginning, and with `Index`.
 pub fn locate_followed(index: &Index, given: &OsStr) -> Result<Start> {
     follow_start(index, locate(index, given)?, given)
 }
 
 /// Finds what a path means as [`locate_all`] does, and where it is a symbolic link, what that
 /// leads to.
+///
+/// # Errors
+///
+/// Fails with `NotCovered` if no source has the path, and with `Lost` if it leads to nothing known.
+/// Fails with `WorkingDirectory` if a relative path has no beginning, and with `Index`.
 pub fn locate_all_followed(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
     let starts = locate_all(index, given)?;
     starts.into_iter().map(|start| follow_start(index, start, given)).collect()
@@ -31,6 +41,10 @@ fn follow_start(index: &Index, start: Start, given: &OsStr) -> Result<Start> {
 }
 
 /// What a symbolic link leads to.
+///
+/// # Errors
+///
+/// Fails if a link leads to nothing known, or to itself.
 pub fn inode_followed(
     index: &Index,
     links: &Links,
@@ -46,6 +60,10 @@ pub fn inode_followed(
 /// What an entry leads to: itself unless it is a symbolic link. Where a link leads through
 /// directories that no index covers, links on its way are resolved on the live file system, as
 /// those of a path that a user gives.
+///
+/// # Errors
+///
+/// Fails if a link leads to nothing known, or to itself.
 pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Result<Start, Lost> {
     if start.inode.attributes.file_type() != FileType::Symlink {
         return Ok(start);

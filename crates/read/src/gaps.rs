@@ -16,6 +16,10 @@ use std::hash::{BuildHasher, RandomState};
 /// the root of the source, in path order. Paths are compared by hashes, which are less to keep.
 /// Costs a look at numbers of rows where there are none. Root sees all but what the index lacks,
 /// which is known of the source.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
     let lacks_some = || -> Result<bool> {
         let root = &start.source.root;
@@ -90,6 +94,10 @@ fn first_parts(shard: &Shard, listings: &[RowRange]) -> Result<usize> {
 
 /// The paths of directories below a start that are one of those above them, since it is bound
 /// there, in path order. Costs a pass over the inode numbers of directories.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn loops(start: &Start) -> Result<Vec<String>> {
     let ranges = plan::below(&start.view, start.source.id, &start.path)?;
     let mut numbers = Vec::new();

@@ -102,6 +102,10 @@ impl<'a> InodeColumns<'a> {
 
 /// Gives rows of a batch with the columns of [`ENTRY`] as names, escaped, and inodes; `dev` is the
 /// device of their directory.
+///
+/// # Errors
+///
+/// Fails with `Index` if a column is missing.
 pub fn inodes(
     batch: &RecordBatch,
     rows: RowRange,

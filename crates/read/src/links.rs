@@ -156,6 +156,10 @@ impl Trail {
 
     /// Follows as far as `known` can tell what names in directories are; `None` if it cannot yet.
     /// The name `.` asks whether a directory may be searched, which `.` and `..` in it need.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first error of `known`, and with `Index` if the index cannot be read.
     pub fn go(
         &mut self,
         index: &Index,
@@ -401,6 +405,10 @@ impl Links {
 
     /// Returns the index as it is seen from a path, or from another one that shows as much: from
     /// where the directory of the path is listed, or from another name in it that is of a source.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn view(&self, absolute: &str) -> Result<Arc<Index>> {
         let directory = parent_of(absolute);
         let known = self.views.lock().clone();

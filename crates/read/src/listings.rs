@@ -46,11 +46,19 @@ pub struct FirstRows {
 
 impl ListingHeads {
     /// Reads the paths of the given listings, whose ordinals ascend.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn read(shard: &Shard, listings: &[u32]) -> Result<Self> {
         Self::read_columns(shard, listings, PATH.into())
     }
 
     /// As [`ListingHeads::read`], and their devices.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn read_with_devices(shard: &Shard, listings: &[u32]) -> Result<Self> {
         Self::read_columns(shard, listings, PATH | DEV)
     }
@@ -102,12 +110,20 @@ impl ListingHeads {
 
     /// The head of a listing that a row of a file of the shard names; a file that names one
     /// that does not exist is damaged.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if there is no such listing, as the file is damaged.
     pub fn expect(&self, shard: &Shard, kind: FileKind, listing: u32) -> Result<ListingHead<'_>> {
         let bad = || shard.corrupt(kind, "it names a listing that does not exist").into();
         self.get(listing).ok_or_else(bad)
     }
 
     /// Reads where the rows of listings begin, which are given as [`Shard::listings_below`] does.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn first_rows(shard: &Shard, listings: &[RowRange]) -> Result<FirstRows> {
         let mut first = Vec::with_capacity(row_count(listings));
         let columns = FIRST_ENTRY | FIRST_DIR;
@@ -155,18 +171,30 @@ impl<'a> RowCounts<'a> {
         Columns::of(&[FILES.id(), SYMLINKS.id(), OTHERS.id(), SUBDIRS.id()]);
 
     /// Takes the columns of a batch.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if a column is missing.
     pub fn of(batch: &'a RecordBatch) -> Result<Self> {
         let entries = [FILES.of(batch)?, SYMLINKS.of(batch)?, OTHERS.of(batch)?];
         Ok(RowCounts { entries, dirs: SUBDIRS.of(batch)? })
     }
 
     /// How many entries a listing of the shard has.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn entries(&self, shard: &Shard, at: usize) -> Result<usize> {
         let count = self.entries.iter().fold(0_i64, |sum, more| sum.wrapping_add(more[at]));
         checked(shard, FileKind::Entries, count)
     }
 
     /// How many directories a listing of the shard has.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn dirs(&self, shard: &Shard, at: usize) -> Result<usize> {
         checked(shard, FileKind::Dirs, self.dirs[at])
     }

@@ -43,6 +43,10 @@ impl Start {
     }
 
     /// Returns its device, or that of what is in it, as [`device_within`] has it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn device(&self) -> Result<u64> {
         let within = match self.is_dir() {
             true => device_within(&self.view, &self.source, &self.path)?,
@@ -109,6 +113,10 @@ pub fn source_of<'a>(index: &'a Index, path: &str) -> Option<(&'a SourceRecord, 
 }
 
 /// The attributes of one entry, if the caller may see it.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<Inode>> {
     let Some(directory) = parent(path) else {
         return Ok(Some(root_inode(source)));
@@ -140,6 +148,10 @@ pub struct UnlistedEntry {
 
 /// Returns the entry at a path if it is in no listing that the caller sees, but in a gate that lets
 /// the caller in.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn unlisted(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<UnlistedEntry>> {
     let Some(directory) = parent(path) else { return Ok(None) };
     let records = sealed(index, source, path)?;
@@ -162,6 +174,10 @@ fn unsealed(inode: SealedInode) -> Inode {
 
 /// Returns whether the caller may search a directory, as far as the index tells: whoever sees entries
 /// of it may, and else its mode, owner, group and ACL decide.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn may_search(index: &Index, source: &SourceRecord, path: &str, inode: &Inode) -> Result<bool> {
     Ok(match seen_entries(index, source, path)? {
         // In a user's own index, the listing of a directory without search permission is empty.
@@ -197,6 +213,10 @@ fn seen_entries(index: &Index, source: &SourceRecord, path: &str) -> Result<Opti
 
 /// Returns why the caller does not see the listing of a directory, as far as its mode, owner, group
 /// and ACL tell; `None` where they let the caller list it, so that the index does not have it.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn why_unlisted(start: &Start) -> Result<Option<Lost>> {
     let Start { view, source, path, inode, .. } = start;
     Ok(if denies(view, source, path, inode, Wanted::READ)? {
@@ -224,6 +244,10 @@ fn denies(
 
 /// Returns whether access(2) would grant the wanted bits of an entry to the caller, as far as its
 /// mode, owner, group and ACL tell.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn permits(
     index: &Index,
     source: &SourceRecord,
@@ -249,6 +273,10 @@ pub fn permits(
 
 /// Returns whether the caller sees the listing of a directory, so that what is not in it does not
 /// exist.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<bool> {
     for shard in index.shards_at(source.id, path)? {
         if !shard.listings_at(path)?.is_empty() {
@@ -260,6 +288,10 @@ pub fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<bool> {
 
 /// Returns the device of what is in a directory, which is another than its own where something is
 /// mounted there; `None` where the caller does not see the listing.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn device_within(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<u64>> {
     for shard in index.shards_at(source.id, path)? {
         if let Some(listings) = shard.listings_at(path)?.first() {
@@ -270,6 +302,10 @@ pub fn device_within(index: &Index, source: &SourceRecord, path: &str) -> Result
 }
 
 /// Returns the names of the directories in a directory, escaped, in any order.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn subdirectories(index: &Index, source: &SourceRecord, path: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for shard in index.shards_at(source.id, path)? {
@@ -306,6 +342,10 @@ fn sealed(index: &Index, source: &SourceRecord, path: &str) -> Result<Vec<Sealed
 }
 
 /// The extended attributes of one entry whose values the caller may see, escaped.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn xattrs_of(
     index: &Index,
     source: &SourceRecord,
@@ -331,6 +371,10 @@ pub fn xattrs_of(
 
 /// Reads the values of extended attributes that a shard has and that count: path, name, key and
 /// value.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn read_xattrs(
     shard: &Shard,
 ) -> Result<impl Iterator<Item = canopy_index::Result<RecordBatch>>> {
@@ -338,6 +382,10 @@ pub fn read_xattrs(
 }
 
 /// Reads other columns of the same.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn read_xattr_columns(
     shard: &Shard,
     columns: Columns,

@@ -9,6 +9,10 @@ use canopy_model::{base_name, join};
 
 /// Returns whether the root of a source is in a listing of another source that the caller sees, so
 /// that a list of everything has it already.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn root_is_listed(index: &Index, source: &SourceRecord) -> Result<bool> {
     let Some((around, directory)) = source_of(index, parent_of(&source.root)) else {
         return Ok(false);

@@ -51,11 +51,19 @@ pub struct Placed {
 
 /// Gives the shards of a source with listings at or below a path in it, escaped. Opens the shards
 /// of which the manifest does not tell.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn below(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> {
     ranges(index.shards_below(source, path)?, |shard| shard.listings_below(path))
 }
 
 /// As [`below`], with the listings of the path itself alone.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn at(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> {
     ranges(index.shards_at(source, path)?, |shard| shard.listings_at(path))
 }
@@ -78,6 +86,10 @@ fn ranges<'a>(
 /// path into units, those of a shard one after the other. Opens no shard without such a file. Of
 /// values of extended attributes, gives others, too: a shard of them has no listing of their
 /// entries.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn units_below(index: &Index, source: u32, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
     if kind == FileKind::Xattrs {
         let mut all = Vec::new();
@@ -92,6 +104,10 @@ pub fn units_below(index: &Index, source: u32, path: &str, kind: FileKind) -> Re
 
 /// As [`units_below`], of the listing of the path itself alone. Not for values of extended
 /// attributes.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn units_at(index: &Index, source: u32, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
     units_of(index.shards_at(source, path)?, kind, |shard| shard.listings_at(path))
 }
@@ -112,6 +128,10 @@ fn units_of(
 impl ShardRange {
     /// The rows of a file that belong to the listings, sorted and disjoint. Reads the `listing` of
     /// all rows of a file, as of `usage`, of whose rows listings do not tell where they begin.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn rows(&self, kind: FileKind) -> Result<Vec<RowRange>> {
         match kind {
             FileKind::Listings => Ok(self.listings.clone()),
@@ -223,23 +243,39 @@ impl Unit {
     }
 
     /// The smallest and the largest value of a column in its row group, where known.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn bounds(&self, column: impl Into<ColumnId>) -> Result<Option<(i64, i64)>> {
         let bounds = self.shard.bounds(self.kind, column)?;
         Ok(bounds.get(self.row_group()).copied().flatten())
     }
 
     /// Reads columns of all its rows, in batches of [`BATCH_ROWS`].
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn read(&self, columns: impl Into<Columns>) -> Result<ShardRead> {
         self.read_rows(columns, &self.rows)
     }
 
     /// Reads columns of some of its rows, sorted and disjoint.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn read_rows(&self, columns: impl Into<Columns>, rows: &[RowRange]) -> Result<ShardRead> {
         Ok(self.shard.read(self.kind, columns, rows, BATCH_ROWS)?)
     }
 
     /// Reads columns of some rows of `entries` or `dirs` with their names and paths; with
     /// `devices`, also the device of their directories.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn read_placed(
         &self,
         columns: impl Into<Columns>,
@@ -260,6 +296,10 @@ impl Unit {
 
 impl Placed {
     /// Looks up where the rows of a batch with `listing` are; with `devices`, also on which device.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn new(
         shard: &Arc<Shard>,
         kind: FileKind,
@@ -275,27 +315,47 @@ impl Placed {
     }
 
     /// The listings that its rows are in, row by row.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn listings(&self) -> Result<impl Iterator<Item = Result<ListingHead<'_>>>> {
         let listings = LISTING.of(&self.batch)?.iter();
         Ok(listings.map(|&listing| self.heads.expect(&self.shard, self.kind, listing)))
     }
 
     /// The listing that a row is in.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn listing(&self, at: usize) -> Result<ListingHead<'_>> {
         self.head(self.ordinals()?[at])
     }
 
     /// Returns the ordinal of the listing of each row.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn ordinals(&self) -> Result<&[u32]> {
         Ok(LISTING.of(&self.batch)?)
     }
 
     /// Returns the head of a listing, by its ordinal, that some row is in.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn head(&self, listing: u32) -> Result<ListingHead<'_>> {
         self.heads.expect(&self.shard, self.kind, listing)
     }
 
     /// The path of a row in its source, escaped; of a batch with `name`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn path(&self, at: usize) -> Result<String> {
         Ok(join(self.listing(at)?.path, NAME.of(&self.batch)?.value(at)))
     }

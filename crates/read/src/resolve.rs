@@ -18,6 +18,11 @@ use std::sync::Arc;
 /// Finds the entry at a path: absolute or relative to the working directory. A symbolic link is
 /// followed on the way, and at the end of the path only before a slash. The start keeps the path
 /// as it was given.
+///
+/// # Errors
+///
+/// Fails with `NotCovered` if no source has the path, and with `Lost` if it leads to nothing known.
+/// Fails with `WorkingDirectory` if a relative path has no beginning, and with `Index`.
 pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
     match resolve(index, given)? {
         PathTarget::Entry(start) => Ok(*start),
@@ -27,6 +32,11 @@ pub fn locate(index: &Index, given: &OsStr) -> Result<Start> {
 
 /// Finds what a path means for a command that goes down trees: its entry, or the roots of all
 /// sources below a directory that is in none, as if each of them had been given.
+///
+/// # Errors
+///
+/// Fails with `NotCovered` if no source has the path, and with `Lost` if it leads to nothing known.
+/// Fails with `WorkingDirectory` if a relative path has no beginning, and with `Index`.
 pub fn locate_all(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
     let above = match resolve(index, given)? {
         PathTarget::Entry(start) => return Ok(vec![*start]),

@@ -42,6 +42,10 @@ impl StatisticsRequest {
 }
 
 /// The statistics of all entries at and below a directory, as far as the caller sees them.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn of_subtree(subtree: &VisibleTree<'_>, wanted: &StatisticsRequest) -> Result<ByOwner> {
     let sum = Mutex::new(ByOwner::default());
     let shards = subtree.shards()?;
@@ -123,6 +127,10 @@ fn add_block(found: &mut ByOwner, block: &BlockSummary, parts: Parts) {
 
 /// The statistics of single listings, given as ranges, in their order; those without entries are
 /// left out.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn of_listings<K: PartialEq>(
     shard: &Shard,
     listings: &[RowRange],
@@ -151,6 +159,10 @@ pub fn of_listings<K: PartialEq>(
 }
 
 /// Adds the statistics of those rows that belong to an owner.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn of_rows(
     shard: &Shard,
     rows: &[RowRange],
@@ -222,6 +234,11 @@ fn each_entry(
 /// Calls `each` for every directory at and below the start that has a listing, after those below
 /// it, with the statistics of all entries at and below it. Holds those of one path from the start
 /// to a leaf at a time.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read or is damaged, and with the first error of
+/// `each`.
 pub fn of_each_subtree<K: Ord + Copy, E: From<Error>>(
     start: &crate::locate::Start,
     wanted: &StatisticsRequest,

@@ -61,17 +61,29 @@ impl<'a> VisibleTree<'a> {
     }
 
     /// The shards that may have something of it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn shards(&self) -> Result<Vec<&'a Shard>> {
         let shards = self.index.shards_below(self.source, self.path)?;
         Ok(shards.into_iter().map(AsRef::as_ref).collect())
     }
 
     /// As [`VisibleTree::sum`], where nothing was seen before, and nobody asks later what was.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn sum_alone(&self) -> Result<Totals> {
         self.sum_of(&mut SeenInodes::default(), true)
     }
 
     /// Sums over everything below the directory, less links that were seen before.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn sum(&self, seen: &mut SeenInodes) -> Result<Totals> {
         self.sum_of(seen, false)
     }
@@ -124,6 +136,10 @@ impl<'a> VisibleTree<'a> {
     }
 
     /// Sums over everything below the directory, each link as often as it occurs.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn sum_of_names(&self) -> Result<Totals> {
         let sum = Mutex::new(Totals::default());
         let shards = self.shards()?;
@@ -141,6 +157,10 @@ impl<'a> VisibleTree<'a> {
 
     /// The directories down to `depth` components in path order, deeper ones added to those above
     /// them. A directory that cannot be listed is there with itself alone.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn nodes(&self, depth: usize) -> Result<Vec<DirectoryTotals>> {
         let all = Mutex::new(Vec::new());
         in_parallel(self.threads, &self.shards()?, |shard| -> Result<()> {
@@ -170,6 +190,10 @@ impl<'a> VisibleTree<'a> {
     }
 
     /// All sightings of entries with several links, in path order of their listings.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn links(&self) -> Result<Vec<LinkSighting>> {
         let all = Mutex::new(Vec::new());
         let shards: Vec<&Shard> =

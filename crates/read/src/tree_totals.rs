@@ -8,6 +8,10 @@ use rustc_hash::FxHashMap;
 
 /// Subtree totals of every directory of a subtree, in path order, each link counted once in every
 /// directory above it.
+///
+/// # Errors
+///
+/// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn tree_totals(subtree: &VisibleTree<'_>, own: Totals) -> Result<Vec<DirectoryTotals>> {
     let mut nodes = subtree.nodes(usize::MAX)?;
     match nodes.first_mut() {

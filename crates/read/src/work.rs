@@ -4,6 +4,10 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Does `work` on every piece, on so many threads, in no certain order. The first error ends it.
+///
+/// # Errors
+///
+/// Fails with the first error of the work.
 pub fn in_parallel<T: Sync, E: Send>(
     threads: usize,
     pieces: &[T],
@@ -15,6 +19,10 @@ pub fn in_parallel<T: Sync, E: Send>(
 
 /// As [`in_parallel`], for work that finds something: each worker adds to what `start` makes, and
 /// in the end `merge` makes one of all, in no certain order.
+///
+/// # Errors
+///
+/// Fails with the first error of the work.
 pub fn merged<T: Sync, S: Send, E: Send>(
     threads: usize,
     pieces: &[T],
@@ -35,6 +43,10 @@ pub fn merged<T: Sync, S: Send, E: Send>(
 }
 
 /// As [`merged`], for lists.
+///
+/// # Errors
+///
+/// Fails with the first error of the work.
 pub fn listed<T: Sync, F: Send, E: Send>(
     threads: usize,
     pieces: &[T],
@@ -50,6 +62,10 @@ pub fn listed<T: Sync, F: Send, E: Send>(
 /// As [`in_parallel`], for work that keeps something from piece to piece: `start` makes it for the
 /// worker of that number, `finish` takes it when no piece is left. It is dropped without `finish`
 /// after an error.
+///
+/// # Errors
+///
+/// Fails with the first error of the work.
 pub fn by_workers<T: Sync, S, E: Send>(
     workers: usize,
     pieces: &[T],

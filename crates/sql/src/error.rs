@@ -2,6 +2,7 @@
 
 use crate::messages::{refusal, regular_expression};
 use crate::own::TableError;
+use canopy_model::ErrorKind;
 use canopy_text::human_size;
 
 /// A result of this crate.
@@ -59,11 +60,30 @@ pub enum Error {
         place: Option<StatementPosition>,
     },
     /// The SQL engine refused.
-    #[error("{0}")]
-    Sql(String),
+    #[error("{said}")]
+    Sql {
+        /// What a caller should make of it.
+        kind: ErrorKind,
+        /// What is wrong, in one line or several.
+        said: String,
+    },
 }
 
 impl Error {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Read(error) => error.kind(),
+            Error::Output(source) => ErrorKind::of_io(source),
+            Error::Table(error) => error.kind(),
+            Error::Time(_) | Error::Memory { .. } => ErrorKind::Exhausted,
+            Error::Broken(_) => ErrorKind::Internal,
+            Error::NoTable { .. } => ErrorKind::NotFound,
+            Error::Refused { .. } => ErrorKind::Invalid,
+            Error::Sql { kind, .. } => *kind,
+        }
+    }
+
     /// Returns whether the reader of the answers has gone away, which is no fault.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
@@ -90,6 +110,7 @@ impl From<datafusion::error::DataFusionError> for Error {
         };
         // An error of ours, which says all by itself, with what caused it.
         let mut message = cause.to_string();
+        let kind = kind_of(cause.as_ref());
         let mut next = cause.source();
         while let Some(cause) = next {
             message = format!("{message}: {cause}");
@@ -98,12 +119,92 @@ impl From<datafusion::error::DataFusionError> for Error {
         if message.starts_with("regex parse error") {
             message = regular_expression(&message);
         }
-        Error::Sql(message)
+        Error::Sql { kind, said: message }
     }
 }
 
 impl From<parquet::errors::ParquetError> for Error {
     fn from(error: parquet::errors::ParquetError) -> Self {
         Error::Output(canopy_index::parquet_write_error(error))
+    }
+}
+
+/// Returns the kind of an error of ours that has come through the SQL engine. Others are about the
+/// statement.
+fn kind_of(error: &(dyn std::error::Error + 'static)) -> ErrorKind {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<canopy_read::Error>() {
+            return error.kind();
+        }
+        if let Some(error) = error.downcast_ref::<canopy_index::Error>() {
+            return error.kind();
+        }
+        if let Some(error) = error.downcast_ref::<TableError>() {
+            return error.kind();
+        }
+        if let Some(error) = error.downcast_ref() {
+            return ErrorKind::of_io(error);
+        }
+        next = error.source();
+    }
+    ErrorKind::Invalid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::own::FileError;
+    use crate::tables::external;
+    use datafusion::error::DataFusionError;
+    use std::io;
+    use std::time::Duration;
+
+    #[test]
+    fn errors_have_kinds() {
+        let name = || "a".to_owned();
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let file = |cause| TableError::File { path: "/t".into(), cause };
+        let query = |cause| TableError::Query { table: name(), cause: Box::new(cause) };
+        for (error, kind) in [
+            (canopy_index::Error::NoIndex("/i".into()).into(), ErrorKind::NotFound),
+            (Error::Output(io::ErrorKind::StorageFull.into()), ErrorKind::Exhausted),
+            (Error::Time(Duration::from_secs(1)), ErrorKind::Exhausted),
+            (Error::Memory { limit_bytes: 1, detail: name() }, ErrorKind::Exhausted),
+            (Error::Broken(name()), ErrorKind::Internal),
+            (Error::NoTable { name: name(), place: None }, ErrorKind::NotFound),
+            (Error::Refused { said: name(), place: None }, ErrorKind::Invalid),
+            (TableError::BadName(name()).into(), ErrorKind::Invalid),
+            (TableError::NotDerived(name()).into(), ErrorKind::NotFound),
+            (TableError::Stale.into(), ErrorKind::Unavailable),
+            (file(FileError::Io(denied())).into(), ErrorKind::Denied),
+            (file(FileError::Directory).into(), ErrorKind::Invalid),
+            (file(FileError::Damaged).into(), ErrorKind::Corrupt),
+            (file(FileError::Changed).into(), ErrorKind::Busy),
+            (file(FileError::Abandoned).into(), ErrorKind::Internal),
+            (query(TableError::Stale).into(), ErrorKind::Unavailable),
+            (query(file(FileError::Changed)).into(), ErrorKind::Busy),
+        ] {
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+    }
+
+    #[test]
+    fn errors_that_come_through_the_engine_keep_their_kind() {
+        let damaged = || TableError::File { path: "/t".into(), cause: FileError::Damaged };
+        let absent = || canopy_index::Error::NoIndex("/i".into());
+        for (error, kind) in [
+            (external(absent()), ErrorKind::NotFound),
+            (external(canopy_read::Error::from(absent())), ErrorKind::NotFound),
+            (external(damaged()), ErrorKind::Corrupt),
+            (external(io::Error::from(io::ErrorKind::StorageFull)), ErrorKind::Exhausted),
+            (external(std::fmt::Error), ErrorKind::Invalid),
+            (external(damaged()).context("scan"), ErrorKind::Corrupt),
+            (DataFusionError::ResourcesExhausted("sort".into()), ErrorKind::Exhausted),
+            (DataFusionError::Plan("wrong".into()), ErrorKind::Invalid),
+        ] {
+            let error = Error::from(error);
+            assert_eq!(error.kind(), kind, "{error}");
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::messages::{no_table, of_statement};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use canopy_index::Index;
+use canopy_model::ErrorKind;
 use datafusion::execution::TaskContext;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -209,10 +210,12 @@ impl Session {
                 Error::Memory { limit_bytes, detail }
             }
             (Error::NoTable { name, place }, _) => {
-                Error::Sql(of_statement(&no_table(&name, &self.tables()), statement, place))
+                let said = of_statement(&no_table(&name, &self.tables()), statement, place);
+                Error::Sql { kind: ErrorKind::NotFound, said }
             }
             (Error::Refused { said, place }, _) => {
-                Error::Sql(of_statement(&said, statement, place))
+                let said = of_statement(&said, statement, place);
+                Error::Sql { kind: ErrorKind::Invalid, said }
             }
             (error, _) => error,
         })
@@ -377,7 +380,10 @@ async fn print(
     output: &mut (dyn Write + Send),
 ) -> Result<Answered> {
     let Some(StatementOutput::Begin { schema, explains, notes }) = parts.next().await? else {
-        return Err(Error::Sql("the query ended early".to_owned()));
+        return Err(Error::Sql {
+            kind: ErrorKind::Internal,
+            said: "the query ended early".to_owned(),
+        });
     };
     style.lines |= explains;
     if explains {

@@ -9,7 +9,7 @@
 //!
 //! All numbers are little endian.
 
-use crate::error::{Error, Result};
+use crate::error::{Invalid, Result};
 use crate::key::{Key, KeyRange, KeyRef, NAME_MAX};
 use crate::record::{Op, RecordRef, VALUE_MAX};
 
@@ -41,21 +41,37 @@ impl Batch {
     }
 
     /// Gives a key a value.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a name or a value is too long.
     pub fn put(&mut self, key: KeyRef<'_>, value: &[u8]) -> Result<()> {
         self.record(RecordRef { key, op: Op::Put, value })
     }
 
     /// Changes a key's value by the table's merge operator.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a name or a value is too long.
     pub fn merge(&mut self, key: KeyRef<'_>, operand: &[u8]) -> Result<()> {
         self.record(RecordRef { key, op: Op::Merge, value: operand })
     }
 
     /// Takes a key away.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if the name is too long.
     pub fn delete(&mut self, key: KeyRef<'_>) -> Result<()> {
         self.record(RecordRef { key, op: Op::Delete, value: &[] })
     }
 
     /// Takes all keys of a range away.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a name at an end of the range is too long.
     pub fn delete_range(&mut self, range: &KeyRange) -> Result<()> {
         for key in [Some(&range.start), range.end.as_ref()].into_iter().flatten() {
             check(key.as_ref(), &[])?;
@@ -71,6 +87,10 @@ impl Batch {
     }
 
     /// Adds a record.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a name or a value is too long.
     pub fn record(&mut self, record: RecordRef<'_>) -> Result<()> {
         check(record.key, record.value)?;
         let RecordRef { key, op, value } = record;
@@ -115,12 +135,10 @@ impl Batch {
 
 pub(crate) fn check(key: KeyRef<'_>, value: &[u8]) -> Result<()> {
     if key.name.len() > NAME_MAX {
-        let length = key.name.len();
-        return Err(Error::Invalid(format!("a name of {length} bytes; at most {NAME_MAX}")));
+        return Err(Invalid::LongName(key.name.len()).into());
     }
     if value.len() > VALUE_MAX {
-        let length = value.len();
-        return Err(Error::Invalid(format!("a value of {length} bytes; at most {VALUE_MAX}")));
+        return Err(Invalid::LongValue(value.len()).into());
     }
     Ok(())
 }

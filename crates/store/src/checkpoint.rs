@@ -15,6 +15,11 @@ use std::sync::Arc;
 
 /// Makes a checkpoint of what a table has in SSTables now, and returns its id and the manifest that
 /// it keeps. `lifetime_ms` says how long it is kept; without one, until it is released.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if there is no such table, with `Contended` if others keep changing it,
+/// and as storage does.
 pub fn checkpoint(
     environment: &Environment,
     table: TableId,
@@ -30,6 +35,11 @@ pub fn checkpoint(
 }
 
 /// Keeps a checkpoint for longer: `lifetime_ms` from now. An error says that it is gone.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if the table or the checkpoint is gone, with `Contended` if others keep
+/// changing the table, and as storage does.
 pub fn renew(
     environment: &Environment,
     table: TableId,
@@ -52,6 +62,11 @@ pub fn renew(
 
 /// Keeps a checkpoint that was made for some time until it is released. An error says that it is
 /// gone.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if the table or the checkpoint is gone, with `Contended` if others keep
+/// changing the table, and as storage does.
 pub fn keep(environment: &Environment, table: TableId, checkpoint: u64) -> Result<()> {
     commit(environment, table, None, |state, _| {
         let mut all = state.checkpoints.iter_mut();
@@ -67,6 +82,11 @@ pub fn keep(environment: &Environment, table: TableId, checkpoint: u64) -> Resul
 }
 
 /// Lets a checkpoint go, if it is still there.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if there is no such table, with `Contended` if others keep changing it,
+/// and as storage does.
 pub fn release(environment: &Environment, table: TableId, checkpoint: u64) -> Result<()> {
     commit(environment, table, None, |state, _| {
         let is_clones = |hold| matches!(hold, Hold::Pending { .. } | Hold::Confirmed { .. });
@@ -78,6 +98,11 @@ pub fn release(environment: &Environment, table: TableId, checkpoint: u64) -> Re
 
 /// Returns whether SSTables have all that was written to a table: its log has nothing to add to a
 /// checkpoint. Somebody may write the next moment.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if there is no such table, with `Corrupt` if its manifest is damaged, and
+/// as storage does.
 pub fn is_flushed(environment: &Environment, table: TableId) -> Result<bool> {
     let state = current(environment, table)?.state;
     let [start] = state.log[..] else { return Ok(false) };
@@ -88,11 +113,21 @@ pub fn is_flushed(environment: &Environment, table: TableId) -> Result<bool> {
 }
 
 /// Returns the current manifest of a table, for those who look into it.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if there is no such table, with `Corrupt` if its manifest is damaged, and
+/// as storage does.
 pub fn inspect(environment: &Environment, table: TableId) -> Result<Manifest> {
     current(environment, table)
 }
 
 /// Returns the manifest of a version that a checkpoint keeps.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if the version is gone, with `Corrupt` if its manifest is damaged, and as
+/// storage does.
 pub fn inspect_version(
     environment: &Environment,
     table: TableId,
@@ -114,6 +149,11 @@ pub struct Reader {
 impl Reader {
     /// Reads what is in SSTables now, or at a checkpoint. Without a checkpoint, compactions may
     /// remove SSTables under the reader, which is then an error.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if the table or the checkpoint is gone, with `Invalid` if its merges
+    /// need another operator, and as storage does.
     pub fn open(
         environment: &Environment,
         table: TableId,
@@ -148,16 +188,31 @@ impl Reader {
     }
 
     /// Returns the value of a key.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
         self.view.get(key, u64::MAX)
     }
 
     /// Returns the values of keys, in their order.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
         self.view.get_many(keys, u64::MAX)
     }
 
     /// Returns the records of a range.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Scan> {
         self.view.scan(range, u64::MAX, direction)
     }

@@ -24,6 +24,11 @@ pub struct Collected {
 /// Removes what nothing refers to from a table, after it gave up what has passed its deadline. What
 /// was left of a creation that never ended goes, too; of a table that was deleted, one manifest
 /// stays for ever, so that nobody who slept brings it back.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if there is no such table, with `Contended` if others keep changing it,
+/// and as storage does.
 pub fn collect(environment: &Environment, table: TableId) -> Result<Collected> {
     let manifest = give_up(environment, table)?;
     let mut collected = Collected::default();
@@ -43,6 +48,10 @@ pub fn collect(environment: &Environment, table: TableId) -> Result<Collected> {
 /// Returns the objects of a table that nothing refers to: what [`collect`] would remove now, but
 /// for what jobs and checkpoints keep whose time is over. First SSTables, then segments, then
 /// manifests, each by name. Returns nothing if `manifest` is not the current one any more.
+///
+/// # Errors
+///
+/// Fails as storage does, and with `Corrupt` if a manifest is damaged.
 pub fn garbage(
     environment: &Environment,
     table: TableId,

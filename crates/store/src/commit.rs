@@ -1,7 +1,7 @@
 //! Reading and changing a manifest, by the rules of `docs/engine.md`.
 
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Contended, Error, Invalid, Result};
 use crate::log::retry_pause;
 use crate::manifest::{Manifest, NONCES, State, Version};
 use crate::names::{TableId, version_of};
@@ -45,7 +45,7 @@ pub(crate) fn current(environment: &Environment, table: TableId) -> Result<Manif
         }
         latest = listed;
     }
-    Err(Error::Contended(format!("table {table}")))
+    Err(Contended::Table(table).into())
 }
 
 /// Returns the greatest version from `from` on.
@@ -85,7 +85,7 @@ pub(crate) fn create(environment: &Environment, table: TableId, state: State) ->
     let manifest = Manifest { version, nonces_before: Vec::new(), state };
     match attempt(environment, table, &manifest)? {
         Outcome::Committed => Ok(manifest),
-        Outcome::Preceded => Err(Error::Invalid(format!("there is a table {table} already"))),
+        Outcome::Preceded => Err(Invalid::TableExists(table).into()),
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn commit<T>(
             Outcome::Preceded => {}
         }
     }
-    Err(Error::Contended(format!("table {table}")))
+    Err(Contended::Table(table).into())
 }
 
 /// Tries to create a version whose predecessor was read.
@@ -176,8 +176,6 @@ fn outcome(table: TableId, next: &Manifest, current: &Manifest) -> Result<Outcom
     match nonce {
         Some(nonce) if *nonce == next.version.nonce => Ok(Outcome::Committed),
         Some(_) => Ok(Outcome::Preceded),
-        None => Err(Error::Contended(format!(
-            "table {table}: version {own} may have been written; there is version {latest} already"
-        ))),
+        None => Err(Contended::Overtaken { table, own, latest }.into()),
     }
 }

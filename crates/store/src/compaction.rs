@@ -2,7 +2,7 @@
 
 use crate::commit::{commit, current};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Fenced, Result};
 use crate::key::KeyRange;
 use crate::manifest::{Hold, LeaseKind, Run, SstableId, State};
 use crate::names::TableId;
@@ -72,6 +72,11 @@ fn pick_of(runs: &[Option<u64>], options: &Options) -> Option<Range<usize>> {
 
 /// Finds runs of a table that should become one, and makes them one. Returns whether there were
 /// any.
+///
+/// # Errors
+///
+/// Fails with `Fenced` if others have ended the job or changed the runs, with `Contended` if they
+/// keep changing the table, and as storage does.
 pub fn compact(
     environment: &Environment,
     table: TableId,
@@ -82,6 +87,11 @@ pub fn compact(
 }
 
 /// Makes all runs of a table one. Returns whether there were several.
+///
+/// # Errors
+///
+/// Fails with `Fenced` if others have ended the job or changed the runs, with `Contended` if they
+/// keep changing the table, and as storage does.
 pub fn compact_all(
     environment: &Environment,
     table: TableId,
@@ -180,7 +190,7 @@ fn merge(
 fn replace(state: &mut State, inputs: &[Run], merged: Run) -> Result<()> {
     let start = state.runs.windows(inputs.len()).position(|runs| runs == inputs);
     let Some(start) = start else {
-        return Err(Error::Fenced("the runs that were merged have changed".into()));
+        return Err(Fenced::RunsChanged.into());
     };
     let new = Some(merged.within(&state.range)).filter(|run| !run.sstables.is_empty());
     state.runs.splice(start..start + inputs.len(), new);

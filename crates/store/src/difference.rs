@@ -17,6 +17,11 @@ impl Reader {
     /// Gives `each` the keys of a range whose values may be others than they were at an older
     /// checkpoint of the table, some of them several times, with the value if it is known without
     /// looking. Ends once `each` returns false. Returns false if it cannot be told what differs.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn differences(
         &self,
         older: &Reader,

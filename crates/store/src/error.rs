@@ -1,5 +1,10 @@
 //! What can go wrong.
 
+mod reasons;
+
+pub use reasons::{Contended, Fenced, Invalid, RecordFault};
+
+use canopy_model::ErrorKind;
 use rustix::io::Errno;
 use std::io;
 
@@ -36,13 +41,13 @@ pub enum Error {
     },
     /// Another process has opened the table for writing, or ended this process' job.
     #[error("{0}")]
-    Fenced(String),
+    Fenced(Fenced),
     /// The caller asked for what cannot be.
     #[error("{0}")]
-    Invalid(String),
+    Invalid(Invalid),
     /// Somebody changed the same thing first, again and again.
     #[error("{0}: others kept changing it; try again")]
-    Contended(String),
+    Contended(Contended),
 }
 
 /// A result of the engine.
@@ -60,6 +65,20 @@ impl Error {
         match source.kind() {
             io::ErrorKind::NotFound => Error::NotFound(object),
             _ => Error::Storage { object, source },
+        }
+    }
+
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::NotFound(_) => ErrorKind::NotFound,
+            Error::Corrupt { .. } => ErrorKind::Corrupt,
+            Error::Storage { source, .. } | Error::Deferred { source, .. } => {
+                ErrorKind::of_io(source)
+            }
+            Error::Fenced(fenced) => fenced.kind(),
+            Error::Invalid(invalid) => invalid.kind(),
+            Error::Contended(_) => ErrorKind::Busy,
         }
     }
 
@@ -107,5 +126,23 @@ impl Error {
     /// Returns whether an object was missing.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::NotFound(_))
+    }
+}
+
+impl From<Fenced> for Error {
+    fn from(fenced: Fenced) -> Self {
+        Error::Fenced(fenced)
+    }
+}
+
+impl From<Invalid> for Error {
+    fn from(invalid: Invalid) -> Self {
+        Error::Invalid(invalid)
+    }
+}
+
+impl From<Contended> for Error {
+    fn from(contended: Contended) -> Self {
+        Error::Contended(contended)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::commit::{commit, create, current, read_version};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Contended, Error, Invalid, Result};
 use crate::key::KeyRange;
 use crate::manifest::{Hold, Manifest, Parent, Phase, State, Version};
 use crate::names::TableId;
@@ -22,6 +22,11 @@ const CREATION_MS: u64 = 10 * 60_000;
 
 /// Creates a table that has what `bases` have in `range`, without copying a record. Where several
 /// have a key, the first one's record counts. They must have the same layout and merge operator.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if there are no bases or they differ, and with `NotFound` if one is gone.
+/// Fails with `Contended` if it took too long, and as storage does.
 pub fn clone(environment: &Environment, bases: &[Base], range: &KeyRange) -> Result<TableId> {
     let clone = TableId::random(environment);
     let deadline_ms = environment.clock.now_ms().saturating_add(CREATION_MS);
@@ -49,7 +54,7 @@ pub fn clone(environment: &Environment, bases: &[Base], range: &KeyRange) -> Res
 }
 
 fn given_up(clone: TableId) -> Error {
-    Error::Contended(format!("making table {clone} took too long, and others gave it up"))
+    Contended::Clone(clone).into()
 }
 
 /// Holds a checkpoint in a table, and in all tables whose SSTables it refers to. Returns what it
@@ -102,7 +107,7 @@ fn begin(
     deadline_ms: u64,
 ) -> Result<State> {
     let Some(first) = bases.first() else {
-        return Err(Error::Invalid("a clone of no table".into()));
+        return Err(Invalid::NoBase.into());
     };
     let layout = first.state.layout.clone();
     let merge_operator = first.state.merge_operator.clone();
@@ -110,7 +115,7 @@ fn begin(
         base.state.layout != layout || base.state.merge_operator != merge_operator
     };
     if bases.iter().any(|base| differs(&base)) {
-        return Err(Error::Invalid("the tables have different layouts or merge operators".into()));
+        return Err(Invalid::DifferentTables.into());
     }
     let runs = bases.iter().flat_map(|base| {
         let range = base.state.range.intersection(range);
@@ -145,6 +150,11 @@ fn confirm(environment: &Environment, clone: TableId, parent: &Parent) -> Result
 
 /// Takes all keys outside of `range` away from a table, which another one has now, for example.
 /// Its writer must have flushed.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if there is no such table, with `Contended` if others keep changing it,
+/// and as storage does.
 pub fn restrict(environment: &Environment, table: TableId, range: &KeyRange) -> Result<()> {
     commit(environment, table, None, |state, _| {
         state.check_live(table)?;
@@ -158,6 +168,11 @@ pub fn restrict(environment: &Environment, table: TableId, range: &KeyRange) -> 
 }
 
 /// Deletes a table. Its clones, and readers that have a checkpoint, lose nothing.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if there is no such table, with `Contended` if others keep changing it,
+/// and as storage does.
 pub fn delete(environment: &Environment, table: TableId) -> Result<()> {
     match current(environment, table)?.state.phase {
         Phase::Deleted => Ok(()),

@@ -5,7 +5,7 @@
 use crate::batch::{Batch, Changes, Mutation};
 use crate::commit::commit;
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Invalid, Result};
 use crate::key::KeyRange;
 use crate::manifest::{LeaseKind, Run, SstableId};
 use crate::names::TableId;
@@ -41,11 +41,20 @@ pub struct IngestionPart(Ingestion);
 
 impl IngestionPart {
     /// Adds the changes of a batch, as [`Ingestion::add_batch`] does.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a name or value is too long, a key lies outside of the table's
+    /// range, or records were lost before. Fails as storage does where records are written out.
     pub fn add_batch(&mut self, batch: &Batch) -> Result<()> {
         self.0.add_batch(batch)
     }
 
     /// Sorts and writes out what was added.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Invalid` if records were lost by an earlier error.
     pub fn write_out(&mut self) -> Result<()> {
         self.0.write_run()
     }
@@ -55,6 +64,11 @@ impl Table {
     /// Begins to add records to this table beside its log. What was written through the log so far
     /// is older than they are if it is flushed before [`Ingestion::commit`]; nobody sees them
     /// before [`Table::refresh`].
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if there is no such table, with `Contended` if others keep changing
+    /// it, and as storage does.
     pub fn ingestion(&self, memory_bytes: u64) -> Result<Ingestion> {
         let (environment, id, _, options) = self.parts();
         let options = Options { memtable_bytes: memory_bytes, ..options.clone() };
@@ -65,6 +79,11 @@ impl Table {
 impl Ingestion {
     /// Begins to add records to a table. Nothing is seen of them before [`Ingestion::commit`].
     /// Others may end an ingestion that writes nothing out for [`Options::job_ms`].
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if there is no such table, with `Contended` if others keep changing
+    /// it, and as storage does.
     pub fn begin(environment: &Environment, table: TableId, options: &Options) -> Result<Self> {
         let deadline_ms = environment.clock.now_ms().saturating_add(options.job_ms);
         let (manifest, job) = commit(environment, table, None, |state, _| {
@@ -88,10 +107,15 @@ impl Ingestion {
     }
 
     /// Adds a record. Once they take [`Options::memtable_bytes`], they are sorted and written out.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a name or value is too long, a key lies outside of the table's
+    /// range, or records were lost before. Fails as storage does where records are written out.
     pub fn add(&mut self, record: RecordRef<'_>) -> Result<()> {
         crate::batch::check(record.key, record.value)?;
         if !self.range.contains(record.key) {
-            return Err(Error::Invalid("a key that is not in the table's range".into()));
+            return Err(Invalid::OutOfRange.into());
         }
         self.records.push(record);
         match self.records.memory_bytes() >= self.options.memtable_bytes {
@@ -101,11 +125,16 @@ impl Ingestion {
     }
 
     /// Adds the changes of a batch, in their order, of which none may be the removal of a range.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a name or value is too long, a key lies outside of the table's
+    /// range, or records were lost before. Fails as storage does where records are written out.
     pub fn add_batch(&mut self, batch: &Batch) -> Result<()> {
         for change in Changes::new(batch.bytes()) {
             match change {
                 Some(Mutation::Record(record)) => self.add(record)?,
-                _ => return Err(Error::Invalid("an ingestion adds records alone".into())),
+                _ => return Err(Invalid::NotARecord.into()),
             }
         }
         Ok(())
@@ -129,6 +158,10 @@ impl Ingestion {
     }
 
     /// Adds what a part has. It is older than what is added from now on.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Invalid` if records were lost by an earlier error.
     pub fn join(&mut self, mut part: IngestionPart) -> Result<()> {
         part.write_out()?;
         self.write_run()?;
@@ -138,9 +171,7 @@ impl Ingestion {
 
     fn write_run(&mut self) -> Result<()> {
         if self.has_failed {
-            return Err(Error::Invalid(
-                "records of this ingestion were lost; begin it anew".into(),
-            ));
+            return Err(Invalid::LostRecords.into());
         }
         if self.records.memory_bytes() == 0 {
             return Ok(());
@@ -171,6 +202,11 @@ impl Ingestion {
     }
 
     /// Makes the records the table's newest runs, all at once.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if others have ended the ingestion, with `Contended` if they keep
+    /// changing the table, and as storage does.
     pub fn commit(mut self) -> Result<()> {
         self.write_run()?;
         let runs = std::mem::take(&mut self.runs);
@@ -196,9 +232,7 @@ impl Ingestion {
 /// Says what it means that the job was closed.
 fn ended(error: Error) -> Error {
     match error {
-        Error::Fenced(_) => {
-            Error::Fenced("the ingestion took too long, and others ended it; begin it anew".into())
-        }
+        Error::Fenced(_) => Fenced::IngestionEnded.into(),
         error => error,
     }
 }

@@ -51,13 +51,14 @@ mod upkeep;
 mod view;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, Mutation};
+pub use canopy_model::ErrorKind;
 pub use checkpoint::{
     Reader, checkpoint, inspect, inspect_version, is_flushed, keep, release, renew,
 };
 pub use collect::{Collected, collect, garbage};
 pub use compaction::{compact, compact_all};
 pub use environment::{Clock, Environment, Random};
-pub use error::{Error, Result};
+pub use error::{Contended, Error, Fenced, Invalid, RecordFault, Result};
 pub use fork::{Base, clone, delete, restrict};
 pub use ingestion::{Ingestion, IngestionPart};
 pub use key::{Key, KeyRange, KeyRef, NAME_MAX, hash_of};

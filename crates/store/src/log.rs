@@ -17,7 +17,7 @@
 
 use crate::batch::Changes;
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Invalid, Result};
 use crate::names::{TableId, segment_of};
 use crate::salvage::read_lenient;
 use crate::storage::{Append, Created};
@@ -123,8 +123,7 @@ impl LogWriter {
     /// Adds a group of batches. It outlasts a crash once this returns. If it is deferred, the same
     /// group has to be added again before any other; after another error nothing more may be added.
     pub(crate) fn add(&mut self, batches: &[u8]) -> Result<()> {
-        let length = u32::try_from(batches.len())
-            .map_err(|_| Error::Invalid("more than 4 GiB of changes at once".into()))?;
+        let length = u32::try_from(batches.len()).map_err(|_| Invalid::LargeGroup)?;
         let group_head = |place| [length.to_le_bytes(), crc(place, batches).to_le_bytes()].concat();
         let wanted = HEAD as u64 + 8 + u64::from(length);
         self.is_short = self.make_room(wanted + SPARE_BYTES).is_err();
@@ -204,10 +203,7 @@ impl LogWriter {
                 self.segment += 1;
                 Ok(())
             }
-            Created::ThereWasOne => Err(Error::Fenced(format!(
-                "table {}: another process opened it for writing",
-                self.table
-            ))),
+            Created::ThereWasOne => Err(Fenced::LogTaken(self.table).into()),
         }
     }
 

@@ -6,7 +6,7 @@
 //! body         Manifest in Postcard's encoding
 //! ```
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Invalid, Result};
 use crate::key::KeyRange;
 use crate::names::{SstableName, TableId};
 use crate::record::Layout;
@@ -189,8 +189,7 @@ impl Manifest {
     /// Returns the object's bytes.
     pub(crate) fn encode(&self) -> Result<Bytes> {
         let head = [&MAGIC[..], &[0; 4]].concat();
-        let mut bytes = postcard::to_extend(self, head)
-            .map_err(|error| Error::Invalid(format!("this state cannot be written: {error}")))?;
+        let mut bytes = postcard::to_extend(self, head).map_err(Invalid::StateEncoding)?;
         let crc = crc32fast::hash(&bytes[Self::HEAD..]);
         bytes[8..Self::HEAD].copy_from_slice(&crc.to_le_bytes());
         Ok(bytes.into())
@@ -198,6 +197,10 @@ impl Manifest {
 
     /// Returns the manifest whose bytes these are. `name` is for errors: bytes that are none are
     /// corrupt.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Corrupt` if the bytes are no manifest.
     pub fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
         let Some((head, body)) = bytes.split_at_checked(Self::HEAD) else {
             return Err(Error::corrupt(name, "too short for a manifest"));
@@ -284,7 +287,7 @@ impl State {
     }
 
     fn job_closed(job: u64) -> Error {
-        Error::Fenced(format!("job {job} was closed by another process"))
+        Fenced::JobClosed(job).into()
     }
 
     /// Closes a job; an error if somebody closed it before.
@@ -301,7 +304,7 @@ impl State {
     pub(crate) fn check_live(&self, table: TableId) -> Result<()> {
         match self.phase {
             Phase::Live => Ok(()),
-            Phase::Creating { .. } => Err(Error::Invalid(format!("table {table} is not made yet"))),
+            Phase::Creating { .. } => Err(Invalid::Unmade(table).into()),
             Phase::Deleted => Err(Error::NotFound(format!("table {table} (deleted)"))),
         }
     }

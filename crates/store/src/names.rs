@@ -140,6 +140,10 @@ pub enum ObjectKind {
 impl ObjectKind {
     /// Finds out what an object of any name is, by two reads of a few bytes at its ends; nothing
     /// if it is neither.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if there is no such object, and as storage does.
     pub fn of(storage: &dyn Storage, name: &str) -> Result<Option<Self>> {
         let size_bytes = storage.size(name)?;
         let Some(end) = size_bytes.checked_sub(8) else { return Ok(None) };

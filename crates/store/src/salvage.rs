@@ -13,7 +13,7 @@
 
 use crate::commit::{commit, current};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Invalid, Result};
 use crate::key::{Key, KeyRange, KeyRef};
 use crate::log::create_or_confirm;
 use crate::manifest::{LeaseKind, Run, SstableId, SstableRef, State};
@@ -97,6 +97,11 @@ impl Table {
     /// Reads all SSTables, and puts files of what can be read in place of damaged ones, in one
     /// commit. Returns all losses that were not forgotten, also those of earlier calls. Others may
     /// use the table meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Contended` if others keep changing the table, and as storage does. Damage that
+    /// it can mend is no error.
     pub fn salvage(&self) -> Result<Vec<Loss>> {
         // Records in memory are newer than all lost ones.
         self.flush()?;
@@ -108,12 +113,21 @@ impl Table {
     }
 
     /// Returns the damaged or missing SSTables, each with its fault. Reads all of them.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if there is no such table, with `Corrupt` if its manifest is damaged,
+    /// and as storage does.
     pub fn damaged_sstables(&self) -> Result<Vec<(String, String)>> {
         let (environment, id, ..) = self.parts();
         damaged_sstables(environment, id)
     }
 
     /// Returns whether there are losses that were not forgotten.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does.
     pub fn has_losses(&self) -> Result<bool> {
         let (environment, id, ..) = self.parts();
         let listed = environment.storage.list(&id.damaged(), "")?;
@@ -121,6 +135,10 @@ impl Table {
     }
 
     /// Keeps a text beside damaged files, and returns the name of the object.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does.
     pub fn keep_report(&self, text: &str) -> Result<String> {
         let (environment, id, ..) = self.parts();
         let name = format!("{}{REPORT}{:020}.txt", id.damaged(), environment.clock.now_ms());
@@ -129,6 +147,10 @@ impl Table {
     }
 
     /// Forgets the losses, which the caller has handled. Copies of damaged files stay.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does.
     pub fn forget_losses(&self) -> Result<()> {
         let (environment, id, ..) = self.parts();
         let listed = environment.storage.list(&id.damaged(), "")?;
@@ -139,6 +161,11 @@ impl Table {
 
 /// Returns the damaged or missing SSTables of a table, each with its fault. Reads all except those
 /// that only checkpoints need.
+///
+/// # Errors
+///
+/// Fails with `NotFound` if there is no such table, with `Corrupt` if its manifest is damaged, and
+/// as storage does.
 pub fn damaged_sstables(
     environment: &Environment,
     table: TableId,
@@ -466,8 +493,7 @@ pub(crate) fn put_note(
     loss: &Loss,
 ) -> Result<()> {
     let name = format!("{}{file_name}{NOTE}", table.damaged());
-    let bytes = postcard::to_extend(loss, Vec::new())
-        .map_err(|error| Error::Invalid(format!("this loss cannot be noted: {error}")))?;
+    let bytes = postcard::to_extend(loss, Vec::new()).map_err(Invalid::LossEncoding)?;
     environment.storage.remove(&name)?;
     create_or_confirm(environment, &name, &bytes.into(), false).map(drop)
 }

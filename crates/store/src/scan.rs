@@ -175,6 +175,11 @@ impl Scan {
     }
 
     /// Goes to the next record and returns it; none at the end.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     #[allow(clippy::should_implement_trait)] // What it returns borrows from the scan.
     pub fn next(&mut self) -> Result<Option<RecordRef<'_>>> {
         loop {
@@ -268,6 +273,11 @@ impl Scan {
     }
 
     /// Returns all that is left, as records of their own.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn collect(mut self) -> Result<Vec<(Key, Vec<u8>)>> {
         let mut all = Vec::new();
         while let Some(record) = self.next()? {

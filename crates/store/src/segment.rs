@@ -54,6 +54,11 @@ pub struct SegmentInfo {
 /// Reads the segment or fence `name` and gives `each` all changes of it in order, with the number
 /// of their group. A group is checked before anything of it is given. With an `epoch`, a segment
 /// of another one's log is an error. Takes some megabytes of memory, whatever the bytes are.
+///
+/// # Errors
+///
+/// Fails with the first error of `each`, with `Corrupt` if a group is damaged or the epoch is
+/// another one, and as storage does.
 pub fn read_segment<E: From<Error>>(
     storage: &dyn Storage,
     name: &str,

@@ -13,7 +13,7 @@ pub use reading::TableSnapshot;
 use crate::batch::{BATCH_BYTES_MAX, Batch, Changes, Mutation};
 use crate::commit::{commit, current, latest_version};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Invalid, Result};
 use crate::key::KeyRange;
 use crate::log::LogWriter;
 use crate::manifest::{LeaseKind, LogStart, Manifest, Phase, Run, State};
@@ -91,10 +91,10 @@ impl Options {
         let name = self.operator.as_ref().map_or("", |operator| operator.name());
         match name == state.merge_operator {
             true => Ok(()),
-            false => Err(Error::Invalid(format!(
-                "the table's merges are by {:?}, not by {name:?}",
-                state.merge_operator
-            ))),
+            false => {
+                let expected = state.merge_operator.clone();
+                Err(Invalid::MergeOperator { expected, got: name.to_owned() }.into())
+            }
         }
     }
 }
@@ -162,7 +162,7 @@ struct Write {
     /// Whether the log has room only for changes that free space.
     is_short: bool,
     /// Why nothing can be written any more.
-    ended: Option<String>,
+    ended: Option<Fenced>,
 }
 
 struct Frozen {
@@ -193,7 +193,7 @@ impl PendingGroup {
 impl Write {
     fn check(&self) -> Result<()> {
         match &self.ended {
-            Some(why) => Err(Error::Fenced(why.clone())),
+            Some(why) => Err(why.clone().into()),
             None => Ok(()),
         }
     }
@@ -209,7 +209,7 @@ impl Write {
                 Mutation::DeleteRange(range) => self.range.covers(range),
             };
             if !is_in {
-                return Err(Error::Invalid("a key that is not in the table's range".into()));
+                return Err(Invalid::OutOfRange.into());
             }
         }
         Ok(())
@@ -264,9 +264,14 @@ impl Write {
 }
 
 /// Creates an empty table and returns its id, if storage is fit for it.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if the layout contradicts itself or storage is not fit for tables, and as
+/// storage does.
 pub fn create(environment: &Environment, layout: Layout, options: &Options) -> Result<TableId> {
     if !layout.is_sound() {
-        return Err(Error::Invalid("the widths or references of the layout are wrong".into()));
+        return Err(Invalid::Layout.into());
     }
     probe(environment)?;
     let id = TableId::random(environment);
@@ -292,6 +297,12 @@ pub fn create(environment: &Environment, layout: Layout, options: &Options) -> R
 impl Table {
     /// Opens a table for writing. Whoever had it open cannot write any more; what was acknowledged
     /// as durable is there.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if another process has the lock, and with `NotFound` if there is no such
+    /// table. Fails with `Invalid` if its merges need another operator, and with `Corrupt` if its
+    /// log is damaged.
     pub fn open(
         environment: &Environment,
         id: TableId,
@@ -384,23 +395,32 @@ impl Table {
         match state.epoch == self.epoch {
             true => Ok(()),
             false => {
-                let by = state.epoch.saturating_sub(self.epoch);
-                Err(Error::Fenced(format!(
-                    "table {}: opened for writing {by} times since",
-                    self.id
-                )))
+                let times = state.epoch.saturating_sub(self.epoch);
+                Err(Fenced::Reopened { table: self.id, times }.into())
             }
         }
     }
 
     /// Makes a batch of changes, all or none of which is ever seen. If it is deferred, nothing was
     /// changed. One of more than [`BATCH_BYTES_MAX`] is refused.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Deferred` if storage takes nothing now, and with `Fenced` if another process has
+    /// taken over the table. Fails with `Invalid` if the batch is too large, or a key lies outside of
+    /// the table's range.
     pub fn write(&self, batch: &Batch, durability: Durability) -> Result<()> {
         self.apply(batch, durability, false)
     }
 
     /// Does the same with a batch that frees space: where storage is full, the log has some room
     /// left for these.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Deferred` if storage takes nothing now, and with `Fenced` if another process has
+    /// taken over the table. Fails with `Invalid` if the batch is too large, or a key lies outside of
+    /// the table's range.
     pub fn write_freeing(&self, batch: &Batch, durability: Durability) -> Result<()> {
         self.apply(batch, durability, true)
     }
@@ -408,8 +428,7 @@ impl Table {
     fn apply(&self, batch: &Batch, durability: Durability, frees: bool) -> Result<()> {
         let length = batch.size_bytes();
         if length > BATCH_BYTES_MAX {
-            let what = format!("a batch of {length} bytes; at most {BATCH_BYTES_MAX}");
-            return Err(Error::Invalid(what));
+            return Err(Invalid::LargeBatch(length).into());
         }
         let (sequence, is_too_much, delay) = {
             let mut write = self.write.lock();
@@ -485,6 +504,11 @@ impl Table {
     }
 
     /// Makes everything that was written outlast a crash.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Deferred` if storage takes nothing now, and with `Fenced` if another process has
+    /// taken over the table.
     pub fn sync(&self) -> Result<()> {
         let sequence = self.write.lock().sequence;
         self.sync_to(sequence)
@@ -548,7 +572,8 @@ impl Table {
     /// Refuses every write from now on: what is in the log is not known.
     fn fail(&self, error: &Error) {
         let mut write = self.write.lock();
-        write.ended.get_or_insert_with(|| format!("nothing more can be written: {error}"));
+        let ended = || Fenced::Ended { kind: error.kind(), said: error.to_string() };
+        write.ended.get_or_insert_with(ended);
     }
 
     /// Shows readers the runs of a manifest and the memtables as they are now, at once: `write` is
@@ -562,6 +587,11 @@ impl Table {
     }
 
     /// Takes over what other processes committed: their compactions, for example.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if another process has taken over the table, with `NotFound` if it was
+    /// deleted, and as storage does.
     pub fn refresh(&self) -> Result<()> {
         let mut flushing = self.flushing.lock();
         let manifest = current(&self.environment, self.id)?;
@@ -581,6 +611,11 @@ impl Table {
 
     /// Takes over what other processes committed, if they did, and returns the number of the version
     /// that is known then.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if another process has taken over the table, with `NotFound` if it was
+    /// deleted, and as storage does.
     pub fn refresh_if_changed(&self) -> Result<u64> {
         let known = self.manifest().version.number;
         if latest_version(&self.environment, self.id, known)? > known {

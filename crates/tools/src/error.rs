@@ -1,6 +1,7 @@
 //! What can go wrong with a tool.
 
 use crate::find::quoted;
+use canopy_model::ErrorKind;
 use canopy_read::Lost;
 use canopy_text::locale::is_utf8;
 use canopy_text::{Quoting, Style};
@@ -71,6 +72,25 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Read(error) => error.kind(),
+            Error::Cannot { why, .. } | Error::Start { why, .. } => why.kind(),
+            Error::NoContext(_) => ErrorKind::NotFound,
+            Error::Records(source) | Error::Output(source) => ErrorKind::of_io(source),
+            Error::Text(error) => error.kind(),
+            Error::NoName
+            | Error::StandardInput
+            | Error::NotADirectory(_)
+            | Error::NotDirectory(_)
+            | Error::SameName(_)
+            | Error::OneDirectory
+            | Error::Directive(_)
+            | Error::AlreadyListed(_) => ErrorKind::Invalid,
+        }
+    }
+
     /// Returns whether a path that the user gave has no answer, which leaves the answers for other
     /// paths.
     pub fn is_of_path(&self) -> bool {
@@ -141,5 +161,38 @@ impl From<canopy_index::Error> for Error {
 impl From<parquet::errors::ParquetError> for Error {
     fn from(error: parquet::errors::ParquetError) -> Self {
         Error::Output(canopy_index::parquet_write_error(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn errors_have_kinds() {
+        let (name, path) = (|| "a".to_owned(), || b"a".to_vec());
+        let (invalid, denied) = (ErrorKind::Invalid, ErrorKind::Denied);
+        let size = canopy_text::Error::Size(name());
+        for (error, kind) in [
+            (canopy_index::Error::NoIndex("/i".into()).into(), ErrorKind::NotFound),
+            (Error::Cannot { what: "access", path: path(), why: Lost::Denied }, denied),
+            (Error::Start { path: path(), why: Lost::Missing }, ErrorKind::NotFound),
+            (Error::NoContext(path()), ErrorKind::NotFound),
+            (Error::Records(io::ErrorKind::PermissionDenied.into()), denied),
+            (Error::Output(io::ErrorKind::StorageFull.into()), ErrorKind::Exhausted),
+            (Error::Output(io::ErrorKind::BrokenPipe.into()), ErrorKind::Unavailable),
+            (size.into(), invalid),
+            (Error::NoName, invalid),
+            (Error::StandardInput, invalid),
+            (Error::NotADirectory(name()), invalid),
+            (Error::NotDirectory(name()), invalid),
+            (Error::SameName(name()), invalid),
+            (Error::OneDirectory, invalid),
+            (Error::Directive(name()), invalid),
+            (Error::AlreadyListed(name()), invalid),
+        ] {
+            assert_eq!(error.kind(), kind, "{error}");
+        }
     }
 }

@@ -56,7 +56,8 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Io { source, .. } => ErrorKind::of_io(source),
-            Error::Locked(_) | Error::WatchLimit(_) => ErrorKind::Unavailable,
+            Error::Locked(_) => ErrorKind::Taken,
+            Error::WatchLimit(_) => ErrorKind::Exhausted,
             Error::NotPrivate { .. } => ErrorKind::Invalid,
         }
     }

@@ -259,7 +259,7 @@ fn with_setting(error: Error) -> anyhow::Error {
         Error::Time(_) => "--timeout or the setting sql_timeout gives more",
         Error::Memory { .. } => "--memory or the setting sql_memory gives more",
         // The place in the statement is marked.
-        Error::Sql(lines) => return SeveralLines(lines).into(),
+        Error::Sql { said, .. } => return SeveralLines(said).into(),
         error => return error.into(),
     };
     anyhow::anyhow!("{error} ({setting})")

@@ -20,9 +20,13 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// A directory and a name in it.
 impl Namespace {
     /// Renames a file or a directory. Both names change at once.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT`, `EXIST`, `NOTEMPTY`, `ISDIR`, `NOTDIR`, `INVAL`, `BUSY` and `XDEV` where
+    /// rename(2) does, and with `DQUOT` where a limit is reached. Fails as the table does.
     pub fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> Result<()> {
         self.with_room(|| self.rename_now(from, to, mode, None))
     }
@@ -30,6 +34,11 @@ impl Namespace {
     /// Like [`rename`](Self::rename), and leaves a whiteout of this owner and group under the old
     /// name (`RENAME_WHITEOUT`): a character device 0/0, which stands for a removed file in
     /// overlayfs.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT`, `EXIST`, `NOTEMPTY`, `ISDIR`, `NOTDIR`, `INVAL`, `BUSY` and `XDEV` where
+    /// rename(2) does, and with `DQUOT` where a limit is reached. Fails as the table does.
     pub fn rename_leaving_whiteout(
         &self,
         from: EntryName<'_>,

@@ -266,11 +266,7 @@ impl Cache {
         let lock = own.open_file("lock", OFlags::CREATE | OFlags::WRONLY);
         let lock = lock.map_err(failed(&directory.join("lock")))?;
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(canopy_store::Error::Fenced(format!(
-                "{}: another process uses this cache",
-                directory.display()
-            ))
-            .into());
+            return Err(Error::CacheInUse(directory.into()));
         }
         local_files.clean(|_, _| false).map_err(failed(&local_files.path))?;
         let mut found = Vec::new();

@@ -100,6 +100,10 @@ impl Namespace {
 
     /// Removes the objects of chunks that neither records nor checkpoints need any more, and returns
     /// when that is done. Contents that are files of a directory are not its business.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage and the table do.
     pub fn collect(&self) -> Result<()> {
         let Some(store) = self.contents.chunks() else { return Ok(()) };
         {

@@ -50,6 +50,11 @@ impl PastFile {
 
 impl Namespace {
     /// Opens a regular file of a snapshot. `STALE` if the snapshot was deleted.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `ISDIR` or `NXIO` if the file is not regular, and with `NODATA` if its contents
+    /// are not there. Fails as the table and the disk do.
     pub fn open_past(&self, past: &Past, id: FileId) -> Result<PastFile> {
         let inode = past.inode(id)?;
         if !inode.is_regular() {
@@ -83,6 +88,10 @@ impl Namespace {
     }
 
     /// Reads up to `length` bytes of a file of a snapshot from an offset on; fewer only at the end.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `STALE` if the snapshot was deleted, and as storage and the disk do.
     pub fn read_past(&self, file: &PastFile, offset: u64, length: usize) -> Result<Vec<u8>> {
         let object = match &file.bytes {
             PastBytes::Record(bytes) => {
@@ -112,6 +121,10 @@ impl Namespace {
     }
 
     /// Returns where data begins at or behind an offset; the length if there is only a hole.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table and the disk do.
     pub fn seek_past_data(&self, file: &PastFile, offset: u64) -> Result<u64> {
         let found = match &file.bytes {
             PastBytes::Record(_) => Ok(offset),

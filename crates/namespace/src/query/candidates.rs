@@ -40,6 +40,10 @@ impl Candidates {
     /// Returns the ids of all files that are candidates, sorted: of an Either, those that are in
     /// every choice that `read` knows. `None` if that takes a source that `read` does not give: one
     /// that has too many. `read` gives the ids of a source in any order.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first error of `read`.
     pub fn files<E>(
         &self,
         read: &mut impl FnMut(&Source) -> Result<Option<Vec<FileId>>, E>,

@@ -82,6 +82,10 @@ pub fn system_zone() -> TimeZone {
 }
 
 /// Reads a component of a path. `None` if it is in no brackets and thus no query.
+///
+/// # Errors
+///
+/// Fails if a query in brackets is wrong, with what would be right.
 pub fn parse(component: &[u8], context: &Context<'_>) -> Result<Option<Component>, QueryError> {
     let inner = component.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
     let Some(inner) = inner else { return Ok(None) };

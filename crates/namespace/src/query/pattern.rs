@@ -41,6 +41,10 @@ enum Compiled {
 
 impl Pattern {
     /// Compiles a pattern. Fails with what is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the pattern is too large or wrong.
     pub fn new(kind: Kind, source: &[u8], ignore_case: bool) -> canopy_text::Result<Self> {
         let glob = |source: &[u8]| {
             Glob::new(source, ignore_case, Characters::Utf8)

@@ -27,6 +27,10 @@ impl Namespace {
 
     /// Sets what a user or a group may use; no limits are none. The first ones make it count what
     /// there is, while others go on: a second for some million files.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn set_limits(&self, account: Account, limits: Limits) -> Result<()> {
         let _setting = self.setting.lock();
         self.put_limits(account, limits)
@@ -160,6 +164,10 @@ impl Namespace {
 
     /// Returns what all accounts use and may, in their order. Where nothing is counted all the
     /// time, goes through all files.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn quotas(&self) -> Result<Vec<Quota>> {
         self.flush_pending()?;
         let state = self.accounts.state.lock();
@@ -192,6 +200,11 @@ impl Namespace {
     }
 
     /// Returns what the tree that a file belongs to uses and may, if it has limits.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, with `Corrupt` if a record is damaged, and as
+    /// the table does.
     pub fn quota_of_tree(&self, id: FileId) -> Result<Option<Quota>> {
         if !self.accounts.counts() {
             return Ok(None);

@@ -100,6 +100,10 @@ impl Namespace {
 
     /// Returns whether the bytes of a file's owner, group or tree have a limit, so that nobody may
     /// write it unasked.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn is_limited(&self, id: crate::FileId) -> Result<bool> {
         if !self.accounts.counts() {
             return Ok(false);

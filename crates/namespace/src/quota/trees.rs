@@ -19,6 +19,11 @@ impl Namespace {
     /// Sets what a directory and all below it may use, and returns its account. What is there is
     /// counted to it, but for directories in it that are trees of their own. If that is
     /// interrupted, doing it again completes it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOTDIR` if it is no directory, and with `NOENT` if it is gone. Fails with
+    /// `NOSPC` if there are no numbers left, and as the table does.
     pub fn set_tree_limits(&self, directory: FileId, limits: Limits) -> Result<Account> {
         let _setting = self.setting.lock();
         if !self.inode(directory)?.is_directory() {
@@ -35,6 +40,10 @@ impl Namespace {
     }
 
     /// Makes a directory no tree of its own any more. Returns whether it was one.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn remove_tree(&self, directory: FileId) -> Result<bool> {
         let _setting = self.setting.lock();
         let Some(project) = self.project_of(directory) else { return Ok(false) };
@@ -47,6 +56,10 @@ impl Namespace {
 
     /// Ends the tree of a number. If its directory is gone, what was moved out of it is counted to the
     /// trees where it is now. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
     pub fn remove_tree_of_number(&self, project: u32) -> Result<bool> {
         let account = Account::Tree(project);
         let directory = self.quota(account).map_or(FileId::NONE, |quota| quota.limits.directory);

@@ -2,6 +2,7 @@
 
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
+use canopy_model::ErrorKind;
 use datafusion::error::DataFusionError;
 use parquet::errors::ParquetError;
 use std::path::PathBuf;
@@ -74,6 +75,25 @@ pub enum TableError {
 }
 
 impl TableError {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            TableError::NotDerived(_) => ErrorKind::NotFound,
+            TableError::File { cause, .. } => cause.kind(),
+            TableError::Query { cause, .. } => cause.kind(),
+            TableError::Stale => ErrorKind::Unavailable,
+            TableError::BadName(_)
+            | TableError::NameOfIndex(_)
+            | TableError::NameOfSql(_)
+            | TableError::NotSelect
+            | TableError::UnnamedColumn(_)
+            | TableError::SameColumns(_)
+            | TableError::ColumnType { .. }
+            | TableError::Rows(_)
+            | TableError::Added => ErrorKind::Invalid,
+        }
+    }
+
     /// Returns the error of a query that reads a table.
     pub(super) fn of(self, table: &str) -> DataFusionError {
         let error = TableError::Query { table: table.to_owned(), cause: Box::new(self) };
@@ -148,6 +168,41 @@ pub enum FileError {
     /// It is refused before it is read, as unsafe to read.
     #[error("{0}")]
     Refused(String),
+}
+
+impl FileError {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            FileError::Io(source) => ErrorKind::of_io(source),
+            FileError::NoTable { .. } => ErrorKind::NotFound,
+            FileError::Changed | FileError::ValueChanged { .. } => ErrorKind::Busy,
+            FileError::Damaged | FileError::Rows(_) | FileError::Parquet(_) => ErrorKind::Corrupt,
+            FileError::Sqlite(error) => kind_of_sqlite(error),
+            FileError::Abandoned => ErrorKind::Internal,
+            FileError::Directory
+            | FileError::NotRegular
+            | FileError::Empty
+            | FileError::NoColumns
+            | FileError::UnnamedColumn
+            | FileError::SameColumns(_)
+            | FileError::NoTables
+            | FileError::SeveralTables(_)
+            | FileError::Refused(_) => ErrorKind::Invalid,
+        }
+    }
+}
+
+/// Returns the kind of an error of SQLite.
+fn kind_of_sqlite(error: &rusqlite::Error) -> ErrorKind {
+    use rusqlite::ErrorCode;
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ErrorKind::Busy,
+        Some(ErrorCode::PermissionDenied) => ErrorKind::Denied,
+        Some(ErrorCode::OutOfMemory | ErrorCode::DiskFull) => ErrorKind::Exhausted,
+        Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => ErrorKind::Unavailable,
+        _ => ErrorKind::Corrupt,
+    }
 }
 
 fn others(known: &[String]) -> String {

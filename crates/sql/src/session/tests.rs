@@ -62,7 +62,7 @@ fn an_answer_is_not_whole_where_a_worker_panics() {
     ] {
         let (done, output) = answer(&session, statement);
         assert!(
-            matches!(done, Err(Error::Broken(_) | Error::Sql(_))),
+            matches!(done, Err(Error::Broken(_) | Error::Sql { .. })),
             "{statement}: {done:?}, {output}"
         );
         // The next one is answered.

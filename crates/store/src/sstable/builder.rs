@@ -6,7 +6,7 @@ use super::columns::Encoder;
 use super::filter;
 use super::footer::{Properties, Sections, SstableInfo};
 use super::index::Index;
-use crate::error::{Error, Result};
+use crate::error::{Invalid, RecordFault, Result};
 use crate::key::{Key, KeyRange, KeyRef, NAME_MAX, hash_of};
 use crate::record::{Layout, Op, RecordRef, VALUE_MAX};
 use bytes::Bytes;
@@ -73,6 +73,11 @@ impl Builder {
 
     /// Adds a record, whose key must be greater than all before. After an error, the record was not
     /// added.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if the key is not greater than the one before, or a name or a value is
+    /// too long.
     pub fn add(&mut self, record: RecordRef<'_>) -> Result<()> {
         self.check(record)?;
         let name_hash = hash_of(record.key.name);
@@ -96,14 +101,14 @@ impl Builder {
 
     fn check(&self, record: RecordRef<'_>) -> Result<()> {
         let is_late = |(_, last): &(Key, Key)| record.key <= last.as_ref();
-        let what = match record {
-            _ if self.ends.as_ref().is_some_and(is_late) => "comes after a key that is not less",
-            _ if record.key.name.len() > NAME_MAX => "has a name that is too long",
-            _ if record.value.len() > VALUE_MAX => "has a value that is too long",
-            _ if record.op == Op::Delete && !record.value.is_empty() => "is a delete with a value",
+        let fault = match record {
+            _ if self.ends.as_ref().is_some_and(is_late) => RecordFault::Order,
+            _ if record.key.name.len() > NAME_MAX => RecordFault::LongName,
+            _ if record.value.len() > VALUE_MAX => RecordFault::LongValue,
+            _ if record.op == Op::Delete && !record.value.is_empty() => RecordFault::ValueOfDelete,
             _ => return Ok(()),
         };
-        Err(Error::Invalid(format!("record {:?} {what}", record.key)))
+        Err(Invalid::Record { key: record.key.to_key(), fault }.into())
     }
 
     /// Adds a range delete, in any order. It is of records in older runs, never of this SSTable's.
@@ -125,6 +130,10 @@ impl Builder {
     }
 
     /// Returns the whole file, and what a manifest needs to know of it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if a part of the file cannot be encoded.
     pub fn finish(mut self) -> Result<(Bytes, SstableInfo)> {
         if self.block.len() > 0 {
             self.finish_block();
@@ -170,7 +179,7 @@ fn assign(key: &mut Key, other: KeyRef<'_>) {
 }
 
 fn encoded(value: &impl serde::Serialize) -> Result<Vec<u8>> {
-    postcard::to_extend(value, Vec::new()).map_err(|error| Error::Invalid(error.to_string()))
+    Ok(postcard::to_extend(value, Vec::new()).map_err(Invalid::SectionEncoding)?)
 }
 
 /// Returns the least range that has these keys, ends included, and ranges.

@@ -105,6 +105,10 @@ impl Cursor {
 
     /// Goes to the next record, the first one if the cursor stands before all, and returns whether
     /// there is one. After an error it stands before all.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if the file is damaged or missing.
     pub fn advance(&mut self) -> Result<bool> {
         let next = match self.place {
             CursorPosition::Before => self.blocks.start,
@@ -119,6 +123,10 @@ impl Cursor {
 
     /// Goes to the record before, the last one if the cursor stands after all, and returns whether
     /// there is one. After an error it stands before all.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if the file is damaged or missing.
     pub fn retreat(&mut self) -> Result<bool> {
         let next = match self.place {
             CursorPosition::Before => return Ok(false),
@@ -140,6 +148,10 @@ impl Cursor {
 
     /// Goes to the first record of the range whose key is not less than `key`, and returns whether
     /// there is one.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if the file is damaged or missing.
     pub fn seek(&mut self, key: KeyRef<'_>) -> Result<bool> {
         let found = self.table.index().find(key).unwrap_or(0).max(self.blocks.start);
         if found >= self.blocks.end {

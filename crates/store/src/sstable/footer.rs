@@ -60,6 +60,11 @@ impl SstableInfo {
     }
 
     /// Finds this out of a file that no manifest tells of, by two reads: of footer and tail.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Corrupt` if the file has no footer, with `NotFound` if there is no file, and as
+    /// storage does.
     pub fn read(storage: &dyn Storage, name: &str, size_bytes: u64) -> Result<Self> {
         let corrupt = |what| Error::corrupt(name, what);
         let start = size_bytes.checked_sub(FOOTER_BYTES as u64);

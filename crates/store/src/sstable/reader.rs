@@ -59,6 +59,10 @@ pub struct BlockParts {
 
 impl Sstable {
     /// Opens the SSTable `name`, which `info` tells of, by one read of its tail.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if the file is damaged or missing.
     pub fn open(
         storage: Arc<dyn Storage>,
         name: String,
@@ -135,6 +139,10 @@ impl Sstable {
     }
 
     /// Returns what the record of `key` does, and its value. Reads one block at most.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if the file is damaged or missing.
     pub fn get(&self, key: KeyRef<'_>) -> Result<Option<(Op, Vec<u8>)>> {
         self.find(key, filter::fingerprint(key))
     }
@@ -264,6 +272,10 @@ impl Sstable {
 
     /// Reads all blocks, many at a time, and gives `each` what each is made of, or why it cannot be
     /// read.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first error of `each`.
     pub fn describe_blocks<E>(
         &self,
         mut each: impl FnMut(Result<BlockParts>) -> Result<(), E>,

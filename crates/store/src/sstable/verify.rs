@@ -20,6 +20,11 @@ struct Seen {
 impl Sstable {
     /// Reads the whole file, and returns an error unless all checksums, sizes, counts and keys are
     /// right, records are sorted, and the filter passes every key.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Corrupt` if anything in the file is wrong, with `NotFound` if there is no file,
+    /// and as storage does.
     pub fn verify(self: &Arc<Self>) -> Result<()> {
         // Opening has looked at the tail: it only must not have changed.
         let size_bytes = self.info().size_bytes;

@@ -1,7 +1,7 @@
 //! Objects as files below a directory of one machine, synced before they count.
 
 use super::{Append, Created, Listed, ReadAt, Storage};
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Result};
 use bytes::Bytes;
 use rustix::fs::{
     Advice, AtFlags, CWD, FallocateFlags, FlockOperation, Mode, OFlags, fadvise, fallocate, linkat,
@@ -34,6 +34,10 @@ pub struct LocalStorage {
 impl LocalStorage {
     /// Keeps objects below `root`, which is made if it is missing, for its owner alone: objects have
     /// what users may not see of each other.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Storage` if the directory cannot be made.
     pub fn new(root: &Path) -> Result<Self> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(root);
         made.map_err(|error| Error::storage(root.display().to_string(), error))?;
@@ -41,6 +45,10 @@ impl LocalStorage {
     }
 
     /// Finds objects below `root`, and makes nothing: an error if that is no directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if there is nothing, and with `Storage` if it is no directory.
     pub fn existing(root: &Path) -> Result<Self> {
         let failed = |error| Error::storage(root.display().to_string(), error);
         match fs::metadata(root).map_err(failed)?.is_dir() {
@@ -227,9 +235,7 @@ impl Storage for LocalStorage {
         let file = file.map_err(failed)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(file))),
-            Err(Errno::WOULDBLOCK) => {
-                Err(Error::Fenced(format!("{}: another process writes this table", path.display())))
-            }
+            Err(Errno::WOULDBLOCK) => Err(Fenced::Locked(path).into()),
             Err(error) => Err(failed(error.into())),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Created;
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Invalid, Result};
 use bytes::Bytes;
 
 /// So many rivals try to create an object at once, so many times: a store that looks for the object
@@ -13,6 +13,10 @@ const ROUNDS: u64 = 4;
 /// Finds out whether storage creates an object only if there is none of its name, as some stores
 /// that speak S3's language do not, or not when several try at once. A table there would lose what
 /// was written.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if storage is not fit for tables, and as storage does.
 pub fn probe(environment: &Environment) -> Result<()> {
     let names = [(); 1 + ROUNDS as usize];
     let names = names.map(|()| format!("probe/{:016x}", environment.random.next_u64()));
@@ -22,11 +26,7 @@ pub fn probe(environment: &Environment) -> Result<()> {
     let removed = Vec::from_iter(removed).into_iter().collect::<Result<()>>();
     match creates_once? {
         true => removed,
-        false => Err(Error::Invalid(
-            "this storage overwrites objects that must be created once, or does not list them at \
-             once; tables would lose data in it"
-                .into(),
-        )),
+        false => Err(Invalid::OverwritingStorage.into()),
     }
 }
 
@@ -42,7 +42,7 @@ fn keeps_sstables(environment: &Environment) -> Result<()> {
     let is_listed = listed?.iter().any(|object| object.name == name);
     match is_listed && read? == bytes {
         true => Ok(()),
-        false => Err(Error::Invalid("this storage does not list or read what it has".into())),
+        false => Err(Invalid::ForgetfulStorage.into()),
     }
 }
 

@@ -12,6 +12,11 @@ use std::sync::Arc;
 impl Table {
     /// Makes a checkpoint of what is in SSTables now, and returns its id, which no other gets. It
     /// goes after `lifetime_ms` milliseconds, unless it is kept.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if there is no such table, with `Contended` if others keep changing
+    /// it, and as storage does.
     pub fn checkpoint(&self, lifetime_ms: u64) -> Result<u64> {
         self.check_writable()?;
         let (id, _) = checkpoint(&self.environment, self.id, Some(lifetime_ms))?;
@@ -20,6 +25,11 @@ impl Table {
 
     /// Keeps a checkpoint until it is released. An error says that it is gone. A checkpoint that is
     /// kept already costs nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if the table or the checkpoint is gone, with `Contended` if others
+    /// keep changing the table, and as storage does.
     pub fn keep_checkpoint(&self, checkpoint: u64) -> Result<()> {
         let all = self.checkpoints()?;
         let found = all.iter().find(|one| one.id == checkpoint);
@@ -32,18 +42,32 @@ impl Table {
     }
 
     /// Lets a checkpoint go, if it is still there.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if there is no such table, with `Contended` if others keep changing
+    /// it, and as storage does.
     pub fn release_checkpoint(&self, checkpoint: u64) -> Result<()> {
         self.check_writable()?;
         release(&self.environment, self.id, checkpoint)
     }
 
     /// Returns all checkpoints of the table, in the order in which they were made.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if there is no such table, with `Corrupt` if its manifest is damaged,
+    /// and as storage does.
     pub fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
         Ok(current(&self.environment, self.id)?.state.checkpoints)
     }
 
     /// Returns the table as it was at a checkpoint, and the sizes of its SSTables together. It can be
     /// read until the checkpoint is released.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if the checkpoint is gone, and as storage does.
     pub fn at_checkpoint(&self, checkpoint: u64) -> Result<(TableSnapshot, u64)> {
         let all = self.checkpoints()?;
         let found = all.iter().find(|one| one.id == checkpoint).ok_or_else(|| {

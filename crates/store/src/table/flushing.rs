@@ -2,7 +2,7 @@
 
 use super::{Flushing, Table};
 use crate::commit::commit;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Result};
 use crate::manifest::{LeaseKind, LogStart, Run};
 use crate::memtable::Memtable;
 use crate::names::SstableName;
@@ -14,6 +14,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 impl Table {
     /// Writes everything that was written so far into SSTables.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if another process has taken over the table, with `Contended` if others
+    /// keep changing it, and as storage does.
     pub fn flush(&self) -> Result<()> {
         self.check_writable()?;
         let mut flushing = self.flushing.lock();
@@ -24,6 +29,11 @@ impl Table {
     }
 
     /// Writes the memtables that are full into SSTables. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if another process has taken over the table, with `Contended` if others
+    /// keep changing it, and as storage does.
     pub fn flush_frozen(&self) -> Result<bool> {
         self.check_writable()?;
         let mut flushing = self.flushing.lock();
@@ -132,7 +142,7 @@ impl Table {
                 state.open_job(LeaseKind::Writer, None);
             }
             let job = state.jobs.iter().find(|job| job.kind == LeaseKind::Writer);
-            job.map(|job| job.id).ok_or_else(|| Error::Fenced("the writer's job was closed".into()))
+            Ok(job.map(|job| job.id).ok_or(Fenced::WriterClosed)?)
         });
         let (manifest, job) = committed.inspect_err(|error| match error {
             Error::Fenced(_) | Error::NotFound(_) => self.fail(error),

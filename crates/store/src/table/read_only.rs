@@ -18,6 +18,12 @@ impl Table {
     /// Opens a table that nobody else has open, and changes nothing in storage: logs are read into
     /// memory, and changes stay there. Returns nothing where storage has no locks: then somebody
     /// else may write the table meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Fenced` if another process has the lock, and with `NotFound` if there is no such
+    /// table. Fails with `Invalid` if its merges need another operator, and with `Corrupt` if its
+    /// log is damaged.
     pub fn open_read_only(
         environment: &Environment,
         id: TableId,
@@ -50,6 +56,11 @@ impl Table {
     }
 
     /// Returns whether SSTables contain everything that was written before the table was opened.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn is_flushed(&self) -> Result<bool> {
         crate::checkpoint::is_flushed(&self.environment, self.id)
     }

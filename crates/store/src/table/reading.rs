@@ -21,6 +21,11 @@ impl Table {
     }
 
     /// Returns the value of a key.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
         self.reading(|| {
             let view = self.view.read().clone();
@@ -29,11 +34,21 @@ impl Table {
     }
 
     /// Returns the values of keys, in their order, all at one moment.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
         self.reading(|| self.snapshot().get_many(keys))
     }
 
     /// Returns the records of a range as they are now.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Scan> {
         self.reading(|| self.snapshot().scan(range, direction))
     }
@@ -67,16 +82,31 @@ pub(super) struct ReaderAt {
 
 impl TableSnapshot {
     /// Returns the value of a key.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn get(&self, key: KeyRef<'_>) -> Result<Option<Vec<u8>>> {
         self.view.get(key, self.sequence)
     }
 
     /// Returns the values of keys, in their order.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Vec<u8>>>> {
         self.view.get_many(keys, self.sequence)
     }
 
     /// Returns the records of a range.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and with `Corrupt` or `NotFound` if an object of the table is damaged
+    /// or missing.
     pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Scan> {
         let scan = self.view.scan(range, self.sequence, direction)?;
         Ok(match &self.pin {

@@ -4,7 +4,7 @@ use super::Table;
 use crate::batch::Batch;
 use crate::commit::{commit, current, read_version};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fenced, Result};
 use crate::manifest::{LeaseKind, Run};
 use crate::memtable::Memtable;
 use crate::names::TableId;
@@ -14,6 +14,12 @@ use std::sync::atomic::AtomicU32;
 impl Table {
     /// Makes the table what it was at a checkpoint, and then makes the changes of `batch`, all in
     /// one commit. Nobody else writes meanwhile. What this process read before is not valid any more.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotFound` if the checkpoint is gone, and with `Fenced` if another process has
+    /// taken over the table. Fails with `Contended` if others keep changing it, and as storage
+    /// does.
     pub fn revert(&self, checkpoint: u64, batch: &Batch) -> Result<()> {
         self.flush()?;
         let mut flushing = self.flushing.lock();
@@ -35,7 +41,7 @@ impl Table {
                 state.open_job(LeaseKind::Writer, None);
             }
             let job = state.jobs.iter().find(|job| job.kind == LeaseKind::Writer);
-            job.map(|job| job.id).ok_or_else(|| Error::Fenced("the writer's job was closed".into()))
+            Ok(job.map(|job| job.id).ok_or(Fenced::WriterClosed)?)
         });
         let (manifest, job) = committed?;
         (flushing.job, flushing.next_sstable) = (job, AtomicU32::new(0));

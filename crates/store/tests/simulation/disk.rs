@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use canopy_store::storage::{Append, Created, Listed, Storage};
-use canopy_store::{Error, Result};
+use canopy_store::{Error, Fenced, Result};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::collections::BTreeMap;
@@ -165,7 +165,7 @@ impl Storage for Disk {
         }
         let mut shared = self.shared();
         if shared.locks.contains_key(name) {
-            return Err(Error::Fenced(format!("{name}: another process writes this table")));
+            return Err(Fenced::Locked(name.into()).into());
         }
         shared.locks.insert(name.into(), self.process);
         Ok(Some(Box::new(Lock { disk: self.clone(), name: name.into() })))

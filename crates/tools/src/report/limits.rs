@@ -1,6 +1,7 @@
 //! What users and groups may have, from a table of the administrator's: CSV, whose first line names
 //! its columns `user`, `group`, `bytes` and `files`.
 
+use canopy_model::ErrorKind;
 use canopy_text::{group_id, parse_size, user_id};
 use std::collections::BTreeMap;
 
@@ -26,6 +27,13 @@ pub(super) struct Limit {
 pub struct LimitsError {
     line: usize,
     reason: String,
+}
+
+impl LimitsError {
+    /// Returns what a caller should make of it.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::Invalid
+    }
 }
 
 const COLUMNS: [&str; 4] = ["user", "group", "bytes", "files"];
