@@ -5,6 +5,19 @@
 //! not list, there are also those who pass as many checks as it takes to get there by name: its
 //! *knowers*. They must know the path of the *passage*, the child of the last gate on the way that
 //! leads on, which holds the names of all passages before it.
+//!
+//! Classes stay short:
+//!
+//! - a grant is dropped if another one of the class implies it;
+//! - two grants that one can express are joined (lists of denied users);
+//! - beyond [`GRANTS_MAX`], the class is folded into the users who certainly pass all grants.
+//!
+//! [`OwnerLimits`] bound how many classes, and names in their grants, one user can cause.
+//! Directories of root have no such limits.
+//!
+//! A directory is a gate only if somebody who reaches it may search it but not read it.
+//! [`Grant::implies`] is exact, so a directory of mode 0711 below one of mode 0700 with that owner
+//! is not a gate.
 
 use crate::{Credentials, Grant, Permissions, Wanted, XattrAccess};
 use parking_lot::RwLock;

@@ -15,6 +15,11 @@
 //! - `hsm_attrs`: 32 bits of compatibility, flags as `u32`, archive and version as `u64`.
 //!
 //! The same bytes are in `trusted.*`, which only root is shown, and in `lustre.*`.
+//!
+//! Layouts are decoded when somebody asks, from the attribute as the scan stored it. Columns of
+//! their own would need the access classes of the attribute. A scan drops the ids of inode and
+//! objects ([`forget_ids`]), which answer no query. So layouts add 11 bytes an entry to an index
+//! instead of 20 (26 with three components); OSTs, counts and pools stay.
 
 use std::ffi::CStr;
 use std::ops::Range;

@@ -4,6 +4,9 @@
 //! Nobody learns of anything that is not in the shards that they can read, or sealed for those who
 //! know its path, as whoever reads a link does: all else, and what lies outside of all sources, is
 //! unknown.
+//!
+//! Directories of up to 10,000 entries are read as a whole and remembered: one look-up decodes a
+//! page of names anyway.
 
 use crate::contents::Contents;
 use crate::error::Result;
