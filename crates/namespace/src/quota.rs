@@ -11,6 +11,8 @@
 //! ```
 //!
 //! Numbers are little endian; a limit of 0 is none. Bytes are those of blocks, as du(1) counts them.
+//!
+//! Without limits, a create is spared two records.
 
 mod accounts;
 mod counting;
