@@ -12,7 +12,7 @@
 //!
 //! Numbers are little endian; a limit of 0 is none. Bytes are those of blocks, as du(1) counts them.
 //!
-//! Without limits, a create is spared two records.
+//! A create in a namespace without limits writes two records fewer.
 
 mod accounts;
 mod counting;
