@@ -1,6 +1,6 @@
 //! Writes the files of a shard from a builder.
 //!
-//! A shard with few hard links has them in its manifest instead of a file; otherwise, `du -s` of a
+//! Few hard links of a shard are stored in its manifest instead of a file. Otherwise `du -s` of a
 //! whole site would open a thousand small files. Where all names of an inode are in one shard, the
 //! record has the sum that they count too often. So `du -s` of one directory compares only the
 //! other inodes across shards.

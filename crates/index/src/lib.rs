@@ -36,10 +36,16 @@
 //! - [`Shard`] answers from the files of one shard: `shard/lookup.rs`, `shard/live.rs`.
 //! - [`Checker`] reads all of an index; `writer/salvage.rs` and `writer/rebuild.rs` repair it.
 //!
-//! Other modules by subject: `class_dirs` and `class_lists` (access), `sealed`, `sealed_rows`,
-//! `hidden` and `passages` (gates), `own_tables` (tables of the administrator), `retention` (older
-//! generations), `unfinished` and `workers` (scans that resume or are shared), `marker` and
-//! `journal` (safety of removal), `plain_file` and `parquet_file` (hostile files).
+//! | subject | modules |
+//! | --- | --- |
+//! | access | `class_dirs`, `class_lists`, `names`, `safety` |
+//! | gates | `sealed`, `sealed_rows`, `hidden`, `passages` |
+//! | statistics and sums | `summaries`, `covers` |
+//! | tables of the administrator | `own_tables`, `writer/tables.rs` |
+//! | older generations | `retention` |
+//! | scans that resume, are shared or fail | `unfinished`, `workers`, `failures` |
+//! | safety of removal | `marker`, `journal`, `writer/cleaning.rs` |
+//! | hostile or damaged files | `plain_file`, `parquet_file`, `block_file` |
 //!
 //! Invariants: every change of the disk goes through [`Disk`], after `journal` has recorded it. No
 //! file that a reader can reach changes before `CURRENT` is renamed. `docs/format.md` defines every

@@ -16,10 +16,10 @@
 //!
 //! # Why rows behind gates are stored twice
 //!
-//! Rows behind a gate are in ordinary shards of the class that may list every gate on the way (root
-//! at least), and sealed for users who know the path. So root's queries are as fast as without
-//! gates. Nested and wide gates cost few files: a directory for each child took 56,000 files for
-//! 8,000 homes, and paths of nested gates grew beyond `PATH_MAX`.
+//! Rows behind a gate are in ordinary shards of the class that may list every gate on the way: root
+//! at least. So root's queries are as fast as without gates. The rows are also sealed for users who
+//! know the path. Nested and wide gates cost few files. With a directory for each child, 8,000
+//! homes took 56,000 files, and paths of nested gates grew beyond `PATH_MAX`.
 //!
 //! - Sealed files belong to a generation, as all files do. A way that has been closed cannot be
 //!   followed in a newer one.

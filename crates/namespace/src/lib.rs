@@ -31,7 +31,7 @@
 //!   attributes, since it has read them anyway.
 //! - Extended attributes and small contents are records by file id. A listing does not read past
 //!   them, and a rename moves neither.
-//! - Changes hold the lock for some 3 µs, a tenth of what the kernel takes to ask. Readers take no
+//! - Changes hold the lock for some 3 µs, a tenth of the kernel's time for a request. Readers take no
 //!   lock.
 
 pub mod acl;

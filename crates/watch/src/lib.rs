@@ -2,7 +2,7 @@
 //!
 //! | to change | read |
 //! | --- | --- |
-//! | what a change makes suspect | `territory`, the only place that decides |
+//! | which directories a change makes suspect | `territory`, the only place that decides |
 //! | changes from the kernel | `fanotify`, `inotify`; paths of handles: `handles` |
 //! | changes from a file or pipe | `events` |
 //! | changes from Lustre | `lustre/mod.rs`; `record.rs` (a line), `order.rs` (gaps), `mount.rs` there |
@@ -19,7 +19,7 @@
 //! - Marks are set before the walk that they add to. A suspect is removed before its directory is
 //!   listed. So a change that the listing missed is reported later.
 //! - A change log is cleared only of records that a durable generation contains.
-//! - The daemon touches no path from a user's request, reads nothing from a user's connection, and
+//! - The daemon touches no path from a user's request and reads nothing from a user's connection. It
 //!   is never the last to close one that may hold descriptors (`requests/checker.rs`).
 //!
 //! Not its job: reading or writing an index. The caller updates the index by suspects.

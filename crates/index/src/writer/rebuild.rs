@@ -12,8 +12,8 @@
 //! scanned anew.
 //!
 //! Where rows are damaged, the whole source is scanned anew, not only the directories of the
-//! damaged file. A page has shards from anywhere in its class, and a scan of the whole source need
-//! not read what it replaces.
+//! damaged file. A page has shards from anywhere in its class, and a scan of the whole source
+//! need not read the rows that it replaces.
 
 use crate::bundles::{self, BundleId, BundleRecord, Bundled};
 use crate::class_dirs;

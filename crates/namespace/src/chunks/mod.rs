@@ -7,8 +7,8 @@
 //!
 //! What is read and written goes through files of a local directory: `cache.rs`.
 //!
-//! So a crash leaves the old or the new contents, a checkpoint of the table also keeps contents,
-//! and stores that overwrite objects can be used. A small change sends a whole chunk.
+//! So a crash leaves the old or the new contents, and a checkpoint of the table also keeps contents.
+//! Stores that overwrite objects can be used. A small change sends a whole chunk.
 
 mod cache;
 mod collect;
