@@ -30,7 +30,7 @@
 //!   0.2 ms. Commands of a companion start it before anything is parsed, which saves 0.4 ms.
 //! - Programs are linked at a fixed address; `build.rs` has the figures.
 //! - mimalloc keeps freed buffers. With the C library's allocator, the kernel cleared pages for
-//!   half of a scan's time, and recovery of an engine's log took 3.7 s instead of 2.1 s.
+//!   half of a scan's time. Recovery of an engine's log took 3.7 s instead of 2.1 s.
 //! - mimalloc stays at version 2. Version 3 has the kernel clear a huge page at once, a tenth of a
 //!   short command.
 
