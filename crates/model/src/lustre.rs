@@ -1,6 +1,6 @@
-//! What Lustre tells of an inode in extended attributes: where the parts of a file are
-//! ([`Layout`]), those of a striped directory ([`Stripes`]), and what became of a file that is
-//! archived ([`HsmState`]).
+//! The extended attributes in which Lustre stores facts about an inode: the places of a file's parts
+//! ([`Layout`]), those of a striped directory ([`Stripes`]), and the state of an archived file
+//! ([`HsmState`]).
 //!
 //! The structures are those of `lustre_user.h` and `lustre_idl.h`, little-endian and without gaps:
 //!
@@ -347,7 +347,7 @@ impl<'a> Stripes<'a> {
     }
 }
 
-/// What hierarchical storage management has done with a file.
+/// The state of a file in hierarchical storage management.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HsmState {
     /// A bit for each word of [`HsmState::bit`].

@@ -1,4 +1,4 @@
-//! What a path that is a symbolic link leads to, for commands that look through it.
+//! Follows a path that is a symbolic link, for commands that look through it.
 
 use crate::error::{Error, Lost, Result};
 use crate::inode::Inode;
@@ -30,7 +30,7 @@ fn follow_start(index: &Index, start: Start, given: &OsStr) -> Result<Start> {
     Ok(Start { given: shown, ..start })
 }
 
-/// What a symbolic link leads to.
+/// Returns the entry that a symbolic link leads to.
 pub fn inode_followed(
     index: &Index,
     links: &Links,
@@ -43,7 +43,7 @@ pub fn inode_followed(
     }
 }
 
-/// What an entry leads to: itself unless it is a symbolic link. Where a link leads through
+/// Follows an entry: it leads to itself unless it is a symbolic link. Where a link leads through
 /// directories that no index covers, links on its way are resolved on the live file system, as
 /// those of a path that a user gives.
 pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Result<Start, Lost> {

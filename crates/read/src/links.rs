@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Links that the kernel follows for one path.
 pub(crate) const LINKS_MAX: u32 = 40;
 
-/// What a link leads to.
+/// The end of a symbolic link.
 #[derive(Clone, Debug)]
 pub enum Resolved {
     /// This.
@@ -47,7 +47,7 @@ pub struct ResolvedEntry {
     pub absolute: String,
     /// Its path in its source.
     pub path: String,
-    /// What it is.
+    /// Its attributes.
     pub inode: Inode,
     /// How many links were followed, those before this one included.
     pub links: u32,
@@ -55,7 +55,7 @@ pub struct ResolvedEntry {
     pub by_name: bool,
 }
 
-/// What a name in a directory is.
+/// The kind of entry that a name in a directory stands for.
 #[derive(Clone, Debug)]
 pub enum NameKind {
     /// A directory.
@@ -124,7 +124,7 @@ pub struct Trail {
     directory: String,
     /// Whether it is known that it may be searched: something was looked up in it or below.
     searched: bool,
-    /// What is to be followed from there, the next last; an empty name asks for a directory.
+    /// The names to follow from there, the next last; an empty name asks for a directory.
     rest: Vec<String>,
     /// How many links were followed.
     links: u32,
