@@ -1,6 +1,8 @@
-//! The extended attributes in which Lustre stores facts about an inode: the places of a file's parts
-//! ([`Layout`]), those of a striped directory ([`Stripes`]), and the state of an archived file
-//! ([`HsmState`]).
+//! Extended attributes of Lustre, decoded:
+//!
+//! - the places of a file's parts ([`Layout`]);
+//! - the places of a striped directory's parts ([`Stripes`]);
+//! - the state of an archived file ([`HsmState`]).
 //!
 //! The structures are those of `lustre_user.h` and `lustre_idl.h`, little-endian and without gaps:
 //!

@@ -71,8 +71,8 @@ const PRIVILEGED: &str = "trusted.";
 pub enum XattrAccess {
     /// Users who may look the entry up see the name and the value: `security.*`, `system.*`.
     Lookup,
-    /// Users who may look the entry up see the name; the value takes read permission: `user.*`, and
-    /// attributes that only some file systems have, such as `lustre.*`.
+    /// Users who may look the entry up see the name; the value takes read permission. So it is for
+    /// `user.*`, and for attributes that only some file systems have, such as `lustre.*`.
     Read,
     /// Neither name nor value is shown without privilege: `trusted.*`.
     Privilege,

@@ -43,8 +43,8 @@ pub fn inode_followed(
     }
 }
 
-/// Follows an entry: it leads to itself unless it is a symbolic link. Where a link leads through
-/// directories that no index covers, links on its way are resolved on the live file system, as
+/// Follows an entry, which leads to itself unless it is a symbolic link. Some links lead through
+/// directories that no index covers. Links on their way are resolved on the live file system, like
 /// those of a path that a user gives.
 pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Result<Start, Lost> {
     if start.inode.attributes.file_type() != FileType::Symlink {
