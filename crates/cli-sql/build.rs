@@ -1,5 +1,5 @@
-//! Links the command at a fixed address. DataFusion's tables need 200,000 relocations, which took
-//! more than half of the time that a short command needs; see ARCHITECTURE.md.
+//! Links the command at a fixed address, as `cli/build.rs` does. DataFusion's tables need 200,000
+//! relocations, which took more than half of the time that a short command needs.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

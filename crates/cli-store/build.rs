@@ -1,4 +1,4 @@
-//! Links the command at a fixed address, as `canopy` is; see ARCHITECTURE.md.
+//! Links the command at a fixed address; `cli/build.rs` says why.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,6 +1,9 @@
-//! Links the command at a fixed address. Elsewhere its tables would need some 60,000 relocations,
-//! which cost a short command 0.7 ms, and 1.6 MB more in the file; see ARCHITECTURE.md. Functions
-//! with the same code become one, which makes it 0.5 MB smaller.
+//! Links the command at a fixed address. Elsewhere its tables would need 68,000 relocations, and
+//! those of DataFusion 200,000. They made `du -s` take 3.1 ms instead of 2.4, and the file 1.6 MB
+//! larger. Functions with identical code become one, which saves 0.5 MB.
+//!
+//! Libraries, heap and stack stay at random addresses. No program is setuid, and none listens on a
+//! network.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

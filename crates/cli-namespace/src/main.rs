@@ -1,6 +1,9 @@
 //! The `canopy-ns` command, which `canopy` runs for `canopy ns`, `mount` and `unmount`: it makes,
 //! checks, mounts and indexes (`source`) namespaces, and mounts indexes. One file a subcommand;
 //! `place` is the only way to where a namespace lies.
+//!
+//! `viewed` reads a namespace without changing it, `records` answers `canopy ns find`, and `source`
+//! feeds the index.
 
 mod check;
 mod copy;

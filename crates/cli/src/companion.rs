@@ -5,6 +5,11 @@
 //!
 //! They are looked for beside `canopy` itself and in `../libexec/canopy`, never in `$PATH`, and
 //! must be of the same version.
+//!
+//! All programs share the definitions of arguments, so help, manual pages and completions know
+//! every command. `canopy index` runs `canopy-sql` where derived tables must be computed anew, so
+//! that they are published in that generation. Further parts with large dependencies can become
+//! companions too.
 
 use crate::Engine;
 use crate::options::command_name;

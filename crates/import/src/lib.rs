@@ -9,6 +9,10 @@
 //!
 //! Its invariant: what the input does not tell for sure is for root alone; bad input is an error
 //! with its place or, in a lenient import, counted and left out.
+//!
+//! `form` names the formats, `flat`, `trace` and `gufi_index` read them, `tree` decides who may see
+//! a listing. `tempfile` holds entries that come in any order while they are grouped. SQLite is
+//! built in.
 
 mod above;
 mod emitter;

@@ -7,6 +7,18 @@
 //! and passes the answer on. The kernel remembers nothing of what it was told for one user, and
 //! what it knows by an id is looked up by its path for whoever asks (`nodes`).
 //!
+//! | to change | read |
+//! | --- | --- |
+//! | which process answers for which user | `sessions`, `helper`, `protocol` |
+//! | the part of the index that a user sees | `view`, `listing`, `xattrs` |
+//! | queries | `search` |
+//! | ids that the kernel knows | `nodes` |
+//!
+//! There is a process for each set of credentials, and not threads that change user. Data that is
+//! open, read or cached for one user is never in the memory of a process that answers another. A
+//! crash or a limit hits one user. A user who mounts alone is answered in a thread, through an
+//! equal socket.
+//!
 //! Not its job: deciding who may see what. The kernel does when a helper opens files of the index.
 
 mod filesystem;

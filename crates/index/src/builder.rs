@@ -1,4 +1,7 @@
 //! The listings of one class, kept in memory until they become a shard.
+//!
+//! The memory for builders decides how large shards are. With too little, queries pay for many
+//! small shards.
 
 use crate::digest::Digests;
 use canopy_model::{Attributes, Listing, Rows, Xattr, XattrAccess, compare_paths, xattr_names};

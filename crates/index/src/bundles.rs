@@ -4,6 +4,9 @@
 //! add up to, by source. So root's commands read the bundles of the part of the tree that they are
 //! asked for, and a new generation shares with the one before the bundles whose classes it does not
 //! change. Users read the manifests of their classes, each in its own directory, which say the same.
+//!
+//! A bundle holds the manifests of at most 64 classes near each other. So a command of root reads
+//! few bundles, and an update writes one.
 
 use crate::covers::common_directory;
 use crate::disk::Disk;

@@ -7,6 +7,10 @@
 //! [`PRINCIPALS_MAX`], are in the catalog, which everybody reads.
 //!
 //! A list only saves attempts: the kernel decides at the directory of the class.
+//!
+//! A single catalog of all grants, as there was once, showed everybody who shares with whom, and
+//! every command read all of it. With lists, a command reads only the classes that may concern its
+//! user.
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};

@@ -1,5 +1,8 @@
 //! The covers of a shard: ranges of its listings that have a deep directory in common, so that
 //! their sums answer for most directories without opening a file.
+//!
+//! The manifest holds at most 16 covers a shard, each with its deepest common directory and its
+//! totals. With them, `du -s` of most directories opens no file.
 
 use crate::builder::Builder;
 use crate::shard_record::Cover;

@@ -2,6 +2,9 @@
 //!
 //! They are keyed with a secret of the index that only its writer knows, so that nobody can make a
 //! change that they do not show.
+//!
+//! A digest has 8 bytes in `listings`; comparing rows would read the whole index. SipHash is a
+//! keyed hash that is fast on short inputs.
 
 use crate::names::Key;
 use canopy_model::{Access, Approach, Attributes, ClassId, ClassTable, Listing};

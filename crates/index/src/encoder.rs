@@ -1,4 +1,9 @@
 //! Writes the files of a shard from a builder.
+//!
+//! Few hard links of a shard are stored in its manifest instead of a file. Otherwise `du -s` of a
+//! whole site would open a thousand small files. Where all names of an inode are in one shard, the
+//! record has the sum that they count too often. So `du -s` of one directory compares only the
+//! other inodes across shards.
 
 use crate::builder::{Builder, Head, Value, shown_names};
 use crate::covers::{common_directory, covers};

@@ -28,20 +28,28 @@
 //!     and/                      those of them who pass a second grant, in a class of two
 //! ```
 //!
-//! Module by module: [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes;
-//! `builder` keeps the listings of one class until they become a shard; `encoder` writes a shard's
-//! files as `schema` describes them, `summaries` makes the statistics among them;
-//! `class_dirs` makes the directories that the kernel guards, `class_lists` tells who may try them
-//! and `names` names them; `manifest` says what is in a generation and `shard_record` what in a
-//! shard (`packed`: the parts of it that few commands need), in `pages` of some shards each, and `bundles` of some manifests; `sealed` and `sealed_rows` what is
-//! found by name alone, `hidden` the sources among it, which `passages` opens for a caller; `own_tables` has the tables that the
-//! administrator adds; `retention` says which older generations stay; [`Index`] opens one
-//! generation and [`Shard`] answers from one shard's files. `docs/format.md` draws all of it field
-//! by field. Everything that changes the disk goes through [`Disk`], after `journal` has it;
-//! `marker` is what tells an index from other directories, `failures` what is known of sources that
-//! could not be indexed, `writer/checking.rs` reads all of an index to find what is damaged, `writer/salvage.rs` and `writer/rebuild.rs` make
-//! again what a writer goes by; `unfinished` what there is of a scan that was interrupted, `workers` of one that several share. Files are opened by `plain_file` and, as Parquet, by `parquet_file`, which
-//! trust nothing in them.
+//! Work starts at four places:
+//!
+//! - [`Writer`] takes listings in, one [`ShardWriter`] a thread, and publishes generations. Steps:
+//!   `builder`, `encoder` (columns in `column`, files in `schema`), `writer/publishing.rs`.
+//! - [`Index`] opens one generation: `manifest`, `bundles`, `pages`, `shard_record`, `packed`.
+//! - [`Shard`] answers from the files of one shard: `shard/lookup.rs`, `shard/live.rs`.
+//! - [`Checker`] reads all of an index; `writer/salvage.rs` and `writer/rebuild.rs` repair it.
+//!
+//! | subject | modules |
+//! | --- | --- |
+//! | access | `class_dirs`, `class_lists`, `names`, `safety` |
+//! | gates | `sealed`, `sealed_rows`, `hidden`, `passages` |
+//! | statistics and sums | `summaries`, `covers` |
+//! | tables of the administrator | `own_tables`, `writer/tables.rs` |
+//! | older generations | `retention` |
+//! | scans that resume, are shared or fail | `unfinished`, `workers`, `failures` |
+//! | safety of removal | `marker`, `journal`, `writer/cleaning.rs` |
+//! | hostile or damaged files | `plain_file`, `parquet_file`, `block_file` |
+//!
+//! Invariants: every change of the disk goes through [`Disk`], after `journal` has recorded it. No
+//! file that a reader can reach changes before `CURRENT` is renamed. `docs/format.md` defines every
+//! byte.
 //!
 //! Not its job: where listings come from, and what is asked of them.
 

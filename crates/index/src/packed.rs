@@ -2,6 +2,9 @@
 //!
 //! Every command reads the manifests of all shards that its user may see, and asks for the details
 //! of few of them.
+//!
+//! Checksums, covers and hard links stay packed until they are needed. The documents around them
+//! are Postcard: when the catalog was JSON, it took a third of a user's `du -s`.
 
 use serde::de::{DeserializeOwned, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

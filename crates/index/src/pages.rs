@@ -4,6 +4,14 @@
 //! A manifest says of a page where its listings are and what their entries add up to. So whoever
 //! asks for a part of the tree reads the pages of that part alone, and a new generation shares with
 //! the one before the pages that it does not change.
+//!
+//! An update reads and writes the pages that it changes, and one more. `du -s` of everything reads
+//! no page; `find` in a directory reads the pages around it. Generations are compared page by page,
+//! so clean-up and `diff` cost as much as has changed.
+//!
+//! The manifest describes the paths of a page by at most 8 ranges, not by prefixes. Pages are
+//! consecutive in path order, so ranges stay narrow where common directories do not. A command
+//! reads this list for all classes that its user may see: some 300 bytes for 64 shards.
 
 use crate::covers::common_directory;
 use crate::disk::Disk;

@@ -13,6 +13,24 @@
 //! file), then the contents. A content is Postcard with zeros behind it, so that its length tells
 //! little. Files never change: the manifest tells which records are dead, and several files become
 //! one without anybody knowing a path.
+//!
+//! # Why rows behind gates are stored twice
+//!
+//! Rows behind a gate are in ordinary shards of the class that may list every gate on the way: root
+//! at least. So root's queries are as fast as without gates. The rows are also sealed for users who
+//! know the path. Nested and wide gates cost few files. With a directory for each child, 8,000
+//! homes took 56,000 files, and paths of nested gates grew beyond `PATH_MAX`.
+//!
+//! - Sealed files belong to a generation, as all files do. A way that has been closed cannot be
+//!   followed in a newer one.
+//! - The key of the hashes is public. The path is the secret.
+//! - Shards behind a passage lie in a directory that nobody but root can list, so their random
+//!   names are secret.
+//! - An update appends a small file, and the manifest lists the dead records of older files. In a
+//!   test with 2,000 homes, this took a tenth of the time of copying the files.
+//! - Each record has its own salt, so files are joined without their paths. They are joined by
+//!   size, so a record is rarely written again.
+//! - BLAKE3 is the pure Rust version, which needs no C compiler.
 
 use crate::block_file::BlockFile;
 use crate::builder::{Builder, SHARD_BYTES_MAX, SHARD_ROWS_MAX};

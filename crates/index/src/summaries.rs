@@ -3,6 +3,17 @@
 //! A block is a few thousand entries in path order, whole listings only. It ends where a cover
 //! ends, so that the directories at the top of a tree are made of whole blocks. Of each block there
 //! is a [`Summary`] for each owner and group with entries in it.
+//!
+//! The statistics of a subtree are the sum of three parts:
+//!
+//! - whole blocks;
+//! - entries at both ends of its range in a shard, in at most two blocks at each end;
+//! - live entries of blocks with dead listings.
+//!
+//! The statistics of a single directory come from its entries. All statistics together take 1.4 %
+//! of the index. Extrema of six times alone took 8 % when they were stored for each directory.
+//! Months of times are calendar months in UTC, so months that were written at different times add
+//! up. Ages do not.
 
 use crate::builder::Builder;
 use crate::shard_record::Cover;

@@ -5,6 +5,9 @@
 //! `INDEX/unfinished-files`, in the form of a journal with the number of the generation that was
 //! current; they stay as long as that is, and go once another one is. That list is replaced first,
 //! so that no file is named by the document alone.
+//!
+//! A resumed scan works as an update: remaining directories are listed again from the root. So every
+//! rule for directories that change between updates also holds for changes during an interruption.
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};

@@ -26,6 +26,14 @@
 //! that only they use. It is published by who finds all parts done and gets the last claim. Once
 //! another generation is current, the next writer removes the directory, and what its journals name
 //! and the generation does not need.
+//!
+//! - A worker that is asked to share ends its part with the listings it has. If it went on while
+//!   others listed pieces of the part, and then died, the part would have to be listed without
+//!   those pieces.
+//! - Workers write shards where they stay, with one salt and into common class directories. Joining
+//!   them adds records to manifests and copies nothing.
+//! - Limits of owners are charged again when parts are joined. The publisher lists a part again
+//!   that exceeds them.
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! What stat(2) tells of an inode.
+//! The attributes of an inode, as stat(2) returns them.
 
 /// The attributes of one inode, as statx(2) gives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

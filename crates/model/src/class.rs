@@ -5,6 +5,19 @@
 //! not list, there are also those who pass as many checks as it takes to get there by name: its
 //! *knowers*. They must know the path of the *passage*, the child of the last gate on the way that
 //! leads on, which holds the names of all passages before it.
+//!
+//! Classes stay short:
+//!
+//! - a grant is dropped if another one of the class implies it;
+//! - two grants that one can express are joined (lists of denied users);
+//! - beyond [`GRANTS_MAX`], the class is folded into the users who certainly pass all grants.
+//!
+//! [`OwnerLimits`] bound how many classes, and names in their grants, one user can cause.
+//! Directories of root have no such limits.
+//!
+//! A directory is a gate only if somebody who reaches it may search it but not read it.
+//! [`Grant::implies`] is exact, so a directory of mode 0711 below one of mode 0700 with that owner
+//! is not a gate.
 
 use crate::{Credentials, Grant, Permissions, Wanted, XattrAccess};
 use parking_lot::RwLock;
@@ -30,30 +43,30 @@ pub struct Audience {
     pub knowers: Option<ClassId>,
 }
 
-/// Who may look a directory up.
+/// The users who may look a directory up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approach {
     /// Those who may.
     pub audience: Audience,
-    /// What knowers must know: the absolute path, escaped, of the child of the last gate on the
-    /// way.
+    /// The path that knowers must know: that of the child of the last gate on the way, absolute
+    /// and escaped.
     pub passage: Option<Arc<str>>,
 }
 
 impl Approach {
-    /// What everybody may look up.
+    /// A directory that everybody may look up.
     pub const EVERYONE: Approach = Approach {
         audience: Audience { listers: ClassTable::EVERYONE, knowers: None },
         passage: None,
     };
 }
 
-/// What a directory makes of those who may look it up.
+/// The access to a directory, computed from the users who may look it up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Those who may list it and look at what is in it.
     pub listing: Audience,
-    /// What the knowers of the listing must know.
+    /// The path that knowers of the listing must know.
     pub passage: Option<Arc<str>>,
     /// If the directory is a gate, those who may look names up in it.
     pub lookup: Option<ClassId>,
@@ -62,7 +75,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// What everybody may list.
+    /// A directory that everybody may list.
     pub const EVERYONE: Access = Access {
         listing: Approach::EVERYONE.audience,
         passage: None,
@@ -96,7 +109,7 @@ impl Default for OwnerLimits {
 pub struct ClassTable {
     inner: RwLock<Inner>,
     limits: OwnerLimits,
-    /// Whoever holds each range of uids.
+    /// The holder of each range of uids.
     holders: Vec<(Range<u32>, u32)>,
 }
 
@@ -112,7 +125,7 @@ struct Inner {
     restricted: HashMap<ClassId, HashMap<Arc<Grant>, ClassId>>,
     /// How many users and groups the grants among them name, each grant one more.
     restricted_names: usize,
-    /// What each owner has used of the limits.
+    /// The part of its limits that each owner has used.
     used: HashMap<u32, OwnerLimits>,
     /// Classes that were charged, to whom, and grants that were.
     charged: (FxHashMap<ClassId, u32>, FxHashSet<GrantId>),

@@ -1,11 +1,11 @@
-//! What a caller should make of an error, whichever library it comes from.
+//! Kinds of errors, by which a caller reacts to an error of any library.
 
 use std::io;
 
-/// What a caller should make of an error.
+/// The kind of an error, by which a caller reacts to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// What was asked for does not exist.
+    /// The requested thing does not exist.
     NotFound,
     /// The user may not do this.
     Denied,

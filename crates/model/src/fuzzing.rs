@@ -1,4 +1,4 @@
-//! What fuzzing needs: entry points of decoders, one a name, and a mutator for runs without a
+//! Tools for fuzzing: entry points of decoders, one a name, and a mutator for runs without a
 //! fuzzer. No part of the interface of this crate.
 //!
 //! The targets of every crate are called both by `fuzz/` and by a short deterministic run in its
@@ -11,7 +11,7 @@ use crate::{Acl, xattr_names};
 
 /// A decoder of bytes from outside, and bytes that it can decode.
 pub struct Target {
-    /// What it decodes.
+    /// The format that it decodes.
     pub name: &'static str,
     /// Decodes bytes, and checks what must hold of the outcome.
     pub run: fn(&[u8]),

@@ -1,4 +1,4 @@
-//! Who passes one permission check: the only place that decides about access.
+//! The users who pass one permission check: the only place that decides about access.
 //!
 //! A [`Grant`] is the outcome of the kernel's check of a directory (mode, owner, group, POSIX ACL)
 //! for given permission bits, as a function of credentials. It follows `acl_permission_check` and
@@ -39,7 +39,7 @@ impl Wanted {
     }
 }
 
-/// Who asks: a user with all groups, the primary one among them.
+/// The asking user, with all groups, the primary one among them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Credentials {
     /// Effective user.
@@ -72,8 +72,8 @@ pub enum Principal {
     Group(u32),
 }
 
-/// Who passes one permission check, in normal form: two grants that everybody passes alike are
-/// equal.
+/// The users who pass one permission check, in normal form: two grants that everybody passes alike
+/// are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Grant {
     users: BTreeMap<u32, bool>,

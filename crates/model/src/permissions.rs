@@ -66,13 +66,13 @@ impl<'a> Permissions<'a> {
 /// How names begin that nobody without privilege is shown.
 const PRIVILEGED: &str = "trusted.";
 
-/// What the kernel asks of those who want to see an extended attribute (xattr(7)).
+/// The permission that the kernel requires for seeing an extended attribute (xattr(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrAccess {
-    /// Whoever may look the entry up sees the name and the value: `security.*`, `system.*`.
+    /// Users who may look the entry up see the name and the value: `security.*`, `system.*`.
     Lookup,
-    /// Whoever may look the entry up sees the name; the value takes read permission: `user.*`, and
-    /// what only some file systems have, such as `lustre.*`.
+    /// Users who may look the entry up see the name; the value takes read permission. So it is for
+    /// `user.*`, and for attributes that only some file systems have, such as `lustre.*`.
     Read,
     /// Neither name nor value is shown without privilege: `trusted.*`.
     Privilege,

@@ -210,7 +210,7 @@ pub struct Listing<'a> {
     pub dev: u64,
     /// The directory's own attributes.
     pub directory: &'a Attributes,
-    /// Who may see the listing, and who may look names up in it.
+    /// The users who may see the listing, and the users who may look names up in it.
     pub access: &'a Access,
     /// The entries, directories among them, in any order.
     pub rows: &'a Rows,

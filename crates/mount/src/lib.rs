@@ -1,5 +1,17 @@
-//! Namespaces as file systems of the kernel, by FUSE. A thin adapter: what operations mean is in
-//! `canopy-namespace`, and the kernel checks permissions (`default_permissions`).
+//! Namespaces as file systems of the kernel, by FUSE. A thin adapter: `canopy-namespace` defines
+//! the operations, and the kernel checks permissions (`default_permissions`).
+//!
+//! | to change | read |
+//! | --- | --- |
+//! | a request of the kernel | `filesystem.rs`, one function each |
+//! | its effect | `filesystem/`: `names.rs`, `contents.rs`, `directories.rs`, `attributes.rs` |
+//! | the meaning of inode numbers | `node` |
+//! | query directories | `queries`, `results`, `duplicates`; refused queries: `refusals` |
+//! | turns of queries between accounts | `pool` |
+//! | memory of results | `budget`, `kept`, `places` |
+//! | snapshots | `past` |
+//! | quotas | `quotas` |
+//! | requests of root to a mount | `control` |
 
 mod budget;
 pub mod caller;

@@ -1,4 +1,8 @@
 //! Which directories have changed between two moments, for what follows a namespace.
+//!
+//! It compares two checkpoints and not the log: segments of the log go as soon as they are flushed,
+//! and another process cannot keep them. Runs that both checkpoints contain are not read, so the
+//! cost grows with the data written and merged since. A checkpoint outlasts the daemon that made it.
 
 use crate::error::Result;
 use crate::inode::{Inode, flag};

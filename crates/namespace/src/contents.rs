@@ -3,6 +3,8 @@
 //!
 //! While such an object is open, its own size and times count; when it is not, those of the record.
 //! A record that says so (`Space::Unsettled`) is there as long as the two may differ.
+//!
+//! Where it can, the kernel reads and writes these files itself (FUSE pass-through).
 
 use crate::change::{SetAttributes, SetTime};
 use crate::chunks::{ChunkStore, Chunked};

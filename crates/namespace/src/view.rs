@@ -1,5 +1,8 @@
 //! The records of a namespace as they were at one moment, for those who read and change nothing:
 //! of a namespace that this process has open, or of a checkpoint of its table.
+//!
+//! A namespace that another process has open is read at a checkpoint, once its memory is in files
+//! (`canopy ns find`, `canopy index ns:`). No lock is taken, so a long search stops nobody.
 
 use crate::error::{Error, Result};
 use crate::inode::{Inode, flag};

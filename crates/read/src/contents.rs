@@ -1,11 +1,11 @@
-//! What is in one directory of a source.
+//! The contents of one directory of a source.
 
 use crate::error::Result;
 use crate::inode::{ENTRY, Inode, inodes};
 use crate::plan::{BATCH_ROWS, row_count};
 use canopy_index::{FileKind, Index, SourceRecord};
 
-/// What is in a directory.
+/// The contents of a directory.
 pub enum Contents {
     /// Names, escaped, and what they are: directories behind all others, else by name in each part
     /// of the listing.

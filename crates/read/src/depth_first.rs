@@ -131,7 +131,7 @@ impl<'a> DepthFirst<'a> {
     }
 }
 
-/// What comes next from one shard, or what may come at the earliest.
+/// The next listing of one shard, or the earliest one that is possible.
 struct Next<'a> {
     path: String,
     part: u32,

@@ -1,4 +1,4 @@
-//! What can go wrong with a read.
+//! Errors of reads.
 
 use canopy_model::ErrorKind;
 use std::borrow::Cow;
@@ -6,7 +6,7 @@ use std::borrow::Cow;
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong with a read.
+/// An error of a read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The index cannot be read.
@@ -17,7 +17,7 @@ pub enum Error {
     NotCovered {
         /// The absolute path.
         path: String,
-        /// What helps, to be read behind the path; empty if nothing does.
+        /// A remedy, printed behind the path; empty if there is none.
         hint: String,
         /// The roots of the sources that the caller may know of.
         covered: String,

@@ -2,19 +2,19 @@
 
 use canopy_model::is_below;
 
-/// What is added up.
+/// A value that is added up.
 pub trait Sum: Default {
     /// Adds another sum.
     fn add(&mut self, other: &Self);
 }
 
-/// What is known of a directory when all below it has been seen.
+/// The sums of a directory once everything below it has been seen.
 pub struct Folded<'a, T> {
     /// Its path.
     pub path: &'a str,
-    /// What it holds by itself.
+    /// The sum of its own contents.
     pub own: &'a T,
-    /// What it holds with all below it.
+    /// The sum of its contents and of everything below it.
     pub total: T,
 }
 

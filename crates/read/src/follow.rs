@@ -1,4 +1,4 @@
-//! What a path that is a symbolic link leads to, for commands that look through it.
+//! Follows a path that is a symbolic link, for commands that look through it.
 
 use crate::error::{Error, Lost, Result};
 use crate::inode::Inode;
@@ -40,7 +40,7 @@ fn follow_start(index: &Index, start: Start, given: &OsStr) -> Result<Start> {
     Ok(Start { given: shown, ..start })
 }
 
-/// What a symbolic link leads to.
+/// Returns the entry that a symbolic link leads to.
 ///
 /// # Errors
 ///
@@ -57,8 +57,8 @@ pub fn inode_followed(
     }
 }
 
-/// What an entry leads to: itself unless it is a symbolic link. Where a link leads through
-/// directories that no index covers, links on its way are resolved on the live file system, as
+/// Follows an entry, which leads to itself unless it is a symbolic link. Some links lead through
+/// directories that no index covers. Links on their way are resolved on the live file system, like
 /// those of a path that a user gives.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
-//! What a pass over the directories of a tree finds otherwise than a walk of the file system would:
-//! those that the caller may not list or that the index lacks, and those that are one of the directories above them.
+//! Directories that a pass over a tree in the index finds otherwise than a walk of the file system:
+//! - those that the caller may not list, or that the index lacks;
+//! - those that are one of the directories above them.
 
 use crate::error::Result;
 use crate::inode::{Inode, InodeColumns, text_or_empty};

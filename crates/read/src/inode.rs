@@ -30,7 +30,7 @@ pub const ENTRY: Columns = Columns::of(&[
     RDEV.id(),
 ]);
 
-/// What the index knows of one entry.
+/// The attributes of one entry, as the index knows them.
 #[derive(Clone, Debug)]
 pub struct Inode {
     /// Its attributes.

@@ -4,6 +4,9 @@
 //! Nobody learns of anything that is not in the shards that they can read, or sealed for those who
 //! know its path, as whoever reads a link does: all else, and what lies outside of all sources, is
 //! unknown.
+//!
+//! Directories of up to 10,000 entries are read as a whole and remembered: one look-up decodes a
+//! page of names anyway.
 
 use crate::contents::Contents;
 use crate::error::Result;
@@ -18,7 +21,7 @@ use std::sync::Arc;
 /// Links that the kernel follows for one path.
 pub(crate) const LINKS_MAX: u32 = 40;
 
-/// What a link leads to.
+/// The end of a symbolic link.
 #[derive(Clone, Debug)]
 pub enum Resolved {
     /// This.
@@ -44,7 +47,7 @@ pub struct ResolvedEntry {
     pub absolute: String,
     /// Its path in its source.
     pub path: String,
-    /// What it is.
+    /// Its attributes.
     pub inode: Inode,
     /// How many links were followed, those before this one included.
     pub links: u32,
@@ -52,7 +55,7 @@ pub struct ResolvedEntry {
     pub by_name: bool,
 }
 
-/// What a name in a directory is.
+/// The kind of entry that a name in a directory stands for.
 #[derive(Clone, Debug)]
 pub enum NameKind {
     /// A directory.
@@ -121,7 +124,7 @@ pub struct Trail {
     directory: String,
     /// Whether it is known that it may be searched: something was looked up in it or below.
     searched: bool,
-    /// What is to be followed from there, the next last; an empty name asks for a directory.
+    /// The names to follow from there, the next last; an empty name asks for a directory.
     rest: Vec<String>,
     /// How many links were followed.
     links: u32,

@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use canopy_index::column::{DEV, FILES, FIRST_DIR, FIRST_ENTRY, OTHERS, PATH, SUBDIRS, SYMLINKS};
 use canopy_index::{Columns, FileKind, RowRange, Shard};
 
-/// What a row's listing says.
+/// The data of a row's listing.
 pub struct ListingHead<'a> {
     /// Path of the directory, escaped.
     pub path: &'a str,
@@ -166,7 +166,7 @@ pub struct RowCounts<'a> {
 }
 
 impl<'a> RowCounts<'a> {
-    /// What it is made of.
+    /// The columns that it is made of.
     pub const COLUMNS: Columns =
         Columns::of(&[FILES.id(), SYMLINKS.id(), OTHERS.id(), SUBDIRS.id()]);
 

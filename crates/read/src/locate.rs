@@ -27,7 +27,7 @@ pub struct Start {
     pub source: SourceRecord,
     /// Its path below the root of the source, escaped.
     pub path: String,
-    /// What it is.
+    /// Its attributes.
     pub inode: Inode,
     /// The index as it is seen from here, which holds more than what was opened where the path
     /// leads through directories that cannot be listed.
@@ -140,7 +140,7 @@ pub fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Optio
 /// An entry that is found by its path alone.
 #[derive(Clone, Debug)]
 pub struct UnlistedEntry {
-    /// What it is.
+    /// Its attributes.
     pub inode: Inode,
     /// The extended attributes whose values the caller may see, escaped.
     pub xattrs: Vec<(String, String)>,
@@ -326,7 +326,7 @@ pub(crate) fn caller() -> Credentials {
     Credentials::new(rustix::process::geteuid().as_raw(), groups)
 }
 
-/// What the root of a source is.
+/// Returns the inode of the root of a source.
 pub fn root_inode(source: &SourceRecord) -> Inode {
     Inode {
         attributes: source.attributes,
@@ -336,7 +336,7 @@ pub fn root_inode(source: &SourceRecord) -> Inode {
     }
 }
 
-/// What is sealed for those who know a path.
+/// Returns the records that are sealed for users who know a path.
 fn sealed(index: &Index, source: &SourceRecord, path: &str) -> Result<Vec<SealedRecord>> {
     Ok(index.unseal(source.id, &absolute_path(source, path))?)
 }

@@ -1,5 +1,5 @@
-//! What to read of the rows at and below a path: which shards, which rows of their files, cut into
-//! units for threads to take from.
+//! The plan of a read, for the rows at and below a path: shards, and rows of their files. The rows
+//! are cut into units for threads to take from.
 //!
 //! 1. [`below`] gives the shards with listings at or below a path, each with the range of them.
 //! 2. [`ShardRange::rows`] gives the rows of a file that belong to those listings.

@@ -24,7 +24,7 @@ const ENTRIES_MIN: usize = 4096;
 /// Statistics by owner and group.
 pub type ByOwner = FxHashMap<(u32, u32), Summary>;
 
-/// What has to be known of entries for the statistics that are asked for.
+/// The properties of entries that the requested statistics need.
 #[derive(Clone, Debug)]
 pub struct StatisticsRequest {
     /// Which statistics.

@@ -34,13 +34,13 @@ pub struct VisibleTree<'a> {
     pub threads: usize,
 }
 
-/// What one directory adds to the totals of those above it: itself and its entries that are not
+/// The totals that one directory adds to those above it: itself and its entries that are not
 /// directories.
 #[derive(Clone, Debug)]
 pub struct DirectoryTotals {
     /// Its path below the root of the source, escaped.
     pub path: String,
-    /// What it adds.
+    /// The totals that it adds.
     pub own: Totals,
 }
 
@@ -50,7 +50,7 @@ pub struct LinkSighting {
     pub listing: String,
     /// Device and inode.
     pub id: (u64, u64),
-    /// What the entry adds to totals, once.
+    /// The totals that the entry adds, once.
     pub once: Totals,
 }
 

@@ -43,7 +43,7 @@ pub fn tree_totals(subtree: &VisibleTree<'_>, own: Totals) -> Result<Vec<Directo
     Ok(nodes)
 }
 
-/// What a directory adds, with its place among all.
+/// The totals that a directory adds, with its place among all.
 #[derive(Default)]
 struct Numbered(usize, Totals);
 

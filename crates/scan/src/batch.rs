@@ -1,5 +1,9 @@
 //! Listings that were read and wait until the directories above them have been looked at again.
 //! Many wait together, since most of them have the same directories above.
+//!
+//! Up to 64 listings of a thread wait, and a round looks at each directory above once. That costs
+//! three system calls a directory: 6 % of a scan's CPU time at two entries a directory, too little
+//! to measure at nine.
 
 use crate::directory::{Directory, Found, Moves, Narrowing, Round};
 use crate::faults::Fault;

@@ -1,23 +1,35 @@
-//! Walks a file system in parallel and hands over its listings, each with the class of those who
+//! Walks a file system in parallel and hands over its listings, each with the class of users who
 //! may see it.
 //!
-//! Every directory is opened relative to its parent's descriptor (openat, no symbolic link
-//! followed), read with getdents64, and each entry looked at with statx relative to the directory:
-//! no path is ever resolved twice, and what is renamed or replaced meanwhile can not lead the walk
-//! elsewhere. The class of a listing comes from the descriptor that it was read from, and from
-//! those of the directories above, which are looked at again before it is handed over. What takes
-//! more than one system call to tell of an entry is read through one descriptor of its inode.
+//! Every directory is opened relative to its parent's descriptor (openat, without following a
+//! symbolic link). It is read with getdents64, and each entry with statx relative to the directory.
+//! So no path is resolved twice, and a renamed or replaced directory cannot lead the walk
+//! elsewhere.
 //!
-//! `root` opens a source and computes who may reach it; `walk` is the walk, `walk::thread` what
-//! each thread does in it, `entry` what it reads of each entry, `directory` a directory that was
-//! opened with those above it, `handle` its descriptor, `moment` since when it is known to be as it
-//! is, `batch` what was read and not handed over, `faults` what is counted;
-//! `stealing` shares the walk among threads, `rate` limits how fast they go; `inode` and `xattrs`
-//! talk to the kernel; `mounts` reads what is mounted, `rules` tells who decides there, `ids` whom
-//! a user namespace does not know; `selection` says what is walked where most of a source is
-//! known. The live search of `canopy_tools` uses `stealing`, `mounts` and [`look_at`] too.
+//! | to change | read |
+//! | --- | --- |
+//! | the walk as a whole, and interrupting it (`Pauses`) | `walk` |
+//! | one thread of it | `walk::thread`, `walk::task`, `stealing`, `rate` |
+//! | reading an entry | `entry`, `inode`, `xattrs` |
+//! | changes during the walk | `directory`, `directory::looks`, `moment`, `walk::doubts`, `batch` |
+//! | open descriptors | `handle` |
+//! | mounted file systems, and who decides there | `mounts`, `rules`, `ids` |
+//! | a source and who may reach it | `root` |
+//! | partial scans | `selection`, `remaining`; parts that other workers list: [`Others`] |
+//! | counts and errors | `faults` |
 //!
-//! Not its job: what becomes of the listings.
+//! Invariants:
+//!
+//! - The class of a listing comes from the descriptor that the listing was read from, and from
+//!   those of the directories above. These are looked at again before the listing is handed over.
+//! - A listing is visible only to users who had access both before and after it was read.
+//! - Data of an entry that takes two system calls is read through one descriptor of its inode.
+//! - An ACL that cannot be read counts as root only. So does a file system, unless it is known to
+//!   leave access to the kernel, by mode and ACL (`rules`).
+//!
+//! The live search of `canopy_tools` uses `stealing`, `mounts` and [`look_at`] too.
+//!
+//! Not its job: file formats, and using the listings.
 
 mod batch;
 mod directory;

@@ -1,4 +1,8 @@
 //! Which directories of a source a walk lists, where most of it is known and stays.
+//!
+//! A scan of a part begins at the root of the source, and passes the directories on the way. So one
+//! code computes classes, approaches and changes for whole and partial scans. A directory on the
+//! way whose permissions differ from those in the index is listed with all below it.
 
 use canopy_model::{Access, Attributes, Listing, unescape};
 use std::collections::{BTreeMap, HashMap};

@@ -5,6 +5,9 @@
 //! a thread may not have one, it goes by `/proc/self/fd`. What has some is read through one
 //! descriptor of the inode, also by `/proc/self/fd`, since a name may lead to another inode at any
 //! moment.
+//!
+//! Linux before 6.13 cannot list attributes relative to a descriptor. So each scanning thread takes
+//! a working directory of its own, with `unshare(CLONE_FS)`.
 
 use crate::inode::look_at_open;
 use crate::rules::Rules;

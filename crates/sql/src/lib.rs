@@ -1,15 +1,28 @@
-//! `sql`: the index as tables of DataFusion, read-only.
+//! SQL: the index as read-only tables of DataFusion.
 //!
-//! `tables` has the tables of rows, which `reader` reads (those that `acls` and `lustre` make of
-//! values of extended attributes, through `decoded`), `summaries` those of statistics, which
-//! `summary_rows` makes and whose columns are in `statistics`; `queue` lets threads share the work
-//! of either. `seen` is what a statement sees of the index. `restriction` turns predicates into
-//! `places` of the tree, shards and row groups that need not be read and `prefilter` into rows,
-//! `provider` hands the tables to the engine, `functions` adds what people ask of metadata, `own`
-//! has the tables that the administrator adds, `grammar` what the planner would pass over, `exact`
-//! whole numbers that do not wrap, `hints` what conditions that never hold may mean, `gufi` what
-//! queries that were written for GUFI ask for. `session` answers one statement after the other, `statements` finds where each ends,
-//! `output` prints answers, `grid` those for people, `messages` says what the engine refuses.
+//! | to change | read |
+//! | --- | --- |
+//! | the part of the index that a statement sees | `seen` |
+//! | tables of rows | `tables`; `reader` reads them, `decoded` reads those of `acls` and `lustre` |
+//! | tables of statistics | `summaries`; columns: `statistics`, rows: `summary_rows` |
+//! | threads that share this work | `queue` |
+//! | predicates | `restriction` (skips shards and row groups, by `places`), `prefilter` (rows) |
+//! | how the engine gets tables | `provider` |
+//! | functions on metadata | `functions` |
+//! | clauses that the planner ignores or misreads | `grammar` |
+//! | whole numbers that would wrap | `exact` |
+//! | conditions that never hold | `hints` |
+//! | GUFI's queries | `gufi`: `views.rs` and `summary.rs` (columns), `dialect.rs` (SQLite) |
+//! | tables that the administrator adds | `own` |
+//! | statements, their limits | `statements` (where each ends), `session` |
+//! | printed answers | `output`, `grid` (tables), `titles` (names of columns) |
+//! | errors of statements | `messages` |
+//!
+//! Invariants:
+//!
+//! - Every absolute path in a statement is a start, from which rows behind gates are visible.
+//! - No other crate knows DataFusion.
+//! - Answers are right or errors: whole numbers never wrap.
 
 mod acls;
 mod decoded;

@@ -1,5 +1,7 @@
 //! Late materialization: predicates are evaluated over the columns that they ask for, and all other
 //! columns, paths above all, are read and made for the rows that pass alone.
+//!
+//! The engine checks all predicates again.
 
 use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;

@@ -1,6 +1,28 @@
-//! Tables of metadata records in sorted files that fork, merge and survive crashes. The
-//! engine knows no file system: what directories and names mean is the caller's. `docs/engine.md`
-//! has the rules that keep every file that somebody needs.
+//! Tables of metadata records in sorted files that fork, merge and survive crashes. The engine
+//! knows no file system: directories and names get their meaning from the caller.
+//! `docs/engine.md` has the rules that keep every file that somebody needs.
+//!
+//! | to change | read |
+//! | --- | --- |
+//! | the state of a table, and changing it | `manifest`, `commit` |
+//! | writing | `table.rs`, `batch`, `memtable`, `table/flushing.rs` (from memory into files) |
+//! | files from elsewhere | `ingestion` |
+//! | the log, recovery | `log`, `segment`, `table/recovery.rs` |
+//! | reading | `table/reading.rs`, `view`, `scan` (several sources as one), `checkpoint` (readers) |
+//! | files of records | `sstable/mod.rs`: the format, and the file of each part |
+//! | clones, deletion, removal of files | `fork`, `collect` |
+//! | merging runs | `compaction` |
+//! | differences between checkpoints; going back to one | `difference`; `table/revert.rs` |
+//! | damaged files | `salvage`, `sstable/salvage.rs` (blocks) |
+//! | storage, clocks, randomness | `storage`, `environment` |
+//!
+//! Invariants:
+//!
+//! - Storage, clocks and randomness come from outside (`Environment`), so that everything runs in a
+//!   simulation.
+//! - Clocks decide when something is given up, never whether that is safe.
+//! - A file that was removed from a table's state is never referred to again (`docs/engine.md`, (1)
+//!   and (2)).
 //!
 //! ```
 //! use canopy_store::storage::MemoryStorage;

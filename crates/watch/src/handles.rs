@@ -9,6 +9,8 @@
 //! A handle that is stale names a directory that is gone. Nothing of it can be missing from the
 //! index but that: whoever removed it changed the directory above, which had an event of its own, or
 //! is gone too, and so on up to one that is there.
+//!
+//! To forget only the paths that a rename changes would take a tree of all directories.
 
 use crate::recent::Recent;
 use crate::suspects::Suspect;

@@ -1,15 +1,28 @@
-//! Follows what changes in file systems: which directories are to be looked at again.
+//! Follows changes in file systems, and finds the directories that must be listed again.
 //!
-//! `fanotify` and `inotify` hear of changes from the kernel, `events` reads them from a file or a
-//! pipe, `lustre` from the change logs of Lustre; each runs in a thread of its own. `territory` says
-//! what a change makes suspect, `suspects` keeps that bounded and without duplicates, `journal` on
-//! disk. All of it comes together in `intake`, which gives batches out, and what users ask for
-//! (`requests`); `status` tells how it goes.
+//! | to change | read |
+//! | --- | --- |
+//! | which directories a change makes suspect | `territory`, the only place that decides |
+//! | changes from the kernel | `fanotify`, `inotify`; paths of handles: `handles` |
+//! | changes from a file or pipe | `events` |
+//! | changes from Lustre | `lustre/mod.rs`; `record.rs` (a line), `order.rs` (gaps), `mount.rs` there |
+//! | batches and their pace | `intake`; `suspects` keeps them bounded and without duplicates |
+//! | state that outlives the process | `journal` |
+//! | requests of users | `requests/mod.rs`: the steps; `queue.rs` there: limits for each user |
+//! | `canopy watch --status` | `status` |
 //!
-//! The rule that everything here keeps: whatever is not known for sure makes more suspect, up to a
-//! whole tree, and never less.
+//! Each source of changes runs in a thread of its own.
 //!
-//! Not its job: what an index is, and what becomes of suspects.
+//! Invariants:
+//!
+//! - Anything uncertain makes more suspect, up to a whole tree, and never less.
+//! - Marks are set before the walk that they add to. A suspect is removed before its directory is
+//!   listed. So a change that the listing missed is reported later.
+//! - A change log is cleared only of records that a durable generation contains.
+//! - The daemon touches no path from a user's request and reads nothing from a user's connection. It
+//!   is never the last to close one that may hold descriptors (`requests/checker.rs`).
+//!
+//! Not its job: reading or writing an index. The caller updates the index by suspects.
 
 mod error;
 mod events;

@@ -3,6 +3,8 @@
 //! A statement of the prompt runs in a process of its own, since the engine may compute for hours
 //! without looking up. Ctrl-C goes to both processes: the prompt holds it back, and the one with
 //! the statement ends by it, behind its files.
+//!
+//! For example, a join with `<` can take hours. Starting the process takes milliseconds.
 
 use canopy::interrupt::block;
 use canopy::new_files::NewFiles;

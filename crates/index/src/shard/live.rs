@@ -3,6 +3,9 @@
 //! Files of shards never change. What a later generation has listed anew is told as dead in the
 //! manifest, by ranges of listings, together with the running totals at both ends of each range, so
 //! that sums and rows of what is left are known without reading anything.
+//!
+//! The alternative is a shard for each slice between dead rows. It would need one look-up for each
+//! slice.
 
 use super::{RowRange, Shard};
 use crate::builder::SHARD_ROWS_MAX;

@@ -1,5 +1,8 @@
 //! Where in `listings` a directory is, and what lies before a listing. A look-up decodes one page
 //! of paths and one of numbers; both are kept for the next one, which often needs them again.
+//!
+//! Pages of `listings` and `dirs` have 512 rows. The beginning and the end of a subtree and its
+//! running totals mostly lie in one page.
 
 use super::{OpenFile, RowRange, Shard, SumColumn};
 use crate::column::*;

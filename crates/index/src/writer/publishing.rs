@@ -1,4 +1,7 @@
 //! Publishing: what was written becomes a generation that readers see.
+//!
+//! One `syncfs` precedes the new `CURRENT`; an fsync for each of thousands of files would take much
+//! longer.
 
 use super::cleaning::Tree;
 use super::salvage;

@@ -10,6 +10,10 @@
 //! Lost are the options of scans and queries of derived tables, as far as no older generation has
 //! them, and what the writer knows of names behind gates. So sources that have such names are to be
 //! scanned anew.
+//!
+//! Where rows are damaged, the whole source is scanned anew, not only the directories of the
+//! damaged file. A page has shards from anywhere in its class, and a scan of the whole source
+//! need not read the rows that it replaces.
 
 use crate::bundles::{self, BundleId, BundleRecord, Bundled};
 use crate::class_dirs;

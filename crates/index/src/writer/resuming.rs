@@ -7,6 +7,9 @@
 //!    what remains: nothing at and below a directory that remains is replaced.
 //! 3. [`Writer::resume`] takes these manifests as what the index holds, and
 //!    [`Writer::resume_source`] lists what remains again as an update does (`refresh`).
+//!
+//! Threads stop between two entries. The part of a listing in which a thread stops waits with its
+//! directory. So a listing has equal parts and digests, however often progress is recorded.
 
 use super::cleaning::{data_files, is_of_current};
 use super::loaded::Loaded;

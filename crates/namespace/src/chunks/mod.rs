@@ -6,6 +6,9 @@
 //! `<table>/chunk/<epoch>-<number>`. Which objects go, and when: `collect.rs`.
 //!
 //! What is read and written goes through files of a local directory: `cache.rs`.
+//!
+//! So a crash leaves the old or the new contents, and a checkpoint of the table also keeps contents.
+//! Stores that overwrite objects can be used. A small change sends a whole chunk.
 
 mod cache;
 mod collect;

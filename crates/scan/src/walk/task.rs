@@ -1,4 +1,7 @@
 //! A piece of the walk: a directory that is to be opened, or of which there is more to read.
+//!
+//! A task has a directory and a name, but no path. A path is built where a listing is handed over
+//! or an error is reported.
 
 use crate::directory::Directory;
 use crate::entry::Names;

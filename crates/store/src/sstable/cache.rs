@@ -1,4 +1,10 @@
 //! Blocks that were read lately, of all open SSTables of a process.
+//!
+//! The operating system caches blocks of local tables too, so only 32 MiB of decoded blocks are
+//! kept for them. More would push other data out of the processor's caches and its table of pages.
+//! Small tables pay for this: with 2 million records, all of whose blocks would fit, there are
+//! 370,000 look-ups a second instead of 590,000. A dropped block lends its memory to the next one.
+//! Where reads are requests, blocks may take half of [`SstableCache`](crate::SstableCache).
 
 use super::block::Block;
 use foldhash::fast::RandomState;

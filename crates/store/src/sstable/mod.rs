@@ -76,6 +76,14 @@
 //! ```
 //!
 //! Codes are read where they lie, so that a look-up decodes the numbers of one record only.
+//!
+//! # Why it looks like this
+//!
+//! - The hash in a key is that of the name. It is computed again in 2 ns, and would be 8 bytes of
+//!   44.
+//! - A column of a block takes the form that is smallest for its numbers.
+//! - The filter is Parquet's split-block Bloom filter, written here because its bits must never
+//!   change with a library.
 
 mod block;
 mod block_builder;

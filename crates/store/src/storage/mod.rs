@@ -1,5 +1,13 @@
 //! Where objects lie: names with bytes that never change. What the engine asks of storage, and no
 //! more, is stated here; `docs/engine.md` builds on it.
+//!
+//! The engine needs create-if-absent and nothing else: no compare-and-swap, no clocks, no lock
+//! service. Every state of a table is decided by a name that can be created only once.
+//! `tests/protocol` explores a model of the rules that make removal safe; the first draft lost data
+//! in ten ways.
+//!
+//! Local files and memory are implemented here and not with `object_store`, which does not sync its
+//! files and has asynchronous calls. So a table on local storage needs no runtime.
 
 mod local;
 mod memory;

@@ -1,4 +1,7 @@
 //! Finding out what storage does with two objects of one name.
+//!
+//! A server is tested rather than trusted: Garage overwrites objects although it is asked not to.
+//! It can hold SSTables alone, beside a directory for the rest (`split`).
 
 use super::Created;
 use crate::environment::Environment;

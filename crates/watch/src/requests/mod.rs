@@ -11,6 +11,17 @@
 //!
 //! The daemon itself touches nothing that a user names, and takes no descriptor from one: closing
 //! somebody else's can wait for as long as that somebody likes.
+//!
+//! - **A user sends a path, not a descriptor.** A descriptor proves as much, but its holder must
+//!   close it, which can take forever (FUSE's `flush`, a socket that lingers). A process with the
+//!   user's ids and groups proves that the user may list the path, and has nothing to lose.
+//! - **The socket lies in the index.** So it needs no configuration, and nobody else can make one
+//!   there. Each index has its own, and users who find the index find it. `/proc/self/fd` reaches
+//!   it however long its path is.
+//! - **Requests are listed apart from changes.** So each request is charged with its own cost, and
+//!   a directory that takes too long is given up without losing a change.
+//! - **A request compares listings by digest** and publishes nothing if nothing has changed. A
+//!   batch of changes does not compare, since most directories in it have changed.
 
 mod checker;
 mod client;

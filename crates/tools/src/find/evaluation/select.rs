@@ -1,4 +1,7 @@
 //! Selects the rows of a unit on which actions are to be carried out.
+//!
+//! For each row group, tests that the kind of rows or their bounds decide are removed from the
+//! expression (`Expr::simplify`). Columns that only these tests need are not read.
 
 use super::candidates::IndexRows;
 use super::chunk::Location;

@@ -13,6 +13,10 @@
 //! 5. With `--sort` or `--reverse`, entries on which something is to be done are held until all are
 //!    there (`act`); with `--limit`, the first ones. One that has gone by then leaves its place
 //!    empty.
+//!
+//! A live search is not a scan. A scan looks at every entry, computes its class and hands whole
+//! listings over. A live search looks only where a test asks, and acts on one entry at a time. They
+//! share how threads divide directories (`canopy_scan`), not how directories are read.
 
 mod act;
 mod dir;
