@@ -9,7 +9,7 @@ use rustix::fs::StatVfs;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// The name of the attribute. Its value is a line of JSON for each account ([`Told`]). With a kind
+/// The name of the attribute. Its value is a line of JSON for each account ([`QuotaReport`]). With a kind
 /// and a number behind, as `user.canopy.quota.group.100`, it has all accounts of a kind from that
 /// number on, as many as there is room for. It is set to a [`Wanted`] as JSON; limits of trees on
 /// the directory itself.

@@ -108,18 +108,18 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "level",
           value_parser = clap::value_parser!(u16).range(..=1024))]
     pub(super) workers: u16,
-    /// With --worker, say nothing of the end of the scan: who started this worker does
+    /// With --worker, do not print the summary; the parent prints it
     #[arg(long, hide = true, requires = "worker")]
     pub(super) started: bool,
     /// How often a worker shows that it lives, in milliseconds: after 60 times it is taken for dead
     #[arg(long, value_name = "MS", default_value_t = 1000, hide = true)]
     pub(super) beat: u64,
-    /// How listings are divided into files: by who may read them, or for root alone by subtree and
-    /// directory, as Brindexer does, for comparison [default: access, or with --incremental as before]
-    #[arg(long, value_enum, hide_possible_values = true, value_name = "access|leveled")]
+    /// How to divide listings into files: by access, or for root alone by subtree and directory, as
+    /// Brindexer does, for comparison [default: access, or with --incremental as before]
+    #[arg(long, value_enum, hide = true, hide_possible_values = true, value_name = "access|leveled")]
     pub(super) layout: Option<LayoutName>,
-    /// With --layout leveled, parts of the index
-    #[arg(long, value_name = "N", default_value_t = 64, requires = "layout",
+    /// With --layout leveled, the number of parts of the index
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "layout", hide = true,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     shards: u32,
     /// List entries that vanished or could not be read in FILE

@@ -242,7 +242,7 @@ impl Committed {
         let loaded = Loaded::new(&path, manifests, grants, state.next_grant, limits, options)?;
         Ok(Committed {
             current,
-            generation: generation,
+            generation,
             state,
             lists,
             bundles,
