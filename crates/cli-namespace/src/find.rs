@@ -48,8 +48,8 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<Outcome> {
     Ok(if whole { Outcome::Complete } else { Outcome::Partial })
 }
 
-/// Replaces each NAMESPACE[:PATH] by the path in the namespace, and returns the namespace, which is
-/// one. `None` if there is no start.
+/// Replaces each `NAMESPACE[:PATH]` by the path in the namespace, and returns the namespace. `None`
+/// if there is no start.
 fn places(starts: &mut [OsString]) -> anyhow::Result<Option<PathBuf>> {
     let mut namespace: Option<PathBuf> = None;
     for start in starts {

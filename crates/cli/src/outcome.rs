@@ -178,7 +178,7 @@ pub fn message(text: impl std::fmt::Display) {
     message_lines(safe::message_line(&text.to_string()));
 }
 
-/// Prints a message on standard error that may have several lines: those of [`told`], or of nothing
+/// Prints a message on standard error that may have several lines: those of [`error_chain`], or of nothing
 /// but the program's own words.
 pub fn message_lines(text: impl std::fmt::Display) {
     // Where nobody listens there is nothing to say.

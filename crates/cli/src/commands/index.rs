@@ -116,7 +116,13 @@ pub struct Arguments {
     pub(super) beat: u64,
     /// How to divide listings into files: by access, or for root alone by subtree and directory, as
     /// Brindexer does, for comparison [default: access, or with --incremental as before]
-    #[arg(long, value_enum, hide = true, hide_possible_values = true, value_name = "access|leveled")]
+    #[arg(
+        long,
+        value_enum,
+        hide = true,
+        hide_possible_values = true,
+        value_name = "access|leveled"
+    )]
     pub(super) layout: Option<LayoutName>,
     /// With --layout leveled, the number of parts of the index
     #[arg(long, value_name = "N", default_value_t = 64, requires = "layout", hide = true,

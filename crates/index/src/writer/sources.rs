@@ -505,7 +505,7 @@ impl Writer {
         self.beyond_limits.lock().clone()
     }
 
-    /// Forgets what was recorded by [`Writer::failed`]. Returns whether anything was.
+    /// Forgets what was recorded by [`Writer::record_failure`]. Returns whether anything was.
     pub fn forget_failure(&mut self, root: &str) -> bool {
         self.failures.remove(root)
     }
