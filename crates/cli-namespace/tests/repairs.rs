@@ -18,7 +18,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn check(place: &Path, arguments: &[&str]) -> Output {
     ns("check").arg(place).args(arguments).output().unwrap()
@@ -187,14 +187,19 @@ fn a_repair_that_is_killed_is_completed_by_the_next_one() {
         ids.iter().for_each(|id| damage(&mounted.namespace, *id));
         let damaged = mounted.place.path().join("damaged");
         fs::rename(&mounted.namespace, &damaged).unwrap();
+        let renew = || shell(mounted.place.path(), "rm -rf namespace && cp -a damaged namespace");
+        renew();
+        let begun = Instant::now();
+        check(&mounted.namespace, &["--repair"]);
+        let whole_us = begun.elapsed().as_micros() as u64;
         let mut killed = 0;
         for round in 0..rounds(6, 12) {
-            shell(mounted.place.path(), "rm -rf namespace && cp -a damaged namespace");
+            renew();
             for _ in 0..=round % 3 {
                 let mut command = ns("check");
                 command.arg("--repair").arg(&mounted.namespace).stdout(Stdio::null());
                 let mut repair = command.spawn().unwrap();
-                std::thread::sleep(Duration::from_millis(random.random_range(1..250)));
+                std::thread::sleep(Duration::from_micros(random.random_range(1..whole_us)));
                 repair.kill().unwrap();
                 killed += usize::from(repair.wait().unwrap().signal().is_some());
             }
