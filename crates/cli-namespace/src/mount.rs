@@ -1,6 +1,6 @@
 //! `canopy ns mount`: in the foreground, or by a process of its own that leaves the terminal.
 
-use crate::{daemon, place};
+use crate::{daemon, place, viewed};
 use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Mount as Arguments;
@@ -9,6 +9,7 @@ use canopy_mount::{Mount, Options};
 use canopy_namespace::{Namespace, Upkeep};
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -22,6 +23,9 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// For so long contents are sent again that storage did not take when the namespace is unmounted.
 const SYNC_PATIENCE: Duration = Duration::from_secs(60);
+
+/// For so long a mount waits for the process of the last one.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let namespace = place::found(&arguments.namespace)?;
@@ -49,6 +53,24 @@ fn sync(namespace: &Namespace) -> canopy_namespace::Result<()> {
 fn cache(arguments: &Arguments) -> anyhow::Result<place::Cache> {
     let directory = arguments.cache.as_ref().map(std::path::absolute).transpose()?;
     Ok(place::Cache { directory, bytes: arguments.cache_size })
+}
+
+/// Opens a namespace. Waits for the process of the last mount, which closes the namespace after the
+/// kernel has unmounted it.
+fn open(namespace: &Path, cache: &place::Cache, is_read_only: bool) -> anyhow::Result<Namespace> {
+    let begun = Instant::now();
+    loop {
+        let opened = place::open_with(namespace, cache, is_read_only);
+        let is_closing = |error: &anyhow::Error| {
+            error.is::<place::InUse>() && matches!(viewed::mounted(namespace), Ok(None))
+        };
+        match opened {
+            Err(error) if begun.elapsed() < CLOSING_PATIENCE && is_closing(&error) => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Tells in the log what could not be done beside, each failure once, until the sender is dropped.
@@ -79,7 +101,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
         || arguments.snapshot.is_some()
         || arguments.options.iter().any(|one| one == "ro");
     let cache = cache(arguments)?;
-    let namespace = Arc::new(place::open_with(&arguments.namespace, &cache, is_read_only)?);
+    let namespace = Arc::new(open(&arguments.namespace, &cache, is_read_only)?);
     if let Some(name) = &arguments.snapshot
         && !namespace.snapshots().iter().any(|one| one.name == *name)
     {

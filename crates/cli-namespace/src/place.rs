@@ -244,7 +244,7 @@ fn open_any(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow::Resu
         Err(
             canopy_namespace::Error::Store(canopy_store::Error::Fenced(_))
             | canopy_namespace::Error::CacheInUse(_),
-        ) => bail!("{}", used(namespace)),
+        ) => Err(InUse(namespace.to_owned()).into()),
         opened => opened.with_context(failed),
     }
 }
@@ -271,13 +271,14 @@ pub fn advised(namespace: Option<&Path>, error: anyhow::Error) -> anyhow::Error 
     ))
 }
 
-fn used(namespace: &Path) -> String {
-    format!(
-        "{} is mounted, or used by another command: unmount it first (canopy ns unmount \
-         DIRECTORY), or wait",
-        namespace.display()
-    )
-}
+/// A namespace that another process has open.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} is mounted, or used by another command: unmount it first (canopy ns unmount DIRECTORY), or \
+     wait",
+    .0.display()
+)]
+pub struct InUse(PathBuf);
 
 /// Opens the lock of a namespace that lies in a bucket alone: storage has none. Of processes on
 /// other machines, the one that opened the namespace last has it.
@@ -306,6 +307,6 @@ fn lock(namespace: &Path, directory: &Path) -> anyhow::Result<()> {
             taken.push(directory.to_owned());
             Ok(())
         }
-        Err(_) => bail!("{}", used(namespace)),
+        Err(_) => Err(InUse(namespace.to_owned()).into()),
     }
 }

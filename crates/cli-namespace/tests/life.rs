@@ -211,6 +211,21 @@ fn who_has_no_rights_is_told() {
     assert!(mounted.is_mounted());
 }
 
+/// umount(8) returns before the process that served the mount has closed the namespace.
+#[test]
+fn a_namespace_can_be_mounted_again_at_once() {
+    let mounted = Mounted::new();
+    for round in 0..10 {
+        fs::write(mounted.path(format!("file{round}")), vec![7; 200_000]).unwrap();
+        let output = Command::new("umount").arg(&mounted.on).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let output = ns("mount").arg(&mounted.namespace).arg(&mounted.on).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(fs::read_dir(&mounted.on).unwrap().count(), 10);
+    mounted.assert_sound();
+}
+
 #[test]
 fn a_namespace_is_mounted_once() {
     let mounted = Mounted::new();
