@@ -164,7 +164,7 @@ fn changing(tree: &Path, files: usize) -> Vec<Directory> {
     (0..(CHANGING * files / WHOLE).max(1)).map(directory).collect()
 }
 
-/// Returns what happens in a day of a tree with so many files, in a random order.
+/// Returns the events of a day in a tree of this many files, in a random order.
 fn shuffled_events(files: usize, random: &mut Random) -> Vec<Event> {
     let mut day: Vec<Event> = MIX
         .iter()

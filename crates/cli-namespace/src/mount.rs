@@ -62,7 +62,8 @@ fn open(namespace: &Path, cache: &place::Cache, is_read_only: bool) -> anyhow::R
     loop {
         let opened = place::open_with(namespace, cache, is_read_only);
         let is_closing = |error: &anyhow::Error| {
-            error.is::<place::InUse>() && matches!(viewed::mounted(namespace), Ok(None))
+            error.downcast_ref().is_some_and(|in_use: &place::InUse| in_use.is_locked)
+                && matches!(viewed::mounted(namespace), Ok(None))
         };
         match opened {
             Err(error) if begun.elapsed() < CLOSING_PATIENCE && is_closing(&error) => {

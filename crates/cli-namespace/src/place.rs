@@ -5,8 +5,8 @@ use crate::viewed;
 use anyhow::{Context, anyhow, bail};
 use canopy_index::safety;
 use canopy_namespace::{Contents, Namespace, system_clock};
-use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
+use canopy_store::{Environment, Fenced};
 use rustix::fs::{Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -239,14 +239,13 @@ fn open_any(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow::Resu
         true => Namespace::open_read_only(&environment, contents, system_clock()),
         false => Namespace::open(&environment, contents, system_clock()),
     };
-    match opened {
-        // The lock, which is let go with the process that has it.
-        Err(
-            canopy_namespace::Error::Store(canopy_store::Error::Fenced(_))
-            | canopy_namespace::Error::CacheInUse(_),
-        ) => Err(InUse(namespace.to_owned()).into()),
-        opened => opened.with_context(failed),
-    }
+    use canopy_namespace::Error::{CacheInUse, Store};
+    let is_locked = match &opened {
+        Err(Store(canopy_store::Error::Fenced(fenced))) => matches!(fenced, Fenced::Locked(_)),
+        Err(CacheInUse(_)) => true,
+        _ => return opened.with_context(failed),
+    };
+    Err(InUse { namespace: namespace.to_owned(), is_locked }.into())
 }
 
 /// Returns whether a namespace could not be opened since it is damaged.
@@ -276,9 +275,14 @@ pub fn advised(namespace: Option<&Path>, error: anyhow::Error) -> anyhow::Error 
 #[error(
     "{} is mounted, or used by another command: unmount it first (canopy ns unmount DIRECTORY), or \
      wait",
-    .0.display()
+    .namespace.display()
 )]
-pub struct InUse(PathBuf);
+pub struct InUse {
+    namespace: PathBuf,
+    /// Whether a process on this machine holds a lock. Otherwise another process opened the
+    /// namespace at the same time, and another try would take it from that process.
+    pub is_locked: bool,
+}
 
 /// Opens the lock of a namespace that lies in a bucket alone: storage has none. Of processes on
 /// other machines, the one that opened the namespace last has it.
@@ -307,6 +311,6 @@ fn lock(namespace: &Path, directory: &Path) -> anyhow::Result<()> {
             taken.push(directory.to_owned());
             Ok(())
         }
-        Err(_) => Err(InUse(namespace.to_owned()).into()),
+        Err(_) => Err(InUse { namespace: namespace.to_owned(), is_locked: true }.into()),
     }
 }

@@ -64,8 +64,8 @@ impl ErrorKind {
         }
     }
 
-    /// Returns what a caller should make of an error of the operating system that a library met
-    /// with its own files. Such an error says nothing about the request.
+    /// Returns the kind of an error of the operating system that a library met with its own files.
+    /// Such an error does not describe the request.
     pub fn of_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => ErrorKind::NotFound,

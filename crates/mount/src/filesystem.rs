@@ -157,7 +157,7 @@ impl fuser::Filesystem for Filesystem {
             Node::Query(id) => self.queries.nodes.release(id, times),
             Node::Snapshot(_) => {}
             Node::File(id) => {
-                // What fails here is left for the next opening of the namespace.
+                // The next opening of the namespace completes a release that fails here.
                 let _ = self.namespace.release(id, times);
             }
         }

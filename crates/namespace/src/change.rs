@@ -148,7 +148,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// Fails with `NOTDIR` or `NOENT` if the parent is no directory or gone, and with `INVAL` if
+    /// Fails with `NOTDIR` or `NOENT` if the parent is not a directory or gone, and with `INVAL` if
     /// the file is not regular. Fails with `NOSPC` or `DQUOT` if there is no room.
     pub fn create_nameless(&self, parent: FileId, new: &New) -> Result<Inode> {
         self.with_room(|| self.create_nameless_now(parent, new))
@@ -311,7 +311,7 @@ impl Namespace {
         Ok(inode)
     }
 
-    /// Takes a name of a file that is no directory away. Returns which file it was.
+    /// Takes a name of a file that is not a directory away. Returns which file it was.
     ///
     /// # Errors
     ///
@@ -325,7 +325,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// Fails with `NOENT` if there is no such name, and with `NOTDIR` if it is no directory's.
+    /// Fails with `NOENT` if there is no such name, and with `NOTDIR` if it is not a directory's.
     /// Fails with `NOTEMPTY` if something is in it, and as the table does.
     pub fn rmdir(&self, parent: FileId, name: &[u8]) -> Result<FileId> {
         match name {

@@ -1,4 +1,4 @@
-//! What goes wrong, each with its kind and the number that system calls have for it.
+//! Errors of a namespace, each with its kind and its errno.
 
 use canopy_model::ErrorKind;
 use rustix::io::Errno;
@@ -55,7 +55,7 @@ impl Error {
         }
     }
 
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which a caller reacts to the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Posix(errno) => kind_of(*errno),

@@ -178,7 +178,7 @@ impl Inode {
     ///
     /// # Errors
     ///
-    /// Fails with `Corrupt` if the value is no inode's.
+    /// Fails with `Corrupt` if the value does not describe an inode.
     pub fn decode(value: &[u8]) -> Result<Self> {
         let short = || Error::corrupt(format!("an inode of {} bytes", value.len()));
         let (columns, target) = value.split_at_checked(INODE_BYTES).ok_or_else(short)?;

@@ -420,7 +420,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// Fails with `INVAL` if the file is no symbolic link, with `NOENT` if there is none, and as
+    /// Fails with `INVAL` if the file is not a symbolic link, with `NOENT` if there is none, and as
     /// the table does.
     pub fn readlink(&self, id: FileId) -> Result<Vec<u8>> {
         let inode = self.inode(id)?;

@@ -1,4 +1,4 @@
-//! What can be wrong with the name of a storage, or with its settings.
+//! Errors in the name of a storage or in its settings.
 
 use canopy_store::{ErrorKind, Invalid};
 use std::io;
@@ -58,7 +58,7 @@ pub enum SetupError {
 }
 
 impl SetupError {
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which a caller reacts to the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             SetupError::NoDirectory(_) => ErrorKind::NotFound,

@@ -71,7 +71,7 @@ fn shown(path: &[u8]) -> Cow<'_, str> {
 }
 
 impl Error {
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which a caller reacts to the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Index(error) => error.kind(),
@@ -92,7 +92,7 @@ impl Error {
 }
 
 impl Lost {
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which a caller reacts to the error.
     pub fn kind(self) -> ErrorKind {
         match self {
             Lost::Missing | Lost::Unseen | Lost::Unindexed | Lost::Outside => ErrorKind::NotFound,

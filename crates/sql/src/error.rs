@@ -62,7 +62,7 @@ pub enum Error {
     /// The SQL engine refused.
     #[error("{said}")]
     Sql {
-        /// What a caller should make of it.
+        /// The kind, by which a caller reacts to the error.
         kind: ErrorKind,
         /// What is wrong, in one line or several.
         said: String,
@@ -70,7 +70,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which a caller reacts to the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Read(error) => error.kind(),

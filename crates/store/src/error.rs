@@ -68,7 +68,7 @@ impl Error {
         }
     }
 
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which a caller reacts to the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NotFound(_) => ErrorKind::NotFound,

@@ -72,7 +72,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which a caller reacts to the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Read(error) => error.kind(),

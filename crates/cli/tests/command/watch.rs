@@ -487,7 +487,7 @@ fn what_cannot_be_written_is_said_once() {
     let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
-    // Each time before it writes, it also tells the service manager how it goes.
+    // Each time before it writes, it also reports its status to the service manager.
     let socket = place.path("manager");
     let manager = UnixDatagram::bind(&socket).unwrap();
     let reports = Arc::new(AtomicUsize::new(0));

@@ -22,7 +22,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// Fails with `NOTDIR` if it is no directory, and with `NOENT` if it is gone. Fails with
+    /// Fails with `NOTDIR` if it is not a directory, and with `NOENT` if it is gone. Fails with
     /// `NOSPC` if there are no numbers left, and as the table does.
     pub fn set_tree_limits(&self, directory: FileId, limits: Limits) -> Result<Account> {
         let _setting = self.setting.lock();

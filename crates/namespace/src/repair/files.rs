@@ -216,7 +216,7 @@ impl Repair<'_> {
         self.with_times(Inode { mode, nlink: 1, id, ..Inode::default() })
     }
 
-    /// Moves names that lie in what is no directory into a new one.
+    /// Moves names that lie in what is not a directory into a new one.
     fn move_children(&mut self, id: FileId) -> Result<()> {
         let new_id = self.writer.new_id(&self.namespace.table)?;
         let mut directory = self.new_directory(new_id, 0o700);

@@ -75,7 +75,7 @@ pub enum TableError {
 }
 
 impl TableError {
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which a caller reacts to the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             TableError::NotDerived(_) => ErrorKind::NotFound,
@@ -171,7 +171,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which a caller reacts to the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             FileError::Io(source) => ErrorKind::of_io(source),
