@@ -7,6 +7,7 @@ use canopy_mount::Unmounter;
 use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,7 +22,9 @@ pub fn check_place(directory: &Path, read: &[PathBuf]) -> anyhow::Result<()> {
     let shown = directory.display();
     let failed = || format!("cannot mount on {shown}");
     match directory.read_dir() {
-        Err(error) if error.kind() == ErrorKind::NotConnected => bail!(place::killed(directory)),
+        Err(error) if Errno::from_io_error(&error).is_some_and(place::is_killed) => {
+            bail!(place::killed(directory))
+        }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
         Err(error) => return Err(error).with_context(failed),
         Ok(_) => {}

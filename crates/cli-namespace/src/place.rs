@@ -160,6 +160,12 @@ pub fn new_or_empty(directory: &Path, flags: OFlags, shown: &Path) -> anyhow::Re
     Ok(opened.into())
 }
 
+/// Returns whether nobody answers for a mount any more. While its process dies, the kernel still
+/// takes requests and then breaks them off.
+pub fn is_killed(error: Errno) -> bool {
+    matches!(error, Errno::NOTCONN | Errno::CONNABORTED)
+}
+
 /// Returns what to say of a directory that nobody answers for any more.
 pub fn killed(directory: &Path) -> String {
     let shown = directory.display();
@@ -184,7 +190,7 @@ pub fn asked(place: &Path) -> anyhow::Result<PathBuf> {
 pub fn control(directory: &Path, name: &str) -> anyhow::Result<Option<String>> {
     let shown = directory.display();
     match ask(directory, name) {
-        Err(Errno::NOTCONN) => bail!(killed(directory)),
+        Err(error) if is_killed(error) => bail!(killed(directory)),
         Err(Errno::ROFS) => bail!(
             "{shown}: it is mounted read-only, and this would change it: unmount it first (canopy ns \
              unmount {shown}), and name the namespace itself"

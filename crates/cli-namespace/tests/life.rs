@@ -370,7 +370,8 @@ fn what_a_killed_process_leaves_mounted_is_told_and_unmounted() {
     }
     wait_until("nobody answers", || fs::read_dir(&mounted.on).is_err());
     let output = ns("mount").arg(&mounted.namespace).arg(&mounted.on).output().unwrap();
-    assert!(failure(&output).contains("was killed; first unmount it"));
+    let said = failure(&output);
+    assert!(said.contains("was killed; first unmount it"), "{said}");
     mounted.unmount();
     mounted.mount(&[]);
     mounted.assert_sound();

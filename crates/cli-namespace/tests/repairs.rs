@@ -306,7 +306,8 @@ fn who_meets_a_damaged_block_is_told_how_to_mend_it() {
     let shown = mounted.namespace.display().to_string();
     let advice = format!("canopy ns check --repair {shown}");
     let mut met = 0;
-    for at in (0..original.len()).step_by(original.len() / 10) {
+    // Most blocks have contents of files alone, which neither command reads.
+    for at in (0..original.len()).step_by(original.len() / 40) {
         fs::write(&path, &original).unwrap();
         flip(&path, at);
         let index = mounted.place.path().join(format!("index{at}"));
@@ -324,8 +325,11 @@ fn who_meets_a_damaged_block_is_told_how_to_mend_it() {
             assert!(said.contains(&advice), "byte {at}: {said}");
             met += 1;
         }
+        if met >= 4 {
+            return;
+        }
     }
-    assert!(met >= 4, "{met}");
+    panic!("only {met} commands met a damaged block");
 }
 
 #[test]
