@@ -2,10 +2,11 @@
 
 use crate::place;
 use anyhow::{Context, bail, ensure};
+use canopy::Outcome;
 use canopy::commands::ns::Create as Arguments;
-use canopy::{Outcome, places};
 use canopy_index::safety;
 use canopy_namespace::{CHUNK_BYTES, Settings, create_namespace, system_clock, table_of};
+use canopy_site::check_links;
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
 use rustix::fs::OFlags;
@@ -79,7 +80,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 fn local(directory: &Path) -> anyhow::Result<Environment> {
     let shown = directory.display();
     let caller = nix::unistd::geteuid();
-    places::check_links(directory)?;
+    check_links(directory)?;
     if caller.is_root() {
         safety::check_way(directory, caller.as_raw())?;
     }

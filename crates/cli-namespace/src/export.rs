@@ -6,7 +6,7 @@ mod tree;
 use crate::moment::Source;
 use crate::{paths, place};
 use anyhow::{Context, bail};
-use canopy::commands::building::with_progress;
+use canopy::with_progress;
 use canopy::{Outcome, counted};
 use canopy_namespace::acl;
 use rustix::fd::OwnedFd;
@@ -35,7 +35,7 @@ pub fn run(source: &Path, directory: &Path, snapshot: Option<&str>) -> anyhow::R
     };
     let start = paths::names(&path)?;
     let run = || Tree::new(&moment, (&start, inode), target, &entries)?.run();
-    let faults = with_progress(message, run)?;
+    let faults = with_progress(&message, run)?;
     canopy::say(format!("exported {}", counted(entries.into_inner(), "entry")))?;
     let outcome = faults.finish("exported");
     if matches!(outcome, Outcome::Partial) {

@@ -7,8 +7,8 @@ mod tree;
 use crate::moment::Moment;
 use crate::{paths, place};
 use anyhow::{Context, bail};
-use canopy::commands::building::with_progress;
 use canopy::commands::ns::Import as Arguments;
+use canopy::with_progress;
 use canopy::{Outcome, counted};
 use canopy_namespace::{Inode, Listing, Namespace};
 use rustix::fs::{Mode, OFlags};
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         let rate = entries as f64 / elapsed.as_secs_f64().max(0.001);
         format!("{}, {rate:.0} a second", counted(entries, "entry"))
     };
-    let faults = with_progress(message, || {
+    let faults = with_progress(&message, || {
         // In a thread of its own, which has a working directory of its own.
         std::thread::scope(|scope| {
             let import = || Tree::new(&plan, &namespace, source.into(), &entries)?.run();

@@ -4,7 +4,7 @@
 use crate::daemon;
 use anyhow::{Context, bail};
 use canopy::commands::mount::Arguments;
-use canopy::{Outcome, interrupt, places};
+use canopy::{Invocation, Outcome, interrupt};
 use canopy_index::{Index, Moment};
 use canopy_index_mount::{Mount, Options, Viewers};
 use nix::sys::signal::Signal;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// Where root's log is.
 const LOG: &str = "/var/log/canopy-mount.log";
 
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let indexes: Vec<Index> = places::open(index, arguments.at)?.iter().cloned().collect();
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let indexes: Vec<Index> = invocation.open_indexes(arguments.at)?.iter().cloned().collect();
     let root = root_of(&indexes, arguments.source.as_deref())?;
     let paths = indexes.iter().map(|index| index.path().canonicalize());
     let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().context("cannot find the index")?;

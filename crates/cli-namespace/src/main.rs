@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     canopy::main_of_namespace(&Mounts {
         namespace: run,
         kind_of,
-        source: &source::SOURCE,
+        namespaces: &source::Source,
         mount: index_mount::run,
         unmount: |arguments| unmount::run(&arguments.directory),
     })

@@ -16,8 +16,7 @@ use crate::place;
 use crate::records::attributes;
 use crate::viewed::{self, Known as KnownState, Now, Viewed};
 use anyhow::{Context, bail};
-use canopy::commands::building::{Shards, Stopped};
-use canopy::commands::index_namespace::{Followed, NamespaceScan, NamespaceSource, NamespaceTree};
+use canopy_ingest::{Followed, NamespaceScan, NamespaceTree, Namespaces, Shards, Stopped};
 use canopy_model::{
     Access, Acl, Approach, Attributes, Audience, ClassTable, Listing, Permissions, Rows, Sink,
     Xattr, escape, join_absolute,
@@ -43,11 +42,34 @@ const VALUES_BYTES_MAX: usize = 1 << 20;
 /// If more directories have changed, all are looked at.
 const CHANGED_MAX: usize = 100_000;
 
-/// What `canopy index` reads namespaces through.
-pub const SOURCE: NamespaceSource = NamespaceSource { root, open, follow, forget: viewed::forget };
+/// Opens namespaces for the index.
+pub struct Source;
+
+impl Namespaces for Source {
+    fn root_of(&self, namespace: &Path, asked: Option<&Path>) -> anyhow::Result<PathBuf> {
+        root_of(namespace, asked)
+    }
+
+    fn open(&self, namespace: &Path) -> anyhow::Result<Box<dyn NamespaceTree>> {
+        let opened = || -> anyhow::Result<Tree> {
+            let viewed = Viewed::open(namespace)?;
+            let root = viewed.view.root()?;
+            Ok(Tree { viewed, root, namespace: namespace.to_owned() })
+        };
+        Ok(Box::new(opened().map_err(|error| place::advised(Some(namespace), error))?))
+    }
+
+    fn follow(&self, namespace: &Path, known: Option<&str>) -> anyhow::Result<Followed> {
+        follow_known(namespace, known).map_err(|error| place::advised(Some(namespace), error))
+    }
+
+    fn forget(&self, namespace: &Path, known: &str) {
+        viewed::forget(namespace, known);
+    }
+}
 
 /// Returns where the root of a namespace is.
-fn root(namespace: &Path, asked: Option<&Path>) -> anyhow::Result<PathBuf> {
+fn root_of(namespace: &Path, asked: Option<&Path>) -> anyhow::Result<PathBuf> {
     let place = match (asked, viewed::mounted(namespace)?) {
         (Some(asked), _) => asked.to_owned(),
         (None, Some(mount)) => PathBuf::from(OsStr::from_bytes(&mount.point)),
@@ -67,20 +89,7 @@ fn root(namespace: &Path, asked: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
 }
 
-fn open(namespace: &Path) -> anyhow::Result<Box<dyn NamespaceTree>> {
-    let opened = || -> anyhow::Result<Tree> {
-        let viewed = Viewed::open(namespace)?;
-        let root = viewed.view.root()?;
-        Ok(Tree { viewed, root, namespace: namespace.to_owned() })
-    };
-    Ok(Box::new(opened().map_err(|error| place::advised(Some(namespace), error))?))
-}
-
 /// Opens a namespace unless nothing has changed since `known`.
-fn follow(namespace: &Path, known: Option<&str>) -> anyhow::Result<Followed> {
-    follow_known(namespace, known).map_err(|error| place::advised(Some(namespace), error))
-}
-
 fn follow_known(namespace: &Path, known: Option<&str>) -> anyhow::Result<Followed> {
     let known = known.and_then(KnownState::parse);
     Ok(match Viewed::follow(namespace, known)? {

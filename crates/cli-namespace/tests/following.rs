@@ -9,13 +9,14 @@ use common::{Mounted, NOBODY, as_user, success, wait_until};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
+use serde_json::Value;
 use site::length::rounds;
 use site::{UIDS, assert_same, seeded, sorted};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A mounted namespace, and what canopy's indexes are configured by.
 struct Trial {
@@ -77,6 +78,15 @@ impl Trial {
                 assert_same(&followed, &new, &format!("{what}, uid {uid}, {words:?}"));
             }
         }
+    }
+
+    /// Returns the time of the last question to the namespace whose answer the index has, as the
+    /// daemon reports it.
+    fn followed(&self) -> Option<SystemTime> {
+        let status = self.canopy("followed", &["watch", "--status", "--json"]).output().unwrap();
+        let status: Value = serde_json::from_slice(&status.stdout).ok()?;
+        let followed_s = status["namespaces"][0]["followed_s"].as_f64()?;
+        Some(UNIX_EPOCH + Duration::from_secs_f64(followed_s))
     }
 
     /// Changes something at random.
@@ -215,12 +225,11 @@ fn a_daemon_follows_a_namespace_though_processes_are_killed() {
         }
         let mark = trial.mounted.path(format!("mark{round}"));
         fs::write(&mark, "x").unwrap();
-        let begun = Instant::now();
-        let is_there =
-            || shown("followed").iter().any(|line| line.starts_with(mark.to_str().unwrap()));
-        wait_until("the index has followed", is_there);
-        println!("round {round}: {:.1} s", begun.elapsed().as_secs_f64());
-        std::thread::sleep(Duration::from_millis(700));
+        let begun = (Instant::now(), SystemTime::now());
+        wait_until("the index has followed", || trial.followed() > Some(begun.1));
+        println!("round {round}: {:.1} s", begun.0.elapsed().as_secs_f64());
+        let mark = mark.to_str().unwrap();
+        assert!(shown("followed").iter().any(|line| line.starts_with(mark)), "{mark}");
         trial.assert_followed(&format!("round {round}"));
     }
     let status = trial.canopy("followed", &["watch", "--status"]).output().unwrap();

@@ -1,24 +1,26 @@
 //! `canopy import`, carried out.
 
-use crate::table;
-use anyhow::Context;
-use canopy::commands::building::{Shards, end_if_asked, publish, with_progress};
+use crate::table::Tables;
+use anyhow::Context as _;
 use canopy::commands::import::Arguments;
-use canopy::commands::info::{Held, count_of};
 use canopy::options::now_ns;
-use canopy::{Outcome, counted, interrupt, message, places, say, say_json, warn_of};
+use canopy::{Invocation, Outcome, counted, message, say, say_json};
 use canopy_import::{Counts, Import, Problems, Request};
 use canopy_index::{NewSource, Published, Writer, WriterOptions};
+use canopy_ingest::{
+    Context, DerivedTables, Held, Shards, count_of, end_if_cancelled, publish, warn_of,
+    with_progress,
+};
+use canopy_site::check_links;
 use canopy_text::human_size;
 use serde_json::json;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
-    let request = arguments.request();
+    let request = arguments.request(invocation);
     let threads = request.threads;
     let options = WriterOptions {
         memory_bytes: request.memory_bytes,
@@ -26,30 +28,31 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         limits: arguments.limits.given(),
         ..WriterOptions::default()
     };
-    let location = places::to_write(index)?;
-    places::check_links(&location)?;
+    let location = invocation.site.index_to_write()?;
+    check_links(&location)?;
     let mut writer = Writer::open(&location, options)?;
-    interrupt::watch()?;
+    invocation.watch_signals()?;
     let counts = Counts::default();
-    let progress = |_| match counts.entries.load(Ordering::Relaxed) {
+    let progress = |_: Duration| match counts.entries.load(Ordering::Relaxed) {
         0 => "reading directories".to_owned(),
         entries => counted(entries, "entry"),
     };
-    let import =
-        with_progress(progress, || add_source(&mut writer, &request, arguments.name, &counts));
-    let mut writer = end_if_asked(writer);
+    let cx = invocation.ingest(Some(&Tables));
+    let add = || add_source(invocation, &mut writer, &request, (arguments.name, &counts));
+    let import = with_progress(invocation, &progress, add);
+    let mut writer = end_if_cancelled(&cx, writer)?;
     let import = import?;
-    let derived = table::follow_all(&mut writer, threads)?;
-    let published = publish(writer)?;
+    let are_complete = Tables.refresh(&mut writer, threads)?;
+    let published = publish(&cx, writer)?;
     if import.untold_above() > 0 && nix::unistd::geteuid().is_root() {
         message(format_args!(
             "the directories above {} count as open to all; --above says what they are",
             canopy_read::to_path(import.root()).display()
         ));
     }
-    let shown = warn(&published, import.problems());
-    let complete = import.problems().count() == 0 && shown == Outcome::Complete;
-    let outcome = if complete { derived } else { Outcome::Partial };
+    let is_shown = warn(&cx, &published, import.problems());
+    let is_complete = import.problems().count() == 0 && is_shown;
+    let outcome = Outcome::of(is_complete && are_complete);
     let summary = Summary {
         published: &published,
         held: count_of(&location, &[import.root().to_owned()]),
@@ -65,10 +68,10 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
 }
 
 fn add_source(
+    invocation: &Invocation,
     writer: &mut Writer,
     request: &Request,
-    name: Option<String>,
-    counts: &Counts,
+    (name, counts): (Option<String>, &Counts),
 ) -> anyhow::Result<Import> {
     let mut import = Import::open(request).context("nothing was published")?;
     let source = writer.add_source(NewSource {
@@ -81,15 +84,16 @@ fn add_source(
         xattrs: import.xattrs(writer.classes()),
         scan: None,
     })?;
-    let sinks = writer.shard_writers(source).into_iter().map(Shards).collect();
+    let sinks = Shards::of(writer.shard_writers(source), &invocation.cancel);
     let sinks = import.run(writer.classes(), counts, sinks).context("nothing was published")?;
-    writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
+    writer.finish_shards(Shards::writers(sinks))?;
     Ok(import)
 }
 
-/// Says what is wrong with the input, and what users cannot see of it.
-fn warn(published: &Published, problems: &Problems) -> Outcome {
-    let shown = warn_of(published);
+/// Warns of problems of the input, and of entries that users cannot see. Returns whether there are no
+/// such entries.
+fn warn(cx: &Context<'_>, published: &Published, problems: &Problems) -> bool {
+    let is_shown = warn_of(cx, published);
     for problem in problems.first() {
         message(problem);
     }
@@ -97,7 +101,7 @@ fn warn(published: &Published, problems: &Problems) -> Outcome {
     if skipped > 0 {
         message(format_args!("{} left out or for root alone", counted(skipped, "record")));
     }
-    shown
+    is_shown
 }
 
 /// What became of an import.

@@ -17,9 +17,9 @@ fn main() -> ExitCode {
         sql: sql::run,
         table: table::run,
         import: import::run,
-        refresh: table::follow_all,
-        kind_of: |error| error.downcast_ref().map(canopy_sql::Error::kind),
+        derived: &table::Tables,
         share: canopy::commands::index_workers::run,
+        kind_of: |error| error.downcast_ref().map(canopy_sql::Error::kind),
     };
     canopy::main(Some(&engine))
 }

@@ -2,9 +2,9 @@
 
 use crate::prompt::{self, Prompt, Worker, is_worker};
 use anyhow::Context;
-use canopy::Outcome;
 use canopy::commands::sql::{Arguments, FormatName};
 use canopy::new_files::{Directory, Old};
+use canopy::{Invocation, Outcome};
 use canopy_sql::{Session, SessionOptions, TableStyle};
 use std::ffi::OsString;
 use std::fs::Permissions;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     if is_worker() {
         // Whoever asked may go away without a word.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
@@ -28,12 +28,12 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             "-o is for statements that are given; at the prompt, .output FILE writes to a file"
         );
         prompt::hold_interrupts()?;
-        let worker = Worker::new(of_statements(index.as_deref(), &arguments));
+        let worker = Worker::new(of_statements(invocation, &arguments));
         let session = Session::open(
-            arguments.read.open_to_answer(index, &[])?.flattened(),
-            options(&arguments, None),
+            arguments.read.open_to_answer(invocation, &[])?.flattened(),
+            options(invocation, &arguments, None),
         )?;
-        let mut prompt = prompt_of(session, form, &arguments);
+        let mut prompt = prompt_of(invocation, session, form, &arguments);
         prompt.interactive(worker)?;
         return Ok(Outcome::Complete);
     }
@@ -42,9 +42,9 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let spills = tempfile::Builder::new().prefix("canopy-sql-").permissions(private).tempdir().ok();
     let directory = spills.as_ref().map(|directory| directory.path().to_owned());
     let files = prompt::end_without(directory.clone())?;
-    let index = arguments.read.open_to_answer(index, &[])?.flattened();
-    let session = Session::open(index, options(&arguments, directory))?;
-    let mut prompt = prompt_of(session, form, &arguments);
+    let index = arguments.read.open_to_answer(invocation, &[])?.flattened();
+    let session = Session::open(index, options(invocation, &arguments, directory))?;
+    let mut prompt = prompt_of(invocation, session, form, &arguments);
     if let Some(path) = &arguments.output {
         let (directory, name) = Directory::of(path)?;
         prompt.file = Some(files.create(&directory, name, Old::Replaced)?);
@@ -58,8 +58,13 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     Ok(Outcome::Complete)
 }
 
-fn prompt_of(session: Session, form: FormatName, arguments: &Arguments) -> Prompt {
-    let mut prompt = Prompt::new(session, form);
+fn prompt_of(
+    invocation: &Invocation,
+    session: Session,
+    form: FormatName,
+    arguments: &Arguments,
+) -> Prompt {
+    let mut prompt = Prompt::new(session, form, invocation.site.allowed());
     prompt.csv_safe = arguments.csv_safe;
     prompt.null.clone_from(&arguments.null_value);
     prompt.rows_max = arguments.max_rows;
@@ -67,30 +72,34 @@ fn prompt_of(session: Session, form: FormatName, arguments: &Arguments) -> Promp
     prompt
 }
 
-fn options(arguments: &Arguments, spill_directory: Option<PathBuf>) -> SessionOptions {
+fn options(
+    invocation: &Invocation,
+    arguments: &Arguments,
+    spill_directory: Option<PathBuf>,
+) -> SessionOptions {
     SessionOptions {
-        threads: arguments.read.threads(),
+        threads: arguments.read.threads(invocation),
         gufi: arguments.gufi,
-        time: arguments.timeout(),
-        memory_bytes: arguments.memory_bytes(),
+        time: arguments.timeout(invocation),
+        memory_bytes: arguments.memory_bytes(invocation),
         spill_directory,
         table: TableStyle::default(),
     }
 }
 
 /// Returns the arguments of a process that answers a statement of the prompt.
-fn of_statements(index: Option<&Path>, arguments: &Arguments) -> Vec<OsString> {
+fn of_statements(invocation: &Invocation, arguments: &Arguments) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
-    if let Some(index) = index {
+    if let Some(index) = invocation.site.named() {
         words.extend(["--index".into(), index.into()]);
     }
     words.push("sql".into());
     let mut option = |name: &str, value: String| words.extend([name.into(), value.into()]);
-    option("--threads", arguments.read.threads().to_string());
+    option("--threads", arguments.read.threads(invocation).to_string());
     let seconds = |time: Duration| format!("{}s", time.as_secs());
-    option("--timeout", arguments.timeout().map_or("none".to_owned(), seconds));
+    option("--timeout", arguments.timeout(invocation).map_or("none".to_owned(), seconds));
     let bytes = |bytes: usize| bytes.to_string();
-    option("--memory", arguments.memory_bytes().map_or("none".to_owned(), bytes));
+    option("--memory", arguments.memory_bytes(invocation).map_or("none".to_owned(), bytes));
     if let Some(at) = arguments.read.at {
         words.extend(["--at".into(), at.to_string().into()]);
     }

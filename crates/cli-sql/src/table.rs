@@ -2,24 +2,23 @@
 
 use anyhow::Context;
 use canopy::commands::table::{Arguments, Command, FormatName};
-use canopy::options::threads;
-use canopy::places;
-use canopy::{Outcome, counted, message, say};
+use canopy::{Invocation, Outcome, counted, message, say};
 use canopy_index::{Disk, Index, TableFormat, TableKind, TableRecord, Writer, WriterOptions};
+use canopy_ingest::DerivedTables;
 use canopy_read::to_path;
 use canopy_sql::{AttachedFormat, DerivedRows};
 use canopy_text::safe::one_line;
 use serde_json::json;
 use std::fmt::Display;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
-        Command::List { json } => list(&places::open(index, None)?.joined(), json)?,
+        Command::List { json } => list(&invocation.open_indexes(None)?.joined(), json)?,
         Command::Add { name, file, format, sqlite_table } => {
-            let mut writer = open(index)?;
+            let mut writer = open(invocation)?;
             canopy_sql::check_name(&writer, &name)?;
             let format = match format {
                 Some(format) => format,
@@ -43,23 +42,24 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             publish(writer, format_args!("table {name} attached"))?;
         }
         Command::Derive { name, query, threads: asked } => {
-            let mut writer = open(index)?;
-            let rows = canopy_sql::derive(&mut writer, &name, &query, threads(asked))?;
+            let mut writer = open(invocation)?;
+            let rows = canopy_sql::derive(&mut writer, &name, &query, invocation.threads(asked))?;
             report(writer, &name, rows)?;
         }
         Command::Refresh { name: Some(name), threads: asked } => {
-            let mut writer = open(index)?;
-            let rows = canopy_sql::refresh(&mut writer, &name, threads(asked))?;
+            let mut writer = open(invocation)?;
+            let rows = canopy_sql::refresh(&mut writer, &name, invocation.threads(asked))?;
             report(writer, &name, rows)?;
         }
         Command::Refresh { name: None, threads: asked } => {
-            let mut writer = open(index)?;
-            let outcome = warn_of_failed(canopy_sql::refresh_all(&mut writer, threads(asked))?);
+            let mut writer = open(invocation)?;
+            let outcome =
+                warn_of_failed(canopy_sql::refresh_all(&mut writer, invocation.threads(asked))?);
             publish(writer, format_args!("derived tables computed anew"))?;
             return Ok(outcome);
         }
         Command::Drop { name } => {
-            let mut writer = open(index)?;
+            let mut writer = open(invocation)?;
             writer.drop_table(&name)?;
             publish(writer, format_args!("table {name} dropped"))?;
         }
@@ -67,10 +67,13 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     Ok(Outcome::Complete)
 }
 
-/// Computes what changes touch of derived tables anew for what `writer` publishes next, and says
-/// which of the tables could not be computed.
-pub fn follow_all(writer: &mut Writer, threads: usize) -> anyhow::Result<Outcome> {
-    Ok(warn_of_failed(canopy_sql::follow_all(writer, threads)?))
+/// The derived tables of an index. Warns of tables that cannot be computed.
+pub struct Tables;
+
+impl DerivedTables for Tables {
+    fn refresh(&self, writer: &mut Writer, threads: usize) -> anyhow::Result<bool> {
+        Ok(warn_of_failed(canopy_sql::follow_all(writer, threads)?) == Outcome::Complete)
+    }
 }
 
 /// Warns of tables that could not be computed.
@@ -82,8 +85,8 @@ fn warn_of_failed(failed: Vec<(String, canopy_sql::Error)>) -> Outcome {
 }
 
 /// Opens the writer of an index that exists.
-fn open(index: Option<PathBuf>) -> anyhow::Result<Writer> {
-    let index = places::to_write(index)?;
+fn open(invocation: &Invocation) -> anyhow::Result<Writer> {
+    let index = invocation.site.index_to_write()?;
     drop(Index::open(&index)?);
     Ok(Writer::open(&index, WriterOptions { disk: Disk::default(), ..WriterOptions::default() })?)
 }

@@ -11,11 +11,9 @@
 //! that they are published in that generation. Further parts with large dependencies can become
 //! companions too.
 
-use crate::Engine;
 use crate::options::command_name;
 use crate::outcome::Outcome;
 use anyhow::{Context, bail};
-use canopy_index::Writer;
 use canopy_index::schema::FORMAT;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -48,12 +46,6 @@ pub fn run_early() {
     if let Some(companion) = command.and_then(|name| Companion::of(name.to_str()?)) {
         let _ = companion.run();
     }
-}
-
-/// Returns whether `canopy-sql` has to write this index in our place: it has derived tables, which
-/// have to be computed anew.
-pub fn must_refresh(writer: &Writer, engine: Option<&Engine>) -> bool {
-    engine.is_none() && writer.has_derived_tables()
 }
 
 impl Companion {

@@ -2,9 +2,11 @@
 //!
 //! They are blocked in all threads but one, which waits for them: no code runs in a handler.
 
-use crate::outcome::message;
 use anyhow::Context;
+use canopy_ingest::Cancel;
 use nix::sys::signal::{SigSet, Signal, raise};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,15 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often it is checked whether the work has ended.
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
-
-/// Whether a signal has come.
-static ASKED: AtomicBool = AtomicBool::new(false);
-/// Whether the process is to live until it ends by itself, or says that it is done.
-static ENDS_BY_ITSELF: AtomicBool = AtomicBool::new(false);
-/// Whether Ctrl-C has come again.
-static ASKED_AGAIN: AtomicBool = AtomicBool::new(false);
-/// Whether what was made is removed.
-static DONE: AtomicBool = AtomicBool::new(false);
 
 /// Blocks those of the signals that are not ignored, as nohup(1) has SIGHUP ignored. To be called
 /// before other threads are there, which then block them too.
@@ -42,11 +35,11 @@ fn ignored() -> Option<u64> {
     u64::from_str_radix(mask.trim(), 16).ok()
 }
 
-/// Waits for one of the signals in a thread of its own, calls `end` and ends the process by it.
-pub fn end_by(signals: SigSet, end: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+/// Waits for one of the signals in a thread of its own, calls `end` with it and ends the process by it.
+pub fn end_by(signals: SigSet, end: impl FnOnce(Signal) + Send + 'static) -> anyhow::Result<()> {
     let wait = move || {
         let Ok(signal) = signals.wait() else { return };
-        end();
+        end(signal);
         let _ = signals.thread_unblock();
         let _ = raise(signal);
     };
@@ -57,49 +50,42 @@ pub fn end_by(signals: SigSet, end: impl FnOnce() + Send + 'static) -> anyhow::R
     Ok(())
 }
 
-/// Has signals that end the process wait until a command that writes an index has removed what it
-/// made, or noted how far it is; a second Ctrl-C does not wait. To be called before other threads
-/// are there.
-pub fn watch() -> anyhow::Result<()> {
-    let signals = block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
-    let again = [Signal::SIGINT].into_iter().filter(|&signal| signals.contains(signal));
-    let again: SigSet = again.collect();
-    end_by(signals, move || {
-        ASKED.store(true, Ordering::SeqCst);
-        std::thread::spawn(move || ASKED_AGAIN.store(again.wait().is_ok(), Ordering::SeqCst));
-        let asked = Instant::now();
-        let waits = || {
-            let is_patient = ENDS_BY_ITSELF.load(Ordering::SeqCst) || asked.elapsed() < PATIENCE;
-            is_patient && !ASKED_AGAIN.load(Ordering::SeqCst)
-        };
-        while !DONE.load(Ordering::SeqCst) && waits() {
-            std::thread::sleep(LOOKED_EVERY);
-        }
-    })
-}
+/// A signal that asked a command to end.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<Mutex<Option<Signal>>>);
 
-/// Returns whether the command is to end.
-pub fn asked() -> bool {
-    ASKED.load(Ordering::Relaxed)
-}
-
-/// Keeps the process alive from now on, until it ends by itself.
-pub fn go_on_to_the_end() {
-    ENDS_BY_ITSELF.store(true, Ordering::SeqCst);
-}
-
-/// Ends the process, which [`asked`] said is to end and which has removed what it made, or noted how
-/// far it is: then `continued` says what is left, and what continues it.
-pub fn end(continued: Option<&str>) -> ! {
-    match continued {
-        Some(continued) => {
-            message(format_args!("interrupted; nothing was published; {continued}"));
-        }
-        None => message("interrupted; nothing was published"),
+impl Interrupt {
+    /// Cancels a command that writes an index at the first signal to end. The process lives until the
+    /// command has removed its files, or saved its progress; a second Ctrl-C does not wait. To be
+    /// called before there are other threads.
+    ///
+    /// # Errors
+    ///
+    /// If signals cannot be blocked, or no thread started.
+    pub fn watch(&self, cancel: &Cancel) -> anyhow::Result<()> {
+        let signals = block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+        let again = [Signal::SIGINT].into_iter().filter(|&signal| signals.contains(signal));
+        let again: SigSet = again.collect();
+        let (received, cancel) = (self.0.clone(), cancel.clone());
+        end_by(signals, move |signal| {
+            *received.lock() = Some(signal);
+            cancel.request();
+            let is_asked_again = Arc::new(AtomicBool::new(false));
+            let asked_again = is_asked_again.clone();
+            std::thread::spawn(move || asked_again.store(again.wait().is_ok(), Ordering::SeqCst));
+            let asked = Instant::now();
+            let is_patient = || cancel.ends_by_itself() || asked.elapsed() < PATIENCE;
+            while is_patient() && !is_asked_again.load(Ordering::SeqCst) {
+                std::thread::sleep(LOOKED_EVERY);
+            }
+        })
     }
-    DONE.store(true, Ordering::SeqCst);
-    // The thread that waits for signals ends the process by the one that came.
-    loop {
-        std::thread::park();
+
+    /// Ends the process by the signal, if one came. To be called once the command has ended.
+    pub fn end_process(&self) {
+        if let Some(signal) = *self.0.lock() {
+            let _ = SigSet::from_iter([signal]).thread_unblock();
+            let _ = raise(signal);
+        }
     }
 }

@@ -39,31 +39,31 @@
 
 pub mod commands;
 mod companion;
-mod config;
-mod counted;
+
 pub mod interrupt;
+mod invocation;
 pub mod limits;
 pub mod new_files;
 mod offered;
 pub mod options;
 mod outcome;
 pub mod output_name;
-pub mod places;
-pub mod query_limits;
+mod progress;
+
 mod streams;
 mod suggestions;
 
-pub use counted::counted;
-pub use outcome::{
-    Outcome, SeveralLines, error_chain, message, message_lines, say, say_json, warn_of,
-};
+pub use canopy_text::counted;
+pub use invocation::Invocation;
+pub use outcome::{Outcome, SeveralLines, error_chain, message, message_lines, say, say_json};
+pub use progress::with_progress;
 
 pub use canopy_model::ErrorKind;
 
-use canopy_index::Writer;
+use canopy_ingest::{DerivedTables, Namespaces, NeedsDerivedTables};
 use canopy_watch::requests;
 use companion::Companion;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Returns the kind of an error, if it is one of those that only some programs know.
@@ -73,18 +73,18 @@ pub type KindOf = fn(&(dyn std::error::Error + 'static)) -> Option<ErrorKind>;
 #[derive(Clone, Copy)]
 pub struct Engine {
     /// Carries out `canopy sql`.
-    pub sql: fn(Option<PathBuf>, commands::sql::Arguments) -> anyhow::Result<Outcome>,
+    pub sql: fn(&Invocation, commands::sql::Arguments) -> anyhow::Result<Outcome>,
     /// Carries out `canopy table`.
-    pub table: fn(Option<PathBuf>, commands::table::Arguments) -> anyhow::Result<Outcome>,
+    pub table: fn(&Invocation, commands::table::Arguments) -> anyhow::Result<Outcome>,
     /// Carries out `canopy import`.
-    pub import: fn(Option<PathBuf>, commands::import::Arguments) -> anyhow::Result<Outcome>,
-    /// Computes anew what changes touch of derived tables, with that many threads, for the
-    /// generation that the writer publishes next.
-    pub refresh: fn(&mut Writer, usize) -> anyhow::Result<Outcome>,
+    pub import: fn(&Invocation, commands::import::Arguments) -> anyhow::Result<Outcome>,
+    /// Computes derived tables anew.
+    pub derived: &'static dyn DerivedTables,
     /// Returns the kind of an error of the SQL engine.
     pub kind_of: KindOf,
     /// Carries out `canopy index` for scans that several workers share.
-    pub share: fn(&Path, &commands::index::Arguments, &Engine) -> anyhow::Result<Outcome>,
+    pub share:
+        fn(&Invocation, &Path, &commands::index::Arguments, &Engine) -> anyhow::Result<Outcome>,
 }
 
 /// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is
@@ -103,7 +103,17 @@ pub fn main(engine: Option<&Engine>) -> ExitCode {
             Ok(())
         }
     };
-    let done = checked.and_then(|()| commands::run(options::Cli::of_process(), engine));
+    let done = checked.and_then(|()| {
+        let cli = options::Cli::of_process();
+        let mut invocation = cli.invocation()?;
+        let outcome = commands::run(&mut invocation, cli.command, engine);
+        invocation.end(match outcome {
+            Err(error) if engine.is_none() && error.is::<NeedsDerivedTables>() => {
+                Companion::Sql.run()
+            }
+            outcome => outcome,
+        })
+    });
     outcome::exit_code(done, engine.map(|engine| engine.kind_of))
 }
 
@@ -130,10 +140,10 @@ pub struct Mounts<'a> {
     pub namespace: fn(commands::ns::Arguments) -> anyhow::Result<Outcome>,
     /// Returns the kind of an error of a namespace.
     pub kind_of: KindOf,
-    /// Indexes what namespaces have.
-    pub source: &'a commands::index_namespace::NamespaceSource,
+    /// Opens namespaces that are indexed.
+    pub namespaces: &'a dyn Namespaces,
     /// Carries out `canopy mount`.
-    pub mount: fn(Option<PathBuf>, commands::mount::Arguments) -> anyhow::Result<Outcome>,
+    pub mount: fn(&Invocation, commands::mount::Arguments) -> anyhow::Result<Outcome>,
     /// Carries out `canopy unmount`.
     pub unmount: fn(commands::mount::Unmount) -> anyhow::Result<Outcome>,
 }
@@ -144,21 +154,19 @@ pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
     let run = || {
         Companion::Namespace.check_version()?;
         let cli = options::Cli::of_process();
-        if cli.command.is_configured() {
-            config::load(cli.command.scans())?;
-        }
-        match cli.command {
+        let invocation = cli.invocation()?;
+        invocation.end(match cli.command {
             options::Command::Ns(arguments) => (mounts.namespace)(arguments),
             options::Command::Index(arguments) if arguments.follows() => {
-                commands::following::run(cli.index, &arguments, mounts.source)
+                commands::index_follow::run(&invocation, &arguments, mounts.namespaces)
             }
             options::Command::Index(arguments) => {
-                commands::index::run(cli.index, arguments, None, Some(mounts.source))
+                commands::index::run(&invocation, arguments, None, Some(mounts.namespaces))
             }
-            options::Command::Mount(arguments) => (mounts.mount)(cli.index, arguments),
+            options::Command::Mount(arguments) => (mounts.mount)(&invocation, arguments),
             options::Command::Unmount(arguments) => (mounts.unmount)(arguments),
             _ => anyhow::bail!("canopy-ns carries out 'canopy ns', 'index' and 'mount' alone"),
-        }
+        })
     };
     outcome::exit_code(run(), Some(mounts.kind_of))
 }

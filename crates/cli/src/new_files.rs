@@ -5,8 +5,8 @@
 //! in their place does not move what is written.
 
 use crate::interrupt::{block, end_by};
-use crate::places::is_own_or_roots;
 use anyhow::{Context, bail, ensure};
+use canopy_site::is_own_or_roots;
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, XattrFlags};
@@ -115,7 +115,7 @@ impl NewFiles {
     pub fn ending_with(end: impl FnOnce() + Send + 'static) -> anyhow::Result<Self> {
         let new_files = NewFiles(Arc::default());
         let files = new_files.0.clone();
-        end_by(block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?, move || {
+        end_by(block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?, move |_| {
             let files = files.lock();
             files.iter().for_each(NewFile::remove);
             end();

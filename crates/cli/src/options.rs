@@ -1,12 +1,12 @@
 //! What the command line takes.
 
 use crate::commands::staleness;
-use crate::config::settings;
+use crate::invocation::Invocation;
 use crate::outcome::{error_chain, message, message_lines};
-use crate::places::{self, Opened};
-use crate::query_limits::{allowed, at_most};
 use crate::suggestions;
 use canopy_index::{Index, Moment};
+pub use canopy_ingest::system_clock as now_ns;
+use canopy_site::{Opened, age_ns};
 pub use canopy_text::clock::age;
 use canopy_text::safe::{self, TerminalWriter};
 use clap::error::ErrorKind;
@@ -16,7 +16,6 @@ use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Index file systems and search their metadata, as any user, in milliseconds.
 #[derive(Parser)]
@@ -95,6 +94,16 @@ impl Cli {
         });
         let parsed = Cli::from_arg_matches(&matches);
         parsed.unwrap_or_else(|error| end(&error.format(&mut Cli::command())))
+    }
+}
+
+impl Cli {
+    /// Reads the configuration, where it matters to the command.
+    pub fn invocation(&self) -> anyhow::Result<Invocation> {
+        match self.command.is_configured() {
+            true => Invocation::load(self.index.clone(), self.command.scans()),
+            false => Ok(Invocation::unconfigured(self.index.clone())),
+        }
     }
 }
 
@@ -213,33 +222,33 @@ pub struct ReadOptions {
 }
 
 impl ReadOptions {
-    /// How many threads read.
-    pub fn threads(&self) -> usize {
-        threads(self.threads)
+    /// Returns the number of threads that read.
+    pub fn threads(&self, invocation: &Invocation) -> usize {
+        invocation.threads(self.threads)
     }
 
-    /// Opens what is to be read as one index, and says what it is if asked.
-    pub fn open(&self, index: Option<PathBuf>) -> anyhow::Result<Index> {
-        self.open_each(index).map(Opened::joined)
+    /// Opens the indexes as one. Prints which generation answers, if asked.
+    pub fn open(&self, invocation: &Invocation) -> anyhow::Result<Index> {
+        self.open_each(invocation).map(Opened::joined)
     }
 
-    /// Opens what is to be read as one index for answers about these paths, or about all sources if
-    /// there are none. On a terminal, a footer says so if it is old.
+    /// Opens the indexes as one for answers about these paths, or about all sources if there are
+    /// none. On a terminal, a footer warns if it is old.
     pub fn open_to_answer(
         &self,
-        index: Option<PathBuf>,
+        invocation: &Invocation,
         paths: &[OsString],
     ) -> anyhow::Result<Index> {
-        let opened = self.open_each(index)?;
+        let opened = self.open_each(invocation)?;
         if self.at.is_none() {
-            staleness::note(&opened, paths);
+            staleness::note(invocation, &opened, paths);
         }
         Ok(opened.joined())
     }
 
-    /// Opens the indexes that are to be read, and says what they are if asked.
-    pub fn open_each(&self, index: Option<PathBuf>) -> anyhow::Result<Opened> {
-        let opened = places::open(index, self.at)?;
+    /// Opens the indexes. Prints which generation answers, if asked.
+    pub fn open_each(&self, invocation: &Invocation) -> anyhow::Result<Opened> {
+        let opened = invocation.open_indexes(self.at)?;
         if self.verbose {
             opened.iter().for_each(report_age);
         }
@@ -272,20 +281,6 @@ pub fn moment(text: &str) -> Result<Moment, String> {
     Ok(Moment::Time(time_ns))
 }
 
-/// Returns the nanoseconds of an age: a number of s, m, h, d or w.
-pub fn age_ns(text: &str) -> Option<i64> {
-    let count = text.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
-    let seconds = match &text[count.len()..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        "w" => 7 * 86_400,
-        _ => return None,
-    };
-    Some(count.parse::<u32>().ok().map(i64::from)?.saturating_mul(seconds * 1_000_000_000))
-}
-
 /// Prints which generation of an index answers, and its age.
 fn report_age(index: &Index) {
     message(format_args!(
@@ -301,15 +296,6 @@ fn report_age(index: &Index) {
     }
 }
 
-/// How many threads to use: as asked, else as configured, but not more than the site allows.
-pub fn threads(asked: Option<usize>) -> usize {
-    let wanted = asked
-        .or(settings().threads)
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
-        .clamp(1, 1024);
-    at_most("--threads", asked.is_some(), Some(wanted), allowed().threads).unwrap_or(wanted)
-}
-
 /// Returns standard output for JSON and text in which control characters above 127 are as they are:
 /// a terminal gets `?` for them, and for all bytes that it would take for one.
 pub fn stdout_for_json() -> BufWriter<Box<dyn Write>> {
@@ -321,12 +307,6 @@ pub fn stdout_for_json() -> BufWriter<Box<dyn Write>> {
             false => Box::new(stdout),
         },
     )
-}
-
-/// The time, in nanoseconds since 1970.
-pub fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

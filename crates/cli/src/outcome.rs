@@ -1,18 +1,14 @@
 //! How commands end: what is said on standard error, and the exit code.
 
-use crate::commands::staleness::print_footer;
+use crate::KindOf;
 use crate::commands::switches::Wrong;
-use crate::config::{Source, settings};
 use crate::options::stdout_for_json;
 use crate::streams::was_output_closed;
-use crate::{KindOf, counted};
-use canopy_index::Index;
 use canopy_model::ErrorKind;
 use canopy_text::safe;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a command that was carried out has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +24,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Returns the outcome of a command that lacks nothing, or something.
+    pub fn of(is_complete: bool) -> Self {
+        if is_complete { Outcome::Complete } else { Outcome::Partial }
+    }
+
     /// How a command has ended that could not answer for these reasons.
     pub fn of_errors<E>(errors: &[E]) -> Self {
         if errors.is_empty() { Outcome::Complete } else { Outcome::Partial }
@@ -37,12 +38,7 @@ impl Outcome {
 /// Prints the error of a command that failed, and gives the exit code: 0 complete, 1 partial, 2
 /// failed; that of GNU's tools for what they refuse. `others` knows more errors than this crate.
 pub fn exit_code(outcome: anyhow::Result<Outcome>, others: Option<KindOf>) -> ExitCode {
-    let outcome = outcome.and_then(flushed);
-    if outcome.is_ok() {
-        print_footer();
-    }
-    match outcome {
-        Ok(Outcome::Complete) if LACKS_SOMETHING.load(Ordering::Relaxed) => ExitCode::from(1),
+    match outcome.and_then(flushed) {
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::from(1),
         Ok(Outcome::Serious) => ExitCode::from(2),
@@ -105,7 +101,7 @@ fn known(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
 }
 
 /// Flushes standard output. Fails if that cannot be done.
-fn flushed(outcome: Outcome) -> anyhow::Result<Outcome> {
+pub fn flushed(outcome: Outcome) -> anyhow::Result<Outcome> {
     io::stdout().flush().map_err(canopy_tools::Error::Output)?;
     Ok(outcome)
 }
@@ -199,44 +195,6 @@ pub fn without_numbers(text: &str) -> String {
     told
 }
 
-/// Whether an index that was opened shows less than it should.
-static LACKS_SOMETHING: AtomicBool = AtomicBool::new(false);
-
-/// Says so of an index that keeps from the caller the list of what only some see, and has the
-/// command end as partial.
-pub fn warn_of_denied_list(index: &Index) {
-    let Some(list) = index.denied_list() else { return };
-    message(format_args!(
-        "{} cannot be read by you, whom it is for: answers may lack what not everybody sees. The \
-         index was copied without its permissions ('canopy index' by whoever writes it makes them \
-         right), its file system has no ACLs, or users have other numbers here",
-        list.display()
-    ));
-    LACKS_SOMETHING.store(true, Ordering::Relaxed);
-}
-
-/// Says why one of two indexes cannot be opened, and has the command end as partial: the other one
-/// answers.
-pub fn warn_of_other_index(error: anyhow::Error, answering: &Index) {
-    message_lines(error_chain(&error));
-    message(format_args!("{} alone answers", answering.path().display()));
-    LACKS_SOMETHING.store(true, Ordering::Relaxed);
-}
-
-static QUIET: AtomicBool = AtomicBool::new(false);
-
-/// Has [`note`] say nothing for the rest of the process.
-pub fn be_quiet() {
-    QUIET.store(true, Ordering::Relaxed);
-}
-
-/// Prints what is worth knowing but no error, as [`message`] does, unless nobody wants to know.
-pub fn note(text: impl std::fmt::Display) {
-    if !QUIET.load(Ordering::Relaxed) {
-        message(text);
-    }
-}
-
 /// Why a command that has done its work could not say so: exit code 1.
 #[derive(Debug, thiserror::Error)]
 #[error("the work is done, but standard output cannot be written: {0}")]
@@ -270,52 +228,6 @@ pub fn answered(printed: io::Result<()>) -> anyhow::Result<()> {
             Err(canopy_tools::Error::Output(error).into())
         }
         _ => Ok(()),
-    }
-}
-
-/// Says what became of sources that lie in others, and what users cannot see of a new generation
-/// though the source would show it to them. Where that is somebody's doing, the run is partial.
-pub fn warn_of(published: &canopy_index::Published) -> Outcome {
-    for root in &published.absorbed {
-        note(format_args!("{root} is no source of its own any more: it is in one around it"));
-    }
-    for (root, above) in &published.subtrees {
-        note(format_args!("{root} lies in the source {above} and was replaced there"));
-        let path = canopy_read::to_path(root);
-        if settings().source(&path).is_some_and(Source::has_options) {
-            note(format_args!(
-                "warning: what the configuration says of {root} does not hold when {above} is \
-                 scanned or updated; exclude it there"
-            ));
-        }
-    }
-    if published.closed_grants > 0 {
-        note(format_args!(
-            "warning: the file system of the index cannot hold {} of the ACLs; what they guard is \
-             for root alone",
-            published.closed_grants
-        ));
-    }
-    for (owner, dirs) in &published.beyond_limits {
-        note(format_args!(
-            "warning: what uid {owner} owns asks for more access classes than one owner may have; \
-             {}, and values of extended attributes that ask for more, are for root and that owner \
-             alone (--owner-classes and --owner-names set the limits)",
-            counted(dirs, "directory")
-        ));
-    }
-    if published.folded > 0 {
-        note(format_args!(
-            "warning: some directories take membership of more than 8 groups at once; \
-             only users whom their permissions name see what they guard"
-        ));
-    }
-    if let Some(error) = &published.unrecorded {
-        note(format_args!("warning: 'canopy info' will not tell of what failed: {error}"));
-    }
-    match published.beyond_limits.is_empty() && published.folded == 0 {
-        true => Outcome::Complete,
-        false => Outcome::Partial,
     }
 }
 

@@ -20,6 +20,7 @@ mod bar;
 mod brackets;
 mod characters;
 pub mod clock;
+mod counted;
 mod error;
 mod human;
 pub mod locale;
@@ -36,6 +37,7 @@ mod times;
 
 pub use bar::bar;
 pub use characters::Characters;
+pub use counted::counted;
 pub use error::{Error, Result};
 pub use human::{SizeForm, human_size, line_width, parse_size, whole_number};
 pub use mode::mode_string;

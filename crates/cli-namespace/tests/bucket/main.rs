@@ -152,8 +152,9 @@ fn a_store_that_is_down_loses_nothing() {
     let mut place = Fixture::new();
     place.mount(&[]);
     let bytes = random_bytes(3, 5_000_000);
-    place.garage.stop();
+    // Names may have to be looked up in storage.
     let mut file = File::create(place.path("file")).unwrap();
+    place.garage.stop();
     file.write_all(&bytes).unwrap();
     for _ in 0..2 {
         let error = file.sync_all().unwrap_err();

@@ -21,8 +21,8 @@ pub use worker::{Worker, is_worker};
 
 use anyhow::Context;
 use canopy::commands::sql::FormatName;
-use canopy::query_limits::allowed;
 use canopy::{SeveralLines, counted, error_chain, message, message_lines};
+use canopy_site::Allowed;
 use canopy_sql::{
     AnswerFormat, Answered, Error, Session, TableForm, TableStyle, blank, statement_end,
 };
@@ -43,6 +43,8 @@ const BUFFER_BYTES: usize = 1 << 16;
 pub struct Prompt {
     session: Session,
     format: FormatName,
+    /// Limits of the site for this user.
+    allowed: Allowed,
     /// Whether the time of each statement is shown.
     pub timer: bool,
     /// What stands for NULL in tables.
@@ -67,8 +69,9 @@ pub struct Prompt {
 
 impl Prompt {
     /// Shows answers in one form on standard output, until a command changes that.
-    pub fn new(session: Session, format: FormatName) -> Self {
+    pub fn new(session: Session, format: FormatName, allowed: Allowed) -> Self {
         Prompt {
+            allowed,
             session,
             format,
             timer: false,
@@ -211,7 +214,7 @@ impl Prompt {
         // What is there of a statement that was stopped.
         let flushed = output.flush().map_err(Error::Output);
         self.full = parquet;
-        let answered = answered.map_err(with_setting)?;
+        let answered = answered.map_err(|error| with_setting(error, self.allowed))?;
         flushed?;
         Ok(answered)
     }
@@ -251,8 +254,7 @@ fn answer_format(name: FormatName) -> AnswerFormat {
 const NO_MORE: &str = "the site allows you no more, by 'limits' of its configuration";
 
 /// Adds to an error what makes a limit larger: a setting, or the site's administrator.
-fn with_setting(error: Error) -> anyhow::Error {
-    let allowed = allowed();
+fn with_setting(error: Error, allowed: Allowed) -> anyhow::Error {
     let setting = match error {
         Error::Time(time) if allowed.time == Some(time) => NO_MORE,
         Error::Memory { limit_bytes, .. } if allowed.memory_bytes == Some(limit_bytes) => NO_MORE,

@@ -1,21 +1,16 @@
 //! `canopy check`
 
-use super::building::{end_if_asked, publish_changes, with_progress, with_progress_reported};
-use super::index_faults::{Faults, warn_of_mounts};
-use super::scanning::{Scans, one_reader, scan_threads};
-use super::update::{Task, list_anew};
-use crate::config::settings;
+use crate::companion::Companion;
+use crate::invocation::Invocation;
 use crate::limits::{memory_size, rate};
 use crate::options::stdout_for_json;
-use crate::outcome::{Outcome, answered, message, said, say, warn_of, without_numbers};
-use crate::{Engine, companion, counted, interrupt, places};
-use canopy_credentials::subordinate_uids;
-use canopy_index::{
-    CheckReport, Checker, Damage, Published, Remedy, ScanRecord, SourceRecord, Writer,
-    WriterOptions,
-};
+use crate::outcome::{Outcome, answered, said, say, without_numbers};
+use crate::{Engine, counted};
+use canopy_index::{CheckReport, Checker, Damage, Remedy};
+use canopy_ingest::repair::{RepairOptions, Repaired, repair};
+use canopy_ingest::with_progress;
 use canopy_model::{Generation, unescape};
-use canopy_scan::{MountRules, Selection};
+use canopy_site::check_links;
 use canopy_text::human_size;
 use canopy_text::safe::message_line;
 use canopy_tools::json::exact;
@@ -23,8 +18,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::num::NonZeroU32;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Duration;
 
 /// Most directories that the line of a damaged file names; `--json` names all that are known.
 const NAMED_MAX: usize = 3;
@@ -64,16 +59,16 @@ pub struct Arguments {
 
 /// Carries the command out.
 pub fn run(
-    index: Option<PathBuf>,
+    invocation: &Invocation,
     arguments: Arguments,
     engine: Option<&Engine>,
 ) -> anyhow::Result<Outcome> {
     let location = match arguments.repair {
-        true => places::to_write(index)?,
-        false => places::to_check(index)?,
+        true => invocation.site.index_to_write()?,
+        false => invocation.site.index_to_check()?,
     };
-    let threads = scan_threads(arguments.threads);
-    let report = check(&location, threads)?;
+    let threads = invocation.scan_threads(arguments.threads);
+    let report = check(invocation, &location, threads)?;
     if !arguments.repair {
         answered(print(&location, &report, arguments.json))?;
         return Ok(outcome_of(&report));
@@ -89,15 +84,25 @@ pub fn run(
         return Ok(Outcome::Complete);
     }
     if engine.is_none() && report.has_derived_tables {
-        return companion::Companion::Sql.run();
+        return Companion::Sql.run();
     }
     if !arguments.json {
         answered(print_lines(&damage_lines(&location, &report)))?;
     }
-    interrupt::watch()?;
-    let repaired = Repair { location: &location, arguments: &arguments, threads, engine };
-    let is_complete = repaired.run(&report)?;
-    let after = check(&location, threads)?;
+    invocation.watch_signals()?;
+    check_links(&location)?;
+    if report.damages.iter().any(|it| it.remedy == Remedy::Anew) {
+        let advice = remedies(&report).join("; ");
+        anyhow::bail!("the index at {} cannot be repaired: {advice}", location.display());
+    }
+    let (rate_max, memory_bytes) = (arguments.max_rate, arguments.memory);
+    let options = RepairOptions { threads, rate_max, memory_bytes };
+    let cx = invocation.ingest(engine.map(|engine| engine.derived));
+    let Repaired { published, is_complete } = repair(&cx, &location, &report, &options)?;
+    if !arguments.json && !published.is_unchanged {
+        say(format_args!("repaired in generation {}", published.generation))?;
+    }
+    let after = check(invocation, &location, threads)?;
     said(print(&location, &after, arguments.json))?;
     Ok(if is_complete { outcome_of(&after) } else { Outcome::Partial })
 }
@@ -106,13 +111,13 @@ fn outcome_of(report: &CheckReport) -> Outcome {
     if report.damages.is_empty() { Outcome::Complete } else { Outcome::Partial }
 }
 
-fn check(location: &Path, threads: usize) -> anyhow::Result<CheckReport> {
+fn check(invocation: &Invocation, location: &Path, threads: usize) -> anyhow::Result<CheckReport> {
     let checker = Checker::default();
-    let told = |_| {
+    let progress = |_: Duration| {
         let (files, bytes) = checker.progress();
         format!("{} read, {}", counted(files, "file"), human_size(bytes as i64))
     };
-    Ok(with_progress(told, || checker.check(location, threads))?)
+    Ok(with_progress(invocation, &progress, || checker.check(location, threads))?)
 }
 
 /// Returns a path for people.
@@ -273,143 +278,4 @@ fn json_of(location: &Path, report: &CheckReport) -> Value {
         "damages": report.damages.iter().map(damage).collect::<Vec<_>>(),
         "remedies": remedies(report),
     })
-}
-
-/// Returns the roots of sources whose scan options are lost, if they are trees of this machine.
-fn of_unknown_options(writer: &Writer) -> BTreeSet<String> {
-    let is_here = |source: &SourceRecord| {
-        let about = canopy_read::to_path(&source.root).symlink_metadata();
-        about.is_ok_and(|it| (it.dev(), it.ino()) == (source.dev, source.attributes.ino))
-    };
-    let sources = writer.sources().into_iter();
-    let unknown = sources.filter(|(source, record)| record.is_none() && is_here(source));
-    unknown.map(|(source, _)| source.root).collect()
-}
-
-/// One repair.
-struct Repair<'a> {
-    location: &'a Path,
-    arguments: &'a Arguments,
-    threads: usize,
-    engine: Option<&'a Engine>,
-}
-
-impl Repair<'_> {
-    /// Repairs what can be repaired; returns whether every source that needs a scan was scanned.
-    fn run(&self, report: &CheckReport) -> anyhow::Result<bool> {
-        places::check_links(self.location)?;
-        let remedies = |remedy: Remedy| report.damages.iter().filter(move |it| it.remedy == remedy);
-        if remedies(Remedy::Anew).next().is_some() {
-            let location = self.location.display();
-            let advice = self::remedies(report).join("; ");
-            anyhow::bail!("the index at {location} cannot be repaired: {advice}");
-        }
-        let mut writer = Writer::open(self.location, self.options())?;
-        let (mut unknown, mut lost_queries) = (BTreeSet::new(), false);
-        let mut roots: BTreeSet<String> =
-            remedies(Remedy::Scan).flat_map(|damage| damage.affected.keys().cloned()).collect();
-        if let Some(salvaged) = writer.salvaged() {
-            roots.extend(salvaged.to_scan.iter().cloned());
-            if salvaged.guesses_retention && !report.kept.is_empty() {
-                message(
-                    "the setting of how many older generations to keep is lost: set it again with \
-                     'canopy compact --keep'",
-                );
-            }
-            for table in &salvaged.lost_tables {
-                message(format_args!("the query of the table {table} is lost: derive it again"));
-                lost_queries = true;
-            }
-            if salvaged.lost_options {
-                unknown = of_unknown_options(&writer);
-            }
-            if let Some(generation) = salvaged.from_generation {
-                message(format_args!("the index is rebuilt from generation {generation}"));
-            }
-        }
-        for root in &unknown {
-            message(format_args!(
-                "the options of the last scan of {} are lost: it is scanned with the configured \
-                 ones; index it again if it was indexed with options such as -x or --exclude",
-                shown(root)
-            ));
-        }
-        roots.extend(unknown.iter().cloned());
-        writer.renew_damaged()?;
-        if remedies(Remedy::Rewrite).next().is_some() {
-            writer.publish_anyway();
-        }
-        if remedies(Remedy::Compute).next().is_some() {
-            writer.clear_derived();
-            writer.publish_anyway();
-        }
-        let (writer, is_complete) = self.scan(writer, (&roots, &unknown))?;
-        let published = self.publish(writer)?;
-        if !self.arguments.json && !published.is_unchanged {
-            say(format_args!("repaired in generation {}", published.generation))?;
-        }
-        Ok(is_complete && !lost_queries)
-    }
-
-    fn options(&self) -> WriterOptions {
-        WriterOptions {
-            memory_bytes: self.arguments.memory,
-            threads: self.threads,
-            holders: subordinate_uids(),
-            salvages: true,
-            ..WriterOptions::default()
-        }
-    }
-
-    /// Scans sources again; returns whether all could be scanned. The others stay as they are.
-    fn scan(
-        &self,
-        mut writer: Writer,
-        (roots, unknown): (&BTreeSet<String>, &BTreeSet<String>),
-    ) -> anyhow::Result<(Writer, bool)> {
-        let memory = (self.arguments.memory, self.threads);
-        let faults = Faults::new(None, self.location, None)?;
-        let scans = Scans::new(&writer, memory, self.arguments.max_rate, faults)?;
-        let known = writer.sources();
-        let is_asked = |root: &String| roots.contains(root);
-        let known = known.into_iter().filter(|(source, _)| is_asked(&source.root));
-        let mut is_complete = true;
-        with_progress_reported(
-            |_| counted(scans.counts.progress(), "entry"),
-            || scans.counts.progress(),
-            || {
-                for (source, record) in known {
-                    let root = shown(&source.root);
-                    let is_unknown = unknown.contains(&source.root);
-                    let Some(record) = record.or_else(|| is_unknown.then(ScanRecord::default))
-                    else {
-                        message(format_args!("{root} was not scanned: import or read it again"));
-                        is_complete = false;
-                        continue;
-                    };
-                    let trusted = settings().trust_fs.clone().unwrap_or_default();
-                    let rules = MountRules::new(trusted, record.no_prune);
-                    let task = Task { source, record, selection: Selection::default() };
-                    if let Err(error) = list_anew(&mut writer, &scans, &rules, &task) {
-                        message(format_args!("{error:#}; {root} stays as it is in the index"));
-                        is_complete = false;
-                    }
-                    if !one_reader() {
-                        warn_of_mounts(&rules.closed());
-                    }
-                }
-            },
-        );
-        is_complete &= scans.counts.faults() == 0;
-        let Scans { counts, faults, .. } = scans;
-        let writer = end_if_asked(writer);
-        faults.finish(&counts)?;
-        Ok((writer, is_complete))
-    }
-
-    fn publish(&self, writer: Writer) -> anyhow::Result<Published> {
-        let (published, _) = publish_changes(writer, self.engine, self.threads)?;
-        warn_of(&published);
-        Ok(published)
-    }
 }

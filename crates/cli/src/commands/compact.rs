@@ -1,19 +1,16 @@
 //! `canopy compact`
 
-use super::building::{end_if_asked, publish, with_progress};
-use super::scanning::scan_threads;
+use crate::counted;
+use crate::invocation::Invocation;
 use crate::limits::memory_size;
 use crate::outcome::{Outcome, say, say_json};
-use crate::{counted, interrupt, places};
-use canopy_index::{Compacted, Due, Index, Retention, Writer, WriterOptions};
+use canopy_index::{Index, Retention};
+use canopy_ingest::compact::{CompactRequest, Portion, compact};
 use canopy_model::Generation;
+use canopy_site::check_links;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
-
-/// Rows that are written anew at a time, for a second or a few: meanwhile, nothing else can be
-/// written.
-const ROWS_MAX: usize = 2 << 20;
 
 /// Write anew what updates have left of the index: fewer files, without what no longer counts
 ///
@@ -49,75 +46,61 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let location = places::to_write(index)?;
-    places::check_links(&location)?;
-    let known = Index::open(&location)?.retention().clone();
-    let options = WriterOptions {
-        memory_bytes: arguments.memory,
-        threads: scan_threads(arguments.threads),
-        keep_replaced: !arguments.replace,
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let location = invocation.site.index_to_write()?;
+    check_links(&location)?;
+    let request = CompactRequest {
+        only_due: arguments.due,
+        once: arguments.once,
         retention: arguments.keep.clone(),
-        ..WriterOptions::default()
+        replaces: arguments.replace,
+        threads: invocation.scan_threads(arguments.threads),
+        memory_bytes: arguments.memory,
     };
-    let mut tells_policy = arguments.keep.as_ref().filter(|keep| **keep != known);
-    let due = if arguments.due { Due::Now } else { Due::Any };
-    interrupt::watch()?;
+    invocation.watch_signals()?;
     let started = Instant::now();
-    let mut sum = Sum::default();
-    loop {
-        let begun = Instant::now();
-        let mut writer = Writer::open(&location, options.clone())?;
-        let compact = || writer.compact(due, ROWS_MAX, interrupt::asked);
-        let compacted = with_progress(|_| "shards are written anew".to_owned(), compact)?;
-        let writer = end_if_asked(writer);
-        let is_something = |it: &Compacted| it.shards + it.sealed > 0;
-        let Some(compacted) = compacted.filter(is_something) else {
-            if let Some(keep) = tells_policy.take() {
-                let published = publish(writer)?;
-                sum.generation = Some(published.generation);
-                if !arguments.json {
-                    let generation = published.generation;
-                    say(format_args!("generation {generation}: older ones are kept: {keep}"))?;
-                }
-            } else if sum.generation.is_none() && !arguments.json {
-                say("there is nothing to write anew")?;
-            }
-            break;
-        };
-        let published = publish(writer)?;
-        tells_policy = None;
-        let sealed = match compacted.sealed {
-            0 => String::new(),
-            1 => ", 1 file of names behind gates is written anew".to_owned(),
-            count => format!(", {count} files of names behind gates are written anew"),
-        };
+    let (mut sum, mut begun) = (Sum::default(), started);
+    compact(&invocation.ingest(None), &location, &request, |portion| {
+        let seconds = std::mem::replace(&mut begun, Instant::now()).elapsed().as_secs_f64();
         if !arguments.json {
-            say(format_args!(
-                "generation {}: {} became {} without {} that did not count{sealed}, {:.1} s",
-                published.generation,
-                counted(compacted.shards, "shard"),
-                compacted.became,
-                counted(compacted.dead, "row"),
-                begun.elapsed().as_secs_f64()
-            ))?;
+            say(line_of(&portion, &request, seconds))?;
         }
-        sum.generation = Some(published.generation);
-        sum.replaced_shards += compacted.shards;
-        sum.shards += compacted.became;
-        sum.dropped_rows += compacted.dead;
-        sum.sealed_files += compacted.sealed;
-        if arguments.once || !compacted.is_partial {
-            break;
-        }
-    }
-    if arguments.json {
-        sum.print_json(&location, started.elapsed().as_secs_f64())?;
+        sum.add(&portion);
+        Ok(())
+    })?;
+    match arguments.json {
+        true => sum.print_json(&location, started.elapsed().as_secs_f64())?,
+        false if sum.generation.is_none() => say("there is nothing to write anew")?,
+        false => {}
     }
     Ok(Outcome::Complete)
 }
 
-/// What all portions have come to.
+/// Formats a portion for people.
+fn line_of(portion: &Portion, request: &CompactRequest, seconds: f64) -> String {
+    match portion {
+        Portion::Kept(generation) => {
+            let kept = request.retention.as_ref().map_or_else(String::new, ToString::to_string);
+            format!("generation {generation}: older ones are kept: {kept}")
+        }
+        Portion::Rewritten(generation, compacted) => {
+            let sealed = match compacted.sealed {
+                0 => String::new(),
+                1 => ", 1 file of names behind gates is written anew".to_owned(),
+                count => format!(", {count} files of names behind gates are written anew"),
+            };
+            format!(
+                "generation {generation}: {} became {} without {} that did not count{sealed}, \
+                 {seconds:.1} s",
+                counted(compacted.shards, "shard"),
+                compacted.became,
+                counted(compacted.dead, "row"),
+            )
+        }
+    }
+}
+
+/// Sums of all portions.
 #[derive(Default)]
 struct Sum {
     /// The last one that was published.
@@ -132,6 +115,20 @@ struct Sum {
 }
 
 impl Sum {
+    fn add(&mut self, portion: &Portion) {
+        let generation = match portion {
+            Portion::Kept(generation) => generation,
+            Portion::Rewritten(generation, compacted) => {
+                self.replaced_shards += compacted.shards;
+                self.shards += compacted.became;
+                self.dropped_rows += compacted.dead;
+                self.sealed_files += compacted.sealed;
+                generation
+            }
+        };
+        self.generation = Some(*generation);
+    }
+
     /// Prints it as JSON, with the generation that is current.
     fn print_json(&self, location: &Path, seconds: f64) -> anyhow::Result<()> {
         let current = || Ok(Index::open(location)?.generation());

@@ -1,8 +1,9 @@
 //! `canopy diff`
 
+use super::past::warn_of_past;
+use crate::invocation::Invocation;
 use crate::options::{moment, stdout_for_json};
 use crate::outcome::Outcome;
-use crate::places;
 use canopy_index::{Index, Moment};
 use canopy_read::locate::{absolute_path, source_of};
 use canopy_read::resolve::locate;
@@ -15,7 +16,6 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::path::PathBuf;
 
 /// Tell what differs between two generations of the index: created, deleted, changed, moved
 ///
@@ -48,12 +48,12 @@ const CHANGES: [ChangeKind; 4] =
     [ChangeKind::Created, ChangeKind::Deleted, ChangeKind::Changed, ChangeKind::Moved];
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let old = places::open(index.clone(), Some(arguments.from))?.joined();
-    let new = places::open(index.clone(), Some(arguments.to))?.joined();
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let old = invocation.open_indexes(Some(arguments.from))?.joined();
+    let new = invocation.open_indexes(Some(arguments.to))?.joined();
     let path = arguments.path.as_ref().map(|path| path_of([&new, &old], path)).transpose()?;
     let outcome = match &arguments.path {
-        Some(path) => places::open(index, None)?.warn_of_past(path),
+        Some(path) => warn_of_past(&invocation.open_indexes(None)?, path),
         None => Outcome::Complete,
     };
     let found = differences(&old, &new, path.as_deref())?;

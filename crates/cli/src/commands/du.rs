@@ -7,6 +7,7 @@ use super::switches::{
     Argument, LEFT_OUT, Switch, Switches, Tool, Wrong, both, long, of, own, quoted, refused, short,
     word, words_of,
 };
+use crate::invocation::Invocation;
 use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::{Context, anyhow, bail};
@@ -16,7 +17,6 @@ use canopy_tools::du::{self, By, DuOptions, Exclude, Measure, Order, TimeKind};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 /// Add up the space that directories take, as du(1) does, answered from the index
 ///
@@ -270,8 +270,8 @@ const PARTS: [(&str, By); 4] =
     [("user", By::User), ("group", By::Group), ("extension", By::Extension), ("age", By::Age)];
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<Outcome> {
-    let mut asked = Du::new(arguments.read.threads());
+pub fn run(invocation: &Invocation, mut arguments: Arguments) -> anyhow::Result<Outcome> {
+    let mut asked = Du::new(arguments.read.threads(invocation));
     arguments.switches.apply(&mut asked)?;
     let mut unnamed = 0;
     let files = asked.files.take();
@@ -283,7 +283,7 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     } else if arguments.paths.is_empty() {
         arguments.paths.push(".".into());
     }
-    let index = arguments.read.open_to_answer(index, &arguments.paths)?;
+    let index = arguments.read.open_to_answer(invocation, &arguments.paths)?;
     let mut output = match options.json {
         true => stdout_for_json(),
         false => BufWriter::with_capacity(1 << 16, Box::new(std::io::stdout()) as _),

@@ -1,6 +1,7 @@
 //! `canopy export`
 
 use crate::counted;
+use crate::invocation::Invocation;
 use crate::new_files::{Directory, NewFiles, Old};
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
@@ -96,7 +97,7 @@ fn parse_delim(text: &str) -> Result<u8, String> {
 }
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let format = match FormatName::of(&arguments)? {
         FormatName::GufiTrace => {
             Format::GufiTrace { delim: arguments.delim, all_xattrs: arguments.all_xattrs }
@@ -116,10 +117,11 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         "--csv-safe is for --format csv"
     );
     let files = arguments.output.as_ref().map(|_| NewFiles::new()).transpose()?;
-    let index = arguments.read.open(index)?;
+    let index = arguments.read.open(invocation)?;
     let to = arguments.output.as_deref().zip(files.as_ref());
     let open = || outputs(format, to, arguments.parts);
-    let exported = export::run(&index, &arguments.paths, format, arguments.read.threads(), open)?;
+    let exported =
+        export::run(&index, &arguments.paths, format, arguments.read.threads(invocation), open)?;
     if let Some(files) = &files {
         files.publish()?;
     }

@@ -1,13 +1,13 @@
 //! `canopy find`
 
 use super::ls::{colors, no_color};
+use crate::invocation::Invocation;
 use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message, message_lines};
 use canopy_text::safe::message_line;
 use canopy_tools::find::{self, ColorWhen, Find, RunOptions};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal};
-use std::path::PathBuf;
 
 /// Find entries with find(1)'s expressions, answered from the index or, with --live, by walking the
 /// file system
@@ -42,7 +42,7 @@ pub struct Arguments {
 }
 
 /// Carries the command out. A wrong expression ends with exit code 1, as in find(1).
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let now_ns = now_ns();
     let mut find = match find::parse(&arguments.arguments, now_ns) {
         Ok(find) => find,
@@ -63,7 +63,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let stdout = std::io::stdout();
     color(&mut find, stdout.is_terminal());
     let options = RunOptions {
-        threads: arguments.read.threads(),
+        threads: arguments.read.threads(invocation),
         terminal: stdout.is_terminal(),
         now_ns,
         // A name with an end of line must not look like another message.
@@ -74,7 +74,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     let ended = match find.is_live() {
         true => find::run_live(&find, options, &mut output)?,
         false => find::run(
-            &arguments.read.open_to_answer(index, &find.starts)?,
+            &arguments.read.open_to_answer(invocation, &find.starts)?,
             &find,
             options,
             &mut output,

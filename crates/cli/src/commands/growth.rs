@@ -1,11 +1,13 @@
 //! `canopy top growth`: what grew most between two generations.
 
 use super::diff::path_of;
+use super::past::warn_of_past;
+use crate::invocation::Invocation;
 use crate::options::{ReadOptions, moment, stdout_for_json};
 use crate::outcome::{Outcome, message};
-use crate::places::{self, Opened};
 use canopy_index::{Index, Moment};
 use canopy_model::Generation;
+use canopy_site::Opened;
 use canopy_text::safe::{one_line, report_name};
 use canopy_text::{group_name, human_size, user_name};
 use canopy_tools::diff::{Difference, Entry, differences, relative};
@@ -15,7 +17,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
 
 /// What grows.
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -57,18 +58,18 @@ enum Value {
 }
 
 /// Prints what grew most, the largest first.
-pub fn run(index: Option<PathBuf>, asked: &Growth<'_>) -> anyhow::Result<Outcome> {
-    let opened = asked.read.open_each(index.clone())?;
+pub fn run(invocation: &Invocation, asked: &Growth<'_>) -> anyhow::Result<Outcome> {
+    let opened = asked.read.open_each(invocation)?;
     let mut outcome = Outcome::Complete;
     for path in asked.paths {
-        if opened.warn_of_past(path) != Outcome::Complete {
+        if warn_of_past(&opened, path) != Outcome::Complete {
             outcome = Outcome::Partial;
         }
     }
     let new = opened.written();
     let old = match asked.since {
-        Some(since) => places::open(index, Some(since))?.joined(),
-        None => a_week_ago(index, &new)?,
+        Some(since) => invocation.open_indexes(Some(since))?.joined(),
+        None => a_week_ago(invocation, &new)?,
     };
     let mut paths: Vec<Option<String>> = Vec::new();
     for path in asked.paths {
@@ -141,12 +142,12 @@ fn outermost(mut paths: Vec<Option<String>>) -> Vec<Option<String>> {
 }
 
 /// Opens what was current a week ago, or the oldest generation before `new`.
-fn a_week_ago(index: Option<PathBuf>, new: &Index) -> anyhow::Result<Index> {
+fn a_week_ago(invocation: &Invocation, new: &Index) -> anyhow::Result<Index> {
     let week = moment("7d").expect("an age");
-    places::open(index.clone(), Some(week)).map(Opened::joined).or_else(|error| {
+    invocation.open_indexes(Some(week)).map(Opened::joined).or_else(|error| {
         match error.downcast_ref() {
             Some(&canopy_index::Error::BeforeOldest(oldest)) if oldest < new.generation() => {
-                Ok(places::open(index, Some(Moment::Generation(oldest)))?.joined())
+                Ok(invocation.open_indexes(Some(Moment::Generation(oldest)))?.joined())
             }
             _ => Err(error),
         }

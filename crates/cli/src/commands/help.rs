@@ -1,10 +1,10 @@
 //! `canopy help`
 
-use crate::config::{KEYS, SITE_FILE};
 use crate::offered::Offered;
 use crate::options::Cli;
 use crate::outcome::Outcome;
 use anyhow::bail;
+use canopy_site::{KEYS, SITE_FILE};
 use clap::CommandFactory;
 use clap::builder::TypedValueParser;
 use std::io::Write;

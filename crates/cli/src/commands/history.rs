@@ -1,8 +1,9 @@
 //! `canopy history`
 
+use super::past::warn_of_past;
+use crate::invocation::Invocation;
 use crate::options::stdout_for_json;
 use crate::outcome::{Outcome, message};
-use crate::places;
 use canopy_index::{Index, KeptGeneration, Moment};
 use canopy_model::{ErrorKind, Generation, Totals};
 use canopy_read::resolve::locate_all;
@@ -13,7 +14,6 @@ use canopy_tools::json::exact_lines;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::path::PathBuf;
 
 /// Tell how a directory grew: entries and space of each generation that is kept
 ///
@@ -58,15 +58,15 @@ fn line(row: &Row, bar: &str) -> String {
 }
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let opened = places::open(index, None)?;
-    let mut outcome = opened.warn_of_past(&arguments.path);
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let opened = invocation.open_indexes(None)?;
+    let mut outcome = warn_of_past(&opened, &arguments.path);
     let last = opened.written();
     let place = last.path().to_owned();
     let current =
         KeptGeneration { generation: last.generation(), published_ns: last.published_ns() };
     let all = last.kept().iter().rev().copied().chain([current]);
-    let threads = crate::options::threads(arguments.threads);
+    let threads = invocation.threads(arguments.threads);
     let mut rows = Vec::new();
     let mut error = None;
     for generation in all {

@@ -1,8 +1,8 @@
 //! `canopy import`: its arguments. `canopy-sql` carries it out, which reads SQLite and any Parquet
 //! anyway.
 
+use crate::invocation::Invocation;
 use crate::limits::{OwnerLimitOptions, memory_size};
-use crate::options::threads;
 use canopy_import::{Above, Form, Format, Request};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub struct Arguments {
 
 impl Arguments {
     /// Returns what is to be read, and how.
-    pub fn request(&self) -> Request {
+    pub fn request(&self, invocation: &Invocation) -> Request {
         Request {
             format: match self.format {
                 FormatName::GufiTrace => Format::GufiTrace,
@@ -72,7 +72,7 @@ impl Arguments {
             root: self.root.as_ref().map(|root| root.as_os_str().as_bytes().to_vec()),
             above: self.above.clone(),
             lenient: self.lenient,
-            threads: threads(self.threads),
+            threads: invocation.threads(self.threads),
             memory_bytes: self.memory,
             delimiter: self.delim,
             trace_form: self.trace_form.map(|form| match form {

@@ -1,28 +1,21 @@
 //! `canopy index`
 
-use super::building::{damaged_file, publish_changes};
-use super::index_faults;
-use super::index_namespace::NamespaceSource;
 use super::index_plan::Plan;
-use super::index_run::Run;
 use super::index_summary::Summary;
-use super::info::count_of;
-use super::resuming;
-use super::scanning::{COPIED_ROWS_MAX, Scans, one_reader, scan_threads};
-use crate::config::{Source, namespace_of, settings};
+use crate::Engine;
+use crate::companion::Companion;
+use crate::invocation::Invocation;
 use crate::limits::{OwnerLimitOptions, memory_size, rate};
-use crate::outcome::{Outcome, be_quiet, message, note, warn_of};
-use crate::places;
-use crate::{Engine, companion, counted, interrupt};
+use crate::outcome::Outcome;
 use anyhow::Context;
-use canopy_credentials::subordinate_uids;
-use canopy_index::{Layout, Published, Retention, ScanRecord, Unfinished, Writer, WriterOptions};
-use canopy_model::escape;
-use canopy_scan::{Excludes, MountRules, Root};
+use canopy_index::{Layout, Retention};
+use canopy_ingest::scan::{ScanRequest, Scanned, root_of, scan};
+use canopy_ingest::{COPIED_ROWS_MAX, Namespaces, count_of};
+use canopy_scan::{Excludes, MountRules};
+use canopy_site::{check_links, namespace_of};
 use canopy_text::TimeStyle;
 use std::collections::HashSet;
 use std::num::{NonZeroU32, NonZeroU64};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -148,201 +141,69 @@ pub struct Arguments {
     follow: bool,
 }
 
-/// Carries the command out. Without what reads namespaces, `canopy-ns` is run where there are any.
-#[expect(clippy::too_many_lines, reason = "one course of steps")]
+/// Carries the command out. Without `namespaces`, `canopy-ns` is run where there are any.
 pub fn run(
-    index: Option<PathBuf>,
+    invocation: &Invocation,
     arguments: Arguments,
     engine: Option<&Engine>,
-    namespaces: Option<&NamespaceSource>,
+    namespaces: Option<&dyn Namespaces>,
 ) -> anyhow::Result<Outcome> {
     let mut arguments = arguments;
     if arguments.quiet {
-        be_quiet();
+        invocation.be_quiet();
     }
-    let location = places::to_write(index)?;
-    let is_own = places::is_own_by_default(&location);
-    places::check_links(&location)?;
+    let location = invocation.site.index_to_write()?;
+    check_links(&location)?;
     if arguments.worker {
-        return share(&location, &arguments, engine);
+        return share(invocation, &location, &arguments, engine);
     }
-    let has_namespace = arguments.settle_paths()?;
+    let has_namespace = arguments.settle_paths(invocation)?;
     if namespaces.is_none() && has_namespace {
-        return companion::Companion::Namespace.run();
+        return Companion::Namespace.run();
     }
-    let asked_root = arguments.root.clone();
-    let root_of = |path: &Path| root_of(path, namespaces, asked_root.as_deref());
-    let is_placed = |path: &Path| {
-        let namespace = namespace_of(path).zip(namespaces);
-        namespace.is_some_and(|(path, source)| (source.root)(path, asked_root.as_deref()).is_ok())
-    };
-    let mut known = HashSet::new();
-    arguments.paths.retain(|path| known.insert(root_of(path)));
-    let mut roots: Vec<String> = arguments.paths.iter().map(|path| root_of(path)).collect();
     let begun = Instant::now();
-    let threads = scan_threads(arguments.threads);
-    Excludes::new(arguments.exclude.iter().map(String::as_str)).context("--exclude")?;
-    let trusted = settings().trust_fs.clone().unwrap_or_default();
-    let rules = MountRules::new(trusted, arguments.no_prune);
+    let asked_root = arguments.root.as_deref();
+    let root_of = |path: &Path| root_of(path, namespaces, asked_root);
+    let mut known = HashSet::new();
+    let mut paths = std::mem::take(&mut arguments.paths);
+    paths.retain(|path| known.insert(root_of(path)));
+    let request = ScanRequest { paths, ..arguments.request(invocation) };
+    Excludes::new(request.excludes.iter().map(String::as_str)).context("--exclude")?;
     if arguments.dry_run {
-        let plan = Plan::new(&location, (&arguments, &rules, threads), &root_of)?;
+        let trusted = invocation.site.settings.trust_fs.clone().unwrap_or_default();
+        let rules = MountRules::new(trusted, request.no_prune);
+        let plan = Plan::new(&invocation.site.settings, &location, (&request, &rules), &root_of)?;
         return plan.print(arguments.json);
     }
+    arguments.paths = request.paths.clone();
     if arguments.level.is_some() {
-        return share(&location, &arguments, engine);
+        return share(invocation, &location, &arguments, engine);
     }
-    let options = arguments.writer_options(threads);
-    let mut writer = Writer::open(&location, options.clone())?;
-    if companion::must_refresh(&writer, engine) {
-        anyhow::ensure!(
-            namespaces.is_none(),
-            "the index has derived tables, which cannot be computed anew while a namespace is read: \
-             index where the namespace is mounted"
-        );
-        drop(writer);
-        return companion::Companion::Sql.run();
+    invocation.watch_signals()?;
+    let cx = invocation.ingest(engine.map(|engine| engine.derived));
+    let scanned = scan(&cx, &location, &request, namespaces)?;
+    arguments.report(&scanned, &location, begun)?;
+    if !arguments.quiet && !arguments.json {
+        report_location(invocation, &location, &scanned.roots);
     }
-    interrupt::watch()?;
-    let asked = asked(&arguments, &root_of);
-    let mut resumed = resume(&mut writer, &arguments, &asked, (&rules, &root_of))?;
-    if resumed.is_none()
-        && arguments.replace
-        && give_up(&mut writer, &arguments.paths, &rules, &root_of)
-    {
-        writer.publish()?;
-        writer = Writer::open(&location, options.clone())?;
-    }
-    // What goes on has manifests of its own; the next run looks at what is there then.
-    if resumed.is_none() {
-        plan_renewals(&mut writer)?;
-    }
-    let new_run = |writer: &Writer, resumed: Option<&Unfinished>| {
-        Run::new(writer, (&arguments, threads), (&asked, resumed), (namespaces, &root_of))
-    };
-    let mut run = new_run(&writer, resumed.as_ref())?;
-    let mut failed = run.scan(&mut writer, resumed.as_ref());
-    if let Err(error) = &failed
-        && let Some(file) = damaged_file(error)
-        && !interrupt::asked()
-    {
-        warn_of_new_scan(format_args!("{} is damaged", file.display()));
-        writer.give_up_unfinished()?;
-        drop(writer);
-        writer = Writer::open(&location, options.clone())?;
-        plan_renewals(&mut writer)?;
-        resumed = None;
-        run = new_run(&writer, None)?;
-        failed = run.scan(&mut writer, None);
-    }
-    if interrupt::asked() {
-        interrupt::go_on_to_the_end();
-        let goes_on = run.notes().take_sources(&mut writer, &run.scans.counts);
-        drop(writer);
-        let left = run.notes().left(arguments.paths.len());
-        let continued = format!("{left}the same command goes on where this one ended");
-        interrupt::end(goes_on.then_some(&*continued));
-    }
-    let failed = match failed {
-        Ok(failed) => failed,
-        Err(error) => {
-            let source = resumed.as_ref().and_then(|resumed| resumed.source.as_ref());
-            source
-                .iter()
-                .for_each(|source| writer.record_failure(&source.root, format!("{error:#}")));
-            // It is told here, too.
-            drop(writer.save_failures());
-            return Err(error);
-        }
-    };
-    note_failed(&mut writer, &failed, &root_of, &is_placed);
-    if !failed.is_empty() && failed.len() == arguments.paths.len() && resumed.is_none() {
-        return Err(nothing_published(writer, run.scans, failed));
-    }
-    warn_of_failed(&writer, &failed, &root_of);
-    let published = publish_changes(writer, engine, threads);
-    let (published, derived) = match published {
-        Ok(published) => published,
-        Err(error) => {
-            let roots = arguments.paths.iter().map(|path| root_of(path)).collect();
-            let is_damaged = resumed.is_some() && damaged_file(&error).is_some();
-            record_failures((&location, options), roots, &format!("{error:#}"), is_damaged);
-            return Err(error);
-        }
-    };
-    roots.retain(|root| failed.iter().all(|(path, _)| root_of(path) != *root));
-    let done = Done { location, is_own, published, derived, failed, resumed, roots, begun };
-    done.report(run)
+    Ok(Outcome::of(scanned.is_complete))
 }
 
-/// What a run that published something has done.
-struct Done {
-    /// The index.
-    location: PathBuf,
-    /// Whether that is where the caller's own is by default.
-    is_own: bool,
-    published: Published,
-    /// What became of derived tables.
-    derived: Outcome,
-    /// Trees that could not be scanned.
-    failed: Vec<(PathBuf, anyhow::Error)>,
-    /// What it went on with.
-    resumed: Option<Unfinished>,
-    /// Roots of the trees that were published, escaped.
-    roots: Vec<String>,
-    begun: Instant,
-}
-
-impl Done {
-    /// Warns of what is missing, and prints the summary.
-    fn report(&self, run: Run<'_>) -> anyhow::Result<Outcome> {
-        let Run { arguments, rules, scans: Scans { counts, faults, .. }, .. } = run;
-        let listed = faults.finish(&counts);
-        if let Err(error) = &listed {
-            message(format_args!("{error:#}"));
-        }
-        index_faults::warn_of_empty_mounts(&rules.without_files());
-        if !one_reader() {
-            index_faults::warn_of_mounts(&rules.closed());
-        }
-        let is_complete = warn_of(&self.published) == Outcome::Complete
-            && counts.faults() == 0
-            && self.failed.is_empty()
-            && listed.is_ok();
-        let summary = Summary {
-            published: &self.published,
-            counts: &counts,
-            seconds: self.begun.elapsed().as_secs_f64(),
-            resumed: self.resumed.as_ref(),
-            failed: &self.failed,
-            held: count_of(&self.location, &self.roots),
-            sources: &self.roots,
-            is_complete: is_complete && self.derived == Outcome::Complete,
-        };
-        if arguments.json {
-            summary.print_json()?;
-        } else if !arguments.quiet {
-            summary.print()?;
-            self.report_location();
-        }
-        Ok(if is_complete { self.derived } else { Outcome::Partial })
+/// Prints where a user's own index is, and that it answers before the site's.
+fn report_location(invocation: &Invocation, location: &Path, roots: &[String]) {
+    if !invocation.site.is_own_by_default(location) || roots.is_empty() {
+        return;
     }
-}
-
-impl Done {
-    /// Prints where a user's own index is, and that it answers before the site's.
-    fn report_location(&self) {
-        if !self.is_own || self.roots.is_empty() {
-            return;
-        }
-        let roots: Vec<String> = self.roots.iter().map(|root| shown_root(root)).collect();
-        let location = self.location.display();
-        match places::has_site() {
-            true => note(format_args!(
-                "your own index is at {location}, for you alone; it answers about {} from now on, \
-                 before the site's ('canopy source remove PATH' ends that)",
-                roots.join(", ")
-            )),
-            false => note(format_args!("your own index is at {location}, for you alone")),
+    let roots: Vec<String> = roots.iter().map(|root| shown_root(root)).collect();
+    let location = location.display();
+    match invocation.site.has_site_index() {
+        true => invocation.note(format_args!(
+            "your own index is at {location}, for you alone; it answers about {} from now on, \
+             before the site's ('canopy source remove PATH' ends that)",
+            roots.join(", ")
+        )),
+        false => {
+            invocation.note(format_args!("your own index is at {location}, for you alone"));
         }
     }
 }
@@ -353,109 +214,15 @@ fn shown_root(root: &str) -> String {
 
 /// Shares a scan with workers, which may have to compute derived tables: `canopy-sql` does it.
 fn share(
+    invocation: &Invocation,
     location: &Path,
     arguments: &Arguments,
     engine: Option<&Engine>,
 ) -> anyhow::Result<Outcome> {
     match engine {
-        Some(engine) => (engine.share)(location, arguments, engine),
-        None => companion::Companion::Sql.run(),
+        Some(engine) => (engine.share)(invocation, location, arguments, engine),
+        None => Companion::Sql.run(),
     }
-}
-
-/// Returns what a run asks for, in words that another one can be compared with.
-fn asked(arguments: &Arguments, root_of: &dyn Fn(&Path) -> String) -> String {
-    let limits = arguments.limits.given().map(|limits| [limits.classes, limits.names]);
-    let paths = arguments.paths.iter();
-    let is_namespace = |path: &PathBuf| namespace_of(path).is_some();
-    let configured = |path: &PathBuf| {
-        let source = configured_source(path)?;
-        Some((&source.exclude, source.one_file_system, source.no_xattrs))
-    };
-    resuming::asked(serde_json::json!({
-        "roots": paths.clone().map(|path| root_of(path)).collect::<Vec<_>>(),
-        "namespaces": paths.clone().map(is_namespace).collect::<Vec<_>>(),
-        "configured": paths.map(configured).collect::<Vec<_>>(),
-        "one_file_system": arguments.one_file_system,
-        "exclude": arguments.exclude,
-        "no_prune": arguments.no_prune,
-        "no_xattrs": arguments.no_xattrs,
-        "name": arguments.name,
-        "limits": limits,
-        "incremental": arguments.incremental,
-        "trust_directory_times": arguments.trust_directory_times,
-        "replace": arguments.replace,
-    }))
-}
-
-/// Goes on with the run that was interrupted, if it was the same; says what becomes of it.
-fn resume(
-    writer: &mut Writer,
-    arguments: &Arguments,
-    asked: &str,
-    (rules, root_of): (&MountRules, &dyn Fn(&Path) -> String),
-) -> anyhow::Result<Option<Unfinished>> {
-    let why = match (writer.unfinished(), writer.unfinished_is_useless()) {
-        (None, None) => return Ok(None),
-        (None, Some(reason)) => reason.to_owned(),
-        (Some(_), _) if arguments.restart => "--restart was given".to_owned(),
-        (Some(before), _) if before.asked != asked => {
-            "it was of other trees, with other options or by another version".to_owned()
-        }
-        (Some(before), _) => {
-            let source = before.source.as_ref();
-            let path = source.and_then(|source| {
-                arguments.paths.iter().find(|path| root_of(path) == source.root)
-            });
-            let root = path.map(|path| Root::open(path, writer.classes(), rules));
-            let is_same = match (source, &root) {
-                (None, _) => true,
-                (Some(source), Some(Ok(root))) => {
-                    resuming::identity(root).is_ok_and(|identity| identity == source.identity)
-                }
-                (Some(_), _) => false,
-            };
-            match is_same.then(|| writer.resume()).transpose()? {
-                Some(Ok(before)) => {
-                    note(format_args!(
-                        "going on with the scan of {}, which was interrupted after {}",
-                        shown_time(before.begun_ns),
-                        counted(before.entries, "entry")
-                    ));
-                    return Ok(Some(before));
-                }
-                Some(Err(reason)) => reason,
-                None => "its source is another directory, or other file systems are mounted there"
-                    .to_owned(),
-            }
-        }
-    };
-    writer.give_up_unfinished()?;
-    warn_of_new_scan(why);
-    Ok(None)
-}
-
-/// Plans to write damaged documents anew with the next generation, and warns of them.
-fn plan_renewals(writer: &mut Writer) -> anyhow::Result<()> {
-    let renewed = writer.renew_damaged()?;
-    if let [first, ..] = &renewed[..] {
-        let more = match renewed.len() - 1 {
-            0 => String::new(),
-            more => format!(" and {} likewise", counted(more as u64, "other")),
-        };
-        note(format_args!(
-            "{} is damaged, missing or not for whom it should be{more}: it is to be written anew",
-            first.display()
-        ));
-    }
-    Ok(())
-}
-
-/// Warns that an interrupted scan cannot be resumed, and why.
-fn warn_of_new_scan(why: impl std::fmt::Display) {
-    note(format_args!(
-        "all is scanned anew: the scan that was interrupted cannot go on, since {why}"
-    ));
 }
 
 pub(super) fn shown_time(time_ns: i64) -> String {
@@ -470,9 +237,9 @@ impl Arguments {
 
     /// Takes the configured sources where no PATH is given, and refuses options that are not for
     /// these paths. Returns whether any is a namespace.
-    fn settle_paths(&mut self) -> anyhow::Result<bool> {
+    fn settle_paths(&mut self, invocation: &Invocation) -> anyhow::Result<bool> {
         if self.paths.is_empty() {
-            let sources = settings().sources.iter().flatten();
+            let sources = invocation.site.settings.sources.iter().flatten();
             self.paths = sources.map(|source| source.path.clone()).collect();
             anyhow::ensure!(
                 !self.paths.is_empty(),
@@ -496,43 +263,52 @@ impl Arguments {
         Ok(has_namespace)
     }
 
-    /// Returns how the index is written.
-    fn writer_options(&self, threads: usize) -> WriterOptions {
-        WriterOptions {
+    /// Returns the scan that is asked for.
+    pub(super) fn request(&self, invocation: &Invocation) -> ScanRequest {
+        ScanRequest {
+            paths: self.paths.clone(),
+            threads: invocation.scan_threads(self.threads),
             memory_bytes: self.memory,
-            threads,
-            limits: self.limits.given(),
-            holders: subordinate_uids(),
-            copied_rows_max: self.copied_rows,
-            keep_replaced: !self.replace,
-            retention: self.keep.clone(),
-            gives_up_shared: self.restart,
-            ..WriterOptions::default()
-        }
-    }
-
-    /// Returns how a tree is scanned: by the options, and by what is configured of it.
-    pub(super) fn record(&self, path: &Path) -> ScanRecord {
-        let source = configured_source(path);
-        ScanRecord {
-            one_file_system: self.one_file_system || source.is_some_and(|it| it.one_file_system),
+            rate_max: self.max_rate,
+            one_file_system: self.one_file_system,
             excludes: self.exclude.clone(),
             no_prune: self.no_prune,
-            no_xattrs: self.no_xattrs || source.is_some_and(|it| it.no_xattrs),
-            layout: match self.layout {
-                None | Some(LayoutName::Access) => Layout::Access,
-                Some(LayoutName::Leveled) => {
+            no_xattrs: self.no_xattrs,
+            name: self.name.clone(),
+            root: self.root.clone(),
+            limits: self.limits.given(),
+            copied_rows_max: self.copied_rows,
+            retention: self.keep.clone(),
+            incremental: self.incremental,
+            trusts_directory_times: self.trust_directory_times,
+            replaces: self.replace,
+            restarts: self.restart,
+            layout: self.layout.map(|name| match name {
+                LayoutName::Access => Layout::Access,
+                LayoutName::Leveled => {
                     let level = self.level.map_or(1, NonZeroU32::get);
                     Layout::Leveled { level, shards: self.shards }
                 }
-            },
-            configured: None,
+            }),
+            errors: self.errors.clone(),
+            noted_every: self.noted_every.map(NonZeroU64::get),
         }
     }
 
-    /// Returns what a tree is to be called, if that is said anywhere.
-    pub(super) fn name_of(&self, path: &Path) -> Option<String> {
-        self.name.clone().or_else(|| configured_source(path)?.name.clone())
+    /// Prints the summary of a scan.
+    pub(super) fn report(
+        &self,
+        scanned: &Scanned,
+        location: &Path,
+        begun: Instant,
+    ) -> anyhow::Result<()> {
+        let seconds = begun.elapsed().as_secs_f64();
+        let summary = Summary { scanned, seconds, held: count_of(location, &scanned.roots) };
+        match (self.json, self.quiet) {
+            (true, _) => summary.print_json(),
+            (false, false) => summary.print(),
+            (false, true) => Ok(()),
+        }
     }
 }
 
@@ -540,126 +316,4 @@ impl Arguments {
 pub(super) enum LayoutName {
     Access,
     Leveled,
-}
-
-/// Returns how a tree is configured, if it is a source.
-fn configured_source(path: &Path) -> Option<&'static Source> {
-    settings().source(&path.canonicalize().ok()?)
-}
-
-/// Takes the sources at these paths out of the index, as far as they can be scanned anew, if that
-/// frees anything; returns whether there was any.
-fn give_up(
-    writer: &mut Writer,
-    paths: &[PathBuf],
-    rules: &MountRules,
-    root_of: &dyn Fn(&Path) -> String,
-) -> bool {
-    if writer.keeps_generations() {
-        note(
-            "--replace frees nothing ahead of the scan, since older generations are kept; with \
-             --keep none it does",
-        );
-        return false;
-    }
-    let root = |path: &PathBuf| match namespace_of(path) {
-        Some(_) => Some(root_of(path)),
-        None => Some(Root::open(path, writer.classes(), rules).ok()?.escaped_path()),
-    };
-    let roots: Vec<String> = paths.iter().filter_map(root).collect();
-    let removed = roots.iter().filter_map(|root| writer.remove_source(root));
-    removed.count() > 0
-}
-
-/// Notes why trees could not be scanned, for 'canopy info'.
-fn note_failed(
-    writer: &mut Writer,
-    failed: &[(PathBuf, anyhow::Error)],
-    root_of: &dyn Fn(&Path) -> String,
-    is_placed: &dyn Fn(&Path) -> bool,
-) {
-    for (path, error) in failed {
-        let root = root_of(path);
-        // A path that was mistyped is not missing from the index, nor is a namespace whose place is
-        // not known.
-        let mut configured = settings().sources.iter().flatten();
-        let is_meant = match namespace_of(path) {
-            Some(_) => is_placed(path),
-            None => path.is_dir() || configured.any(|source| source.path == *path),
-        };
-        if is_source(writer, &root) || is_meant {
-            writer.record_failure(&root, format!("{error:#}"));
-        } else {
-            writer.forget_failure(&root);
-        }
-    }
-}
-
-fn is_source(writer: &Writer, root: &str) -> bool {
-    writer.sources().iter().any(|(source, _)| source.root == root)
-}
-
-/// Warns of trees that could not be scanned, and prints what becomes of their old entries.
-fn warn_of_failed(
-    writer: &Writer,
-    failed: &[(PathBuf, anyhow::Error)],
-    root_of: &dyn Fn(&Path) -> String,
-) {
-    for (path, error) in failed {
-        let root = root_of(path);
-        match is_source(writer, &root) {
-            true => message(format_args!("{error:#}; {root} stays as it was in the index")),
-            false => message(format_args!("{error:#}; the index has nothing of it")),
-        }
-    }
-}
-
-/// Ends a run of which no tree could be scanned.
-fn nothing_published(
-    writer: Writer,
-    Scans { counts, faults, .. }: Scans,
-    failed: Vec<(PathBuf, anyhow::Error)>,
-) -> anyhow::Error {
-    if let Err(error) = writer.save_failures() {
-        message(format_args!("'canopy info' will not tell of what failed: {error}"));
-    }
-    if let Err(error) = faults.finish(&counts) {
-        message(format_args!("{error:#}"));
-    }
-    report_all_but_last(failed).context("nothing was published")
-}
-
-/// Prints all of the errors but the last one, and returns that.
-fn report_all_but_last(mut failed: Vec<(PathBuf, anyhow::Error)>) -> anyhow::Error {
-    let last = failed.pop();
-    failed.iter().for_each(|(_, error)| message(format_args!("{error:#}")));
-    last.map_or_else(|| anyhow::anyhow!("no PATH is given"), |(_, error)| error)
-}
-
-/// Records that nothing of these paths could be published, if that much can be done. The run went on
-/// with data that `is_damaged`: another one begins anew.
-fn record_failures(
-    (location, options): (&Path, WriterOptions),
-    roots: Vec<String>,
-    reason: &str,
-    is_damaged: bool,
-) {
-    let Ok(mut writer) = Writer::open(location, options) else { return };
-    if is_damaged {
-        drop(writer.give_up_unfinished());
-    }
-    roots.iter().for_each(|root| writer.record_failure(root, reason.to_owned()));
-    drop(writer.save_failures());
-}
-
-/// Returns the absolute path, escaped, under which a failure of a source is recorded.
-pub(super) fn root_of(
-    path: &Path,
-    namespaces: Option<&NamespaceSource>,
-    asked: Option<&Path>,
-) -> String {
-    let root = namespaces.and_then(|source| (source.root)(namespace_of(path)?, asked).ok());
-    let path = root.as_deref().unwrap_or(path);
-    let real = path.canonicalize().or_else(|_| std::path::absolute(path));
-    escape(real.unwrap_or_else(|_| path.to_owned()).as_os_str().as_bytes()).into_owned()
 }

@@ -1,15 +1,15 @@
 //! `canopy index --dry-run`: what would be scanned and left out, and by which configuration. Nothing
 //! is written.
 
-use super::index::{Arguments, shown_time};
-use super::info::count;
-use crate::config::{namespace_of, prune_reasons, settings};
+use super::index::shown_time;
 use crate::counted;
-use crate::outcome::{Outcome, without_numbers};
-use crate::places;
+use crate::outcome::{Outcome, message, without_numbers};
 use canopy_index::{Index, SourceRecord};
+use canopy_ingest::count;
+use canopy_ingest::scan::ScanRequest;
 use canopy_model::{Generation, unescape};
 use canopy_scan::{Mount, MountRules, mounts};
+use canopy_site::{Settings, check_links, namespace_of, prune_reasons};
 use canopy_text::human_size;
 use canopy_text::safe::message_line;
 use canopy_tools::json::exact;
@@ -21,7 +21,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What a run would do.
-pub(super) struct Plan {
+pub(super) struct Plan<'a> {
+    settings: &'a Settings,
     index: PathBuf,
     generation: Option<Generation>,
     threads: usize,
@@ -53,11 +54,12 @@ enum State {
     Within(PathBuf),
 }
 
-impl Plan {
+impl<'a> Plan<'a> {
     /// Finds out what a run would do that writes the index at `location`.
     pub(super) fn new(
+        settings: &'a Settings,
         location: &Path,
-        (arguments, rules, threads): (&Arguments, &MountRules, usize),
+        (request, rules): (&ScanRequest, &MountRules),
         root_of: &dyn Fn(&Path) -> String,
     ) -> anyhow::Result<Self> {
         let is_there = canopy_index::is_there(location).unwrap_or(true);
@@ -66,12 +68,19 @@ impl Plan {
         let source = |path: &PathBuf| -> anyhow::Result<PlannedSource> {
             let root =
                 PathBuf::from(std::ffi::OsString::from_vec(unescape(&root_of(path)).into_owned()));
-            let record = arguments.record(path);
+            let record = request.record(settings, path);
             let is_namespace = namespace_of(path).is_some();
             let mut left_out: Vec<(String, &str)> =
                 record.excludes.iter().map(|pattern| (pattern.clone(), "--exclude")).collect();
-            if !arguments.no_prune && !is_namespace {
-                left_out.extend(prune_reasons(settings(), &root)?);
+            if !request.no_prune && !is_namespace {
+                let pruned = prune_reasons(settings, &root)?;
+                for path in &pruned.unusable {
+                    message(format_args!(
+                        "warning: {} is not UTF-8 and is not left out",
+                        path.display()
+                    ));
+                }
+                left_out.extend(pruned.patterns);
             }
             let points = mounted.iter().filter(|mount| {
                 let point = Path::new(OsStr::from_bytes(&mount.point));
@@ -98,7 +107,7 @@ impl Plan {
             mounts.sort();
             mounts.dedup_by(|one, other| one.0 == other.0);
             Ok(PlannedSource {
-                name: arguments.name_of(path),
+                name: request.name_of(settings, path),
                 state,
                 one_file_system: record.one_file_system,
                 no_xattrs: record.no_xattrs,
@@ -108,11 +117,12 @@ impl Plan {
             })
         };
         Ok(Plan {
+            settings,
             index: location.to_owned(),
             generation: index.as_ref().map(Index::generation),
-            threads,
-            memory_bytes: arguments.memory,
-            sources: arguments.paths.iter().map(source).collect::<anyhow::Result<_>>()?,
+            threads: request.threads,
+            memory_bytes: request.memory_bytes,
+            sources: request.paths.iter().map(source).collect::<anyhow::Result<_>>()?,
         })
     }
 
@@ -156,11 +166,13 @@ impl Plan {
         writeln!(output, "index: {} ({generation})", shown(&self.index))?;
         let memory = human_size(i64::try_from(self.memory_bytes).unwrap_or(i64::MAX));
         writeln!(output, "threads: {}, memory: {memory}", self.threads)?;
-        let files: Vec<String> = settings().files.iter().map(|file| shown(file)).collect();
+        let files: Vec<String> = self.settings.files.iter().map(|file| shown(file)).collect();
         let files = if files.is_empty() { "none".to_owned() } else { files.join(", ") };
         writeln!(output, "configuration: {files}")?;
         // Of sources all is told above.
-        for (key, value) in settings().of_scans().into_iter().filter(|(key, _)| *key != "sources") {
+        for (key, value) in
+            self.settings.of_scans().into_iter().filter(|(key, _)| *key != "sources")
+        {
             writeln!(output, "  {key} = {}", message_line(&value.to_string()))?;
         }
         writeln!(output, "Nothing was written.")?;
@@ -200,8 +212,12 @@ impl Plan {
                     .collect::<Vec<_>>(),
             })
         };
-        let configured: serde_json::Map<String, Value> =
-            settings().of_scans().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let configured: serde_json::Map<String, Value> = self
+            .settings
+            .of_scans()
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
         json!({
             "index": self.index.to_string_lossy(),
             "generation": self.generation,
@@ -209,7 +225,7 @@ impl Plan {
             "memory_bytes": self.memory_bytes,
             "sources": self.sources.iter().map(source).collect::<Vec<_>>(),
             "configuration_files":
-                settings().files.iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>(),
+                self.settings.files.iter().map(|file| file.to_string_lossy()).collect::<Vec<_>>(),
             "configuration": configured,
         })
     }
@@ -249,7 +265,7 @@ fn state(index: Option<&Index>, root: &Path) -> anyhow::Result<State> {
 
 /// Fails where a tree cannot be scanned, as far as that shows at its root.
 fn check(path: &Path, root: &Path) -> anyhow::Result<()> {
-    places::check_links(path)?;
+    check_links(path)?;
     std::fs::read_dir(root)?;
     Ok(())
 }

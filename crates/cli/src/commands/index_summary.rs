@@ -1,49 +1,44 @@
 //! What `canopy index` says at its end.
 
 use super::index::shown_time;
-use super::info::Held;
-use super::update::UNCHANGED;
 use crate::counted;
 use crate::outcome::{say, say_json, without_numbers};
-use canopy_index::{Published, Unfinished};
-use canopy_scan::Counts;
+use canopy_index::Unfinished;
+use canopy_ingest::Held;
+use canopy_ingest::scan::Scanned;
 use canopy_text::human_size;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What became of a run that has published something, or found all as it was.
+/// Begins the summary of a run that published nothing, since nothing had changed.
+pub(super) const UNCHANGED: &str = "nothing has changed since ";
+
+/// The summary of a scan.
 pub(super) struct Summary<'a> {
-    /// The new generation.
-    pub published: &'a Published,
-    /// What was read, before an interruption, too.
-    pub counts: &'a Counts,
-    /// How long it took.
+    /// The result of the scan.
+    pub scanned: &'a Scanned,
+    /// Duration of the command.
     pub seconds: f64,
-    /// What the run went on with.
-    pub resumed: Option<&'a Unfinished>,
-    /// Trees that could not be scanned.
-    pub failed: &'a [(PathBuf, anyhow::Error)],
-    /// Roots of the trees that were published, escaped.
-    pub sources: &'a [String],
     /// Counts of the sources, as 'canopy info' prints them; `None` if one is part of another
     /// source.
     pub held: Option<Held>,
-    /// Whether nothing is missing.
-    pub is_complete: bool,
 }
 
 impl Summary<'_> {
     fn entries(&self) -> u64 {
         match &self.held {
             Some(held) => u64::try_from(held.entries()).unwrap_or_default(),
-            None => self.published.entries + self.resumed.map_or(0, |resumed| resumed.entries),
+            None => {
+                self.scanned.published.entries
+                    + self.scanned.resumed.as_ref().map_or(0, |resumed| resumed.entries)
+            }
         }
     }
 
     /// Formats the indexed entries for people.
     fn shown(&self) -> String {
-        let listed = self.counts.directories.load(Ordering::Relaxed);
+        let listed = self.scanned.counts.directories.load(Ordering::Relaxed);
         match &self.held {
             Some(held) => held.shown(),
             None => {
@@ -55,7 +50,8 @@ impl Summary<'_> {
 
     /// Prints a line, and another where the run went on with an earlier one.
     pub(super) fn print(&self) -> anyhow::Result<()> {
-        let Summary { published, counts, seconds, .. } = self;
+        let Summary { scanned, seconds, .. } = self;
+        let Scanned { published, counts, .. } = scanned;
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         say(format_args!(
             "{}generation {}: {}, {seconds:.1} s ({:.0} entries/s), {} in {}, {} unreadable, \
@@ -69,7 +65,9 @@ impl Summary<'_> {
             count(&counts.failed),
             count(&counts.vanished),
         ))?;
-        if let Some(Unfinished { entries, directories, begun_ns, .. }) = self.resumed {
+        if let Some(Unfinished { entries, directories, begun_ns, .. }) =
+            self.scanned.resumed.as_ref()
+        {
             let begun = shown_time(*begun_ns);
             say(format_args!(
                 "resumed: {entries} of the entries, in {}, are from the scan of {begun}",
@@ -81,7 +79,8 @@ impl Summary<'_> {
 
     /// Prints an object that says the same, and of each tree what became of it.
     pub(super) fn print_json(&self) -> anyhow::Result<()> {
-        let Summary { published, counts, seconds, .. } = self;
+        let Summary { scanned, seconds, .. } = self;
+        let Scanned { published, counts, .. } = scanned;
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let failed = |(path, error): &(PathBuf, anyhow::Error)| {
             let error = without_numbers(&format!("{error:#}"));
@@ -90,9 +89,9 @@ impl Summary<'_> {
         let object = json!({
             "generation": published.generation,
             "unchanged": published.is_unchanged,
-            "complete": self.is_complete,
+            "complete": scanned.is_complete,
             "entries": self.entries(),
-            "resumed_entries": self.resumed.map(|resumed| resumed.entries),
+            "resumed_entries": self.scanned.resumed.as_ref().map(|resumed| resumed.entries),
             "files": self.held.map(|held| held.files),
             "directories": self.held.map_or(count(&counts.directories), |held| {
                 u64::try_from(held.directories).unwrap_or_default()
@@ -103,8 +102,8 @@ impl Summary<'_> {
             "shards": published.shards,
             "unreadable": count(&counts.failed),
             "vanished": count(&counts.vanished),
-            "sources": self.sources,
-            "failed": self.failed.iter().map(failed).collect::<Vec<Value>>(),
+            "sources": scanned.roots,
+            "failed": scanned.failed.iter().map(failed).collect::<Vec<Value>>(),
         });
         say_json(&object)
     }

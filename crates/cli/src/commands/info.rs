@@ -1,19 +1,22 @@
 //! `canopy info`
 
 use super::info_metrics;
-use super::staleness::{listed, max_age, old_sources};
+use super::staleness::{listed, old_sources};
 use crate::counted;
+use crate::invocation::Invocation;
 use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, answered, message, without_numbers};
 use anyhow::Context;
 use canopy_index::{Failure, Index, KeptGeneration, SharedProgress, SourceRecord, Unfinished};
+use canopy_ingest::count;
 use canopy_read::to_path;
+use canopy_site::max_age;
 use canopy_text::human_size;
 use canopy_text::safe::one_line;
 use canopy_tools::json::exact;
 use serde_json::{Value, json};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Tell what the index holds, and what of it you can see
 ///
@@ -43,8 +46,8 @@ pub struct Arguments {
 const KEPT_NAMED_MAX: usize = 6;
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let opened = arguments.read.open_each(index)?;
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let opened = arguments.read.open_each(invocation)?;
     if let Some(file) = &arguments.prometheus {
         info_metrics::write(opened.iter().last().context("there is no index")?, file)?;
     }
@@ -107,54 +110,6 @@ fn say_age<'a>(indexes: impl Iterator<Item = &'a Index>, age_ns: i64) -> anyhow:
             Ok(Outcome::Partial)
         }
     }
-}
-
-/// Counts of entries and index files, for one source or all of them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Held {
-    /// Entries that are not directories.
-    pub files: i64,
-    /// Directories, roots among them.
-    pub directories: i64,
-    /// Size of the files of the index.
-    pub bytes: u64,
-    /// Shards of the index.
-    pub shards: usize,
-}
-
-impl Held {
-    /// Returns how many entries there are, as many as find(1) prints.
-    pub fn entries(&self) -> i64 {
-        self.files + self.directories
-    }
-
-    /// Returns how many there are of what, for people.
-    pub fn shown(&self) -> String {
-        let Held { files, directories, .. } = self;
-        format!("{} and {}", counted(files, "file"), counted(directories, "directory"))
-    }
-}
-
-/// Counts the entries and index files of a source, or of all sources.
-pub(super) fn count(index: &Index, source: Option<u32>) -> anyhow::Result<Held> {
-    let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
-    let roots = index.sources().iter().filter(|source| is_asked(source.id)).count();
-    let (shards, bytes, totals) = index.extent(source)?;
-    Ok(Held { files: totals.entries, directories: roots as i64 + totals.dirs, bytes, shards })
-}
-
-/// Counts the entries and index files of the sources with these roots; `None` if one of them is not
-/// a source of its own, or the index cannot be read.
-pub fn count_of(location: &Path, roots: &[String]) -> Option<Held> {
-    let index = Index::open(location).ok()?;
-    let mut sum = Held::default();
-    for root in roots {
-        let source = index.sources().iter().find(|source| source.root == *root)?;
-        let held = count(&index, Some(source.id)).ok()?;
-        sum.files += held.files;
-        sum.directories += held.directories;
-    }
-    Some(sum)
 }
 
 fn as_json(index: &Index) -> anyhow::Result<Value> {

@@ -1,9 +1,9 @@
 //! `canopy info --prometheus`: the state of an index for node_exporter's textfile collector.
 
-use super::info::count;
 use super::staleness;
 use crate::new_files::{Directory, NewFiles, Old};
 use canopy_index::Index;
+use canopy_ingest::{check_outside, count};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Writes the numbers to a file, which is replaced as a whole.
 pub(super) fn write(index: &Index, file: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(!file.is_dir(), "--prometheus names a file; {} is a directory", file.display());
-    super::index_faults::check_outside(file, index.path())?;
+    check_outside(file, index.path())?;
     let text = metrics(index)?;
     let files = NewFiles::new()?;
     let (directory, name) = Directory::of(file)?;

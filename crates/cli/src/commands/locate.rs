@@ -2,6 +2,7 @@
 
 use super::ls::{knows_colors, no_color};
 use super::report::parse_user;
+use crate::invocation::Invocation;
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, SeveralLines, message};
 use canopy_text::safe::{message_line, terminal_name};
@@ -10,7 +11,6 @@ use canopy_tools::ls::hyperlink;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 
 /// Search all sources for what has a word in its name, the best matches first
 ///
@@ -53,9 +53,9 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let Some((word, others)) = arguments.words.split_last() else { return Ok(Outcome::Partial) };
-    let index = arguments.read.open_to_answer(index, &[])?;
+    let index = arguments.read.open_to_answer(invocation, &[])?;
     let most = arguments.count as usize;
     let now_ns = now_ns();
     // One more tells whether there are more.
@@ -66,7 +66,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     words.push(if arguments.json { "--json" } else { "-print0" }.into());
     let find = find::parse(&words, now_ns).map_err(|error| SeveralLines(error.to_string()))?;
     let options = RunOptions {
-        threads: arguments.read.threads(),
+        threads: arguments.read.threads(invocation),
         terminal: false,
         now_ns,
         reports_unlisted: false,

@@ -6,6 +6,7 @@ use super::switches::{
     Argument, LEFT_OUT, Switch, Switches, Tool, Wrong, both, long, of, own, quoted, refused, short,
     word, words_of,
 };
+use crate::invocation::Invocation;
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::{anyhow, bail};
@@ -17,7 +18,6 @@ use canopy_tools::ls::{
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 
 /// List directories, as ls(1) does, answered from the index
 ///
@@ -431,7 +431,7 @@ impl Tool for Ls {
 }
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(invocation: &Invocation, mut arguments: Arguments) -> anyhow::Result<Outcome> {
     if arguments.paths.is_empty() {
         arguments.paths.push(".".into());
     }
@@ -439,7 +439,7 @@ pub fn run(index: Option<PathBuf>, mut arguments: Arguments) -> anyhow::Result<O
     let mut asked = Ls::new(stdout.is_terminal());
     arguments.switches.apply(&mut asked)?;
     let options = asked.options().map_err(|error| refused::<Ls>(&error))?;
-    let index = arguments.read.open_to_answer(index, &arguments.paths)?;
+    let index = arguments.read.open_to_answer(invocation, &arguments.paths)?;
     let mut output = match options.json {
         true => stdout_for_json(),
         false => BufWriter::with_capacity(1 << 16, Box::new(stdout) as _),

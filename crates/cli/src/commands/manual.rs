@@ -2,7 +2,7 @@
 //! other pages in sections of their own.
 
 use super::help::{EXIT_CODES, TOPICS};
-use crate::config::SITE_FILE;
+use canopy_site::SITE_FILE;
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};

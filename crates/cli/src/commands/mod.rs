@@ -1,6 +1,5 @@
 //! The commands, one file each: parse, open, plan, run, print.
 
-pub mod building;
 pub mod check;
 pub mod compact;
 mod completing;
@@ -8,18 +7,14 @@ pub mod diff;
 pub mod du;
 pub mod export;
 pub mod find;
-pub mod following;
 pub mod generate;
 mod growth;
 pub mod help;
 pub mod history;
 pub mod import;
 pub mod index;
-mod index_faults;
-pub mod index_namespace;
+pub mod index_follow;
 mod index_plan;
-mod index_progress;
-mod index_run;
 mod index_summary;
 pub mod index_workers;
 pub mod info;
@@ -29,10 +24,9 @@ pub mod ls;
 mod manual;
 pub mod mount;
 pub mod ns;
+mod past;
 pub mod report;
 mod report_per_user;
-mod resuming;
-mod scanning;
 pub mod source;
 pub mod sql;
 pub mod staleness;
@@ -42,15 +36,14 @@ pub(crate) mod switches;
 pub mod table;
 pub mod top;
 pub mod update;
-mod update_costs;
 mod update_request;
 pub mod watch;
-mod watch_apply;
 mod watch_status;
 
 use crate::Engine;
 use crate::companion::Companion;
-use crate::options::{Cli, Command};
+use crate::invocation::Invocation;
+use crate::options::Command;
 use crate::outcome::{Outcome, Refused};
 use std::ffi::{OsStr, OsString};
 
@@ -69,43 +62,43 @@ pub fn unabbreviated(
 }
 
 /// Carries out what the command line asks for.
-pub fn run(cli: Cli, engine: Option<&Engine>) -> anyhow::Result<Outcome> {
-    let index = cli.index;
-    if cli.command.is_configured() {
-        crate::config::load(cli.command.scans())?;
-    }
-    match cli.command {
-        Command::Index(arguments) => index::run(index, arguments, engine, None),
-        Command::Update(arguments) => update::run(index, arguments, engine),
-        Command::Compact(arguments) => compact::run(index, arguments),
-        Command::Check(arguments) => check::run(index, arguments, engine),
+pub fn run(
+    invocation: &mut Invocation,
+    command: Command,
+    engine: Option<&Engine>,
+) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Index(arguments) => index::run(invocation, arguments, engine, None),
+        Command::Update(arguments) => update::run(invocation, arguments, engine),
+        Command::Compact(arguments) => compact::run(invocation, arguments),
+        Command::Check(arguments) => check::run(invocation, arguments, engine),
         Command::Import(arguments) => match engine {
-            Some(engine) => (engine.import)(index, arguments),
+            Some(engine) => (engine.import)(invocation, arguments),
             None => Companion::Sql.run(),
         },
-        Command::Find(arguments) => find::run(index, arguments),
-        Command::Locate(arguments) => locate::run(index, arguments),
-        Command::Diff(arguments) => diff::run(index, arguments),
-        Command::History(arguments) => history::run(index, arguments),
-        Command::Du(arguments) => du::run(index, arguments),
-        Command::Ls(arguments) => ls::run(index, arguments),
-        Command::Stat(arguments) => stat::run(index, arguments),
+        Command::Find(arguments) => find::run(invocation, arguments),
+        Command::Locate(arguments) => locate::run(invocation, arguments),
+        Command::Diff(arguments) => diff::run(invocation, arguments),
+        Command::History(arguments) => history::run(invocation, arguments),
+        Command::Du(arguments) => du::run(invocation, arguments),
+        Command::Ls(arguments) => ls::run(invocation, arguments),
+        Command::Stat(arguments) => stat::run(invocation, arguments),
         Command::Sql(arguments) => match engine {
-            Some(engine) => (engine.sql)(index, arguments),
+            Some(engine) => (engine.sql)(invocation, arguments),
             None => Companion::Sql.run(),
         },
         Command::Table(arguments) => match engine {
-            Some(engine) => (engine.table)(index, arguments),
+            Some(engine) => (engine.table)(invocation, arguments),
             None => Companion::Sql.run(),
         },
         Command::Store(_) => Companion::Store.run(),
         Command::Ns(_) | Command::Mount(_) | Command::Unmount(_) => Companion::Namespace.run(),
-        Command::Export(arguments) => export::run(index, arguments),
-        Command::Report(arguments) => report::run(index, arguments),
-        Command::Top(arguments) => top::run(index, arguments),
-        Command::Source(arguments) => source::run(index, arguments, engine),
-        Command::Watch(arguments) => watch::run(index, arguments),
-        Command::Info(arguments) => info::run(index, arguments),
+        Command::Export(arguments) => export::run(invocation, arguments),
+        Command::Report(arguments) => report::run(invocation, arguments),
+        Command::Top(arguments) => top::run(invocation, arguments),
+        Command::Source(arguments) => source::run(invocation, arguments, engine),
+        Command::Watch(arguments) => watch::run(invocation, arguments),
+        Command::Info(arguments) => info::run(invocation, arguments),
         Command::Help(arguments) => help::run(arguments),
         Command::Completions(arguments) => generate::completions(arguments),
         Command::Man(arguments) => generate::man(arguments),

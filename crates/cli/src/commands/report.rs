@@ -1,12 +1,12 @@
 //! `canopy report`
 
 use super::report_per_user::{AT_A_TIME, become_reader, write_pages};
+use crate::invocation::Invocation;
 use crate::new_files::{Directory, NewFiles, Old};
 use crate::offered::Offered;
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use crate::output_name;
-use crate::places;
 use anyhow::Context;
 use canopy_text::{locale::is_utf8, user_id, user_or_number};
 use canopy_tools::json::exact_lines;
@@ -126,8 +126,8 @@ fn sections_of(arguments: &Arguments, has_limits: bool) -> anyhow::Result<Sectio
 }
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let (mut index, mut arguments) = (index, arguments);
+pub fn run(invocation: &mut Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
+    let mut arguments = arguments;
     if arguments.mine {
         arguments.user = vec![nix::unistd::geteuid().as_raw()];
     }
@@ -142,16 +142,17 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     );
     let limits = arguments.limits.as_deref().map(read_limits).transpose()?;
     let sections = sections_of(&arguments, limits.is_some())?;
-    let mut threads = arguments.read.threads();
+    let mut threads = arguments.read.threads(invocation);
     if let Some(directory) = &arguments.per_user {
         anyhow::ensure!(
             nix::unistd::geteuid().is_root(),
             "--per-user is for root alone, who can become each user"
         );
         // That of root, whoever reads it.
-        index = Some(places::to_write(index)?);
+        let index = invocation.site.index_to_write()?;
+        invocation.site.name_index(index);
         let Some((&uid, gids)) = arguments.as_user.split_first() else {
-            return per_user(index, &arguments, directory);
+            return per_user(invocation, &arguments, directory);
         };
         become_reader(uid, gids)?;
         arguments.user = vec![uid];
@@ -159,7 +160,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         threads = threads.div_ceil(AT_A_TIME);
     }
     let files = arguments.output.as_ref().map(|_| NewFiles::new()).transpose()?;
-    let index = arguments.read.open_to_answer(index, &arguments.paths)?;
+    let index = arguments.read.open_to_answer(invocation, &arguments.paths)?;
     let options = ReportOptions {
         sections,
         top: usize::try_from(arguments.top)?,
@@ -218,7 +219,7 @@ fn write_as_asked(
 
 /// Writes a page for each user who has anything, or for those of them who are named.
 fn per_user(
-    index: Option<PathBuf>,
+    invocation: &Invocation,
     arguments: &Arguments,
     directory: &Path,
 ) -> anyhow::Result<Outcome> {
@@ -229,10 +230,10 @@ fn per_user(
         limits: None,
         duplicates: DuplicateRule::SizeTimeAndName,
         now_ns: now_ns(),
-        threads: arguments.read.threads(),
+        threads: arguments.read.threads(invocation),
     };
     let (report, failed) =
-        report::report(&arguments.read.open(index)?, &arguments.paths, &options)?;
+        report::report(&arguments.read.open(invocation)?, &arguments.paths, &options)?;
     failed.iter().for_each(message);
     if report.paths.is_empty() && !failed.is_empty() {
         return Ok(Outcome::Partial);

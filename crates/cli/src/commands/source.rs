@@ -1,9 +1,9 @@
 //! `canopy source`
 
-use crate::options::{ReadOptions, age, now_ns, stdout_for_json, threads};
+use crate::Engine;
+use crate::invocation::Invocation;
+use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, say};
-use crate::places;
-use crate::{Engine, companion};
 use anyhow::Context;
 use canopy_index::{Index, Writer, WriterOptions};
 use canopy_model::escape;
@@ -56,18 +56,20 @@ enum Command {
 
 /// Carries the command out.
 pub fn run(
-    index: Option<PathBuf>,
+    invocation: &Invocation,
     arguments: Arguments,
     engine: Option<&Engine>,
 ) -> anyhow::Result<Outcome> {
     match arguments.command {
-        Command::List { json, read } => list(&read.open(index)?, json),
-        Command::Remove { source } => change(index, engine, (&source, true), |writer, source| {
-            let root = writer.remove_source(source);
-            Ok(root.map(|root| format!("source {} removed", shown(&root))))
-        }),
+        Command::List { json, read } => list(&read.open(invocation)?, json),
+        Command::Remove { source } => {
+            change(invocation, engine, (&source, true), |writer, source| {
+                let root = writer.remove_source(source);
+                Ok(root.map(|root| format!("source {} removed", shown(&root))))
+            })
+        }
         Command::Rename { source, name } => {
-            change(index, engine, (&source, false), |writer, source| {
+            change(invocation, engine, (&source, false), |writer, source| {
                 let root = writer.rename_source(source, &name)?;
                 Ok(root
                     .map(|root| format!("source {} is called {}", shown(&root), one_line(&name))))
@@ -106,18 +108,15 @@ fn list(index: &Index, as_json: bool) -> anyhow::Result<Outcome> {
 /// Publishes a change of a source, which `make` makes and describes unless there is no such source.
 /// One that was never indexed has perhaps a failure, which is forgotten if the source `is_removed`.
 fn change(
-    index: Option<PathBuf>,
+    invocation: &Invocation,
     engine: Option<&Engine>,
     (source, is_removed): (&str, bool),
     make: impl Fn(&mut Writer, &str) -> canopy_index::Result<Option<String>>,
 ) -> anyhow::Result<Outcome> {
-    let location = places::to_write(index)?;
+    let location = invocation.site.index_to_write()?;
     drop(Index::open(&location)?);
-    let mut writer = Writer::open(&location, WriterOptions::default())?;
-    if companion::must_refresh(&writer, engine) {
-        drop(writer);
-        return companion::Companion::Sql.run();
-    }
+    let cx = invocation.ingest(engine.map(|engine| engine.derived));
+    let mut writer = cx.open_writer(&location, WriterOptions::default())?;
     // A name as it is, else a path: as the index has it, since the tree may be gone.
     let made = match make(&mut writer, source)? {
         Some(made) => Some(made),
@@ -132,12 +131,12 @@ fn change(
     let made = made.with_context(|| {
         format!("no source is called '{source}'; 'canopy source list' names all")
     })?;
-    let derived = match engine {
-        Some(engine) => (engine.refresh)(&mut writer, threads(None))?,
-        None => Outcome::Complete,
+    let is_complete = match cx.derived {
+        Some(derived) => derived.refresh(&mut writer, invocation.threads(None))?,
+        None => true,
     };
     say(format_args!("generation {}: {made}", writer.publish()?.generation))?;
-    Ok(derived)
+    Ok(Outcome::of(is_complete))
 }
 
 /// Returns a path as sources have it: absolute, without links, escaped.

@@ -1,11 +1,10 @@
 //! `canopy sql`: its arguments. `canopy-sql` carries it out.
 
-use crate::config::settings;
-use crate::limits::{MemoryLimit, TimeLimit, half_of_memory};
+use crate::invocation::Invocation;
 use crate::options::ReadOptions;
 use crate::output_name;
-use crate::query_limits::{allowed, at_most};
 use anyhow::{bail, ensure};
+use canopy_site::{MemoryLimit, TimeLimit, half_of_memory};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -93,16 +92,19 @@ impl Arguments {
 
     /// Returns how long a statement may take: as asked, else as configured, but not longer than the
     /// site allows.
-    pub fn timeout(&self) -> Option<Duration> {
-        let wanted = self.timeout.or(settings().sql_timeout).unwrap_or(TimeLimit(Some(TIMEOUT)));
-        at_most("--timeout", self.timeout.is_some(), wanted.0, allowed().time)
+    pub fn timeout(&self, invocation: &Invocation) -> Option<Duration> {
+        let configured = invocation.site.settings.sql_timeout;
+        let wanted = self.timeout.or(configured).unwrap_or(TimeLimit(Some(TIMEOUT)));
+        let allowed = invocation.site.allowed().time;
+        invocation.at_most("--timeout", self.timeout.is_some(), wanted.0, allowed)
     }
 
     /// Returns how many bytes of memory a statement may use, likewise.
-    pub fn memory_bytes(&self) -> Option<usize> {
-        let wanted = self.memory.or(settings().sql_memory);
+    pub fn memory_bytes(&self, invocation: &Invocation) -> Option<usize> {
+        let wanted = self.memory.or(invocation.site.settings.sql_memory);
         let wanted = wanted.unwrap_or_else(|| MemoryLimit(half_of_memory()));
-        at_most("--memory", self.memory.is_some(), wanted.0, allowed().memory_bytes)
+        let allowed = invocation.site.allowed().memory_bytes;
+        invocation.at_most("--memory", self.memory.is_some(), wanted.0, allowed)
     }
 }
 

@@ -4,69 +4,30 @@
 //! was; users do not learn of the last one where they do not write the index. What a daemon follows is
 //! as old as what the daemon has not seen yet.
 
-use super::watch::state_directory;
-use crate::config::settings;
-use crate::options::{age, age_ns, now_ns};
-use crate::outcome::message;
-use crate::places::Opened;
+use crate::invocation::Invocation;
+use crate::options::{age, now_ns};
 use canopy_index::{Index, SourceRecord};
+use canopy_ingest::daemon::state_directory;
 use canopy_read::to_path;
+use canopy_site::Opened;
 use canopy_text::safe::one_line;
 use canopy_watch::requests::is_listening;
 use canopy_watch::status;
-use parking_lot::Mutex;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// Most sources that a footer names.
 const NAMED_MAX: usize = 3;
 
-/// An age from which on answers are marked as old, in nanoseconds; `None` for no age.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StaleAfter(pub Option<i64>);
-
-impl Default for StaleAfter {
-    fn default() -> Self {
-        StaleAfter(Some(24 * 3600 * 1_000_000_000))
-    }
-}
-
-impl FromStr for StaleAfter {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(StaleAfter(None)),
-            age => max_age(age).map(|age_ns| StaleAfter(Some(age_ns))),
-        }
-    }
-}
-
-/// Parses an age.
-pub fn max_age(text: &str) -> Result<i64, String> {
-    age_ns(text).filter(|age_ns| *age_ns > 0).ok_or("give an age such as 26h or 7d".to_owned())
-}
-
-/// The warning that is printed when the command ends.
-static FOOTER: Mutex<Option<String>> = Mutex::new(None);
-
-/// Prints the footer, if there is one.
-pub fn print_footer() {
-    if let Some(footer) = FOOTER.lock().take() {
-        message(footer);
-    }
-}
-
 /// Has the command end with a footer where what answers about these paths, or about all sources, is
 /// old, and somebody looks at a terminal.
-pub fn note(opened: &Opened, paths: &[OsString]) {
+pub fn note(invocation: &Invocation, opened: &Opened, paths: &[OsString]) {
     if !std::io::stdout().is_terminal() || !std::io::stderr().is_terminal() {
         return;
     }
-    let Some(stale_ns) = settings().stale_after.unwrap_or_default().0 else { return };
+    let Some(stale_ns) = invocation.site.settings.stale_after.unwrap_or_default().0 else { return };
     let paths: Vec<PathBuf> = paths.iter().filter_map(|path| real(Path::new(path))).collect();
     let mut old = Vec::new();
     for index in opened.iter() {
@@ -79,7 +40,7 @@ pub fn note(opened: &Opened, paths: &[OsString]) {
     }
     old.sort_by_key(|(_, age_ns)| std::cmp::Reverse(*age_ns));
     if !old.is_empty() {
-        *FOOTER.lock() = Some(format!("this answer may be out of date: {}", listed(&old)));
+        invocation.set_footer(format!("this answer may be out of date: {}", listed(&old)));
     }
 }
 

@@ -5,6 +5,7 @@ use super::switches::Effect::{Flag, Value};
 use super::switches::{
     Argument, Switch, Switches, Tool, Wrong, both, long, of, own, quoted, refused, words_of,
 };
+use crate::invocation::Invocation;
 use crate::options::{ReadOptions, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use anyhow::anyhow;
@@ -14,7 +15,6 @@ use canopy_tools::ls::{StatFormat, StatOptions, stat};
 use std::ffi::OsString;
 use std::io::{BufWriter, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 /// Print all that is known of entries, as stat(1) does, answered from the index
 ///
@@ -91,7 +91,7 @@ impl Stat {
 }
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let stdout = std::io::stdout();
     let mut asked = Stat(StatOptions {
         format: StatFormat::Full,
@@ -107,7 +107,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     if asked.0.format.asks_how_to_quote() {
         asked.0.quoting.style = quoting_style().unwrap_or(Style::ShellEscapeAlways);
     }
-    let index = arguments.read.open_to_answer(index, &arguments.paths)?;
+    let index = arguments.read.open_to_answer(invocation, &arguments.paths)?;
     let mut output = match asked.0.format {
         StatFormat::Json => stdout_for_json(),
         _ => BufWriter::new(Box::new(stdout) as _),

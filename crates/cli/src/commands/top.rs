@@ -3,13 +3,13 @@
 use super::growth::{self, By, Growth};
 use super::report::{parse_user, write_json};
 use crate::counted;
+use crate::invocation::Invocation;
 use crate::options::{ReadOptions, moment, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use canopy_index::Moment;
 use canopy_text::locale::is_utf8;
 use canopy_tools::report::{self, DuplicateRule, ReportOptions, Section, TextOptions};
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 /// Answer a single question of a report, such as which files are largest
 ///
@@ -120,7 +120,7 @@ impl Question {
 }
 
 /// Carries the command out.
-pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let is_duplicates = matches!(arguments.question, Question::Duplicates);
     anyhow::ensure!(is_duplicates || !arguments.verify, "--verify is for 'canopy top duplicates'");
     let Some(section) = arguments.question.section() else {
@@ -129,7 +129,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             "growth is told of all users; --by user tells it of each"
         );
         return growth::run(
-            index,
+            invocation,
             &Growth {
                 read: &arguments.read,
                 since: arguments.since,
@@ -144,7 +144,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
         arguments.since.is_none() && arguments.by.is_none(),
         "--since and --by are for 'canopy top growth'"
     );
-    let index = arguments.read.open_to_answer(index, &arguments.paths)?;
+    let index = arguments.read.open_to_answer(invocation, &arguments.paths)?;
     let mine = arguments.mine.then(|| nix::unistd::geteuid().as_raw());
     let options = ReportOptions {
         sections: [section].into_iter().collect(),
@@ -156,7 +156,7 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
             false => DuplicateRule::Size,
         },
         now_ns: now_ns(),
-        threads: arguments.read.threads(),
+        threads: arguments.read.threads(invocation),
     };
     let (report, failed) = report::report(&index, &arguments.paths, &options)?;
     failed.iter().for_each(message);

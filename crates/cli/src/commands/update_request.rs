@@ -1,9 +1,10 @@
 //! `canopy update` of users who may not write an index: they ask the daemon that follows it.
 
-use super::update::Suspect;
+use crate::invocation::Invocation;
 use crate::outcome::{Outcome, message, say, say_json};
-use crate::places::{self, Updater};
 use anyhow::Context;
+use canopy_ingest::update::Suspect;
+use canopy_site::Updater;
 use canopy_text::safe::table_cell;
 use canopy_watch::requests::{self, Answer};
 use serde_json::json;
@@ -16,10 +17,10 @@ use std::path::{Path, PathBuf};
 pub type ByIndex = BTreeMap<PathBuf, Vec<PathBuf>>;
 
 /// Takes out the directories whose index is another user's.
-pub fn take_out(index: Option<&Path>, named: &mut Vec<Suspect>) -> anyhow::Result<ByIndex> {
+pub fn take_out(invocation: &Invocation, named: &mut Vec<Suspect>) -> anyhow::Result<ByIndex> {
     let mut asked = ByIndex::new();
     for suspect in std::mem::take(named) {
-        match places::to_update(index, &suspect.path)? {
+        match invocation.site.index_to_update(&suspect.path)? {
             Updater::Caller(_) => named.push(suspect),
             Updater::Daemon(index) => asked.entry(index).or_default().push(suspect.path),
         }

@@ -3,13 +3,9 @@
 //! They keep users from slowing each other down by mistake. Nobody is held by them who runs a
 //! program of their own: what must hold is for control groups.
 
-use crate::config::settings;
+use crate::Site;
 use crate::limits::{MemoryLimit, TimeLimit};
-use crate::outcome::message;
 use nix::unistd::{Gid, Group, Uid, User};
-use parking_lot::Mutex;
-use std::collections::BTreeSet;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Limits for some users, by name or id; for all but root if no user and no group is named.
@@ -38,39 +34,16 @@ pub struct Allowed {
     pub memory_bytes: Option<usize>,
 }
 
-/// Returns what the asking user's queries may take.
-pub fn allowed() -> Allowed {
-    static ALLOWED: OnceLock<Allowed> = OnceLock::new();
-    *ALLOWED.get_or_init(|| {
-        let limits = &settings().limits;
-        if limits.is_empty() {
-            Allowed::default()
-        } else {
-            allowed_to(limits, &Asker::of_process())
-        }
-    })
-}
-
-/// Returns the smaller of what is wanted and what is allowed. Says so, once, if an option asks for
-/// more.
-pub fn at_most<T: Copy + Ord>(
-    option: &'static str,
-    is_asked: bool,
-    wanted: Option<T>,
-    most: Option<T>,
-) -> Option<T> {
-    let Some(most) = most else { return wanted };
-    let kept = wanted.map_or(most, |wanted| wanted.min(most));
-    if is_asked && wanted != Some(kept) && TOLD.lock().insert(option) {
-        message(format_args!(
-            "warning: the site allows you less than this {option}, by 'limits' of its configuration"
-        ));
+impl Site {
+    /// Returns what the asking user's queries may take.
+    pub fn allowed(&self) -> Allowed {
+        let limits = &self.settings.limits;
+        *self.allowed.get_or_init(|| match limits.is_empty() {
+            true => Allowed::default(),
+            false => allowed_to(limits, &Asker::of_process()),
+        })
     }
-    Some(kept)
 }
-
-/// The options that ask for more than is allowed, as users have been told.
-static TOLD: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
 
 /// Who asks.
 struct Asker {
@@ -158,18 +131,5 @@ mod tests {
         assert_eq!(of(1000, &[1000, 50]), (Some(4), Some(60), memory));
         assert_eq!(of(1001, &[1001]), (Some(1), None, memory));
         assert_eq!(of(1001, &[50]), (Some(4), None, memory));
-    }
-
-    #[test]
-    fn what_is_allowed_bounds_what_is_wanted() {
-        for (wanted, most, kept) in [
-            (Some(3), None, Some(3)),
-            (None, None, None),
-            (None, Some(2), Some(2)),
-            (Some(3), Some(2), Some(2)),
-            (Some(1), Some(2), Some(1)),
-        ] {
-            assert_eq!(at_most("--threads", false, wanted, most), kept);
-        }
     }
 }

@@ -1,18 +1,15 @@
-//! Scans of `canopy index` that are interrupted and go on: when it is noted how far they are, and
-//! which of them go on.
+//! The saved progress of a scan, by which an interrupted one is resumed.
 
-use super::index_faults::Shortfalls;
-use super::scanning::path_bytes_max;
-use crate::config::settings;
-use crate::counted;
-use crate::interrupt;
-use crate::options::now_ns;
-use crate::outcome::{message, note};
-use anyhow::Context;
+use crate::Context;
+use crate::faults::Shortfalls;
+use crate::listing::path_bytes_max;
+use anyhow::Context as _;
 use canopy_index::{
     RemainingDirectory, RemainingExtent, ShardWriter, Unfinished, UnfinishedSource, Writer,
 };
 use canopy_scan::{Counts, Extent, Left, Remaining, Root, mounts};
+use canopy_site::Settings;
+use canopy_text::counted;
 use parking_lot::Mutex;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -26,7 +23,8 @@ const NOTED_EVERY: Duration = Duration::from_secs(60);
 const TIMES_NOTING: u32 = 200;
 
 /// What is noted of a run.
-pub(super) struct Notes {
+pub(crate) struct Notes<'a> {
+    cx: Context<'a>,
     asked: String,
     begun_ns: i64,
     done: Mutex<Vec<String>>,
@@ -47,16 +45,18 @@ pub(super) struct Notes {
     remaining: AtomicU64,
 }
 
-impl Notes {
+impl<'a> Notes<'a> {
     /// Returns those of a run for which this was asked. `after` is what it goes on with.
-    pub(super) fn new(
+    pub(crate) fn new(
+        cx: &Context<'a>,
         asked: String,
         entries_step: Option<u64>,
         after: Option<&Unfinished>,
     ) -> Self {
         Notes {
+            cx: *cx,
             asked,
-            begun_ns: after.map_or_else(now_ns, |after| after.begun_ns),
+            begun_ns: after.map_or_else(cx.clock, |after| after.begun_ns),
             done: Mutex::new(after.map(|after| after.done.clone()).unwrap_or_default()),
             pending: Mutex::new(
                 after.and_then(|after| after.source.as_ref()).map(|source| source.root.clone()),
@@ -77,7 +77,7 @@ impl Notes {
     }
 
     /// Formats the work left in a run over `trees` trees, as the beginning of a sentence.
-    pub(super) fn left(&self, trees: usize) -> String {
+    pub(crate) fn left(&self, trees: usize) -> String {
         let is_begun = self.goes_on.load(Ordering::Relaxed) || self.pending.lock().is_some();
         let others = (trees - self.done.lock().len().min(trees)).saturating_sub(is_begun.into());
         let remaining = self.remaining.load(Ordering::Relaxed);
@@ -95,17 +95,17 @@ impl Notes {
     }
 
     /// Returns whether a source was scanned to its end, by its root, escaped.
-    pub(super) fn is_done(&self, root: &str) -> bool {
+    pub(crate) fn is_done(&self, root: &str) -> bool {
         self.done.lock().iter().any(|done| done == root)
     }
 
     /// Begins a source; `before` is what was missing until then, and so often were listings partial.
-    pub(super) fn begin(&self, source: UnfinishedSource, before: Shortfalls, partial: u64) {
+    pub(crate) fn begin(&self, source: UnfinishedSource, before: Shortfalls, partial: u64) {
         *self.source.lock() = Some((source, before, partial));
     }
 
     /// Ends a source.
-    pub(super) fn end(&self, is_done: bool) {
+    pub(crate) fn end(&self, is_done: bool) {
         let source = self.source.lock().take();
         if is_done {
             *self.pending.lock() = None;
@@ -115,7 +115,7 @@ impl Notes {
     }
 
     /// Returns whether it is time to note how far the run is.
-    pub(super) fn are_due(&self, counts: &Counts) -> bool {
+    pub(crate) fn are_due(&self, counts: &Counts) -> bool {
         self.started.elapsed().as_millis() as u64 >= self.next_ms.load(Ordering::Relaxed)
             || self.entries_step.is_some()
                 && counts.entries.load(Ordering::Relaxed)
@@ -124,7 +124,7 @@ impl Notes {
 
     /// Notes how far the scan of a source is. Where that cannot be and the scan does not end, it goes
     /// on without.
-    pub(super) fn take(
+    pub(crate) fn take(
         &self,
         writer: &Writer,
         (begun, writers): (u32, &mut Vec<ShardWriter<'_>>),
@@ -132,7 +132,7 @@ impl Notes {
         ends: bool,
     ) -> canopy_index::Result<()> {
         if ends {
-            interrupt::go_on_to_the_end();
+            self.cx.cancel.end_by_itself();
         }
         let noting = Instant::now();
         let Some((mut source, before, partial)) = self.source.lock().clone() else { return Ok(()) };
@@ -147,12 +147,12 @@ impl Notes {
         match noted {
             Ok(noted) => self.goes_on.store(noted, Ordering::Relaxed),
             Err(error) if ends => {
-                warn_of_loss(&error);
+                self.warn_of_loss(&error);
                 return Err(error);
             }
             Err(error) if !self.has_warned.swap(true, Ordering::Relaxed) => {
                 let error = anyhow::Error::from(error);
-                note(format_args!(
+                self.cx.note(format_args!(
                     "warning: it cannot be noted how far the scan is, so that it could go on after \
                      an interruption: {error:#}; the scan goes on"
                 ));
@@ -169,14 +169,18 @@ impl Notes {
 
     /// Notes the sources that were scanned to their end, unless more is noted. Returns whether the
     /// run can go on.
-    pub(super) fn take_sources(&self, writer: &mut Writer, counts: &Counts) -> bool {
+    pub(crate) fn take_sources(&self, writer: &mut Writer, counts: &Counts) -> bool {
         // What was noted before counts as long as a source remains of it.
         let goes_on = self.goes_on.load(Ordering::Relaxed) || self.pending.lock().is_some();
         if goes_on || self.done.lock().is_empty() {
             return goes_on;
         }
         let noted = writer.note_sources(self.about(None, counts));
-        noted.inspect_err(warn_of_loss).unwrap_or(false)
+        noted.inspect_err(|error| self.warn_of_loss(error)).unwrap_or(false)
+    }
+
+    fn warn_of_loss(&self, error: &canopy_index::Error) {
+        self.cx.warn(format_args!("what was scanned since it was noted last is lost: {error}"));
     }
 
     fn about(&self, source: Option<UnfinishedSource>, counts: &Counts) -> Unfinished {
@@ -184,7 +188,7 @@ impl Notes {
         Unfinished {
             asked: self.asked.clone(),
             begun_ns: self.begun_ns,
-            noted_ns: now_ns(),
+            noted_ns: (self.cx.clock)(),
             done: self.done.lock().clone(),
             source,
             entries: count(&counts.entries),
@@ -192,10 +196,6 @@ impl Notes {
             counts: others(counts).map(count).to_vec(),
         }
     }
-}
-
-fn warn_of_loss(error: &canopy_index::Error) {
-    message(format_args!("what was scanned since it was noted last is lost: {error}"));
 }
 
 fn directory(remaining: Remaining) -> RemainingDirectory {
@@ -207,13 +207,13 @@ fn directory(remaining: Remaining) -> RemainingDirectory {
     RemainingDirectory::new(remaining.path, extent)
 }
 
-pub(super) fn others(counts: &Counts) -> [&AtomicU64; 7] {
+pub(crate) fn others(counts: &Counts) -> [&AtomicU64; 7] {
     let Counts { failed, vanished, narrowed, moved, long_paths, unmapped, partial, .. } = counts;
     [failed, vanished, narrowed, moved, long_paths, unmapped, partial]
 }
 
 /// Adds what was counted before a scan was interrupted.
-pub(super) fn add_counts(counts: &Counts, before: &Unfinished) {
+pub(crate) fn add_counts(counts: &Counts, before: &Unfinished) {
     counts.entries.fetch_add(before.entries, Ordering::Relaxed);
     counts.looked_at.fetch_add(before.entries, Ordering::Relaxed);
     counts.directories.fetch_add(before.directories, Ordering::Relaxed);
@@ -224,8 +224,7 @@ pub(super) fn add_counts(counts: &Counts, before: &Unfinished) {
 
 /// Returns what tells whether a run asks for the same as another: `own` and all else that what is
 /// scanned depends on.
-pub(super) fn asked(own: serde_json::Value) -> String {
-    let settings = settings();
+pub(crate) fn asked(settings: &Settings, own: serde_json::Value) -> String {
     let configured = serde_json::json!({
         "prune_names": settings.prune_names,
         "prune_paths": settings.prune_paths,
@@ -233,12 +232,12 @@ pub(super) fn asked(own: serde_json::Value) -> String {
         "trust_fs": settings.trust_fs,
     });
     let version = env!("CARGO_PKG_VERSION");
-    serde_json::json!([version, path_bytes_max(), configured, own]).to_string()
+    serde_json::json!([version, path_bytes_max(settings), configured, own]).to_string()
 }
 
 /// Returns what tells whether the root of a source is the same still: the directory, and what is
 /// mounted there and below. What users mount comes and goes, and is left out.
-pub(super) fn identity(root: &Root) -> anyhow::Result<String> {
+pub(crate) fn identity(root: &Root) -> anyhow::Result<String> {
     use std::fmt::Write;
     let mut identity = format!("{} {}", root.dev, root.attributes.ino);
     for mount in mounts().context("cannot read what is mounted")? {

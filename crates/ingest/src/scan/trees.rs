@@ -1,57 +1,58 @@
-//! Scanning the trees of one run of `canopy index`: each becomes a source, or stays as it was.
+//! Scanning the trees of one run: each becomes a source, or stays as it was.
 
-use super::building::{damaged_file, with_progress_reported};
-use super::index::{Arguments, root_of};
-use super::index_faults::{Faults, Shortfalls};
-use super::index_namespace::{NamespaceSource, Reading};
-use super::index_progress::Progress;
-use super::resuming::{self, Notes};
-use super::scanning::Scans;
-use super::update::scan_part;
-use crate::config::{namespace_of, settings};
-use crate::outcome::note;
-use crate::{interrupt, places};
-use anyhow::Context;
+use super::notes::{self, Notes};
+use super::progress::TreeProgress;
+use super::{ScanRequest, root_of};
+use crate::Context;
+use crate::faults::{Faults, Shortfalls};
+use crate::known::scan_part;
+use crate::listing::Scans;
+use crate::namespaces::{Namespaces, Reading};
+use crate::observer::{Progress, with_progress};
+use crate::sinks::damaged_file;
+use anyhow::Context as _;
 use canopy_index::{NewSource, ScanRecord, Unfinished, UnfinishedSource, Writer};
 use canopy_model::{escape, unescape};
 use canopy_scan::{MountRules, Root, Selection};
+use canopy_site::{check_links, namespace_of};
 use std::ffi::OsStr;
-use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// What the sources of one run have in common.
 pub(super) struct Run<'a> {
-    pub(super) arguments: &'a Arguments,
-    namespaces: Option<&'a NamespaceSource>,
+    cx: Context<'a>,
+    request: &'a ScanRequest,
+    namespaces: Option<&'a dyn Namespaces>,
     pub(super) rules: MountRules,
-    pub(super) scans: Scans,
-    progress: Progress,
+    pub(super) scans: Scans<'a>,
+    progress: TreeProgress,
 }
 
 impl<'a> Run<'a> {
     /// Prepares a run that goes on with another one, if there is one, and for which this was asked.
     pub(super) fn new(
+        cx: &Context<'a>,
         writer: &Writer,
-        (arguments, threads): (&'a Arguments, usize),
+        request: &'a ScanRequest,
         (asked, resumed): (&str, Option<&Unfinished>),
-        (namespaces, root_of): (Option<&'a NamespaceSource>, &dyn Fn(&Path) -> String),
+        (namespaces, root_of): (Option<&'a dyn Namespaces>, &dyn Fn(&Path) -> String),
     ) -> anyhow::Result<Self> {
         let begun_ns = resumed.map(|resumed| resumed.begun_ns);
-        let faults = Faults::new(arguments.errors.as_deref(), writer.path(), begun_ns)?;
-        let memory = (arguments.memory, threads);
-        let mut scans = Scans::new(writer, memory, arguments.max_rate, faults)?;
+        let faults = Faults::new(request.errors.as_deref(), writer.path(), begun_ns)?;
+        let memory = (request.memory_bytes, request.threads);
+        let mut scans = Scans::new(cx, writer, memory, request.rate_max, faults)?;
         if let Some(before) = resumed {
-            resuming::add_counts(&scans.counts, before);
+            notes::add_counts(&scans.counts, before);
         }
-        let noted_every = arguments.noted_every.map(NonZeroU64::get);
-        let notes = scans.notes.insert(Notes::new(asked.to_owned(), noted_every, resumed));
-        let left = arguments.paths.iter().filter(|path| !notes.is_done(&root_of(path)));
-        let progress = Progress::new(writer.path(), left.count());
-        let trusted = settings().trust_fs.clone().unwrap_or_default();
-        let rules = MountRules::new(trusted, arguments.no_prune);
-        Ok(Run { arguments, namespaces, rules, scans, progress })
+        let notes = Notes::new(cx, asked.to_owned(), request.noted_every, resumed);
+        let notes = scans.notes.insert(notes);
+        let left = request.paths.iter().filter(|path| !notes.is_done(&root_of(path)));
+        let progress = TreeProgress::new(cx, writer.path(), left.count());
+        let rules = cx.mount_rules(request.no_prune);
+        Ok(Run { cx: *cx, request, namespaces, rules, scans, progress })
     }
 
     /// Scans all trees while the progress is shown; returns those that failed.
@@ -60,23 +61,17 @@ impl<'a> Run<'a> {
         writer: &mut Writer,
         resumed: Option<&Unfinished>,
     ) -> anyhow::Result<Vec<(PathBuf, anyhow::Error)>> {
-        let mut index_all = || self.index_all(writer, resumed.and_then(|it| it.source.as_ref()));
-        match self.arguments.quiet {
-            true => index_all(),
-            false => {
-                let done_so_far = || self.scans.counts.progress();
-                with_progress_reported(|_| self.progress.shown(&self.scans), done_so_far, index_all)
-            }
-        }
+        let source = resumed.and_then(|it| it.source.as_ref());
+        with_progress(self.cx.observer, self, || self.index_all(writer, source))
     }
 
     /// Returns how a tree is scanned: by the options and the configuration, and with `--incremental`
     /// in the layout that it has.
     fn record(&self, writer: &Writer, path: &Path) -> ScanRecord {
-        let mut record = self.arguments.record(path);
+        let mut record = self.request.record(&self.cx.site.settings, path);
         let root = path.canonicalize().map(|root| escape(root.as_os_str().as_bytes()).into_owned());
-        if self.arguments.layout.is_none()
-            && self.arguments.incremental
+        if self.request.layout.is_none()
+            && self.request.incremental
             && let Ok(root) = root
             && let Some((_, Some(known))) =
                 writer.sources().into_iter().find(|(source, _)| source.root == root)
@@ -86,7 +81,7 @@ impl<'a> Run<'a> {
         record
     }
 
-    pub(super) fn notes(&self) -> &Notes {
+    pub(super) fn notes(&self) -> &Notes<'a> {
         self.scans.notes.as_ref().expect("a run has notes")
     }
 
@@ -102,9 +97,9 @@ impl<'a> Run<'a> {
             self.go_on(writer, source).context(kept)?;
         }
         let mut failed = Vec::new();
-        for path in &self.arguments.paths {
-            let root = root_of(path, self.namespaces, self.arguments.root.as_deref());
-            if !self.notes().is_done(&root) && !interrupt::asked() {
+        for path in &self.request.paths {
+            let root = root_of(path, self.namespaces, self.request.root.as_deref());
+            if !self.notes().is_done(&root) && !self.cx.cancel.is_requested() {
                 let error = self.index(writer, path).err();
                 failed.extend(error.map(|error| (path.clone(), error)));
             }
@@ -118,7 +113,7 @@ impl<'a> Run<'a> {
         let before = self.scans.shortfalls(writer, &self.rules);
         let record = self.record(writer, &path);
         let (root, new) = self.scans.open(writer, &path, &self.rules, &record)?;
-        let identity = resuming::identity(&root)?;
+        let identity = notes::identity(&root)?;
         anyhow::ensure!(identity == source.identity, "{} was replaced", path.display());
         let record = new.scan.clone().unwrap_or_default();
         let mut selection = Selection::default();
@@ -147,11 +142,11 @@ impl<'a> Run<'a> {
             return self.index_namespace(writer, source, namespace);
         }
         let counted = self.scans.counts.now();
-        let indexed = self.index_tree(writer, path, self.arguments.incremental);
+        let indexed = self.index_tree(writer, path, self.request.incremental);
         match indexed.as_ref().err().and_then(damaged_file) {
-            Some(file) if self.arguments.incremental && !interrupt::asked() => {
+            Some(file) if self.request.incremental && !self.cx.cancel.is_requested() => {
                 let (file, path) = (file.display(), path.display());
-                note(format_args!("{file} is damaged: all of {path} is scanned anew"));
+                self.cx.note(format_args!("{file} is damaged: all of {path} is scanned anew"));
             }
             _ => return indexed,
         }
@@ -160,7 +155,7 @@ impl<'a> Run<'a> {
     }
 
     fn index_tree(&self, writer: &mut Writer, path: &Path, compares: bool) -> anyhow::Result<()> {
-        places::check_links(path)?;
+        check_links(path)?;
         let before = self.scans.shortfalls(writer, &self.rules);
         let record = self.record(writer, path);
         let (root, new) = self.scans.open(writer, path, &self.rules, &record)?;
@@ -168,7 +163,7 @@ impl<'a> Run<'a> {
         let record = new.scan.clone().unwrap_or_default();
         self.progress.begin(&root.path, &escaped, &self.scans.counts);
         let known = writer.sources().into_iter().find(|(source, _)| source.root == new.root);
-        let keeps_name = known.is_some() && self.arguments.incremental;
+        let keeps_name = known.is_some() && self.request.incremental;
         let has_layout = |known: &Option<ScanRecord>| {
             known.as_ref().map(|known| known.layout).unwrap_or_default() == record.layout
         };
@@ -177,20 +172,20 @@ impl<'a> Run<'a> {
         let partial = self.scans.counts.partial.load(Ordering::Relaxed);
         let source = UnfinishedSource {
             root: escaped.clone(),
-            identity: resuming::identity(&root)?,
+            identity: notes::identity(&root)?,
             scanned_ns: new.scanned_ns,
-            trusts_times: self.arguments.trust_directory_times && is_same,
+            trusts_times: self.request.trusts_directory_times && is_same,
             ..UnfinishedSource::default()
         };
         self.notes().begin(source, before.clone(), partial);
         let (begun, scanned) = if let Some((known, _)) = known {
-            if let Some(name) = self.arguments.name.as_ref().filter(|&name| *name != known.name) {
+            if let Some(name) = self.request.name.as_ref().filter(|&name| *name != known.name) {
                 writer.rename_source(&known.name, name)?;
             }
             writer.check_files(known.id, true)?;
             let begun = writer.refresh_source(new, [(String::new(), true)])?;
-            if self.arguments.trust_directory_times && !is_same {
-                note(format_args!(
+            if self.request.trusts_directory_times && !is_same {
+                self.cx.note(format_args!(
                     "all directories of {} are read: the index has some as other options made \
                      them, or not all of some",
                     path.display()
@@ -199,8 +194,8 @@ impl<'a> Run<'a> {
             (begun, self.scan_again(writer, (begun, is_same), root, &record))
         } else {
             let name = match keeps_name {
-                true => self.arguments.name.clone(),
-                false => self.arguments.name_of(path),
+                true => self.request.name.clone(),
+                false => self.request.name_of(&self.cx.site.settings, path),
             };
             let begun = writer.add_source(NewSource { name, ..new })?;
             (begun, self.scans.scan(writer, begun, (root, None), &self.rules, &record))
@@ -219,7 +214,7 @@ impl<'a> Run<'a> {
         root: Root,
         record: &ScanRecord,
     ) -> anyhow::Result<()> {
-        if self.arguments.trust_directory_times && is_same {
+        if self.request.trusts_directory_times && is_same {
             writer.trust_directory_times(begun)?;
         }
         let mut whole = Selection::default();
@@ -231,23 +226,23 @@ impl<'a> Run<'a> {
     fn index_namespace(
         &self,
         writer: &mut Writer,
-        source: &NamespaceSource,
+        source: &dyn Namespaces,
         namespace: &Path,
     ) -> anyhow::Result<()> {
-        let root = (source.root)(namespace, self.arguments.root.as_deref())?;
+        let root = source.root_of(namespace, self.request.root.as_deref())?;
         let before = self.scans.shortfalls(writer, &self.rules);
-        let tree = (source.open)(namespace)?;
-        let record = self.arguments.record(&root);
+        let tree = source.open(namespace)?;
+        let record = self.request.record(&self.cx.site.settings, &root);
         let about = (namespace, &*tree);
-        let mut reading = Reading::new(writer, &self.rules, about, root.clone(), record)?;
+        let mut reading = Reading::new(&self.cx, writer, &self.rules, about, root.clone(), record)?;
         let escaped = reading.new.root.clone();
         self.progress.begin(&root, &escaped, &self.scans.counts);
         let known = writer.sources().into_iter().find(|(source, _)| source.root == escaped);
-        let known = known.filter(|_| self.arguments.incremental);
+        let known = known.filter(|_| self.request.incremental);
         let mut whole = Selection::default();
         whole.add("", true);
         let selection = known.is_some().then_some(&whole);
-        if let Some(name) = &self.arguments.name {
+        if let Some(name) = &self.request.name {
             if let Some((known, _)) = known.filter(|(known, _)| known.name != *name) {
                 writer.rename_source(&known.name, name)?;
             }
@@ -279,5 +274,15 @@ impl<'a> Run<'a> {
             Err(_) => writer.abandon(source),
         }
         scanned
+    }
+}
+
+impl Progress for Run<'_> {
+    fn line(&self, _: Duration) -> String {
+        self.progress.shown(&self.scans)
+    }
+
+    fn done(&self) -> u64 {
+        self.scans.counts.progress()
     }
 }

@@ -5,10 +5,9 @@
 //! since one that is misspelt would silently do nothing. What is wrong in the site's file stops
 //! whoever can mend it from indexing; others are told, and the rest of the file counts.
 
-use crate::commands::staleness::StaleAfter;
-use crate::limits::{MemoryLimit, TimeLimit};
-use crate::outcome::message;
-use crate::places::is_own_or_roots;
+use crate::Site;
+use crate::indexes::is_own_or_roots;
+use crate::limits::{MemoryLimit, StaleAfter, TimeLimit};
 use crate::query_limits::QueryLimits;
 use anyhow::{Context, bail, ensure};
 use canopy_scan::{Excludes, Mount};
@@ -20,7 +19,6 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::OnceLock;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -100,61 +98,45 @@ pub const KEYS: [(&str, &str, &str); 11] = [
     ("stale_after", "CANOPY_STALE_AFTER", "warn on a terminal of older answers: \"none\" [1d]"),
 ];
 
-static SETTINGS: OnceLock<Settings> = OnceLock::new();
-
-/// What is configured; nothing before [`load`].
-pub fn settings() -> &'static Settings {
-    static NOTHING: Settings = Settings {
-        index: None,
-        site_index: None,
-        sources: None,
-        threads: None,
-        prune_names: None,
-        prune_paths: None,
-        prune_fs: None,
-        sql_timeout: None,
-        sql_memory: None,
-        limits: Vec::new(),
-        trust_fs: None,
-        path_max: None,
-        stale_after: None,
-        files: Vec::new(),
-    };
-    SETTINGS.get().unwrap_or(&NOTHING)
-}
-
-/// Reads files and environment, for the rest of the process. `scans` says whether this is for a
-/// command that scans sources.
-pub fn load(scans: bool) -> anyhow::Result<()> {
-    let mut settings = Settings::default();
-    let site = variable("CANOPY_SITE_CONFIG").map_or_else(|| SITE_FILE.into(), PathBuf::from);
-    if let Some(text) = read_site(&site).transpose() {
-        let (right, mut wrong) = match text {
-            Ok(text) => right_of_file(&site, &text),
-            Err(error) => (Settings::default(), vec![error]),
-        };
-        if scans && can_mend(&site) && !wrong.is_empty() {
-            return Err(wrong.swap_remove(0));
+impl Site {
+    /// Reads files and environment. `named` is the directory of the index that the caller named.
+    /// `scans` says whether a command scans sources: then whoever can mend the site's file gets an
+    /// error where that is wrong. Returns warnings, too: what is wrong in the site's file, of which
+    /// the rest counts.
+    ///
+    /// # Errors
+    ///
+    /// Where the user's own file or the environment is wrong, or with `scans` the site's file.
+    pub fn load(named: Option<PathBuf>, scans: bool) -> anyhow::Result<(Self, Vec<String>)> {
+        let mut settings = Settings::default();
+        let mut warnings = Vec::new();
+        let site = variable("CANOPY_SITE_CONFIG").map_or_else(|| SITE_FILE.into(), PathBuf::from);
+        if let Some(text) = read_site(&site).transpose() {
+            let (right, mut wrong) = match text {
+                Ok(text) => right_of_file(&site, &text),
+                Err(error) => (Settings::default(), vec![error]),
+            };
+            if scans && can_mend(&site) && !wrong.is_empty() {
+                return Err(wrong.swap_remove(0));
+            }
+            warnings.extend(wrong.iter().map(|error| {
+                format!("warning: {error:#}; the site's configuration counts without it")
+            }));
+            settings = right;
+            settings.site_index = settings.index.take();
+            settings.files.push(site);
         }
-        for error in wrong {
-            message(format_args!("warning: {error:#}; the site's configuration counts without it"));
+        if let Some(own) = own_file()
+            && let Some(text) = read_own(&own)?
+        {
+            let said = of_file(&own, &text)?;
+            ensure!(said.limits.is_empty(), "{}: 'limits' are the site's to set", own.display());
+            settings = settings.under(said);
+            settings.files.push(own);
         }
-        settings = right;
-        settings.site_index = settings.index.take();
-        settings.files.push(site);
+        settings = settings.under(of_environment(variable)?);
+        Ok((Site::new(settings, named), warnings))
     }
-    if let Some(own) = own_file()
-        && let Some(text) = read_own(&own)?
-    {
-        let said = of_file(&own, &text)?;
-        ensure!(said.limits.is_empty(), "{}: 'limits' are the site's to set", own.display());
-        settings = settings.under(said);
-        settings.files.push(own);
-    }
-    settings = settings.under(of_environment(variable)?);
-    // Set once in a process.
-    let _ = SETTINGS.set(settings);
-    Ok(())
 }
 
 impl Settings {
@@ -556,16 +538,21 @@ fn words(text: &str) -> Vec<String> {
     words.into_iter().flatten().collect()
 }
 
-/// What is configured to be left out of a source, as patterns of `canopy index --exclude`.
-pub fn prune_patterns(settings: &Settings, root: &Path) -> anyhow::Result<Vec<String>> {
-    Ok(prune_reasons(settings, root)?.into_iter().map(|(pattern, _)| pattern).collect())
+/// What is configured to be left out of a source.
+#[derive(Debug, Default)]
+pub struct Pruned {
+    /// Patterns as of `canopy index --exclude`, each with the key that it comes from.
+    pub patterns: Vec<(String, &'static str)>,
+    /// Paths that are not UTF-8, for which there are no patterns: they are not left out.
+    pub unusable: Vec<PathBuf>,
 }
 
-/// Does the same, and says of each pattern which key it comes from.
-pub fn prune_reasons(
-    settings: &Settings,
-    root: &Path,
-) -> anyhow::Result<Vec<(String, &'static str)>> {
+/// Returns what is configured to be left out of the source with this root.
+///
+/// # Errors
+///
+/// If the mounted file systems cannot be listed.
+pub fn prune_reasons(settings: &Settings, root: &Path) -> anyhow::Result<Pruned> {
     let names = settings.prune_names.iter().flatten();
     let mut patterns: Vec<(String, &str)> =
         names.map(|name| (literal(name), "prune_names")).collect();
@@ -573,6 +560,7 @@ pub fn prune_reasons(
     patterns.extend(excluded.into_iter().flatten().map(|one| (one.clone(), "exclude")));
     let named = settings.prune_paths.iter().flatten().map(|path| (path.into(), "prune_paths"));
     let mounted = pruned_mounts(settings)?.into_iter().map(|path| (path, "prune_fs"));
+    let mut unusable = Vec::new();
     for (path, why) in named.chain(mounted) {
         // What is named as a source is scanned, whatever is configured.
         let path: PathBuf = path;
@@ -580,13 +568,10 @@ pub fn prune_reasons(
         match below.to_str() {
             Some("") => {}
             Some(below) => patterns.push((format!("/{}", literal(below)), why)),
-            None => message(format_args!(
-                "warning: {} is not UTF-8 and is not left out",
-                path.display()
-            )),
+            None => unusable.push(path),
         }
     }
-    Ok(patterns)
+    Ok(Pruned { patterns, unusable })
 }
 
 /// Returns the absolute paths that are left out of sources: those that are configured, and where
@@ -709,10 +694,12 @@ mod tests {
             ]),
             ..Settings::default()
         };
-        let patterns = prune_patterns(&settings, Path::new("/data")).unwrap();
-        assert_eq!(patterns, ["a\\{b", "*.tmp", "/x\\[1\\]"]);
-        let patterns = prune_patterns(&settings, Path::new("/data/x[1]")).unwrap();
-        assert_eq!(patterns, ["a\\{b"]);
+        let patterns = |root: &str| {
+            let pruned = prune_reasons(&settings, Path::new(root)).unwrap();
+            Vec::from_iter(pruned.patterns.into_iter().map(|(pattern, _)| pattern))
+        };
+        assert_eq!(patterns("/data"), ["a\\{b", "*.tmp", "/x\\[1\\]"]);
+        assert_eq!(patterns("/data/x[1]"), ["a\\{b"]);
     }
 
     #[test]

@@ -1,11 +1,10 @@
-//! Reading the records of a namespace into the index, for `canopy index ns:PATH` and for what
-//! follows one (`following`).
+//! Reading the records of a namespace into the index, for [`scan`](mod@crate::scan) and
+//! [`follow`](crate::follow).
 
-use super::building::Shards;
-use super::scanning::Scans;
-use super::update::with_known;
-use crate::config::settings;
-use crate::options::now_ns;
+use crate::Context;
+use crate::known::with_known;
+use crate::listing::Scans;
+use crate::sinks::Shards;
 use canopy_index::{NewSource, ScanRecord, Writer};
 use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape};
 use canopy_scan::{
@@ -14,26 +13,41 @@ use canopy_scan::{
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What reads namespaces, which only `canopy-ns` has.
-pub struct NamespaceSource {
-    /// Returns where the root of a namespace is, absolute: where that was asked for, or where the
-    /// namespace is mounted.
-    pub root: fn(&Path, Option<&Path>) -> anyhow::Result<PathBuf>,
+/// Opens namespaces.
+pub trait Namespaces: Sync {
+    /// Returns the place of the root of a namespace, absolute: the one that was asked for, or the
+    /// one where the namespace is mounted.
+    ///
+    /// # Errors
+    ///
+    /// If none was asked for and the namespace is not mounted.
+    fn root_of(&self, namespace: &Path, asked: Option<&Path>) -> anyhow::Result<PathBuf>;
+
     /// Opens a namespace.
-    pub open: fn(&Path) -> anyhow::Result<Box<dyn NamespaceTree>>,
-    /// Opens one that is followed, unless it is as it was; nobody is kept from using it. Knows how
-    /// it was from what [`NamespaceTree::keep`] has said of it.
-    pub follow: fn(&Path, Option<&str>) -> anyhow::Result<Followed>,
-    /// Lets go what was kept, as [`NamespaceTree::keep`] has said.
-    pub forget: fn(&Path, &str),
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    fn open(&self, namespace: &Path) -> anyhow::Result<Box<dyn NamespaceTree>>;
+
+    /// Opens a namespace that is followed, unless it has not changed; nobody is kept from using it.
+    /// `known` is the description that [`NamespaceTree::keep`] returned.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    fn follow(&self, namespace: &Path, known: Option<&str>) -> anyhow::Result<Followed>;
+
+    /// Releases a state that was kept, by its description.
+    fn forget(&self, namespace: &Path, known: &str);
 }
 
-/// What has become of a namespace that is followed.
+/// The state of a namespace that is followed.
 pub enum Followed {
-    /// Nothing; how it was may have another description from now on.
+    /// It has not changed. Its state may have another description from now on.
     Unchanged(Option<String>),
-    /// It is open. Of the directories that have changed the paths below the root are known, or all
-    /// may have.
+    /// It is open. Contains the paths of changed directories below the root; without them, all may
+    /// have changed.
     Changed(Box<dyn NamespaceTree>, Option<Vec<Vec<u8>>>),
 }
 
@@ -44,9 +58,17 @@ pub trait NamespaceTree {
     /// Returns whether it is mounted so that nobody but root gets in, whatever permissions say.
     fn is_private(&self) -> bool;
     /// Returns the extended attributes of the root, whom `audience` may look up.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read.
     fn xattrs(&self, audience: Audience, classes: &ClassTable) -> anyhow::Result<Vec<FoundXattr>>;
     /// Gives listings to the sinks, one thread each, and gives the sinks back. `root` is where the
     /// root counts as being, `approach` who may look it up. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// If the namespace cannot be read, or a sink takes in no more.
     fn scan<'w>(
         &self,
         root: &Path,
@@ -54,7 +76,8 @@ pub trait NamespaceTree {
         run: &NamespaceScan<'_>,
         sinks: Vec<Shards<'w>>,
     ) -> anyhow::Result<Vec<Shards<'w>>>;
-    /// Keeps how it is, so that what changes next can be told, and returns a description of that.
+    /// Keeps the state of the namespace, so that later changes can be found, and returns its
+    /// description.
     fn keep(self: Box<Self>) -> String;
 }
 
@@ -73,7 +96,8 @@ pub struct NamespaceScan<'a> {
 }
 
 /// How an open namespace becomes a source.
-pub(super) struct Reading<'a> {
+pub(crate) struct Reading<'a> {
+    cx: Context<'a>,
     tree: &'a dyn NamespaceTree,
     /// Where its root counts as being.
     root: PathBuf,
@@ -85,6 +109,7 @@ pub(super) struct Reading<'a> {
 impl<'a> Reading<'a> {
     /// Finds out who may look the root up, and what is configured of a namespace besides `record`.
     pub fn new(
+        cx: &Context<'a>,
         writer: &Writer,
         rules: &MountRules,
         (namespace, tree): (&Path, &'a dyn NamespaceTree),
@@ -102,7 +127,7 @@ impl<'a> Reading<'a> {
             let nobody = [(Grant::nobody(), 0)];
             approach.audience = writer.classes().narrowed_audience(approach.audience, &nobody);
         }
-        let configured = settings().namespace(namespace);
+        let configured = cx.site.settings.namespace(namespace);
         if let Some(configured) = configured {
             record.no_xattrs |= configured.no_xattrs;
             let excludes = configured.exclude.iter().filter(|_| !record.no_prune);
@@ -117,13 +142,13 @@ impl<'a> Reading<'a> {
             name: configured.and_then(|configured| configured.name.clone()),
             root: escape(root.as_os_str().as_bytes()).into_owned(),
             dev,
-            scanned_ns: now_ns(),
+            scanned_ns: (cx.clock)(),
             attributes,
             approach,
             xattrs,
             scan: None,
         };
-        Ok(Reading { tree, root, record, new })
+        Ok(Reading { cx: *cx, tree, root, record, new })
     }
 
     /// Begins a source and reads the namespace into it: all of it, or what is selected of one that
@@ -131,7 +156,7 @@ impl<'a> Reading<'a> {
     pub fn take_in(
         &self,
         writer: &mut Writer,
-        scans: &Scans,
+        scans: &Scans<'_>,
         selection: Option<&Selection>,
     ) -> anyhow::Result<(u32, anyhow::Result<()>)> {
         let new = self.new.clone();
@@ -149,7 +174,7 @@ impl<'a> Reading<'a> {
     fn read(
         &self,
         writer: &Writer,
-        scans: &Scans,
+        scans: &Scans<'_>,
         begun: u32,
         part: Option<Subtree<'_>>,
     ) -> anyhow::Result<()> {
@@ -161,9 +186,9 @@ impl<'a> Reading<'a> {
             counts: &scans.counts,
             on_error: &|error| scans.faults.add(root, error),
         };
-        let sinks = writer.shard_writers(begun).into_iter().map(Shards).collect();
+        let sinks = Shards::of(writer.shard_writers(begun), self.cx.cancel);
         let sinks = self.tree.scan(&self.root, &self.new.approach, &scan, sinks)?;
-        writer.finish_shards(sinks.into_iter().map(|sink| sink.0).collect())?;
+        writer.finish_shards(Shards::writers(sinks))?;
         Ok(())
     }
 }

@@ -1,21 +1,21 @@
-//! How far `canopy index` is, for people who wait at a terminal.
+//! The progress of a scan, for people who wait at a terminal.
 
-use super::info::count;
-use super::scanning::Scans;
-use crate::counted;
+use crate::Context;
+use crate::held::count;
+use crate::listing::Scans;
 use canopy_index::Index;
 use canopy_model::unescape;
 use canopy_scan::Counts;
+use canopy_text::counted;
 use canopy_text::safe::message_line;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How far a run is.
-pub(super) struct Progress {
+/// The progress of a run.
+pub(super) struct TreeProgress {
     /// Entries that the last generation has of each source, by its root, escaped.
     known: HashMap<String, u64>,
     sources: usize,
@@ -32,10 +32,10 @@ struct Current {
     entries_before: u64,
 }
 
-impl Progress {
+impl TreeProgress {
     /// Returns that of a run over so many trees. `location` is the index.
-    pub(super) fn new(location: &Path, sources: usize) -> Self {
-        let is_seen = std::io::stderr().is_terminal();
+    pub(super) fn new(cx: &Context<'_>, location: &Path, sources: usize) -> Self {
+        let is_seen = cx.observer.shows_progress();
         let index = is_seen.then(|| Index::open(location).ok()).flatten();
         let known = index.map(|index| {
             // Without the root, as scans count.
@@ -43,7 +43,7 @@ impl Progress {
             let sources = index.sources().iter();
             sources.filter_map(|it| Some((it.root.clone(), entries(it.id)?))).collect()
         });
-        Progress { known: known.unwrap_or_default(), sources, current: Mutex::new(None) }
+        TreeProgress { known: known.unwrap_or_default(), sources, current: Mutex::new(None) }
     }
 
     /// Begins a tree.
@@ -59,7 +59,7 @@ impl Progress {
     }
 
     /// Returns a line for people.
-    pub(super) fn shown(&self, scans: &Scans) -> String {
+    pub(super) fn shown(&self, scans: &Scans<'_>) -> String {
         let current = self.current.lock();
         let Some(current) = &*current else { return "preparing".to_owned() };
         let Current { number, ref root, known, begun, entries_before } = *current;

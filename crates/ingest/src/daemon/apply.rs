@@ -2,10 +2,9 @@
 //! goes with them, and what goes wrong in one ends the batch and not the daemon. One that a file
 //! system without answers holds is ended, or left to the kernel where even that cannot be.
 
-use super::building::{GOES_ON, IS_OVER, TELLS_PARENT};
-use super::update::{Links, Suspect, Suspects};
-use super::update_costs;
-use anyhow::Context;
+use super::{GOES_ON, IS_OVER, TELLS_PARENT};
+use crate::update::{line, lines, read_costs};
+use anyhow::Context as _;
 use canopy_index::Index;
 use canopy_model::Generation;
 use canopy_model::unescape;
@@ -49,10 +48,12 @@ const PATIENCE: Patience = Patience {
     is_killed: Duration::from_secs(10),
 };
 
-/// What brings an index up to date.
-pub struct Applier {
+/// Brings an index up to date.
+pub(super) struct Applier {
     /// The index.
     pub index: PathBuf,
+    /// The program `canopy`.
+    pub program: PathBuf,
     /// Whether a source that is not in the index yet stays on one file system.
     pub one_file_system: bool,
     /// Entries that are looked at per second at most.
@@ -152,7 +153,7 @@ impl Applier {
         let told = self.run(command, &lines, stop)?;
         // "generation 7: 23 entries in ..."
         let generation = told.split([' ', ':']).find_map(|word| word.parse().ok());
-        let shares = update_costs::read(&told);
+        let shares = read_costs(&told);
         let shares = shares.filter(|shares| shares.len() == round.asked().count());
         generation.zip(shares).with_context(|| format!("'canopy update' has said: {told}"))
     }
@@ -179,7 +180,7 @@ impl Applier {
     }
 
     fn canopy(&self, command: &str) -> Command {
-        let mut canopy = Command::new("/proc/self/exe");
+        let mut canopy = Command::new(&self.program);
         canopy.arg("--index").arg(&self.index).arg(command);
         canopy
     }
@@ -245,58 +246,6 @@ impl Known {
         };
         known().unwrap_or_default()
     }
-}
-
-fn line(kind: u8, path: &[u8], lines: &mut Vec<u8>) {
-    lines.push(kind);
-    lines.extend_from_slice(path);
-    lines.push(0);
-}
-
-/// Returns what `canopy update --suspects` reads: a line for each directory, `d` and its path, `r`
-/// if all below is listed, too, `o` if the directory above is not listed for its row; and for each
-/// inode `i`, its number and the path of the root. Each directory is a request of a user if there is
-/// a line `c/`.
-fn lines(root: &[u8], batch: &Batch) -> Vec<u8> {
-    let mut lines = Vec::new();
-    for suspect in &batch.suspects {
-        line(if suspect.recursive { b'r' } else { b'd' }, &suspect.path, &mut lines);
-    }
-    for inode in &batch.links {
-        lines.extend_from_slice(format!("i{inode}").as_bytes());
-        lines.extend_from_slice(root);
-        lines.push(0);
-    }
-    lines
-}
-
-/// Reads what [`lines`] writes.
-pub fn read_suspects(bytes: &[u8]) -> anyhow::Result<Suspects> {
-    let (mut suspects, mut links) = (Vec::new(), Links::new());
-    let mut are_requests = false;
-    let mut read = |line: &[u8]| {
-        let (kind, path) = line.split_at(line.iter().position(|&byte| byte == b'/')?);
-        let path = PathBuf::from(OsStr::from_bytes(path));
-        match kind {
-            b"c" => are_requests = true,
-            b"d" | b"r" | b"o" => {
-                let (recursive, with_row) = (kind == b"r", kind != b"o");
-                suspects.push(Suspect { path, recursive, with_row, given: None });
-            }
-            kind => {
-                let inode = str::from_utf8(kind.strip_prefix(b"i")?).ok()?.parse().ok()?;
-                match links.last_mut().filter(|(last, _): &&mut (PathBuf, _)| *last == path) {
-                    Some((_, inodes)) => inodes.push(inode),
-                    None => links.push((path, vec![inode])),
-                }
-            }
-        }
-        Some(())
-    };
-    let mut lines = bytes.split(|&byte| byte == 0).filter(|line| !line.is_empty());
-    lines.try_for_each(|line| read(line).context("standard input has no suspects"))?;
-    links.iter_mut().for_each(|(_, inodes)| inodes.sort_unstable());
-    Ok(Suspects { all: suspects, links, are_requests })
 }
 
 /// What is known of a process that tells whether it goes on.

@@ -13,7 +13,7 @@ type SourcePath = (u32, String);
 
 /// Listings, counted by request.
 #[derive(Default)]
-pub(super) struct Costs(Mutex<Inner>);
+pub(crate) struct Costs(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -30,7 +30,7 @@ struct Inner {
 
 impl Costs {
     /// Notes the next request: a directory, and whether the one above is listed, too.
-    pub(super) fn request(&self, source: u32, path: &str, with_row: bool) {
+    pub(crate) fn request(&self, source: u32, path: &str, with_row: bool) {
         let mut inner = self.0.lock();
         let number = inner.requests;
         inner.requests += 1;
@@ -41,12 +41,12 @@ impl Costs {
     }
 
     /// Notes the source of the next listings.
-    pub(super) fn begin(&self, source: u32) {
+    pub(crate) fn begin(&self, source: u32) {
         self.0.lock().source = source;
     }
 
     /// Notes that a directory was listed, or part of it.
-    pub(super) fn listed(&self, path: &str, entries: u64) {
+    pub(crate) fn listed(&self, path: &str, entries: u64) {
         let mut inner = self.0.lock();
         let source = inner.source;
         let mut at = Some(path);
@@ -84,7 +84,7 @@ impl Costs {
     }
 
     /// Returns the line that [`read`] reads.
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let shares = self.shares();
         let shares =
             shares.iter().map(|Share { listings, entries }| format!(" {listings}:{entries}"));
@@ -101,7 +101,7 @@ fn parent(path: &str) -> Option<&str> {
 }
 
 /// Reads the costs of requests from the output of a process.
-pub(super) fn read(printed: &str) -> Option<Vec<Share>> {
+pub(crate) fn read(printed: &str) -> Option<Vec<Share>> {
     let line = printed.lines().find_map(|line| line.strip_prefix(LINE))?;
     let share = |text: &str| {
         let (listings, entries) = text.split_once(':')?;

@@ -1,30 +1,33 @@
-//! What the commands that scan sources share.
+//! Scans of one run: options, counts and errors that all verbs share.
 
-use super::building::{Listings, Stopped, Whereabouts};
-use super::index_faults::{Faults, Shortfalls};
-use super::resuming::Notes;
-use super::update_costs::Costs;
-use crate::config::{prune_patterns, settings};
-use crate::interrupt;
-use crate::options::threads;
-use anyhow::Context;
+use crate::Context;
+use crate::faults::{Faults, Shortfalls};
+use crate::observer::Progress;
+use crate::scan::notes::Notes;
+use crate::sinks::{Listings, Stopped, Whereabouts};
+use crate::update::costs::Costs;
+use anyhow::Context as _;
 use canopy_index::{Configured, NewSource, ScanRecord, ShardWriter, Writer};
 use canopy_scan::{
     Counts, Excludes, Fault, Left, MountRules, Pauses, RateLimit, Root, ScanError, ScanOptions,
-    Step, Subtree, scan, threads_max,
+    Step, Subtree, scan,
 };
+use canopy_site::{Settings, prune_reasons};
+use canopy_text::counted;
 use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Rows up to which what stays of a shard is written anew, where something of it is replaced: more
 /// take longer than telling which are dead, fewer would be many small shards.
-pub(super) const COPIED_ROWS_MAX: usize = 4096;
+pub const COPIED_ROWS_MAX: usize = 4096;
 
 /// What the scans of one run have in common.
-pub(super) struct Scans {
+pub(crate) struct Scans<'a> {
+    cx: Context<'a>,
     skipped: (u64, u64),
     part_bytes: usize,
     rate_limit: Option<Arc<RateLimit>>,
@@ -35,15 +38,16 @@ pub(super) struct Scans {
     /// Where they are.
     pub whereabouts: Arc<Whereabouts>,
     /// What is noted of how far they are, if they can go on.
-    pub notes: Option<Notes>,
+    pub notes: Option<Notes<'a>>,
     /// Charges of requests, if users asked for this scan.
     pub costs: Option<Arc<Costs>>,
 }
 
-impl Scans {
+impl<'a> Scans<'a> {
     /// Prepares scans for an index that is written with so much memory and so many threads, of
     /// which all together look at `rate_max` entries per second at most.
     pub fn new(
+        cx: &Context<'a>,
         writer: &Writer,
         (memory_bytes, threads): (usize, usize),
         rate_max: Option<NonZeroU32>,
@@ -51,6 +55,7 @@ impl Scans {
     ) -> anyhow::Result<Self> {
         let own = writer.path().metadata().context("cannot look at the index")?;
         Ok(Scans {
+            cx: *cx,
             skipped: (own.dev(), own.ino()),
             part_bytes: (memory_bytes / threads / 16).clamp(1 << 20, 64 << 20),
             rate_limit: rate_max.map(|rate| Arc::new(RateLimit::new(rate))),
@@ -62,12 +67,17 @@ impl Scans {
         })
     }
 
+    /// Returns the values that the caller passed.
+    pub fn cx(&self) -> &Context<'a> {
+        &self.cx
+    }
+
     /// Returns how a source is scanned; what it leaves out depends on where its root is.
     pub fn options(&self, record: &ScanRecord, root: &Path) -> anyhow::Result<ScanOptions> {
         let mut patterns = record.excludes.clone();
         patterns.extend(match &record.configured {
             Some(configured) => configured.left_out.clone(),
-            None => configured(record, root)?.left_out,
+            None => self.configured(record, root)?.left_out,
         });
         Ok(ScanOptions {
             one_file_system: record.one_file_system,
@@ -75,7 +85,7 @@ impl Scans {
             skipped: vec![self.skipped],
             no_xattrs: record.no_xattrs,
             one_reader: one_reader(),
-            path_bytes_max: path_bytes_max(),
+            path_bytes_max: path_bytes_max(&self.cx.site.settings),
             part_bytes: self.part_bytes,
             rate_limit: self.rate_limit.clone(),
         })
@@ -105,12 +115,12 @@ impl Scans {
             self.counts.failed.fetch_add(1, Ordering::Relaxed);
             self.faults.add(&root.path, &error);
         }
-        let configured = Some(configured(record, &root.path)?);
+        let configured = Some(self.configured(record, &root.path)?);
         let new = NewSource {
             name: None,
             root: root.escaped_path(),
             dev: root.dev,
-            scanned_ns: crate::options::now_ns(),
+            scanned_ns: (self.cx.clock)(),
             attributes: root.attributes,
             approach: root.approach.clone(),
             xattrs,
@@ -131,7 +141,7 @@ impl Scans {
         let writers = self.walk(writer, begun, part, rules, record)?;
         if self.notes.is_some() {
             // What is over is noted as a whole.
-            interrupt::go_on_to_the_end();
+            self.cx.cancel.end_by_itself();
         }
         Ok(writer.finish_shards(writers)?)
     }
@@ -161,12 +171,12 @@ impl Scans {
         let classes = writer.classes();
         let is_shared = part.is_some_and(|part| part.others.is_some());
         let due = || {
-            let is_due = |notes: &Notes| notes.are_due(&self.counts);
+            let is_due = |notes: &Notes<'_>| notes.are_due(&self.counts);
             // What others list is ended by leaving them the rest.
-            !is_shared && interrupt::asked() || self.notes.as_ref().is_some_and(is_due)
+            !is_shared && self.cx.cancel.is_requested() || self.notes.as_ref().is_some_and(is_due)
         };
         let mut pause = |sinks: &mut Vec<Listings<'_>>, left: &dyn Fn() -> Left| {
-            let ends = interrupt::asked();
+            let ends = self.cx.cancel.is_requested();
             if let Some(notes) = &self.notes {
                 let missing = || self.shortfalls(writer, rules);
                 let mut writers = sinks.drain(..).map(|sink| sink.shards).collect();
@@ -190,40 +200,54 @@ impl Scans {
         Ok(sinks.into_iter().map(|sink| sink.shards).collect())
     }
 
+    /// Returns what is configured of scans of a source.
+    fn configured(&self, record: &ScanRecord, root: &Path) -> anyhow::Result<Configured> {
+        let settings = &self.cx.site.settings;
+        let pruned = match record.no_prune {
+            true => Default::default(),
+            false => prune_reasons(settings, root)?,
+        };
+        for path in &pruned.unusable {
+            let path = path.display();
+            self.cx.warn(format_args!("warning: {path} is not UTF-8 and is not left out"));
+        }
+        let left_out = pruned.patterns.into_iter().map(|(pattern, _)| pattern).collect();
+        Ok(Configured { left_out, trusted: settings.trust_fs.clone().unwrap_or_default() })
+    }
+
     /// Returns what the index does not show so far though the source would.
     pub fn shortfalls(&self, writer: &Writer, rules: &MountRules) -> Shortfalls {
         Shortfalls::new(&self.counts, writer.beyond_limits(), rules.closed())
     }
 }
 
-/// Returns what the configuration says of scans of a source.
-fn configured(record: &ScanRecord, root: &Path) -> anyhow::Result<Configured> {
-    let left_out = match record.no_prune {
-        true => Vec::new(),
-        false => prune_patterns(settings(), root)?,
-    };
-    Ok(Configured { left_out, trusted: settings().trust_fs.clone().unwrap_or_default() })
+impl Progress for Scans<'_> {
+    fn line(&self, _: Duration) -> String {
+        counted(self.counts.progress(), "entry")
+    }
+
+    fn done(&self) -> u64 {
+        self.counts.progress()
+    }
 }
 
-/// Returns how many threads scan, as asked or as configured, with as many open files as the system
-/// allows: a directory may wait with its descriptor open until its last subdirectory is read, and
-/// files of the index until all is written.
-pub(super) fn scan_threads(asked: Option<usize>) -> usize {
+/// Lets this process open as many files as the system allows: a directory may wait with its descriptor
+/// open until its last subdirectory is read, and files of the index until all is written.
+pub fn raise_file_limit() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Without it, only very deep trees run into the limit, and say so.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
-    threads(asked).min(threads_max())
 }
 
-/// Returns how long paths below a source are at most that are read.
-pub(super) fn path_bytes_max() -> usize {
-    settings().path_max.unwrap_or(ScanOptions::default().path_bytes_max)
+/// Returns the length of the longest path below a source that is read, in bytes.
+pub fn path_bytes_max(settings: &Settings) -> usize {
+    settings.path_max.unwrap_or(ScanOptions::default().path_bytes_max)
 }
 
 /// Returns whether the index that this user writes is for this user alone.
-pub(super) fn one_reader() -> bool {
+pub(crate) fn one_reader() -> bool {
     !nix::unistd::geteuid().is_root()
 }
 

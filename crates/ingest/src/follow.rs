@@ -1,25 +1,27 @@
-//! Has the index follow a namespace: reads what has changed since that was done last, for `canopy
-//! watch`, which runs it again and again.
+//! Follows a namespace: reads what has changed since it was read last, for the daemon, which asks
+//! again and again.
 //!
-//! What is in the index is known by a checkpoint of the namespace, described in `namespaces.json`
-//! of the daemon's directory. It is replaced after a generation was published: whoever dies between
-//! the two reads the same changes once more. Without one all is read, and what is as it was stays.
+//! A checkpoint of the namespace identifies the state that the index has. `namespaces.json` of the
+//! daemon's directory describes it. It is replaced after a generation was published: a process that
+//! dies between the two reads the same changes once more. Without a checkpoint everything is read,
+//! and unchanged entries stay.
 
-use super::building::{publish_changes, with_progress_reported};
-use super::index::Arguments;
-use super::index_faults::Faults;
-use super::index_namespace::{Followed, NamespaceSource, Reading};
-use super::scanning::{Scans, scan_threads};
-use super::update::UNCHANGED;
-use crate::config::{namespace_of, settings};
-use crate::outcome::{Outcome, say, warn_of};
-use crate::{counted, interrupt, places};
-use anyhow::Context;
+use crate::Context;
+use crate::context::NeedsDerivedTables;
+use crate::daemon::state_directory;
+use crate::faults::Faults;
+use crate::listing::Scans;
+use crate::namespaces::{Followed, Namespaces, Reading};
+use crate::observer::with_progress;
+use crate::publishing::{publish_changes, warn_of};
+use crate::scan::ScanRequest;
+use anyhow::Context as _;
 use canopy_credentials::subordinate_uids;
-use canopy_index::{Index, Writer, WriterOptions};
+use canopy_index::{Index, WriterOptions};
 use canopy_model::{Generation, escape};
 use canopy_read::to_path;
-use canopy_scan::{MountRules, Selection};
+use canopy_scan::Selection;
+use canopy_site::namespace_of;
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::unix::ffi::OsStrExt;
@@ -70,7 +72,7 @@ struct NamespaceState<'a> {
     file: PathBuf,
     name: String,
     namespace: &'a Path,
-    source: &'a NamespaceSource,
+    source: &'a dyn Namespaces,
 }
 
 impl NamespaceState<'_> {
@@ -84,47 +86,62 @@ impl NamespaceState<'_> {
     fn replace(&self, before: Option<KnownNamespace>, now: KnownNamespace) -> anyhow::Result<()> {
         self.remember(now)?;
         if let Some(before) = before {
-            (self.source.forget)(self.namespace, &before.kept);
+            self.source.forget(self.namespace, &before.kept);
         }
         Ok(())
     }
 }
 
-fn print_unchanged(generation: Option<Generation>) -> anyhow::Result<Outcome> {
-    say(format_args!("{UNCHANGED}generation {}", generation.unwrap_or_default()))?;
-    Ok(Outcome::Complete)
+/// The result of following a namespace once.
+pub struct FollowResult {
+    /// The generation that has the state of the namespace.
+    pub generation: Generation,
+    /// Entries and directories that were read, if anything had changed.
+    pub read: Option<(u64, u64)>,
+    /// Whether nothing is missing.
+    pub is_complete: bool,
 }
 
-/// Carries `canopy index --follow ns:PATH` out.
+impl FollowResult {
+    fn unchanged(generation: Option<Generation>) -> Self {
+        let generation = generation.unwrap_or_default();
+        FollowResult { generation, read: None, is_complete: true }
+    }
+}
+
+/// Reads what has changed of the only namespace of a request since it was followed last, and
+/// publishes it.
+///
+/// # Errors
+///
+/// If the namespace or the index cannot be read or written, or the index has derived tables.
 #[expect(clippy::too_many_lines, reason = "one course of steps")]
-pub fn run(
-    index: Option<PathBuf>,
-    arguments: &Arguments,
-    source: &NamespaceSource,
-) -> anyhow::Result<Outcome> {
-    let [path] = &arguments.paths[..] else { anyhow::bail!("one namespace is followed at a time") };
+pub fn follow(
+    cx: &Context<'_>,
+    location: &Path,
+    request: &ScanRequest,
+    source: &dyn Namespaces,
+) -> anyhow::Result<FollowResult> {
+    let [path] = &request.paths[..] else { anyhow::bail!("one namespace is followed at a time") };
     let namespace = namespace_of(path).context("a namespace is ns:PATH")?;
-    let location = places::to_write(index)?;
-    places::check_links(&location)?;
-    interrupt::watch()?;
     let place = NamespaceState {
-        file: location.join("watch").join("namespaces.json"),
+        file: state_directory(location).join("namespaces.json"),
         name: path.to_string_lossy().into_owned(),
         namespace,
         source,
     };
     let before = Known::read(&place.file).0.remove(&place.name);
-    let asked = arguments.root.as_deref();
-    let root = match ((source.root)(namespace, asked), &before) {
+    let asked = request.root.as_deref();
+    let root = match (source.root_of(namespace, asked), &before) {
         // Where it was mounted before.
         (Err(_), Some(before)) if asked.is_none() => to_path(&before.root),
         (root, _) => root?,
     };
     let way = way(&root)?;
     let escaped = escape(root.as_os_str().as_bytes()).into_owned();
-    let generation = match canopy_index::is_there(&location).unwrap_or(false) {
+    let generation = match canopy_index::is_there(location).unwrap_or(false) {
         true => {
-            let index = Index::open(&location)?;
+            let index = Index::open(location)?;
             let is_source = index.sources().iter().any(|source| source.root == escaped);
             is_source.then(|| index.generation())
         }
@@ -134,52 +151,49 @@ pub fn run(
         generation.is_some() && (&known.root, &known.way) == (&escaped, &way)
     };
     let known = before.as_ref().filter(is_known);
-    let (tree, changed) = match (source.follow)(namespace, known.map(|known| known.kept.as_str()))?
-    {
+    let (tree, changed) = match source.follow(namespace, known.map(|known| known.kept.as_str()))? {
         Followed::Unchanged(kept) => {
             if let (Some(kept), Some(before)) = (kept, before) {
                 place.remember(KnownNamespace { kept, ..before })?;
             }
-            return print_unchanged(generation);
+            return Ok(FollowResult::unchanged(generation));
         }
         Followed::Changed(tree, changed) => (tree, changed),
     };
     if changed.as_ref().is_some_and(Vec::is_empty) {
         place.replace(before, KnownNamespace { root: escaped, way, kept: tree.keep() })?;
-        return print_unchanged(generation);
+        return Ok(FollowResult::unchanged(generation));
     }
     let mut selection = Selection::default();
     match &changed {
         Some(changed) => changed.iter().for_each(|path| selection.add(&escape(path), false)),
         None => selection.add("", true),
     }
-    let threads = scan_threads(None);
     let options = WriterOptions {
-        memory_bytes: arguments.memory,
-        threads,
+        memory_bytes: request.memory_bytes,
+        threads: request.threads,
         holders: subordinate_uids(),
-        copied_rows_max: arguments.copied_rows,
+        copied_rows_max: request.copied_rows_max,
         keep_replaced: true,
         ..WriterOptions::default()
     };
-    let mut writer = Writer::open(&location, options)?;
-    anyhow::ensure!(
-        !writer.has_derived_tables(),
-        "the index has derived tables, which cannot be computed anew while a namespace is read: \
-         index where the namespace is mounted"
-    );
-    let faults = Faults::default();
-    let scans = Scans::new(&writer, (arguments.memory, threads), None, faults)?;
-    let rules =
-        MountRules::new(settings().trust_fs.clone().unwrap_or_default(), arguments.no_prune);
+    let mut writer = match (Context { derived: None, ..*cx }).open_writer(location, options) {
+        Err(error) if error.is::<NeedsDerivedTables>() => anyhow::bail!(
+            "the index has derived tables, which cannot be computed anew while a namespace is read: \
+             index where the namespace is mounted"
+        ),
+        opened => opened?,
+    };
+    let memory = (request.memory_bytes, request.threads);
+    let scans = Scans::new(cx, &writer, memory, None, Faults::default())?;
+    let rules = cx.mount_rules(request.no_prune);
     let missing = scans.shortfalls(&writer, &rules);
     let about = (namespace, &*tree);
-    let reading = Reading::new(&writer, &rules, about, root.clone(), arguments.record(&root))?;
-    let (begun, read) = with_progress_reported(
-        |_| counted(scans.counts.progress(), "entry"),
-        || scans.counts.progress(),
-        || reading.take_in(&mut writer, &scans, generation.is_some().then_some(&selection)),
-    )?;
+    let record = request.record(&cx.site.settings, &root);
+    let reading = Reading::new(cx, &writer, &rules, about, root.clone(), record)?;
+    let selection = generation.is_some().then_some(&selection);
+    let read = || reading.take_in(&mut writer, &scans, selection);
+    let (begun, read) = with_progress(cx.observer, &scans, read)?;
     drop(reading);
     if let Err(error) = read {
         writer.abandon(begun);
@@ -192,17 +206,15 @@ pub fn run(
         }
         false => writer.record_incomplete(&escaped, missing.join("; ")),
     }
-    let (published, outcome) = publish_changes(writer, None, threads)?;
+    let (published, are_complete) = publish_changes(cx, writer, request.threads)?;
     place.replace(before, KnownNamespace { root: escaped, way, kept: tree.keep() })?;
-    let told = warn_of(&published);
-    let counts = scans.counts;
-    say(format_args!(
-        "generation {}: {} in {} looked at",
-        published.generation,
-        counted(counts.progress(), "entry"),
-        counted(counts.directories.into_inner(), "directory"),
-    ))?;
-    Ok(if told == Outcome::Complete { outcome } else { told })
+    let is_shown = warn_of(cx, &published);
+    let read = (scans.counts.progress(), scans.counts.directories.into_inner());
+    Ok(FollowResult {
+        generation: published.generation,
+        read: Some(read),
+        is_complete: is_shown && are_complete,
+    })
 }
 
 /// Returns what decides who gets to a directory: the permissions of those above it.

@@ -1,12 +1,12 @@
-//! What `canopy index` says of entries and file systems that not all of is in the index: the file
-//! of `--errors`, and warnings.
+//! Entries and file systems that the index lacks, wholly or partly: the list of errors of a run, and
+//! warnings.
 
-use super::scanning::{one_reader, path_bytes_max};
-use crate::counted;
-use crate::outcome::{message, note};
-use crate::places::{check_links, is_own_or_roots};
-use anyhow::Context;
+use crate::Context;
+use crate::listing::{one_reader, path_bytes_max};
+use anyhow::Context as _;
 use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, Step};
+use canopy_site::{check_links, is_own_or_roots};
+use canopy_text::counted;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, OpenOptions, Permissions};
@@ -34,9 +34,9 @@ const KEPT_BYTES_MAX: usize = 8 << 20;
 /// Most mounts that are warned of one by one.
 const MOUNTS_MAX: usize = 8;
 
-/// Takes in what is wrong with entries.
+/// The errors of entries of one run.
 #[derive(Default)]
-pub(super) struct Faults {
+pub struct Faults {
     /// Fault, reason and path, one a line, with control characters escaped.
     file: Option<(PathBuf, Mutex<ErrorList>)>,
     /// All of them, for who publishes what this process lists.
@@ -51,11 +51,11 @@ impl Faults {
     /// Opens the file that lists them, if one is asked for. It is emptied, unless a run goes on that
     /// began at `begun_ns` and that has written to it. It names entries that only root may know of,
     /// so it is for its owner alone. It must not be in the index.
-    pub(super) fn new(
-        file: Option<&Path>,
-        index: &Path,
-        begun_ns: Option<i64>,
-    ) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be made, or would lie in the index.
+    pub fn new(file: Option<&Path>, index: &Path, begun_ns: Option<i64>) -> anyhow::Result<Self> {
         let Some(path) = file else { return Ok(Faults::default()) };
         let list = check_outside(path, index)
             .and_then(|()| ErrorList::open(path, begun_ns))
@@ -64,24 +64,24 @@ impl Faults {
     }
 
     /// Returns what keeps all of them.
-    pub(super) fn kept() -> Self {
+    pub(crate) fn kept() -> Self {
         Faults { kept: Some(Mutex::default()), ..Faults::default() }
     }
 
     /// Notes that there were so many more.
-    pub(super) fn leave_out(&self, count: u64) {
+    pub(crate) fn leave_out(&self, count: u64) {
         if let Some((_, file)) = &self.file {
             file.lock().left_out += count;
         }
     }
 
     /// Returns those that were kept, which are none any more.
-    pub(super) fn take_kept(&self) -> KeptErrors {
+    pub(crate) fn take_kept(&self) -> KeptErrors {
         self.kept.as_ref().map(|kept| std::mem::take(&mut *kept.lock())).unwrap_or_default()
     }
 
     /// Takes in one of an entry below the root `base`.
-    pub(super) fn add(&self, base: &Path, error: &ScanError) {
+    pub(crate) fn add(&self, base: &Path, error: &ScanError) {
         if let Some(kept) = &self.kept {
             kept.lock().add(error);
             return;
@@ -117,22 +117,22 @@ impl Faults {
         example.get_or_init(|| path);
     }
 
-    /// Ends the file, and warns of what `counts` has, with an example each.
-    pub(super) fn finish(self, counts: &Counts) -> anyhow::Result<()> {
+    /// Ends the file, and warns of the faults that `counts` has, with an example each.
+    pub(crate) fn finish(self, cx: &Context<'_>, counts: &Counts) -> anyhow::Result<()> {
         let place = match &self.file {
             Some((path, _)) => format!("{} lists all", path.display()),
             None => "--errors FILE lists all".to_owned(),
         };
         let listed = self.file.map_or(Ok(()), |(_, file)| file.into_inner().finish());
         if let Some((path, why)) = self.failed.get() {
-            message(format_args!(
+            cx.warn(format_args!(
                 "{} could not be read, such as {}: {why} ({place})",
                 counted(counts.failed.load(Ordering::Relaxed), "entry"),
                 shown(path)
             ));
         }
         if let Some(path) = self.narrowed.get() {
-            note(format_args!(
+            cx.note(format_args!(
                 "warning: permissions or places of directories changed under the scan: {} for those \
                  alone who were let in before and after, such as {}; index again",
                 counted(counts.narrowed.load(Ordering::Relaxed), "listing"),
@@ -140,7 +140,7 @@ impl Faults {
             ));
         }
         if let Some(path) = self.moved.get() {
-            note(format_args!(
+            cx.note(format_args!(
                 "warning: what was read of {} is left out, moved under the scan, such as {}; index \
                  again",
                 counted(counts.moved.load(Ordering::Relaxed), "directory"),
@@ -148,17 +148,17 @@ impl Faults {
             ));
         }
         if let Some(path) = self.long.get() {
-            note(format_args!(
+            cx.note(format_args!(
                 "warning: what is in {} is left out, with a path longer than {} bytes ('path_max') \
                  or too deep for the open files that the system allows, such as {}",
                 counted(counts.long_paths.load(Ordering::Relaxed), "directory"),
-                path_bytes_max(),
+                path_bytes_max(&cx.site.settings),
                 shown(path)
             ));
         }
         let unmapped = counts.unmapped.load(Ordering::Relaxed);
         if unmapped > 0 && !one_reader() {
-            note(format_args!(
+            cx.note(format_args!(
                 "warning: {} of users or groups that this user namespace does not know, for root \
                  alone; index outside of it",
                 counted(unmapped, "directory")
@@ -168,8 +168,12 @@ impl Faults {
     }
 }
 
-/// Fails if a path leads into an index, whose files nothing else may write.
-pub(super) fn check_outside(path: &Path, index: &Path) -> anyhow::Result<()> {
+/// Checks a path of a file that a command writes.
+///
+/// # Errors
+///
+/// If it leads into an index, whose files nothing else may write.
+pub fn check_outside(path: &Path, index: &Path) -> anyhow::Result<()> {
     let directory = std::path::absolute(path)?.parent().map(Path::canonicalize).transpose();
     let index = index.canonicalize();
     let is_in = matches!((directory, index), (Ok(Some(at)), Ok(index)) if at.starts_with(&index));
@@ -232,11 +236,11 @@ fn open_special(path: &Path) -> anyhow::Result<Option<File>> {
 
 /// Errors of a part of a scan.
 #[derive(Default)]
-pub(super) struct KeptErrors {
-    pub(super) errors: Vec<ScanError>,
+pub(crate) struct KeptErrors {
+    pub(crate) errors: Vec<ScanError>,
     bytes: usize,
     /// How many more there were.
-    pub(super) left_out: u64,
+    pub(crate) left_out: u64,
 }
 
 impl KeptErrors {
@@ -309,7 +313,7 @@ impl ErrorList {
 
 /// How much the index does not show, at one moment of a run, though the source would.
 #[derive(Clone)]
-pub(super) struct Shortfalls {
+pub(crate) struct Shortfalls {
     /// How many there are of what, and what is wrong with it.
     counts: [(u64, &'static str, &'static str); 6],
     /// Directories for their owner and root alone, by owner.
@@ -319,7 +323,7 @@ pub(super) struct Shortfalls {
 
 impl Shortfalls {
     /// Takes them from what a run counts.
-    pub(super) fn new(
+    pub(crate) fn new(
         counts: &Counts,
         beyond_limits: BTreeMap<u32, u64>,
         closed: Vec<ClosedMount>,
@@ -337,7 +341,7 @@ impl Shortfalls {
     }
 
     /// Returns, for people, what was added since an earlier moment.
-    pub(super) fn since(&self, before: &Shortfalls) -> Vec<String> {
+    pub(crate) fn since(&self, before: &Shortfalls) -> Vec<String> {
         let mut lines = Vec::new();
         for ((count, one, what), (earlier, ..)) in self.counts.iter().zip(&before.counts) {
             if count > earlier {
@@ -369,7 +373,7 @@ impl Shortfalls {
 }
 
 /// Warns of mounts whose contents not all see whom the system might let see them.
-pub(super) fn warn_of_mounts(closed: &[ClosedMount]) {
+pub(crate) fn warn_of_mounts(cx: &Context<'_>, closed: &[ClosedMount]) {
     for mount in closed.iter().take(MOUNTS_MAX) {
         let ClosedMount { point, file_system, rules, entered } = mount;
         let point = if point.is_empty() {
@@ -378,18 +382,18 @@ pub(super) fn warn_of_mounts(closed: &[ClosedMount]) {
             format!("{} ({file_system})", shown(Path::new(std::ffi::OsStr::from_bytes(point))))
         };
         match rules {
-            _ if mount.is_network() && !entered => note(format_args!(
+            _ if mount.is_network() && !entered => cx.note(format_args!(
                 "{point} is of another machine and left out: name it as a source, or its type in \
                  'trust_fs', or give --no-prune"
             )),
             _ if !entered => {
-                note(format_args!("warning: {point} was mounted by a user and is left out"))
+                cx.note(format_args!("warning: {point} was mounted by a user and is left out"))
             }
-            Rules::Mode => note(format_args!(
+            Rules::Mode => cx.note(format_args!(
                 "warning: {point} may take no account of ACLs: what has one is for root alone, \
                  unless 'trust_fs' names the type"
             )),
-            _ => note(format_args!(
+            _ => cx.note(format_args!(
                 "warning: {point} does not leave it to modes and ACLs who sees what: it is for \
                  root alone, unless 'trust_fs' names the type"
             )),
@@ -398,20 +402,24 @@ pub(super) fn warn_of_mounts(closed: &[ClosedMount]) {
     if let Some(more) = closed.len().checked_sub(MOUNTS_MAX).filter(|more| *more > 0) {
         let (systems, are) =
             (counted(more, "more file system"), if more == 1 { "is" } else { "are" });
-        note(format_args!("warning: {systems} {are} for root alone or left out"));
+        cx.note(format_args!("warning: {systems} {are} for root alone or left out"));
     }
 }
 
 /// Notes the mounts that were not entered since they hold no files.
-pub(super) fn warn_of_empty_mounts(points: &[Vec<u8>]) {
+pub(crate) fn warn_of_empty_mounts(cx: &Context<'_>, points: &[Vec<u8>]) {
     let path = |point: &Vec<u8>| shown(Path::new(std::ffi::OsStr::from_bytes(point)));
     match points {
         [] => {}
-        [one] => note(format_args!("{} holds no files and is not entered", path(one))),
+        [one] => cx.note(format_args!("{} holds no files and is not entered", path(one))),
         [one, two] => {
-            note(format_args!("{} and {} hold no files and are not entered", path(one), path(two)));
+            cx.note(format_args!(
+                "{} and {} hold no files and are not entered",
+                path(one),
+                path(two)
+            ));
         }
-        [one, two, more @ ..] => note(format_args!(
+        [one, two, more @ ..] => cx.note(format_args!(
             "{}, {} and {} more hold no files and are not entered (--dry-run names them)",
             path(one),
             path(two),

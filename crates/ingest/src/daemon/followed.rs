@@ -1,0 +1,152 @@
+//! Trees and namespaces that a daemon follows, and the sources of change events for them.
+
+use crate::Context;
+use anyhow::Context as _;
+use canopy_site::{Settings, check_links, namespace_of, pruned_paths};
+use canopy_watch::lustre::{ChangeLogs, Log, Mount, Options as LogOptions};
+use canopy_watch::{EventFeed, Fanotify, Inotify, Intake, Territory, Unfollowed, status};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
+
+/// A source of change events.
+pub(super) enum ChangeSource {
+    Fanotify(Fanotify),
+    Inotify(Inotify),
+    Feed(EventFeed),
+    Lustre(ChangeLogs),
+}
+
+impl ChangeSource {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            ChangeSource::Fanotify(_) => "fanotify",
+            ChangeSource::Inotify(_) => "inotify",
+            ChangeSource::Feed(_) => "events",
+            ChangeSource::Lustre(_) => "Lustre change logs",
+        }
+    }
+}
+
+/// A namespace that is followed: it is asked for what has changed, again and again.
+pub(super) struct Namespace {
+    /// What names it, with `ns:` in front.
+    pub(super) path: PathBuf,
+    /// When to ask next.
+    pub(super) due: Instant,
+    /// How often asking has failed since it did not.
+    pub(super) failures: u32,
+    /// Why it has failed last.
+    pub(super) error: Option<String>,
+    /// When it was asked last what the index has by now.
+    pub(super) followed: Option<SystemTime>,
+}
+
+/// Begins to have the kernel tell of changes, by what the process may use.
+pub(super) fn kernel(intake: &Intake) -> anyhow::Result<(ChangeSource, Vec<Unfollowed>)> {
+    if let Some((group, unfollowed)) = Fanotify::begin(intake)? {
+        return Ok((ChangeSource::Fanotify(group), unfollowed));
+    }
+    Ok((ChangeSource::Inotify(Inotify::begin(intake)?), Vec::new()))
+}
+
+/// Begins to read the change logs of the Lustre file system that has all that is followed.
+pub(super) fn change_logs(
+    (logs, lfs): &(Vec<Log>, PathBuf),
+    intake: &Intake,
+) -> anyhow::Result<(ChangeSource, bool)> {
+    let find = |root: &Vec<u8>| Mount::find(Path::new(OsStr::from_bytes(root)), lfs);
+    let mounts: Vec<Mount> =
+        intake.territory().roots().iter().map(find).collect::<Result<_, _>>()?;
+    let other = mounts.iter().find(|mount| mount.path() != mounts[0].path());
+    if let Some(other) = other {
+        let (one, other) = (mounts[0].path().display(), other.path().display());
+        anyhow::bail!("{one} and {other} have logs of their own: follow each by itself");
+    }
+    let mount = mounts.into_iter().next().context("nothing is to be followed")?;
+    let (logs, goes_on) = ChangeLogs::begin(Box::new(mount), logs, LogOptions::default(), intake)?;
+    Ok((ChangeSource::Lustre(logs), goes_on))
+}
+
+/// Warns of the limits of inotify, which needs a watch for each directory.
+pub(super) fn warn_of_watch_limits(cx: &Context<'_>, watches: &Inotify) {
+    let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
+    let limit = limit.as_deref().map_or("a limited number of", str::trim);
+    cx.warn(format_args!(
+        "following by inotify, which watches each directory by itself ({} now; each user may watch \
+         {limit}, fs.inotify.max_user_watches) and does not tell of other names of a file; fanotify \
+         follows whole file systems, with CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH, which root has \
+         outside of containers",
+        watches.directories()
+    ));
+}
+
+/// Returns the real paths of the trees to follow, the namespaces, and configured trees that cannot
+/// be opened: one that is not mounted keeps no other from being followed.
+pub(super) fn followed(
+    settings: &Settings,
+    paths: &[PathBuf],
+) -> anyhow::Result<(Vec<PathBuf>, Vec<Namespace>, Vec<Unfollowed>)> {
+    let mut paths = paths.to_vec();
+    let are_configured = paths.is_empty();
+    if are_configured {
+        let sources = settings.sources.iter().flatten();
+        paths = sources.map(|source| source.path.clone()).collect();
+    }
+    anyhow::ensure!(!paths.is_empty(), "no PATH is given, and no sources are configured");
+    let (trees, mut namespaces): (Vec<_>, Vec<_>) =
+        paths.into_iter().partition(|path| namespace_of(path).is_none());
+    let real = |path: PathBuf| {
+        check_links(&path)?;
+        let real =
+            path.canonicalize().with_context(|| format!("cannot open {}", path.display()))?;
+        anyhow::ensure!(real.is_dir(), "{} is no directory", real.display());
+        Ok(real)
+    };
+    let (mut roots, mut missing, count) = (Vec::new(), Vec::new(), trees.len());
+    for path in trees {
+        let point = path.as_os_str().as_bytes().to_vec();
+        match real(path) {
+            Ok(root) => roots.push(root),
+            Err(error) if are_configured && missing.len() + 1 < count + namespaces.len() => {
+                missing.push(Unfollowed { point, why: format!("{error:#}") });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    for place in namespaces.iter().filter_map(|path| namespace_of(path)) {
+        // Of one in a bucket, asking it tells.
+        if !place.to_string_lossy().contains("s3://") {
+            place.metadata().with_context(|| format!("cannot open {}", place.display()))?;
+        }
+    }
+    namespaces.sort_unstable();
+    namespaces.dedup();
+    let due = Instant::now();
+    let namespace = |path| Namespace { path, due, failures: 0, error: None, followed: None };
+    Ok((roots, namespaces.into_iter().map(namespace).collect(), missing))
+}
+
+pub(super) fn territory(
+    settings: &Settings,
+    roots: &[PathBuf],
+    location: &Path,
+    prometheus: Option<&Path>,
+) -> anyhow::Result<Territory> {
+    let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+    let mut left_out = vec![bytes(location)];
+    // What is named as a source is followed, whatever is configured.
+    let is_root = |path: &PathBuf| roots.iter().any(|root| root.starts_with(path));
+    let pruned = pruned_paths(settings)?.into_iter().filter(|path| !is_root(path));
+    left_out.extend(pruned.map(|path| bytes(&path)));
+    let mut territory = Territory::new(roots.iter().map(|root| bytes(root)).collect(), left_out);
+    if let Some(path) = prometheus {
+        for file in status::metrics_files(&std::path::absolute(path)?) {
+            let directory = file.parent().and_then(|parent| parent.canonicalize().ok());
+            let place = directory.zip(file.file_name()).map(|(parent, name)| parent.join(name));
+            territory.leave_out_file(bytes(&place.unwrap_or(file)));
+        }
+    }
+    Ok(territory)
+}

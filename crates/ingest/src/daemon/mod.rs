@@ -1,0 +1,593 @@
+//! A daemon that has an index follow its sources: it hears of changes, lists the directories that
+//! they concern again, and takes requests of users.
+//!
+//! `apply` runs `canopy` for the work: memory and failures of a batch end with its process. A host
+//! passes the path of that program, and ends the daemon by [`Daemon::stopper`].
+
+mod apply;
+mod followed;
+
+use crate::Context;
+use crate::listing::path_bytes_max;
+use apply::Applier;
+use canopy_credentials::Accounts;
+use canopy_index::{Writer, WriterOptions};
+use canopy_model::escape;
+use canopy_site::check_links;
+use canopy_text::safe::one_line;
+use canopy_watch::lustre::Log;
+use canopy_watch::requests::{Failure, Round, Server};
+use canopy_watch::status::{self, Reporter};
+use canopy_watch::{
+    Batch, EventCounts, EventFeed, Intake, Journal, Pacing, Scope, Suspect, Unfollowed, Work,
+};
+use followed::{
+    ChangeSource, Namespace, change_logs, followed, kernel, territory, warn_of_watch_limits,
+};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::num::NonZeroU32;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Variable in the environment of a process whose parent wants to know that it makes progress.
+pub const TELLS_PARENT: &str = "CANOPY_TELLS_PARENT";
+
+/// Byte that such a process prints whenever it has made progress.
+pub const GOES_ON: u8 = b'\x06';
+
+/// Byte that it prints once it reads no source any more.
+pub const IS_OVER: u8 = b'\x04';
+
+/// How many suspects are kept of all sources together.
+const SUSPECTS_MAX: usize = 100_000;
+
+/// How often the status is written.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether some of the index is to be written anew.
+const COMPACTED_EVERY: Duration = Duration::from_secs(600);
+
+/// How long to wait between two portions of that.
+const PORTIONS_EVERY: Duration = Duration::from_secs(10);
+
+/// How long directories may be listed that users ask for.
+const REQUESTS_TAKE: Duration = Duration::from_secs(30);
+
+/// How long to wait before what failed to follow changes is tried again, at most.
+const RETRIED_EVERY: Duration = Duration::from_secs(60);
+
+/// How long what brings the index up to date may not turn up before the service manager is no more
+/// told that all is well.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
+
+/// How a daemon follows.
+#[derive(Clone, Debug)]
+pub struct DaemonOptions {
+    /// The program `canopy`, which lists directories again.
+    pub program: PathBuf,
+    /// Trees, and namespaces with `ns:` in front; without any, the configured sources.
+    pub paths: Vec<PathBuf>,
+    /// Time after which a change is in the index at the latest, where that is possible.
+    pub interval: Duration,
+    /// File, FIFO or `-` that events are read from, instead of the kernel's.
+    pub events: Option<PathBuf>,
+    /// Change logs of Lustre that are followed.
+    pub lustre: Vec<Log>,
+    /// The program that reads and clears change logs.
+    pub lfs: PathBuf,
+    /// Whether nothing is scanned at the start.
+    pub trust_index: bool,
+    /// Whether the scan of a new source stays on one file system.
+    pub one_file_system: bool,
+    /// Entries that are looked at per second at most.
+    pub rate_max: Option<NonZeroU32>,
+    /// File for node_exporter.
+    pub prometheus: Option<PathBuf>,
+    /// Whether requests of users are refused.
+    pub no_requests: bool,
+}
+
+/// An event for the service manager of a daemon.
+pub enum Event<'a> {
+    /// The daemon follows.
+    Ready,
+    /// The daemon ends.
+    Stopping,
+    /// The daemon has written this status document.
+    Status(&'a Value),
+    /// The index still follows.
+    Alive,
+}
+
+/// Returns the directory of the daemon of an index. It lies in the index, so that no scan meets it.
+pub fn state_directory(index: &Path) -> PathBuf {
+    index.join("watch")
+}
+
+/// A daemon that has an index follow its sources.
+pub struct Daemon<'a> {
+    cx: Context<'a>,
+    notify: &'a (dyn Fn(Event<'_>) + Sync),
+    applier: Applier,
+    namespaces: parking_lot::Mutex<Vec<Namespace>>,
+    directory: PathBuf,
+    intake: Arc<Intake>,
+    /// Takes requests of users in, until it is started.
+    server: parking_lot::Mutex<Option<Arc<Server>>>,
+    pacing: Pacing,
+    ear: parking_lot::Mutex<Option<ChangeSource>>,
+    reporter: parking_lot::Mutex<Reporter>,
+    prometheus: Option<PathBuf>,
+    /// Where events come from, if not from the kernel.
+    events: Option<PathBuf>,
+    /// Change logs, and the program that reads them, likewise.
+    lustre: (Vec<Log>, PathBuf),
+    /// Set when standard input has ended.
+    is_fed: AtomicBool,
+    bad_lines: AtomicU64,
+    /// Rounds of requests that failed.
+    failed_rounds: AtomicU64,
+    /// When what brings the index up to date turned up last.
+    turned_up: parking_lot::Mutex<Instant>,
+}
+
+impl<'a> Daemon<'a> {
+    /// Sets everything up: from here on, no change is missed. `notify` gets events for the service
+    /// manager.
+    ///
+    /// # Errors
+    ///
+    /// If there is nothing to follow, the index cannot be written, or another daemon follows it.
+    #[expect(clippy::too_many_lines, reason = "one course of steps")]
+    pub fn begin(
+        cx: &Context<'a>,
+        location: &Path,
+        options: &DaemonOptions,
+        notify: &'a (dyn Fn(Event<'_>) + Sync),
+    ) -> anyhow::Result<Self> {
+        let (roots, namespaces, missing) = followed(&cx.site.settings, &options.paths)?;
+        if let Some(path) = options.prometheus.as_ref().filter(|path| path.is_dir()) {
+            anyhow::bail!("--prometheus names a file; {} is a directory", path.display());
+        }
+        check_links(location)?;
+        // Makes an index where there is none, and fails where the caller may not write.
+        match Writer::open(location, WriterOptions::default()) {
+            // By a scan, of workers too, or by the last batch of a daemon that was killed.
+            Ok(_) | Err(canopy_index::Error::Locked(_) | canopy_index::Error::Shared(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let location = location.canonicalize()?;
+        let directory = state_directory(&location);
+        let (journal, recovered) = Journal::open(&directory)?;
+        let territory =
+            territory(&cx.site.settings, &roots, &location, options.prometheus.as_deref())?;
+        let suspects_max = SUSPECTS_MAX / territory.roots().len().max(1);
+        let scope = Scope {
+            territory,
+            rules: cx.mount_rules(false),
+            one_file_system: options.one_file_system,
+            suspects_max,
+            path_bytes_max: path_bytes_max(&cx.site.settings),
+        };
+        let position = recovered.position;
+        let intake = Arc::new(Intake::new(scope, journal, recovered)?);
+        let lustre = (options.lustre.clone(), options.lfs.clone());
+        let (ear, unfollowed, goes_on) = match &options.events {
+            Some(path) => {
+                let (feed, goes_on) = EventFeed::open(path, position)?;
+                (Some(ChangeSource::Feed(feed)), Vec::new(), goes_on)
+            }
+            None if !lustre.0.is_empty() => {
+                let (logs, goes_on) = change_logs(&lustre, &intake)?;
+                (Some(logs), Vec::new(), goes_on)
+            }
+            // Namespaces are asked.
+            None if roots.is_empty() => (None, Vec::new(), false),
+            None => {
+                let (kernel, unfollowed) = kernel(&intake)?;
+                (Some(kernel), unfollowed, false)
+            }
+        };
+        if let Some(ChangeSource::Inotify(watches)) = &ear {
+            warn_of_watch_limits(cx, watches);
+        }
+        // An index of another user is nobody else's business.
+        let takes_requests = nix::unistd::geteuid().is_root() && !options.no_requests;
+        let server = match takes_requests {
+            true => server(cx, &location, &intake),
+            false => None,
+        };
+        let reporter = Reporter::new(ear.as_ref().map_or("records", ChangeSource::name));
+        let daemon = Daemon {
+            cx: *cx,
+            notify,
+            applier: Applier {
+                index: location,
+                program: options.program.clone(),
+                one_file_system: options.one_file_system,
+                rate_max: options.rate_max,
+                turn: options.interval * 2,
+                suspects_max,
+            },
+            namespaces: parking_lot::Mutex::new(namespaces),
+            directory,
+            intake,
+            server: parking_lot::Mutex::new(server),
+            pacing: Pacing { interval: options.interval },
+            ear: parking_lot::Mutex::new(ear),
+            reporter: parking_lot::Mutex::new(reporter),
+            prometheus: options.prometheus.clone(),
+            events: options.events.clone(),
+            lustre,
+            is_fed: AtomicBool::new(false),
+            bad_lines: AtomicU64::new(0),
+            failed_rounds: AtomicU64::new(0),
+            turned_up: parking_lot::Mutex::new(Instant::now()),
+        };
+        missing.into_iter().chain(unfollowed).for_each(|one| daemon.note_unfollowed(one));
+        if !options.trust_index && !goes_on {
+            daemon.intake.suspect_all();
+        }
+        // What the index has not is to be scanned in any case.
+        for root in daemon.intake.territory().roots() {
+            if !daemon.applier.has(root)? {
+                let suspect = Suspect { path: root.clone(), recursive: true };
+                daemon.intake.take_in(&[suspect], EventCounts::default());
+            }
+        }
+        Ok(daemon)
+    }
+
+    /// Returns the directory of the index.
+    pub fn index(&self) -> &Path {
+        &self.applier.index
+    }
+
+    /// Returns the name of the method by which the daemon learns of changes.
+    pub fn method(&self) -> String {
+        self.reporter.lock().method().to_owned()
+    }
+
+    /// Returns the followed roots, and namespaces with `ns:` in front, each on one line.
+    pub fn roots(&self) -> Vec<String> {
+        let territory = self.intake.territory();
+        let root = |root: &Vec<u8>| one_line(&String::from_utf8_lossy(root));
+        let mut roots: Vec<String> = territory.roots().iter().map(root).collect();
+        let namespaces = self.namespaces.lock();
+        roots.extend(namespaces.iter().map(|one| one_line(&one.path.to_string_lossy())));
+        roots
+    }
+
+    /// Returns a function that has [`Daemon::run`] end.
+    pub fn stopper(&self) -> impl Fn() + Send + 'static {
+        let intake = self.intake.clone();
+        move || intake.stop()
+    }
+
+    /// Follows until it is stopped, or the events that it was given have ended.
+    ///
+    /// # Errors
+    ///
+    /// If its state cannot be saved, or a batch of given events failed.
+    pub fn run(&self) -> anyhow::Result<()> {
+        self.report()?;
+        let ended = std::thread::scope(|scope| {
+            let spawn = std::thread::Builder::new().name("events".to_owned());
+            spawn.spawn_scoped(scope, || self.hear())?;
+            let spawn = std::thread::Builder::new().name("status".to_owned());
+            spawn.spawn_scoped(scope, || self.keep_reporting())?;
+            if let Some(server) = self.server.lock().take() {
+                let spawn = std::thread::Builder::new().name("requests".to_owned());
+                spawn.spawn_scoped(scope, move || {
+                    if let Err(error) = server.run() {
+                        self.cx.warn(format_args!("{error:#}; no more requests are taken"));
+                    }
+                })?;
+            }
+            (self.notify)(Event::Ready);
+            let ended = self.apply_batches();
+            (self.notify)(Event::Stopping);
+            self.intake.stop();
+            ended
+        });
+        self.reporter.lock().ended = true;
+        self.report()?;
+        ended
+    }
+
+    /// Returns whether all is to end. Asked all the time by what brings the index up to date, which
+    /// goes on as long as it asks.
+    fn is_stopped(&self) -> bool {
+        *self.turned_up.lock() = Instant::now();
+        self.intake.is_stopped()
+    }
+
+    /// Has the index follow, until all is to end.
+    fn apply_batches(&self) -> anyhow::Result<()> {
+        let mut next_compaction = Instant::now() + COMPACTED_EVERY;
+        while !self.is_stopped() {
+            if Instant::now() >= next_compaction {
+                next_compaction = Instant::now() + self.compact();
+            }
+            self.follow_namespaces();
+            let work = self.intake.next(self.pacing, TOLD_EVERY);
+            let is_fed = self.is_fed.load(Ordering::SeqCst);
+            let batches = match work {
+                Some(Work::Changes(batches)) => batches,
+                Some(Work::Requests(round)) => {
+                    self.serve(round);
+                    continue;
+                }
+                None if is_fed && self.is_idle() => break,
+                None => continue,
+            };
+            let begun = Instant::now();
+            // A source at a time: one that fails keeps its suspects, and no other does.
+            let (mut failed, mut is_over) = (None, true);
+            for batch in &batches {
+                match self.apply(batch) {
+                    Ok(is_done) => is_over &= is_done,
+                    Err(error) => failed = Some(error),
+                }
+            }
+            // Where a limit spares the sources, all of them go on.
+            if is_over {
+                self.intake.rest(begun.elapsed(), self.pacing);
+            }
+            if is_fed && let Some(error) = failed {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks namespaces for what has changed, each as often as the interval says, and has the index
+    /// follow.
+    fn follow_namespaces(&self) {
+        let all = self.namespaces.lock().len();
+        for at in 0..all {
+            let path = {
+                let namespaces = self.namespaces.lock();
+                let due = Some(&namespaces[at]).filter(|one| one.due <= Instant::now());
+                let Some(due) = due else { continue };
+                due.path.clone()
+            };
+            let (begun, begun_at) = (Instant::now(), SystemTime::now());
+            let followed = self.applier.follow(&path, &|| self.is_stopped());
+            if self.intake.is_stopped() {
+                return;
+            }
+            if let Ok(Some(generation)) = followed {
+                self.intake.published(generation);
+            }
+            let mut namespaces = self.namespaces.lock();
+            let namespace = &mut namespaces[at];
+            let error = followed.err().map(|error| format!("{error:#}"));
+            if let Some(error) =
+                error.as_ref().filter(|&error| namespace.error.as_ref() != Some(error))
+            {
+                self.cx.warn(format_args!("{}: {error}; this will be tried again", path.display()));
+            }
+            let interval = self.pacing.interval;
+            let pause = match error {
+                None => interval.max(begun.elapsed().min(interval * 10)),
+                Some(_) => (interval * 2u32.pow(namespace.failures.min(10))).min(RETRIED_EVERY),
+            };
+            namespace.failures = if error.is_some() { namespace.failures + 1 } else { 0 };
+            if error.is_none() {
+                namespace.followed = Some(begun_at);
+            }
+            namespace.error = error;
+            namespace.due = Instant::now() + pause;
+        }
+    }
+
+    /// Writes a portion of the index anew if that is due; returns how long the next one has time.
+    fn compact(&self) -> Duration {
+        match self.applier.compact(&|| self.is_stopped()) {
+            Ok(true) => PORTIONS_EVERY,
+            Ok(false) => COMPACTED_EVERY,
+            Err(_) if self.intake.is_stopped() => COMPACTED_EVERY,
+            Err(error) => {
+                self.cx.warn(format_args!("{error:#}; the index is written anew later"));
+                COMPACTED_EVERY
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let sources = self.intake.snapshot().map(|snapshot| snapshot.sources);
+        sources.is_some_and(|sources| sources.iter().all(|source| source.suspects == 0))
+    }
+
+    /// Has the index follow a batch, or as much of it as a turn has time for; returns whether that
+    /// is all.
+    fn apply(&self, batch: &Batch) -> anyhow::Result<bool> {
+        let root = &self.intake.territory().roots()[batch.source];
+        let stop = || self.is_stopped();
+        let (now, left) = self.applier.turn_of(batch);
+        match self.applier.apply(root, &now, &stop) {
+            Ok(generation) => {
+                self.intake.advanced(batch, &left, generation);
+                Ok(left.is_empty())
+            }
+            Err(_) if self.intake.is_stopped() => {
+                self.intake.put_back(batch);
+                Ok(true)
+            }
+            Err(error) => {
+                let text = format!("{error:#}");
+                self.cx.warn(format_args!("{text}; this will be tried again"));
+                self.intake.retry_later(batch, &text, self.pacing);
+                Err(error)
+            }
+        }
+    }
+
+    /// Lists again what users ask for.
+    fn serve(&self, round: Round) {
+        let root = &self.intake.territory().roots()[round.source];
+        let begun = Instant::now();
+        let stop = || self.is_stopped() || begun.elapsed() > REQUESTS_TAKE;
+        match self.applier.serve(root, &round, &stop) {
+            Ok((generation, shares)) => {
+                self.intake.served(round, generation, shares, begun.elapsed());
+            }
+            Err(error) => {
+                let failure = match begun.elapsed() > REQUESTS_TAKE {
+                    true => Failure::TooLong(REQUESTS_TAKE),
+                    false => Failure::Other,
+                };
+                // Users can have a round fail as often as they like.
+                let before = self.failed_rounds.fetch_add(1, Ordering::Relaxed);
+                if before < 3 || before.is_multiple_of(1000) {
+                    self.cx.warn(format_args!("requests of users: {error:#}"));
+                }
+                self.intake.not_served(round, failure, begun.elapsed());
+            }
+        }
+    }
+
+    /// Hears of changes until all is to end.
+    fn hear(&self) {
+        let mut patience = Duration::from_secs(1);
+        let mut ear = self.ear.lock().take();
+        while !self.intake.is_stopped() {
+            let ended = match ear.take() {
+                Some(ChangeSource::Fanotify(group)) => {
+                    group.run(&self.intake, &|one| self.note_unfollowed(one))
+                }
+                Some(ChangeSource::Inotify(watches)) => watches.run(&self.intake),
+                Some(ChangeSource::Feed(feed)) => feed
+                    .run(&self.intake, &|why| self.note_bad_line(&why))
+                    .map(|()| self.is_fed.store(true, Ordering::SeqCst)),
+                Some(ChangeSource::Lustre(logs)) => {
+                    let (bad_line, trouble) =
+                        (|why: String| self.note_bad_line(&why), |why| self.note_trouble(why));
+                    logs.run(&self.intake, &bad_line, &trouble)
+                        .map(|()| self.is_fed.store(true, Ordering::SeqCst))
+                }
+                None => Ok(()),
+            };
+            let error = match ended {
+                Err(error) => anyhow::Error::from(error),
+                Ok(()) => return,
+            };
+            // Until it is told of again, changes are seen by looking at everything.
+            let mut failed = Some(error);
+            while let Some(error) = failed.take() {
+                let text = format!("{error:#}");
+                self.cx.warn(format_args!("{text}; all is looked at again"));
+                self.reporter.lock().deaf = Some(text);
+                if !self.sleep(patience) {
+                    return;
+                }
+                patience = (patience * 2).min(RETRIED_EVERY);
+                match self.hear_again() {
+                    Ok(again) => ear = Some(again),
+                    Err(error) => failed = Some(error),
+                }
+                self.intake.suspect_all();
+            }
+            self.reporter.lock().deaf = None;
+        }
+    }
+
+    fn hear_again(&self) -> anyhow::Result<ChangeSource> {
+        match &self.events {
+            Some(path) => Ok(ChangeSource::Feed(EventFeed::open(path, self.intake.position())?.0)),
+            None if !self.lustre.0.is_empty() => Ok(change_logs(&self.lustre, &self.intake)?.0),
+            None => Ok(kernel(&self.intake)?.0),
+        }
+    }
+
+    /// Sleeps for so long, unless all is to end; returns whether it is not.
+    fn sleep(&self, duration: Duration) -> bool {
+        let until = Instant::now() + duration;
+        while !self.intake.is_stopped() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        !self.intake.is_stopped()
+    }
+
+    fn note_unfollowed(&self, one: Unfollowed) {
+        let point = PathBuf::from(OsStr::from_bytes(&one.point));
+        let text = format!("{}: {}", point.display(), one.why);
+        self.cx.warn(format_args!("changes are not told of {text}; 'canopy index' sees them"));
+        self.reporter.lock().unfollowed.push(text);
+    }
+
+    fn note_bad_line(&self, why: &str) {
+        let before = self.bad_lines.fetch_add(1, Ordering::Relaxed);
+        if before < 3 || before.is_multiple_of(1000) {
+            self.cx.warn(format_args!("line of events: {why}; all is looked at again"));
+        }
+    }
+
+    /// Says why a change log cannot be read or cleared, or that it can be again.
+    fn note_trouble(&self, why: Option<String>) {
+        if let Some(why) = &why {
+            self.cx.warn(format_args!("{why}; this will be tried again"));
+        }
+        self.reporter.lock().deaf = why;
+    }
+
+    fn keep_reporting(&self) {
+        // The same is not said every second.
+        let mut said = None;
+        while !self.intake.is_stopped() {
+            let failed = self.report().err().map(|error| format!("{error:#}"));
+            if failed != said {
+                failed.iter().for_each(|text| self.cx.warn(text));
+                said = failed;
+            }
+            std::thread::sleep(TOLD_EVERY);
+        }
+    }
+
+    /// Tells files and the service manager how it goes. Where this hangs, or what brings the index
+    /// up to date does not turn up, the service manager's watchdog ends the process.
+    fn report(&self) -> anyhow::Result<()> {
+        let Some(snapshot) = self.intake.snapshot() else { return Ok(()) };
+        let mut document = self.reporter.lock().document(&snapshot);
+        let namespaces = self.namespaces.lock();
+        let namespaces = namespaces.iter().map(|one| {
+            let path = one.path.as_os_str().as_bytes();
+            let followed = one.followed.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            let followed_s = followed.map(|at| at.as_millis() as f64 / 1000.0);
+            json!({
+                "namespace": escape(path),
+                "followed_s": followed_s,
+                "last_error": one.error,
+            })
+        });
+        document["namespaces"] = namespaces.collect();
+        (self.notify)(Event::Status(&document));
+        if self.turned_up.lock().elapsed() < STUCK_AFTER {
+            (self.notify)(Event::Alive);
+        }
+        status::write_document(&self.directory, &document)?;
+        if let Some(path) = &self.prometheus {
+            status::write_metrics(path, &document)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns what takes requests of users in; `None` where it cannot, as on file systems without
+/// sockets.
+fn server(cx: &Context<'_>, index: &Path, intake: &Arc<Intake>) -> Option<Arc<Server>> {
+    let server = Server::open(index, intake.clone(), Accounts::system());
+    server
+        .map_err(|error| {
+            cx.warn(format_args!(
+                "{:#}; no requests of users are taken",
+                anyhow::Error::from(error)
+            ))
+        })
+        .ok()
+}

@@ -1,0 +1,46 @@
+//! Fills an index: the only crate that does. Commands, the daemon, workers and servers call it.
+//!
+//! | verb | in |
+//! | --- | --- |
+//! | [`scan`]: trees and namespaces become sources | `scan/` |
+//! | [`update`](update::update): single directories are listed again | `update/` |
+//! | [`follow`](follow::follow): what has changed in a namespace | `follow` |
+//! | [`share`]: several processes scan one tree | `share` |
+//! | [`compact`](compact::compact): files of the index are rewritten | `compact` |
+//! | [`repair`](repair::repair): damaged files and lost sources | `repair` |
+//! | [`daemon`]: an index follows its sources | `daemon/` |
+//!
+//! A caller passes a [`Context`], which is made of values: the [`Site`](canopy_site::Site), an [`Observer`], a
+//! [`Cancel`] and a clock. There is no global state, and nothing ends the process: two scans may run
+//! in one process at once (`examples/twice.rs`).
+//!
+//! Errors are those of `anyhow`: their chains name paths and causes of several libraries.
+//! [`Interrupted`] and [`NeedsDerivedTables`] are the two that callers look for.
+
+mod cancel;
+pub mod compact;
+mod context;
+pub mod daemon;
+mod faults;
+pub mod follow;
+mod held;
+mod known;
+mod listing;
+mod namespaces;
+mod observer;
+mod publishing;
+pub mod repair;
+pub mod scan;
+pub mod share;
+mod sinks;
+pub mod update;
+
+pub use cancel::{Cancel, Interrupted};
+pub use context::{Context, DerivedTables, NeedsDerivedTables, system_clock};
+pub use faults::{Faults, check_outside};
+pub use held::{Held, count, count_of};
+pub use listing::{COPIED_ROWS_MAX, path_bytes_max, raise_file_limit};
+pub use namespaces::{Followed, NamespaceScan, NamespaceTree, Namespaces};
+pub use observer::{Observer, Progress, Silent, with_progress};
+pub use publishing::{end_if_cancelled, publish, warn_of};
+pub use sinks::{Shards, Stopped};
