@@ -2,9 +2,10 @@
 
 use crate::{moment, place};
 use anyhow::{Context, bail};
-use canopy::{Outcome, counted};
+use canopy::Outcome;
 use canopy_mount::{CHECK, CHECK_DATA, LEFT, REPAIR, REPAIR_DATA};
 use canopy_namespace::{Fault, Namespace};
+use canopy_text::counted;
 use rustix::io::Errno;
 use std::io::Write;
 use std::path::Path;

@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         false => SizeForm::from_environment("DU_BLOCK_SIZE"),
     };
     let out = match arguments.json {
-        true => canopy::options::stdout_for_json(),
+        true => canopy::terminal::stdout_for_json(),
         false => BufWriter::with_capacity(1 << 16, Box::new(std::io::stdout()) as _),
     };
     let mut sums = Sums {

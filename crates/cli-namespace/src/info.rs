@@ -1,9 +1,10 @@
 //! `canopy ns info`.
 
 use crate::{place, viewed};
-use canopy::{Outcome, counted};
+use canopy::Outcome;
 use canopy_namespace::{FORMAT, table_of};
 use canopy_store::inspect;
+use canopy_text::counted;
 use serde_json::json;
 use std::ffi::OsStr;
 use std::io::Write;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use canopy::Outcome;
-use canopy::options::now_ns;
+use canopy_ingest::now_ns;
 use canopy_mount::results::{Refusal, is_query, parsed};
 use canopy_mount::{ERROR, PLAN};
 use canopy_namespace::query::{Component as Query, shown};

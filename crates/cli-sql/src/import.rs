@@ -3,15 +3,16 @@
 use crate::table::Tables;
 use anyhow::Context as _;
 use canopy::commands::import::Arguments;
-use canopy::options::now_ns;
-use canopy::{Invocation, Outcome, counted, message, say, say_json};
+use canopy::{Invocation, Outcome, message, say, say_json};
 use canopy_import::{Counts, Import, Problems, Request};
 use canopy_index::{NewSource, Published, Writer, WriterOptions};
+use canopy_ingest::now_ns;
 use canopy_ingest::{
     Context, DerivedTables, Held, Shards, count_of, end_if_cancelled, publish, warn_of,
     with_progress,
 };
 use canopy_site::check_links;
+use canopy_text::counted;
 use canopy_text::human_size;
 use serde_json::json;
 use std::sync::atomic::Ordering;

@@ -2,11 +2,12 @@
 
 use anyhow::Context;
 use canopy::commands::table::{Arguments, Command, FormatName};
-use canopy::{Invocation, Outcome, counted, message, say};
+use canopy::{Invocation, Outcome, message, say};
 use canopy_index::{Disk, Index, TableFormat, TableKind, TableRecord, Writer, WriterOptions};
 use canopy_ingest::DerivedTables;
 use canopy_read::to_path;
 use canopy_sql::{AttachedFormat, DerivedRows};
+use canopy_text::counted;
 use canopy_text::safe::one_line;
 use serde_json::json;
 use std::fmt::Display;

@@ -4,13 +4,14 @@ use crate::show::{self, stdout};
 use crate::sstable;
 use crate::storage::{StoredObject, find_table, open_object, open_storage};
 use canopy::commands::store::Dump;
-use canopy::{Outcome, counted, message};
+use canopy::{Outcome, message};
 use canopy_store::manifest::{LogStart, Manifest};
 use canopy_store::{
     Direction, Environment, Error, Key, KeyRange, KeyRef, Layout, MergeOperator, Mutation, Object,
     ObjectKind, Op, Options, Reader, SegmentInfo, SegmentKind, SstableCache, TableId, inspect,
     read_segment,
 };
+use canopy_text::counted;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};

@@ -1,11 +1,11 @@
 //! What a manifest says, as text and as JSON.
 
 use crate::show;
-use canopy::counted;
-use canopy::options::age;
 use canopy_store::manifest::{Hold, LeaseKind, LogStart, Manifest, Phase, Run, SstableRef, State};
 use canopy_store::{Object, TableId};
+use canopy_text::clock::age;
 use canopy_text::clock::full_time;
+use canopy_text::counted;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 

@@ -2,7 +2,7 @@
 //! for a terminal, and a key that is shown can be typed again.
 
 use anyhow::{Context, bail, ensure};
-use canopy::options::stdout_for_json;
+use canopy::terminal::stdout_for_json;
 use canopy_model::escape;
 use canopy_store::{Key, KeyRange, KeyRef, Layout, Op, hash_of};
 use canopy_text::safe;

@@ -3,9 +3,10 @@
 use crate::manifest::{bytes_per, print_aligned};
 use crate::show::{self, stdout};
 use crate::storage::{StoredObject, open_object};
-use canopy::{Outcome, counted};
+use canopy::Outcome;
 use canopy_store::ObjectKind;
 use canopy_store::sstable::{BlockCache, Sstable, SstableInfo, VERSION};
+use canopy_text::counted;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -3,10 +3,11 @@
 use crate::manifest;
 use crate::show::{stdout, text};
 use crate::storage::{find_table, open_storage};
-use canopy::{Outcome, counted, message};
+use canopy::{Outcome, message};
 use canopy_store::manifest::Manifest;
 use canopy_store::storage::Listed;
 use canopy_store::{Environment, Object, TableId, garbage, inspect};
+use canopy_text::counted;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 

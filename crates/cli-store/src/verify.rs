@@ -7,13 +7,14 @@
 use crate::show::stdout;
 use crate::sstable;
 use crate::storage::{StoredObject, find_table, open_storage, tables};
-use canopy::{Outcome, counted};
+use canopy::Outcome;
 use canopy_store::manifest::{Hold, Manifest, Parent, Phase, SstableId, State};
 use canopy_store::sstable::{BlockCache, Sstable};
 use canopy_store::{
     Environment, Error, Mutation, Object, ObjectKind, Result, SegmentInfo, SegmentKind, TableId,
     inspect, inspect_version, read_segment,
 };
+use canopy_text::counted;
 use canopy_text::safe::message_line;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufWriter, Write};

@@ -11,12 +11,11 @@
 //! that they are published in that generation. Further parts with large dependencies can become
 //! companions too.
 
-use crate::options::command_name;
 use crate::outcome::Outcome;
 use anyhow::{Context, bail};
 use canopy_index::schema::FORMAT;
 use std::ffi::{CString, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 /// A program that `canopy` runs for some commands.
@@ -45,6 +44,23 @@ pub fn run_early() {
     let command = command_name(std::env::args_os());
     if let Some(companion) = command.and_then(|name| Companion::of(name.to_str()?)) {
         let _ = companion.run();
+    }
+}
+
+/// Returns the name of the command in a command line, the first word that is no option, as clap
+/// finds it; `None` where that is not plain.
+pub fn command_name(words: impl Iterator<Item = OsString>) -> Option<OsString> {
+    let mut words = words.skip(1);
+    loop {
+        let word = words.next()?;
+        match word.as_bytes() {
+            b"--index" => {
+                words.next().filter(|value| !value.as_bytes().starts_with(b"-"))?;
+            }
+            option if option.starts_with(b"--index=") => {}
+            option if option.starts_with(b"-") => return None,
+            _ => return Some(word),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::outcome::{Outcome, error_chain, flushed, message, message_lines};
 use crate::progress;
 use canopy_index::{Index, Moment};
 use canopy_ingest::{
-    Cancel, Context, DerivedTables, Interrupted, Observer, Progress, raise_file_limit, system_clock,
+    Cancel, Context, DerivedTables, Interrupted, Observer, Progress, now_ns, raise_file_limit,
 };
 use canopy_scan::threads_max;
 use canopy_site::{Opened, Site};
@@ -79,7 +79,7 @@ impl Invocation {
 
     /// Returns the values for a verb that fills an index.
     pub fn ingest<'a>(&'a self, derived: Option<&'a dyn DerivedTables>) -> Context<'a> {
-        let clock = system_clock;
+        let clock = now_ns;
         Context { site: &self.site, observer: self, cancel: &self.cancel, clock, derived }
     }
 

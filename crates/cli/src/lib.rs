@@ -5,21 +5,25 @@
 //!
 //! | to change | read |
 //! | --- | --- |
+//! | which commands there are | `command_line` |
 //! | options and messages of a command | its file in `commands`; flags of du, ls, stat are rows there |
-//! | configuration, limits of queries | `config`, `query_limits` |
-//! | which index is read and written | `places`; two as one: `reader/joined.rs` of the index |
-//! | `canopy index` | `commands/index_run.rs` (trees, in order), `resuming.rs`, `index_workers.rs` |
-//! | `canopy update` | `commands/update.rs`, `update_request.rs` (to the daemon), `update_costs.rs` |
-//! | `canopy watch` | `commands/watch_apply.rs`; turns under `--max-rate`: `turn_of` there |
-//! | following namespaces | `commands/following.rs`, `index_namespace.rs` (`NamespaceSource`) |
-//! | the past | `commands/diff.rs`, `growth.rs`, `history.rs` |
-//! | checking, repairing, compacting | `commands/check.rs`, `compact.rs` |
+//! | values that every command gets | `invocation` |
+//! | functions that only some programs have | `engine` |
+//! | options of commands that read indexes; the age of answers | `read_options`; `staleness` |
+//! | the past | `commands/diff.rs`, `growth.rs`, `history.rs`, `past.rs` |
 //! | names in all sources | `commands/locate.rs`, which asks find |
-//! | the age of answers | `commands/staleness.rs` |
 //! | files that a command replaces as a whole | `new_files` |
-//! | Ctrl-C; closed standard streams | `interrupt`; `streams` |
-//! | safe messages | `outcome` (`message`, `SeveralLines`), on `canopy_text::safe` |
+//! | Ctrl-C; closed standard streams; progress | `interrupt`; `streams`; `progress` |
+//! | safe messages, exit codes | `outcome` (`message`, `SeveralLines`), on `canopy_text::safe` |
 //! | suggestions for wrong words | `suggestions` |
+//!
+//! Imports between files have three circles:
+//!
+//! - `command_line`, `commands/generate`, `commands/help`, `commands/manual`: topics of help are names
+//!   of commands.
+//! - `engine`, `commands/index`, `commands/index_workers`: only `canopy-sql` shares scans.
+//! - `outcome`, `switches`: what is wrong with an option of du, ls or stat is an error with an exit
+//!   code of its own.
 //!
 //! Errors of single entries make a run partial (exit code 1). Entries that vanished count: a
 //! directory that moved while it waited to be read is missing at its new place.
@@ -37,55 +41,40 @@
 // Docs of arguments are what `--help` prints: those without any are shown by their names alone.
 #![allow(missing_docs)]
 
+mod command_line;
 pub mod commands;
 mod companion;
+mod engine;
 
 pub mod interrupt;
 mod invocation;
 pub mod limits;
 pub mod new_files;
 mod offered;
-pub mod options;
 mod outcome;
 pub mod output_name;
 mod progress;
+mod read_options;
+mod staleness;
 
 mod streams;
 mod suggestions;
+mod switches;
+pub mod terminal;
 
-pub use canopy_text::counted;
+pub use engine::{Engine, Mounts};
 pub use invocation::Invocation;
-pub use outcome::{Outcome, SeveralLines, error_chain, message, message_lines, say, say_json};
+pub use outcome::{
+    KindOf, Outcome, SeveralLines, error_chain, message, message_lines, say, say_json,
+};
 pub use progress::with_progress;
 
 pub use canopy_model::ErrorKind;
 
-use canopy_ingest::{DerivedTables, Namespaces, NeedsDerivedTables};
+use canopy_ingest::NeedsDerivedTables;
 use canopy_watch::requests;
 use companion::Companion;
-use std::path::Path;
 use std::process::ExitCode;
-
-/// Returns the kind of an error, if it is one of those that only some programs know.
-pub type KindOf = fn(&(dyn std::error::Error + 'static)) -> Option<ErrorKind>;
-
-/// The functions that need the SQL engine, which only `canopy-sql` has.
-#[derive(Clone, Copy)]
-pub struct Engine {
-    /// Carries out `canopy sql`.
-    pub sql: fn(&Invocation, commands::sql::Arguments) -> anyhow::Result<Outcome>,
-    /// Carries out `canopy table`.
-    pub table: fn(&Invocation, commands::table::Arguments) -> anyhow::Result<Outcome>,
-    /// Carries out `canopy import`.
-    pub import: fn(&Invocation, commands::import::Arguments) -> anyhow::Result<Outcome>,
-    /// Computes derived tables anew.
-    pub derived: &'static dyn DerivedTables,
-    /// Returns the kind of an error of the SQL engine.
-    pub kind_of: KindOf,
-    /// Carries out `canopy index` for scans that several workers share.
-    pub share:
-        fn(&Invocation, &Path, &commands::index::Arguments, &Engine) -> anyhow::Result<Outcome>,
-}
 
 /// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is
 /// run for what needs one.
@@ -104,9 +93,9 @@ pub fn main(engine: Option<&Engine>) -> ExitCode {
         }
     };
     let done = checked.and_then(|()| {
-        let cli = options::Cli::of_process();
+        let cli = command_line::Cli::of_process();
         let mut invocation = cli.invocation()?;
-        let outcome = commands::run(&mut invocation, cli.command, engine);
+        let outcome = command_line::run(&mut invocation, cli.command, engine);
         invocation.end(match outcome {
             Err(error) if engine.is_none() && error.is::<NeedsDerivedTables>() => {
                 Companion::Sql.run()
@@ -126,26 +115,13 @@ pub fn main_of_store(
 ) -> ExitCode {
     streams::prepare();
     let done =
-        Companion::Store.check_version().and_then(|()| match options::Cli::of_process().command {
-            options::Command::Store(arguments) => store(arguments),
-            _ => anyhow::bail!("canopy-store carries out 'canopy store' alone"),
+        Companion::Store.check_version().and_then(|()| {
+            match command_line::Cli::of_process().command {
+                command_line::Command::Store(arguments) => store(arguments),
+                _ => anyhow::bail!("canopy-store carries out 'canopy store' alone"),
+            }
         });
     outcome::exit_code(done, Some(kind_of))
-}
-
-/// The functions that `canopy-ns` has.
-#[derive(Clone, Copy)]
-pub struct Mounts<'a> {
-    /// Carries out `canopy ns`.
-    pub namespace: fn(commands::ns::Arguments) -> anyhow::Result<Outcome>,
-    /// Returns the kind of an error of a namespace.
-    pub kind_of: KindOf,
-    /// Opens namespaces that are indexed.
-    pub namespaces: &'a dyn Namespaces,
-    /// Carries out `canopy mount`.
-    pub mount: fn(&Invocation, commands::mount::Arguments) -> anyhow::Result<Outcome>,
-    /// Carries out `canopy unmount`.
-    pub unmount: fn(commands::mount::Unmount) -> anyhow::Result<Outcome>,
 }
 
 /// The same of `canopy-ns`, which also indexes what namespaces have, and mounts.
@@ -153,18 +129,18 @@ pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
     streams::prepare();
     let run = || {
         Companion::Namespace.check_version()?;
-        let cli = options::Cli::of_process();
+        let cli = command_line::Cli::of_process();
         let invocation = cli.invocation()?;
         invocation.end(match cli.command {
-            options::Command::Ns(arguments) => (mounts.namespace)(arguments),
-            options::Command::Index(arguments) if arguments.follows() => {
+            command_line::Command::Ns(arguments) => (mounts.namespace)(arguments),
+            command_line::Command::Index(arguments) if arguments.follows() => {
                 commands::index_follow::run(&invocation, &arguments, mounts.namespaces)
             }
-            options::Command::Index(arguments) => {
+            command_line::Command::Index(arguments) => {
                 commands::index::run(&invocation, arguments, None, Some(mounts.namespaces))
             }
-            options::Command::Mount(arguments) => (mounts.mount)(&invocation, arguments),
-            options::Command::Unmount(arguments) => (mounts.unmount)(arguments),
+            command_line::Command::Mount(arguments) => (mounts.mount)(&invocation, arguments),
+            command_line::Command::Unmount(arguments) => (mounts.unmount)(arguments),
             _ => anyhow::bail!("canopy-ns carries out 'canopy ns', 'index' and 'mount' alone"),
         })
     };

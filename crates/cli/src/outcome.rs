@@ -1,14 +1,16 @@
 //! How commands end: what is said on standard error, and the exit code.
 
-use crate::KindOf;
-use crate::commands::switches::Wrong;
-use crate::options::stdout_for_json;
 use crate::streams::was_output_closed;
+use crate::switches::Wrong;
+use crate::terminal::stdout_for_json;
 use canopy_model::ErrorKind;
 use canopy_text::safe;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+
+/// Returns the kind of an error, if it is one of those that only some programs know.
+pub type KindOf = fn(&(dyn std::error::Error + 'static)) -> Option<ErrorKind>;
 
 /// How a command that was carried out has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -145,7 +145,7 @@ fn has(words: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Cli;
+    use crate::command_line::Cli;
     use clap::CommandFactory;
 
     #[test]

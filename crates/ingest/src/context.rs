@@ -27,7 +27,7 @@ pub struct Context<'a> {
 impl<'a> Context<'a> {
     /// Returns a context that reports nothing, with the system's clock and without derived tables.
     pub fn new(site: &'a Site, cancel: &'a Cancel) -> Self {
-        Context { site, observer: &Silent, cancel, clock: system_clock, derived: None }
+        Context { site, observer: &Silent, cancel, clock: now_ns, derived: None }
     }
 
     pub(crate) fn warn(&self, text: impl Display) {
@@ -83,7 +83,7 @@ pub trait DerivedTables: Sync {
 pub struct NeedsDerivedTables;
 
 /// Returns the system's time, in nanoseconds since 1970.
-pub fn system_clock() -> i64 {
+pub fn now_ns() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -36,7 +36,7 @@ mod sinks;
 pub mod update;
 
 pub use cancel::{Cancel, Interrupted};
-pub use context::{Context, DerivedTables, NeedsDerivedTables, system_clock};
+pub use context::{Context, DerivedTables, NeedsDerivedTables, now_ns};
 pub use faults::{Faults, check_outside};
 pub use held::{Held, count, count_of};
 pub use listing::{COPIED_ROWS_MAX, path_bytes_max, raise_file_limit};

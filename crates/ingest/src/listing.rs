@@ -25,6 +25,14 @@ use std::time::Duration;
 /// take longer than telling which are dead, fewer would be many small shards.
 pub const COPIED_ROWS_MAX: usize = 4096;
 
+/// Memory for building where a caller does not say, in bytes.
+pub(crate) const MEMORY_BYTES: usize = 256 << 20;
+
+/// Returns the number of threads where a caller does not say.
+pub(crate) fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// What the scans of one run have in common.
 pub(crate) struct Scans<'a> {
     cx: Context<'a>,

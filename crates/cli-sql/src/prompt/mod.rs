@@ -21,11 +21,12 @@ pub use worker::{Worker, is_worker};
 
 use anyhow::Context;
 use canopy::commands::sql::FormatName;
-use canopy::{SeveralLines, counted, error_chain, message, message_lines};
+use canopy::{SeveralLines, error_chain, message, message_lines};
 use canopy_site::Allowed;
 use canopy_sql::{
     AnswerFormat, Answered, Error, Session, TableForm, TableStyle, blank, statement_end,
 };
+use canopy_text::counted;
 use canopy_text::locale::is_utf8;
 use canopy_text::safe::TerminalWriter;
 use dot::Flow;

@@ -1,8 +1,8 @@
 //! How far a long query is, on standard error if that is a terminal, until the first row is
 //! printed.
 
-use canopy::counted;
 use canopy_sql::{Progress, Running};
+use canopy_text::counted;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use std::io::{IsTerminal, Write};

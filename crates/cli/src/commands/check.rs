@@ -1,16 +1,17 @@
 //! `canopy check`
 
 use crate::companion::Companion;
+use crate::engine::Engine;
 use crate::invocation::Invocation;
 use crate::limits::{memory_size, rate};
-use crate::options::stdout_for_json;
 use crate::outcome::{Outcome, answered, said, say, without_numbers};
-use crate::{Engine, counted};
+use crate::terminal::stdout_for_json;
 use canopy_index::{CheckReport, Checker, Damage, Remedy};
 use canopy_ingest::repair::{RepairOptions, Repaired, repair};
 use canopy_ingest::with_progress;
 use canopy_model::{Generation, unescape};
 use canopy_site::check_links;
+use canopy_text::counted;
 use canopy_text::human_size;
 use canopy_text::safe::message_line;
 use canopy_tools::json::exact;

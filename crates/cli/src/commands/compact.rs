@@ -1,6 +1,5 @@
 //! `canopy compact`
 
-use crate::counted;
 use crate::invocation::Invocation;
 use crate::limits::memory_size;
 use crate::outcome::{Outcome, say, say_json};
@@ -8,6 +7,7 @@ use canopy_index::{Index, Retention};
 use canopy_ingest::compact::{CompactRequest, Portion, compact};
 use canopy_model::Generation;
 use canopy_site::check_links;
+use canopy_text::counted;
 use serde_json::json;
 use std::path::Path;
 use std::time::Instant;

@@ -2,8 +2,9 @@
 
 use super::past::warn_of_past;
 use crate::invocation::Invocation;
-use crate::options::{moment, stdout_for_json};
 use crate::outcome::Outcome;
+use crate::read_options::moment;
+use crate::terminal::stdout_for_json;
 use canopy_index::{Index, Moment};
 use canopy_read::locate::{absolute_path, source_of};
 use canopy_read::resolve::locate;

@@ -1,15 +1,16 @@
 //! `canopy du`
 
-use super::ls::width;
 use super::report::parse_user;
-use super::switches::Effect::{Flag, Optional, Value};
-use super::switches::{
+use crate::invocation::Invocation;
+use crate::outcome::{Outcome, message};
+use crate::read_options::ReadOptions;
+use crate::switches::Effect::{Flag, Optional, Value};
+use crate::switches::{
     Argument, LEFT_OUT, Switch, Switches, Tool, Wrong, both, long, of, own, quoted, refused, short,
     word, words_of,
 };
-use crate::invocation::Invocation;
-use crate::options::{ReadOptions, stdout_for_json};
-use crate::outcome::{Outcome, message};
+use crate::terminal::stdout_for_json;
+use crate::terminal::width;
 use anyhow::{Context, anyhow, bail};
 use canopy_text::locale::is_utf8;
 use canopy_text::{Quoting, SizeForm, TimeStyle, parse_size, whole_number};
@@ -35,7 +36,7 @@ pub struct Arguments {
 }
 
 /// What the options have asked for so far.
-pub(super) struct Du {
+pub(crate) struct Du {
     options: DuOptions,
     form: Option<SizeForm>,
     tree: bool,

@@ -1,12 +1,13 @@
 //! `canopy export`
 
-use crate::counted;
 use crate::invocation::Invocation;
 use crate::new_files::{Directory, NewFiles, Old};
-use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message};
 use crate::output_name;
+use crate::read_options::ReadOptions;
 use anyhow::{bail, ensure};
+use canopy_ingest::now_ns;
+use canopy_text::counted;
 use canopy_text::safe::TerminalWriter;
 use canopy_tools::export::{self, Format, Output};
 use std::ffi::OsString;

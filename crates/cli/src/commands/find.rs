@@ -2,8 +2,9 @@
 
 use super::ls::{colors, no_color};
 use crate::invocation::Invocation;
-use crate::options::{ReadOptions, now_ns};
 use crate::outcome::{Outcome, message, message_lines};
+use crate::read_options::ReadOptions;
+use canopy_ingest::now_ns;
 use canopy_text::safe::message_line;
 use canopy_tools::find::{self, ColorWhen, Find, RunOptions};
 use std::ffi::{OsStr, OsString};

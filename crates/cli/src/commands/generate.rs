@@ -2,10 +2,8 @@
 //! `--help`.
 
 use super::{completing, manual};
-use crate::options::Cli;
 use crate::outcome::Outcome;
 use anyhow::Context;
-use clap::CommandFactory;
 use clap::builder::PossibleValue;
 use clap_complete::Shell;
 use std::io::Write;
@@ -30,9 +28,11 @@ pub struct ManArguments {
 }
 
 /// Carries `canopy completions` out.
-pub fn completions(arguments: CompletionsArguments) -> anyhow::Result<Outcome> {
+pub fn completions(
+    arguments: CompletionsArguments,
+    mut command: clap::Command,
+) -> anyhow::Result<Outcome> {
     let mut script = Vec::new();
-    let mut command = Cli::command();
     clap_complete::generate(arguments.shell, &mut command, "canopy", &mut script);
     let script = String::from_utf8(script).context("completions are text")?;
     let script = match arguments.shell {
@@ -59,8 +59,7 @@ fn fish_arguments(command: &clap::Command) -> String {
 }
 
 /// Carries `canopy man` out.
-pub fn man(arguments: ManArguments) -> anyhow::Result<Outcome> {
-    let mut command = Cli::command();
+pub fn man(arguments: ManArguments, mut command: clap::Command) -> anyhow::Result<Outcome> {
     command.build();
     match arguments.dir {
         None => std::io::stdout().write_all(&manual::page(&command, "canopy")?)?,

@@ -3,8 +3,9 @@
 use super::diff::path_of;
 use super::past::warn_of_past;
 use crate::invocation::Invocation;
-use crate::options::{ReadOptions, moment, stdout_for_json};
 use crate::outcome::{Outcome, message};
+use crate::read_options::{ReadOptions, moment};
+use crate::terminal::stdout_for_json;
 use canopy_index::{Index, Moment};
 use canopy_model::Generation;
 use canopy_site::Opened;

@@ -1,7 +1,6 @@
 //! `canopy help`
 
 use crate::offered::Offered;
-use crate::options::Cli;
 use crate::outcome::Outcome;
 use anyhow::bail;
 use canopy_site::{KEYS, SITE_FILE};
@@ -35,15 +34,14 @@ pub const TOPICS: [(&str, fn() -> String); 5] = [
 
 /// Returns the names of commands and topics.
 fn topics() -> Vec<&'static str> {
-    let command = Cli::command();
+    let command = crate::command_line::Cli::command();
     // Whoever asks prints them and ends, and clap wants names that stay.
     let commands = command.get_subcommands().map(|below| &*below.get_name().to_owned().leak());
     commands.chain(TOPICS.map(|(name, _)| name)).collect()
 }
 
 /// Carries the command out.
-pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
-    let mut command = Cli::command();
+pub fn run(arguments: Arguments, mut command: clap::Command) -> anyhow::Result<Outcome> {
     command.build();
     let text = match &arguments.topic[..] {
         [] => command.render_help().to_string(),

@@ -2,8 +2,8 @@
 
 use super::past::warn_of_past;
 use crate::invocation::Invocation;
-use crate::options::stdout_for_json;
 use crate::outcome::{Outcome, message};
+use crate::terminal::stdout_for_json;
 use canopy_index::{Index, KeptGeneration, Moment};
 use canopy_model::{ErrorKind, Generation, Totals};
 use canopy_read::resolve::locate_all;

@@ -2,8 +2,8 @@
 
 use super::index_plan::Plan;
 use super::index_summary::Summary;
-use crate::Engine;
 use crate::companion::Companion;
+use crate::engine::Engine;
 use crate::invocation::Invocation;
 use crate::limits::{OwnerLimitOptions, memory_size, rate};
 use crate::outcome::Outcome;
@@ -13,7 +13,6 @@ use canopy_ingest::scan::{ScanRequest, Scanned, root_of, scan};
 use canopy_ingest::{COPIED_ROWS_MAX, Namespaces, count_of};
 use canopy_scan::{Excludes, MountRules};
 use canopy_site::{check_links, namespace_of};
-use canopy_text::TimeStyle;
 use std::collections::HashSet;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::{Path, PathBuf};
@@ -223,10 +222,6 @@ fn share(
         Some(engine) => (engine.share)(invocation, location, arguments, engine),
         None => Companion::Sql.run(),
     }
-}
-
-pub(super) fn shown_time(time_ns: i64) -> String {
-    TimeStyle::long_iso().show(time_ns, time_ns)
 }
 
 impl Arguments {

@@ -3,12 +3,12 @@
 
 use super::index::Arguments;
 use super::index_summary::UNCHANGED;
-use crate::counted;
 use crate::invocation::Invocation;
 use crate::outcome::{Outcome, say};
 use canopy_ingest::Namespaces;
 use canopy_ingest::follow::{FollowResult, follow};
 use canopy_site::check_links;
+use canopy_text::counted;
 
 /// Carries the command out.
 pub fn run(

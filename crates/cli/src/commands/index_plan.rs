@@ -1,8 +1,7 @@
 //! `canopy index --dry-run`: what would be scanned and left out, and by which configuration. Nothing
 //! is written.
 
-use super::index::shown_time;
-use crate::counted;
+use super::index_summary::shown_time;
 use crate::outcome::{Outcome, message, without_numbers};
 use canopy_index::{Index, SourceRecord};
 use canopy_ingest::count;
@@ -10,6 +9,7 @@ use canopy_ingest::scan::ScanRequest;
 use canopy_model::{Generation, unescape};
 use canopy_scan::{Mount, MountRules, mounts};
 use canopy_site::{Settings, check_links, namespace_of, prune_reasons};
+use canopy_text::counted;
 use canopy_text::human_size;
 use canopy_text::safe::message_line;
 use canopy_tools::json::exact;

@@ -1,18 +1,22 @@
 //! What `canopy index` says at its end.
 
-use super::index::shown_time;
-use crate::counted;
 use crate::outcome::{say, say_json, without_numbers};
 use canopy_index::Unfinished;
 use canopy_ingest::Held;
 use canopy_ingest::scan::Scanned;
-use canopy_text::human_size;
+use canopy_text::counted;
+use canopy_text::{TimeStyle, human_size};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Begins the summary of a run that published nothing, since nothing had changed.
 pub(super) const UNCHANGED: &str = "nothing has changed since ";
+
+/// Formats a time, in nanoseconds since 1970.
+pub(super) fn shown_time(time_ns: i64) -> String {
+    TimeStyle::long_iso().show(time_ns, time_ns)
+}
 
 /// The summary of a scan.
 pub(super) struct Summary<'a> {

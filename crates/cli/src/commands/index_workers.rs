@@ -1,7 +1,7 @@
 //! `canopy index --level`, `--worker`: starts the workers of a scan that several processes share.
 
 use super::index::Arguments;
-use crate::Engine;
+use crate::engine::Engine;
 use crate::invocation::Invocation;
 use crate::outcome::Outcome;
 use anyhow::Context;

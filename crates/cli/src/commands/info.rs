@@ -1,16 +1,19 @@
 //! `canopy info`
 
 use super::info_metrics;
-use super::staleness::{listed, old_sources};
-use crate::counted;
 use crate::invocation::Invocation;
-use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, answered, message, without_numbers};
+use crate::read_options::ReadOptions;
+use crate::staleness::{listed, old_sources};
+use crate::terminal::stdout_for_json;
 use anyhow::Context;
 use canopy_index::{Failure, Index, KeptGeneration, SharedProgress, SourceRecord, Unfinished};
 use canopy_ingest::count;
+use canopy_ingest::now_ns;
 use canopy_read::to_path;
 use canopy_site::max_age;
+use canopy_text::clock::age;
+use canopy_text::counted;
 use canopy_text::human_size;
 use canopy_text::safe::one_line;
 use canopy_tools::json::exact;

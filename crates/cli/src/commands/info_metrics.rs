@@ -1,7 +1,7 @@
 //! `canopy info --prometheus`: the state of an index for node_exporter's textfile collector.
 
-use super::staleness;
 use crate::new_files::{Directory, NewFiles, Old};
+use crate::staleness;
 use canopy_index::Index;
 use canopy_ingest::{check_outside, count};
 use std::fmt::Write as _;

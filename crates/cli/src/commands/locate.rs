@@ -3,8 +3,10 @@
 use super::ls::{knows_colors, no_color};
 use super::report::parse_user;
 use crate::invocation::Invocation;
-use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, SeveralLines, message};
+use crate::read_options::ReadOptions;
+use crate::terminal::stdout_for_json;
+use canopy_ingest::now_ns;
 use canopy_text::safe::{message_line, terminal_name};
 use canopy_tools::find::{self, RunOptions};
 use canopy_tools::ls::hyperlink;

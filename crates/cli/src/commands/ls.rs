@@ -1,15 +1,18 @@
 //! `canopy ls`
 
 use super::du::block_size;
-use super::switches::Effect::{Flag, Optional, Value};
-use super::switches::{
+use crate::invocation::Invocation;
+use crate::outcome::{Outcome, message};
+use crate::read_options::ReadOptions;
+use crate::switches::Effect::{Flag, Optional, Value};
+use crate::switches::{
     Argument, LEFT_OUT, Switch, Switches, Tool, Wrong, both, long, of, own, quoted, refused, short,
     word, words_of,
 };
-use crate::invocation::Invocation;
-use crate::options::{ReadOptions, now_ns, stdout_for_json};
-use crate::outcome::{Outcome, message};
+use crate::terminal::stdout_for_json;
+use crate::terminal::terminal_width;
 use anyhow::{anyhow, bail};
+use canopy_ingest::now_ns;
 use canopy_text::locale::is_utf8;
 use canopy_text::{Quoting, SizeForm, Style, TimeStyle, line_width, whole_number};
 use canopy_tools::ls::{
@@ -39,7 +42,7 @@ pub struct Arguments {
 
 /// What the options have asked for so far.
 #[derive(Default)]
-pub(super) struct Ls {
+pub(crate) struct Ls {
     terminal: bool,
     layout: Option<Layout>,
     style: Option<Style>,
@@ -640,17 +643,6 @@ fn columns(count: Argument<'_>) -> anyhow::Result<usize> {
     let is_number = !digits.starts_with(b"0") && digits.iter().all(u8::is_ascii_digit);
     let more = if is_number { ": Value too large for defined data type" } else { "" };
     columns.ok_or_else(|| anyhow!("invalid tab size: {}{more}", quoted(count.value)))
-}
-
-/// Returns how wide lines are: as the terminal, else as `COLUMNS` says.
-pub fn width(terminal: bool) -> usize {
-    let columns = || line_width(&std::env::var("COLUMNS").ok()?);
-    terminal_width(terminal).or_else(columns).unwrap_or(80)
-}
-
-fn terminal_width(terminal: bool) -> Option<usize> {
-    let size = terminal.then(|| rustix::termios::tcgetwinsize(std::io::stdout()).ok()).flatten()?;
-    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }
 
 /// Returns the style of quoting that the environment asks for.

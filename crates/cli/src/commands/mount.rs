@@ -3,7 +3,7 @@
 // Help has queries in brackets, which are no links.
 #![allow(rustdoc::broken_intra_doc_links)]
 
-use crate::options::moment;
+use crate::read_options::moment;
 use canopy_index::Moment;
 use std::path::PathBuf;
 

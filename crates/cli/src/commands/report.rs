@@ -4,10 +4,12 @@ use super::report_per_user::{AT_A_TIME, become_reader, write_pages};
 use crate::invocation::Invocation;
 use crate::new_files::{Directory, NewFiles, Old};
 use crate::offered::Offered;
-use crate::options::{ReadOptions, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
 use crate::output_name;
+use crate::read_options::ReadOptions;
+use crate::terminal::stdout_for_json;
 use anyhow::Context;
+use canopy_ingest::now_ns;
 use canopy_text::{locale::is_utf8, user_id, user_or_number};
 use canopy_tools::json::exact_lines;
 use canopy_tools::report::{

@@ -1,13 +1,16 @@
 //! `canopy source`
 
-use crate::Engine;
+use crate::engine::Engine;
 use crate::invocation::Invocation;
-use crate::options::{ReadOptions, age, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, say};
+use crate::read_options::ReadOptions;
+use crate::terminal::stdout_for_json;
 use anyhow::Context;
 use canopy_index::{Index, Writer, WriterOptions};
+use canopy_ingest::now_ns;
 use canopy_model::escape;
 use canopy_read::to_path;
+use canopy_text::clock::age;
 use canopy_text::safe::one_line;
 use canopy_tools::json::exact;
 use clap::Subcommand;

@@ -1,8 +1,8 @@
 //! `canopy sql`: its arguments. `canopy-sql` carries it out.
 
 use crate::invocation::Invocation;
-use crate::options::ReadOptions;
 use crate::output_name;
+use crate::read_options::ReadOptions;
 use anyhow::{bail, ensure};
 use canopy_site::{MemoryLimit, TimeLimit, half_of_memory};
 use std::path::{Path, PathBuf};

@@ -1,13 +1,14 @@
 //! `canopy stat`
 
 use super::ls::quoting_style;
-use super::switches::Effect::{Flag, Value};
-use super::switches::{
+use crate::invocation::Invocation;
+use crate::outcome::{Outcome, message};
+use crate::read_options::ReadOptions;
+use crate::switches::Effect::{Flag, Value};
+use crate::switches::{
     Argument, Switch, Switches, Tool, Wrong, both, long, of, own, quoted, refused, words_of,
 };
-use crate::invocation::Invocation;
-use crate::options::{ReadOptions, stdout_for_json};
-use crate::outcome::{Outcome, message};
+use crate::terminal::stdout_for_json;
 use anyhow::anyhow;
 use canopy_text::locale::is_utf8;
 use canopy_text::{Quoting, Style};
@@ -37,7 +38,7 @@ pub struct Arguments {
 }
 
 /// What the options have asked for so far.
-pub(super) struct Stat(StatOptions);
+pub(crate) struct Stat(StatOptions);
 
 impl Tool for Stat {
     const NAME: &'static str = "stat";

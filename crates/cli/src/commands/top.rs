@@ -2,11 +2,13 @@
 
 use super::growth::{self, By, Growth};
 use super::report::{parse_user, write_json};
-use crate::counted;
 use crate::invocation::Invocation;
-use crate::options::{ReadOptions, moment, now_ns, stdout_for_json};
 use crate::outcome::{Outcome, message};
+use crate::read_options::{ReadOptions, moment};
+use crate::terminal::stdout_for_json;
 use canopy_index::Moment;
+use canopy_ingest::now_ns;
+use canopy_text::counted;
 use canopy_text::locale::is_utf8;
 use canopy_tools::report::{self, DuplicateRule, ReportOptions, Section, TextOptions};
 use std::ffi::OsString;

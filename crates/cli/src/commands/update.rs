@@ -2,15 +2,16 @@
 
 use super::index_summary::UNCHANGED;
 use super::update_request;
+use crate::engine::Engine;
 use crate::invocation::Invocation;
 use crate::limits::{OwnerLimitOptions, memory_size, rate};
 use crate::outcome::{Outcome, say, say_json, without_numbers};
-use crate::{Engine, counted};
 use anyhow::Context;
 use canopy_ingest::update::{Suspect, Suspects, UpdateOptions, Updated, update};
 use canopy_ingest::{COPIED_ROWS_MAX, Faults};
 use canopy_model::unescape;
 use canopy_site::check_links;
+use canopy_text::counted;
 use serde_json::json;
 use std::io::Read;
 use std::num::NonZeroU32;

@@ -1,7 +1,8 @@
 //! How `canopy watch --status` shows what the daemon wrote.
 
-use crate::counted;
-use crate::options::{age, now_ns};
+use canopy_ingest::now_ns;
+use canopy_text::clock::age;
+use canopy_text::counted;
 use canopy_text::safe::one_line;
 use serde_json::Value;
 use std::fmt::Write;

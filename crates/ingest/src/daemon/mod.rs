@@ -91,6 +91,26 @@ pub struct DaemonOptions {
     pub no_requests: bool,
 }
 
+impl DaemonOptions {
+    /// Returns options for a daemon that follows these trees by the kernel's events, and takes no
+    /// requests. `program` is `canopy`.
+    pub fn new(program: PathBuf, paths: Vec<PathBuf>) -> Self {
+        DaemonOptions {
+            program,
+            paths,
+            interval: Duration::from_secs(5),
+            events: None,
+            lustre: Vec::new(),
+            lfs: "lfs".into(),
+            trust_index: false,
+            one_file_system: false,
+            rate_max: None,
+            prometheus: None,
+            no_requests: true,
+        }
+    }
+}
+
 /// An event for the service manager of a daemon.
 pub enum Event<'a> {
     /// The daemon follows.

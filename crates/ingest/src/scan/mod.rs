@@ -8,7 +8,7 @@ use crate::Context;
 use crate::cancel::Interrupted;
 use crate::context::NeedsDerivedTables;
 use crate::faults::{warn_of_empty_mounts, warn_of_mounts};
-use crate::listing::{Scans, one_reader};
+use crate::listing::{COPIED_ROWS_MAX, MEMORY_BYTES, Scans, available_threads, one_reader};
 use crate::namespaces::Namespaces;
 use crate::publishing::{publish_changes, warn_of};
 use crate::sinks::damaged_file;
@@ -23,8 +23,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use trees::Run;
 
-/// A scan that a caller asks for.
-#[derive(Clone, Debug, Default)]
+/// A scan that a caller asks for. By default, it uses all cores and 256 MiB, as `canopy index` does.
+#[derive(Clone, Debug)]
 pub struct ScanRequest {
     /// Trees, and with `ns:` in front namespaces. Each has another root.
     pub paths: Vec<PathBuf>,
@@ -66,6 +66,33 @@ pub struct ScanRequest {
     pub errors: Option<PathBuf>,
     /// Entries after which the progress is saved, besides each minute.
     pub noted_every: Option<u64>,
+}
+
+impl Default for ScanRequest {
+    fn default() -> Self {
+        ScanRequest {
+            paths: Vec::new(),
+            threads: available_threads(),
+            memory_bytes: MEMORY_BYTES,
+            rate_max: None,
+            one_file_system: false,
+            excludes: Vec::new(),
+            no_prune: false,
+            no_xattrs: false,
+            name: None,
+            root: None,
+            limits: None,
+            copied_rows_max: COPIED_ROWS_MAX,
+            retention: None,
+            incremental: false,
+            trusts_directory_times: false,
+            replaces: false,
+            restarts: false,
+            layout: None,
+            errors: None,
+            noted_every: None,
+        }
+    }
 }
 
 /// The result of a scan that published a generation, or found everything unchanged.

@@ -10,7 +10,7 @@ pub(crate) use suspects::{line, lines};
 use crate::Context;
 use crate::faults::{Faults, Shortfalls, warn_of_mounts};
 use crate::known::scan_part;
-use crate::listing::{Scans, one_reader};
+use crate::listing::{COPIED_ROWS_MAX, MEMORY_BYTES, Scans, available_threads, one_reader};
 use crate::observer::with_progress;
 use crate::publishing::{end_if_cancelled, publish_changes, warn_of};
 use crate::sinks::damaged_file;
@@ -32,7 +32,7 @@ use suspects::directory_above;
 /// How many directories are listed again because of what has other names, at most.
 const LINKED_MAX: usize = 100_000;
 
-/// How directories are listed again.
+/// How directories are listed again: by default with all cores and 256 MiB.
 pub struct UpdateOptions<'a> {
     /// Threads that scan.
     pub threads: usize,
@@ -48,6 +48,20 @@ pub struct UpdateOptions<'a> {
     pub errors: Option<&'a Path>,
     /// Whether all of a source is listed anew where the index has damaged data of it.
     pub repairs: bool,
+}
+
+impl Default for UpdateOptions<'_> {
+    fn default() -> Self {
+        UpdateOptions {
+            threads: available_threads(),
+            rate_max: None,
+            memory_bytes: MEMORY_BYTES,
+            limits: None,
+            copied_rows_max: COPIED_ROWS_MAX,
+            errors: None,
+            repairs: false,
+        }
+    }
 }
 
 /// The result of an update.

@@ -1,20 +1,20 @@
-//! What the command line takes.
+//! The command line: which commands there are, and which function carries each out.
 
-use crate::commands::staleness;
+use crate::commands::{
+    check, compact, diff, du, export, find, generate, help, history, import, index, info, locate,
+    ls, mount, ns, report, source, sql, stat, store, table, top, update, watch,
+};
+use crate::companion::{Companion, command_name};
+use crate::engine::Engine;
 use crate::invocation::Invocation;
-use crate::outcome::{error_chain, message, message_lines};
-use crate::suggestions;
-use canopy_index::{Index, Moment};
-pub use canopy_ingest::system_clock as now_ns;
-use canopy_site::{Opened, age_ns};
-pub use canopy_text::clock::age;
-use canopy_text::safe::{self, TerminalWriter};
+use crate::outcome::{Outcome, Refused, error_chain, message, message_lines};
+use crate::{suggestions, terminal};
+use canopy_text::safe;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::borrow::Cow;
-use std::ffi::OsString;
-use std::io::{BufWriter, IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 /// Index file systems and search their metadata, as any user, in milliseconds.
@@ -38,40 +38,40 @@ pub struct Cli {
 /// Columns of the help: those of the terminal, but lines of more than 100 are hard to read.
 fn help_width() -> usize {
     let terminal = std::io::stdout().is_terminal();
-    if terminal { crate::commands::ls::width(true).clamp(40, 100) } else { 100 }
+    if terminal { terminal::width(true).clamp(40, 100) } else { 100 }
 }
 
 // The arguments of a command are made when it is known which one it is.
 #[derive(Subcommand)]
 #[command(defer = true)]
 pub enum Command {
-    Index(crate::commands::index::Arguments),
-    Update(crate::commands::update::Arguments),
-    Compact(crate::commands::compact::Arguments),
-    Check(crate::commands::check::Arguments),
-    Import(crate::commands::import::Arguments),
-    Find(crate::commands::find::Arguments),
-    Locate(crate::commands::locate::Arguments),
-    Du(crate::commands::du::Arguments),
-    Ls(crate::commands::ls::Arguments),
-    Stat(crate::commands::stat::Arguments),
-    Sql(crate::commands::sql::Arguments),
-    Table(crate::commands::table::Arguments),
-    Diff(crate::commands::diff::Arguments),
-    History(crate::commands::history::Arguments),
-    Export(crate::commands::export::Arguments),
-    Report(crate::commands::report::Arguments),
-    Top(crate::commands::top::Arguments),
-    Source(crate::commands::source::Arguments),
-    Watch(crate::commands::watch::Arguments),
-    Info(crate::commands::info::Arguments),
-    Mount(crate::commands::mount::Arguments),
-    Unmount(crate::commands::mount::Unmount),
-    Store(crate::commands::store::Arguments),
-    Ns(crate::commands::ns::Arguments),
-    Help(crate::commands::help::Arguments),
-    Completions(crate::commands::generate::CompletionsArguments),
-    Man(crate::commands::generate::ManArguments),
+    Index(index::Arguments),
+    Update(update::Arguments),
+    Compact(compact::Arguments),
+    Check(check::Arguments),
+    Import(import::Arguments),
+    Find(find::Arguments),
+    Locate(locate::Arguments),
+    Du(du::Arguments),
+    Ls(ls::Arguments),
+    Stat(stat::Arguments),
+    Sql(sql::Arguments),
+    Table(table::Arguments),
+    Diff(diff::Arguments),
+    History(history::Arguments),
+    Export(export::Arguments),
+    Report(report::Arguments),
+    Top(top::Arguments),
+    Source(source::Arguments),
+    Watch(watch::Arguments),
+    Info(info::Arguments),
+    Mount(mount::Arguments),
+    Unmount(mount::Unmount),
+    Store(store::Arguments),
+    Ns(ns::Arguments),
+    Help(help::Arguments),
+    Completions(generate::CompletionsArguments),
+    Man(generate::ManArguments),
 }
 
 impl Cli {
@@ -83,7 +83,7 @@ impl Cli {
             // Help tells of all commands.
             command.build();
         }
-        let words = crate::commands::unabbreviated(name.as_deref(), std::env::args_os());
+        let words = unabbreviated(name.as_deref(), std::env::args_os());
         let words = words.unwrap_or_else(|refused| {
             message_lines(&refused);
             std::process::exit(refused.code.into())
@@ -162,23 +162,6 @@ fn usage_error(rendered: &str) -> String {
     told
 }
 
-/// Returns the name of the command in a command line, the first word that is no option, as clap
-/// finds it; `None` where that is not plain.
-pub fn command_name(words: impl Iterator<Item = OsString>) -> Option<OsString> {
-    let mut words = words.skip(1);
-    loop {
-        let word = words.next()?;
-        match word.as_bytes() {
-            b"--index" => {
-                words.next().filter(|value| !value.as_bytes().starts_with(b"-"))?;
-            }
-            option if option.starts_with(b"--index=") => {}
-            option if option.starts_with(b"-") => return None,
-            _ => return Some(word),
-        }
-    }
-}
-
 impl Command {
     /// Returns whether the command reads sources, so that a wrong configuration could have it read
     /// what it must not.
@@ -205,108 +188,62 @@ impl Command {
     }
 }
 
-/// Options of all commands that read an index.
-#[derive(Args)]
-pub struct ReadOptions {
-    /// Answer as the index was then: at a time such as 2026-06-01, '3 days ago' or 7d, or with the
-    /// generation of a number; for those alone who write the index ('canopy info' lists what is
-    /// kept)
-    #[arg(long, value_name = "TIME|GENERATION", value_parser = moment)]
-    pub at: Option<Moment>,
-    /// Say on standard error which generation answers and how old it is
-    #[arg(long)]
-    pub verbose: bool,
-    /// Threads that read [default: one per core]
-    #[arg(long, value_name = "N")]
-    pub threads: Option<usize>,
-}
-
-impl ReadOptions {
-    /// Returns the number of threads that read.
-    pub fn threads(&self, invocation: &Invocation) -> usize {
-        invocation.threads(self.threads)
-    }
-
-    /// Opens the indexes as one. Prints which generation answers, if asked.
-    pub fn open(&self, invocation: &Invocation) -> anyhow::Result<Index> {
-        self.open_each(invocation).map(Opened::joined)
-    }
-
-    /// Opens the indexes as one for answers about these paths, or about all sources if there are
-    /// none. On a terminal, a footer warns if it is old.
-    pub fn open_to_answer(
-        &self,
-        invocation: &Invocation,
-        paths: &[OsString],
-    ) -> anyhow::Result<Index> {
-        let opened = self.open_each(invocation)?;
-        if self.at.is_none() {
-            staleness::note(invocation, &opened, paths);
-        }
-        Ok(opened.joined())
-    }
-
-    /// Opens the indexes. Prints which generation answers, if asked.
-    pub fn open_each(&self, invocation: &Invocation) -> anyhow::Result<Opened> {
-        let opened = invocation.open_indexes(self.at)?;
-        if self.verbose {
-            opened.iter().for_each(report_age);
-        }
-        Ok(opened)
+/// Checks options of tools that others have defined, and writes abbreviated ones out, as those take
+/// them.
+fn unabbreviated(
+    command: Option<&OsStr>,
+    words: impl Iterator<Item = OsString>,
+) -> Result<Vec<OsString>, Refused> {
+    match command.and_then(OsStr::to_str) {
+        Some("du") => crate::switches::unabbreviated::<du::Du>(words),
+        Some("ls") => crate::switches::unabbreviated::<ls::Ls>(words),
+        Some("stat") => crate::switches::unabbreviated::<stat::Stat>(words),
+        _ => Ok(words.collect()),
     }
 }
 
-/// Parses the number of a generation, an age such as 7d, or a time as date(1) takes it. Of eight
-/// digits, those that are a date of this century are one: no index has so many generations.
-pub fn moment(text: &str) -> Result<Moment, String> {
-    let now_ns = now_ns();
-    let is_date = text.len() == 8
-        && text.starts_with("20")
-        && canopy_tools::find::parse_moment(text, now_ns).is_some();
-    if let Some(number) = text.parse().ok().filter(|_| !is_date) {
-        return Ok(Moment::Generation(number));
-    }
-    let time_ns = match age_ns(text) {
-        Some(age_ns) => Some(now_ns.saturating_sub(age_ns)),
-        None => canopy_tools::find::parse_moment(text, now_ns).filter(|_| !text.trim().is_empty()),
-    };
-    // To date(1), a letter is a time zone.
-    let time_ns = time_ns.filter(|_| text.trim().len() > 1);
-    let wrong = || "give a generation's number, a time such as 2026-06-01 or '3 days ago', or 7d";
-    let time_ns = time_ns.ok_or_else(wrong)?;
-    // To date(1), '7days' is in a week.
-    if time_ns > now_ns {
-        return Err("that is in the future; an age is written as 7d or '7 days ago'".to_owned());
-    }
-    Ok(Moment::Time(time_ns))
-}
-
-/// Prints which generation of an index answers, and its age.
-fn report_age(index: &Index) {
-    message(format_args!(
-        "{} answers from generation {}, published {} ago",
-        index.path().display(),
-        index.generation(),
-        age(now_ns().saturating_sub(index.published_ns())),
-    ));
-    for source in index.sources() {
-        let age = age(now_ns().saturating_sub(source.scanned_ns));
-        let root = canopy_read::to_path(&source.root);
-        message(format_args!("{} was scanned {age} ago", root.display()));
-    }
-}
-
-/// Returns standard output for JSON and text in which control characters above 127 are as they are:
-/// a terminal gets `?` for them, and for all bytes that it would take for one.
-pub fn stdout_for_json() -> BufWriter<Box<dyn Write>> {
-    let stdout = std::io::stdout();
-    BufWriter::with_capacity(
-        1 << 16,
-        match stdout.is_terminal() {
-            true => Box::new(TerminalWriter::new(stdout)),
-            false => Box::new(stdout),
+/// Carries out what the command line asks for.
+pub fn run(
+    invocation: &mut Invocation,
+    command: Command,
+    engine: Option<&Engine>,
+) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Index(arguments) => index::run(invocation, arguments, engine, None),
+        Command::Update(arguments) => update::run(invocation, arguments, engine),
+        Command::Compact(arguments) => compact::run(invocation, arguments),
+        Command::Check(arguments) => check::run(invocation, arguments, engine),
+        Command::Import(arguments) => match engine {
+            Some(engine) => (engine.import)(invocation, arguments),
+            None => Companion::Sql.run(),
         },
-    )
+        Command::Find(arguments) => find::run(invocation, arguments),
+        Command::Locate(arguments) => locate::run(invocation, arguments),
+        Command::Diff(arguments) => diff::run(invocation, arguments),
+        Command::History(arguments) => history::run(invocation, arguments),
+        Command::Du(arguments) => du::run(invocation, arguments),
+        Command::Ls(arguments) => ls::run(invocation, arguments),
+        Command::Stat(arguments) => stat::run(invocation, arguments),
+        Command::Sql(arguments) => match engine {
+            Some(engine) => (engine.sql)(invocation, arguments),
+            None => Companion::Sql.run(),
+        },
+        Command::Table(arguments) => match engine {
+            Some(engine) => (engine.table)(invocation, arguments),
+            None => Companion::Sql.run(),
+        },
+        Command::Store(_) => Companion::Store.run(),
+        Command::Ns(_) | Command::Mount(_) | Command::Unmount(_) => Companion::Namespace.run(),
+        Command::Export(arguments) => export::run(invocation, arguments),
+        Command::Report(arguments) => report::run(invocation, arguments),
+        Command::Top(arguments) => top::run(invocation, arguments),
+        Command::Source(arguments) => source::run(invocation, arguments, engine),
+        Command::Watch(arguments) => watch::run(invocation, arguments),
+        Command::Info(arguments) => info::run(invocation, arguments),
+        Command::Help(arguments) => help::run(arguments, Cli::command()),
+        Command::Completions(arguments) => generate::completions(arguments, Cli::command()),
+        Command::Man(arguments) => generate::man(arguments, Cli::command()),
+    }
 }
 
 #[cfg(test)]

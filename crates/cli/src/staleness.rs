@@ -5,11 +5,12 @@
 //! as old as what the daemon has not seen yet.
 
 use crate::invocation::Invocation;
-use crate::options::{age, now_ns};
 use canopy_index::{Index, SourceRecord};
 use canopy_ingest::daemon::state_directory;
+use canopy_ingest::now_ns;
 use canopy_read::to_path;
 use canopy_site::Opened;
+use canopy_text::clock::age;
 use canopy_text::safe::one_line;
 use canopy_watch::requests::is_listening;
 use canopy_watch::status;

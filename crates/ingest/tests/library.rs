@@ -1,0 +1,98 @@
+//! The verbs as a library: several runs at once in one process, each with values of its own. Needs
+//! root, and `canopy` built beside.
+
+#[path = "../examples/twice.rs"]
+#[expect(dead_code, reason = "the example's main")]
+mod twice;
+
+use canopy_index::Index;
+use canopy_ingest::scan::{ScanRequest, scan};
+use canopy_ingest::{Cancel, Context, Interrupted, Observer};
+use canopy_site::{Settings, Site};
+use std::fmt::Display;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Returns the program in the directory of this test's build.
+fn canopy() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let path = test.ancestors().nth(2).unwrap().join("canopy");
+    assert!(path.exists(), "{} is not built", path.display());
+    path
+}
+
+/// Makes a tree with so many files.
+fn tree(above: &Path, name: &str, files: usize) -> PathBuf {
+    let tree = above.join(name);
+    fs::create_dir(&tree).unwrap();
+    (0..files).for_each(|number| fs::write(tree.join(number.to_string()), "text").unwrap());
+    tree.canonicalize().unwrap()
+}
+
+fn names(index: &Path) -> Vec<String> {
+    let output = std::process::Command::new(canopy())
+        .arg("--index")
+        .arg(index)
+        .args(["find", "-printf", "%f\\n"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn two_trees_are_scanned_updated_and_followed_at_once() {
+    let place = tempfile::tempdir().unwrap();
+    let trees = [("one", 300), ("other", 500)].map(|(name, files)| tree(place.path(), name, files));
+    let index = |at: usize| place.path().join(format!("index{at}"));
+    std::thread::scope(|scope| {
+        for (at, tree) in trees.iter().enumerate() {
+            scope.spawn(move || twice::index(&canopy(), tree, &index(at)).unwrap());
+        }
+    });
+    for (at, files) in [300, 500].into_iter().enumerate() {
+        let names = names(&index(at));
+        assert_eq!(names.len(), files + 3, "{names:?}");
+        assert!(["updated", "followed"].iter().all(|name| names.iter().any(|one| one == name)));
+    }
+}
+
+/// Keeps messages.
+#[derive(Default)]
+struct Messages(Mutex<Vec<String>>);
+
+impl Observer for Messages {
+    fn warn(&self, text: &dyn Display) {
+        self.0.lock().unwrap().push(text.to_string());
+    }
+
+    fn note(&self, text: &dyn Display) {
+        self.warn(text);
+    }
+}
+
+#[test]
+fn each_run_has_its_own_configuration_messages_and_end() {
+    let place = tempfile::tempdir().unwrap();
+    let tree = tree(place.path(), "tree", 10);
+    let pruned = Settings { prune_names: Some(vec!["3".to_owned()]), ..Settings::default() };
+    let sites = [Site::default(), Site::new(pruned, None)];
+    let messages = [Messages::default(), Messages::default()];
+    let request = |path: &Path| ScanRequest { paths: vec![path.into()], ..ScanRequest::default() };
+    let (cancel, cancelled) = (Cancel::default(), Cancel::default());
+    cancelled.request();
+    for (at, (site, observer)) in sites.iter().zip(&messages).enumerate() {
+        let index = place.path().join(format!("index{at}"));
+        let cx = Context { observer, ..Context::new(site, &cancel) };
+        let cancelled = Context { observer, ..Context::new(site, &cancelled) };
+        let error = scan(&cancelled, &index, &request(&tree), None).map(drop).unwrap_err();
+        assert!(error.is::<Interrupted>(), "{error:#}");
+        let missing = scan(&cx, &index, &request(&place.path().join("none")), None);
+        let missing = format!("{:#}", missing.map(drop).unwrap_err());
+        assert!(missing.contains("none") && missing.contains("nothing was published"), "{missing}");
+        scan(&cx, &index, &request(&tree), None).unwrap();
+        assert_eq!(names(&index).len(), 11 - at);
+        assert_eq!(Index::open(&index).unwrap().generation().0, 1);
+    }
+}
