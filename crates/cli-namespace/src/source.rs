@@ -16,10 +16,10 @@ use crate::place;
 use crate::records::attributes;
 use crate::viewed::{self, Known as KnownState, Now, Viewed};
 use anyhow::{Context, bail};
-use canopy_ingest::{Followed, NamespaceScan, NamespaceTree, Namespaces, Shards, Stopped};
+use canopy_ingest::{Followed, ListingSource, Namespaces, Shards, SourceRun, Stopped};
 use canopy_model::{
-    Access, Acl, Approach, Attributes, Audience, ClassTable, Listing, Permissions, Rows, Sink,
-    Xattr, escape, join_absolute,
+    Access, Acl, Approach, Attributes, Audience, ClassTable, Grant, Listing, Permissions, Rows,
+    Sink, Xattr, escape, join_absolute,
 };
 use canopy_namespace::inode::flag;
 use canopy_namespace::{FileId, Inode, ROOT, ReadView};
@@ -50,7 +50,7 @@ impl Namespaces for Source {
         root_of(namespace, asked)
     }
 
-    fn open(&self, namespace: &Path) -> anyhow::Result<Box<dyn NamespaceTree>> {
+    fn open(&self, namespace: &Path) -> anyhow::Result<Box<dyn ListingSource>> {
         let opened = || -> anyhow::Result<Tree> {
             let viewed = Viewed::open(namespace)?;
             let root = viewed.view.root()?;
@@ -114,14 +114,20 @@ struct Tree {
     namespace: PathBuf,
 }
 
-impl NamespaceTree for Tree {
+impl ListingSource for Tree {
     fn about(&self) -> (Attributes, u64) {
         let dev = self.viewed.mount.as_ref().map_or(0, |mount| mount.dev);
         (attributes(&self.root), dev)
     }
 
-    fn is_private(&self) -> bool {
-        self.viewed.mount.as_ref().is_some_and(|mount| !mount.has_option("allow_other"))
+    fn approach(&self, mut above: Approach, classes: &ClassTable) -> Approach {
+        let mount = self.viewed.mount.as_ref();
+        // Nobody but root gets into such a mount, whatever permissions say.
+        if mount.is_some_and(|mount| !mount.has_option("allow_other")) {
+            let nobody = [(Grant::nobody(), 0)];
+            above.audience = classes.narrowed_audience(above.audience, &nobody);
+        }
+        above
     }
 
     fn xattrs(&self, audience: Audience, classes: &ClassTable) -> anyhow::Result<Vec<FoundXattr>> {
@@ -139,11 +145,11 @@ impl NamespaceTree for Tree {
         self.viewed.keep().map(|known| known.to_string()).unwrap_or_default()
     }
 
-    fn scan<'w>(
+    fn list<'w>(
         &self,
         root: &Path,
         approach: &Approach,
-        run: &NamespaceScan<'_>,
+        run: &SourceRun<'_>,
         sinks: Vec<Shards<'w>>,
     ) -> anyhow::Result<Vec<Shards<'w>>> {
         let walk = Walk {
@@ -228,7 +234,7 @@ struct Walk<'a> {
     dev: u64,
     /// Absolute path of the root, escaped.
     root: String,
-    run: &'a NamespaceScan<'a>,
+    run: &'a SourceRun<'a>,
     /// What the index has, if only a part is listed.
     known: Option<&'a dyn Known>,
     /// Directories that were met.

@@ -4,17 +4,15 @@ use crate::table::Tables;
 use anyhow::Context as _;
 use canopy::commands::import::Arguments;
 use canopy::{Invocation, Outcome, message, say, say_json};
-use canopy_import::{Counts, Import, Problems, Request};
-use canopy_index::{NewSource, Published, Writer, WriterOptions};
-use canopy_ingest::now_ns;
-use canopy_ingest::{
-    Context, DerivedTables, Held, Shards, count_of, end_if_cancelled, publish, warn_of,
-    with_progress,
-};
+use canopy_import::{Counts, FoundXattr, Import, Problems};
+use canopy_index::{Published, WriterOptions};
+use canopy_ingest::{Held, ListingSource, Shards, SourceRun, count_of, import};
+use canopy_model::{Approach, Attributes, Audience, ClassTable};
 use canopy_site::check_links;
-use canopy_text::counted;
-use canopy_text::human_size;
+use canopy_text::{counted, human_size};
+use parking_lot::Mutex;
 use serde_json::json;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -22,38 +20,37 @@ use std::time::{Duration, Instant};
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let begun = Instant::now();
     let request = arguments.request(invocation);
-    let threads = request.threads;
     let options = WriterOptions {
         memory_bytes: request.memory_bytes,
-        threads,
+        threads: request.threads,
         limits: arguments.limits.given(),
         ..WriterOptions::default()
     };
     let location = invocation.site.index_to_write()?;
     check_links(&location)?;
-    let mut writer = Writer::open(&location, options)?;
     invocation.watch_signals()?;
     let counts = Counts::default();
     let progress = |_: Duration| match counts.entries.load(Ordering::Relaxed) {
         0 => "reading directories".to_owned(),
         entries => counted(entries, "entry"),
     };
+    let open = || {
+        let import = Import::open(&request).context("nothing was published")?;
+        let root = import.root().to_owned();
+        Ok((Source { import: Mutex::new(import), counts: &counts }, root))
+    };
     let cx = invocation.ingest(Some(&Tables));
-    let add = || add_source(invocation, &mut writer, &request, (arguments.name, &counts));
-    let import = with_progress(invocation, &progress, add);
-    let mut writer = end_if_cancelled(&cx, writer)?;
-    let import = import?;
-    let are_complete = Tables.refresh(&mut writer, threads)?;
-    let published = publish(&cx, writer)?;
+    let index = (&*location, options);
+    let imported = import::import(&cx, index, arguments.name, &progress, open)?;
+    let (published, import) = (imported.published, imported.source.import.into_inner());
     if import.untold_above() > 0 && nix::unistd::geteuid().is_root() {
         message(format_args!(
             "the directories above {} count as open to all; --above says what they are",
             canopy_read::to_path(import.root()).display()
         ));
     }
-    let is_shown = warn(&cx, &published, import.problems());
-    let is_complete = import.problems().count() == 0 && is_shown;
-    let outcome = Outcome::of(is_complete && are_complete);
+    warn(import.problems());
+    let outcome = Outcome::of(imported.is_complete && import.problems().count() == 0);
     let summary = Summary {
         published: &published,
         held: count_of(&location, &[import.root().to_owned()]),
@@ -68,33 +65,40 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     Ok(outcome)
 }
 
-fn add_source(
-    invocation: &Invocation,
-    writer: &mut Writer,
-    request: &Request,
-    (name, counts): (Option<String>, &Counts),
-) -> anyhow::Result<Import> {
-    let mut import = Import::open(request).context("nothing was published")?;
-    let source = writer.add_source(NewSource {
-        name,
-        root: import.root().to_owned(),
-        dev: import.dev(),
-        scanned_ns: now_ns(),
-        attributes: import.attributes(),
-        approach: import.root_approach(writer.classes()),
-        xattrs: import.xattrs(writer.classes()),
-        scan: None,
-    })?;
-    let sinks = Shards::of(writer.shard_writers(source), &invocation.cancel);
-    let sinks = import.run(writer.classes(), counts, sinks).context("nothing was published")?;
-    writer.finish_shards(Shards::writers(sinks))?;
-    Ok(import)
+/// An import that is listed.
+struct Source<'a> {
+    import: Mutex<Import>,
+    counts: &'a Counts,
 }
 
-/// Warns of problems of the input, and of entries that users cannot see. Returns whether there are no
-/// such entries.
-fn warn(cx: &Context<'_>, published: &Published, problems: &Problems) -> bool {
-    let is_shown = warn_of(cx, published);
+impl ListingSource for Source<'_> {
+    fn about(&self) -> (Attributes, u64) {
+        let import = self.import.lock();
+        (import.attributes(), import.dev())
+    }
+
+    fn approach(&self, _: Approach, classes: &ClassTable) -> Approach {
+        self.import.lock().root_approach(classes)
+    }
+
+    fn xattrs(&self, _: Audience, classes: &ClassTable) -> anyhow::Result<Vec<FoundXattr>> {
+        Ok(self.import.lock().xattrs(classes))
+    }
+
+    fn list<'w>(
+        &self,
+        _: &Path,
+        _: &Approach,
+        run: &SourceRun<'_>,
+        sinks: Vec<Shards<'w>>,
+    ) -> anyhow::Result<Vec<Shards<'w>>> {
+        let listed = self.import.lock().run(run.classes, self.counts, sinks);
+        listed.context("nothing was published")
+    }
+}
+
+/// Warns of problems of the input.
+fn warn(problems: &Problems) {
     for problem in problems.first() {
         message(problem);
     }
@@ -102,7 +106,6 @@ fn warn(cx: &Context<'_>, published: &Published, problems: &Problems) -> bool {
     if skipped > 0 {
         message(format_args!("{} left out or for root alone", counted(skipped, "record")));
     }
-    is_shown
 }
 
 /// What became of an import.

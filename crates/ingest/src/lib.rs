@@ -5,6 +5,7 @@
 //! | [`scan`]: trees and namespaces become sources | `scan/` |
 //! | [`update`](update::update): single directories are listed again | `update/` |
 //! | [`follow`](follow::follow): what has changed in a namespace | `follow` |
+//! | [`import`](import::import): listings that other scanners wrote | `import` |
 //! | [`share`]: several processes scan one tree | `share` |
 //! | [`compact`](compact::compact): files of the index are rewritten | `compact` |
 //! | [`repair`](repair::repair): damaged files and lost sources | `repair` |
@@ -24,15 +25,16 @@ pub mod daemon;
 mod faults;
 pub mod follow;
 mod held;
+pub mod import;
 mod known;
 mod listing;
-mod namespaces;
 mod observer;
 mod publishing;
 pub mod repair;
 pub mod scan;
 pub mod share;
 mod sinks;
+mod sources;
 pub mod update;
 
 pub use cancel::{Cancel, Interrupted};
@@ -40,7 +42,7 @@ pub use context::{Context, DerivedTables, NeedsDerivedTables, now_ns};
 pub use faults::{Faults, check_outside};
 pub use held::{Held, count, count_of};
 pub use listing::{COPIED_ROWS_MAX, path_bytes_max, raise_file_limit};
-pub use namespaces::{Followed, NamespaceScan, NamespaceTree, Namespaces};
 pub use observer::{Observer, Progress, Silent, with_progress};
 pub use publishing::{end_if_cancelled, publish, warn_of};
 pub use sinks::{Shards, Stopped};
+pub use sources::{Followed, ListingSource, Namespaces, SourceRun};

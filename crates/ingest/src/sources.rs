@@ -1,12 +1,12 @@
-//! Reading the records of a namespace into the index, for [`scan`](mod@crate::scan) and
-//! [`follow`](crate::follow).
+//! Sources of listings other than trees of a file system, and how a namespace becomes a source, for
+//! [`scan`](mod@crate::scan) and [`follow`](crate::follow).
 
 use crate::Context;
 use crate::known::with_known;
 use crate::listing::Scans;
 use crate::sinks::Shards;
 use canopy_index::{NewSource, ScanRecord, Writer};
-use canopy_model::{Approach, Attributes, Audience, ClassTable, Grant, escape};
+use canopy_model::{Approach, Attributes, Audience, ClassTable, escape};
 use canopy_scan::{
     Counts, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection, Subtree,
 };
@@ -28,10 +28,10 @@ pub trait Namespaces: Sync {
     /// # Errors
     ///
     /// If it cannot be read.
-    fn open(&self, namespace: &Path) -> anyhow::Result<Box<dyn NamespaceTree>>;
+    fn open(&self, namespace: &Path) -> anyhow::Result<Box<dyn ListingSource>>;
 
     /// Opens a namespace that is followed, unless it has not changed; nobody is kept from using it.
-    /// `known` is the description that [`NamespaceTree::keep`] returned.
+    /// `known` is the description that [`ListingSource::keep`] returned.
     ///
     /// # Errors
     ///
@@ -48,57 +48,65 @@ pub enum Followed {
     Unchanged(Option<String>),
     /// It is open. Contains the paths of changed directories below the root; without them, all may
     /// have changed.
-    Changed(Box<dyn NamespaceTree>, Option<Vec<Vec<u8>>>),
+    Changed(Box<dyn ListingSource>, Option<Vec<Vec<u8>>>),
 }
 
-/// An open namespace, of which all records are read as they are at one moment.
-pub trait NamespaceTree {
-    /// Returns the attributes of its root, and the device of its files.
+/// An open source of listings: a namespace, an import, later a published snapshot. Trees of a file
+/// system are walked by `canopy_scan`, which can pause and resume.
+pub trait ListingSource {
+    /// Returns the attributes of the root, and the device of its files.
     fn about(&self) -> (Attributes, u64);
-    /// Returns whether it is mounted so that nobody but root gets in, whatever permissions say.
-    fn is_private(&self) -> bool;
-    /// Returns the extended attributes of the root, whom `audience` may look up.
+
+    /// Returns the users who may look up the root. `above` are those whom the directories above it
+    /// let in, at the place where it counts as being.
+    fn approach(&self, above: Approach, classes: &ClassTable) -> Approach;
+
+    /// Returns the extended attributes of the root, which `audience` may look up.
     ///
     /// # Errors
     ///
     /// If they cannot be read.
     fn xattrs(&self, audience: Audience, classes: &ClassTable) -> anyhow::Result<Vec<FoundXattr>>;
+
     /// Gives listings to the sinks, one thread each, and gives the sinks back. `root` is where the
     /// root counts as being, `approach` who may look it up. Blocks.
     ///
     /// # Errors
     ///
-    /// If the namespace cannot be read, or a sink takes in no more.
-    fn scan<'w>(
+    /// If the source cannot be read, or a sink takes in no more.
+    fn list<'w>(
         &self,
         root: &Path,
         approach: &Approach,
-        run: &NamespaceScan<'_>,
+        run: &SourceRun<'_>,
         sinks: Vec<Shards<'w>>,
     ) -> anyhow::Result<Vec<Shards<'w>>>;
-    /// Keeps the state of the namespace, so that later changes can be found, and returns its
-    /// description.
-    fn keep(self: Box<Self>) -> String;
+
+    /// Keeps the state of the source, so that later changes can be found, and returns its
+    /// description. Empty for sources that are not followed.
+    fn keep(self: Box<Self>) -> String {
+        String::new()
+    }
 }
 
-/// How a namespace is read.
-pub struct NamespaceScan<'a> {
-    /// What is left out.
+/// How a source is listed.
+pub struct SourceRun<'a> {
+    /// Entries that are left out.
     pub options: &'a ScanOptions,
-    /// Who sees what.
+    /// Access classes of the index.
     pub classes: &'a ClassTable,
-    /// What is read, if that is not all.
+    /// Directories to list, if not all.
     pub part: Option<Subtree<'a>>,
-    /// What was read so far.
+    /// Counts of the run.
     pub counts: &'a Counts,
-    /// Takes in what is wrong with entries.
+    /// Takes in errors of entries.
     pub on_error: &'a (dyn Fn(&ScanError) + Sync),
 }
 
 /// How an open namespace becomes a source.
 pub(crate) struct Reading<'a> {
     cx: Context<'a>,
-    tree: &'a dyn NamespaceTree,
+    tree: &'a dyn ListingSource,
     /// Where its root counts as being.
     root: PathBuf,
     record: ScanRecord,
@@ -112,21 +120,18 @@ impl<'a> Reading<'a> {
         cx: &Context<'a>,
         writer: &Writer,
         rules: &MountRules,
-        (namespace, tree): (&Path, &'a dyn NamespaceTree),
+        (namespace, tree): (&Path, &'a dyn ListingSource),
         root: PathBuf,
         mut record: ScanRecord,
     ) -> anyhow::Result<Self> {
-        let mut approach = match (root.parent(), root.file_name()) {
+        let above = match (root.parent(), root.file_name()) {
             (Some(above), Some(name)) => {
                 let mut above = Root::open(above, writer.classes(), rules)?;
                 above.approach_of(name, writer.classes())
             }
             _ => Approach::EVERYONE,
         };
-        if tree.is_private() {
-            let nobody = [(Grant::nobody(), 0)];
-            approach.audience = writer.classes().narrowed_audience(approach.audience, &nobody);
-        }
+        let approach = tree.approach(above, writer.classes());
         let configured = cx.site.settings.namespace(namespace);
         if let Some(configured) = configured {
             record.no_xattrs |= configured.no_xattrs;
@@ -179,7 +184,7 @@ impl<'a> Reading<'a> {
         part: Option<Subtree<'_>>,
     ) -> anyhow::Result<()> {
         let root = &self.root;
-        let scan = NamespaceScan {
+        let run = SourceRun {
             options: &scans.options(&self.record, root)?,
             classes: writer.classes(),
             part,
@@ -187,7 +192,7 @@ impl<'a> Reading<'a> {
             on_error: &|error| scans.faults.add(root, error),
         };
         let sinks = Shards::of(writer.shard_writers(begun), self.cx.cancel);
-        let sinks = self.tree.scan(&self.root, &self.new.approach, &scan, sinks)?;
+        let sinks = self.tree.list(&self.root, &self.new.approach, &run, sinks)?;
         writer.finish_shards(Shards::writers(sinks))?;
         Ok(())
     }
