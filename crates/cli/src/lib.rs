@@ -90,12 +90,13 @@ pub struct Engine {
 /// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is
 /// run for what needs one.
 pub fn main(engine: Option<&Engine>) -> ExitCode {
+    // Requests for a daemon and pages of reports belong to users, whom a process becomes for them.
+    let served = canopy_as_user::serve_if_asked(&[&requests::CHECKER, &commands::report::PAGE]);
+    served.unwrap_or_else(|| run_command(engine))
+}
+
+fn run_command(engine: Option<&Engine>) -> ExitCode {
     streams::prepare();
-    // What a user may ask a daemon for is found out by a process that has become that user.
-    if std::env::args_os().nth(1).is_some_and(|first| first == requests::ARGUMENT) {
-        let checked = requests::check_as_user();
-        return if checked.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    }
     let checked = match engine {
         Some(_) => Companion::Sql.check_version(),
         None => {

@@ -9,7 +9,7 @@ use crate::limits::{memory_size, rate};
 use crate::options::stdout_for_json;
 use crate::outcome::{Outcome, answered, message, said, say, warn_of, without_numbers};
 use crate::{Engine, companion, counted, interrupt, places};
-use canopy_credentials::subordinate_uids;
+use canopy_as_user::subordinate_uids;
 use canopy_index::{
     CheckReport, Checker, Damage, Published, Remedy, ScanRecord, SourceRecord, Writer,
     WriterOptions,

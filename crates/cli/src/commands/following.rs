@@ -15,7 +15,7 @@ use crate::config::{namespace_of, settings};
 use crate::outcome::{Outcome, say, warn_of};
 use crate::{counted, interrupt, places};
 use anyhow::Context;
-use canopy_credentials::subordinate_uids;
+use canopy_as_user::subordinate_uids;
 use canopy_index::{Index, Writer, WriterOptions};
 use canopy_model::{Generation, escape};
 use canopy_read::to_path;

@@ -15,7 +15,7 @@ use crate::outcome::{Outcome, be_quiet, message, note, warn_of};
 use crate::places;
 use crate::{Engine, companion, counted, interrupt};
 use anyhow::Context;
-use canopy_credentials::subordinate_uids;
+use canopy_as_user::subordinate_uids;
 use canopy_index::{Layout, Published, Retention, ScanRecord, Unfinished, Writer, WriterOptions};
 use canopy_model::escape;
 use canopy_scan::{Excludes, MountRules, Root};

@@ -19,7 +19,7 @@ use crate::options::now_ns;
 use crate::outcome::{Outcome, message, note, warn_of};
 use crate::{Engine, counted, interrupt, places};
 use anyhow::Context;
-use canopy_credentials::subordinate_uids;
+use canopy_as_user::subordinate_uids;
 use canopy_index::{
     Error, NewSource, Next, PartOutcome, ScanPart, SharedProgress, SharedScan, Unfinished, Worker,
     Writer, WriterOptions,

@@ -1,6 +1,7 @@
 //! `canopy report`
 
-use super::report_per_user::{AT_A_TIME, become_reader, write_pages};
+pub(crate) use super::report_per_user::PAGE;
+use super::report_per_user::{AT_A_TIME, PageRequest, write_pages};
 use crate::new_files::{Directory, NewFiles, Old};
 use crate::offered::Offered;
 use crate::options::{ReadOptions, now_ns, stdout_for_json};
@@ -78,15 +79,6 @@ pub struct Arguments {
     /// about the own files (for root alone)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "csv", "output", "at"])]
     per_user: Option<PathBuf>,
-    /// Become this user, with these groups, ahead of all else
-    #[arg(
-        long,
-        value_name = "UID,GID,...",
-        value_delimiter = ',',
-        hide = true,
-        requires = "per_user"
-    )]
-    as_user: Vec<u32>,
     /// Directories to report on [default: the working directory, or all sources if none covers it]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -127,7 +119,7 @@ fn sections_of(arguments: &Arguments, has_limits: bool) -> anyhow::Result<Sectio
 
 /// Carries the command out.
 pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outcome> {
-    let (mut index, mut arguments) = (index, arguments);
+    let mut arguments = arguments;
     if arguments.mine {
         arguments.user = vec![nix::unistd::geteuid().as_raw()];
     }
@@ -142,21 +134,15 @@ pub fn run(index: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<Outco
     );
     let limits = arguments.limits.as_deref().map(read_limits).transpose()?;
     let sections = sections_of(&arguments, limits.is_some())?;
-    let mut threads = arguments.read.threads();
+    let threads = arguments.read.threads();
     if let Some(directory) = &arguments.per_user {
         anyhow::ensure!(
             nix::unistd::geteuid().is_root(),
             "--per-user is for root alone, who can become each user"
         );
         // That of root, whoever reads it.
-        index = Some(places::to_write(index)?);
-        let Some((&uid, gids)) = arguments.as_user.split_first() else {
-            return per_user(index, &arguments, directory);
-        };
-        become_reader(uid, gids)?;
-        arguments.user = vec![uid];
-        arguments.html = true;
-        threads = threads.div_ceil(AT_A_TIME);
+        let index = places::to_write(index)?;
+        return per_user(index, &arguments, directory, (sections, limits));
     }
     let files = arguments.output.as_ref().map(|_| NewFiles::new()).transpose()?;
     let index = arguments.read.open_to_answer(index, &arguments.paths)?;
@@ -218,9 +204,10 @@ fn write_as_asked(
 
 /// Writes a page for each user who has anything, or for those of them who are named.
 fn per_user(
-    index: Option<PathBuf>,
+    index: PathBuf,
     arguments: &Arguments,
     directory: &Path,
+    (sections, limits): (Sections, Option<Limits>),
 ) -> anyhow::Result<Outcome> {
     let options = ReportOptions {
         sections: [Section::Users].into_iter().collect(),
@@ -232,7 +219,7 @@ fn per_user(
         threads: arguments.read.threads(),
     };
     let (report, failed) =
-        report::report(&arguments.read.open(index)?, &arguments.paths, &options)?;
+        report::report(&arguments.read.open(Some(index.clone()))?, &arguments.paths, &options)?;
     failed.iter().for_each(message);
     if report.paths.is_empty() && !failed.is_empty() {
         return Ok(Outcome::Partial);
@@ -243,7 +230,17 @@ fn per_user(
         message(format_args!("{} has nothing there, and gets no page", user_or_number(*uid)));
     }
     users.retain(|uid| named.is_empty() || named.contains(uid));
-    let written = write_pages(directory, users)?;
+    let wanted = Section::ALL.iter().filter(|section| sections.has(**section));
+    let request = PageRequest {
+        index,
+        paths: arguments.paths.clone(),
+        sections: wanted.map(|section| section.name().to_owned()).collect(),
+        top: arguments.top,
+        threads: options.threads.div_ceil(AT_A_TIME),
+        is_verbose: arguments.read.verbose,
+        limits,
+    };
+    let written = write_pages(directory, users, &request)?;
     Ok(if failed.is_empty() { written } else { Outcome::Partial })
 }
 

@@ -10,7 +10,7 @@ use crate::limits::{OwnerLimitOptions, memory_size, rate};
 use crate::outcome::{Outcome, message, say, say_json, warn_of, without_numbers};
 use crate::{Engine, companion, counted, interrupt, places};
 use anyhow::Context;
-use canopy_credentials::subordinate_uids;
+use canopy_as_user::subordinate_uids;
 use canopy_index::{Disk, Index, NewSource, ScanRecord, SourceRecord, Writer, WriterOptions};
 use canopy_model::{Access, Attributes, Generation, Listing, escape, unescape};
 use canopy_scan::{Known, MountRules, Root, Selection, Subtree};

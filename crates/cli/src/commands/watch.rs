@@ -9,7 +9,7 @@ use crate::options::stdout_for_json;
 use crate::outcome::{Outcome, message};
 use crate::{interrupt, places};
 use anyhow::Context;
-use canopy_credentials::Accounts;
+use canopy_as_user::Accounts;
 use canopy_index::{Writer, WriterOptions};
 use canopy_model::{ErrorKind, escape};
 use canopy_scan::MountRules;

@@ -3,17 +3,18 @@
 
 use canopy_model::ErrorKind;
 use canopy_text::{group_id, parse_size, user_id};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What users and groups may have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     pub(super) users: BTreeMap<u32, Limit>,
     pub(super) groups: BTreeMap<u32, Limit>,
 }
 
 /// The limits of one owner; none is no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Limit {
     /// Of space.
     pub(super) bytes: Option<i64>,
@@ -58,6 +59,12 @@ impl Limits {
             Some(_) => Ok(limits),
             None => Err(LimitsError { line: 1, reason: "no names of columns".to_owned() }),
         }
+    }
+
+    /// Returns the limit of a user, if there is one, and no others.
+    pub fn of_user(&self, uid: u32) -> Self {
+        let users = self.users.get(&uid).map(|limit| (uid, *limit)).into_iter().collect();
+        Limits { users, groups: BTreeMap::new() }
     }
 
     fn add(&mut self, columns: &[String], values: &[String]) -> Result<(), String> {

@@ -29,7 +29,7 @@ mod protocol;
 mod queue;
 mod server;
 
-pub use checker::{ARGUMENT, check_as_user};
+pub use checker::CHECKER;
 pub use client::{ask, is_listening};
 pub use protocol::Answer;
 pub use queue::{Counts, Failure, RequestedDirectory, Round, Share};
