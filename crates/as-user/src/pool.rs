@@ -286,7 +286,7 @@ impl Shared {
         }
         let was_busy = session.end();
         self.go_on(session.account);
-        self.room.lock().leave(&session.who, session);
+        self.room.lock().leave(session);
         if let Ok(Some(mut child)) = started {
             // It has ended, or is of no use any more.
             let _ = child.kill();

@@ -3,8 +3,6 @@
 //! Who is above a limit takes the place of an own process that is idle. Where all places are taken, an
 //! account gets one of the account that has most of them, as long as it has fewer, even with one more.
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,38 +36,39 @@ pub(crate) trait Occupant {
     fn make_way(&self) -> bool;
 }
 
-/// All processes that have a place, by keys.
+/// All processes that have a place, by keys: few enough that looking through them takes no longer
+/// than hashing a key.
 pub(crate) struct Room<K, T> {
     limits: RoomLimits,
-    all: HashMap<K, Arc<T>>,
+    all: Vec<(K, Arc<T>)>,
 }
 
-impl<K: Clone + Eq + Hash, T: Occupant> Room<K, T> {
+impl<K: Eq, T: Occupant> Room<K, T> {
     pub(crate) fn new(limits: RoomLimits) -> Self {
-        Room { limits, all: HashMap::new() }
+        Room { limits, all: Vec::new() }
     }
 
     pub(crate) fn get(&self, key: &K) -> Option<&Arc<T>> {
-        self.all.get(key)
+        self.all.iter().find(|(other, _)| other == key).map(|(_, one)| one)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
-        self.all.values()
+        self.all.iter().map(|(_, one)| one)
     }
 
+    /// Gives a place to a process; nobody may have it by that key.
     pub(crate) fn insert(&mut self, key: K, occupant: Arc<T>) {
-        self.all.insert(key, occupant);
+        self.all.push((key, occupant));
     }
 
+    /// Frees the place that somebody has by a key.
     pub(crate) fn remove(&mut self, key: &K) {
-        self.all.remove(key);
+        self.all.retain(|(other, _)| other != key);
     }
 
-    /// Frees the place of an occupant, unless another one has it now.
-    pub(crate) fn leave(&mut self, key: &K, occupant: &Arc<T>) {
-        if self.all.get(key).is_some_and(|one| Arc::ptr_eq(one, occupant)) {
-            self.all.remove(key);
-        }
+    /// Frees the place of an occupant, if it still has one.
+    pub(crate) fn leave(&mut self, occupant: &Arc<T>) {
+        self.all.retain(|(_, one)| !Arc::ptr_eq(one, occupant));
     }
 
     /// Returns whether one more process of a user may have a place, once others have made way.
@@ -93,35 +92,36 @@ impl<K: Clone + Eq + Hash, T: Occupant> Room<K, T> {
     }
 
     fn count(&self, among: impl Fn(&T) -> bool) -> usize {
-        self.all.values().filter(|one| among(one)).count()
+        self.iter().filter(|one| among(one)).count()
     }
 
     /// Ends the process that has been idle for longest, among some of them.
     fn retire_one(&mut self, among: impl Fn(&T) -> bool) -> bool {
-        let some = self.all.iter().filter(|(_, one)| among(one));
-        let mut some: Vec<(Instant, K)> =
-            some.map(|(key, one)| (one.used(), key.clone())).collect();
-        some.sort_by_key(|(used, _)| *used);
-        let is_ended = |key: &K| self.all.get(key).is_some_and(|one| one.retire(Duration::ZERO));
-        let ended = some.into_iter().map(|(_, key)| key).find(is_ended);
-        ended.is_some_and(|key| self.all.remove(&key).is_some())
+        let mut tried = None;
+        loop {
+            let some = self.iter().filter(|one| among(one)).map(|one| (one.used(), one));
+            let later = some.filter(|(used, _)| tried.is_none_or(|tried| *used > tried));
+            let Some((used, one)) = later.min_by_key(|(used, _)| *used) else { return false };
+            if one.retire(Duration::ZERO) {
+                self.leave(&one.clone());
+                return true;
+            }
+            tried = Some(used);
+        }
     }
 
     /// Ends a process of the account that has most of them, though it is busy.
     fn take_from_largest(&mut self, account: u32) -> bool {
-        let staying = || self.all.iter().filter(|(_, one)| !one.is_leaving());
-        let mut counts: HashMap<u32, usize> = HashMap::new();
-        staying().for_each(|(_, one)| *counts.entry(one.account()).or_default() += 1);
-        let own = counts.get(&account).copied().unwrap_or_default();
-        let largest = counts.into_iter().max_by_key(|(_, count)| *count);
-        let Some((largest, _)) = largest.filter(|(_, count)| *count > own + 1) else {
+        let staying = || self.iter().filter(|one| !one.is_leaving());
+        let count_of = |account| staying().filter(|one| one.account() == account).count();
+        let largest = staying().map(|one| (count_of(one.account()), one.account())).max();
+        let Some((_, largest)) = largest.filter(|(count, _)| *count > count_of(account) + 1) else {
             return false;
         };
-        let theirs = staying().filter(|(_, one)| one.account() == largest);
-        let Some((key, ended)) = theirs.min_by_key(|(_, one)| one.used()) else { return false };
+        let theirs = staying().filter(|one| one.account() == largest);
+        let Some(ended) = theirs.min_by_key(|one| one.used()) else { return false };
         if ended.make_way() {
-            let key = key.clone();
-            self.all.remove(&key);
+            self.leave(&ended.clone());
         }
         true
     }

@@ -238,9 +238,8 @@ fn per_user(
         top: arguments.top,
         threads: options.threads.div_ceil(AT_A_TIME),
         is_verbose: arguments.read.verbose,
-        limits,
     };
-    let written = write_pages(directory, users, &request)?;
+    let written = write_pages(directory, users, &request, limits.as_ref())?;
     Ok(if failed.is_empty() { written } else { Outcome::Partial })
 }
 

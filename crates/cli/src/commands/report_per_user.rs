@@ -10,17 +10,17 @@ use crate::outcome::{self, Outcome, message};
 use anyhow::Context;
 use canopy_as_user::{Channel, Process, Service};
 use canopy_text::user_or_number;
-use canopy_tools::report::{self, DuplicateRule, Limits, ReportOptions, Section};
+use canopy_tools::report::{self, DuplicateRule, Limit, Limits, ReportOptions, Section};
 use nix::unistd::{Uid, User, geteuid, getgrouplist};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::ffi::{CString, OsString};
 use std::fmt::Write;
 use std::fs::{DirBuilder, Permissions};
-use std::io::{Read, Write as _};
+use std::io::{ErrorKind, Read, Write as _};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ChildStderr, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The service that writes the page of a user.
@@ -44,10 +44,11 @@ pub(super) const AT_A_TIME: usize = 4;
 const NOBODYS_GROUP: u32 = 65_534;
 
 /// Most bytes of messages of one process.
-const MESSAGES_BYTES_MAX: u64 = 1 << 20;
+const MESSAGES_BYTES_MAX: usize = 1 << 20;
 
-/// A page to be written.
-#[derive(Clone, Serialize, Deserialize)]
+/// What all pages have in common. Behind it, a process gets a frame for its user: whether limits
+/// are compared, and the limit.
+#[derive(Serialize, Deserialize)]
 pub(super) struct PageRequest {
     /// The directory of the index.
     pub(super) index: PathBuf,
@@ -58,8 +59,9 @@ pub(super) struct PageRequest {
     pub(super) top: u64,
     pub(super) threads: usize,
     pub(super) is_verbose: bool,
-    pub(super) limits: Option<Limits>,
 }
+
+type OwnLimit = Option<Option<Limit>>;
 
 /// Writes the pages of these users into a directory, which must not exist. To be called before
 /// other threads are there.
@@ -67,6 +69,7 @@ pub(super) fn write_pages(
     directory: &Path,
     users: Vec<u32>,
     request: &PageRequest,
+    limits: Option<&Limits>,
 ) -> anyhow::Result<Outcome> {
     let pages = NewFiles::new()?;
     DirBuilder::new()
@@ -79,7 +82,7 @@ pub(super) fn write_pages(
     let work = || {
         loop {
             let Some(uid) = users.lock().next() else { return };
-            match write_page((&pages, &directory), uid, request) {
+            match write_page((&pages, &directory), uid, (request, limits)) {
                 Ok(Outcome::Complete) => continue,
                 Ok(_) => {}
                 Err(error) => message(format_args!("{}: {error:#}", user_or_number(uid))),
@@ -94,7 +97,7 @@ pub(super) fn write_pages(
 fn write_page(
     (pages, directory): (&NewFiles, &Directory),
     uid: u32,
-    request: &PageRequest,
+    (request, limits): (&PageRequest, Option<&Limits>),
 ) -> anyhow::Result<Outcome> {
     let user = known_user(uid);
     let name = file_name(uid, user.as_ref());
@@ -104,16 +107,12 @@ fn write_page(
     let gids = groups(user)?;
     let mut process =
         Process::start(&PAGE, output, Stdio::piped()).context("cannot run canopy for that user")?;
-    let limits = request.limits.as_ref().map(|limits| limits.of_user(uid));
+    let own: OwnLimit = limits.map(|limits| limits.of_user(uid));
     let sent = process
         .introduce(uid, &gids)
-        .and_then(|()| process.send(&PageRequest { limits, ..request.clone() }));
-    let mut told = Vec::new();
-    if let Some(mut errors) = process.take_errors() {
-        errors.by_ref().take(MESSAGES_BYTES_MAX).read_to_end(&mut told)?;
-        // It must not wait for a reader.
-        std::io::copy(&mut errors, &mut std::io::sink())?;
-    }
+        .and_then(|()| process.send(request))
+        .and_then(|()| process.send(&own));
+    let told = process.take_errors().map(messages).transpose()?.unwrap_or_default();
     let status = process.wait()?;
     // With 1, the page has those of several PATHs that could be answered.
     let is_partial = status.code() == Some(1) && page.metadata()?.len() > 0;
@@ -132,16 +131,39 @@ fn write_page(
     Ok(if status.success() { Outcome::Complete } else { Outcome::Partial })
 }
 
+/// Reads the messages of a process to their end, and returns the first ones.
+fn messages(mut errors: ChildStderr) -> std::io::Result<Vec<u8>> {
+    let (mut told, mut chunk) = (Vec::new(), [0; 4096]);
+    loop {
+        match errors.read(&mut chunk) {
+            Ok(0) => return Ok(told),
+            Ok(count) if told.len() < MESSAGES_BYTES_MAX => told.extend_from_slice(&chunk[..count]),
+            // The process must not wait for a reader.
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Writes the page of the user of this process to standard output.
 fn page(channel: &Channel) -> anyhow::Result<Outcome> {
-    let asked: PageRequest = channel.receive().context("cannot read which page is asked for")?;
+    let unread = "cannot read which page is asked for";
+    let asked: PageRequest = channel.receive().context(unread)?;
+    let own: OwnLimit = channel.receive().context(unread)?;
+    let uid = geteuid().as_raw();
+    let limits = own.map(|own| {
+        let mut limits = Limits::default();
+        own.into_iter().for_each(|limit| limits.set_user(uid, limit));
+        limits
+    });
     let read = ReadOptions { at: None, verbose: asked.is_verbose, threads: Some(asked.threads) };
     let index = read.open(Some(asked.index))?;
     let options = ReportOptions {
         sections: asked.sections.iter().filter_map(|name| Section::named(name)).collect(),
         top: usize::try_from(asked.top)?,
-        owner: Some(geteuid().as_raw()),
-        limits: asked.limits,
+        owner: Some(uid),
+        limits,
         duplicates: DuplicateRule::SizeTimeAndName,
         now_ns: now_ns(),
         threads: asked.threads,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What users and groups may have.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub(super) users: BTreeMap<u32, Limit>,
     pub(super) groups: BTreeMap<u32, Limit>,
@@ -15,7 +15,7 @@ pub struct Limits {
 
 /// The limits of one owner; none is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Limit {
+pub struct Limit {
     /// Of space.
     pub(super) bytes: Option<i64>,
     /// Of inodes.
@@ -61,10 +61,14 @@ impl Limits {
         }
     }
 
-    /// Returns the limit of a user, if there is one, and no others.
-    pub fn of_user(&self, uid: u32) -> Self {
-        let users = self.users.get(&uid).map(|limit| (uid, *limit)).into_iter().collect();
-        Limits { users, groups: BTreeMap::new() }
+    /// Returns the limit of a user, if there is one.
+    pub fn of_user(&self, uid: u32) -> Option<Limit> {
+        self.users.get(&uid).copied()
+    }
+
+    /// Sets the limit of a user.
+    pub fn set_user(&mut self, uid: u32, limit: Limit) {
+        self.users.insert(uid, limit);
     }
 
     fn add(&mut self, columns: &[String], values: &[String]) -> Result<(), String> {
