@@ -51,8 +51,8 @@ impl Channel {
         decode(&body)
     }
 
-    /// Answers the requests of a [`Pool`](crate::Pool) until the other end is closed. Heavy ones take
-    /// turns in a thread of their own. `failed` makes the answers to those that fail.
+    /// Answers the requests of a [`Pool`](crate::Pool) until the other end is closed. Heavy ones
+    /// take turns in a thread of their own. `failed` makes the answers to those that fail.
     ///
     /// # Errors
     /// Fails for what is not a request, and if the socket does.

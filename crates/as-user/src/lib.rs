@@ -1,7 +1,8 @@
 //! Processes that have become another user for good, so that the kernel decides what they may do:
 //! how they are started and confined, how they are asked, and how many there are of each account.
 //!
-//! 1. A program names its services ([`Service`]). The first line of its `main` is [`serve_if_asked`].
+//! 1. A program names its services ([`Service`]). The first line of its `main` is
+//!    [`serve_if_asked`].
 //! 2. Its root process starts the same program again for a service ([`Process`], or a [`Pool`] for
 //!    requests of many users), with a socket as standard input.
 //! 3. That process becomes the user whom the first frame names, and only then runs the service.

@@ -2,8 +2,8 @@
 //! asks, and ended when nobody has for a while.
 //!
 //! A request waits only for other requests of its own account: a thread for each process passes
-//! requests on and answers back. An account has a share of the processes, and few heavy requests at a
-//! time, however many uids are subordinate to it.
+//! requests on and answers back. An account has a share of the processes, and few heavy requests at
+//! a time, however many uids are subordinate to it.
 
 use crate::accounts::Accounts;
 use crate::channel::Channel;
@@ -108,8 +108,8 @@ impl<Q: Serialize, R: DeserializeOwned + 'static> Pool<Q, R> {
         Ok(Self::new(How::AsUsers(service, frame), accounts, limits, log))
     }
 
-    /// Returns a pool whose requests are answered by `serve` in a thread of this process, for the one
-    /// user that it runs as.
+    /// Returns a pool whose requests are answered by `serve` in a thread of this process, for the
+    /// one user that it runs as.
     pub fn in_thread(
         serve: impl Fn(Channel) + Send + Sync + 'static,
         limits: PoolLimits,
@@ -127,8 +127,8 @@ impl<Q: Serialize, R: DeserializeOwned + 'static> Pool<Q, R> {
         Pool { shared: Arc::new(Owner(shared)), types: PhantomData }
     }
 
-    /// Asks for a user, and calls `then` with the answer, mostly from another thread. Never waits for
-    /// it. The answer is an error if the process
+    /// Asks for a user, and calls `then` with the answer, mostly from another thread. Never waits
+    /// for it. The answer is an error if the process
     ///
     /// - has been ended, or has ended (EIO),
     /// - is not answering in time (ETIMEDOUT, prompt requests),

@@ -142,8 +142,8 @@ impl Process {
         self.child.wait()
     }
 
-    /// Ends a process: one that does not end by itself in this time, or as long as `may_wait` returns
-    /// true, is killed.
+    /// Ends a process: one that does not end by itself in this time, or as long as `may_wait`
+    /// returns true, is killed.
     pub fn end(mut self, within: Duration, may_wait: &dyn Fn() -> bool) {
         let _ = self.socket.shutdown(Shutdown::Write);
         let until = Instant::now() + within;

@@ -1,7 +1,8 @@
 //! The one rule of how many processes there are at once: of a user, of an account, and of all.
 //!
-//! Who is above a limit takes the place of an own process that is idle. Where all places are taken, an
-//! account gets one of the account that has most of them, as long as it has fewer, even with one more.
+//! At a limit, a new process takes the place of an idle one of the user, or of the account. Where
+//! all places are taken, it takes that of any idle one, else one of the account with most places,
+//! as long as its own account has fewer, even with one more.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,14 +131,14 @@ impl<K: Eq, T: Occupant> Room<K, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     struct Person {
         uid: u32,
         used: Instant,
         is_busy: bool,
         stays: bool,
-        is_leaving: Cell<bool>,
+        is_leaving: AtomicBool,
     }
 
     impl Occupant for Person {
@@ -155,7 +156,7 @@ mod tests {
         }
 
         fn is_leaving(&self) -> bool {
-            self.is_leaving.get()
+            self.is_leaving.load(Ordering::SeqCst)
         }
 
         fn retire(&self, _: Duration) -> bool {
@@ -163,7 +164,7 @@ mod tests {
         }
 
         fn make_way(&self) -> bool {
-            self.is_leaving.set(true);
+            self.is_leaving.store(true, Ordering::SeqCst);
             !self.stays
         }
     }
@@ -189,7 +190,7 @@ mod tests {
             self.next += 1;
             let used = Instant::now() + Duration::from_secs(self.next.into());
             let (is_busy, stays) = (self.is_busy, self.stays);
-            let person = Person { uid, used, is_busy, stays, is_leaving: Cell::new(false) };
+            let person = Person { uid, used, is_busy, stays, is_leaving: AtomicBool::new(false) };
             self.room.insert(self.next, Arc::new(person));
             true
         }

@@ -36,8 +36,8 @@ pub struct Service {
     pub serve: fn(Channel) -> ExitCode,
 }
 
-/// Runs the service that this process was started for, as its user. Returns the exit code, or `None`
-/// where this is an ordinary run of the program. To be called first of all, with one thread.
+/// Runs the service that this process was started for, as its user. Returns the exit code, or
+/// `None` where this is an ordinary run of the program. To be called first of all, with one thread.
 pub fn serve_if_asked(services: &[&Service]) -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     words.next().filter(|first| first == ARGUMENT)?;

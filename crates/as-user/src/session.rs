@@ -41,8 +41,8 @@ pub enum Class {
     Prompt,
     /// It may take as long as it takes.
     Long,
-    /// Like `Long`, and it takes much of a processor: a process answers one at a time, and an account
-    /// has few.
+    /// Like `Long`, and it takes much of a processor: a process answers one at a time, and an
+    /// account has few.
     Heavy,
 }
 
@@ -106,7 +106,7 @@ impl Session {
         Ok((Session { who, account, turns, socket, state }, theirs))
     }
 
-    /// The socket, for what the process is told first.
+    /// Returns the socket, for the first frames.
     pub(crate) fn socket(&self) -> &UnixStream {
         &self.socket
     }
@@ -155,7 +155,7 @@ impl Session {
             let (number, then, sent) = (state.next, Some(then), Instant::now());
             state.pending.insert(number, Sent { then, class, since, sent });
             if frame.send(&self.socket, number, class == Class::Heavy).is_err() {
-                // The thread that passes answers on sees it, and tells all who wait.
+                // The thread that passes answers on sees it, and fails all that waits.
                 self.hang_up();
                 return;
             }
@@ -174,8 +174,8 @@ impl Session {
         heavy.next().map(|one| one.since)
     }
 
-    /// Answers those who cannot wait longer than this with an error, and until answers come again, all
-    /// others like them.
+    /// Answers those who cannot wait longer than this with an error, and until answers come again,
+    /// all others like them.
     pub(crate) fn give_up(&self, patience: Duration) {
         let is_late =
             |of: Class, since: &Instant| of == Class::Prompt && since.elapsed() >= patience;
@@ -197,8 +197,8 @@ impl Session {
         fail(late, Errno::ETIMEDOUT);
     }
 
-    /// Passes answers on until the process ends, or says what it must not. Calls `freed` when a heavy
-    /// request was answered.
+    /// Passes answers on until the process ends, or sends what it must not. Calls `freed` when a
+    /// heavy request was answered.
     pub(crate) fn pass_answers(&self, freed: impl Fn()) -> io::Result<()> {
         let (mut answers, mut body) = (BufReader::new(&self.socket), Vec::new());
         loop {
@@ -294,8 +294,8 @@ impl Occupant for Session {
 }
 
 impl State {
-    /// Takes what is to be sent next: the first that waits, but only a few that take long at a time,
-    /// and one heavy one, if `has_turn`.
+    /// Takes what is to be sent next: the first that waits, but only a few that take long at a
+    /// time, and one heavy one, if `has_turn`.
     fn next_to_send(&mut self, has_turn: impl FnOnce() -> bool) -> Option<Unsent> {
         let is_long = |class: Class| class != Class::Prompt;
         let long = self.pending.values().filter(|sent| is_long(sent.class)).count();

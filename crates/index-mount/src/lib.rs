@@ -3,8 +3,8 @@
 //!
 //! Every user sees exactly what the index shows that user, and the kernel enforces it. The process
 //! that mounts the index answers nobody by what it may read itself: for each set of credentials it
-//! asks a process that has these and no other rights for good (`views`, `canopy_as_user::Pool`), and
-//! passes the answer on. The kernel remembers nothing of what it was told for one user, and
+//! asks a process that has these and no other rights for good (`views`, `canopy_as_user::Pool`),
+//! and passes the answer on. The kernel remembers nothing of what it was told for one user, and
 //! what it knows by an id is looked up by its path for whoever asks (`nodes`).
 //!
 //! | to change | read |

@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// The service that looks into an index as a user. Each shard that is read takes open files. While a
-/// process does not answer, the kernel may keep a directory locked for all users.
+/// The service that looks into an index as a user. Each shard that is read takes open files. While
+/// a process does not answer, the kernel may keep a directory locked for all users.
 pub const VIEW: Service = Service {
     name: "view",
     program: "canopy-ns",

@@ -29,7 +29,7 @@ impl Views {
     /// Returns the view of the user of this process. `root` is escaped.
     pub(crate) fn of_owner(opener: Opener, root: String, log: Log) -> Self {
         let serve = move |channel| {
-            // Whoever asks is told when the socket is closed.
+            // The socket is closed with it, which fails all requests.
             let _ = answer_all(channel, UserView::new(opener.clone(), root.clone()));
         };
         Views(Pool::in_thread(serve, PoolLimits::STANDARD, log))
@@ -56,7 +56,7 @@ impl Views {
         });
     }
 
-    /// Tells the process of a user something, if there is one.
+    /// Sends a request that needs no answer to the process of a user, if there is one.
     pub(crate) fn notify(&self, who: &Credentials, asked: &RequestKind) {
         self.0.notify(who, asked);
     }

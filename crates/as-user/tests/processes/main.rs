@@ -1,8 +1,8 @@
-//! Processes of real users: their rights, how they are asked, how they fail, and how many there are.
-//! Needs root.
+//! Processes of real users: their rights, how they are asked, how they fail, and how many there
+//! are. Needs root.
 //!
-//! The processes are this program again, so it has a `main` of its own, which runs tests as the usual
-//! one does: all, or those that are named; `--list` prints their names.
+//! The processes are this program again, so it has a `main` of its own, which runs tests as the
+//! usual one does: all, or those that are named; `--list` prints their names.
 
 mod limits;
 mod pools;

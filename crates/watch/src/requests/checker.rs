@@ -17,9 +17,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-/// The service that checks and answers the requests of one connection. It begins with a frame for
-/// the daemon, a list of [`Checked`]. Then it reads a line of answer, in a frame each, for all but
-/// those that were denied.
+/// The service that checks and answers the requests of one connection. Its first frame is for the
+/// daemon: the directories, and which of them the user can list. Then it reads lines of answers, in
+/// a frame each, for all but those that were denied.
 pub const CHECKER: Service = Service {
     name: "requests",
     program: "canopy",
