@@ -50,7 +50,11 @@ pub(crate) struct Frame(Vec<u8>);
 impl Frame {
     /// Encodes a body. Fails if it is longer than any may be.
     pub(crate) fn encode(what: &impl Serialize) -> io::Result<Self> {
-        let bytes = postcard::to_extend(what, vec![0; HEAD_BYTES]).map_err(io::Error::other)?;
+        Self::of_bytes(postcard::to_extend(what, vec![0; HEAD_BYTES]))
+    }
+
+    fn of_bytes(encoded: postcard::Result<Vec<u8>>) -> io::Result<Self> {
+        let bytes = encoded.map_err(io::Error::other)?;
         if bytes.len() - HEAD_BYTES > FRAME_BYTES_MAX {
             return Err(io::Error::other("a frame would be too long"));
         }

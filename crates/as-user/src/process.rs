@@ -54,13 +54,9 @@ impl Process {
     ///
     /// # Errors
     /// Fails where no process can be started.
-    pub fn start(
-        service: &Service,
-        output: impl Into<Stdio>,
-        errors: impl Into<Stdio>,
-    ) -> io::Result<Self> {
+    pub fn start(service: &Service, output: Stdio, errors: Stdio) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
-        let child = spawn(service, theirs, output.into(), errors.into())?;
+        let child = spawn(service, theirs, output, errors)?;
         Ok(Process { child, socket, received: Vec::new() })
     }
 

@@ -77,27 +77,27 @@ impl<K: Eq, T: Occupant> Room<K, T> {
         let RoomLimits { all, of_account, of_user } = self.limits;
         let is_users = |one: &T| one.uid() == uid;
         let is_accounts = |one: &T| one.account() == account;
-        if self.count(is_users) >= of_user && !self.retire_one(is_users) {
+        if self.count(&is_users) >= of_user && !self.retire_one(&is_users) {
             return false;
         }
-        if self.count(is_accounts) >= of_account && !self.retire_one(is_accounts) {
+        if self.count(&is_accounts) >= of_account && !self.retire_one(&is_accounts) {
             return false;
         }
         // Those that leave are there for a moment, and are bounded, too.
         if self.all.len() >= 2 * all {
             return false;
         }
-        self.count(|one| !one.is_leaving()) < all
-            || self.retire_one(|_| true)
+        self.count(&|one| !one.is_leaving()) < all
+            || self.retire_one(&|_| true)
             || self.take_from_largest(account)
     }
 
-    fn count(&self, among: impl Fn(&T) -> bool) -> usize {
+    fn count(&self, among: &dyn Fn(&T) -> bool) -> usize {
         self.iter().filter(|one| among(one)).count()
     }
 
     /// Ends the process that has been idle for longest, among some of them.
-    fn retire_one(&mut self, among: impl Fn(&T) -> bool) -> bool {
+    fn retire_one(&mut self, among: &dyn Fn(&T) -> bool) -> bool {
         let mut tried = None;
         loop {
             let some = self.iter().filter(|one| among(one)).map(|one| (one.used(), one));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn start(output: impl Into<Stdio>) -> Process {
+fn start(output: Stdio) -> Process {
     let process = Process::start(&SINGLE, output, Stdio::piped()).expect("a process");
     process.introduce(2001, &[2001]).expect("a reader");
     process
@@ -21,7 +21,7 @@ fn receive(process: &mut Process) -> std::io::Result<Said> {
 
 pub fn a_process_of_one_caller_answers_and_ends() {
     let output = tempfile::tempfile().expect("a file");
-    let mut process = start(output.try_clone().expect("a descriptor"));
+    let mut process = start(output.try_clone().expect("a descriptor").into());
     for length in [0, 100_000, 1 << 19] {
         process.send(&Asked::Answer(length)).expect("a reader");
         assert_eq!(receive(&mut process).expect("an answer"), Said::Bytes(vec![7; length]));

@@ -230,11 +230,10 @@ fn per_user(
         message(format_args!("{} has nothing there, and gets no page", user_or_number(*uid)));
     }
     users.retain(|uid| named.is_empty() || named.contains(uid));
-    let wanted = Section::ALL.iter().filter(|section| sections.has(**section));
     let request = PageRequest {
         index,
         paths: arguments.paths.clone(),
-        sections: wanted.map(|section| section.name().to_owned()).collect(),
+        sections,
         top: arguments.top,
         threads: options.threads.div_ceil(AT_A_TIME),
         is_verbose: arguments.read.verbose,

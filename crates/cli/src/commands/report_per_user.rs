@@ -10,7 +10,7 @@ use crate::outcome::{self, Outcome, message};
 use anyhow::Context;
 use canopy_as_user::{Channel, Process, Service};
 use canopy_text::user_or_number;
-use canopy_tools::report::{self, DuplicateRule, Limit, Limits, ReportOptions, Section};
+use canopy_tools::report::{self, DuplicateRule, Limit, Limits, ReportOptions, Sections};
 use nix::unistd::{Uid, User, geteuid, getgrouplist};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -53,8 +53,7 @@ pub(super) struct PageRequest {
     /// The directory of the index.
     pub(super) index: PathBuf,
     pub(super) paths: Vec<OsString>,
-    /// Names of sections.
-    pub(super) sections: Vec<String>,
+    pub(super) sections: Sections,
     /// Most rows of a list.
     pub(super) top: u64,
     pub(super) threads: usize,
@@ -105,8 +104,8 @@ fn write_page(
     page.set_permissions(Permissions::from_mode(0o600))?;
     let output = page.try_clone()?;
     let gids = groups(user)?;
-    let mut process =
-        Process::start(&PAGE, output, Stdio::piped()).context("cannot run canopy for that user")?;
+    let mut process = Process::start(&PAGE, output.into(), Stdio::piped())
+        .context("cannot run canopy for that user")?;
     let own: OwnLimit = limits.map(|limits| limits.of_user(uid));
     let sent = process
         .introduce(uid, &gids)
@@ -160,7 +159,7 @@ fn page(channel: &Channel) -> anyhow::Result<Outcome> {
     let read = ReadOptions { at: None, verbose: asked.is_verbose, threads: Some(asked.threads) };
     let index = read.open(Some(asked.index))?;
     let options = ReportOptions {
-        sections: asked.sections.iter().filter_map(|name| Section::named(name)).collect(),
+        sections: asked.sections,
         top: usize::try_from(asked.top)?,
         owner: Some(uid),
         limits,

@@ -209,5 +209,5 @@ fn credentials_of(connection: &UnixStream) -> Option<Credentials> {
 
 /// Starts the process that serves a connection, which is its alone from then on.
 fn start(connection: UnixStream) -> std::io::Result<Process> {
-    Process::start(&CHECKER, OwnedFd::from(connection), Stdio::null())
+    Process::start(&CHECKER, OwnedFd::from(connection).into(), Stdio::null())
 }
