@@ -41,10 +41,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // What an index shows a user is found out by a process that has become that user.
-    if std::env::args_os().nth(1).is_some_and(|first| first == canopy_index_mount::ARGUMENT) {
-        let served = canopy_index_mount::serve_as_user();
-        return if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    }
+    let served = canopy_as_user::serve_if_asked(&[&canopy_index_mount::VIEW]);
+    served.unwrap_or_else(run_command)
+}
+
+fn run_command() -> ExitCode {
     canopy::main_of_namespace(&Mounts {
         namespace: run,
         kind_of,

@@ -204,7 +204,7 @@ fn unabbreviated(
 
 /// Carries out what the command line asks for.
 pub fn run(
-    invocation: &mut Invocation,
+    invocation: &Invocation,
     command: Command,
     engine: Option<&Engine>,
 ) -> anyhow::Result<Outcome> {

@@ -79,12 +79,13 @@ use std::process::ExitCode;
 /// Parses and runs the command line and returns its exit code. Without an engine, `canopy-sql` is
 /// run for what needs one.
 pub fn main(engine: Option<&Engine>) -> ExitCode {
+    // Requests for a daemon and pages of reports belong to users, whom a process becomes for them.
+    let served = canopy_as_user::serve_if_asked(&[&requests::CHECKER, &commands::report::PAGE]);
+    served.unwrap_or_else(|| run_command(engine))
+}
+
+fn run_command(engine: Option<&Engine>) -> ExitCode {
     streams::prepare();
-    // What a user may ask a daemon for is found out by a process that has become that user.
-    if std::env::args_os().nth(1).is_some_and(|first| first == requests::ARGUMENT) {
-        let checked = requests::check_as_user();
-        return if checked.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    }
     let checked = match engine {
         Some(_) => Companion::Sql.check_version(),
         None => {
@@ -94,8 +95,8 @@ pub fn main(engine: Option<&Engine>) -> ExitCode {
     };
     let done = checked.and_then(|()| {
         let cli = command_line::Cli::of_process();
-        let mut invocation = cli.invocation()?;
-        let outcome = command_line::run(&mut invocation, cli.command, engine);
+        let invocation = cli.invocation()?;
+        let outcome = command_line::run(&invocation, cli.command, engine);
         invocation.end(match outcome {
             Err(error) if engine.is_none() && error.is::<NeedsDerivedTables>() => {
                 Companion::Sql.run()

@@ -1,13 +1,13 @@
 //! The kernel's requests, one function each. Everything but what belongs to the mount itself is
-//! asked of the helper of whoever asks (`sessions`).
+//! asked of the process that answers for whoever asks (`views`).
 
 use crate::handles::{Handle, Handles, Page};
 use crate::nodes::{Hit, Node, Nodes};
 use crate::protocol::{Entry, Folder, KnownEntry, ReplyKind, RequestKind};
 use crate::recent::Recent;
-use crate::sessions::{Patience, Sessions};
 use crate::view::UserView;
-use canopy_credentials::Accounts;
+use crate::views::Views;
+use canopy_as_user::{Accounts, Class};
 use canopy_model::Credentials;
 use canopy_mount::caller::credentials;
 use canopy_mount::results::is_query;
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     nodes: Nodes,
     handles: Handles,
     recent: Recent,
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) views: Views,
     /// Who asks, where the kernel lets nobody but the owner.
     owner: Option<Credentials>,
     /// How long the kernel may believe what it was told. Where several users ask, not at all: it
@@ -52,14 +52,14 @@ pub(crate) struct Filesystem(Arc<Shared>);
 
 impl Filesystem {
     pub(crate) fn new(
-        sessions: Arc<Sessions>,
+        views: Views,
         accounts: Accounts,
         owner: Option<Credentials>,
         ttl: Duration,
     ) -> Self {
         let handles = Handles::new(accounts.clone());
         let (nodes, recent) = (Nodes::new(), Recent::new(accounts));
-        Filesystem(Arc::new(Shared { nodes, handles, recent, sessions, owner, ttl }))
+        Filesystem(Arc::new(Shared { nodes, handles, recent, views, owner, ttl }))
     }
 }
 
@@ -80,28 +80,26 @@ impl Shared {
         self.nodes.get(id.0).ok_or(nix::errno::Errno::ESTALE)
     }
 
-    /// Asks for who makes a request, and calls `then` with the answer. Searches may take long.
+    /// Asks for who makes a request, and calls `then` with the answer.
     fn ask(
         self: &Arc<Self>,
         who: &Credentials,
         asked: RequestKind,
         then: impl FnOnce(&Shared, Answer<ReplyKind>) + Send + 'static,
     ) {
-        let patience = match UserView::is_search(&asked) {
-            true => Patience::Long,
-            false => Patience::Short,
-        };
-        self.ask_for((who, patience), asked, then);
+        self.ask_for((who, Class::Prompt), asked, then);
     }
 
     fn ask_for(
         self: &Arc<Self>,
-        (who, patience): (&Credentials, Patience),
+        (who, class): (&Credentials, Class),
         asked: RequestKind,
         then: impl FnOnce(&Shared, Answer<ReplyKind>) + Send + 'static,
     ) {
         let shared = self.clone();
-        self.sessions.ask(who, (asked, patience), move |told| then(&shared, told));
+        // Searches take long, whoever waits for them.
+        let class = if UserView::is_search(&asked) { Class::Heavy } else { class };
+        self.views.ask(who, (&asked, class), move |told| then(&shared, told));
     }
 
     /// Asks something of an entry that has an id. What is no entry is given to `other`.
@@ -446,7 +444,7 @@ impl fuser::Filesystem for Filesystem {
         let number = shared.handles.next();
         let asked = RequestKind::List { folder: folder.clone(), handle: number, first: 0 };
         // Nothing is locked yet.
-        shared.ask_for((&who.clone(), Patience::Long), asked, move |shared, told| match told {
+        shared.ask_for((&who.clone(), Class::Long), asked, move |shared, told| match told {
             Ok(ReplyKind::Page(entries, is_more)) => {
                 let page = Arc::new(Page { first: 0, entries, is_more });
                 shared.remember(&who, &folder, &page);
@@ -535,8 +533,8 @@ impl fuser::Filesystem for Filesystem {
         reply: ReplyEmpty,
     ) {
         if let Some(closed) = self.0.handles.close(handle.0) {
-            // A helper that has ended knows nothing of it.
-            self.0.sessions.ask_if_there(&closed.who, RequestKind::Close(handle.0));
+            // A process that has ended knows nothing of it.
+            self.0.views.notify(&closed.who, &RequestKind::Close(handle.0));
         }
         reply.ok();
     }

@@ -1,7 +1,7 @@
 //! Directories that are open, each with a page of its entries.
 
 use crate::protocol::{Entry, Folder};
-use canopy_credentials::Accounts;
+use canopy_as_user::Accounts;
 use canopy_model::Credentials;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};

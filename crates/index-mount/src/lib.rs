@@ -3,13 +3,13 @@
 //!
 //! Every user sees exactly what the index shows that user, and the kernel enforces it. The process
 //! that mounts the index answers nobody by what it may read itself: for each set of credentials it
-//! starts a process that has these and no other rights for good (`helper`), asks that (`sessions`),
+//! asks a process that has these and no other rights for good (`views`, `canopy_as_user::Pool`),
 //! and passes the answer on. The kernel remembers nothing of what it was told for one user, and
 //! what it knows by an id is looked up by its path for whoever asks (`nodes`).
 //!
 //! | to change | read |
 //! | --- | --- |
-//! | which process answers for which user | `sessions`, `helper`, `protocol` |
+//! | the process that answers for a user | `views`, `service`, `protocol`; `canopy_as_user` |
 //! | the part of the index that a user sees | `view`, `listing`, `xattrs` |
 //! | queries | `search` |
 //! | ids that the kernel knows | `nodes` |
@@ -19,34 +19,34 @@
 //! crash or a limit hits one user. A user who mounts alone is answered in a thread, through an
 //! equal socket.
 //!
-//! Not its job: deciding who may see what. The kernel does when a helper opens files of the index.
+//! Not its job: deciding who may see what. The kernel does when a process opens files of the index.
 
 mod filesystem;
 mod handles;
-mod helper;
 mod listing;
 mod nodes;
 mod protocol;
 mod recent;
 mod search;
-mod sessions;
+mod service;
 mod view;
+mod views;
 mod xattrs;
 
+pub use canopy_as_user::Log;
 pub use canopy_mount::mounted::Unmounter;
-pub use helper::{ARGUMENT, serve_as_user};
-pub use sessions::Log;
+pub use service::VIEW;
 pub use view::Opener;
 
-use canopy_credentials::Accounts;
+use canopy_as_user::Accounts;
 use canopy_model::{Credentials, escape};
 use canopy_mount::mounted::{Mounted, Terms};
 use filesystem::Filesystem;
-use sessions::{How, Sessions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use views::Views;
 
 /// The type that mounts have, as `findmnt -t` and /etc/fstab name it.
 pub const TYPE: &str = "fuse.canopy-index";
@@ -83,14 +83,18 @@ impl Mount {
     /// Mounts an index on a directory. The kernel's questions are answered by [`run`](Self::run).
     pub fn new(directory: &Path, options: Options) -> io::Result<Self> {
         let is_for_all = matches!(options.viewers, Viewers::Everybody(_));
-        let (how, owner, ttl) = match options.viewers {
+        let accounts = Accounts::system();
+        let (views, owner, ttl) = match options.viewers {
             Viewers::Everybody(index) => {
-                (How::AsUsers { index, root: options.root }, None, Duration::ZERO)
+                let (root, accounts) = (options.root, accounts.clone());
+                let views = Views::of_everybody(index, root, accounts, options.log)?;
+                (views, None, Duration::ZERO)
             }
             Viewers::Owner(opener) => {
                 let root = escape(options.root.as_os_str().as_bytes()).into_owned();
                 let uid = rustix::process::geteuid().as_raw();
-                (How::AsOwner { opener, root }, Some(Credentials::new(uid, [])), TTL)
+                let views = Views::of_owner(opener, root, options.log);
+                (views, Some(Credentials::new(uid, [])), TTL)
             }
         };
         let terms = Terms {
@@ -102,9 +106,7 @@ impl Mount {
             is_inert: true,
             threads: options.threads,
         };
-        let accounts = Accounts::system();
-        let sessions = Sessions::start(how, accounts.clone(), options.log);
-        let filesystem = Filesystem::new(sessions, accounts, owner, ttl);
+        let filesystem = Filesystem::new(views, accounts, owner, ttl);
         Mounted::new(filesystem, directory, &terms).map(Mount)
     }
 

@@ -1,16 +1,11 @@
-//! What the process that mounts an index and those that look into it for a user say to each other:
-//! frames of a length (u32, little endian) and as many bytes of Postcard.
+//! Requests of the process that mounts an index to those that look into it for a user, and their
+//! answers.
 //!
-//! Whoever answers has the rights of the user who asked, and no others. What it says is believed
-//! for that user alone, and is never longer than [`FRAME_BYTES_MAX`].
+//! Whoever answers has the rights of the user who asked, and no others. The answer is believed for
+//! that user alone.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Write};
 use std::path::PathBuf;
-
-/// A frame has so many bytes at most.
-pub(crate) const FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// Entries of a directory are told in frames of about so many bytes.
 pub(crate) const PAGE_BYTES: usize = 32 << 10;
@@ -18,12 +13,9 @@ pub(crate) const PAGE_BYTES: usize = 32 << 10;
 /// The longest path that is looked up, in bytes.
 pub(crate) const PATH_BYTES_MAX: usize = 4096;
 
-/// The first thing that a helper is told: who it is to be, and what it is to look into.
+/// The first frame that a process gets: the place that it looks into.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
-    pub(crate) uid: u32,
-    /// All groups, the first one first.
-    pub(crate) gids: Vec<u32>,
     pub(crate) index: PathBuf,
     /// The path that the root of the mount stands for.
     pub(crate) root: PathBuf,
@@ -45,13 +37,7 @@ pub(crate) struct Folder {
     pub(crate) queries: Vec<Vec<u8>>,
 }
 
-/// A question, with a number that the answer repeats.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Request {
-    pub(crate) number: u64,
-    pub(crate) asked: RequestKind,
-}
-
+/// A question.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum RequestKind {
     /// The entry with a name. Names in brackets that no entry has are queries.
@@ -70,13 +56,6 @@ pub(crate) enum RequestKind {
     Access(KnownEntry, u32),
 }
 
-/// What the answer to a question is, by its number.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Answer {
-    pub(crate) number: u64,
-    pub(crate) reply: Result<ReplyKind, Failure>,
-}
-
 /// Why there is no answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
@@ -85,6 +64,7 @@ pub(crate) struct Failure {
     pub(crate) log: Option<String>,
 }
 
+/// An answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ReplyKind {
     /// An entry and its path from the root of the mount.
@@ -121,50 +101,4 @@ pub(crate) struct Entry {
     pub(crate) target: Vec<u8>,
     /// Whether there may be extended attributes.
     pub(crate) has_xattrs: bool,
-}
-
-/// Writes one frame.
-pub(crate) fn send(mut to: impl Write, what: &impl Serialize) -> io::Result<()> {
-    let bytes = postcard::to_extend(what, vec![0; 4]).map_err(io::Error::other)?;
-    let length = bytes.len() - 4;
-    if length > FRAME_BYTES_MAX {
-        return Err(io::Error::other("an answer is too long"));
-    }
-    let mut bytes = bytes;
-    bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
-    to.write_all(&bytes)
-}
-
-/// Reads one frame.
-pub(crate) fn receive<T: DeserializeOwned>(mut from: impl Read) -> io::Result<T> {
-    let mut length = [0; 4];
-    from.read_exact(&mut length)?;
-    let length = u32::from_le_bytes(length) as usize;
-    if length > FRAME_BYTES_MAX {
-        return Err(io::Error::other("a frame is too long"));
-    }
-    let mut bytes = vec![0; length];
-    from.read_exact(&mut bytes)?;
-    postcard::from_bytes(&bytes).map_err(io::Error::other)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_are_bounded_and_whole() {
-        let mut bytes = Vec::new();
-        let sent = Request { number: 7, asked: RequestKind::Close(3) };
-        send(&mut bytes, &sent).expect("a short frame");
-        let read: Request = receive(&bytes[..]).expect("the frame");
-        assert_eq!(read.number, 7);
-        assert!(receive::<Request>(&bytes[..bytes.len() - 1]).is_err());
-        let long = [(FRAME_BYTES_MAX as u32 + 1).to_le_bytes().to_vec(), vec![0; 9]].concat();
-        assert!(receive::<Request>(&long[..]).is_err());
-        let mut wrong = bytes.clone();
-        wrong[5] = 0xff;
-        assert!(receive::<Request>(&wrong[..]).is_err());
-        assert!(send(&mut bytes, &vec![1_u8; FRAME_BYTES_MAX + 1]).is_err());
-    }
 }

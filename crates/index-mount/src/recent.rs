@@ -1,15 +1,14 @@
-//! What helpers have told of entries just now: programs ask for the attributes of an entry again
-//! once they have found it, and of all entries once they have listed them.
+//! Answers about entries of just now: programs ask for the attributes of an entry again once they
+//! have found it, and of all entries once they have listed them.
 
 use crate::protocol::Entry;
-use canopy_credentials::Accounts;
+use canopy_as_user::Accounts;
 use canopy_model::Credentials;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// What was told is believed for so long, as helpers themselves look for a new generation no more
-/// often.
+/// How long an answer is believed: the processes that answer look for a new generation as often.
 const TIME: Duration = Duration::from_secs(1);
 
 /// How many entries are remembered for one set of credentials, and bytes of their paths and targets.

@@ -16,7 +16,7 @@ use crate::publishing::{publish_changes, warn_of};
 use crate::scan::ScanRequest;
 use crate::sources::{Followed, Namespaces, Reading};
 use anyhow::Context as _;
-use canopy_credentials::subordinate_uids;
+use canopy_as_user::subordinate_uids;
 use canopy_index::{Index, WriterOptions};
 use canopy_model::{Generation, escape};
 use canopy_read::to_path;

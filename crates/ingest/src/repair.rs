@@ -7,7 +7,7 @@ use crate::listing::{Scans, one_reader};
 use crate::observer::with_progress;
 use crate::publishing::{end_if_cancelled, publish_changes, warn_of};
 use crate::update::{Task, list_anew};
-use canopy_credentials::subordinate_uids;
+use canopy_as_user::subordinate_uids;
 use canopy_index::{
     CheckReport, Published, Remedy, ScanRecord, SourceRecord, Writer, WriterOptions,
 };

@@ -13,7 +13,7 @@ use crate::listing::{Scans, one_reader};
 use crate::publishing::{publish_changes, warn_of};
 use crate::scan::notes::{self, add_counts, others};
 use crate::scan::{ScanRequest, Scanned};
-use canopy_credentials::subordinate_uids;
+use canopy_as_user::subordinate_uids;
 use canopy_index::{
     Error, NewSource, Next, PartOutcome, ScanPart, SharedProgress, SharedScan, Unfinished, Worker,
     Writer, WriterOptions,

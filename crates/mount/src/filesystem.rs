@@ -14,7 +14,7 @@ use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
 use crate::refusals::Log;
 use crate::{Options, control};
-use canopy_credentials::Accounts;
+use canopy_as_user::Accounts;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::{Error, FileId, Namespace, New, ROOT, SetAttributes};

@@ -4,7 +4,7 @@
 //! another account run that has had less time, and goes on when it is its turn again. So a short
 //! query never waits for a long one, whatever others ask.
 
-use canopy_credentials::Accounts;
+use canopy_as_user::Accounts;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};

@@ -13,7 +13,7 @@ use crate::past::Pasts;
 use crate::pool::{Pool, QUERIES, Turn};
 use crate::refusals::{Asking, Log, Refusals};
 use crate::results::{self, BYTES_MAX, DEPTH_MAX, Findings, Hits, RESULTS_MAX};
-use canopy_credentials::Accounts;
+use canopy_as_user::Accounts;
 use canopy_model::Credentials;
 use canopy_namespace::query::{Component, Expression};
 use canopy_namespace::{Error, Found, Inode, Namespace, Present};

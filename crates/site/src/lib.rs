@@ -50,9 +50,4 @@ impl Site {
     pub fn named(&self) -> Option<&Path> {
         self.named.as_deref()
     }
-
-    /// Has this index be the one that the caller named.
-    pub fn name_index(&mut self, index: PathBuf) {
-        self.named = Some(index);
-    }
 }

@@ -1,6 +1,7 @@
 //! `canopy report`
 
-use super::report_per_user::{AT_A_TIME, become_reader, write_pages};
+pub(crate) use super::report_per_user::PAGE;
+use super::report_per_user::{AT_A_TIME, PageRequest, write_pages};
 use crate::invocation::Invocation;
 use crate::new_files::{Directory, NewFiles, Old};
 use crate::offered::Offered;
@@ -80,15 +81,6 @@ pub struct Arguments {
     /// about the own files (for root alone)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "csv", "output", "at"])]
     per_user: Option<PathBuf>,
-    /// Become this user, with these groups, ahead of all else
-    #[arg(
-        long,
-        value_name = "UID,GID,...",
-        value_delimiter = ',',
-        hide = true,
-        requires = "per_user"
-    )]
-    as_user: Vec<u32>,
     /// Directories to report on [default: the working directory, or all sources if none covers it]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
@@ -128,7 +120,7 @@ fn sections_of(arguments: &Arguments, has_limits: bool) -> anyhow::Result<Sectio
 }
 
 /// Carries the command out.
-pub fn run(invocation: &mut Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
+pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut arguments = arguments;
     if arguments.mine {
         arguments.user = vec![nix::unistd::geteuid().as_raw()];
@@ -144,22 +136,14 @@ pub fn run(invocation: &mut Invocation, arguments: Arguments) -> anyhow::Result<
     );
     let limits = arguments.limits.as_deref().map(read_limits).transpose()?;
     let sections = sections_of(&arguments, limits.is_some())?;
-    let mut threads = arguments.read.threads(invocation);
+    let threads = arguments.read.threads(invocation);
     if let Some(directory) = &arguments.per_user {
         anyhow::ensure!(
             nix::unistd::geteuid().is_root(),
             "--per-user is for root alone, who can become each user"
         );
         // That of root, whoever reads it.
-        let index = invocation.site.index_to_write()?;
-        invocation.site.name_index(index);
-        let Some((&uid, gids)) = arguments.as_user.split_first() else {
-            return per_user(invocation, &arguments, directory);
-        };
-        become_reader(uid, gids)?;
-        arguments.user = vec![uid];
-        arguments.html = true;
-        threads = threads.div_ceil(AT_A_TIME);
+        return per_user(invocation, &arguments, directory, (sections, limits));
     }
     let files = arguments.output.as_ref().map(|_| NewFiles::new()).transpose()?;
     let index = arguments.read.open_to_answer(invocation, &arguments.paths)?;
@@ -224,6 +208,7 @@ fn per_user(
     invocation: &Invocation,
     arguments: &Arguments,
     directory: &Path,
+    (sections, limits): (Sections, Option<Limits>),
 ) -> anyhow::Result<Outcome> {
     let options = ReportOptions {
         sections: [Section::Users].into_iter().collect(),
@@ -246,7 +231,15 @@ fn per_user(
         message(format_args!("{} has nothing there, and gets no page", user_or_number(*uid)));
     }
     users.retain(|uid| named.is_empty() || named.contains(uid));
-    let written = write_pages(directory, users)?;
+    let request = PageRequest {
+        index: invocation.site.index_to_write()?,
+        paths: arguments.paths.clone(),
+        sections,
+        top: arguments.top,
+        threads: options.threads.div_ceil(AT_A_TIME),
+        is_verbose: arguments.read.verbose,
+    };
+    let written = write_pages(directory, users, &request, limits.as_ref())?;
     Ok(if failed.is_empty() { written } else { Outcome::Partial })
 }
 

@@ -1,26 +1,44 @@
 //! `canopy report --per-user`: a page for each user, of what that user sees.
 //!
 //! Each is written by a process of its own, which becomes the user before it opens the index, so
-//! that the kernel decides what is on the page. It is this command line again, with `--as-user`, and
-//! its standard output is a file that root has made: users need no access to the directory.
+//! that the kernel decides what is on the page. Its standard output is a file that root has made:
+//! users need no access to the directory.
 
+use crate::invocation::Invocation;
 use crate::new_files::{Directory, NewFiles, Old};
-use crate::outcome::{Outcome, message};
+use crate::outcome::{self, Outcome, message};
+use crate::read_options::ReadOptions;
+use crate::terminal::stdout_for_json;
 use anyhow::Context;
-use canopy_credentials::{become_user, close_all_but_standard};
+use canopy_as_user::{Channel, Process, Service};
+use canopy_ingest::now_ns;
 use canopy_text::user_or_number;
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
-use nix::unistd::{Uid, User, getgrouplist};
+use canopy_tools::report::{self, DuplicateRule, Limit, Limits, ReportOptions, Sections};
+use nix::unistd::{Uid, User, geteuid, getgrouplist};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use std::ffi::{CString, OsString};
 use std::fmt::Write;
 use std::fs::{DirBuilder, Permissions};
+use std::io::{ErrorKind, Read, Write as _};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStderr, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The service that writes the page of a user.
+pub(crate) const PAGE: Service = Service {
+    name: "page",
+    program: "canopy",
+    memory_bytes_max: None,
+    files_max: None,
+    writes_files: true,
+    ends_first: false,
+    variables: &["TZ", "LANG", "LC_ALL", "LC_CTYPE", "LC_TIME"],
+    // Paths are relative to it.
+    keeps_directory: true,
+    serve: |channel| outcome::exit_code(page(&channel), None),
+};
 
 /// How many pages are made at a time.
 pub(super) const AT_A_TIME: usize = 4;
@@ -28,9 +46,33 @@ pub(super) const AT_A_TIME: usize = 4;
 /// The only group of users whom the system has no name for, and so no groups: that of nobody.
 const NOBODYS_GROUP: u32 = 65_534;
 
+/// Most bytes of messages of one process.
+const MESSAGES_BYTES_MAX: usize = 1 << 20;
+
+/// What all pages have in common. Behind it, a process gets a frame for its user: whether limits
+/// are compared, and the limit.
+#[derive(Serialize, Deserialize)]
+pub(super) struct PageRequest {
+    /// The directory of the index.
+    pub(super) index: PathBuf,
+    pub(super) paths: Vec<OsString>,
+    pub(super) sections: Sections,
+    /// Most rows of a list.
+    pub(super) top: u64,
+    pub(super) threads: usize,
+    pub(super) is_verbose: bool,
+}
+
+type OwnLimit = Option<Option<Limit>>;
+
 /// Writes the pages of these users into a directory, which must not exist. To be called before
 /// other threads are there.
-pub(super) fn write_pages(directory: &Path, users: Vec<u32>) -> anyhow::Result<Outcome> {
+pub(super) fn write_pages(
+    directory: &Path,
+    users: Vec<u32>,
+    request: &PageRequest,
+    limits: Option<&Limits>,
+) -> anyhow::Result<Outcome> {
     let pages = NewFiles::new()?;
     DirBuilder::new()
         .mode(0o700)
@@ -42,7 +84,7 @@ pub(super) fn write_pages(directory: &Path, users: Vec<u32>) -> anyhow::Result<O
     let work = || {
         loop {
             let Some(uid) = users.lock().next() else { return };
-            match write_page(&pages, &directory, uid) {
+            match write_page((&pages, &directory), uid, (request, limits)) {
                 Ok(Outcome::Complete) => continue,
                 Ok(_) => {}
                 Err(error) => message(format_args!("{}: {error:#}", user_or_number(uid))),
@@ -54,35 +96,90 @@ pub(super) fn write_pages(directory: &Path, users: Vec<u32>) -> anyhow::Result<O
     Ok(if is_complete.into_inner() { Outcome::Complete } else { Outcome::Partial })
 }
 
-fn write_page(pages: &NewFiles, directory: &Directory, uid: u32) -> anyhow::Result<Outcome> {
+fn write_page(
+    (pages, directory): (&NewFiles, &Directory),
+    uid: u32,
+    (request, limits): (&PageRequest, Option<&Limits>),
+) -> anyhow::Result<Outcome> {
     let user = known_user(uid);
     let name = file_name(uid, user.as_ref());
     let page = pages.create(directory, name.as_ref(), Old::Distrusted)?;
     page.set_permissions(Permissions::from_mode(0o600))?;
     let output = page.try_clone()?;
-    let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
-    words.insert(end, format!("--as-user={}", credentials(uid, user)?).into());
-    // That of this process, even if it was replaced since.
-    let mut command = Command::new("/proc/self/exe");
-    let ended = command.arg0("canopy").args(words).stdout(output).output();
-    let ended = ended.context("cannot run canopy for that user")?;
+    let gids = groups(user)?;
+    let mut process = Process::start(&PAGE, output.into(), Stdio::piped())
+        .context("cannot run canopy for that user")?;
+    let own: OwnLimit = limits.map(|limits| limits.of_user(uid));
+    let sent = process
+        .introduce(uid, &gids)
+        .and_then(|()| process.send(request))
+        .and_then(|()| process.send(&own));
+    let told = process.take_errors().map(messages).transpose()?.unwrap_or_default();
+    let status = process.wait()?;
     // With 1, the page has those of several PATHs that could be answered.
-    let is_partial = ended.status.code() == Some(1) && page.metadata()?.len() > 0;
-    let settled = pages.settle(name.as_ref(), ended.status.success() || is_partial);
-    let told = String::from_utf8_lossy(&ended.stderr);
+    let is_partial = status.code() == Some(1) && page.metadata()?.len() > 0;
+    let settled = pages.settle(name.as_ref(), status.success() || is_partial);
+    let told = String::from_utf8_lossy(&told);
     for line in told.lines() {
         let line = line.strip_prefix("canopy: ").unwrap_or(line);
         message(format_args!("{}: {line}", user_or_number(uid)));
     }
     settled?;
-    let is_explained = ended.status.code().is_some() && !told.is_empty();
-    anyhow::ensure!(
-        ended.status.success() || is_explained,
-        "the report was not finished: {}",
-        ended.status
-    );
-    Ok(if ended.status.success() { Outcome::Complete } else { Outcome::Partial })
+    let is_explained = status.code().is_some() && !told.is_empty();
+    if !status.success() && !is_explained {
+        sent.context("cannot ask for the page")?;
+        anyhow::bail!("the report was not finished: {status}");
+    }
+    Ok(if status.success() { Outcome::Complete } else { Outcome::Partial })
+}
+
+/// Reads the messages of a process to their end, and returns the first ones.
+fn messages(mut errors: ChildStderr) -> std::io::Result<Vec<u8>> {
+    let (mut told, mut chunk) = (Vec::new(), [0; 4096]);
+    loop {
+        match errors.read(&mut chunk) {
+            Ok(0) => return Ok(told),
+            Ok(count) if told.len() < MESSAGES_BYTES_MAX => told.extend_from_slice(&chunk[..count]),
+            // The process must not wait for a reader.
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Writes the page of the user of this process to standard output.
+fn page(channel: &Channel) -> anyhow::Result<Outcome> {
+    let unread = "cannot read which page is asked for";
+    let asked: PageRequest = channel.receive().context(unread)?;
+    let own: OwnLimit = channel.receive().context(unread)?;
+    let uid = geteuid().as_raw();
+    let limits = own.map(|own| {
+        let mut limits = Limits::default();
+        own.into_iter().for_each(|limit| limits.set_user(uid, limit));
+        limits
+    });
+    let read = ReadOptions { at: None, verbose: asked.is_verbose, threads: Some(asked.threads) };
+    let invocation = Invocation::unconfigured(Some(asked.index));
+    let index = read.open(&invocation)?;
+    let options = ReportOptions {
+        sections: asked.sections,
+        top: usize::try_from(asked.top)?,
+        owner: Some(uid),
+        limits,
+        duplicates: DuplicateRule::SizeTimeAndName,
+        now_ns: now_ns(),
+        threads: asked.threads,
+    };
+    let (report, failed) = report::report(&index, &asked.paths, &options)?;
+    failed.iter().for_each(message);
+    if !failed.is_empty() && report.paths.is_empty() {
+        return Ok(Outcome::Partial);
+    }
+    let mut output = stdout_for_json();
+    report::write_html(&report, &mut output)?;
+    output.flush()?;
+    invocation.end(Ok(Outcome::of_errors(&failed)))
 }
 
 /// Returns what the system knows of a user; `None` also for a name that is another's, too.
@@ -92,15 +189,14 @@ fn known_user(uid: u32) -> Option<User> {
     (of_name.uid == user.uid).then_some(user)
 }
 
-/// Returns the uid and the groups, the main one first, as `--as-user` takes them.
-fn credentials(uid: u32, user: Option<User>) -> anyhow::Result<String> {
-    let Some(user) = user else { return Ok(format!("{uid},{NOBODYS_GROUP}")) };
+/// Returns the groups of a user, the main one first.
+fn groups(user: Option<User>) -> anyhow::Result<Vec<u32>> {
+    let Some(user) = user else { return Ok(vec![NOBODYS_GROUP]) };
+    let main = user.gid.as_raw();
     let groups = getgrouplist(&CString::new(user.name)?, user.gid);
-    let mut gids: Vec<u32> =
-        groups.context("cannot find the groups")?.iter().map(|gid| gid.as_raw()).collect();
-    gids.retain(|&gid| gid != user.gid.as_raw());
-    let words = [uid, user.gid.as_raw()].into_iter().chain(gids);
-    Ok(words.map(|id| id.to_string()).collect::<Vec<_>>().join(","))
+    let groups = groups.context("cannot find the groups")?;
+    let others = groups.iter().map(|gid| gid.as_raw()).filter(|&gid| gid != main);
+    Ok(std::iter::once(main).chain(others).collect())
 }
 
 /// Returns the name of a user's page, which no other user's is.
@@ -116,17 +212,6 @@ fn file_name(uid: u32, user: Option<&User>) -> String {
         };
     }
     escaped + ".html"
-}
-
-/// Becomes the user whose page this process writes, with these groups, and ends with the parent.
-pub(super) fn become_reader(uid: u32, gids: &[u32]) -> anyhow::Result<()> {
-    let become_reader = || {
-        close_all_but_standard()?;
-        become_user(uid, gids)?;
-        Ok(set_pdeathsig(Signal::SIGKILL)?)
-    };
-    let become_reader: std::io::Result<()> = become_reader();
-    become_reader.context("cannot become that user")
 }
 
 #[cfg(test)]

@@ -11,18 +11,18 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-unify", &[]),
     ("canopy-model", &["canopy-unify"]),
-    ("canopy-credentials", &["canopy-unify"]),
+    ("canopy-as-user", &["canopy-model"]),
     ("canopy-index", &["canopy-model"]),
     ("canopy-scan", &["canopy-model"]),
     ("canopy-import", &["canopy-model"]),
     ("canopy-text", &["canopy-model"]),
-    ("canopy-watch", &["canopy-credentials", "canopy-model", "canopy-scan"]),
+    ("canopy-watch", &["canopy-as-user", "canopy-model", "canopy-scan"]),
     ("canopy-read", &["canopy-model", "canopy-index"]),
     ("canopy-site", &["canopy-index", "canopy-model", "canopy-scan"]),
     (
         "canopy-ingest",
         &[
-            "canopy-credentials",
+            "canopy-as-user",
             "canopy-index",
             "canopy-model",
             "canopy-read",
@@ -43,7 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "canopy",
         &[
-            "canopy-credentials",
+            "canopy-as-user",
             "canopy-model",
             "canopy-index",
             "canopy-ingest",
@@ -78,11 +78,11 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["canopy", "canopy-store", "canopy-object-storage", "canopy-model", "canopy-text"],
     ),
     ("canopy-namespace", &["canopy-model", "canopy-store", "canopy-text"]),
-    ("canopy-mount", &["canopy-credentials", "canopy-model", "canopy-namespace"]),
+    ("canopy-mount", &["canopy-as-user", "canopy-model", "canopy-namespace"]),
     (
         "canopy-index-mount",
         &[
-            "canopy-credentials",
+            "canopy-as-user",
             "canopy-index",
             "canopy-model",
             "canopy-mount",
@@ -94,6 +94,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "canopy-namespace-command",
         &[
             "canopy",
+            "canopy-as-user",
             "canopy-index",
             "canopy-ingest",
             "canopy-site",

@@ -188,17 +188,16 @@ fn only_root_writes_pages_and_into_new_directories() {
     assert!(stderr_of(&output).contains("cannot create") && stderr_of(&output).contains("exists"));
     assert_eq!(site.written(), names(&[]));
     let user = User { uid: 2001, gid: 2001, groups: vec![] };
-    for more in [&[][..], &["--as-user=2002,2002"]] {
-        let mut words = vec!["--index".as_ref(), site.index.as_os_str(), "report".as_ref()];
-        words.extend(["--per-user", "/tmp/no-such-pages"].map(OsStr::new));
-        words.extend(more.iter().map(OsStr::new));
+    let mut words = vec!["--index".as_ref(), site.index.as_os_str(), "report".as_ref()];
+    words.extend(["--per-user", "/tmp/no-such-pages"].map(OsStr::new));
+    // Nor can anybody else run the service that becomes the users.
+    for (words, code, why) in [
+        (words, 2, "--per-user is for root alone"),
+        (vec!["as-user".as_ref(), "page".as_ref()], 1, "cannot become that user"),
+    ] {
         let output = user.run(site.place.canopy.as_os_str(), &words);
-        assert_eq!(output.status.code(), Some(2));
-        assert!(
-            stderr_of(&output).contains("--per-user is for root alone"),
-            "{}",
-            stderr_of(&output)
-        );
+        assert_eq!(output.status.code(), Some(code));
+        assert!(stderr_of(&output).contains(why), "{}", stderr_of(&output));
         assert_eq!(output.stdout, b"");
     }
     assert!(!Path::new("/tmp/no-such-pages").exists());
@@ -207,14 +206,14 @@ fn only_root_writes_pages_and_into_new_directories() {
 #[test]
 fn an_interrupted_run_leaves_no_half_page() {
     let site = Site::new();
-    // Whoever opens it waits for a writer: the command, which is served, then those for the users.
-    let limits = site.place.path("limits.fifo");
-    nix::unistd::mkfifo(&limits, nix::sys::stat::Mode::S_IRUSR).unwrap();
-    let words = ["--per-user".as_ref(), site.pages.as_os_str(), "--limits".as_ref()];
+    // Whoever opens it waits for a writer: the command, for the groups of each user it knows.
+    let groups = site.place.path("group");
+    fs::remove_file(&groups).unwrap();
+    nix::unistd::mkfifo(&groups, nix::sys::stat::Mode::S_IRUSR).unwrap();
+    let words = ["--per-user".as_ref(), site.pages.as_os_str(), "--user=alice".as_ref()];
     let mut command = site.report(&words);
-    command.arg(&limits).arg(&site.tree).stdout(Stdio::null()).stderr(Stdio::null());
+    command.arg("--user=bob").arg(&site.tree).stdout(Stdio::null()).stderr(Stdio::null());
     let mut running = command.spawn().unwrap();
-    fs::write(&limits, "user,bytes\nalice,1\n").unwrap();
     let begun = || site.pages.exists() && !site.written().is_empty();
     while !begun() {
         assert_eq!(running.try_wait().unwrap(), None);
@@ -224,8 +223,28 @@ fn an_interrupted_run_leaves_no_half_page() {
     let status = running.wait().unwrap();
     assert_eq!(status.signal(), Some(Signal::SIGTERM as i32));
     assert_eq!(site.written(), names(&[]));
-    // Those for the users, which still wait, find nothing.
-    let writer = fs::OpenOptions::new().read(true).write(true).open(&limits).unwrap();
-    fs::remove_file(&limits).unwrap();
-    drop(writer);
+}
+
+/// Each page read the table again, and found nothing where that came through a pipe.
+#[test]
+fn limits_may_come_through_a_pipe() {
+    let site = Site::new();
+    let limits = site.place.path("limits.fifo");
+    nix::unistd::mkfifo(&limits, nix::sys::stat::Mode::S_IRUSR).unwrap();
+    let words = ["--per-user".as_ref(), site.pages.as_os_str(), "--limits".as_ref()];
+    let mut command = site.report(&words);
+    command.arg(&limits).arg(&site.tree).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = command.spawn().unwrap();
+    fs::write(&limits, "user,group,files\nalice,,4711\nbob,,4712\n,team,4713\n").unwrap();
+    let output = running.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &*stderr_of(&output)), (Some(0), ""));
+    assert_eq!(site.written(), names(&ALL_PAGES));
+    // The own limit alone is on a page.
+    for (page, own) in
+        [("alice.html", &["4,711"][..]), ("bob.html", &["4,712"]), ("carol.html", &[])]
+    {
+        let text = site.page(page);
+        let shown = ["4,711", "4,712", "4,713"].into_iter().filter(|limit| text.contains(limit));
+        assert_eq!(shown.collect::<Vec<_>>(), own, "{page}");
+    }
 }

@@ -10,7 +10,7 @@ mod followed;
 use crate::Context;
 use crate::listing::path_bytes_max;
 use apply::Applier;
-use canopy_credentials::Accounts;
+use canopy_as_user::Accounts;
 use canopy_index::{Writer, WriterOptions};
 use canopy_model::escape;
 use canopy_site::check_links;

@@ -12,7 +12,7 @@ use crate::listing::{COPIED_ROWS_MAX, MEMORY_BYTES, Scans, available_threads, on
 use crate::publishing::{publish_changes, warn_of};
 use crate::sinks::damaged_file;
 use crate::sources::Namespaces;
-use canopy_credentials::subordinate_uids;
+use canopy_as_user::subordinate_uids;
 use canopy_index::{Layout, Published, Retention, ScanRecord, Unfinished, Writer, WriterOptions};
 use canopy_model::{OwnerLimits, escape};
 use canopy_scan::{Counts, MountRules, Root};

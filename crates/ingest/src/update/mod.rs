@@ -14,7 +14,7 @@ use crate::listing::{COPIED_ROWS_MAX, MEMORY_BYTES, Scans, available_threads, on
 use crate::observer::with_progress;
 use crate::publishing::{end_if_cancelled, publish_changes, warn_of};
 use crate::sinks::damaged_file;
-use canopy_credentials::subordinate_uids;
+use canopy_as_user::subordinate_uids;
 use canopy_index::{Disk, Index, NewSource, ScanRecord, SourceRecord, Writer, WriterOptions};
 use canopy_model::{Generation, escape, unescape};
 use canopy_scan::{MountRules, Root, Selection};

@@ -3,6 +3,7 @@
 
 use canopy_model::ErrorKind;
 use canopy_text::{group_id, parse_size, user_id};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What users and groups may have.
@@ -13,8 +14,8 @@ pub struct Limits {
 }
 
 /// The limits of one owner; none is no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limit {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
     /// Of space.
     pub(super) bytes: Option<i64>,
     /// Of inodes.
@@ -58,6 +59,16 @@ impl Limits {
             Some(_) => Ok(limits),
             None => Err(LimitsError { line: 1, reason: "no names of columns".to_owned() }),
         }
+    }
+
+    /// Returns the limit of a user, if there is one.
+    pub fn of_user(&self, uid: u32) -> Option<Limit> {
+        self.users.get(&uid).copied()
+    }
+
+    /// Sets the limit of a user.
+    pub fn set_user(&mut self, uid: u32, limit: Limit) {
+        self.users.insert(uid, limit);
     }
 
     fn add(&mut self, columns: &[String], values: &[String]) -> Result<(), String> {

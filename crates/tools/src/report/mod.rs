@@ -36,7 +36,7 @@ mod view;
 
 pub use csv::write_csv;
 pub use html::write_html;
-pub use limits::{Limits, LimitsError};
+pub use limits::{Limit, Limits, LimitsError};
 pub use sections::{DuplicateRule, Section, Sections};
 pub use text::{TextOptions, write_text};
 

@@ -1,96 +1,74 @@
 //! A process that has become the user who asks, and opens what is asked for as that user.
 //!
-//! It has three descriptors: the connection with the user as standard output, and pipes from and to
-//! the daemon as standard input and error. What it does can be made to hang by the user whose rights
-//! it has, which costs nobody else anything: the daemon gives it little time, and no lock or other
-//! thing that it could keep.
+//! Its standard output is the connection with the user; the daemon asks it by frames
+//! (`canopy_as_user`). The user whose rights it has can make it hang, which costs nobody else
+//! anything: the daemon gives it little time, and no lock or other thing that it could keep.
 
 use super::protocol::{Answer, BYTES_MAX, GREETING, PATH_BYTES_MAX, PATHS_MAX, Parts};
 use crate::events::absolute;
 use crate::handles::as_path;
-use canopy_credentials::{become_user, close_all_but_standard, limit};
+use canopy_as_user::{Channel, Service};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::Resource;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
 
-/// The first argument of the program that runs [`check_as_user`].
-pub const ARGUMENT: &str = "check-requests";
+/// The service that checks and answers the requests of one connection. Its first frame is for the
+/// daemon: the directories, and which of them the user can list. Then it reads lines of answers, in
+/// a frame each, for all but those that were denied.
+pub const CHECKER: Service = Service {
+    name: "requests",
+    program: "canopy",
+    memory_bytes_max: Some(64 << 20),
+    files_max: Some(16),
+    writes_files: false,
+    ends_first: false,
+    variables: &[],
+    keeps_directory: false,
+    serve: |daemon| match serve(&daemon) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    },
+};
 
-/// What it may have in memory, in bytes, and open.
-const MEMORY_BYTES_MAX: u64 = 64 << 20;
-const FILES_MAX: u64 = 16;
+/// A directory that the user has asked for, and whether that user can list it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Checked {
+    /// The user can list the directory at this path, and the one above it.
+    WithRow(Vec<u8>),
+    /// The user can list it alone.
+    Alone(Vec<u8>),
+    /// The user cannot list it, and has the answer from here.
+    Denied,
+}
 
-/// What the daemon is told of a directory that was asked for, in front of its path.
-pub(crate) const WITH_ROW: u8 = b'+';
-pub(crate) const ALONE: u8 = b'-';
-pub(crate) const DENIED: u8 = b'!';
-
-/// What the daemon is told last.
-pub(crate) const END: &[u8] = b".\0";
-
-/// Becomes the user whom the daemon names in the first line of standard input, and serves that
-/// user's connection. To be called first of all, in a process with one thread.
-pub fn check_as_user() -> io::Result<()> {
-    close_all_but_standard()?;
-    let own = |descriptor: BorrowedFd<'_>| descriptor.try_clone_to_owned().map(File::from);
-    let (daemon, mut user) = (own(io::stdin().as_fd())?, own(io::stdout().as_fd())?);
-    let (uid, gids) = parse_credentials(&first_line(&daemon)?).ok_or(ErrorKind::InvalidData)?;
-    limit(Resource::RLIMIT_CORE, 0)?;
-    limit(Resource::RLIMIT_FSIZE, 0)?;
-    limit(Resource::RLIMIT_DATA, MEMORY_BYTES_MAX)?;
-    limit(Resource::RLIMIT_NOFILE, FILES_MAX)?;
-    become_user(uid, &gids)?;
-    // What was found out here; `None` where the daemon answers.
-    let mut own = Vec::new();
+/// Serves a connection.
+fn serve(daemon: &Channel) -> io::Result<()> {
+    let mut user = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    // Answers that were found out here; `None` where the daemon answers.
+    let (mut own, mut checked) = (Vec::new(), Vec::new());
     for path in read_paths(&mut user)? {
-        let looked = look(&path);
-        let (letter, answer) = match looked {
-            Ok(true) => (WITH_ROW, None),
-            Ok(false) => (ALONE, None),
-            Err(errno) => (DENIED, Some(Answer::Denied(errno.raw_os_error()))),
+        let (one, answer) = match look(&path) {
+            Ok(true) => (Checked::WithRow(path), None),
+            Ok(false) => (Checked::Alone(path), None),
+            Err(errno) => (Checked::Denied, Some(Answer::Denied(errno.raw_os_error()))),
         };
+        checked.push(one);
         own.push(answer);
-        io::stderr().write_all(&[&[letter], &path[..], &[0]].concat())?;
     }
-    io::stderr().write_all(END)?;
-    let mut answers = Parts::lines();
+    daemon.send(&checked)?;
     for known in own {
-        let answer = match known {
-            Some(answer) => answer,
-            None => next_answer(&daemon, &user, &mut answers)?,
+        let line = match known {
+            Some(answer) => answer.line(),
+            None => next_line(daemon, &user)?,
         };
-        user.write_all(answer.line().as_bytes())?;
+        user.write_all(line.as_bytes())?;
     }
     Ok(())
-}
-
-/// Returns the line by which the daemon names a user.
-pub(crate) fn credentials_line(uid: u32, gids: &[u32]) -> String {
-    let words = std::iter::once(&uid).chain(gids).map(u32::to_string);
-    words.collect::<Vec<_>>().join(" ") + "\n"
-}
-
-fn parse_credentials(line: &[u8]) -> Option<(u32, Vec<u32>)> {
-    let words = std::str::from_utf8(line).ok()?.split(' ').map(str::parse);
-    let numbers: Vec<u32> = words.collect::<Result<_, _>>().ok()?;
-    let (&uid, gids) = numbers.split_first()?;
-    Some((uid, gids.to_vec()))
-}
-
-fn first_line(mut from: &File) -> io::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    loop {
-        let mut byte = [0];
-        from.read_exact(&mut byte)?;
-        if byte == *b"\n" {
-            return Ok(line);
-        }
-        line.push(byte[0]);
-    }
 }
 
 /// Reads all that the user says.
@@ -135,29 +113,16 @@ fn look(path: &[u8]) -> Result<bool, Errno> {
         .is_none_or(|above| open(above.as_os_str().as_encoded_bytes()).is_ok()))
 }
 
-/// Reads what the daemon answers next, unless the user goes away.
-fn next_answer(mut daemon: &File, user: &File, answers: &mut Parts) -> io::Result<Answer> {
-    loop {
-        if let Some(line) = answers.next()? {
-            return Answer::parse(&line).ok_or(ErrorKind::InvalidData.into());
-        }
-        let mut waited = [
-            PollFd::new(daemon.as_fd(), PollFlags::POLLIN),
-            PollFd::new(user.as_fd(), PollFlags::POLLIN),
-        ];
-        poll(&mut waited, PollTimeout::NONE)?;
-        let [told, left] = waited.map(|one| one.any().unwrap_or(true));
-        if left {
-            // A user has nothing more to say.
-            return Err(ErrorKind::ConnectionAborted.into());
-        }
-        if told {
-            let mut chunk = [0; 4096];
-            let read = daemon.read(&mut chunk)?;
-            if read == 0 {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            answers.add(&chunk[..read]);
-        }
+/// Reads the next answer of the daemon, unless the user goes away.
+fn next_line(daemon: &Channel, user: &File) -> io::Result<String> {
+    let mut waited = [
+        PollFd::new(daemon.as_fd(), PollFlags::POLLIN),
+        PollFd::new(user.as_fd(), PollFlags::POLLIN),
+    ];
+    poll(&mut waited, PollTimeout::NONE)?;
+    if waited[1].any().unwrap_or(true) {
+        // A user has nothing more to say.
+        return Err(ErrorKind::ConnectionAborted.into());
     }
+    daemon.receive()
 }

@@ -2,9 +2,9 @@
 //! list themselves.
 //!
 //! 1. A user connects to a socket in the directory of the index (`client`, `protocol`).
-//! 2. The daemon starts a process that becomes that user for good, and alone talks to the user: it
-//!    opens each directory, so that the kernel decides, and tells the daemon which ones it could
-//!    (`checker`, `server`).
+//! 2. The daemon starts a process that becomes that user for good (`canopy_as_user`). It alone talks
+//!    to the user, and opens each directory, so that the kernel decides. It reports to the daemon
+//!    which ones it could open (`checker`, `server`).
 //! 3. What is followed waits in a queue in memory, users in turns, as long as the connection is
 //!    there (`queue`).
 //! 4. Some of it is listed again by its path, as suspects are, and the users are told.
@@ -29,7 +29,7 @@ mod protocol;
 mod queue;
 mod server;
 
-pub use checker::{ARGUMENT, check_as_user};
+pub use checker::CHECKER;
 pub use client::{ask, is_listening};
 pub use protocol::Answer;
 pub use queue::{Counts, Failure, RequestedDirectory, Round, Share};

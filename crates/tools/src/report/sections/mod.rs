@@ -42,7 +42,7 @@ use canopy_index::{Columns, FileKind};
 use canopy_text::human_size;
 use canopy_text::safe::report_name;
 use lists::{Flagged, entries_table, flagged_blocks, user};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub(super) use directories::DirectorySizes;
 pub use duplicates::DuplicateRule;
@@ -267,7 +267,7 @@ impl Section {
 }
 
 /// A set of sections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sections(u32);
 
 impl Sections {

@@ -1,11 +1,4 @@
-//! Processes that have become another user for good, so that the kernel decides what they may do,
-//! and the account behind a uid ([`Accounts`]), by which every limit of a user counts.
-//!
-//! Not its job: who that user is, and what the process does for that user.
-
-mod accounts;
-
-pub use accounts::{Accounts, subordinate_uids};
+//! Becoming another user for good.
 
 use nix::errno::Errno;
 use nix::sys::prctl::{set_dumpable, set_no_new_privs};
@@ -13,19 +6,19 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Gid, Uid, getgroups, getresgid, getresuid, setgroups, setresgid, setresuid};
 use std::io::{self, ErrorKind};
 
-/// What such processes have as their real and saved user: nobody's, so that nobody but root may
-/// stop, end or trace one.
+/// The real and saved user of such processes: nobody's, so that only root may stop, end or trace
+/// one.
 const HOLDER: u32 = u32::MAX - 15;
 
 /// Lowers a limit of this process, soft and hard, to `most`.
-pub fn limit(resource: Resource, most: u64) -> io::Result<()> {
+pub(crate) fn limit(resource: Resource, most: u64) -> io::Result<()> {
     let (_, hard) = nix::sys::resource::getrlimit(resource)?;
     let most = most.min(hard);
     Ok(setrlimit(resource, most, most)?)
 }
 
 /// Closes every descriptor but the first three, which somebody may have left open.
-pub fn close_all_but_standard() -> io::Result<()> {
+pub(crate) fn close_all_but_standard() -> io::Result<()> {
     let mut open = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
         open.extend(entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
@@ -40,7 +33,7 @@ pub fn close_all_but_standard() -> io::Result<()> {
 /// Gives up all rights but those of a user with these groups, of which the first one is the main
 /// one, for good, and lets no process of that user look into this one or send it signals. To be
 /// called in a process with one thread. Fails unless all of it is so then.
-pub fn become_user(uid: u32, gids: &[u32]) -> io::Result<()> {
+pub(crate) fn become_user(uid: u32, gids: &[u32]) -> io::Result<()> {
     let refused = |what: &str| io::Error::new(ErrorKind::PermissionDenied, what.to_owned());
     let groups: Vec<Gid> = gids.iter().map(|gid| Gid::from_raw(*gid)).collect();
     let uid = Uid::from_raw(uid);
