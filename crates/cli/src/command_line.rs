@@ -80,7 +80,7 @@ impl Cli {
         let mut command = Cli::command();
         let name = command_name(std::env::args_os());
         if name.as_ref().is_none_or(|name| command.find_subcommand(name).is_none()) {
-            // Help tells of all commands.
+            // Help lists all commands.
             command.build();
         }
         let words = unabbreviated(name.as_deref(), std::env::args_os());
@@ -107,7 +107,7 @@ impl Cli {
     }
 }
 
-/// Ends the process with what help was asked for, or with what is wrong, as other errors are told.
+/// Ends the process: prints the help that was asked for, or the error as other errors are printed.
 fn end(error: &clap::Error) -> ! {
     if !error.use_stderr() {
         match error.print().and_then(|()| std::io::stdout().flush()) {

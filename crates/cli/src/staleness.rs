@@ -94,7 +94,7 @@ impl Daemon {
         }
     }
 
-    /// Returns whether the daemon has seen all that happened in a source up to so long ago.
+    /// Returns whether the daemon has seen all changes of a source up to this age.
     fn keeps(&self, source: &SourceRecord, stale_ns: i64) -> bool {
         let (document, is_running) = match self {
             Daemon::Document(document, is_running) => (document, *is_running),

@@ -27,7 +27,7 @@ const SHOWN_MAX: usize = 200;
 const LISTED_PATH_MAX: usize = 4096;
 const LISTED_MAX: usize = 64 << 20;
 
-/// Most errors of a part of a scan, and bytes of their paths, that are kept for who publishes it.
+/// Most errors of a part of a scan, and bytes of their paths, that are kept for the publisher.
 const KEPT_MAX: usize = 200_000;
 const KEPT_BYTES_MAX: usize = 8 << 20;
 
@@ -39,7 +39,7 @@ const MOUNTS_MAX: usize = 8;
 pub struct Faults {
     /// Fault, reason and path, one a line, with control characters escaped.
     file: Option<(PathBuf, Mutex<ErrorList>)>,
-    /// All of them, for who publishes what this process lists.
+    /// All errors, for the process that publishes.
     kept: Option<Mutex<KeptErrors>>,
     failed: OnceLock<(PathBuf, String)>,
     narrowed: OnceLock<PathBuf>,
@@ -63,24 +63,24 @@ impl Faults {
         Ok(Faults { file: Some((path.to_owned(), Mutex::new(list))), ..Faults::default() })
     }
 
-    /// Returns what keeps all of them.
+    /// Returns one that keeps all errors.
     pub(crate) fn kept() -> Self {
         Faults { kept: Some(Mutex::default()), ..Faults::default() }
     }
 
-    /// Notes that there were so many more.
+    /// Counts errors that were left out.
     pub(crate) fn leave_out(&self, count: u64) {
         if let Some((_, file)) = &self.file {
             file.lock().left_out += count;
         }
     }
 
-    /// Returns those that were kept, which are none any more.
+    /// Takes the errors out that were kept.
     pub(crate) fn take_kept(&self) -> KeptErrors {
         self.kept.as_ref().map(|kept| std::mem::take(&mut *kept.lock())).unwrap_or_default()
     }
 
-    /// Takes in one of an entry below the root `base`.
+    /// Adds an error of an entry below the root `base`.
     pub(crate) fn add(&self, base: &Path, error: &ScanError) {
         if let Some(kept) = &self.kept {
             kept.lock().add(error);
@@ -239,7 +239,7 @@ fn open_special(path: &Path) -> anyhow::Result<Option<File>> {
 pub(crate) struct KeptErrors {
     pub(crate) errors: Vec<ScanError>,
     bytes: usize,
-    /// How many more there were.
+    /// Number of further errors.
     pub(crate) left_out: u64,
 }
 
@@ -278,7 +278,7 @@ impl ErrorList {
                 bytes += line.len();
                 line.clear();
             }
-            // Of a line that was torn, nothing stays.
+            // A torn line is removed.
             file.set_len(bytes as u64)?;
         }
         Ok(ErrorList { file: LineWriter::new(file), bytes, left_out: 0, known, hashes })
@@ -311,10 +311,10 @@ impl ErrorList {
     }
 }
 
-/// How much the index does not show, at one moment of a run, though the source would.
+/// Entries that the index does not show though the source would, at one moment of a run.
 #[derive(Clone)]
 pub(crate) struct Shortfalls {
-    /// How many there are of what, and what is wrong with it.
+    /// Number, kind and fault of entries.
     counts: [(u64, &'static str, &'static str); 6],
     /// Directories for their owner and root alone, by owner.
     beyond_limits: BTreeMap<u32, u64>,
@@ -322,7 +322,7 @@ pub(crate) struct Shortfalls {
 }
 
 impl Shortfalls {
-    /// Takes them from what a run counts.
+    /// Takes them from the counts of a run.
     pub(crate) fn new(
         counts: &Counts,
         beyond_limits: BTreeMap<u32, u64>,
@@ -340,7 +340,7 @@ impl Shortfalls {
         Shortfalls { counts, beyond_limits, closed }
     }
 
-    /// Returns, for people, what was added since an earlier moment.
+    /// Formats what was added since an earlier moment.
     pub(crate) fn since(&self, before: &Shortfalls) -> Vec<String> {
         let mut lines = Vec::new();
         for ((count, one, what), (earlier, ..)) in self.counts.iter().zip(&before.counts) {
@@ -372,7 +372,7 @@ impl Shortfalls {
     }
 }
 
-/// Warns of mounts whose contents not all see whom the system might let see them.
+/// Warns of mounts whose contents the index shows to fewer users than the system might.
 pub(crate) fn warn_of_mounts(cx: &Context<'_>, closed: &[ClosedMount]) {
     for mount in closed.iter().take(MOUNTS_MAX) {
         let ClosedMount { point, file_system, rules, entered } = mount;

@@ -28,21 +28,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What is known of namespaces that are followed, by their names.
+/// Known states of followed namespaces, by their names.
 struct Known(BTreeMap<String, KnownNamespace>);
 
-/// How a namespace was when it was read last.
+/// State of a namespace at the last read.
 struct KnownNamespace {
-    /// Where its root counted as being, escaped.
+    /// Place of its root, escaped.
     root: String,
-    /// Who got there.
+    /// Permissions on the way to that place.
     way: String,
-    /// Described by what reads namespaces.
+    /// Description of the state, made by [`Namespaces`].
     kept: String,
 }
 
 impl Known {
-    /// Reads what is known; what cannot be read is not.
+    /// Reads the file. States that cannot be read are unknown.
     fn read(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap_or_default();
         let all = serde_json::from_slice::<BTreeMap<String, [String; 3]>>(&bytes);
@@ -82,7 +82,7 @@ impl NamespaceState<'_> {
         all.write(&self.file)
     }
 
-    /// Remembers how the namespace is, and lets go how it was.
+    /// Saves the state of the namespace, and releases the previous one.
     fn replace(&self, before: Option<KnownNamespace>, now: KnownNamespace) -> anyhow::Result<()> {
         self.remember(now)?;
         if let Some(before) = before {
@@ -217,7 +217,7 @@ pub fn follow(
     })
 }
 
-/// Returns what decides who gets to a directory: the permissions of those above it.
+/// Formats the permissions of all directories above a path: they decide which users get there.
 fn way(root: &Path) -> anyhow::Result<String> {
     let mut way = String::new();
     for directory in root.ancestors().skip(1) {

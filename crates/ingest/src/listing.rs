@@ -33,27 +33,27 @@ pub(crate) fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What the scans of one run have in common.
+/// Shared state of the scans of one run.
 pub(crate) struct Scans<'a> {
     cx: Context<'a>,
     skipped: (u64, u64),
     part_bytes: usize,
     rate_limit: Option<Arc<RateLimit>>,
-    /// What was read so far.
+    /// Counts so far.
     pub counts: Counts,
-    /// What is wrong with entries.
+    /// Errors of entries.
     pub faults: Faults,
-    /// Where they are.
+    /// Place of the scan.
     pub whereabouts: Arc<Whereabouts>,
-    /// What is noted of how far they are, if they can go on.
+    /// Saved progress, if the run can be resumed.
     pub notes: Option<Notes<'a>>,
     /// Charges of requests, if users asked for this scan.
     pub costs: Option<Arc<Costs>>,
 }
 
 impl<'a> Scans<'a> {
-    /// Prepares scans for an index that is written with so much memory and so many threads, of
-    /// which all together look at `rate_max` entries per second at most.
+    /// Prepares scans for an index that is written with this memory and this number of threads. All
+    /// threads together look at most at `rate_max` entries per second.
     pub fn new(
         cx: &Context<'a>,
         writer: &Writer,
@@ -80,7 +80,7 @@ impl<'a> Scans<'a> {
         &self.cx
     }
 
-    /// Returns how a source is scanned; what it leaves out depends on where its root is.
+    /// Returns how a source is scanned. Excluded paths depend on its root.
     pub fn options(&self, record: &ScanRecord, root: &Path) -> anyhow::Result<ScanOptions> {
         let mut patterns = record.excludes.clone();
         patterns.extend(match &record.configured {
@@ -99,8 +99,8 @@ impl<'a> Scans<'a> {
         })
     }
 
-    /// Opens the root of a source; returns it and what the index keeps of it, with what is configured
-    /// now.
+    /// Opens the root of a source. Returns it and the record for the index, with the current
+    /// configuration.
     pub fn open(
         &self,
         writer: &Writer,
@@ -148,13 +148,13 @@ impl<'a> Scans<'a> {
     ) -> anyhow::Result<()> {
         let writers = self.walk(writer, begun, part, rules, record)?;
         if self.notes.is_some() {
-            // What is over is noted as a whole.
+            // A complete source is saved as a whole.
             self.cx.cancel.end_by_itself();
         }
         Ok(writer.finish_shards(writers)?)
     }
 
-    /// Lists a source that was begun under this number, or a part of it, and returns what has it.
+    /// Lists a source that was begun under this number, or a part of it, and returns its writers.
     pub fn walk<'w>(
         &self,
         writer: &'w Writer,
@@ -180,7 +180,7 @@ impl<'a> Scans<'a> {
         let is_shared = part.is_some_and(|part| part.others.is_some());
         let due = || {
             let is_due = |notes: &Notes<'_>| notes.are_due(&self.counts);
-            // What others list is ended by leaving them the rest.
+            // A shared scan ends by leaving the rest to others.
             !is_shared && self.cx.cancel.is_requested() || self.notes.as_ref().is_some_and(is_due)
         };
         let mut pause = |sinks: &mut Vec<Listings<'_>>, left: &dyn Fn() -> Left| {
@@ -223,7 +223,7 @@ impl<'a> Scans<'a> {
         Ok(Configured { left_out, trusted: settings.trust_fs.clone().unwrap_or_default() })
     }
 
-    /// Returns what the index does not show so far though the source would.
+    /// Returns entries that the index does not show so far though the source would.
     pub fn shortfalls(&self, writer: &Writer, rules: &MountRules) -> Shortfalls {
         Shortfalls::new(&self.counts, writer.beyond_limits(), rules.closed())
     }
@@ -259,8 +259,8 @@ pub(crate) fn one_reader() -> bool {
     !nix::unistd::geteuid().is_root()
 }
 
-/// Returns whether a source is an empty directory now, where the index has entries of it from
-/// another device: what is mounted there is most likely away.
+/// Returns whether a source is an empty directory now, though the index has entries of it from another
+/// device: its file system is most likely not mounted.
 fn is_unmounted(writer: &Writer, root: &Root) -> bool {
     let escaped = root.escaped_path();
     let known = writer.sources().into_iter().find(|(source, _)| source.root == escaped);

@@ -1,9 +1,9 @@
-//! What a run reports while it works.
+//! Reports of a run while it works.
 
 use std::fmt::Display;
 use std::time::Duration;
 
-/// Receives what a run reports. All methods may be called by any thread of the run.
+/// Receives the reports of a run. All methods may be called by any thread of the run.
 pub trait Observer: Sync {
     /// Takes in a message about something that is wrong or missing.
     fn warn(&self, text: &dyn Display);

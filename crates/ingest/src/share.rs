@@ -1,9 +1,9 @@
 //! A scan that several processes share, on any machines that see the source and the index.
 //!
 //! 1. One begins it, the others join.
-//! 2. Each lists parts as long as there are any that nobody has, leaves to others what is deep
-//!    enough (of the whole source) or what it has not begun when others have nothing to do, and ends
-//!    each part by itself.
+//! 2. Each lists parts as long as there are any that nobody has, and ends each by itself. It leaves
+//!    directories to others that are deep enough (of the whole source), or that it has not begun when
+//!    others have nothing to do.
 //! 3. The last one publishes all of them.
 
 use crate::Context;
@@ -31,14 +31,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How many parts a worker leaves to others of the whole source, and of what it has not begun.
+/// Most parts that a worker leaves to others: of the whole source, and of a part that it lists.
 const PARTS_MAX: usize = 64;
 const SHARED_MAX: usize = 8;
 
 /// Most bytes of paths of directories that a worker leaves to others; it lists the rest itself.
 const LEFT_BYTES_MAX: usize = 16 << 20;
 
-/// How long to wait for a process that writes the index, and that may be about to begin this scan.
+/// Waiting time for a process that writes the index: it may be about to begin this scan.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const LOOKED_EVERY: Duration = Duration::from_millis(100);
@@ -103,7 +103,7 @@ pub fn begin(
     Ok(())
 }
 
-/// Says what to do where what workers share cannot be read: the rest of the index is sound.
+/// Explains an error of the files that workers share: the rest of the index is sound.
 fn unreadable(error: Error, index: &Path) -> anyhow::Error {
     let is_damaged = error.damaged_file().is_some() || matches!(error, Error::Version { .. });
     match is_damaged {
@@ -138,7 +138,7 @@ fn wanted(
     }
 }
 
-/// Returns what else a scan depends on.
+/// Returns all else that a scan depends on.
 fn asked(cx: &Context<'_>) -> String {
     notes::asked(&cx.site.settings, serde_json::Value::Null)
 }
@@ -255,7 +255,7 @@ impl Sharer<'_> {
         let scans = self.scans(&writer, Faults::kept())?;
         let rules = self.cx.mount_rules(scan.record.no_prune);
         let (root, new) = open(&scans, &writer, &rules, scan)?;
-        // What is wrong with the root itself, who publishes finds, too.
+        // The publisher finds faults of the root, too.
         scans.counts.set_back([0; 10]);
         scans.faults.take_kept();
         let record = new.scan.clone().unwrap_or_default();
@@ -410,7 +410,7 @@ impl Left {
     }
 }
 
-/// Returns parts of these directories, so many at most, each of some that lie close together.
+/// Divides directories into at most `parts_max` parts, each of directories that lie close together.
 fn parts(mut paths: Vec<String>, parts_max: usize) -> Vec<Vec<String>> {
     paths.sort_unstable();
     let size = paths.len().div_ceil(parts_max).max(1);
@@ -441,7 +441,7 @@ fn decoded(code: u8, errno: i32) -> Fault {
     Fault::Failed(step, Errno::from_raw_os_error(errno))
 }
 
-/// Knows nothing of the rest of a source, which others list.
+/// Knows no listing of the source, which others list.
 struct Nothing;
 
 impl Known for Nothing {

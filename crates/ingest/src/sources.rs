@@ -107,15 +107,16 @@ pub struct SourceRun<'a> {
 pub(crate) struct Reading<'a> {
     cx: Context<'a>,
     tree: &'a dyn ListingSource,
-    /// Where its root counts as being.
+    /// Place of its root.
     root: PathBuf,
     record: ScanRecord,
-    /// What the index is to keep of it.
+    /// The record of the source for the index.
     pub new: NewSource,
 }
 
 impl<'a> Reading<'a> {
-    /// Finds out who may look the root up, and what is configured of a namespace besides `record`.
+    /// Finds the users who may look the root up, and applies the configuration of a namespace to
+    /// `record`.
     pub fn new(
         cx: &Context<'a>,
         writer: &Writer,
@@ -156,8 +157,8 @@ impl<'a> Reading<'a> {
         Ok(Reading { cx: *cx, tree, root, record, new })
     }
 
-    /// Begins a source and reads the namespace into it: all of it, or what is selected of one that
-    /// the index has. Returns the source's number and how reading it ended.
+    /// Begins a source and reads the namespace into it: all of it, or the selected part of a known
+    /// source. Returns the number of the source, and the result of reading it.
     pub fn take_in(
         &self,
         writer: &mut Writer,

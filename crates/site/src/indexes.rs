@@ -1,8 +1,9 @@
 //! Where indexes are: the one that a command writes, and those that it reads.
 //!
-//! What `--index`, the environment or the user's own configuration names is written and read, alone.
-//! Else root writes and reads the site's index, which the site's configuration may name; users
-//! write their own, which only they read, and read both.
+//! - An index named by `--index`, the environment or the user's own configuration is written and read
+//!   alone.
+//! - Otherwise root writes and reads the site's index, which the site's configuration may name.
+//! - Users write their own index, which only they read, and read both.
 
 use crate::Site;
 use anyhow::Context;
@@ -16,12 +17,12 @@ use std::path::{Path, PathBuf};
 /// The site's index where no configuration names one.
 const SITE: &str = "/var/lib/canopy/index";
 
-/// Who brings an index up to date.
+/// The process that updates an index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Updater {
     /// The caller writes it.
     Caller(PathBuf),
-    /// It is another user's, whose daemon can be asked.
+    /// It belongs to another user, whose daemon can be asked.
     Daemon(PathBuf),
 }
 
@@ -183,7 +184,7 @@ fn has_source_around(index: &Path, directory: &Path) -> anyhow::Result<bool> {
     Ok(index.sources().iter().any(|source| is_around(&source.root)))
 }
 
-/// Returns where a user's own index is; `None` where there is no home, as in services.
+/// Returns the place of a user's own index; `None` without a home, as in services.
 fn own() -> Option<PathBuf> {
     let variable = |name: &str| {
         let path = std::env::var_os(name).map(PathBuf::from);

@@ -28,14 +28,14 @@ pub use settings::{
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// What one command, daemon or request knows of the machine that it runs on.
+/// Configuration of one command, daemon or request.
 #[derive(Debug, Default)]
 pub struct Site {
-    /// What is configured.
+    /// The configured values.
     pub settings: Settings,
     /// The directory of the index that the caller named, which goes before all that is configured.
     named: Option<PathBuf>,
-    /// What the asking user's queries may use, once that was looked up.
+    /// Limits for queries of the asking user, once they were looked up.
     allowed: OnceLock<Allowed>,
 }
 

@@ -57,7 +57,7 @@ impl FromStr for TimeLimit {
     }
 }
 
-/// Returns half of the machine's memory, in bytes; `None` where that cannot be told.
+/// Returns half of the machine's memory, in bytes; `None` if it is unknown.
 pub fn half_of_memory() -> Option<usize> {
     let about = std::fs::read_to_string("/proc/meminfo").ok()?;
     let total = about.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

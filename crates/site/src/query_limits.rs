@@ -1,7 +1,7 @@
-//! What the site lets the queries of some users take: `[[limits]]` of its configuration.
+//! Limits of the site for queries of some users: `[[limits]]` of its configuration.
 //!
-//! They keep users from slowing each other down by mistake. Nobody is held by them who runs a
-//! program of their own: what must hold is for control groups.
+//! They keep users from slowing each other down by mistake. A user who runs another program evades
+//! them: use control groups where they must hold.
 
 use crate::Site;
 use crate::limits::{MemoryLimit, TimeLimit};
@@ -35,7 +35,7 @@ pub struct Allowed {
 }
 
 impl Site {
-    /// Returns what the asking user's queries may take.
+    /// Returns the limits for queries of the asking user.
     pub fn allowed(&self) -> Allowed {
         let limits = &self.settings.limits;
         *self.allowed.get_or_init(|| match limits.is_empty() {
@@ -45,7 +45,7 @@ impl Site {
     }
 }
 
-/// Who asks.
+/// The asking user.
 struct Asker {
     uid: Uid,
     gids: Vec<Gid>,
@@ -77,8 +77,7 @@ impl Asker {
     }
 }
 
-/// Returns what somebody's queries may take: of each, what the first says that names them and says
-/// anything of it.
+/// Returns the limits for a user: each from the first table that names the user and has that limit.
 fn allowed_to(limits: &[QueryLimits], asker: &Asker) -> Allowed {
     let of_asker = Vec::from_iter(limits.iter().filter(|limits| asker.is_named(limits)));
     Allowed {

@@ -2,8 +2,8 @@
 //! options of the command line come over all of it.
 //!
 //! A key of a later place replaces that of an earlier one as a whole. An unknown key is an error,
-//! since one that is misspelt would silently do nothing. What is wrong in the site's file stops
-//! whoever can mend it from indexing; others are told, and the rest of the file counts.
+//! since a misspelt one would silently do nothing. An error in the site's file stops a user from
+//! indexing who can mend it. Others get a warning, and the rest of the file counts.
 
 use crate::Site;
 use crate::indexes::is_own_or_roots;
@@ -25,14 +25,14 @@ use toml::de::{DeTable, DeValue};
 /// The site's file, unless `CANOPY_SITE_CONFIG` names another.
 pub const SITE_FILE: &str = "/etc/canopy/config.toml";
 
-/// What can be configured. What is `None` was said nowhere.
+/// Configured values. `None` means that a value is not configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The directory of the index, by the user's own file or the environment.
     pub index: Option<PathBuf>,
     /// The directory of the site's index, by the site's file.
     pub site_index: Option<PathBuf>,
-    /// Trees that `canopy index` scans when it is told none.
+    /// Trees that `canopy index` scans if none is named.
     pub sources: Option<Vec<Source>>,
     /// How many threads commands use.
     pub threads: Option<usize>,
@@ -42,11 +42,11 @@ pub struct Settings {
     pub prune_paths: Option<Vec<String>>,
     /// Types of file systems whose mount points it leaves out.
     pub prune_fs: Option<Vec<String>>,
-    /// How long a statement of `canopy sql` may take.
+    /// Time limit of a statement of `canopy sql`.
     pub sql_timeout: Option<TimeLimit>,
-    /// How much memory it may use.
+    /// Memory limit of a statement.
     pub sql_memory: Option<MemoryLimit>,
-    /// What the site lets the queries of some users take, by the site's file.
+    /// Limits for queries of some users, by the site's file.
     pub limits: Vec<QueryLimits>,
     /// Types of file systems whose modes and ACLs it trusts, besides those of local disks.
     pub trust_fs: Option<Vec<String>>,
@@ -194,7 +194,7 @@ impl Settings {
         keys.into_iter().filter(|(_, value)| !value.is_null()).collect()
     }
 
-    /// Checks what a value alone does not tell.
+    /// Checks values that parse.
     fn checked(self) -> anyhow::Result<Self> {
         if let Some(index) = &self.index {
             ensure!(index.is_absolute(), "index: '{}' is no absolute path", index.display());
@@ -277,7 +277,7 @@ fn read_site(file: &Path) -> anyhow::Result<Option<String>> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened?,
         };
-        // That is how one says that there is no configuration.
+        // /dev/null means that there is no configuration.
         let is_null = file == Path::new("/dev/null");
         ensure!(is_null || opened.metadata()?.is_file(), "it is no plain file");
         let mut text = String::new();
@@ -305,7 +305,7 @@ fn read_own(path: &Path) -> anyhow::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Returns whether the caller may write a file, so that an error in it is no riddle.
+/// Returns whether the caller can mend a file.
 fn can_mend(file: &Path) -> bool {
     let caller = nix::unistd::geteuid();
     caller.is_root() || file.metadata().is_ok_and(|about| about.uid() == caller.as_raw())
@@ -538,7 +538,7 @@ fn words(text: &str) -> Vec<String> {
     words.into_iter().flatten().collect()
 }
 
-/// What is configured to be left out of a source.
+/// Entries of a source that the configuration leaves out.
 #[derive(Debug, Default)]
 pub struct Pruned {
     /// Patterns as of `canopy index --exclude`, each with the key that it comes from.
@@ -562,7 +562,7 @@ pub fn prune_reasons(settings: &Settings, root: &Path) -> anyhow::Result<Pruned>
     let mounted = pruned_mounts(settings)?.into_iter().map(|path| (path, "prune_fs"));
     let mut unusable = Vec::new();
     for (path, why) in named.chain(mounted) {
-        // What is named as a source is scanned, whatever is configured.
+        // A named source is scanned, whatever is configured.
         let path: PathBuf = path;
         let Ok(below) = path.strip_prefix(root) else { continue };
         match below.to_str() {

@@ -1,6 +1,6 @@
-//! Has the index follow a batch of suspects, in processes of their own: what they take in memory
-//! goes with them, and what goes wrong in one ends the batch and not the daemon. One that a file
-//! system without answers holds is ended, or left to the kernel where even that cannot be.
+//! Has the index follow a batch of suspects, in a process of its own: its memory goes with it, and a
+//! failure ends the batch and not the daemon. A process that hangs in a file system is killed, or left
+//! to the kernel if it cannot be.
 
 use super::{GOES_ON, IS_OVER, TELLS_PARENT};
 use crate::update::{line, lines, read_costs};
@@ -26,19 +26,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Entries that a directory has that is listed alone, about.
+/// Approximate number of entries of a directory that is listed alone.
 const DIRECTORY_ENTRIES: i64 = 50;
 
-/// How often it is looked whether a process has ended.
+/// Time between two checks whether a process has ended.
 const LOOKED_EVERY: Duration = Duration::from_millis(5);
 
-/// How long to wait for a process.
+/// Waiting times for a process.
 struct Patience {
-    /// While it reads nothing more of a source.
+    /// Without progress in a source.
     reads: Duration,
-    /// Once it was told to end: it may be publishing.
+    /// After the signal to end: it may be publishing.
     ends: Duration,
-    /// Once it was killed.
+    /// After it was killed.
     is_killed: Duration,
 }
 
@@ -58,15 +58,15 @@ pub(super) struct Applier {
     pub one_file_system: bool,
     /// Entries that are looked at per second at most.
     pub rate_max: Option<NonZeroU32>,
-    /// How long a source has its turn where that is so, before others have theirs.
+    /// Turn of a source under that limit, before others have theirs.
     pub turn: Duration,
-    /// How many suspects of a source wait at most.
+    /// Most suspects of a source that wait.
     pub suspects_max: usize,
 }
 
 impl Applier {
-    /// Returns what of a batch is done in one turn of its source, by what the index has there, and
-    /// what is left for others, both in any order: a slow scan of one source holds no other up.
+    /// Divides a batch into the part for this turn of its source, by the entries of the index there,
+    /// and the rest, both in any order: a slow scan of one source does not delay others.
     pub fn turn_of(&self, batch: &Batch) -> (Batch, Vec<canopy_watch::Suspect>) {
         let all = || (batch.clone(), Vec::new());
         let Some(rate) = self.rate_max else { return all() };
@@ -95,8 +95,8 @@ impl Applier {
         (now, left)
     }
 
-    /// Brings what the index says of a batch up to date, and returns the generation that has it.
-    /// Ends early, with an error, once `stop` says so.
+    /// Updates the index for a batch, and returns the generation that contains it. Ends early, with an
+    /// error, once `stop` returns true.
     pub fn apply(
         &self,
         root: &[u8],
@@ -118,8 +118,8 @@ impl Applier {
         Ok(Index::open(&self.index)?.generation())
     }
 
-    /// Reads what has changed of a namespace, which `ns:` and what names it is, and returns the
-    /// generation that has it if anything had. Ends early, with an error, once `stop` says so.
+    /// Reads the changes of a namespace, given with `ns:` in front, and returns the generation that
+    /// contains them, if there were any. Ends early, with an error, once `stop` returns true.
     pub fn follow(
         &self,
         namespace: &Path,
@@ -134,8 +134,8 @@ impl Applier {
         Ok(new.and_then(|number| number.parse().ok()))
     }
 
-    /// Lists again what users have asked for, and returns a generation that has it and what was
-    /// listed for each of them. What is as it was makes no new one.
+    /// Lists directories again that users asked for. Returns a generation that contains them, and the
+    /// share of each user. Without changes, there is no new generation.
     pub fn serve(
         &self,
         root: &[u8],
@@ -158,8 +158,8 @@ impl Applier {
         generation.zip(shares).with_context(|| format!("'canopy update' has said: {told}"))
     }
 
-    /// Writes some of the index anew, if that is due; returns whether it was. Ends early, with an
-    /// error, once `stop` says so.
+    /// Compacts a portion of the index, if that is due; returns whether it was. Ends early, with an
+    /// error, once `stop` returns true.
     pub fn compact(&self, stop: &dyn Fn() -> bool) -> anyhow::Result<bool> {
         let generation = || anyhow::Ok(Index::open(&self.index)?.generation());
         let before = generation()?;
@@ -196,7 +196,7 @@ impl Applier {
     }
 
     /// Runs a command with some input to its end, and returns what it printed. Fails if it did not
-    /// do its work; entries that vanished or could not be read are no failure.
+    /// do its work; entries that vanished or could not be read are not a failure.
     fn run(
         &self,
         mut command: Command,
@@ -217,17 +217,17 @@ impl Applier {
     }
 }
 
-/// What the index has of a suspect.
+/// Data of the index about a suspect.
 #[derive(Default)]
 struct Known {
-    /// Entries that are looked at, about.
+    /// Approximate number of entries to look at.
     entries: i64,
-    /// What is below it, of one with all that is.
+    /// Subdirectories of a recursive suspect.
     subdirectories: Vec<canopy_watch::Suspect>,
 }
 
 impl Known {
-    /// Of what the index does not have, nothing is known.
+    /// Returns nothing for a path that the index lacks.
     fn of(index: &Index, suspect: &canopy_watch::Suspect) -> Self {
         let known = || -> canopy_read::Result<Self> {
             if !suspect.recursive {
@@ -248,9 +248,9 @@ impl Known {
     }
 }
 
-/// What is known of a process that tells whether it goes on.
+/// Progress of a process that reports it.
 struct Pulse {
-    /// When it went on last.
+    /// Time of its last progress.
     last: Mutex<Instant>,
     /// Whether it reads no source any more.
     is_over: AtomicBool,
@@ -265,7 +265,7 @@ impl Pulse {
         !self.is_over.load(Ordering::Relaxed) && self.last.lock().elapsed() > patience
     }
 
-    /// Reads what a process prints, and takes out what tells that it goes on.
+    /// Reads the output of a process, and removes its progress marks.
     fn read(&self, mut stream: impl Read) -> Vec<u8> {
         let (mut printed, mut chunk) = (Vec::new(), [0; 4096]);
         while let Ok(length @ 1..) = stream.read(&mut chunk) {
@@ -282,8 +282,8 @@ impl Pulse {
     }
 }
 
-/// Gives a process its input, waits for it or has it end, and returns how it ended, what it printed
-/// and what else it said. `stop` is asked all the time.
+/// Writes the input of a process, waits for it or ends it. Returns its status, output and messages.
+/// Calls `stop` all the time.
 fn talk(
     mut child: Child,
     input: &[u8],
@@ -324,12 +324,12 @@ fn talk(
     }
 }
 
-/// What keeps a process from its work.
+/// Reason why a process makes no progress.
 const HANGS: &str = "a file system in the source does not answer";
 
 fn read_all(stream: Option<impl Read>) -> Vec<u8> {
     let mut all = Vec::new();
-    // What was read before an error may say more than that.
+    // Output before an error may explain it.
     let _ = stream.map(|mut stream| stream.read_to_end(&mut all));
     all
 }

@@ -29,21 +29,21 @@ impl ChangeSource {
     }
 }
 
-/// A namespace that is followed: it is asked for what has changed, again and again.
+/// A followed namespace, which is polled for changes.
 pub(super) struct Namespace {
-    /// What names it, with `ns:` in front.
+    /// Its path, with `ns:` in front.
     pub(super) path: PathBuf,
-    /// When to ask next.
+    /// Time of the next poll.
     pub(super) due: Instant,
-    /// How often asking has failed since it did not.
+    /// Polls that have failed since the last success.
     pub(super) failures: u32,
-    /// Why it has failed last.
+    /// Error of the last failure.
     pub(super) error: Option<String>,
-    /// When it was asked last what the index has by now.
+    /// Start of the last poll whose changes the index has.
     pub(super) followed: Option<SystemTime>,
 }
 
-/// Begins to have the kernel tell of changes, by what the process may use.
+/// Subscribes to events of the kernel, by the method that the process may use.
 pub(super) fn kernel(intake: &Intake) -> anyhow::Result<(ChangeSource, Vec<Unfollowed>)> {
     if let Some((group, unfollowed)) = Fanotify::begin(intake)? {
         return Ok((ChangeSource::Fanotify(group), unfollowed));
@@ -116,7 +116,7 @@ pub(super) fn followed(
         }
     }
     for place in namespaces.iter().filter_map(|path| namespace_of(path)) {
-        // Of one in a bucket, asking it tells.
+        // A bucket is checked when it is asked.
         if !place.to_string_lossy().contains("s3://") {
             place.metadata().with_context(|| format!("cannot open {}", place.display()))?;
         }
@@ -136,7 +136,7 @@ pub(super) fn territory(
 ) -> anyhow::Result<Territory> {
     let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
     let mut left_out = vec![bytes(location)];
-    // What is named as a source is followed, whatever is configured.
+    // A named source is followed, whatever is configured.
     let is_root = |path: &PathBuf| roots.iter().any(|root| root.starts_with(path));
     let pruned = pruned_paths(settings)?.into_iter().filter(|path| !is_root(path));
     left_out.extend(pruned.map(|path| bytes(&path)));

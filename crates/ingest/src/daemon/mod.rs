@@ -42,26 +42,26 @@ pub const GOES_ON: u8 = b'\x06';
 /// Byte that it prints once it reads no source any more.
 pub const IS_OVER: u8 = b'\x04';
 
-/// How many suspects are kept of all sources together.
+/// Most suspects that are kept, of all sources together.
 const SUSPECTS_MAX: usize = 100_000;
 
-/// How often the status is written.
+/// Time between two writes of the status.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether some of the index is to be written anew.
+/// Time between two checks whether the index needs compaction.
 const COMPACTED_EVERY: Duration = Duration::from_secs(600);
 
-/// How long to wait between two portions of that.
+/// Time between two portions of a compaction.
 const PORTIONS_EVERY: Duration = Duration::from_secs(10);
 
-/// How long directories may be listed that users ask for.
+/// Time limit for a round of requests of users.
 const REQUESTS_TAKE: Duration = Duration::from_secs(30);
 
-/// How long to wait before what failed to follow changes is tried again, at most.
+/// Longest time before a failed source of events is opened again.
 const RETRIED_EVERY: Duration = Duration::from_secs(60);
 
-/// How long what brings the index up to date may not turn up before the service manager is no more
-/// told that all is well.
+/// Time without a sign of life of the updating thread after which the service manager gets no more
+/// watchdog notifications.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// How a daemon follows.
@@ -136,22 +136,22 @@ pub struct Daemon<'a> {
     namespaces: parking_lot::Mutex<Vec<Namespace>>,
     directory: PathBuf,
     intake: Arc<Intake>,
-    /// Takes requests of users in, until it is started.
+    /// Receives requests of users; taken out when it starts.
     server: parking_lot::Mutex<Option<Arc<Server>>>,
     pacing: Pacing,
     ear: parking_lot::Mutex<Option<ChangeSource>>,
     reporter: parking_lot::Mutex<Reporter>,
     prometheus: Option<PathBuf>,
-    /// Where events come from, if not from the kernel.
+    /// File of events, if they do not come from the kernel.
     events: Option<PathBuf>,
-    /// Change logs, and the program that reads them, likewise.
+    /// Change logs, and the program that reads them, if events come from there.
     lustre: (Vec<Log>, PathBuf),
     /// Set when standard input has ended.
     is_fed: AtomicBool,
     bad_lines: AtomicU64,
     /// Rounds of requests that failed.
     failed_rounds: AtomicU64,
-    /// When what brings the index up to date turned up last.
+    /// Last sign of life of the updating thread.
     turned_up: parking_lot::Mutex<Instant>,
 }
 
@@ -252,7 +252,7 @@ impl<'a> Daemon<'a> {
         if !options.trust_index && !goes_on {
             daemon.intake.suspect_all();
         }
-        // What the index has not is to be scanned in any case.
+        // Roots that the index lacks are scanned in any case.
         for root in daemon.intake.territory().roots() {
             if !daemon.applier.has(root)? {
                 let suspect = Suspect { path: root.clone(), recursive: true };
@@ -319,14 +319,13 @@ impl<'a> Daemon<'a> {
         ended
     }
 
-    /// Returns whether all is to end. Asked all the time by what brings the index up to date, which
-    /// goes on as long as it asks.
+    /// Returns whether the daemon is stopped. Each call is a sign of life of the updating thread.
     fn is_stopped(&self) -> bool {
         *self.turned_up.lock() = Instant::now();
         self.intake.is_stopped()
     }
 
-    /// Has the index follow, until all is to end.
+    /// Has the index follow until the daemon is stopped.
     fn apply_batches(&self) -> anyhow::Result<()> {
         let mut next_compaction = Instant::now() + COMPACTED_EVERY;
         while !self.is_stopped() {
@@ -448,7 +447,7 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// Lists again what users ask for.
+    /// Lists directories again that users ask for.
     fn serve(&self, round: Round) {
         let root = &self.intake.territory().roots()[round.source];
         let begun = Instant::now();
@@ -472,7 +471,7 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// Hears of changes until all is to end.
+    /// Receives events until the daemon is stopped.
     fn hear(&self) {
         let mut patience = Duration::from_secs(1);
         let mut ear = self.ear.lock().take();
@@ -497,7 +496,7 @@ impl<'a> Daemon<'a> {
                 Err(error) => anyhow::Error::from(error),
                 Ok(()) => return,
             };
-            // Until it is told of again, changes are seen by looking at everything.
+            // Until events come again, changes are found by a rescan.
             let mut failed = Some(error);
             while let Some(error) = failed.take() {
                 let text = format!("{error:#}");
@@ -525,7 +524,7 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// Sleeps for so long, unless all is to end; returns whether it is not.
+    /// Sleeps, unless the daemon is stopped. Returns whether it runs on.
     fn sleep(&self, duration: Duration) -> bool {
         let until = Instant::now() + duration;
         while !self.intake.is_stopped() && Instant::now() < until {
@@ -548,7 +547,7 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// Says why a change log cannot be read or cleared, or that it can be again.
+    /// Reports why a change log cannot be read or cleared. `None` means that it can be again.
     fn note_trouble(&self, why: Option<String>) {
         if let Some(why) = &why {
             self.cx.warn(format_args!("{why}; this will be tried again"));
@@ -557,7 +556,7 @@ impl<'a> Daemon<'a> {
     }
 
     fn keep_reporting(&self) {
-        // The same is not said every second.
+        // A failure is reported once.
         let mut said = None;
         while !self.intake.is_stopped() {
             let failed = self.report().err().map(|error| format!("{error:#}"));
@@ -569,8 +568,8 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    /// Tells files and the service manager how it goes. Where this hangs, or what brings the index
-    /// up to date does not turn up, the service manager's watchdog ends the process.
+    /// Writes the status for files and the service manager. If this hangs, or the updating thread
+    /// shows no sign of life, the watchdog of the service manager ends the process.
     fn report(&self) -> anyhow::Result<()> {
         let Some(snapshot) = self.intake.snapshot() else { return Ok(()) };
         let mut document = self.reporter.lock().document(&snapshot);
@@ -598,7 +597,7 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// Returns what takes requests of users in; `None` where it cannot, as on file systems without
+/// Opens the server for requests of users; `None` where it cannot run, as on file systems without
 /// sockets.
 fn server(cx: &Context<'_>, index: &Path, intake: &Arc<Intake>) -> Option<Arc<Server>> {
     let server = Server::open(index, intake.clone(), Accounts::system());

@@ -99,7 +99,7 @@ impl Default for ScanRequest {
 pub struct Scanned {
     /// The generation.
     pub published: Published,
-    /// What was read, before an interruption, too.
+    /// Counts of the scan, with those before an interruption.
     pub counts: Counts,
     /// The interrupted scan that this one resumed.
     pub resumed: Option<Unfinished>,
@@ -268,7 +268,7 @@ fn configured_source<'a>(settings: &'a Settings, path: &Path) -> Option<&'a Sour
     settings.source(&path.canonicalize().ok()?)
 }
 
-/// Returns what a run asks for, in words that another one can be compared with.
+/// Formats a request, so that another one can be compared with it.
 fn asked(settings: &Settings, request: &ScanRequest, root_of: &dyn Fn(&Path) -> String) -> String {
     let limits = request.limits.map(|limits| [limits.classes, limits.names]);
     let paths = request.paths.iter();
@@ -296,7 +296,7 @@ fn asked(settings: &Settings, request: &ScanRequest, root_of: &dyn Fn(&Path) -> 
     )
 }
 
-/// Goes on with the run that was interrupted, if it was the same; says what becomes of it.
+/// Resumes the interrupted run, if it had the same request. Reports whether it does.
 fn resume(
     cx: &Context<'_>,
     writer: &mut Writer,

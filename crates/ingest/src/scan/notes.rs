@@ -16,13 +16,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often it is noted how far a scan is, at most.
+/// Shortest time between two notes.
 const NOTED_EVERY: Duration = Duration::from_secs(60);
 
-/// How many times the time that noting takes passes before it is done again.
+/// Pause before the next note, as a multiple of the time that one takes.
 const TIMES_NOTING: u32 = 200;
 
-/// What is noted of a run.
+/// Saved progress of a run.
 pub(crate) struct Notes<'a> {
     cx: Context<'a>,
     asked: String,
@@ -32,21 +32,21 @@ pub(crate) struct Notes<'a> {
     pending: Mutex<Option<String>>,
     source: Mutex<Option<(UnfinishedSource, Shortfalls, u64)>>,
     started: Instant,
-    /// When it is time again, in milliseconds since the start.
+    /// Time of the next note, in milliseconds since the start.
     next_ms: AtomicU64,
-    /// After so many entries it is time, too.
+    /// Entries after which progress is saved, too.
     entries_step: Option<u64>,
     next_entries: AtomicU64,
     /// Whether there is a note of the source that is being scanned.
     goes_on: AtomicBool,
-    /// Whether it was said that none could be made.
+    /// Whether the user was warned that notes fail.
     has_warned: AtomicBool,
     /// Directories that remain of the source that is being scanned, by the last note.
     remaining: AtomicU64,
 }
 
 impl<'a> Notes<'a> {
-    /// Returns those of a run for which this was asked. `after` is what it goes on with.
+    /// Returns the notes of a run with this request. `after` is the interrupted run that it resumes.
     pub(crate) fn new(
         cx: &Context<'a>,
         asked: String,
@@ -99,7 +99,8 @@ impl<'a> Notes<'a> {
         self.done.lock().iter().any(|done| done == root)
     }
 
-    /// Begins a source; `before` is what was missing until then, and so often were listings partial.
+    /// Begins a source. `before` is what was missing until then, `partial` the number of partial
+    /// listings.
     pub(crate) fn begin(&self, source: UnfinishedSource, before: Shortfalls, partial: u64) {
         *self.source.lock() = Some((source, before, partial));
     }
@@ -122,8 +123,8 @@ impl<'a> Notes<'a> {
                     >= self.next_entries.load(Ordering::Relaxed)
     }
 
-    /// Notes how far the scan of a source is. Where that cannot be and the scan does not end, it goes
-    /// on without.
+    /// Saves the progress of the scan of a source. If that fails, the scan goes on without, unless it
+    /// `ends`.
     pub(crate) fn take(
         &self,
         writer: &Writer,
@@ -167,10 +168,10 @@ impl<'a> Notes<'a> {
         Ok(())
     }
 
-    /// Notes the sources that were scanned to their end, unless more is noted. Returns whether the
-    /// run can go on.
+    /// Saves which sources were scanned to their end, unless more was saved. Returns whether the run
+    /// can be resumed.
     pub(crate) fn take_sources(&self, writer: &mut Writer, counts: &Counts) -> bool {
-        // What was noted before counts as long as a source remains of it.
+        // Earlier notes count as long as one of their sources remains.
         let goes_on = self.goes_on.load(Ordering::Relaxed) || self.pending.lock().is_some();
         if goes_on || self.done.lock().is_empty() {
             return goes_on;
@@ -212,7 +213,7 @@ pub(crate) fn others(counts: &Counts) -> [&AtomicU64; 7] {
     [failed, vanished, narrowed, moved, long_paths, unmapped, partial]
 }
 
-/// Adds what was counted before a scan was interrupted.
+/// Adds the counts of an interrupted scan.
 pub(crate) fn add_counts(counts: &Counts, before: &Unfinished) {
     counts.entries.fetch_add(before.entries, Ordering::Relaxed);
     counts.looked_at.fetch_add(before.entries, Ordering::Relaxed);
@@ -222,8 +223,8 @@ pub(crate) fn add_counts(counts: &Counts, before: &Unfinished) {
     }
 }
 
-/// Returns what tells whether a run asks for the same as another: `own` and all else that what is
-/// scanned depends on.
+/// Formats all that the result of a run depends on, so that two runs can be compared. `own` is the
+/// request.
 pub(crate) fn asked(settings: &Settings, own: serde_json::Value) -> String {
     let configured = serde_json::json!({
         "prune_names": settings.prune_names,
@@ -235,8 +236,8 @@ pub(crate) fn asked(settings: &Settings, own: serde_json::Value) -> String {
     serde_json::json!([version, path_bytes_max(settings), configured, own]).to_string()
 }
 
-/// Returns what tells whether the root of a source is the same still: the directory, and what is
-/// mounted there and below. What users mount comes and goes, and is left out.
+/// Formats the identity of the root of a source: its directory, and the file systems mounted there and
+/// below. Mounts of users come and go, and are left out.
 pub(crate) fn identity(root: &Root) -> anyhow::Result<String> {
     use std::fmt::Write;
     let mut identity = format!("{} {}", root.dev, root.attributes.ino);

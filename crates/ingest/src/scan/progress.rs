@@ -33,7 +33,7 @@ struct Current {
 }
 
 impl TreeProgress {
-    /// Returns that of a run over so many trees. `location` is the index.
+    /// Returns the progress of a run over this number of trees. `location` is the index.
     pub(super) fn new(cx: &Context<'_>, location: &Path, sources: usize) -> Self {
         let is_seen = cx.observer.shows_progress();
         let index = is_seen.then(|| Index::open(location).ok()).flatten();

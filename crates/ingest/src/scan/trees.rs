@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What the sources of one run have in common.
+/// One run over all its sources.
 pub(super) struct Run<'a> {
     cx: Context<'a>,
     request: &'a ScanRequest,
@@ -135,8 +135,8 @@ impl<'a> Run<'a> {
         self.ended(writer, begun, &source.root, (&before, &source.missing), scanned)
     }
 
-    /// Scans a tree and adds it to what is published next. After an error, nothing of it is. Where
-    /// the index has damaged data of it, all of it is listed anew.
+    /// Scans a tree and adds it to the next generation. After an error, the generation has nothing of
+    /// it. If the index has damaged data of the tree, lists all of it.
     fn index(&self, writer: &mut Writer, path: &Path) -> anyhow::Result<()> {
         if let (Some(source), Some(namespace)) = (self.namespaces, namespace_of(path)) {
             return self.index_namespace(writer, source, namespace);
@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
         scan_part(writer, &self.scans, begun, (root, &whole), &self.rules, record)
     }
 
-    /// Reads the records of a namespace likewise.
+    /// Reads the records of a namespace and adds it to the next generation.
     fn index_namespace(
         &self,
         writer: &mut Writer,
@@ -252,7 +252,8 @@ impl<'a> Run<'a> {
         self.ended(writer, begun, &escaped, (&before, &[]), read)
     }
 
-    /// Notes how the scan of a source ended, of which this was missing when it was interrupted.
+    /// Records the result of the scan of a source. `interrupted` is what was missing before an
+    /// interruption.
     fn ended(
         &self,
         writer: &mut Writer,

@@ -29,22 +29,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use suspects::directory_above;
 
-/// How many directories are listed again because of what has other names, at most.
+/// Most directories that are listed again because of inodes with several names.
 const LINKED_MAX: usize = 100_000;
 
 /// How directories are listed again: by default with all cores and 256 MiB.
 pub struct UpdateOptions<'a> {
     /// Threads that scan.
     pub threads: usize,
-    /// Entries that are looked at per second at most.
+    /// Most entries that are looked at per second.
     pub rate_max: Option<NonZeroU32>,
     /// Memory for building, in bytes.
     pub memory_bytes: usize,
-    /// What the directories of one owner may ask for.
+    /// Limits for the directories of one owner.
     pub limits: Option<canopy_model::OwnerLimits>,
-    /// Rows up to which what stays of a shard is written anew.
+    /// Rows up to which the rest of a shard is rewritten, where some of it is replaced.
     pub copied_rows_max: usize,
-    /// Where entries that vanished or could not be read are listed.
+    /// File that lists entries that vanished or could not be read.
     pub errors: Option<&'a Path>,
     /// Whether all of a source is listed anew where the index has damaged data of it.
     pub repairs: bool,
@@ -67,13 +67,13 @@ impl Default for UpdateOptions<'_> {
 /// The result of an update.
 #[derive(Default)]
 pub struct Updated {
-    /// The generation that has it.
+    /// The generation that contains it.
     pub generation: Generation,
-    /// Whether it is the one that was there, since nothing has changed.
+    /// Whether nothing had changed, so that there is no new generation.
     pub is_unchanged: bool,
     /// Entries that were looked at.
     pub entries: u64,
-    /// Those of them that were as they are in the index.
+    /// Entries of these that had not changed.
     pub kept: u64,
     /// Directories that were read.
     pub directories: u64,
@@ -87,7 +87,7 @@ pub struct Updated {
     pub vanished: u64,
     /// Roots of the sources that were listed again, escaped.
     pub sources: Vec<String>,
-    /// Those that stay as they were.
+    /// Sources that stay as they were, with their errors.
     pub failed: Vec<(String, anyhow::Error)>,
     /// Costs of the requests, if the directories are requests.
     pub costs: Option<String>,
@@ -95,7 +95,7 @@ pub struct Updated {
     pub is_complete: bool,
 }
 
-/// What is to be listed again of one source.
+/// Directories of one source that are listed again.
 pub(crate) struct Task {
     pub(crate) source: SourceRecord,
     pub(crate) record: ScanRecord,
@@ -148,7 +148,7 @@ pub fn update(
     suspects.extend(linked(&writer, &links)?);
     let faults = Faults::new(options.errors, location, None)?;
     if suspects.is_empty() {
-        // Of what has other names, the index has none.
+        // The index has none of the inodes with other names.
         let generation = Index::open(location)?.generation();
         return Ok(Updated {
             generation,
@@ -216,8 +216,8 @@ fn shown(root: &str) -> String {
     String::from_utf8_lossy(&unescape(root)).into_owned()
 }
 
-/// Returns the directories in which the index has inodes, or all where there are too many, or the
-/// index is damaged.
+/// Returns the directories in which the index has these inodes, or all directories if there are too
+/// many or the index is damaged.
 fn linked(writer: &Writer, links: &Links) -> anyhow::Result<Vec<Suspect>> {
     let mut suspects = Vec::new();
     for (top, inodes) in links {
@@ -252,8 +252,8 @@ fn below(directory: &Path, path: &Path) -> Option<String> {
     Some(escape(below.as_os_str().as_bytes()).into_owned())
 }
 
-/// Fails if what is to be listed is gone with all of its source, or was imported from elsewhere. A
-/// source around that one, whose root has so many bytes, is not meant.
+/// Fails if the path of a suspect is gone with its whole source, or was imported. Sources count whose
+/// root is longer than `around`, the length of the root of the source around it.
 fn fail_if_gone(
     sources: &[(SourceRecord, Option<ScanRecord>)],
     suspect: &Suspect,
@@ -286,7 +286,7 @@ fn not_scanned(source: &SourceRecord) -> anyhow::Error {
     )
 }
 
-/// Says what is to be listed again of which source.
+/// Returns the directories to list again, by source.
 fn tasks(
     writer: &Writer,
     suspects: &[Suspect],
@@ -338,9 +338,8 @@ fn tasks(
     Ok(tasks.into_values().collect())
 }
 
-/// Lists what is selected of a source again. After an error, the source stays as it was. Where the
-/// index has damaged data of it, all of it is listed anew, if it was to be listed anyway or it
-/// `repairs`.
+/// Lists the selected part of a source again. After an error, the source stays as it was. If the index
+/// has damaged data of the source, lists all of it, if all was selected or with `repairs`.
 fn refresh(
     writer: &mut Writer,
     scans: &Scans<'_>,
@@ -380,7 +379,7 @@ pub(crate) fn list_anew(
     ended(writer, scans, rules, (begun, &task.source.root), (&before, scanned))
 }
 
-/// Lists what is selected of a source.
+/// Lists the selected part of a source.
 fn refresh_part(
     writer: &mut Writer,
     scans: &Scans<'_>,
@@ -421,7 +420,7 @@ fn open(
     Ok((root, new))
 }
 
-/// Notes how the scan of a source ended.
+/// Records the result of the scan of a source.
 fn ended(
     writer: &mut Writer,
     scans: &Scans<'_>,

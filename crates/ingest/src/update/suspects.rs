@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 /// A directory to be listed again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspect {
-    /// Its absolute path, without symbolic links; it need not be there any more.
+    /// Its absolute path, without symbolic links; it may be gone.
     pub path: PathBuf,
-    /// Whether all that is below it is listed, too.
+    /// Whether everything below it is listed, too.
     pub recursive: bool,
-    /// Whether the directory above is, which has its row.
+    /// Whether the directory above is listed, too, which has its row.
     pub with_row: bool,
-    /// What a user gave for it, if that is not the same.
+    /// The path that a user gave, if it is another one.
     pub given: Option<PathBuf>,
 }
 
-/// Inodes with several names, sorted, and a directory: wherever the index has one of them at or
-/// below that, the directory that it is in is listed again.
+/// Directories, each with sorted inodes that have several names. All directories at or below it are
+/// listed again in which the index has one of these inodes.
 pub type Links = Vec<(PathBuf, Vec<u64>)>;
 
 /// Directories and inodes to list again.
@@ -48,7 +48,7 @@ impl Suspect {
             let path = path.with_context(|| format!("cannot open {}", absolute.display()))?;
             return Ok(Suspect { path, recursive, with_row: true, given: None });
         }
-        // Of what is no directory or gone, the next directory above tells.
+        // A file, or a path that is gone, is seen in the next directory above.
         let above = directory_above(&absolute);
         let real = above.canonicalize();
         let real = real.with_context(|| format!("cannot open {}", above.display()))?;
