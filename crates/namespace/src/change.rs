@@ -15,6 +15,7 @@ use canopy_model::Acl;
 use canopy_store::{Batch, Key};
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 
 pub use rename::RenameMode;
@@ -30,7 +31,7 @@ pub(crate) const SETGID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
 /// A file to be made.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct New {
     /// Type and permissions.
     pub mode: u32,
@@ -47,7 +48,7 @@ pub struct New {
 }
 
 /// A time to be set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetTime {
     /// To what it is when it is set.
     Now,
@@ -56,7 +57,7 @@ pub enum SetTime {
 }
 
 /// Attributes to be set; those that are none stay.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAttributes {
     /// Permissions; the type stays.
     pub mode: Option<u32>,

@@ -12,6 +12,7 @@
 use crate::error::{Error, Result};
 use crate::keys::FileId;
 use canopy_store::{Column, KeyRef, Layout, MergeOperator};
+use serde::{Deserialize, Serialize};
 
 /// The bits of a mode that say what kind of file it is, and their values.
 pub const TYPE_MASK: u32 = 0o170_000;
@@ -45,7 +46,7 @@ pub mod flag {
 }
 
 /// The attributes of a file. Times are nanoseconds since 1970, blocks have 512 bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Inode {
     /// Type and permissions, as of stat(2).
     pub mode: u32,

@@ -30,7 +30,7 @@
 //! Numbers in keys are in big endian, so that they are in order. SPACE and INDEX are bits that no
 //! directory id has. The root has id 1 and the name "" in directory 0.
 
-use canopy_store::{Key, KeyRange};
+use canopy_store::{Key, KeyRange, hash_of};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -170,7 +170,7 @@ pub fn root() -> Key {
 }
 
 /// A name in a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryName<'a> {
     /// The directory.
     pub directory: FileId,
@@ -182,6 +182,11 @@ impl<'a> EntryName<'a> {
     /// Returns a name in a directory.
     pub fn new(directory: FileId, name: &'a [u8]) -> Self {
         EntryName { directory, name }
+    }
+
+    /// Returns the hash in the key of this name.
+    pub fn hash(self) -> u64 {
+        hash_of(self.name)
     }
 
     /// Returns the key of the record under this name.

@@ -7,8 +7,9 @@
 
 use crate::error::Result;
 use crate::inode::{Inode, flag};
-use crate::keys::{FileId, Space};
+use crate::keys::{self, FileId, Space};
 use crate::namespace::Namespace;
+use crate::operation::{Entries, Page};
 use canopy_store::{Direction, Key, KeyRange, Scan};
 
 /// So many bits of a hash are not in cookies.
@@ -18,6 +19,10 @@ const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
 
 /// The least cookie of an entry; 1 and 2 are free for what every directory has.
 pub const COOKIE_MIN: u64 = 3;
+
+/// So many entries are asked for at a time, at least and at most.
+const PAGE_MIN: u32 = 16;
+const PAGE_MAX: u32 = 512;
 
 /// A name of a directory.
 #[derive(Clone, Copy, Debug)]
@@ -36,17 +41,66 @@ pub struct Listing {
     directory: FileId,
     /// The entry that was told last, and its cookie.
     last: Option<(u64, Key)>,
+    /// How many entries are asked for at first; 0 if nothing is known.
+    fitting: u32,
 }
 
 impl Listing {
     /// Begins to list a directory.
     pub fn new(directory: FileId) -> Self {
-        Listing { directory, last: None }
+        Listing { directory, last: None, fitting: 0 }
     }
 
     /// Returns which directory it is.
     pub fn directory(&self) -> FileId {
         self.directory
+    }
+
+    /// Returns a listing that goes on behind a part that somebody else has.
+    pub(crate) fn behind(page: &Page<'_>) -> Self {
+        let key = page.name.map(|name| (page.after, keys::name_in(page.directory, name)));
+        Listing { last: key, ..Listing::new(page.directory) }
+    }
+
+    /// Lists the entries behind a cookie by parts, which `read` returns, until `tell` returns that
+    /// it does not take one. An answer of the kernel has room for about as many entries as the one
+    /// before.
+    pub(crate) fn go_on_by_pages(
+        &mut self,
+        mut after: u64,
+        read: impl Fn(Page<'_>) -> Result<Entries>,
+        mut tell: impl FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let mut count_max = if self.fitting == 0 { PAGE_MIN } else { self.fitting };
+        let mut taken = 0;
+        loop {
+            let last = self.last.as_ref().filter(|(cookie, _)| *cookie == after);
+            let name = last.map(|(_, key)| &key.name[..]);
+            let entries = read(Page { directory: self.directory, after, name, count_max })?;
+            let mut last = None;
+            for entry in entries.iter() {
+                if !tell(entry) {
+                    self.note(last);
+                    // One more than fits tells that no more do.
+                    self.fitting = (taken + 1).clamp(PAGE_MIN, PAGE_MAX);
+                    return Ok(());
+                }
+                taken += 1;
+                last = Some(entry);
+            }
+            after = last.map_or(after, |entry| entry.cookie);
+            self.note(last);
+            if entries.count() < count_max as usize {
+                return Ok(());
+            }
+            count_max = (2 * count_max).min(PAGE_MAX);
+        }
+    }
+
+    fn note(&mut self, last: Option<Entry<'_>>) {
+        if let Some(Entry { name, cookie, .. }) = last {
+            self.last = Some((cookie, keys::name_in(self.directory, name)));
+        }
     }
 
     /// Returns where to go on behind a cookie, and how many entries there to leave out.
@@ -81,7 +135,7 @@ impl Listing {
             let (of, last) = group_of(*cookie);
             (group, number) = (of, (last + 1).min(NUMBER_MAX));
         }
-        let range = KeyRange { start, ..crate::keys::names_in(self.directory) };
+        let range = KeyRange { start, ..keys::names_in(self.directory) };
         let mut scan = scan(&range)?;
         let mut told = None;
         while let Some(record) = scan.next()? {
@@ -106,6 +160,11 @@ impl Listing {
         }
         Ok(())
     }
+}
+
+/// Returns the hash from which on entries behind a cookie are looked for.
+pub(crate) fn hash_after(after: u64) -> u64 {
+    group_of(after).0 << HASH_SHIFT
 }
 
 fn group_of(cookie: u64) -> (u64, u64) {

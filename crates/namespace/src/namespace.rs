@@ -9,6 +9,7 @@ use crate::contents::Contents;
 use crate::error::{Error, Result};
 use crate::inode::{self, Frequent, Inode, flag};
 use crate::keys::{self, FileId, ROOT, Space};
+use crate::operation::PastFiles;
 use crate::places::Places;
 use crate::quota::Accounts;
 use crate::settings::{Configured, Settings, declare, table_of};
@@ -73,6 +74,8 @@ pub struct Namespace {
     pub(crate) snapshots: RwLock<Arc<Snapshots>>,
     /// Held by who makes or deletes one.
     pub(crate) snapshotting: Mutex<()>,
+    /// Files of snapshots that are open by handles.
+    pub(crate) past_files: PastFiles,
 }
 
 /// What only one thread at a time needs.
@@ -213,6 +216,7 @@ impl Namespace {
             setting: Mutex::default(),
             snapshots: RwLock::default(),
             snapshotting: Mutex::new(()),
+            past_files: PastFiles::default(),
         };
         namespace.open_snapshots()?;
         namespace.finish_restoring()?;

@@ -15,6 +15,7 @@ use crate::view::ReadView;
 use canopy_model::{Credentials, Wanted};
 use canopy_store::{Key, KeyRange};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Looking a candidate up takes as long as going through so many records.
@@ -31,7 +32,7 @@ const PATH_BYTES_MAX: usize = 4095 - 16 * "../".len();
 const DIRECTORY_BYTES: usize = size_of::<Directory>() + 2 * size_of::<(FileId, Option<usize>)>();
 
 /// A file that a query asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// Its path below the directory that was searched.
     pub path: Vec<u8>,

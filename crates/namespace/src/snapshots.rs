@@ -125,6 +125,13 @@ impl Namespace {
         Ok(found.and_then(|one| one.past.clone()).ok_or(Errno::NOENT)?)
     }
 
+    /// Returns the tree that the snapshot of a number has. `STALE` if it was deleted.
+    pub(crate) fn numbered(&self, number: u64) -> Result<Past> {
+        let all = self.all_snapshots();
+        let found = all.iter().find(|one| one.number == number);
+        Ok(found.and_then(|one| one.past.clone()).ok_or(Errno::STALE)?)
+    }
+
     /// Makes a snapshot. It has all that happened before the call; what is written meanwhile it has
     /// as a crash would leave it, or not. `EXIST` if there is one of that name, `BUSY` if the kernel
     /// went on writing a file that is too large to be copied while others wait.

@@ -8,13 +8,14 @@ use crate::keys::{FileId, Space};
 use crate::namespace::{NAME_BYTES_MAX, Namespace};
 use canopy_store::{Batch, Direction};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A value has so many bytes at most, and so have all names of a file together.
 pub const XATTR_BYTES_MAX: usize = 65_536;
 
 /// The attribute that SELinux keeps its labels in. ls(1) asks for it for every file.
-const LABEL: &[u8] = b"security.selinux";
+pub const LABEL: &[u8] = b"security.selinux";
 
 /// Whether any file has a label of SELinux, as far as that is known.
 #[derive(Default)]
@@ -24,7 +25,7 @@ pub(crate) struct Labels {
 }
 
 /// Whether an attribute may be there already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetXattr {
     /// It does not matter.
     Any,
@@ -35,11 +36,10 @@ pub enum SetXattr {
 }
 
 impl Namespace {
-    /// Returns whether an attribute is a label of SELinux and no file is known to have one. Labels
-    /// then count as unsupported here, so that programs need not ask for each file.
-    pub fn is_missing_label(&self, name: &[u8]) -> bool {
-        name == LABEL
-            && self.labels.are_missing.load(Ordering::Acquire)
+    /// Returns whether no file is known to have a label of SELinux. Labels then count as unsupported
+    /// here, so that programs need not ask for each file.
+    pub(crate) fn lacks_labels(&self) -> bool {
+        self.labels.are_missing.load(Ordering::Acquire)
             && !self.labels.are_there.load(Ordering::Acquire)
     }
 

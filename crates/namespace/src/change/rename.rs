@@ -8,9 +8,10 @@ use crate::namespace::{Writer, check_name};
 use crate::quota::Transaction;
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 /// What becomes of a file that has the new name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenameMode {
     /// It is replaced.
     Replace,
