@@ -1,20 +1,20 @@
 //! An open namespace: what it keeps in memory, and how it is read. Everything that changes it is in
-//! `change.rs`, and holds `writer`.
+//! `records/change.rs`, and holds `writer`.
 //!
 //! Locks are taken in this order: `setting`, `snapshotting`, `Contents::changing`, an open file's
 //! contents, `writer`, and one at a time of the others, which are held for moments.
 
-use crate::chunks::ChunkStore;
 use crate::contents::Contents;
+use crate::contents::chunks::ChunkStore;
 use crate::error::{Error, Result};
-use crate::inode::{self, Frequent, Inode, flag};
-use crate::keys::{self, FileId, ROOT, Space};
 use crate::operation::PastFiles;
-use crate::places::Places;
 use crate::quota::Accounts;
+use crate::records::inode::{self, Frequent, Inode, flag};
+use crate::records::keys::{self, FileId, ROOT, Space};
+use crate::records::places::Places;
+use crate::records::xattrs::Labels;
 use crate::settings::{Configured, Settings, declare, table_of};
-use crate::snapshots::Snapshots;
-use crate::xattrs::Labels;
+use crate::snapshot::snapshots::Snapshots;
 use canopy_store::{
     Batch, Direction, Durability, Environment, Key, Options, SstableCache, Table, create,
 };

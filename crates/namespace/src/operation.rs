@@ -33,11 +33,11 @@ pub use execute::Execute;
 pub use query::{Plan, Query};
 pub use reply::{Capacity, Entries, Reply, State};
 
-use crate::change::{New, RenameMode, SetAttributes};
-use crate::keys::{EntryName, FileId};
-use crate::listing::hash_after;
 use crate::quota::{Account, Limits};
-use crate::xattrs::SetXattr;
+use crate::records::change::{New, RenameMode, SetAttributes};
+use crate::records::keys::{EntryName, FileId};
+use crate::records::listing::hash_after;
+use crate::records::xattrs::SetXattr;
 use canopy_model::{Credentials, Wanted};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -406,7 +406,7 @@ impl OnQuotas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys;
+    use crate::records::keys;
 
     #[test]
     fn operations_belong_where_their_records_are() {

@@ -5,13 +5,16 @@
 //! records is faster. So it keeps no statistics, which could be wrong. It looks only at files that
 //! are candidates of all indexes: reading an index entry takes a hundredth of looking at its file.
 
+mod explain;
+pub(crate) mod indexing;
+
 use crate::error::Result;
-use crate::inode::{Inode, flag};
-use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::Namespace;
-use crate::present::{Present, passes};
 use crate::query::{Candidate, Expression, Source};
-use crate::view::ReadView;
+use crate::records::inode::{Inode, flag};
+use crate::records::keys::{self, FileId, ROOT, Space};
+use crate::records::view::ReadView;
+use crate::snapshot::present::{Present, passes};
 use canopy_model::{Credentials, Wanted};
 use canopy_store::{Key, KeyRange};
 use rustix::io::Errno;
@@ -406,12 +409,12 @@ impl<'a> Search<'a> {
 mod tests {
     use super::*;
     use crate::RenameMode::{Exchange, Replace};
-    use crate::change::New;
     use crate::contents::Contents;
-    use crate::inode::file_type;
-    use crate::keys::EntryName;
     use crate::namespace::{create_namespace, system_clock};
     use crate::query::{Component, Context, parse};
+    use crate::records::change::New;
+    use crate::records::inode::file_type;
+    use crate::records::keys::EntryName;
     use crate::settings::Settings;
     use canopy_store::Environment;
     use canopy_store::storage::LocalStorage;

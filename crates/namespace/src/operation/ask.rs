@@ -6,15 +6,15 @@ use super::{
     Access, Administration, Change, Changer, Execute, Hold, Moment, OnQuotas, OnSnapshots,
     Operation, Page, Read,
 };
-use crate::change::{New, RenameMode, SetAttributes};
 use crate::error::Result;
-use crate::inode::Inode;
-use crate::keys::{EntryName, FileId};
-use crate::listing::{Entry, Listing};
 use crate::quota::{Account, Limits, Quota};
+use crate::records::change::{New, RenameMode, SetAttributes};
+use crate::records::inode::Inode;
+use crate::records::keys::{EntryName, FileId};
+use crate::records::listing::{Entry, Listing};
+use crate::records::xattrs::SetXattr;
 use crate::settings::Settings;
-use crate::snapshots::SnapshotInfo;
-use crate::xattrs::SetXattr;
+use crate::snapshot::snapshots::SnapshotInfo;
 use canopy_model::{Credentials, Wanted};
 use std::borrow::Cow;
 

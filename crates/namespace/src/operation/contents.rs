@@ -1,13 +1,13 @@
 //! What files have in them, for who executes operations: beside the operations, since data does not
 //! go the way of metadata.
 
-use crate::change::Privileges;
 use crate::contents::Opened;
 use crate::error::Result;
-use crate::inode::Inode;
-use crate::keys::FileId;
 use crate::namespace::Namespace;
-use crate::past::PastFile;
+use crate::records::change::Privileges;
+use crate::records::inode::Inode;
+use crate::records::keys::FileId;
+use crate::snapshot::past::PastFile;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;

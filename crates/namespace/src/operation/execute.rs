@@ -5,17 +5,17 @@ use super::{
     Access, Administration, Change, Changer, FileContents, Hold, Moment, OnQuotas, OnSnapshots,
     Operation, Page, Plan, Query, Read,
 };
-use crate::change::Privileges;
-use crate::check::Fault;
 use crate::error::Result;
-use crate::inode::Inode;
-use crate::keys::FileId;
-use crate::listing::Listing;
+use crate::maintenance::check::Fault;
+use crate::maintenance::repair::Repaired;
 use crate::namespace::Namespace;
-use crate::past::Past;
-use crate::present::Present;
-use crate::repair::Repaired;
+use crate::records::change::Privileges;
+use crate::records::inode::Inode;
+use crate::records::keys::FileId;
+use crate::records::listing::Listing;
 use crate::search::{Found, Pace};
+use crate::snapshot::past::Past;
+use crate::snapshot::present::Present;
 use canopy_model::Credentials;
 use rustix::io::Errno;
 
@@ -359,7 +359,7 @@ impl Inode {
     /// Returns where a symbolic link leads.
     fn into_target(self) -> Result<Vec<u8>> {
         match self.file_type() {
-            crate::inode::file_type::SYMLINK => Ok(self.target),
+            crate::records::inode::file_type::SYMLINK => Ok(self.target),
             _ => Err(Errno::INVAL.into()),
         }
     }

@@ -1,8 +1,8 @@
 //! Queries as messages.
 
 use super::Moment;
-use crate::keys::FileId;
 use crate::query::Expression;
+use crate::records::keys::FileId;
 use canopy_model::Credentials;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

@@ -2,13 +2,13 @@
 
 use super::Plan;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
-use crate::keys::FileId;
-use crate::listing::Entry;
 use crate::quota::{Account, Quota};
+use crate::records::inode::Inode;
+use crate::records::keys::FileId;
+use crate::records::listing::Entry;
 use crate::search::Found;
 use crate::settings::Settings;
-use crate::snapshots::SnapshotInfo;
+use crate::snapshot::snapshots::SnapshotInfo;
 use serde::{Deserialize, Serialize};
 
 /// What an operation that succeeded returns.

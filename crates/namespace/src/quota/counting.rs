@@ -3,9 +3,9 @@
 use super::accounts::{Mode, Transaction, put_usage};
 use super::{Account, Limits, Quota, Sums, Usage};
 use crate::error::Result;
-use crate::inode::{Inode, flag};
-use crate::keys::{self, FileId, Space};
 use crate::namespace::Namespace;
+use crate::records::inode::{Inode, flag};
+use crate::records::keys::{self, FileId, Space};
 use canopy_store::{Batch, Direction, Durability, TableSnapshot};
 use std::collections::{BTreeMap, HashMap};
 

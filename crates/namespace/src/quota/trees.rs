@@ -4,10 +4,10 @@
 
 use super::{Account, Limits};
 use crate::error::{Error, Result};
-use crate::inode::{Inode, flag};
-use crate::keys::{self, FileId, Space};
-use crate::listing::Listing;
 use crate::namespace::Namespace;
+use crate::records::inode::{Inode, flag};
+use crate::records::keys::{self, FileId, Space};
+use crate::records::listing::Listing;
 use canopy_store::Direction;
 use rustix::io::Errno;
 use std::collections::HashSet;
