@@ -50,7 +50,7 @@ mod snapshot;
 
 pub use contents::chunks::CHUNK_BYTES;
 pub use contents::{Contents, FILE_BYTES_MAX, Opened};
-pub use error::{Error, Result};
+pub use error::{Error, Failure, Result};
 pub use maintenance::check::Fault;
 pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
 pub use maintenance::salvage::salvage;

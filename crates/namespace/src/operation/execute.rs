@@ -12,7 +12,7 @@ use crate::namespace::Namespace;
 use crate::records::change::Privileges;
 use crate::records::inode::Inode;
 use crate::records::keys::FileId;
-use crate::records::listing::Listing;
+use crate::records::listing::{Entry, Listing, PAGE_MAX};
 use crate::search::{Found, Pace};
 use crate::snapshot::past::Past;
 use crate::snapshot::present::Present;
@@ -144,12 +144,7 @@ impl Past {
             Read::Parent(id) => self.view().parent(*id).map(Reply::File),
             Read::Readlink(id) => self.inode(*id)?.into_target().map(target),
             Read::List(page) => {
-                let mut entries = Entries::default();
-                self.list(&mut Listing::behind(page), page.after, |entry| {
-                    entries.push(entry);
-                    entries.count() < page.count_max as usize
-                })?;
-                Ok(Reply::Entries(entries))
+                page.read(|listing, tell| self.list(listing, page.after, tell)).map(Reply::Entries)
             }
             Read::Xattr { id, name } => self.view().xattr(*id, name).map(Reply::Bytes),
             Read::Xattrs(id) => {
@@ -168,19 +163,12 @@ impl Namespace {
             Read::Inode(id) => self.inode(*id).map(Reply::Inode),
             Read::Parent(id) => self.parent(*id).map(Reply::File),
             Read::Readlink(id) => self.readlink(*id).map(target),
-            Read::List(page) => self.list_page(page).map(Reply::Entries),
+            Read::List(page) => {
+                page.read(|listing, tell| self.list(listing, page.after, tell)).map(Reply::Entries)
+            }
             Read::Xattr { id, name } => self.xattr(*id, name).map(Reply::Bytes),
             Read::Xattrs(id) => self.xattrs(*id).map(Reply::Names),
         }
-    }
-
-    fn list_page(&self, page: &Page<'_>) -> Result<Entries> {
-        let mut entries = Entries::default();
-        self.list(&mut Listing::behind(page), page.after, |entry| {
-            entries.push(entry);
-            entries.count() < page.count_max as usize
-        })?;
-        Ok(entries)
     }
 
     fn answer(&self, access: &Access<'_>) -> Result<Reply> {
@@ -352,6 +340,25 @@ impl Namespace {
             _ => error,
         })?;
         self.check_past(&past, reads_contents)
+    }
+}
+
+impl Page<'_> {
+    /// Returns the entries of this part, which `list` goes through.
+    fn read(
+        &self,
+        list: impl FnOnce(&mut Listing, &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()>,
+    ) -> Result<Entries> {
+        let count_max = self.count_max as usize;
+        let mut entries = Entries::with_capacity(count_max.min(PAGE_MAX as usize));
+        list(&mut Listing::behind(self), &mut |entry| {
+            let has_room = entries.count() < count_max;
+            if has_room {
+                entries.push(entry);
+            }
+            has_room
+        })?;
+        Ok(entries)
     }
 }
 

@@ -92,6 +92,9 @@ pub struct Capacity {
     pub files_free: u64,
 }
 
+/// So many bytes names have, about.
+const NAME_BYTES_ABOUT: usize = 24;
+
 /// Entries of a directory, in the order of hashes. Their names lie behind each other, so that a long
 /// listing takes few allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +113,12 @@ struct Listed {
 }
 
 impl Entries {
+    /// Returns no entries, with room for some.
+    pub fn with_capacity(count: usize) -> Self {
+        let names = Vec::with_capacity(count * NAME_BYTES_ABOUT);
+        Entries { names, entries: Vec::with_capacity(count) }
+    }
+
     /// Adds an entry.
     pub fn push(&mut self, entry: Entry<'_>) {
         self.names.extend_from_slice(entry.name);

@@ -22,7 +22,7 @@ pub const COOKIE_MIN: u64 = 3;
 
 /// So many entries are asked for at a time, at least and at most.
 const PAGE_MIN: u32 = 16;
-const PAGE_MAX: u32 = 512;
+pub(crate) const PAGE_MAX: u32 = 512;
 
 /// A name of a directory.
 #[derive(Clone, Copy, Debug)]

@@ -7,8 +7,8 @@ use canopy_namespace::operation::{Change, Hold, Moment};
 use canopy_namespace::query::{Candidate, Component, Context, Expression};
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
-    Contents, EntryName, Execute, FileContents, FileId, Inode, Listing, Namespace, New, Operation,
-    Privileges, ROOT, Reply, system_clock,
+    Contents, EntryName, Execute, Failure, FileContents, FileId, Inode, Listing, Namespace, New,
+    Operation, Privileges, ROOT, Reply, system_clock,
 };
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
@@ -206,17 +206,18 @@ impl Fixture {
         as_errno(execute.lookup(Moment::Now, name))
     }
 
-    /// Executes an operation as a server does: as it arrives in a message. So does the reply.
+    /// Executes an operation as a server does: as it arrives in a message. So does the outcome.
     fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
         let message = postcard::to_extend(operation, Vec::new()).expect("a message");
         let arrived: Operation<'_> = postcard::from_bytes(&message).expect("an operation");
         assert_eq!(arrived, *operation);
         assert_eq!(arrived.target(), operation.target());
-        let reply = as_errno(self.namespace.execute(&arrived))?;
-        let message = postcard::to_extend(&reply, Vec::new()).expect("a message");
-        let arrived: Reply = postcard::from_bytes(&message).expect("a reply");
-        assert_eq!(arrived, reply);
-        Ok(arrived)
+        let outcome = self.namespace.execute(&arrived).map_err(|error| Failure::from(&error));
+        let message = postcard::to_extend(&outcome, Vec::new()).expect("a message");
+        let arrived: std::result::Result<Reply, Failure> =
+            postcard::from_bytes(&message).expect("an outcome");
+        assert_eq!(arrived, outcome);
+        as_errno(arrived.map_err(canopy_namespace::Error::from))
     }
 
     pub(crate) fn apply(&self, step: &Step) -> Result<Reply> {
