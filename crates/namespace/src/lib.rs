@@ -4,6 +4,7 @@
 //! | to change | read |
 //! | --- | --- |
 //! | what is asked of a namespace | `operation`; `operation/`: `execute` (here), `ask` (methods) |
+//! | one table, its lock, and what is newer in memory | `records/tablet` |
 //! | where records lie | `records/`: `keys`, `inode`, `attributes` (index entries); `settings` |
 //! | an operation's effect | `records/`: `change`, `change/rename.rs`, `xattrs`, `acl`, `listing` |
 //! | whole trees at once; data that waits in memory | `records/bulk`, `records/pending` |
@@ -18,7 +19,7 @@
 //!
 //! Invariants:
 //!
-//! - Every change is one batch of the table, under one lock (`Namespace::writer`). Names, inodes,
+//! - Every change is one batch of the table, under one lock (`Tablet::writer`). Names, inodes,
 //!   the name index and indexes of attributes agree in every prefix of the log.
 //! - Only times and sizes wait in memory (`records::pending`).
 //! - A change of inodes is a `quota::Transaction`, which contains its effect on the sums of owners.

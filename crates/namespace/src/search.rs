@@ -539,7 +539,7 @@ mod tests {
             assert_eq!(files(view), *then);
         }
         // The test tests something: `second` was seen, and is not there any more.
-        assert!(namespace.places.get(second).is_some());
+        assert!(namespace.tablet.places.get(second).is_some());
         assert_eq!(views.last().unwrap().1.len(), 5);
     }
 }

@@ -35,8 +35,8 @@ impl Namespace {
             return Ok(opened);
         }
         // With the writer's lock, nobody changes what the record says of the contents meanwhile.
-        let _writer = self.writer.lock();
-        let (_, mut inode) = self.locate(id)?;
+        let _writer = self.tablet.writer.lock();
+        let (_, mut inode) = self.tablet.locate(id)?;
         self.overlay(&mut inode);
         if !inode.is_regular() {
             return Err(if inode.is_directory() { Errno::ISDIR } else { Errno::NXIO }.into());
@@ -60,7 +60,7 @@ impl Namespace {
             }
             let _ = opened.object.set(Object::File(object));
         } else if inode.has(flag::INLINE) {
-            let bytes = self.table.get(Space::Contents.of(id, b"").as_ref())?;
+            let bytes = self.tablet.table.get(Space::Contents.of(id, b"").as_ref())?;
             let bytes =
                 bytes.ok_or_else(|| Error::corrupt(format!("file {id} has no contents")))?;
             *opened.inline.write() = Inline { bytes, ..Inline::default() };
@@ -113,7 +113,7 @@ impl Namespace {
     pub fn sync_inode(&self, id: FileId) -> Result<()> {
         self.with_room(|| {
             self.flush_inode(id)?;
-            Ok(self.table.sync()?)
+            Ok(self.tablet.table.sync()?)
         })
     }
 
@@ -185,7 +185,7 @@ impl Namespace {
     pub fn touch_access(&self, id: FileId) -> Result<()> {
         let now_ns = self.now_ns();
         let is_due = |inode: &Inode| is_access_due(inode, now_ns);
-        if self.pending.read().get(&id).is_some_and(|inode| !is_due(inode)) {
+        if self.tablet.pending.read().get(&id).is_some_and(|inode| !is_due(inode)) {
             return Ok(());
         }
         let inode = self.inode(id)?;
@@ -292,8 +292,8 @@ impl Namespace {
         if let Some(chunks) = self.contents.chunks() {
             // Whoever flushes has the record say so.
             let recorded = {
-                let _writer = self.writer.lock();
-                self.locate(opened.id)?.1
+                let _writer = self.tablet.writer.lock();
+                self.tablet.locate(opened.id)?.1
             };
             let chunked = Chunked::begin(chunks, &recorded, &inline.bytes)?;
             *inline.deref_mut() = Inline::default();
@@ -318,8 +318,8 @@ impl Namespace {
     /// else knows where the contents are.
     fn move_into(&self, object: &File, opened: &Opened, inline: &Inline) -> Result<()> {
         object.write_all_at(&inline.bytes, 0).map_err(Error::io("an object"))?;
-        let _writer = self.writer.lock();
-        let (place, before) = self.locate(opened.id)?;
+        let _writer = self.tablet.writer.lock();
+        let (place, before) = self.tablet.locate(opened.id)?;
         if before.has(flag::INLINE) {
             // What the record has may have been synced, and goes.
             object.sync_all().map_err(Error::io("an object"))?;
@@ -338,7 +338,7 @@ impl Namespace {
         self.write_inode(&mut batch, &place, Some(&before), &inode)?;
         self.commit(batch)?;
         self.contents.unsettle(opened.id);
-        self.forget_pending(opened.id);
+        self.tablet.forget_pending(opened.id);
         Ok(())
     }
 
@@ -369,8 +369,8 @@ impl Namespace {
         let mut batch = Batch::new();
         batch.put(Space::Unsettled.of(id, b"").as_ref(), b"")?;
         let written = match frees {
-            true => self.table.write_freeing(&batch, Durability::Visible),
-            false => self.table.write(&batch, Durability::Visible),
+            true => self.tablet.table.write_freeing(&batch, Durability::Visible),
+            false => self.tablet.table.write(&batch, Durability::Visible),
         };
         Ok(written.inspect_err(|_| self.contents.forget_unsettled(id))?)
     }
@@ -604,7 +604,7 @@ impl Namespace {
                 self.contents.sync_name(opened.id)?;
             }
             self.flush_inode(opened.id)?;
-            Ok(self.table.sync()?)
+            Ok(self.tablet.table.sync()?)
         })
     }
 
@@ -619,7 +619,7 @@ impl Namespace {
     /// Returns whether changes of small files go into records at once: usage is counted, which is
     /// what records say, or the disk is full, which whoever changes a file must know.
     fn must_flush_at_once(&self) -> bool {
-        self.accounts.counts() || self.table.is_short()
+        self.accounts.counts() || self.tablet.table.is_short()
     }
 
     /// Puts what is written into a small file into its records, or gives it what it had before.
@@ -651,8 +651,8 @@ impl Namespace {
         if !inline.is_dirty && opened.object().is_none() {
             return Ok(());
         }
-        let _writer = self.writer.lock();
-        let (place, before) = match self.locate(opened.id) {
+        let _writer = self.tablet.writer.lock();
+        let (place, before) = match self.tablet.locate(opened.id) {
             // It has gone meanwhile, with what it had.
             Err(Error::Posix(Errno::NOENT)) => {
                 inline.is_dirty = false;
@@ -683,7 +683,7 @@ impl Namespace {
         if !batch.is_empty() {
             self.commit(batch)?;
         }
-        self.forget_pending(opened.id);
+        self.tablet.forget_pending(opened.id);
         inline.is_dirty = false;
         Ok(())
     }

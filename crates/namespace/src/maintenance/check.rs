@@ -201,7 +201,7 @@ impl Namespace {
     /// Fails where records cannot be read at all. Damage that it can describe is returned, and is
     /// no error.
     pub fn check_past(&self, past: &Past, reads_contents: bool) -> Result<Vec<Fault>> {
-        let (snapshot, _) = self.table.at_checkpoint(past.number())?;
+        let (snapshot, _) = self.tablet.table.at_checkpoint(past.number())?;
         let mut check = Check::new(self, snapshot, past.view().configured.clone(), false);
         check.past = Some(past.clone());
         check.chunk_objects = self.chunk_objects(match reads_contents {
@@ -216,8 +216,8 @@ impl Namespace {
     pub(crate) fn online_check(&self, reads: ObjectsToRead) -> Result<Check<'_>> {
         let chunk_objects = self.chunk_objects(reads)?;
         let (snapshot, configured) = {
-            let _writer = self.writer.lock();
-            (self.table.snapshot(), self.configured())
+            let _writer = self.tablet.writer.lock();
+            (self.tablet.table.snapshot(), self.configured())
         };
         let mut check = Check::new(self, snapshot, configured, false);
         check.chunk_objects = chunk_objects;
@@ -268,7 +268,7 @@ impl<'a> Check<'a> {
         for (id, what) in self.namespace.snapshot_faults()? {
             self.fault(id, what);
         }
-        if !self.is_alone && self.namespace.table.has_losses()? {
+        if !self.is_alone && self.namespace.tablet.table.has_losses()? {
             let what = "the repair of damaged files was interrupted: repair it again";
             self.problem(FileId::NONE, Problem::Records, what);
         }
@@ -297,7 +297,7 @@ impl<'a> Check<'a> {
             self.problem(FileId::NONE, Problem::Records, format!("{error}: {what}"));
             return Ok(());
         }
-        let damaged = self.namespace.table.damaged_sstables()?;
+        let damaged = self.namespace.tablet.table.damaged_sstables()?;
         if damaged.is_empty() {
             return Err(error.into());
         }
@@ -588,8 +588,8 @@ impl<'a> Check<'a> {
     /// others may have changed both meanwhile.
     fn is_still_wrong(&self, id: FileId) -> bool {
         let namespace = self.namespace;
-        let _writer = (!self.is_alone).then(|| namespace.writer.lock());
-        let is_doomed = namespace.table.get(Space::Doomed.of(id, b"").as_ref());
+        let _writer = (!self.is_alone).then(|| namespace.tablet.writer.lock());
+        let is_doomed = namespace.tablet.table.get(Space::Doomed.of(id, b"").as_ref());
         // What cannot be read now is still wrong.
         let is_doomed = is_doomed.is_ok_and(|found| found.is_some());
         if is_doomed || namespace.contents.find(id, false).is_some() {

@@ -12,9 +12,10 @@ mod lost;
 
 use crate::error::Result;
 use crate::maintenance::check::{Check, ChunkObjects, Fault, ObjectsToRead, Problem};
-use crate::namespace::{Namespace, Writer};
+use crate::namespace::Namespace;
 use crate::records::inode::{Inode, file_type};
 use crate::records::keys::{self, FileId, ROOT, Space};
+use crate::records::tablet::Writer;
 use canopy_store::{Batch, Durability};
 use parking_lot::MutexGuard;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -71,7 +72,7 @@ impl Namespace {
     ///
     /// Fails where records cannot be read or written at all.
     pub fn repair_contents(&self) -> Result<Repaired> {
-        self.table.salvage()?;
+        self.tablet.table.salvage()?;
         // While nobody waits.
         let mut check = self.online_check(ObjectsToRead::All)?;
         check.run(&mut |_| {})?;
@@ -80,7 +81,7 @@ impl Namespace {
 
     fn repair_with(&self, reads: ObjectsToRead) -> Result<Repaired> {
         // Damaged files first: nothing else can be read for sure.
-        let losses = self.table.salvage()?;
+        let losses = self.tablet.table.salvage()?;
         // What cannot be written for a fault is left out.
         let _ = self.flush_pending();
         if losses.is_empty() {
@@ -89,7 +90,7 @@ impl Namespace {
         let chunk_objects = self.chunk_objects(reads)?;
         let lost_snapshots = self.end_lost_snapshots()?;
         let _setting = self.setting.lock();
-        let writer = self.writer.lock();
+        let writer = self.tablet.writer.lock();
         self.flush_what_is_sound()?;
         let mut repair = Repair {
             namespace: self,
@@ -109,16 +110,16 @@ impl Namespace {
         left.extend(repair.run()?);
         let mut done = repair.done;
         drop(repair.writer);
-        self.table.sync()?;
+        self.tablet.table.sync()?;
         if !losses.is_empty() {
-            let name = self.table.keep_report(&(done.join("\n") + "\n"))?;
+            let name = self.tablet.table.keep_report(&(done.join("\n") + "\n"))?;
             done.push(format!("{name} has this report"));
-            self.table.forget_losses()?;
+            self.tablet.table.forget_losses()?;
         }
         // What is left may be a record that names one of them.
         if let Some(chunks) = self.contents.chunks().filter(|_| left.is_empty()) {
             // What was mended counts once it is in SSTables.
-            self.table.flush()?;
+            self.tablet.table.flush()?;
             let removed = self.remove_stray_chunks(chunks)?;
             // Those that were made since it was opened go when it is opened next.
             chunks.collecting.lock().is_uncertain |= !done.is_empty();
@@ -155,7 +156,7 @@ impl<'a> Repair<'a> {
                 self.mend(&check, &faults)?;
                 self.write()?;
                 let contents = &self.namespace.contents;
-                self.namespace.pending.write().retain(|id, _| contents.is_dirty(*id));
+                self.namespace.tablet.pending.write().retain(|id, _| contents.is_dirty(*id));
             }
             if self.done.len() == before {
                 return Ok(faults);
@@ -166,7 +167,7 @@ impl<'a> Repair<'a> {
 
     fn check(&self) -> Result<Check<'a>> {
         let namespace = self.namespace;
-        let snapshot = namespace.table.snapshot();
+        let snapshot = namespace.tablet.table.snapshot();
         let mut check = Check::new(namespace, snapshot, namespace.configured(), true);
         check.chunk_objects = self.chunk_objects.clone();
         check.run(&mut |_| {})?;
@@ -215,7 +216,7 @@ impl<'a> Repair<'a> {
     /// Writes what was mended so far.
     fn write(&mut self) -> Result<()> {
         if !self.batch.is_empty() {
-            self.namespace.table.write(&self.batch, Durability::Visible)?;
+            self.namespace.tablet.table.write(&self.batch, Durability::Visible)?;
             self.batch.clear();
         }
         Ok(())
@@ -267,10 +268,10 @@ impl<'a> Repair<'a> {
                     self.report(*id, "removed a note that an object may go, which is needed");
                 }
                 Problem::Misplaced(key) => {
-                    let Some(mut found) = self.namespace.record(key)? else { continue };
+                    let Some(mut found) = self.namespace.tablet.record(key)? else { continue };
                     self.batch.delete(key.as_ref())?;
                     let right = keys::name_in(FileId(key.directory), &key.name);
-                    if self.namespace.record(&right)?.is_none() {
+                    if self.namespace.tablet.record(&right)?.is_none() {
                         self.batch.put(right.as_ref(), &found.encode())?;
                         self.report(*id, "moved a name to where its hash says");
                     } else {
@@ -283,7 +284,7 @@ impl<'a> Repair<'a> {
                     self.write()?;
                 }
                 Problem::Misnamed(key) => {
-                    let Some(mut found) = self.namespace.record(key)? else { continue };
+                    let Some(mut found) = self.namespace.tablet.record(key)? else { continue };
                     found.id = *id;
                     self.batch.put(key.as_ref(), &found.encode())?;
                     self.report(*id, "its record says which file it is");
@@ -323,7 +324,7 @@ impl<'a> Repair<'a> {
             }
             for (parent, name) in self.namespace.names(at)? {
                 let key = keys::name_in(parent, &name);
-                if let Some(mut found) = self.namespace.record(&key)? {
+                if let Some(mut found) = self.namespace.tablet.record(&key)? {
                     self.batch.delete(key.as_ref())?;
                     self.batch.delete(keys::name_of(at, parent, &name).as_ref())?;
                     self.attach(&mut found)?;
@@ -371,7 +372,7 @@ impl<'a> Repair<'a> {
         }
         let mut name = LOST_AND_FOUND.to_owned();
         loop {
-            match self.namespace.record(&keys::name_in(ROOT, name.as_bytes()))? {
+            match self.namespace.tablet.record(&keys::name_in(ROOT, name.as_bytes()))? {
                 Some(found)
                     if found.is_directory() && found.uid == 0 && found.mode & 0o077 == 0 =>
                 {
@@ -382,7 +383,7 @@ impl<'a> Repair<'a> {
                 None => break,
             }
         }
-        let id = self.writer.new_id(&self.namespace.table)?;
+        let id = self.writer.new_id(&self.namespace.tablet.table)?;
         let directory = self.new_directory(id, 0o700);
         self.put_name(ROOT, name.as_bytes(), &directory)?;
         self.write()?;
@@ -402,7 +403,7 @@ impl<'a> Repair<'a> {
         let directory = self.lost_and_found()?;
         let mut name = format!("#{}", found.id).into_bytes();
         while self.taken.contains(&name)
-            || self.namespace.record(&keys::name_in(directory, &name))?.is_some()
+            || self.namespace.tablet.record(&keys::name_in(directory, &name))?.is_some()
         {
             name.push(b'~');
         }
@@ -414,6 +415,6 @@ impl<'a> Repair<'a> {
     }
 
     fn of(&self, space: Space, id: FileId) -> Result<Option<Inode>> {
-        self.namespace.record(&space.of(id, b""))
+        self.namespace.tablet.record(&space.of(id, b""))
     }
 }

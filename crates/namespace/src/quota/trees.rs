@@ -88,7 +88,7 @@ impl Namespace {
     fn files_of(&self, project: u32) -> Result<Vec<FileId>> {
         let mut found = Vec::new();
         for range in [keys::all_names(), Space::Links.range(), Space::Orphans.range()] {
-            let mut scan = self.table.scan(&range, Direction::Forward)?;
+            let mut scan = self.tablet.table.scan(&range, Direction::Forward)?;
             while let Some(record) = scan.next()? {
                 let inode = Inode::decode(record.value)?;
                 if !inode.has(flag::LINKED) && inode.project == project {

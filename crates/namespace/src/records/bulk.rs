@@ -6,11 +6,12 @@
 
 use crate::contents::chunks::ChunkId;
 use crate::error::{Error, Result};
-use crate::namespace::{Namespace, Writer, check_name};
+use crate::namespace::{Namespace, check_name};
 use crate::quota::{Account, Sums, Transaction};
 use crate::records::acl;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, Space};
+use crate::records::tablet::Writer;
 use crate::records::xattrs::XATTR_BYTES_MAX;
 use canopy_store::{Batch, Durability, Ingestion, IngestionPart};
 use parking_lot::{Mutex, MutexGuard};
@@ -66,8 +67,8 @@ impl<'a> Bulk<'a> {
     /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn begin(namespace: &'a Namespace) -> Result<Self> {
         namespace.flush_pending()?;
-        let writer = namespace.writer.lock();
-        let ingestion = namespace.table.ingestion(MEMORY_BYTES)?;
+        let writer = namespace.tablet.writer.lock();
+        let ingestion = namespace.tablet.table.ingestion(MEMORY_BYTES)?;
         let (sender, receiver) = sync_channel(BATCHES);
         let receiver = Arc::new(Mutex::new(receiver));
         let (return_emptied, emptied) = channel();
@@ -263,7 +264,7 @@ impl<'a> Bulk<'a> {
         for id in FileId::each(ids.clone()) {
             batch.put(Space::Doomed.of(id, b"").as_ref(), b"")?;
         }
-        let table = &self.namespace.table;
+        let table = &self.namespace.tablet.table;
         table.write(&batch, Durability::Durable)?;
         while table.flush_frozen()? {}
         self.doomed.push(ids.clone());
@@ -302,7 +303,7 @@ impl<'a> Bulk<'a> {
     ///
     /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn commit(mut self, directory: &Inode) -> Result<()> {
-        let (place, before) = self.namespace.locate(directory.id)?;
+        let (place, before) = self.namespace.tablet.locate(directory.id)?;
         self.namespace.write_inode_uncounted(&mut self.batch, &place, Some(&before), directory)?;
         let mut change = Transaction::new();
         if self.namespace.accounts.counts() {
@@ -331,9 +332,9 @@ impl<'a> Bulk<'a> {
             self.namespace.contents.sync_all()?;
         }
         // What is in the log would be newer than what is ingested.
-        self.namespace.table.flush()?;
+        self.namespace.tablet.table.flush()?;
         self.ingestion.commit()?;
-        self.namespace.table.refresh()?;
+        self.namespace.tablet.table.refresh()?;
         self.namespace.accounts.adopt(usage);
         self.namespace.has_strays.store(self.has_strays, Ordering::Release);
         drop(self.writer);

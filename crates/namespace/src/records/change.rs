@@ -6,11 +6,12 @@
 mod rename;
 
 use crate::error::Result;
-use crate::namespace::{Namespace, Writer, check_name};
+use crate::namespace::{Namespace, check_name};
 use crate::quota::Transaction;
 use crate::records::acl;
 use crate::records::inode::{Inode, TYPE_MASK, file_type, flag};
 use crate::records::keys::{self, EntryName, FileId, Space};
+use crate::records::tablet::Writer;
 use canopy_model::Acl;
 use canopy_store::{Batch, Key};
 use parking_lot::MutexGuard;
@@ -114,11 +115,11 @@ impl Namespace {
 
     fn create_now(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
         check_name(name)?;
-        let mut writer = self.writer.lock();
+        let mut writer = self.tablet.writer.lock();
         self.limit_pending()?;
         let mut directory = self.directory(parent)?;
         let key = keys::name_in(parent, name);
-        if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
+        if matches!(name, b"." | b"..") || self.tablet.table.get(key.as_ref())?.is_some() {
             return Err(Errno::EXIST.into());
         }
         let (inode, acls) = self.new_inode(&directory, new, &mut writer)?;
@@ -139,8 +140,8 @@ impl Namespace {
                 let _ = self.release(inode.id, 1);
             }
         })?;
-        self.remember(directory);
-        self.places.insert(inode.id, key);
+        self.tablet.remember(directory);
+        self.tablet.places.insert(inode.id, key);
         Ok(inode)
     }
 
@@ -156,7 +157,7 @@ impl Namespace {
     }
 
     fn create_nameless_now(&self, parent: FileId, new: &New) -> Result<Inode> {
-        let mut writer = self.writer.lock();
+        let mut writer = self.tablet.writer.lock();
         let directory = self.directory(parent)?;
         let (mut inode, acls) = self.new_inode(&directory, new, &mut writer)?;
         if !inode.is_regular() {
@@ -171,9 +172,9 @@ impl Namespace {
         }
         self.write_inode(&mut batch, &Space::Orphans.of(inode.id, b""), None, &inode)?;
         self.hold(inode.id);
-        self.orphans.lock().insert(inode.id);
+        self.tablet.orphans.lock().insert(inode.id);
         self.commit(batch).inspect_err(|_| {
-            self.orphans.lock().remove(&inode.id);
+            self.tablet.orphans.lock().remove(&inode.id);
             // It has not been made, so this cannot fail.
             let _ = self.release(inode.id, 1);
         })?;
@@ -221,7 +222,7 @@ impl Namespace {
         let now_ns = self.now_ns();
         (inode.mtime_ns, inode.ctime_ns) = (now_ns, now_ns);
         (inode.atime_ns, inode.btime_ns) = (now_ns, now_ns);
-        inode.id = writer.new_id(&self.table)?;
+        inode.id = writer.new_id(&self.tablet.table)?;
         Ok((inode, acls))
     }
 
@@ -245,7 +246,7 @@ impl Namespace {
         if !directory.has(flag::XATTRS) {
             return Ok(None);
         }
-        let value = self.xattr_of(directory.id, acl::DEFAULT.as_bytes())?;
+        let value = self.tablet.xattr_of(directory.id, acl::DEFAULT.as_bytes())?;
         // What no ACL is was refused when it was set.
         Ok(value.and_then(|value| Acl::decode(&value).ok()))
     }
@@ -263,8 +264,8 @@ impl Namespace {
 
     fn link_now(&self, id: FileId, parent: FileId, name: &[u8]) -> Result<Inode> {
         check_name(name)?;
-        let _writer = self.writer.lock();
-        let (place, before) = self.locate(id)?;
+        let _writer = self.tablet.writer.lock();
+        let (place, before) = self.tablet.locate(id)?;
         let mut inode = before.clone();
         self.overlay(&mut inode);
         if inode.is_directory() {
@@ -279,7 +280,7 @@ impl Namespace {
         let mut directory = self.directory(parent)?;
         check_tree(&directory, &inode)?;
         let key = keys::name_in(parent, name);
-        if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
+        if matches!(name, b"." | b"..") || self.tablet.table.get(key.as_ref())?.is_some() {
             return Err(Errno::EXIST.into());
         }
         let mut batch = Transaction::new();
@@ -306,9 +307,9 @@ impl Namespace {
         }
         self.touch(&mut directory, inode.ctime_ns);
         self.commit(batch)?;
-        self.orphans.lock().remove(&id);
-        self.remember(directory);
-        self.forget_pending(id);
+        self.tablet.orphans.lock().remove(&id);
+        self.tablet.remember(directory);
+        self.tablet.forget_pending(id);
         Ok(inode)
     }
 
@@ -338,16 +339,16 @@ impl Namespace {
 
     fn remove_name(&self, parent: FileId, name: &[u8], is_rmdir: bool) -> Result<FileId> {
         check_name(name)?;
-        let _writer = self.writer.lock();
+        let _writer = self.tablet.writer.lock();
         let mut directory = self.directory(parent)?;
         let key = keys::name_in(parent, name);
-        let found = self.record(&key)?.ok_or(Errno::NOENT)?;
+        let found = self.tablet.record(&key)?.ok_or(Errno::NOENT)?;
         match (found.is_directory(), is_rmdir) {
             (true, false) => return Err(Errno::ISDIR.into()),
             (false, true) => return Err(Errno::NOTDIR.into()),
             _ => {}
         }
-        if is_rmdir && !self.is_empty(found.id)? {
+        if is_rmdir && !self.tablet.is_empty(found.id)? {
             return Err(Errno::NOTEMPTY.into());
         }
         let mut batch = Transaction::freeing();
@@ -360,8 +361,8 @@ impl Namespace {
         let id = found.id;
         self.drop_name(&mut batch, EntryName::new(parent, name), found, now_ns)?;
         self.commit(batch)?;
-        self.forget_pending(id);
-        self.remember(directory);
+        self.tablet.forget_pending(id);
+        self.tablet.remember(directory);
         Ok(id)
     }
 
@@ -378,7 +379,7 @@ impl Namespace {
         let (place, before) = match found.has(flag::LINKED) {
             true => {
                 let links = Space::Links.of(id, b"");
-                let linked = self.record(&links)?;
+                let linked = self.tablet.record(&links)?;
                 (links, linked.ok_or(Errno::IO)?)
             }
             false => (key.clone(), found),
@@ -396,13 +397,13 @@ impl Namespace {
             return self.write_inode(batch, &place, Some(&before), &inode);
         }
         self.remove_record(batch, &place, &before)?;
-        self.removals.fetch_add(1, Ordering::AcqRel);
+        self.tablet.removals.fetch_add(1, Ordering::AcqRel);
         // Whoever lets it go meanwhile must find it here.
-        self.orphans.lock().insert(id);
-        if self.is_held(id) {
+        self.tablet.orphans.lock().insert(id);
+        if self.tablet.is_held(id) {
             return self.write_inode(batch, &Space::Orphans.of(id, b""), None, &inode);
         }
-        self.orphans.lock().remove(&id);
+        self.tablet.orphans.lock().remove(&id);
         self.remove_rest(batch, &inode)
     }
 
@@ -410,7 +411,7 @@ impl Namespace {
     /// outlasts a crash.
     pub(crate) fn remove_rest(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
         if inode.has(flag::XATTRS) {
-            for name in self.xattr_names(inode.id)? {
+            for name in self.tablet.xattr_names(inode.id)? {
                 self.unindex_xattr(batch, inode.id, &name)?;
                 batch.delete(Space::Xattrs.of(inode.id, &name).as_ref())?;
             }
@@ -427,26 +428,26 @@ impl Namespace {
 
     /// Removes a file that has neither a name nor a holder any more.
     pub(crate) fn remove_orphan(&self, id: FileId) -> Result<()> {
-        let _writer = self.writer.lock();
-        if self.is_held(id) || !self.orphans.lock().remove(&id) {
+        let _writer = self.tablet.writer.lock();
+        if self.tablet.is_held(id) || !self.tablet.orphans.lock().remove(&id) {
             return Ok(());
         }
         let place = Space::Orphans.of(id, b"");
-        let Some(inode) = self.record(&place)? else { return Ok(()) };
+        let Some(inode) = self.tablet.record(&place)? else { return Ok(()) };
         let mut batch = Transaction::freeing();
         self.remove_record(&mut batch, &place, &inode)?;
         self.remove_rest(&mut batch, &inode)?;
         self.commit(batch)?;
-        self.forget_pending(id);
+        self.tablet.forget_pending(id);
         Ok(())
     }
 
     /// Removes what a crash left without a name.
     pub(crate) fn remove_orphans(&self) -> Result<()> {
-        let mut ids = self.ids_in(Space::Orphans)?;
+        let mut ids = self.tablet.ids_in(Space::Orphans)?;
         // What has a name after all is not removed: `check` tells of it.
         ids.retain(|id| self.names(*id).is_ok_and(|names| names.is_empty()));
-        self.orphans.lock().extend(&ids);
+        self.tablet.orphans.lock().extend(&ids);
         ids.into_iter().try_for_each(|id| self.remove_orphan(id))
     }
 
@@ -526,15 +527,15 @@ impl Namespace {
         {
             self.flush_inline(opened, inline)?;
         }
-        let _writer = self.writer.lock();
-        let (place, before) = self.locate(id)?;
+        let _writer = self.tablet.writer.lock();
+        let (place, before) = self.tablet.locate(id)?;
         let mut inode = before.clone();
         self.overlay(&mut inode);
         let mut batch = Transaction::new();
         change(&mut inode, &mut batch)?;
         self.write_inode(&mut batch, &place, Some(&before), &inode)?;
         self.commit(batch)?;
-        self.forget_pending(id);
+        self.tablet.forget_pending(id);
         Ok(inode)
     }
 
@@ -543,7 +544,7 @@ impl Namespace {
         if !inode.has(flag::XATTRS) {
             return Ok(());
         }
-        if let Some(value) = self.xattr_of(inode.id, acl::ACCESS.as_bytes())?
+        if let Some(value) = self.tablet.xattr_of(inode.id, acl::ACCESS.as_bytes())?
             && let Ok(access) = Acl::decode(&value)
         {
             let value = acl::with_mode(access, inode.mode).encode();
@@ -618,7 +619,7 @@ impl Namespace {
 
     /// Finds the current record of an inode and replaces it.
     fn rewrite_inode(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
-        let (place, before) = self.locate(inode.id)?;
+        let (place, before) = self.tablet.locate(inode.id)?;
         self.write_inode(batch, &place, Some(&before), inode)
     }
 

@@ -186,11 +186,11 @@ impl Namespace {
         tell: impl FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
         let before = self.settlements();
-        let scan = |range: &_| Ok(self.table.scan(range, Direction::Forward)?);
+        let scan = |range: &_| Ok(self.tablet.table.scan(range, Direction::Forward)?);
         let newest = |mut inode: Inode| {
             if inode.has(flag::LINKED) {
                 // Its last name may have gone meanwhile.
-                match self.record(&Space::Links.of(inode.id, b""))? {
+                match self.tablet.record(&Space::Links.of(inode.id, b""))? {
                     Some(linked) => inode = linked,
                     None => return Ok(None),
                 }

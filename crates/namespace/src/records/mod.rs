@@ -11,5 +11,6 @@ pub mod keys;
 pub(crate) mod listing;
 pub(crate) mod pending;
 pub(crate) mod places;
+pub(crate) mod tablet;
 pub(crate) mod view;
 pub(crate) mod xattrs;

@@ -7,7 +7,7 @@ use crate::namespace::Namespace;
 use crate::quota::Transaction;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{FileId, Space};
-use canopy_store::{Batch, Direction, Durability};
+use canopy_store::{Batch, Durability};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
@@ -28,43 +28,28 @@ const STEP: usize = 128;
 const SETTLED: usize = 1 << 16;
 
 impl Namespace {
-    /// Remembers an inode whose times are newer than its record's. The caller has the writer's lock.
-    pub(crate) fn remember(&self, inode: Inode) {
-        self.pending.write().insert(inode.id, inode);
-    }
-
-    /// Forgets an inode whose record has all there is.
-    pub(crate) fn forget_pending(&self, id: FileId) {
-        if self.pending.read().contains_key(&id) {
-            let mut pending = self.pending.write();
-            pending.remove(&id);
-            // With the lock: who does not find the inode sees that its record is another one.
-            self.flushes.fetch_add(1, Ordering::Release);
-        }
-    }
-
     /// Changes times or the size of an inode in memory.
     pub(crate) fn change_pending(&self, id: FileId, change: impl FnOnce(&mut Inode)) -> Result<()> {
-        let _writer = self.writer.lock();
-        if let Some(inode) = self.pending.write().get_mut(&id) {
+        let _writer = self.tablet.writer.lock();
+        if let Some(inode) = self.tablet.pending.write().get_mut(&id) {
             change(inode);
             return Ok(());
         }
         self.limit_pending()?;
         let mut inode = self.inode_now(id)?;
         change(&mut inode);
-        self.remember(inode);
+        self.tablet.remember(inode);
         Ok(())
     }
 
     /// Puts some of what waits into records if it is too much, before a change adds to it: a change
     /// that was made must not fail for this. The caller has the writer's lock.
     pub(crate) fn limit_pending(&self) -> Result<()> {
-        let waiting = self.pending.read().len();
+        let waiting = self.tablet.pending.read().len();
         if waiting < PENDING_MAX {
             return Ok(());
         }
-        let some = Vec::from_iter(self.pending.read().values().take(STEP).cloned());
+        let some = Vec::from_iter(self.tablet.pending.read().values().take(STEP).cloned());
         match self.flush_inodes(&some) {
             // A full disk takes nothing now. Some more may wait.
             Err(error) if error.errno() == Errno::NOSPC && waiting < PENDING_FULL_MAX => Ok(()),
@@ -90,9 +75,9 @@ impl Namespace {
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        let pending = Vec::from_iter(self.pending.read().values().cloned());
+        let pending = Vec::from_iter(self.tablet.pending.read().values().cloned());
         for some in pending.chunks(STEP) {
-            let _writer = self.writer.lock();
+            let _writer = self.tablet.writer.lock();
             if let Err(error) = self.flush_inodes(some) {
                 outcome = outcome.and(Err(error));
             }
@@ -102,14 +87,14 @@ impl Namespace {
 
     /// Puts what waits of inodes into their records. The caller has the writer's lock.
     pub(crate) fn flush_all_inodes(&self) -> Result<()> {
-        let pending = Vec::from_iter(self.pending.read().values().cloned());
+        let pending = Vec::from_iter(self.tablet.pending.read().values().cloned());
         pending.chunks(STEP).try_for_each(|some| self.flush_inodes(some))
     }
 
     /// Puts what waits of one inode into its record.
     pub(crate) fn flush_inode(&self, id: FileId) -> Result<()> {
-        let _writer = self.writer.lock();
-        let pending = self.pending.read().get(&id).cloned();
+        let _writer = self.tablet.writer.lock();
+        let pending = self.tablet.pending.read().get(&id).cloned();
         self.flush_inodes(pending.as_slice())
     }
 
@@ -125,14 +110,14 @@ impl Namespace {
         if !batch.is_empty() {
             self.commit(batch)?;
         }
-        inodes.iter().for_each(|inode| self.forget_pending(inode.id));
+        inodes.iter().for_each(|inode| self.tablet.forget_pending(inode.id));
         Ok(())
     }
 
     /// Puts everything that waits into records, but for those that are damaged. The caller has the
     /// writer's lock.
     pub(crate) fn flush_what_is_sound(&self) -> Result<()> {
-        let pending = Vec::from_iter(self.pending.read().values().cloned());
+        let pending = Vec::from_iter(self.tablet.pending.read().values().cloned());
         for inode in &pending {
             match self.flush_inodes(std::slice::from_ref(inode)) {
                 Err(Error::Corrupt(_)) | Ok(()) => {}
@@ -143,7 +128,7 @@ impl Namespace {
     }
 
     fn put_pending(&self, batch: &mut Transaction, pending: &Inode) -> Result<()> {
-        let (place, before) = match self.locate(pending.id) {
+        let (place, before) = match self.tablet.locate(pending.id) {
             Err(Error::Posix(Errno::NOENT)) => return Ok(()),
             located => located?,
         };
@@ -164,14 +149,14 @@ impl Namespace {
         }
         let doomed = {
             // Whoever adds a tree dooms its objects until all of it is there.
-            let _writer = self.writer.lock();
-            self.ids_in(Space::Doomed)?
+            let _writer = self.tablet.writer.lock();
+            self.tablet.ids_in(Space::Doomed)?
         };
         let unsettled = self.contents.take_unsettled();
         if unsettled.is_empty() && doomed.is_empty() {
             return Ok(());
         }
-        let synced = self.contents.sync_all().and_then(|()| Ok(self.table.sync()?));
+        let synced = self.contents.sync_all().and_then(|()| Ok(self.tablet.table.sync()?));
         synced.inspect_err(|_| self.contents.unsettle_again(&unsettled))?;
         let mut outcome = Ok(());
         let mut batch = Batch::new();
@@ -186,18 +171,18 @@ impl Namespace {
                 Err(error) => outcome = outcome.and(Err(error)),
             }
             if batch.len() >= SETTLED {
-                let written = self.table.write_freeing(&batch, Durability::Visible);
+                let written = self.tablet.table.write_freeing(&batch, Durability::Visible);
                 written.inspect_err(|_| self.contents.unsettle_again(&unsettled))?;
                 batch.clear();
             }
         }
         // With this lock, what is not open is not opened.
-        let _writer = self.writer.lock();
+        let _writer = self.tablet.writer.lock();
         let settled = self.contents.settled(unsettled);
         for id in &settled {
             batch.delete(Space::Unsettled.of(*id, b"").as_ref())?;
         }
-        let written = self.table.write_freeing(&batch, Durability::Visible);
+        let written = self.tablet.table.write_freeing(&batch, Durability::Visible);
         written.inspect_err(|_| self.contents.unsettle_again(&settled))?;
         outcome
     }
@@ -221,7 +206,7 @@ impl Namespace {
             drop(self.reclaiming.lock());
             return true;
         };
-        let has_doomed = self.ids_in(Space::Doomed).is_ok_and(|ids| !ids.is_empty());
+        let has_doomed = self.tablet.ids_in(Space::Doomed).is_ok_and(|ids| !ids.is_empty());
         has_doomed && self.settle().is_ok()
     }
 
@@ -243,7 +228,7 @@ impl Namespace {
     /// of files that are gone, and gives records the sizes of objects that were open.
     pub(crate) fn recover(&self) -> Result<()> {
         self.remove_orphans()?;
-        for id in self.ids_in(Space::Unsettled)? {
+        for id in self.tablet.ids_in(Space::Unsettled)? {
             self.contents.unsettle(id);
             // An object that cannot be read is no reason not to open all else; `check` tells of it.
             let recovered = self.recover_object(id);
@@ -262,7 +247,7 @@ impl Namespace {
             return Ok(());
         }
         // Objects whose records were lost are not strays: a repair finds files for them.
-        if self.table.has_losses()? {
+        if self.tablet.table.has_losses()? {
             return Ok(());
         }
         if let Some(chunks) = self.contents.chunks() {
@@ -275,7 +260,7 @@ impl Namespace {
         }
         for id in self.contents.objects()? {
             let _changing = self.contents.changing.read();
-            let _writer = self.writer.lock();
+            let _writer = self.tablet.writer.lock();
             if self.contents.find(id, false).is_some() {
                 continue;
             }
@@ -299,13 +284,13 @@ impl Namespace {
 
     /// Gives a record what its object says.
     fn recover_object(&self, id: FileId) -> Result<()> {
-        let _writer = self.writer.lock();
+        let _writer = self.tablet.writer.lock();
         self.recover_object_now(id)
     }
 
     /// Does the same for who has the writer's lock.
     fn recover_object_now(&self, id: FileId) -> Result<()> {
-        let (place, before) = self.locate(id)?;
+        let (place, before) = self.tablet.locate(id)?;
         if !before.has(flag::OBJECT) {
             return Ok(());
         }
@@ -315,15 +300,5 @@ impl Namespace {
         let mut batch = Transaction::freeing();
         self.write_inode(&mut batch, &place, Some(&before), &inode)?;
         self.commit(batch)
-    }
-
-    /// Returns the ids of files that have records in a space.
-    pub(crate) fn ids_in(&self, space: Space) -> Result<Vec<FileId>> {
-        let mut scan = self.table.scan(&space.range(), Direction::Forward)?;
-        let mut ids = Vec::new();
-        while let Some(record) = scan.next()? {
-            ids.push(FileId(record.key.hash));
-        }
-        Ok(ids)
     }
 }

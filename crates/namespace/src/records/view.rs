@@ -47,7 +47,7 @@ impl Namespace {
         let runs: u64 = manifest.state.runs.iter().map(|run| run.size_bytes()).sum();
         let bytes = runs + self.table().memtable_bytes() / 4;
         let view = ReadView::new(Records::Table(self.table().snapshot()), bytes)?;
-        Ok(ReadView { places: Some(self.places.clone()), ..view })
+        Ok(ReadView { places: Some(self.tablet.places.clone()), ..view })
     }
 
     /// Returns the records as they were at a checkpoint, until that is released.

@@ -51,7 +51,7 @@ impl Namespace {
         if is_known(&labels.are_missing) || is_known(&labels.are_there) {
             return Ok(());
         }
-        let mut scan = self.table.scan(&Space::Xattrs.range(), Direction::Forward)?;
+        let mut scan = self.tablet.table.scan(&Space::Xattrs.range(), Direction::Forward)?;
         while let Some(record) = scan.next()? {
             if record.key.name == LABEL {
                 labels.are_there.store(true, Ordering::Release);
@@ -73,13 +73,9 @@ impl Namespace {
     /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn xattr(&self, id: FileId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         match self.inode(id)?.has(flag::XATTRS) {
-            true => self.xattr_of(id, name),
+            true => self.tablet.xattr_of(id, name),
             false => Ok(None),
         }
-    }
-
-    pub(crate) fn xattr_of(&self, id: FileId, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.table.get(Space::Xattrs.of(id, name).as_ref())?)
     }
 
     /// Returns the names of a file's attributes, sorted.
@@ -89,18 +85,9 @@ impl Namespace {
     /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn xattrs(&self, id: FileId) -> Result<Vec<Vec<u8>>> {
         match self.inode(id)?.has(flag::XATTRS) {
-            true => self.xattr_names(id),
+            true => self.tablet.xattr_names(id),
             false => Ok(Vec::new()),
         }
-    }
-
-    pub(crate) fn xattr_names(&self, id: FileId) -> Result<Vec<Vec<u8>>> {
-        let mut scan = self.table.scan(&Space::Xattrs.range_of(id), Direction::Forward)?;
-        let mut names = Vec::new();
-        while let Some(record) = scan.next()? {
-            names.push(record.key.name.to_vec());
-        }
-        Ok(names)
     }
 
     /// Gives a file an attribute. An access ACL changes its mode, and is no more than that if it
@@ -172,7 +159,7 @@ impl Namespace {
     }
 
     fn names_of(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
-        if inode.has(flag::XATTRS) { self.xattr_names(inode.id) } else { Ok(Vec::new()) }
+        if inode.has(flag::XATTRS) { self.tablet.xattr_names(inode.id) } else { Ok(Vec::new()) }
     }
 
     /// Adds to `batch` that the index of an attribute has no longer what it has of a file.
@@ -180,7 +167,7 @@ impl Namespace {
         if self.configured().indexes.xattr(name).is_none() {
             return Ok(());
         }
-        let before = self.xattr_of(id, name)?;
+        let before = self.tablet.xattr_of(id, name)?;
         self.index_xattr(batch, id, name, before.as_deref(), None)
     }
 

@@ -43,7 +43,7 @@ impl Namespace {
     ///
     /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn lets_read(&self, inode: &Inode, who: &Credentials) -> Result<bool> {
-        passes(inode, who, Wanted::READ, |id, name| self.xattr_of(id, name))
+        passes(inode, who, Wanted::READ, |id, name| self.tablet.xattr_of(id, name))
     }
 
     /// Returns whether a user may change a file, as its owner or by writing to it.
@@ -52,7 +52,7 @@ impl Namespace {
     ///
     /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn lets_change(&self, inode: &Inode, who: &Credentials) -> Result<bool> {
-        let xattr = |id, name: &[u8]| self.xattr_of(id, name);
+        let xattr = |id, name: &[u8]| self.tablet.xattr_of(id, name);
         Ok(inode.uid == who.uid || passes(inode, who, Wanted::WRITE, xattr)?)
     }
 }
@@ -78,7 +78,7 @@ impl<'a> Present<'a> {
             Err(Error::Posix(Errno::NOENT)) => return Ok(true),
             inode => inode?,
         };
-        let xattr = |id, name: &[u8]| namespace.xattr_of(id, name);
+        let xattr = |id, name: &[u8]| namespace.tablet.xattr_of(id, name);
         if !passes(&inode, self.who, wanted, xattr)? {
             return Ok(false);
         }
@@ -124,7 +124,7 @@ impl<'a> Present<'a> {
             }
         };
         for id in way.into_iter().rev() {
-            let xattr = |id, name: &[u8]| namespace.xattr_of(id, name);
+            let xattr = |id, name: &[u8]| namespace.tablet.xattr_of(id, name);
             is_open = is_open
                 && match namespace.inode(id) {
                     Err(Error::Posix(Errno::NOENT)) => true,

@@ -25,8 +25,8 @@ impl Namespace {
     pub fn restore_snapshot(&self, name: &str) -> Result<()> {
         let past = self.past(name.as_bytes())?;
         self.sync()?;
-        self.table.flush()?;
-        let writer = self.writer.lock();
+        self.tablet.table.flush()?;
+        let writer = self.tablet.writer.lock();
         let mut batch = Batch::new();
         // No file gets an id that another one has had.
         batch.put(keys::ids().as_ref(), &writer.next_id.to_be_bytes())?;
@@ -34,17 +34,19 @@ impl Namespace {
         batch.put(keys::restoring().as_ref(), &past.number().to_be_bytes())?;
         // Snapshots are those of now.
         batch.delete_range(&Space::Snapshots.range())?;
-        let mut scan = self.table.scan(&Space::Snapshots.range(), Direction::Forward)?;
+        let mut scan = self.tablet.table.scan(&Space::Snapshots.range(), Direction::Forward)?;
         while let Some(record) = scan.next()? {
             batch.put(record.key, record.value)?;
         }
         drop(scan);
-        Ok(self.table.revert(past.number(), &batch)?)
+        Ok(self.tablet.table.revert(past.number(), &batch)?)
     }
 
     /// Gives files the objects that they had in the snapshot that is being restored, if one is.
     pub(crate) fn finish_restoring(&self) -> Result<()> {
-        let Some(number) = self.table.get(keys::restoring().as_ref())? else { return Ok(()) };
+        let Some(number) = self.tablet.table.get(keys::restoring().as_ref())? else {
+            return Ok(());
+        };
         let number = keys::parse_number(&number).ok_or_else(|| Error::corrupt("a note"))?;
         let all = self.all_snapshots();
         let found = all.iter().find(|one| one.number == number);
@@ -57,7 +59,7 @@ impl Namespace {
         }
         let mut batch = Batch::new();
         batch.delete(keys::restoring().as_ref())?;
-        Ok(self.table.write(&batch, Durability::Durable)?)
+        Ok(self.tablet.table.write(&batch, Durability::Durable)?)
     }
 
     fn restore_objects(&self, past: &Past) -> Result<()> {

@@ -171,7 +171,7 @@ impl Namespace {
     ) -> Result<Option<Arc<Snapshot>>> {
         // Most is done while nobody waits.
         self.flush_pending()?;
-        self.table.flush()?;
+        self.tablet.table.flush()?;
         self.contents.sync_all()?;
         self.copy_written(copies, u64::MAX)?;
         let _alone = self.contents.changing.write();
@@ -180,10 +180,10 @@ impl Namespace {
         }
         self.flush_pending()?;
         let (number, ids_end) = {
-            let writer = self.writer.lock();
+            let writer = self.tablet.writer.lock();
             self.flush_all_inodes()?;
-            self.table.flush()?;
-            (self.table.checkpoint(CREATION_MS)?, writer.next_id)
+            self.tablet.table.flush()?;
+            (self.tablet.table.checkpoint(CREATION_MS)?, writer.next_id)
         };
         // Nothing that the kernel writes has changed since it was copied, until here.
         let written = self.written();
@@ -192,7 +192,7 @@ impl Namespace {
             stamp.map(|metadata| stamp_of(&metadata)) == copies.get(&opened.id()).copied()
         };
         if !written.iter().all(is_same) {
-            self.table.release_checkpoint(number)?;
+            self.tablet.table.release_checkpoint(number)?;
             return Ok(None);
         }
         let created_ns = self.now_ns();
@@ -253,7 +253,7 @@ impl Namespace {
     fn finish_snapshot(&self, snapshot: &Arc<Snapshot>) -> Result<SnapshotInfo> {
         self.contents.sync_all()?;
         self.put_snapshot(snapshot.number, &snapshot.info)?;
-        self.table.keep_checkpoint(snapshot.number)?;
+        self.tablet.table.keep_checkpoint(snapshot.number)?;
         let counted = snapshot.past.as_ref().map(Past::count).transpose()?;
         let (files, bytes) = counted.unwrap_or_default();
         let info = SnapshotInfo { files: Some(files), bytes: Some(bytes), ..snapshot.info.clone() };
@@ -267,7 +267,7 @@ impl Namespace {
         let value = serde_json::to_vec(info).map_err(|error| Error::corrupt(error.to_string()))?;
         let mut batch = Batch::new();
         batch.put(Space::Snapshots.numbered(number, b"").as_ref(), &value)?;
-        Ok(self.table.write(&batch, Durability::Durable)?)
+        Ok(self.tablet.table.write(&batch, Durability::Durable)?)
     }
 
     fn replace_snapshot(&self, number: u64, by: Option<Snapshot>) {
@@ -302,7 +302,7 @@ impl Namespace {
             self.replace_snapshot(number, Some(Snapshot { number, info, past: None }));
         }
         // From here on nothing is kept for it.
-        self.table.release_checkpoint(number)?;
+        self.tablet.table.release_checkpoint(number)?;
         let all = self.all_snapshots();
         for kept in self.contents.kept()?.into_iter().filter(|kept| kept.number == Some(number)) {
             match self.keeper(kept.id, all.iter().filter(|one| one.number < number))? {
@@ -313,7 +313,7 @@ impl Namespace {
         self.replace_snapshot(number, None);
         let mut batch = Batch::new();
         batch.delete(Space::Snapshots.numbered(number, b"").as_ref())?;
-        Ok(self.table.write(&batch, Durability::Durable)?)
+        Ok(self.tablet.table.write(&batch, Durability::Durable)?)
     }
 
     /// Returns the newest of these snapshots that has an object of a file, unless it, or a newer one
@@ -406,7 +406,7 @@ impl Namespace {
     /// Opens all snapshots, and ends those that a process that died was making or deleting.
     pub(crate) fn open_snapshots(&self) -> Result<()> {
         let mut found = Vec::new();
-        let mut scan = self.table.scan(&Space::Snapshots.range(), Direction::Forward)?;
+        let mut scan = self.tablet.table.scan(&Space::Snapshots.range(), Direction::Forward)?;
         while let Some(record) = scan.next()? {
             let info: SnapshotInfo = serde_json::from_slice(record.value)
                 .map_err(|error| Error::corrupt(format!("the record of a snapshot: {error}")))?;
@@ -415,7 +415,7 @@ impl Namespace {
         let mut all = Snapshots::new();
         let mut ended = Vec::new();
         for (number, info) in found {
-            let past = match self.table.keep_checkpoint(number) {
+            let past = match self.tablet.table.keep_checkpoint(number) {
                 Err(error) if error.is_not_found() => {
                     ended.push(number);
                     None
@@ -474,7 +474,7 @@ impl Namespace {
                 faults.push((kept.id, format!("it is kept for snapshot {number}, which is none")));
             }
         }
-        let checkpoints = self.table.checkpoints()?;
+        let checkpoints = self.tablet.table.checkpoints()?;
         for one in all.iter().filter(|one| one.past.is_some() || !self.leaves_strays) {
             if !checkpoints.iter().any(|checkpoint| checkpoint.id == one.number) {
                 faults.push((

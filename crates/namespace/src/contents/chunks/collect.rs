@@ -110,7 +110,7 @@ impl Namespace {
             let mut collecting = store.collecting.lock();
             (collecting.notes, collecting.due) = (0, Some(Instant::now() + WAIT));
         }
-        self.table.flush()?;
+        self.tablet.table.flush()?;
         let (current, kept) = match store.readers() {
             // The objects that a damaged snapshot needs are not known, so none is removed. `check`
             // reports it.
@@ -130,12 +130,12 @@ impl Namespace {
             store.remove(object)?;
             batch.delete(Space::Garbage.of(id, name).as_ref())?;
             if batch.size_bytes() > 64 * STEP {
-                self.table.write_freeing(&batch, Durability::Visible)?;
+                self.tablet.table.write_freeing(&batch, Durability::Visible)?;
                 batch.clear();
             }
         }
         if !batch.is_empty() {
-            self.table.write_freeing(&batch, Durability::Visible)?;
+            self.tablet.table.write_freeing(&batch, Durability::Visible)?;
         }
         let mut collecting = store.collecting.lock();
         if collecting.notes == 0 && !is_left {
@@ -157,7 +157,7 @@ impl Namespace {
                 note_garbage(&mut batch, ChunkId::new(id, *chunk), stored)?;
                 store.collecting.lock().note();
             }
-            self.table.write_freeing(&batch, Durability::Visible)?;
+            self.tablet.table.write_freeing(&batch, Durability::Visible)?;
         }
     }
 
@@ -165,7 +165,7 @@ impl Namespace {
     /// bytes of memory for each chunk that there is.
     pub(crate) fn remove_stray_chunks(&self, store: &ChunkStore) -> Result<usize> {
         let mut found = Vec::new();
-        let epoch = self.table.epoch();
+        let epoch = self.tablet.table.epoch();
         for (object, _) in store.objects.list()? {
             found.extend(Some(object).filter(|object| object.epoch < epoch));
         }
@@ -190,7 +190,7 @@ impl Namespace {
         let (current, kept) = store.readers()?;
         let spaces = [Space::Chunks.range(), Space::Garbage.range()];
         for space in &spaces {
-            let mut scan = self.table.scan(space, Direction::Forward)?;
+            let mut scan = self.tablet.table.scan(space, Direction::Forward)?;
             while let Some(record) = scan.next()? {
                 named.extend(object_in(FileId(record.key.hash), record.key.name, record.value)?);
             }

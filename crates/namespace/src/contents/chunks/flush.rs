@@ -146,7 +146,7 @@ impl Namespace {
         if !chunked.is_changed() {
             return Ok(());
         }
-        match self.locate(chunked.id) {
+        match self.tablet.locate(chunked.id) {
             // It has gone meanwhile, with what it had.
             Err(Error::Posix(Errno::NOENT)) => {
                 chunked.discard();
@@ -214,8 +214,8 @@ impl Namespace {
         last: Option<Option<&[u8]>>,
     ) -> Result<bool> {
         let (id, store) = (chunked.id, &chunked.store);
-        let _writer = self.writer.lock();
-        let (place, before) = match self.locate(id) {
+        let _writer = self.tablet.writer.lock();
+        let (place, before) = match self.tablet.locate(id) {
             Err(Error::Posix(Errno::NOENT)) => return Ok(false),
             located => located?,
         };
@@ -272,7 +272,7 @@ impl Namespace {
         store.collecting.lock().note();
         self.commit(batch)?;
         chunked.state.lock().recorded = (inode.size, inode.blocks);
-        self.forget_pending(id);
+        self.tablet.forget_pending(id);
         Ok(true)
     }
 

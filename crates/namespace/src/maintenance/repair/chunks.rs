@@ -38,7 +38,7 @@ impl Repair<'_> {
     pub(super) fn chunks_of(&self, id: FileId) -> Result<Vec<(u64, Option<Stored>)>> {
         let Some(store) = self.store() else { return Ok(Vec::new()) };
         let range = Space::Chunks.range_of(id);
-        let mut scan = self.namespace.table.scan(&range, Direction::Forward)?;
+        let mut scan = self.namespace.tablet.table.scan(&range, Direction::Forward)?;
         let mut found = Vec::new();
         while let Some(record) = scan.next()? {
             let chunk = chunks::parse_key(record.key.name);
@@ -99,7 +99,7 @@ impl Repair<'_> {
     pub(super) fn rescue_chunks(&mut self, of: FileId, parts: &mut Parts) -> Result<()> {
         let found = std::mem::take(&mut parts.chunks);
         let Some(store) = self.store().filter(|_| !found.is_empty()) else { return Ok(()) };
-        let id = self.writer.new_id(&self.namespace.table)?;
+        let id = self.writer.new_id(&self.namespace.tablet.table)?;
         let mut inode = self.new_file(id);
         inode.flags = flag::OBJECT;
         let mut lost = Vec::new();

@@ -50,7 +50,7 @@ impl Repair<'_> {
     ) -> Result<()> {
         let mut names: HashMap<FileId, Vec<(Key, Option<Inode>)>> = HashMap::new();
         let mut scan =
-            self.namespace.table.scan(&keys::names_in_directories(), Direction::Forward)?;
+            self.namespace.tablet.table.scan(&keys::names_in_directories(), Direction::Forward)?;
         while let Some(record) = scan.next()? {
             let inode = Inode::decode(record.value)?;
             if suspects.contains(&inode.id) {
@@ -78,7 +78,7 @@ impl Repair<'_> {
     }
 
     fn parts(&self, id: FileId, names: Vec<(Key, Option<Inode>)>) -> Result<Parts> {
-        let table = &self.namespace.table;
+        let table = &self.namespace.tablet.table;
         let keys_in = |range: &KeyRange| -> Result<Vec<Key>> {
             let mut scan = table.scan(range, Direction::Forward)?;
             let mut keys = Vec::new();
@@ -97,7 +97,7 @@ impl Repair<'_> {
             object: self.namespace.contents.object_size(id),
             chunks: self.chunks_of(id)?,
             bad_chunks: HashSet::new(),
-            has_children: !self.namespace.is_empty(id)?,
+            has_children: !self.namespace.tablet.is_empty(id)?,
             subdirectories: 0,
         })
     }
@@ -190,7 +190,7 @@ impl Repair<'_> {
     fn rescue_contents(&mut self, of: FileId, parts: &mut Parts) -> Result<()> {
         let Some(contents) = parts.contents.take() else { return Ok(()) };
         self.batch.delete(Space::Contents.of(of, b"").as_ref())?;
-        let id = self.writer.new_id(&self.namespace.table)?;
+        let id = self.writer.new_id(&self.namespace.tablet.table)?;
         let mut inode = self.new_file(id);
         (inode.size, inode.blocks) = (contents.len() as u64, (contents.len() as u64).div_ceil(512));
         inode.flags = flag::INLINE;
@@ -203,7 +203,7 @@ impl Repair<'_> {
         if parts.object.take().is_none() {
             return Ok(());
         }
-        let id = self.writer.new_id(&self.namespace.table)?;
+        let id = self.writer.new_id(&self.namespace.tablet.table)?;
         self.namespace.contents.move_object(of, id)?;
         let mut inode = self.new_file(id);
         describe(&self.namespace.contents.open_object(id)?, &mut inode);
@@ -218,10 +218,10 @@ impl Repair<'_> {
 
     /// Moves names that lie in what is not a directory into a new one.
     fn move_children(&mut self, id: FileId) -> Result<()> {
-        let new_id = self.writer.new_id(&self.namespace.table)?;
+        let new_id = self.writer.new_id(&self.namespace.tablet.table)?;
         let mut directory = self.new_directory(new_id, 0o700);
         self.attach(&mut directory)?;
-        let mut scan = self.namespace.table.scan(&keys::names_in(id), Direction::Forward)?;
+        let mut scan = self.namespace.tablet.table.scan(&keys::names_in(id), Direction::Forward)?;
         while let Some(record) = scan.next()? {
             let child = Inode::decode(record.value)?;
             self.batch.delete(record.key)?;
@@ -293,7 +293,7 @@ impl Repair<'_> {
 
     /// The root has no name, and its record only one place.
     fn mend_root(&mut self, parts: &mut Parts) -> Result<()> {
-        let found = self.namespace.record(&keys::root())?.filter(Inode::is_directory);
+        let found = self.namespace.tablet.record(&keys::root())?.filter(Inode::is_directory);
         if found.is_none() {
             let what = "the root directory is made anew: only root may enter it until you change \
                         its mode";

@@ -108,7 +108,7 @@ impl Repair<'_> {
         let mut last = ROOT;
         let spaces = [Space::Links, Space::Orphans, Space::Names, Space::Xattrs, Space::Contents];
         for space in spaces.into_iter().chain([Space::Chunks, Space::Doomed, Space::Garbage]) {
-            let mut scan = self.namespace.table.scan(&space.range(), Direction::Backward)?;
+            let mut scan = self.namespace.tablet.table.scan(&space.range(), Direction::Backward)?;
             last = last.max(scan.next()?.map_or(FileId::NONE, |record| FileId(record.key.hash)));
         }
         if self.namespace.contents.chunks().is_none() {
@@ -165,14 +165,16 @@ impl Repair<'_> {
     }
 
     fn is_there(&self, key: &Key) -> Result<bool> {
-        Ok(self.namespace.table.get(key.as_ref())?.is_some())
+        Ok(self.namespace.tablet.table.get(key.as_ref())?.is_some())
     }
 
     /// Decides about keys that have an older value since the newest one was lost.
     fn settle_stale(&mut self, losses: &Losses<'_>) -> Result<()> {
         let all = losses.all.iter().flat_map(|loss| loss.stale.iter().map(move |one| (loss, one)));
         for (loss, stale) in all {
-            let Some(value) = self.namespace.table.get(stale.key.as_ref())? else { continue };
+            let Some(value) = self.namespace.tablet.table.get(stale.key.as_ref())? else {
+                continue;
+            };
             // A later writer knew the right value.
             if !stale.is_value(&value) {
                 continue;
@@ -311,7 +313,7 @@ impl Repair<'_> {
     }
 
     fn keep_older_contents(&mut self, of: FileId, contents: &[u8]) -> Result<()> {
-        let id = self.writer.new_id(&self.namespace.table)?;
+        let id = self.writer.new_id(&self.namespace.tablet.table)?;
         let mut inode = self.new_file(id);
         inode.size = contents.len() as u64;
         inode.blocks = chunks::blocks(inode.size);
@@ -361,7 +363,7 @@ impl Repair<'_> {
     fn lost_names(&self, losses: &Losses<'_>) -> Result<(Vec<LostName>, HashSet<FileId>)> {
         let (mut lost, mut directories) = (Vec::new(), HashSet::new());
         let range = Space::Names.range();
-        let mut scan = self.namespace.table.scan(&range, Direction::Forward)?;
+        let mut scan = self.namespace.tablet.table.scan(&range, Direction::Forward)?;
         while let Some(record) = scan.next()? {
             let Some((parent, name)) = keys::parse_name(record.key.name) else { continue };
             let found = LostName { id: FileId(record.key.hash), parent, name: name.to_vec() };
@@ -393,7 +395,8 @@ impl Repair<'_> {
             if !is_used || ids.is_empty() {
                 continue;
             }
-            let mut scan = self.namespace.table.scan(&attribute.all(), Direction::Forward)?;
+            let mut scan =
+                self.namespace.tablet.table.scan(&attribute.all(), Direction::Forward)?;
             while let Some(record) = scan.next()? {
                 let id = keys::entry_id(record.key.name).filter(|id| ids.contains(id));
                 let Some(hint) = id.map(|id| hints.entry(id).or_default()) else { continue };
@@ -457,7 +460,7 @@ impl Repair<'_> {
     fn forget(&mut self, name: &LostName) -> Result<()> {
         self.batch.delete(keys::name_of(name.id, name.parent, &name.name).as_ref())?;
         let range = Space::Xattrs.range_of(name.id);
-        let mut scan = self.namespace.table.scan(&range, Direction::Forward)?;
+        let mut scan = self.namespace.tablet.table.scan(&range, Direction::Forward)?;
         while let Some(record) = scan.next()? {
             self.batch.delete(record.key)?;
         }
@@ -472,7 +475,7 @@ impl Repair<'_> {
         }
         let mut without_inode: BTreeMap<FileId, Vec<String>> = BTreeMap::new();
         for range in [keys::all_names(), Space::Links.range()] {
-            let mut scan = self.namespace.table.scan(&range, Direction::Forward)?;
+            let mut scan = self.namespace.tablet.table.scan(&range, Direction::Forward)?;
             while let Some(record) = scan.next()? {
                 let Ok(inode) = Inode::decode(record.value) else { continue };
                 if !inode.has(flag::LINKED) {

@@ -2,10 +2,11 @@
 
 use super::{Namespace, New, check_tree};
 use crate::error::Result;
-use crate::namespace::{Writer, check_name};
+use crate::namespace::check_name;
 use crate::quota::Transaction;
 use crate::records::inode::{Inode, file_type, flag};
-use crate::records::keys::{EntryName, FileId, ROOT, Space};
+use crate::records::keys::{EntryName, FileId, Space};
+use crate::records::tablet::Writer;
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -67,15 +68,15 @@ impl Namespace {
             return Err(Errno::BUSY.into());
         }
         self.flush_contents_of(from)?;
-        let mut writer = self.writer.lock();
+        let mut writer = self.tablet.writer.lock();
         self.limit_pending()?;
         let mut directories = vec![self.directory(from.directory)?];
         if to.directory != from.directory {
             directories.push(self.directory(to.directory)?);
         }
         let (old, new) = (from.key(), to.key());
-        let moved = self.record(&old)?.ok_or(Errno::NOENT)?;
-        let replaced = self.record(&new)?;
+        let moved = self.tablet.record(&old)?.ok_or(Errno::NOENT)?;
+        let replaced = self.tablet.record(&new)?;
         match (mode, &replaced) {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
@@ -124,10 +125,10 @@ impl Namespace {
             }
         }
         self.commit(batch)?;
-        ids.into_iter().flatten().for_each(|id| self.forget_pending(id));
-        directories.into_iter().for_each(|directory| self.remember(directory));
+        ids.into_iter().flatten().for_each(|id| self.tablet.forget_pending(id));
+        directories.into_iter().for_each(|directory| self.tablet.remember(directory));
         if let Some(id) = left {
-            self.places.insert(id, old);
+            self.tablet.places.insert(id, old);
         }
         Ok(())
     }
@@ -150,7 +151,7 @@ impl Namespace {
     /// Puts the contents of a file into its records, if it is open and they are not there yet: who
     /// replaces a file by renaming a new one finds one of the two after a crash, never none.
     fn flush_contents_of(&self, name: EntryName<'_>) -> Result<()> {
-        let Some(found) = self.record(&name.key())? else { return Ok(()) };
+        let Some(found) = self.tablet.record(&name.key())? else { return Ok(()) };
         match self.contents.find(found.id, false) {
             Some(opened) if opened.object().is_none() => self.flush_file(&opened),
             _ => Ok(()),
@@ -160,7 +161,7 @@ impl Namespace {
     /// Returns the inode of a file, of which a name's record is `found`.
     fn inode_of_name(&self, found: &Inode) -> Result<Inode> {
         match found.has(flag::LINKED) {
-            true => Ok(self.record(&Space::Links.of(found.id, b""))?.ok_or(Errno::IO)?),
+            true => Ok(self.tablet.record(&Space::Links.of(found.id, b""))?.ok_or(Errno::IO)?),
             false => Ok(found.clone()),
         }
     }
@@ -172,34 +173,21 @@ impl Namespace {
         (to, replaced): (FileId, Option<&Inode>),
         mode: RenameMode,
     ) -> Result<()> {
-        if moved.is_directory() && from != to && self.is_within(to, moved.id)? {
+        if moved.is_directory() && from != to && self.tablet.is_within(to, moved.id)? {
             return Err(Errno::INVAL.into());
         }
         let Some(replaced) = replaced else { return Ok(()) };
         if mode == RenameMode::Exchange {
-            let is_loop =
-                replaced.is_directory() && from != to && self.is_within(from, replaced.id)?;
+            let is_loop = replaced.is_directory()
+                && from != to
+                && self.tablet.is_within(from, replaced.id)?;
             return if is_loop { Err(Errno::INVAL.into()) } else { Ok(()) };
         }
         match (moved.is_directory(), replaced.is_directory()) {
             (true, false) => Err(Errno::NOTDIR.into()),
             (false, true) => Err(Errno::ISDIR.into()),
-            (true, true) if !self.is_empty(replaced.id)? => Err(Errno::NOTEMPTY.into()),
+            (true, true) if !self.tablet.is_empty(replaced.id)? => Err(Errno::NOTEMPTY.into()),
             _ => Ok(()),
-        }
-    }
-
-    /// Returns whether `directory` is `ancestor` or lies below it.
-    fn is_within(&self, directory: FileId, ancestor: FileId) -> Result<bool> {
-        let mut at = directory;
-        loop {
-            match at {
-                _ if at == ancestor => return Ok(true),
-                ROOT => return Ok(false),
-                _ => {}
-            }
-            let (parent, _) = self.names(at)?.into_iter().next().ok_or(Errno::NOENT)?;
-            at = parent;
         }
     }
 
@@ -221,7 +209,7 @@ impl Namespace {
             true => {
                 let links = Space::Links.of(id, b"");
                 batch.put(new.as_ref(), &found.encode())?;
-                let linked = self.record(&links)?.ok_or(Errno::IO)?;
+                let linked = self.tablet.record(&links)?.ok_or(Errno::IO)?;
                 (links, linked)
             }
             false => (new, found),
