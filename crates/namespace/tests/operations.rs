@@ -10,11 +10,14 @@ use canopy_namespace::query::{Component, Context, Expression, parse};
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
     Contents, EntryName, Error, Execute, FileContents, FileId, Listing, Namespace, New, Operation,
-    Privileges, ROOT, Reply, Result, SetAttributes, SetXattr, Settings, create_namespace,
-    system_clock,
+    Privileges, ROOT, RenameMode, Reply, Result, SetAttributes, SetXattr, Settings,
+    create_namespace, system_clock,
 };
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -218,4 +221,54 @@ fn listings_by_parts_have_every_name_once() {
         expected.sort();
         assert_eq!(found, expected, "{room}");
     }
+}
+
+#[test]
+fn senseless_messages_do_no_harm() {
+    let server = Server::new();
+    let directory = server.create(EntryName::new(ROOT, b"d"), file_type::DIRECTORY | 0o755);
+    let name = EntryName::new(directory, b"one");
+    let id = server.create(name, file_type::REGULAR | 0o644);
+    let new = Cow::Owned(New { mode: file_type::REGULAR | 0o644, ..New::default() });
+    let (mode, how, changer) = (RenameMode::Replace, SetXattr::Any, Changer::Privileged);
+    let set = SetAttributes { mode: Some(0o600), size: Some(100), ..SetAttributes::default() };
+    let who = Cow::Owned(Credentials::new(7, [8]));
+    let page = Page { directory, after: 0, name: Some(b"one"), count_max: 7 };
+    let sent = [
+        Operation::Read(Moment::Now, Read::Lookup(name)),
+        Operation::Read(Moment::Now, Read::Inode(id)),
+        Operation::Read(Moment::Now, Read::List(page)),
+        Operation::Access(Access::IsShown(id, Wanted::READ, who)),
+        Operation::Hold(Hold::Name(name)),
+        Operation::Change(Change::Create { name, new, holds: false }),
+        Operation::Change(Change::Link { id, name: EntryName::new(ROOT, b"two") }),
+        Operation::Change(Change::Unlink(name)),
+        Operation::Change(Change::Rename { from: name, to: name, mode, whiteout: Some((1, 1)) }),
+        Operation::Change(Change::SetAttributes { id, set, changer: changer.clone() }),
+        Operation::Change(Change::SetXattr { id, name: b"user.x", value: b"v", how, changer }),
+    ];
+    let sent = sent.map(|operation| postcard::to_extend(&operation, Vec::new()).expect("bytes"));
+    let (mut random, mut executed) = (StdRng::seed_from_u64(1), 0);
+    for _ in 0..30_000 {
+        let mut message = sent.choose(&mut random).expect("a message").clone();
+        for _ in 0..random.random_range(1..4) {
+            let at = random.random_range(0..message.len());
+            message[at] = random.random();
+        }
+        message.truncate(random.random_range(1..2 * message.len()));
+        let arrived: Operation<'_> = match postcard::from_bytes(&message) {
+            // What concerns all files takes long.
+            Ok(Operation::Administration(_) | Operation::Snapshots(_)) | Err(_) => continue,
+            Ok(arrived) => arrived,
+        };
+        let _ = server.namespace.execute(&arrived);
+        executed += 1;
+    }
+    assert!(executed > 1000, "{executed}");
+    let long = vec![b'a'; 100_000];
+    let read = |read| server.namespace.execute(&Operation::Read(Moment::Now, read));
+    assert!(read(Read::Lookup(EntryName::new(ROOT, &long))).is_err());
+    let _ = read(Read::Xattr { id, name: &long });
+    let faults = server.namespace.check(|_| {}).expect("a check");
+    assert!(faults.is_empty(), "{faults:?}");
 }

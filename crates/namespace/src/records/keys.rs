@@ -31,13 +31,12 @@
 //! directory id has. The root has id 1 and the name "" in directory 0.
 
 use canopy_store::{Key, KeyRange, hash_of};
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::ops::Range;
 
 /// The id of a file of a namespace: never 0, never above [`FileId::MAX`], and never used again.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct FileId(pub u64);
 
@@ -66,6 +65,17 @@ impl FileId {
     /// Returns the bytes of the id in a key.
     pub fn to_be_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
+    }
+}
+
+/// A message may have any number. Beyond the largest id, keys are not of names.
+impl<'de> Deserialize<'de> for FileId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let id = FileId(u64::deserialize(deserializer)?);
+        match id <= FileId::MAX {
+            true => Ok(id),
+            false => Err(D::Error::custom("a number that no file has")),
+        }
     }
 }
 
