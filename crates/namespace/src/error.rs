@@ -35,7 +35,7 @@ pub enum Error {
     /// A wrong request, and what would be right.
     #[error("{0}")]
     Invalid(String),
-    /// What a server met that executed an operation.
+    /// An error of a server that executed an operation.
     #[error("{}", .0.message)]
     Elsewhere(Failure),
 }

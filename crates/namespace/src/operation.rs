@@ -1,8 +1,8 @@
 //! Operations: everything that is asked of a namespace, as data.
 //!
-//! An [`Operation`] is at once what a mount asks for, the message between servers, the logged intent
-//! of a change, and a step of the simulator. [`Execute`] is who answers: a namespace of this process,
-//! or a client of servers. [`Operation::target`] returns where an operation belongs.
+//! An [`Operation`] is at once what a mount asks for, the message between servers, the logged
+//! intent of a change, and a step of the simulator. [`Execute`] is who answers: a namespace of this
+//! process, or a client of servers. [`Operation::target`] returns where an operation belongs.
 //!
 //! | kind | changes | asks |
 //! | --- | --- | --- |
@@ -42,13 +42,14 @@ use canopy_model::{Credentials, Wanted};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Which tree is read.
+/// The tree that is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Moment {
     /// The namespace as it is.
     #[default]
     Now,
-    /// What the snapshot of this number has. Every such read fails with `STALE` once it is deleted.
+    /// The tree of the snapshot of this number. Every such read fails with `STALE` once it is
+    /// deleted.
     Snapshot(u64),
 }
 
@@ -148,7 +149,7 @@ pub enum Change<'a> {
         /// The name that it gets.
         #[serde(borrow)]
         name: EntryName<'a>,
-        /// What it is.
+        /// The file to be made.
         new: Cow<'a, New>,
         /// Whether it is held.
         holds: bool,
@@ -157,7 +158,7 @@ pub enum Change<'a> {
     CreateNameless {
         /// The directory.
         directory: FileId,
-        /// What it is.
+        /// The file to be made.
         new: Cow<'a, New>,
     },
     /// Gives a file one more name.
@@ -180,7 +181,7 @@ pub enum Change<'a> {
         /// The name that it gets.
         #[serde(borrow)]
         to: EntryName<'a>,
-        /// What becomes of a file that has this name.
+        /// The fate of a file that has this name.
         mode: RenameMode,
         /// The owner and group of a whiteout that is left, if one is.
         whiteout: Option<(u32, u32)>,
@@ -189,9 +190,9 @@ pub enum Change<'a> {
     SetAttributes {
         /// The file.
         id: FileId,
-        /// What is set.
+        /// The attributes.
         set: SetAttributes,
-        /// Who sets it.
+        /// The user who sets it.
         changer: Changer<'a>,
     },
     /// Gives a file an extended attribute.
@@ -204,7 +205,7 @@ pub enum Change<'a> {
         value: &'a [u8],
         /// Whether it may be there already.
         how: SetXattr,
-        /// Who sets it.
+        /// The user who sets it.
         changer: Changer<'a>,
     },
     /// Takes an extended attribute of a file away.
@@ -220,7 +221,7 @@ pub enum Change<'a> {
     Sync(FileId),
 }
 
-/// Who changes a file, as far as it decides what becomes of setuid and setgid bits.
+/// A user who changes a file, as far as that decides what becomes of setuid and setgid bits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Changer<'a> {
     /// May set these bits, so they stay; no quota binds.
@@ -230,7 +231,7 @@ pub enum Changer<'a> {
     Member(Cow<'a, [u32]>),
 }
 
-/// What is asked of quotas.
+/// A request about quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnQuotas {
     /// Returns what all accounts use and may. Where nothing is counted, this reads all files.
@@ -245,11 +246,11 @@ pub enum OnQuotas {
     SetTree(FileId, Limits),
     /// Makes the tree below a directory one without an account. Returns whether it was one.
     RemoveTree(FileId),
-    /// Does the same for the tree of a number.
+    /// Makes the tree of a number one without an account. Returns whether it was one.
     RemoveTreeOfNumber(u32),
 }
 
-/// What is asked of snapshots.
+/// A request about snapshots.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum OnSnapshots<'a> {
     /// Returns all, the oldest first.
@@ -267,10 +268,10 @@ pub enum OnSnapshots<'a> {
     Delete(&'a str),
 }
 
-/// What concerns the namespace as a whole.
+/// A request that concerns the namespace as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Administration<'a> {
-    /// Returns what may change at any moment, and costs nothing to know.
+    /// Returns the state that may change at any moment.
     State,
     /// Returns the time that is written into files now.
     Time,

@@ -257,7 +257,7 @@ fn senseless_messages_do_no_harm() {
         }
         message.truncate(random.random_range(1..2 * message.len()));
         let arrived: Operation<'_> = match postcard::from_bytes(&message) {
-            // What concerns all files takes long.
+            // A request that concerns all files takes long.
             Ok(Operation::Administration(_) | Operation::Snapshots(_)) | Err(_) => continue,
             Ok(arrived) => arrived,
         };

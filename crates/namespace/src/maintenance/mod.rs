@@ -1,5 +1,5 @@
-//! What keeps a namespace sound: threads that look after it, building of indexes, checks of every
-//! rule, and repairs.
+//! Maintenance of a namespace: threads that look after it, building of indexes, checks of every rule,
+//! and repairs.
 
 mod building;
 pub(crate) mod check;

@@ -1,5 +1,6 @@
-//! A method for each operation: it makes the operation, and takes the reply apart. A reply that does
-//! not fit fails with `Corrupt`; else each method fails as the one of `Namespace` that it stands for.
+//! A method for each operation: it makes the operation, and takes the reply apart. A reply that
+//! does not fit fails with `Corrupt`; else each method fails as the one of `Namespace` that it
+//! stands for.
 
 use super::reply::{Capacity, Reply, State, unfit};
 use super::{
@@ -356,7 +357,7 @@ impl dyn Execute + '_ {
         ask!(self, Operation::Quotas(OnQuotas::RemoveTree(directory)), Truth)
     }
 
-    /// Does the same for the tree of a number.
+    /// Makes the tree of a number one without an account. Returns whether it was one.
     ///
     /// # Errors
     ///
@@ -437,7 +438,7 @@ impl dyn Execute + '_ {
 
 /// The namespace as a whole.
 impl dyn Execute + '_ {
-    /// Returns what may change at any moment, and costs nothing to know.
+    /// Returns the state that may change at any moment, and that costs nothing to know.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What files have in them, for who executes operations: beside the operations, since data does not
+//! Contents of files, for whoever executes operations: beside the operations, since data does not
 //! go the way of metadata.
 
 use crate::contents::Opened;
@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 
-/// Reads and writes what files have in them. A file of now is held and opened first, and a file of a
-/// snapshot is opened to get a handle.
+/// Reads and writes what files have in them. A file of now is held and opened first, and a file of
+/// a snapshot is opened to get a handle.
 pub trait FileContents: Send + Sync {
     /// Opens a regular file.
     ///

@@ -1,4 +1,4 @@
-//! Who executes operations, and how a namespace of this process does.
+//! Execution of operations: the trait, and its implementation by a namespace of this process.
 
 use super::reply::{Capacity, Entries, Reply, State};
 use super::{
@@ -22,8 +22,9 @@ use rustix::io::Errno;
 /// Executes operations: a namespace of this process, or a client of servers. Calls come from any
 /// number of threads. Whoever asks uses the methods of `dyn Execute`, one for each operation.
 ///
-/// Where an error leads is in its kind: [`ErrorKind::retry`](canopy_model::ErrorKind::retry) tells
-/// whether the same operation may succeed here or elsewhere.
+/// The kind of an error decides what to do next: by
+/// [`ErrorKind::retry`](canopy_model::ErrorKind::retry), the same operation may succeed here,
+/// elsewhere or nowhere.
 pub trait Execute: FileContents {
     /// Executes an operation. An operation that fails has changed nothing.
     ///

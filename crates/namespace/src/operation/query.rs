@@ -7,14 +7,14 @@ use canopy_model::Credentials;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// What a user searches for below a directory.
+/// A search of a user below a directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Query<'a> {
     /// The tree that is searched.
     pub at: Moment,
     /// The directory.
     pub base: FileId,
-    /// What files have to be like. In messages it is text that means the same at any time.
+    /// The condition that files meet. In messages it is text that means the same at any time.
     #[serde(with = "text")]
     pub expression: Cow<'a, Expression>,
     /// The user: only what this one could see by listing directories from the base on is found.

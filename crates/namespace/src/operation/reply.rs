@@ -1,4 +1,4 @@
-//! What operations return.
+//! Replies: results of operations.
 
 use super::Plan;
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ use crate::settings::Settings;
 use crate::snapshot::snapshots::SnapshotInfo;
 use serde::{Deserialize, Serialize};
 
-/// What an operation that succeeded returns.
+/// The result of an operation that succeeded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     /// It is done.
@@ -34,11 +34,11 @@ pub enum Reply {
     State(State),
     /// How much space there is.
     Capacity(Capacity),
-    /// What the namespace works by.
+    /// Settings that the namespace works by.
     Settings(Settings),
     /// Lines of text for people.
     Lines(Vec<String>),
-    /// What was mended, and what could not be.
+    /// The result of a repair.
     Repaired {
         /// A line for each thing that was done.
         done: Vec<String>,
@@ -61,13 +61,13 @@ pub enum Reply {
     Plan(Plan),
 }
 
-/// What may change at any moment, and costs nothing to know.
+/// State that may change at any moment, and that costs nothing to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// Whether nothing is changed on the disk.
     pub is_read_only: bool,
-    /// Whether files may get other sizes and times, as objects that a crash has left were not looked
-    /// at yet.
+    /// Whether files may get other sizes and times, as objects that a crash has left were not
+    /// looked at yet.
     pub has_strays: bool,
     /// Whether no file is known to have a label of SELinux.
     pub lacks_labels: bool,
@@ -92,11 +92,11 @@ pub struct Capacity {
     pub files_free: u64,
 }
 
-/// So many bytes names have, about.
+/// The bytes of a name, about.
 const NAME_BYTES_ABOUT: usize = 24;
 
-/// Entries of a directory, in the order of hashes. Their names lie behind each other, so that a long
-/// listing takes few allocations.
+/// Entries of a directory, in the order of hashes. Their names lie behind each other, so that a
+/// long listing takes few allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entries {
     names: Vec<u8>,

@@ -20,7 +20,7 @@ const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
 /// The least cookie of an entry; 1 and 2 are free for what every directory has.
 pub const COOKIE_MIN: u64 = 3;
 
-/// So many entries are asked for at a time, at least and at most.
+/// Numbers of entries that are asked for at a time, the least and the most.
 const PAGE_MIN: u32 = 16;
 pub(crate) const PAGE_MAX: u32 = 512;
 
@@ -81,7 +81,7 @@ impl Listing {
             for entry in entries.iter() {
                 if !tell(entry) {
                     self.note(last);
-                    // One more than fits tells that no more do.
+                    // The kernel asks for no more once one did not fit.
                     self.fitting = (taken + 1).clamp(PAGE_MIN, PAGE_MAX);
                     return Ok(());
                 }

@@ -1,7 +1,7 @@
-//! A tablet: one table of records, the one lock of whoever changes them, and what is newer in memory
-//! than the records are. It knows nothing of contents, quotas, snapshots or indexes.
+//! A tablet: one table of records, the one lock of whoever changes them, and what is newer in
+//! memory than the records are. It knows nothing of contents, quotas, snapshots or indexes.
 //!
-//! Readers take no lock. Of the maps here, one at a time is locked, for moments.
+//! Readers take no lock. The maps here are locked for moments, and one at a time.
 
 use crate::error::{Error, Result};
 use crate::records::inode::{Inode, flag};
@@ -36,7 +36,7 @@ pub(crate) struct Tablet {
     pub(crate) removals: AtomicU64,
 }
 
-/// What only one thread at a time needs.
+/// State that only one thread at a time needs.
 pub(crate) struct Writer {
     pub(crate) next_id: FileId,
     /// Ids below are ours.
@@ -252,7 +252,7 @@ impl Tablet {
 impl Writer {
     /// Returns an id that no file ever had.
     pub(crate) fn new_id(&mut self, table: &Table) -> Result<FileId> {
-        // What was taken and given up again may lie beyond.
+        // Ids that were taken and given up again may lie beyond.
         if self.next_id >= self.ids_end {
             let end = FileId(self.next_id.0.saturating_add(IDS));
             let (mut batch, ids_end) = (Batch::new(), self.ids_end);
@@ -266,8 +266,8 @@ impl Writer {
         self.take_ids(1).map(|ids| ids.start)
     }
 
-    /// Returns ids that no file ever had. Before anybody sees them, the table must have been told
-    /// where ids end.
+    /// Returns ids that no file ever had. Before anybody sees them, the table must have the end of
+    /// ids.
     pub(crate) fn take_ids(&mut self, count: u64) -> Result<Range<FileId>> {
         let start = self.next_id;
         let end = FileId(start.0.saturating_add(count));

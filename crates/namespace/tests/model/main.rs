@@ -1,6 +1,7 @@
-//! Random operations on a namespace and on a directory of the system's: every reply must be the same,
-//! and so must the trees. Operations and replies are the messages that they are between servers. Now and then the namespace's process "dies": what is found then is a
-//! tree that there was, no older than what was synced last.
+//! Random operations on a namespace and on a directory of the system's: every reply must be the
+//! same, and so must the trees. Operations and replies are the messages that they are between
+//! servers. Now and then the namespace's process "dies": what is found then is a tree that there
+//! was, no older than what was synced last.
 
 mod place;
 mod reference;

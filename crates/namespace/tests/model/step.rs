@@ -1,5 +1,5 @@
-//! What is done next, at random: operations, as a kernel makes them of paths. It walks to the
-//! directories first, and refuses some requests without asking.
+//! Steps at random: operations, as a kernel makes them of paths. It walks to the directories first,
+//! and refuses some requests without asking.
 
 use crate::place::{Fixture, Result};
 use canopy_namespace::inode::file_type;
@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 /// No write and no value has more bytes.
 const BYTES_MAX: usize = 5000;
 
-/// What is written: from each offset on another part of this.
+/// Bytes to write: from each offset on another part of them.
 static BYTES: LazyLock<Vec<u8>> =
     LazyLock::new(|| (0..2 * BYTES_MAX).map(|at| (at * 7 % 251) as u8 + 1).collect());
 
@@ -319,7 +319,7 @@ pub(crate) fn comparable(outcome: Result<canopy_namespace::Reply>) -> Result<Com
     })
 }
 
-/// What replies of two file systems have in common.
+/// The part of a reply that two file systems have in common.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Comparable {
     Done,
