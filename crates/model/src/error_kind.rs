@@ -1,9 +1,10 @@
 //! Kinds of errors, by which a caller reacts to an error of any library.
 
+use serde::{Deserialize, Serialize};
 use std::io;
 
 /// The kind of an error, by which a caller reacts to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ErrorKind {
     /// The requested thing does not exist.
     NotFound,

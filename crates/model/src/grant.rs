@@ -15,10 +15,11 @@
 //! uid 0 passes every check and never appears in a grant.
 
 use crate::{Acl, AclTag};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The permission bits that a check asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted(u16);
 
 impl Wanted {
@@ -40,7 +41,7 @@ impl Wanted {
 }
 
 /// The asking user, with all groups, the primary one among them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Credentials {
     /// Effective user.
     pub uid: u32,

@@ -46,6 +46,11 @@ impl By {
         By { uid: request.uid(), gid: request.gid(), pid: request.pid() }
     }
 
+    /// Returns the groups of the process, as far as they can be found out.
+    pub(crate) fn groups(self) -> Vec<u32> {
+        credentials(self.uid, self.gid, self.pid).map_or_else(|_| Vec::new(), |who| who.gids)
+    }
+
     /// Returns whether the process is in a group.
     pub(crate) fn is_in(self, gid: u32) -> bool {
         let who = credentials(self.uid, self.gid, self.pid);

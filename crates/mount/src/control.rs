@@ -2,7 +2,7 @@
 //! record has. Only who has the right to administer the system gets to `trusted` attributes.
 
 use crate::node::Node;
-use canopy_namespace::{Error, Fault, Namespace, ROOT, Repaired};
+use canopy_namespace::{Error, Execute, ROOT};
 use fuser::INodeNo;
 use rustix::io::Errno;
 
@@ -69,7 +69,7 @@ fn snapshot_of(name: &[u8]) -> Option<(&[u8], bool)> {
 
 /// Returns the value of such an attribute. May take long.
 pub(crate) fn get(
-    namespace: &Namespace,
+    namespace: &dyn Execute,
     name: &[u8],
     is_read_only: bool,
 ) -> Result<Vec<u8>, Error> {
@@ -79,50 +79,29 @@ pub(crate) fn get(
         return Err(Errno::ROFS.into());
     }
     if name == INDEXES.as_bytes() {
-        let settings = namespace.settings();
+        let settings = namespace.settings()?;
         let names = settings.index_names().into_iter().map(|name| {
             let is_building = settings.building.contains(name);
             if is_building { format!("({name})") } else { name.to_owned() }
         });
         return Ok(Vec::from_iter(names).join(" ").into_bytes());
     }
-    if name == FLUSH.as_bytes() && namespace.is_read_only() {
-        // Records that are only in the log stay there.
-        return match namespace.table().is_flushed()? {
-            true => Ok(Vec::new()),
-            false => Err(Errno::ROFS.into()),
-        };
-    }
     if name == FLUSH.as_bytes() {
-        namespace.flush_pending()?;
-        namespace.table().flush()?;
-        return Ok(Vec::new());
+        return namespace.flush().map(|()| Vec::new());
     }
     if name == SNAPSHOTS.as_bytes() {
         let told = namespace.snapshots_as_json()?;
         return Ok(told.into_bytes());
     }
     if let Some((snapshot, reads_contents)) = snapshot_of(name) {
-        let past = namespace.past(snapshot).map_err(|error| match error.errno() {
-            Errno::NOENT => Errno::STALE.into(),
-            _ => error,
-        })?;
-        let faults = namespace.check_past(&past, reads_contents)?;
-        return Ok(lines(faults.iter().map(Fault::to_string)));
+        return Ok(lines(namespace.check(Some(snapshot), reads_contents)?.into_iter()));
     }
     if repairs {
-        let Repaired { done, left } = match reads_contents {
-            true => namespace.repair_contents()?,
-            false => namespace.repair()?,
-        };
+        let (done, left) = namespace.repair(reads_contents)?;
         let left = left.iter().map(|fault| format!("{LEFT}{fault}"));
         return Ok(lines(left.chain(done)));
     }
-    let faults = match reads_contents {
-        true => namespace.check_contents(|_| {})?,
-        false => namespace.check(|_| {})?,
-    };
-    Ok(lines(faults.iter().map(Fault::to_string)))
+    Ok(lines(namespace.check(None, reads_contents)?.into_iter()))
 }
 
 /// Returns lines, as many as there is room for.
@@ -140,7 +119,7 @@ fn lines(all: impl Iterator<Item = String>) -> Vec<u8> {
 }
 
 /// Sets such an attribute.
-pub(crate) fn set(namespace: &Namespace, name: &[u8], value: &[u8]) -> Result<(), Error> {
+pub(crate) fn set(namespace: &dyn Execute, name: &[u8], value: &[u8]) -> Result<(), Error> {
     let value = std::str::from_utf8(value).map_err(|_| Errno::INVAL)?;
     if name == SNAPSHOTS.as_bytes() {
         return match value.split_once(' ') {
@@ -153,5 +132,5 @@ pub(crate) fn set(namespace: &Namespace, name: &[u8], value: &[u8]) -> Result<()
         return Err(Errno::INVAL.into());
     }
     let names = value.split([' ', ',']).filter(|name| !name.is_empty());
-    namespace.set_indexes(&Vec::from_iter(names))
+    namespace.set_indexes(names.collect())
 }

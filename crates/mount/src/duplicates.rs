@@ -11,11 +11,11 @@ use crate::pool::Turn;
 use crate::queries::Queries;
 use crate::results::{Findings, RESULTS_MAX};
 use canopy_model::{Credentials, Wanted};
+use canopy_namespace::operation::{Moment, PastHandle};
 use canopy_namespace::query::Expression;
-use canopy_namespace::{Error, Found, Inode, NAME_BYTES_MAX, Opened, PastFile, Present};
+use canopy_namespace::{Error, FileId, Found, Inode, NAME_BYTES_MAX};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A query that reads for longer is refused.
@@ -62,8 +62,8 @@ impl From<Error> for Refused {
 
 /// What can be read of one file.
 enum Open {
-    Now(Arc<Opened>),
-    Past(PastFile),
+    Now(FileId),
+    Past(PastHandle),
 }
 
 struct Reader<'a> {
@@ -198,35 +198,33 @@ impl Reader<'_> {
             Ok(None) | Err(_) => return Ok(None),
         };
         let hashed = self.hash_opened(&file, inode.size.min(length));
-        if let Open::Now(opened) = &file {
-            self.queries.namespace.close_file(opened)?;
-            self.queries.namespace.release(inode.id, 1)?;
+        match file {
+            Open::Now(id) => {
+                self.queries.namespace.close(id)?;
+                self.queries.namespace.release(id, 1)?;
+            }
+            Open::Past(handle) => self.queries.namespace.close_past_file(handle),
         }
         hashed
     }
 
     fn open(&self, inode: &Inode) -> Answer<Option<Open>> {
-        let namespace = &self.queries.namespace;
-        if let Node::Snapshot(base) = self.base {
-            let past = self.queries.pasts.of(base)?;
-            let may = past.lets_read(inode, self.who)?
-                && Present::new(namespace, self.who).lets(inode.id, Wanted::READ)?;
-            return may.then(|| namespace.open_past(&past, inode.id).map(Open::Past)).transpose();
+        let (namespace, id) = (&self.queries.namespace, inode.id);
+        let (at, _) = self.queries.place(self.base)?;
+        if let Moment::Snapshot(number) = at {
+            let may = namespace.lets_read(at, id, self.who)?
+                && namespace.is_shown(id, Wanted::READ, self.who)?;
+            return may.then(|| namespace.open_past_file(number, id).map(Open::Past)).transpose();
         }
-        namespace.hold(inode.id);
-        let opened = namespace.inode(inode.id).and_then(|now| {
-            match namespace.lets_read(&now, self.who)? {
-                true => namespace.open_file(inode.id).map(Some),
-                false => Ok(None),
-            }
-        });
-        match opened {
-            Ok(Some(opened)) => Ok(Some(Open::Now(opened))),
-            other => {
-                namespace.release(inode.id, 1)?;
-                other.map(|_| None)
-            }
+        namespace.hold(id)?;
+        let opened = match namespace.lets_read(at, id, self.who) {
+            Ok(true) => namespace.open(id).map(|()| Some(Open::Now(id))),
+            other => other.map(|_| None),
+        };
+        if !matches!(opened, Ok(Some(_))) {
+            namespace.release(id, 1)?;
         }
+        opened
     }
 
     fn hash_opened(&self, file: &Open, length: u64) -> Result<Option<blake3::Hash>, Refused> {
@@ -243,11 +241,11 @@ impl Reader<'_> {
                 return Err(Refused::Because(why, Errno::TOOBIG));
             }
             let data = match file {
-                Open::Now(opened) => match namespace.seek(opened, false, at) {
+                Open::Now(id) => match namespace.seek_from(*id, false, at) {
                     Err(Error::Posix(Errno::NXIO)) => Ok(length),
                     data => data,
                 },
-                Open::Past(file) => namespace.seek_past_data(file, at),
+                Open::Past(handle) => namespace.past_data_from(*handle, at),
             };
             let Ok(data) = data else { return Ok(None) };
             at = at.max(data / BLOCK_BYTES * BLOCK_BYTES);
@@ -256,8 +254,8 @@ impl Reader<'_> {
             }
             let step = (length - at).min(STEP_BYTES) as usize;
             let read = match file {
-                Open::Now(opened) => namespace.read(opened, at, step, false),
-                Open::Past(file) => namespace.read_past(file, at, step),
+                Open::Now(id) => namespace.read_at(*id, at, step, false),
+                Open::Past(handle) => namespace.read_past_at(*handle, at, step),
             };
             // A file that has become shorter is not as it was found.
             let Ok(mut bytes) = read else { return Ok(None) };

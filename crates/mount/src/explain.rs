@@ -5,8 +5,8 @@ use crate::pool::Turn;
 use crate::queries::{Meaning, Queries};
 use crate::results::RESULTS_MAX;
 use canopy_model::Credentials;
-use canopy_namespace::{Error, FileId, ReadView};
-use rustix::io::Errno;
+use canopy_namespace::Error;
+use canopy_namespace::operation::Query;
 
 /// The attribute of a query that says how it is answered.
 pub const PLAN: &str = "user.canopy.plan";
@@ -31,19 +31,14 @@ impl Queries {
         if limit < RESULTS_MAX {
             plan.push_str(&format!("at most: the {limit} files that were changed last\n"));
         }
-        let mut look = |view: &ReadView, base: FileId| -> Result<(), Error> {
-            plan.push_str(&format!("looks in: {}\n", view.explain(&expression)));
-            if who.is_root() {
-                let count = view.count_candidates(base, &expression, &|bytes| turn.pause(bytes))?;
-                let count = count.map_or("every name".to_owned(), |count| count.to_string());
-                plan.push_str(&format!("candidates: {count}\n"));
-            }
-            Ok(())
-        };
-        match base {
-            Node::File(id) => look(&self.namespace.view()?, id)?,
-            Node::Snapshot(file) => look(self.pasts.of(file)?.view(), file.id)?,
-            Node::Query(_) => return Err(Errno::NOTDIR.into()),
+        let (at, id) = self.place(base)?;
+        let asked = Query::new(at, id, &expression, who);
+        let pace = |bytes| turn.pause(bytes);
+        let found = self.namespace.explain_query(&asked, who.is_root(), &pace)?;
+        plan.push_str(&format!("looks in: {}\n", found.looks_in));
+        if who.is_root() {
+            let count = found.candidates.map_or("every name".to_owned(), |count| count.to_string());
+            plan.push_str(&format!("candidates: {count}\n"));
         }
         if reads {
             plan.push_str("then: compares the contents of files of one size that you may read\n");

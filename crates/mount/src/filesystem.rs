@@ -17,7 +17,7 @@ use crate::{Options, control};
 use canopy_as_user::Accounts;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
-use canopy_namespace::{Error, FileId, Namespace, New, ROOT, SetAttributes};
+use canopy_namespace::{EntryName, Error, Execute, FileId, New, ROOT, SetAttributes};
 use contents::rate_limited;
 use fuser::{
     BsdFileFlags, FileHandle, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
@@ -45,7 +45,7 @@ type Answer<T> = Result<T, Error>;
 
 #[derive(Clone)]
 pub(crate) struct Filesystem {
-    namespace: Arc<Namespace>,
+    namespace: Arc<dyn Execute>,
     queries: Arc<Queries>,
     directories: Arc<Directories>,
     modes: Arc<Modes>,
@@ -62,10 +62,11 @@ impl Filesystem {
     /// Returns how long the kernel may believe what is looked up from now on. What a crash has left
     /// may give files other sizes and times until it was looked at.
     fn ttl(&self) -> Duration {
-        if self.namespace.has_strays() { Duration::ZERO } else { TTL }
+        let is_settled = self.namespace.state().is_ok_and(|state| !state.has_strays);
+        if is_settled { TTL } else { Duration::ZERO }
     }
 
-    pub(crate) fn new(namespace: Arc<Namespace>, options: &Options) -> Answer<Self> {
+    pub(crate) fn new(namespace: Arc<dyn Execute>, options: &Options) -> Answer<Self> {
         let accounts = Accounts::system();
         let log = options.log.clone();
         let queries = Arc::new(Queries::new(namespace.clone(), accounts.clone(), log));
@@ -78,7 +79,7 @@ impl Filesystem {
         };
         Ok(Filesystem {
             queries,
-            transfers: (namespace.settings().chunk_bytes > 0)
+            transfers: (namespace.settings()?.chunk_bytes > 0)
                 .then(|| Arc::new(Pool::new(CONTENTS, accounts))),
             log: rate_limited(options.log.clone()),
             namespace,
@@ -227,13 +228,13 @@ impl fuser::Filesystem for Filesystem {
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let removed = real(self.node(parent))
-            .and_then(|parent| self.namespace.unlink(parent, name.as_bytes()));
+            .and_then(|parent| self.namespace.unlink(EntryName::new(parent, name.as_bytes())));
         empty(reply, removed.map(drop));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let removed = real(self.node(parent))
-            .and_then(|parent| self.namespace.rmdir(parent, name.as_bytes()));
+            .and_then(|parent| self.namespace.rmdir(EntryName::new(parent, name.as_bytes())));
         empty(reply, removed.map(drop));
     }
 

@@ -1,5 +1,6 @@
 //! Namespaces as file systems of the kernel, by FUSE. A thin adapter: `canopy-namespace` defines
-//! the operations, and the kernel checks permissions (`default_permissions`).
+//! the operations, whoever is behind `dyn Execute` executes them, and the kernel checks permissions
+//! (`default_permissions`).
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -41,7 +42,7 @@ pub use mounted::{Unmounter, check_search_path};
 pub use quotas::{QUOTA, QuotaReport, Wanted};
 pub use refusals::ERROR;
 
-use canopy_namespace::Namespace;
+use canopy_namespace::Execute;
 use filesystem::Filesystem;
 use mounted::{Mounted, Terms};
 use std::io;
@@ -74,9 +75,14 @@ pub const TYPE: &str = "fuse.canopy";
 pub struct Mount(Mounted<Filesystem>);
 
 impl Mount {
-    /// Mounts a namespace on a directory. The kernel's questions are answered by [`run`](Self::run).
+    /// Mounts a namespace on a directory: one of this process, or what a client of servers reaches.
+    /// The kernel's questions are answered by [`run`](Self::run).
     /// `NotFound` if there is no such snapshot as is to be shown.
-    pub fn new(namespace: Arc<Namespace>, directory: &Path, options: &Options) -> io::Result<Self> {
+    pub fn new(
+        namespace: Arc<dyn Execute>,
+        directory: &Path,
+        options: &Options,
+    ) -> io::Result<Self> {
         let terms = Terms {
             kind: TYPE,
             name: &options.name,

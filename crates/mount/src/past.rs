@@ -6,11 +6,11 @@
 use crate::node::{Node, SLOTS_MAX, Shown, SnapshotFile};
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
-use canopy_namespace::{Entry, Error, FileId, Inode, Listing, Namespace, Past, PastFile, Present};
+use canopy_namespace::operation::{Moment, PastHandle};
+use canopy_namespace::{Entry, EntryName, Error, Execute, FileId, Inode, Listing};
 use fuser::FileHandle;
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Handles from here on are of files of snapshots.
@@ -22,56 +22,43 @@ type Answer<T> = Result<T, Error>;
 
 /// The snapshots that were asked for.
 pub(crate) struct Pasts {
-    namespace: Arc<Namespace>,
-    /// None of snapshots that were deleted.
-    slots: Mutex<Vec<Option<Past>>>,
-    open: Mutex<Open>,
-}
-
-#[derive(Default)]
-struct Open {
-    next: u64,
-    files: HashMap<u64, Arc<PastFile>>,
+    namespace: Arc<dyn Execute>,
+    /// Their numbers, in the order in which this mount met them.
+    slots: Mutex<Vec<u64>>,
 }
 
 impl Pasts {
-    pub(crate) fn new(namespace: Arc<Namespace>) -> Self {
-        Pasts { namespace, slots: Mutex::default(), open: Mutex::default() }
+    pub(crate) fn new(namespace: Arc<dyn Execute>) -> Self {
+        Pasts { namespace, slots: Mutex::default() }
     }
 
     /// Returns a directory as a snapshot has it, for somebody who could get there then.
     pub(crate) fn enter(&self, base: FileId, name: &[u8], who: &Credentials) -> Answer<Shown> {
-        let past = self.namespace.past(name)?;
-        let inode = past.inode(base)?;
-        if !past.lets_in(base, who)? || !Present::new(&self.namespace, who).reaches(base)? {
-            return Err(Errno::ACCESS.into());
-        }
+        let (number, inode) = self.namespace.enter_snapshot(name, base, who)?;
         let mut slots = self.slots.lock();
-        let is_known = |one: &Option<Past>| one.as_ref().map(Past::number) == Some(past.number());
-        let known = slots.iter().position(is_known);
+        let known = slots.iter().position(|one| *one == number);
         let slot = known.unwrap_or(slots.len());
         if slot >= SLOTS_MAX {
             return Err(Errno::NFILE.into());
         }
         if known.is_none() {
-            slots.push(Some(past));
+            slots.push(number);
         }
         shown(slot, inode)
     }
 
-    /// Lets snapshots go that were deleted: they keep files open.
-    pub(crate) fn forget_deleted(&self) {
-        for slot in &mut *self.slots.lock() {
-            slot.take_if(|past| !self.namespace.has_snapshot(past.number()));
+    /// Returns the number of the snapshot of a file. `ESTALE` if it was deleted.
+    fn number(&self, file: SnapshotFile) -> Answer<u64> {
+        let number = self.slots.lock().get(file.slot).copied().ok_or(Errno::STALE)?;
+        match self.namespace.has_snapshot(number)? {
+            true => Ok(number),
+            false => Err(Errno::STALE.into()),
         }
     }
 
-    /// Returns the snapshot of a file. `ESTALE` if it was deleted.
-    pub(crate) fn of(&self, file: SnapshotFile) -> Answer<Past> {
-        let slots = self.slots.lock();
-        let past = slots.get(file.slot).and_then(Option::as_ref);
-        let past = past.filter(|past| self.namespace.has_snapshot(past.number()));
-        Ok(past.cloned().ok_or(Errno::STALE)?)
+    /// Returns the tree of a file. `ESTALE` if the snapshot was deleted.
+    pub(crate) fn of(&self, file: SnapshotFile) -> Answer<Moment> {
+        self.number(file).map(Moment::Snapshot)
     }
 
     /// Returns what a name of a directory stands for.
@@ -81,14 +68,14 @@ impl Pasts {
         name: &[u8],
         who: &Credentials,
     ) -> Answer<Shown> {
-        let past = self.of(parent)?;
+        let at = self.of(parent)?;
         self.check(parent.id, Wanted::SEARCH, who)?;
-        shown(parent.slot, past.lookup(parent.id, name)?)
+        shown(parent.slot, self.namespace.lookup(at, EntryName::new(parent.id, name))?)
     }
 
     /// Returns an error if the present permissions hide from a user what is in a file or directory.
     fn check(&self, id: FileId, wanted: Wanted, who: &Credentials) -> Answer<()> {
-        match Present::new(&self.namespace, who).lets(id, wanted)? {
+        match self.namespace.is_shown(id, wanted, who)? {
             true => Ok(()),
             false => Err(Errno::ACCESS.into()),
         }
@@ -96,12 +83,12 @@ impl Pasts {
 
     /// Returns a file with its attributes then.
     pub(crate) fn shown(&self, file: SnapshotFile) -> Answer<Shown> {
-        shown(file.slot, self.of(file)?.inode(file.id)?)
+        shown(file.slot, self.namespace.inode(self.of(file)?, file.id)?)
     }
 
     /// Returns the directory above one.
     pub(crate) fn parent(&self, file: SnapshotFile) -> Answer<SnapshotFile> {
-        SnapshotFile::new(file.slot, self.of(file)?.view().parent(file.id)?)
+        SnapshotFile::new(file.slot, self.namespace.parent(self.of(file)?, file.id)?)
     }
 
     /// Begins to list a directory.
@@ -123,12 +110,12 @@ impl Pasts {
         after: u64,
         mut add: impl FnMut(u64, &[u8], &Shown) -> bool,
     ) -> Answer<()> {
-        let past = self.of(directory)?;
+        let at = self.of(directory)?;
         let add = |entry: Entry<'_>| match shown(directory.slot, entry.inode.clone()) {
             Ok(shown) => add(entry.cookie, entry.name, &shown),
             Err(_) => true,
         };
-        past.list(listing, after, add)
+        self.namespace.list(at, listing, after, add)
     }
 
     /// Returns the value of an extended attribute.
@@ -138,48 +125,38 @@ impl Pasts {
         name: &[u8],
         who: &Credentials,
     ) -> Answer<Option<Vec<u8>>> {
-        let past = self.of(file)?;
+        let at = self.of(file)?;
         if is_privilege(name) {
             return Ok(None);
         }
         if name.starts_with(b"user.") {
             self.check(file.id, Wanted::READ, who)?;
         }
-        past.view().xattr(file.id, name)
+        self.namespace.xattr(at, file.id, name)
     }
 
     /// Returns the names of extended attributes.
     pub(crate) fn xattrs(&self, file: SnapshotFile) -> Answer<Vec<Vec<u8>>> {
-        let past = self.of(file)?;
-        let mut names = Vec::new();
-        past.view().xattrs(file.id, |name, _| names.push(name.to_vec()))?;
+        let mut names = self.namespace.xattrs(self.of(file)?, file.id)?;
         names.retain(|name| !is_privilege(name));
         Ok(names)
     }
 
     /// Opens a file to be read.
     pub(crate) fn open(&self, file: SnapshotFile, who: &Credentials) -> Answer<FileHandle> {
-        let past = self.of(file)?;
+        let number = self.number(file)?;
         self.check(file.id, Wanted::READ, who)?;
-        let file = Arc::new(self.namespace.open_past(&past, file.id)?);
-        let mut open = self.open.lock();
-        open.next += 1;
-        let handle = FIRST_HANDLE + open.next;
-        open.files.insert(handle, file);
-        Ok(FileHandle(handle))
-    }
-
-    fn opened(&self, handle: FileHandle) -> Answer<Arc<PastFile>> {
-        Ok(self.open.lock().files.get(&handle.0).cloned().ok_or(Errno::BADF)?)
+        let PastHandle(handle) = self.namespace.open_past_file(number, file.id)?;
+        Ok(FileHandle(FIRST_HANDLE + handle))
     }
 
     pub(crate) fn read(&self, handle: FileHandle, offset: u64, length: usize) -> Answer<Vec<u8>> {
-        self.namespace.read_past(&*self.opened(handle)?, offset, length)
+        self.namespace.read_past_at(opened(handle)?, offset, length)
     }
 
     /// Returns where data or a hole begins: no holes are told of.
     pub(crate) fn seek(&self, handle: FileHandle, is_hole: bool, offset: u64) -> Answer<u64> {
-        let size = self.opened(handle)?.size();
+        let size = self.namespace.past_bytes(opened(handle)?)?;
         match (offset < size, is_hole) {
             (false, _) => Err(Errno::NXIO.into()),
             (true, true) => Ok(size),
@@ -188,8 +165,15 @@ impl Pasts {
     }
 
     pub(crate) fn close(&self, handle: FileHandle) {
-        self.open.lock().files.remove(&handle.0);
+        if let Ok(handle) = opened(handle) {
+            self.namespace.close_past_file(handle);
+        }
     }
+}
+
+/// Returns the file of a snapshot that the kernel's handle is of.
+fn opened(handle: FileHandle) -> Answer<PastHandle> {
+    Ok(handle.0.checked_sub(FIRST_HANDLE).map(PastHandle).ok_or(Errno::BADF)?)
 }
 
 /// Returns whether an attribute gives a program rights: those of then are no longer given.

@@ -15,8 +15,9 @@ use crate::refusals::{Asking, Log, Refusals};
 use crate::results::{self, BYTES_MAX, DEPTH_MAX, Findings, Hits, RESULTS_MAX};
 use canopy_as_user::Accounts;
 use canopy_model::Credentials;
+use canopy_namespace::operation::{Moment, Query};
 use canopy_namespace::query::{Component, Expression};
-use canopy_namespace::{Error, Found, Inode, Namespace, Present};
+use canopy_namespace::{Error, Execute, FileId, Found, Inode, SnapshotInfo};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,7 +47,7 @@ pub(crate) struct Meaning {
 }
 
 pub(crate) struct Queries {
-    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) namespace: Arc<dyn Execute>,
     pub(crate) pasts: Pasts,
     pub(crate) nodes: QueryNodes,
     pub(crate) refusals: Refusals,
@@ -65,7 +66,7 @@ fn is_duplicates(component: &[u8]) -> bool {
 }
 
 impl Queries {
-    pub(crate) fn new(namespace: Arc<Namespace>, accounts: Accounts, log: Log) -> Self {
+    pub(crate) fn new(namespace: Arc<dyn Execute>, accounts: Accounts, log: Log) -> Self {
         Queries {
             pasts: Pasts::new(namespace.clone()),
             namespace,
@@ -172,12 +173,8 @@ impl Queries {
             _ if name == SNAPSHOTS => {}
             _ => drop(self.meaning(&asking, &[name.to_vec()])?),
         }
-        let inode = match base {
-            Node::File(id) => self.namespace.inode(id)?,
-            Node::Snapshot(file) => self.pasts.shown(file)?.inode,
-            Node::Query(_) => return Err(Errno::NOTDIR.into()),
-        };
-        if !inode.is_directory() {
+        let (at, id) = self.place(base)?;
+        if !self.namespace.inode(at, id)?.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
         let (id, inode) = self.nodes.hold_query(parent, name);
@@ -241,7 +238,7 @@ impl Queries {
 
     /// Reads a component in brackets.
     fn parsed(&self, asking: &Asking, name: &[u8]) -> Answer<Option<Component>> {
-        let parsed = results::parsed(name, self.namespace.now_ns());
+        let parsed = results::parsed(name, self.namespace.now_ns()?);
         parsed.map_err(|refusal| self.refuse(asking, refusal.component, &refusal.why))
     }
 
@@ -250,7 +247,7 @@ impl Queries {
         let (last, others) = components.split_last().ok_or(Errno::NOENT)?;
         let reads = is_duplicates(last);
         let searches = if reads { others } else { components };
-        let meaning = results::meaning(searches, self.namespace.now_ns());
+        let meaning = results::meaning(searches, self.namespace.now_ns()?);
         let (expression, limit) =
             meaning.map_err(|refusal| self.refuse(asking, refusal.component, &refusal.why))?;
         Ok(Meaning { expression, limit, reads })
@@ -265,7 +262,7 @@ impl Queries {
     ) -> Answer<Arc<Hits>> {
         let (base, components) = self.nodes.chain(Node::Query(query))?;
         if self.lists_snapshots(&components) {
-            return Ok(Arc::new(links_to_snapshots(&self.namespace)));
+            return Ok(Arc::new(links_to_snapshots(self.namespace.snapshots()?)));
         }
         let asking = self.asking(who.uid, self.nodes.parent(query).unwrap_or(base));
         let Meaning { expression, limit, reads } = self.meaning(&asking, &components)?;
@@ -338,24 +335,27 @@ impl Queries {
         expression: &Expression,
         who: &Credentials,
         turn: &Turn<'_>,
-        tell: impl FnMut(Found) -> bool,
+        mut tell: impl FnMut(Found) -> bool,
     ) -> Answer<()> {
-        let pace = |bytes| turn.pause(bytes);
-        match base {
-            Node::File(id) => self.namespace.search_paced(id, expression, who, &pace, tell),
-            Node::Snapshot(file) => {
-                let (past, present) = (self.pasts.of(file)?, Present::new(&self.namespace, who));
-                past.search(file.id, expression, present, &pace, tell)
-            }
+        let (at, id) = self.place(base)?;
+        let query = Query::new(at, id, expression, who);
+        self.namespace.run_query(&query, &|bytes| turn.pause(bytes), &mut tell)
+    }
+
+    /// Returns the tree that a file is in, and which file of it that is.
+    pub(crate) fn place(&self, node: Node) -> Answer<(Moment, FileId)> {
+        match node {
+            Node::File(id) => Ok((Moment::Now, id)),
+            Node::Snapshot(file) => Ok((self.pasts.of(file)?, file.id)),
             Node::Query(_) => Err(Errno::NOTDIR.into()),
         }
     }
 }
 
 /// Links to all snapshots by their names.
-fn links_to_snapshots(namespace: &Namespace) -> Hits {
+fn links_to_snapshots(snapshots: Vec<SnapshotInfo>) -> Hits {
     let mut links = Findings::new(RESULTS_MAX);
-    for snapshot in namespace.snapshots() {
+    for snapshot in snapshots {
         let time_ns = snapshot.created_ns;
         let inode = Inode { mtime_ns: time_ns, ctime_ns: time_ns, ..Inode::default() };
         let path = format!("[@{}]", snapshot.name).into_bytes();

@@ -3,9 +3,9 @@
 //! the owner of the namespace may read all accounts, and set limits.
 
 use canopy_model::Credentials;
+use canopy_namespace::operation::Capacity;
 use canopy_namespace::quota::{Account, Limits, Quota};
-use canopy_namespace::{Error, FileId, Namespace};
-use rustix::fs::StatVfs;
+use canopy_namespace::{Error, Execute, FileId};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,7 @@ pub struct Wanted {
 
 impl QuotaReport {
     /// Returns what is known of an account, for those who may know everything.
-    pub fn new(namespace: &Namespace, quota: Quota) -> Result<Self, Error> {
+    pub fn new(namespace: &dyn Execute, quota: Quota) -> Result<Self, Error> {
         let is_tree = matches!(quota.account, Account::Tree(_));
         let path = if is_tree { namespace.path(quota.limits.directory)? } else { None };
         let is_gone = is_tree && path.is_none();
@@ -56,7 +56,7 @@ impl QuotaReport {
 
 impl Wanted {
     /// Sets the limits; those of trees of a directory.
-    pub fn set(&self, namespace: &Namespace, directory: FileId) -> Result<(), Error> {
+    pub fn set(&self, namespace: &dyn Execute, directory: FileId) -> Result<(), Error> {
         match (self.account, self.removes) {
             (Some(Account::Tree(project)), true) => {
                 namespace.remove_tree_of_number(project).map(drop)
@@ -75,21 +75,21 @@ pub(crate) fn is_quota(name: &[u8]) -> bool {
 }
 
 /// Gives what statvfs(3) says the limits of a tree, where there is more room than they allow.
-pub(crate) fn limit_space(space: &mut StatVfs, tree: &Quota) {
+pub(crate) fn limit_space(space: &mut Capacity, tree: &Quota) {
     let limit = |soft: u64, hard: u64| if soft != 0 { soft } else { hard };
     let Quota { usage, limits, .. } = tree;
     let bytes = limit(limits.bytes_soft, limits.bytes_hard);
     if bytes != 0 {
-        let unit = space.f_frsize.max(1);
+        let unit = space.unit_bytes.max(1);
         let (all, free) = (bytes / unit, bytes.saturating_sub(usage.bytes) / unit);
-        space.f_blocks = space.f_blocks.min(all);
-        space.f_bfree = space.f_bfree.min(free);
-        space.f_bavail = space.f_bavail.min(free);
+        space.units = space.units.min(all);
+        space.units_free = space.units_free.min(free);
+        space.units_available = space.units_available.min(free);
     }
     let inodes = limit(limits.inodes_soft, limits.inodes_hard);
     if inodes != 0 {
-        space.f_files = inodes;
-        space.f_ffree = space.f_ffree.min(inodes.saturating_sub(usage.inodes));
+        space.files = inodes;
+        space.files_free = space.files_free.min(inodes.saturating_sub(usage.inodes));
     }
 }
 
@@ -99,7 +99,7 @@ fn may_all(who: &Credentials) -> bool {
 
 /// Returns the value of such an attribute. May take long.
 pub(crate) fn get(
-    namespace: &Namespace,
+    namespace: &dyn Execute,
     id: FileId,
     name: &[u8],
     who: &Credentials,
@@ -129,10 +129,13 @@ pub(crate) fn get(
 }
 
 /// Returns what a user may know: what is counted for that user, the groups, and where the user is.
-fn own(namespace: &Namespace, id: FileId, who: &Credentials) -> Result<Vec<Quota>, Error> {
+fn own(namespace: &dyn Execute, id: FileId, who: &Credentials) -> Result<Vec<Quota>, Error> {
     let groups = who.gids.iter().map(|gid| Account::Group(*gid));
     let accounts = [Account::User(who.uid)].into_iter().chain(groups);
-    let mut found = Vec::from_iter(accounts.filter_map(|account| namespace.quota(account)));
+    let mut found = Vec::new();
+    for account in accounts {
+        found.extend(namespace.quota(account)?);
+    }
     found.retain(|quota| quota.usage.inodes > 0 || !quota.limits.are_none());
     found.extend(namespace.quota_of_tree(id)?);
     Ok(found)
@@ -164,7 +167,7 @@ pub(crate) fn may_set(name: &[u8], who: &Credentials) -> bool {
 }
 
 /// Sets such an attribute, for who may. May take long.
-pub(crate) fn set(namespace: &Namespace, id: FileId, value: &[u8]) -> Result<(), Error> {
+pub(crate) fn set(namespace: &dyn Execute, id: FileId, value: &[u8]) -> Result<(), Error> {
     let wanted: Wanted = serde_json::from_slice(value).map_err(|_| Errno::INVAL)?;
     wanted.set(namespace, id)
 }

@@ -1,19 +1,21 @@
-//! How fast a namespace is without the kernel: `cargo run --release -p canopy-namespace --example
-//! namespace`, with the number of files, a directory for the records, the indexes (names with
-//! commas, or `none`) and the tree (`one`, `many` or `both`) as arguments. One thread makes
-//! everything, in one directory and in many; the log is written all the time, as it is on a mount.
-//! On a machine that does other work too, what a second of the thread's CPU time does is steadier.
+//! How fast a namespace executes operations, without the kernel: `cargo run --release -p
+//! canopy-namespace --example namespace`, with the number of files, a directory for the records, the
+//! indexes (names with commas, or `none`) and the tree (`one`, `many` or `both`) as arguments. One
+//! thread makes everything, in one directory and in many; the log is written all the time, as it is
+//! on a mount. On a machine that does other work too, what a second of the thread's CPU time does is
+//! steadier.
 
 use canopy_namespace::inode::file_type;
+use canopy_namespace::operation::{Change, Changer, Moment};
 use canopy_namespace::{
-    Contents, Listing, Namespace, New, ROOT, SetAttributes, Settings, Upkeep, create_namespace,
-    system_clock,
+    Contents, EntryName, Execute, FileId, Listing, Namespace, New, Operation, ROOT, Reply,
+    SetAttributes, Settings, Upkeep, create_namespace, system_clock,
 };
-use canopy_namespace::{FileId, Privileges};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::borrow::Cow;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,9 +58,14 @@ fn name(at: usize) -> String {
     format!("sample_{at:08}.fastq.gz")
 }
 
-fn create(namespace: &Namespace, parent: FileId, name: &str, mode: u32) -> FileId {
-    let new = New { mode, uid: 1000, gid: 100, ..New::default() };
-    namespace.create(parent, name.as_bytes(), &new, false).expect("a file").id
+fn create(execute: &dyn Execute, parent: FileId, name: &str, mode: u32) -> FileId {
+    let new = Cow::Owned(New { mode, uid: 1000, gid: 100, ..New::default() });
+    let name = EntryName::new(parent, name.as_bytes());
+    let create = Operation::Change(Change::Create { name, new, holds: false });
+    match execute.execute(&create).expect("a file") {
+        Reply::Inode(inode) => inode.id,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn measure(what: &str, count: usize, work: impl FnOnce()) {
@@ -71,12 +78,13 @@ fn measure(what: &str, count: usize, work: impl FnOnce()) {
 
 fn one_directory(namespace: &Namespace, count: usize) {
     println!("one directory");
-    let directory = create(namespace, ROOT, "one", file_type::DIRECTORY | 0o755);
+    let execute: &dyn Execute = namespace;
+    let directory = create(execute, ROOT, "one", file_type::DIRECTORY | 0o755);
     let mut longest = Duration::ZERO;
     measure("  creates", count, || {
         for at in 0..count {
             let begin = Instant::now();
-            create(namespace, directory, &name(at), file_type::REGULAR | 0o644);
+            create(execute, directory, &name(at), file_type::REGULAR | 0o644);
             longest = longest.max(begin.elapsed());
         }
     });
@@ -88,31 +96,33 @@ fn one_directory(namespace: &Namespace, count: usize) {
     measure("  stats by name, at random", samples, || {
         for _ in 0..samples {
             let name = name(random.random_range(0..count));
-            let found = namespace.lookup(directory, name.as_bytes()).expect("a file");
+            let name = EntryName::new(directory, name.as_bytes());
+            let found = execute.lookup(Moment::Now, name).expect("a file");
             ids.push(black_box(found).id);
         }
     });
     measure("  stats by id", samples, || {
         for id in &ids {
-            black_box(namespace.inode(*id).expect("a file"));
+            black_box(execute.inode(Moment::Now, *id).expect("a file"));
         }
     });
-    list(namespace, directory, count);
+    list(execute, directory, count);
     measure("  chmod, at random", samples, || {
         for id in &ids {
             let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
-            namespace.set_attributes(*id, &set, Privileges::Keep).expect("a change");
+            execute.set_attributes(*id, &set, Changer::Privileged).expect("a change");
         }
     });
     let removed = (count / 4).min(SAMPLES);
     measure("  unlinks", removed, || {
         for at in 0..removed {
-            namespace.unlink(directory, name(at).as_bytes()).expect("a file");
+            let name = name(at);
+            execute.unlink(EntryName::new(directory, name.as_bytes())).expect("a file");
         }
     });
 }
 
-fn list(namespace: &Namespace, directory: FileId, count: usize) {
+fn list(execute: &dyn Execute, directory: FileId, count: usize) {
     let mut listed = 0;
     measure("  listing with attributes", count, || {
         let tell = |entry: canopy_namespace::Entry<'_>| {
@@ -120,25 +130,27 @@ fn list(namespace: &Namespace, directory: FileId, count: usize) {
             listed += 1;
             true
         };
-        namespace.list(&mut Listing::new(directory), 0, tell).expect("a listing");
+        let mut listing = Listing::new(directory);
+        execute.list(Moment::Now, &mut listing, 0, tell).expect("a listing");
     });
     assert_eq!(listed, count);
 }
 
 fn many_directories(namespace: &Namespace, count: usize) {
     println!("{DIRECTORIES} directories");
+    let execute: &dyn Execute = namespace;
     let mut directories = Vec::with_capacity(DIRECTORIES);
     measure("  mkdirs", DIRECTORIES, || {
-        let top = create(namespace, ROOT, "many", file_type::DIRECTORY | 0o755);
+        let top = create(execute, ROOT, "many", file_type::DIRECTORY | 0o755);
         for at in 0..DIRECTORIES {
             let name = format!("run{at:06}");
-            directories.push(create(namespace, top, &name, file_type::DIRECTORY | 0o755));
+            directories.push(create(execute, top, &name, file_type::DIRECTORY | 0o755));
         }
     });
     measure("  creates, one directory after another", count, || {
         for at in 0..count {
             let parent = directories[at * DIRECTORIES / count];
-            create(namespace, parent, &name(at), file_type::REGULAR | 0o644);
+            create(execute, parent, &name(at), file_type::REGULAR | 0o644);
         }
     });
     let mut random = StdRng::seed_from_u64(2);
@@ -147,7 +159,9 @@ fn many_directories(namespace: &Namespace, count: usize) {
         for _ in 0..samples {
             let at = random.random_range(0..count);
             let parent = directories[at * DIRECTORIES / count];
-            black_box(namespace.lookup(parent, name(at).as_bytes()).expect("a file"));
+            let name = name(at);
+            let name = EntryName::new(parent, name.as_bytes());
+            black_box(execute.lookup(Moment::Now, name).expect("a file"));
         }
     });
     let mut listed = 0;
@@ -158,7 +172,8 @@ fn many_directories(namespace: &Namespace, count: usize) {
                 listed += 1;
                 true
             };
-            namespace.list(&mut Listing::new(*directory), 0, tell).expect("a listing");
+            let mut listing = Listing::new(*directory);
+            execute.list(Moment::Now, &mut listing, 0, tell).expect("a listing");
         }
     });
     assert_eq!(listed, count);

@@ -6,12 +6,16 @@
 //!
 //! Where it can, the kernel reads and writes these files itself (FUSE pass-through).
 
-use crate::change::{SetAttributes, SetTime};
-use crate::chunks::{ChunkStore, Chunked};
+pub(crate) mod chunks;
+mod files;
+pub(crate) mod object;
+
+use crate::contents::chunks::{ChunkStore, Chunked};
+use crate::contents::object::Object;
 use crate::error::{Error, Result};
-use crate::inode::{Inode, flag};
-use crate::keys::FileId;
-use crate::object::Object;
+use crate::records::change::{SetAttributes, SetTime};
+use crate::records::inode::{Inode, flag};
+use crate::records::keys::FileId;
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;

@@ -2,6 +2,7 @@
 
 use canopy_model::ErrorKind;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Outcomes of operations.
@@ -34,6 +35,46 @@ pub enum Error {
     /// A wrong request, and what would be right.
     #[error("{0}")]
     Invalid(String),
+    /// An error of a server that executed an operation.
+    #[error("{}", .0.message)]
+    Elsewhere(Failure),
+}
+
+/// An error as a message, with what a caller reacts to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Whether it is what POSIX says of such a call, and nothing more.
+    is_of_posix: bool,
+    kind: ErrorKind,
+    errno: i32,
+    message: String,
+}
+
+impl Failure {
+    /// Returns the number that a system call fails with. A message may say anything.
+    fn errno(&self) -> Errno {
+        match self.errno {
+            1..4096 => Errno::from_raw_os_error(self.errno),
+            _ => Errno::IO,
+        }
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        let is_of_posix = matches!(error, Error::Posix(_));
+        let message = if is_of_posix { String::new() } else { error.to_string() };
+        Failure { is_of_posix, kind: error.kind(), errno: error.errno().raw_os_error(), message }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure.is_of_posix {
+            true => Error::Posix(failure.errno()),
+            false => Error::Elsewhere(failure),
+        }
+    }
 }
 
 impl Error {
@@ -51,6 +92,7 @@ impl Error {
         match self {
             Error::Store(error) => error.is_damage(),
             Error::Corrupt(_) => true,
+            Error::Elsewhere(failure) => failure.kind == ErrorKind::Corrupt,
             _ => false,
         }
     }
@@ -70,6 +112,7 @@ impl Error {
             Error::CacheInUse(_) => ErrorKind::Taken,
             Error::Corrupt(_) => ErrorKind::Corrupt,
             Error::Invalid(_) => ErrorKind::Invalid,
+            Error::Elsewhere(failure) => failure.kind,
         }
     }
 
@@ -77,6 +120,7 @@ impl Error {
     pub fn errno(&self) -> Errno {
         match self {
             Error::Posix(errno) => *errno,
+            Error::Elsewhere(failure) => failure.errno(),
             // The number of the system says more than a kind. There is none where a server refused
             // the process, which says nothing about the rights of the caller.
             Error::Io { source, .. }
@@ -151,6 +195,21 @@ mod tests {
         let io = Errno::IO;
         let first = [Errno::NOENT, Errno::ACCESS, Errno::INVAL];
         assert_eq!(numbers, [&first[..], &[io, io, io, Errno::NOSPC, io, io]].concat()[..]);
+    }
+
+    #[test]
+    fn errors_arrive_with_kind_and_number() {
+        let invalid = || Error::Invalid("a wrong name".into());
+        let posix = Error::from(Failure::from(&Error::Posix(Errno::NOTEMPTY)));
+        assert!(matches!(posix, Error::Posix(Errno::NOTEMPTY)));
+        for error in [invalid(), Error::corrupt("an inode"), Error::CacheInUse("/x".into())] {
+            let arrived = Error::from(Failure::from(&error));
+            assert_eq!((arrived.kind(), arrived.errno()), (error.kind(), error.errno()));
+            assert_eq!(arrived.to_string(), error.to_string());
+            assert_eq!(arrived.is_damage(), error.is_damage());
+        }
+        let senseless = Failure { errno: -7, ..Failure::from(&invalid()) };
+        assert_eq!(Error::from(senseless).errno(), Errno::IO);
     }
 
     #[test]

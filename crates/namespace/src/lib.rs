@@ -3,22 +3,25 @@
 //!
 //! | to change | read |
 //! | --- | --- |
-//! | where records lie | `keys`, `inode`, `attributes` (index entries), `settings` |
-//! | an operation | `change`, `change/rename.rs`, `xattrs`, `acl`, `listing`; whole trees: `bulk` |
-//! | contents of files | `files`, on `contents` and `object` (the two kinds) |
-//! | contents in a bucket | `chunks/mod.rs`; `cache.rs`, `file.rs`, `flush.rs`, `collect.rs` |
-//! | data that waits in memory, recovery | `pending`, `upkeep` |
-//! | searching | `query` (language), `search` (planner), `indexing`, `building` (new indexes) |
-//! | quotas | `quota`; `accounts.rs` (sums), `counting.rs`, `trees.rs`, `reservation.rs` there |
-//! | reading at one moment | `view`; changes between two moments: `changed` |
-//! | snapshots | `snapshots`, `kept` (objects), `past` (reading), `present` (access), `restore` |
-//! | checking and repairing | `check`; `repair`, `repair/*.rs`; damaged files: `salvage` |
+//! | what is asked of a namespace | `operation`; `operation/`: `execute` (here), `ask` (methods) |
+//! | one table, its lock, and what is newer in memory | `records/tablet` |
+//! | where records lie | `records/`: `keys`, `inode`, `attributes` (index entries); `settings` |
+//! | an operation's effect | `records/`: `change`, `change/rename.rs`, `xattrs`, `acl`, `listing` |
+//! | whole trees at once; data that waits in memory | `records/bulk`, `records/pending` |
+//! | reading at one moment; changes between two moments | `records/view`, `records/changed` |
+//! | contents of files | `contents/files`, on `contents` and `contents/object` (the two kinds) |
+//! | contents in a bucket | `contents/chunks/mod.rs`; `cache`, `file`, `flush`, `collect` there |
+//! | searching | `query/` (language), `search` (planner), `search/indexing` |
+//! | quotas | `quota`; `quota/`: `accounts` (sums), `counting`, `trees`, `reservation` |
+//! | snapshots | `snapshot/`: `snapshots`, `kept` (objects), `past`, `present`, `restore` |
+//! | checking and repairing | `maintenance/`: `check`; `repair`; damaged files: `salvage` |
+//! | what is done beside; new indexes | `maintenance/upkeep`, `maintenance/building` |
 //!
 //! Invariants:
 //!
-//! - Every change is one batch of the table, under one lock (`Namespace::writer`). Names, inodes,
+//! - Every change is one batch of the table, under one lock (`Tablet::writer`). Names, inodes,
 //!   the name index and indexes of attributes agree in every prefix of the log.
-//! - Only times and sizes wait in memory (`pending`).
+//! - Only times and sizes wait in memory (`records::pending`).
 //! - A change of inodes is a `quota::Transaction`, which contains its effect on the sums of owners.
 //! - An object is removed only once the removal of its file outlasts a crash (`Space::Doomed`).
 //! - Permissions are not checked here: the kernel checks them on mounts. A search returns only
@@ -34,58 +37,37 @@
 //! - Changes hold the lock for some 3 µs, a tenth of the kernel's time for a request. Readers take no
 //!   lock.
 
-pub mod acl;
-pub mod attributes;
-mod building;
-mod bulk;
-mod change;
-mod changed;
-mod check;
-mod chunks;
 mod contents;
 mod error;
-mod explain;
-mod files;
-mod indexing;
-pub mod inode;
-mod kept;
-pub mod keys;
-mod listing;
+mod maintenance;
 mod namespace;
-mod object;
-mod past;
-mod pending;
-mod places;
-mod present;
+pub mod operation;
 pub mod query;
 pub mod quota;
-mod repair;
-mod restore;
-mod salvage;
+mod records;
 mod search;
 mod settings;
-mod snapshots;
-mod upkeep;
-mod view;
-mod xattrs;
+mod snapshot;
 
-pub use bulk::Bulk;
-pub use change::{New, Privileges, RenameMode, SetAttributes, SetTime};
-pub use check::Fault;
-pub use chunks::CHUNK_BYTES;
+pub use contents::chunks::CHUNK_BYTES;
 pub use contents::{Contents, FILE_BYTES_MAX, Opened};
-pub use error::{Error, Result};
-pub use inode::Inode;
-pub use keys::{EntryName, FileId, ROOT};
-pub use listing::{Entry, Listing};
+pub use error::{Error, Failure, Result};
+pub use maintenance::check::Fault;
+pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
+pub use maintenance::salvage::salvage;
+pub use maintenance::upkeep::Upkeep;
 pub use namespace::{Clock, NAME_BYTES_MAX, Namespace, create_namespace, system_clock};
-pub use past::{Past, PastFile};
-pub use present::Present;
-pub use repair::{LOST_AND_FOUND, Repaired};
-pub use salvage::salvage;
+pub use operation::{Execute, FileContents, Operation, Reply};
+pub use records::bulk::Bulk;
+pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
+pub use records::inode::Inode;
+pub use records::keys::{EntryName, FileId, ROOT};
+pub use records::listing::{Entry, Listing};
+pub use records::view::ReadView;
+pub use records::xattrs::{LABEL, SetXattr, XATTR_BYTES_MAX};
+pub use records::{acl, attributes, inode, keys};
 pub use search::{Found, Pace};
 pub use settings::{FORMAT, Settings, table_of};
-pub use snapshots::{SNAPSHOTS_MAX, SnapshotInfo, check_snapshot_name};
-pub use upkeep::Upkeep;
-pub use view::ReadView;
-pub use xattrs::{SetXattr, XATTR_BYTES_MAX};
+pub use snapshot::past::{Past, PastFile};
+pub use snapshot::present::Present;
+pub use snapshot::snapshots::{SNAPSHOTS_MAX, SnapshotInfo, check_snapshot_name};

@@ -1,28 +1,25 @@
-//! An open namespace: what it keeps in memory, and how it is read. Everything that changes it is in
-//! `change.rs`, and holds `writer`.
+//! An open namespace: a tablet with its records, contents of files, quotas and snapshots. Everything
+//! that changes names and attributes is in `records/change.rs`, and holds the tablet's `writer`.
 //!
 //! Locks are taken in this order: `setting`, `snapshotting`, `Contents::changing`, an open file's
 //! contents, `writer`, and one at a time of the others, which are held for moments.
 
-use crate::chunks::ChunkStore;
 use crate::contents::Contents;
-use crate::error::{Error, Result};
-use crate::inode::{self, Frequent, Inode, flag};
-use crate::keys::{self, FileId, ROOT, Space};
-use crate::places::Places;
+use crate::contents::chunks::ChunkStore;
+use crate::error::Result;
+use crate::operation::PastFiles;
 use crate::quota::Accounts;
+use crate::records::inode::{self, Frequent, Inode};
+use crate::records::keys::{self, FileId, ROOT};
+use crate::records::tablet::Tablet;
+use crate::records::xattrs::Labels;
 use crate::settings::{Configured, Settings, declare, table_of};
-use crate::snapshots::Snapshots;
-use crate::xattrs::Labels;
-use canopy_store::{
-    Batch, Direction, Durability, Environment, Key, Options, SstableCache, Table, create,
-};
+use crate::snapshot::snapshots::Snapshots;
+use canopy_store::{Batch, Durability, Environment, Options, SstableCache, Table, create};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The longest name, in bytes.
@@ -31,29 +28,15 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// So many bytes of SSTables' blocks stay in memory.
 pub(crate) const CACHE_BYTES: u64 = 256 << 20;
 
-/// Ids are taken from the table so many at a time.
-const IDS: u64 = 1 << 16;
-
 /// Returns nanoseconds since 1970.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// A namespace that this process has open. Calls come from any number of threads.
 pub struct Namespace {
-    pub(crate) table: Arc<Table>,
+    pub(crate) tablet: Tablet,
     pub(crate) configured: RwLock<Arc<Configured>>,
     pub(crate) clock: Clock,
-    pub(crate) writer: Mutex<Writer>,
-    /// Inodes whose times and sizes are newer here than in their records. Every other change of an
-    /// inode writes its record and takes it out of here.
-    pub(crate) pending: RwLock<HashMap<FileId, Inode>>,
-    /// Counts the inodes that were taken out of `pending`.
-    pub(crate) flushes: AtomicU64,
     pub(crate) contents: Contents,
-    /// Where inodes were last seen.
-    pub(crate) places: Arc<Places>,
-    held: Held,
-    /// Files without a name that are held.
-    pub(crate) orphans: Mutex<HashSet<FileId>>,
     /// Whether there may be objects of files that a crash took away.
     pub(crate) has_strays: AtomicBool,
     /// Whether leftovers of a crash stay, as nothing on the disk is changed.
@@ -64,8 +47,6 @@ pub struct Namespace {
     pub(crate) reclaiming: Mutex<()>,
     /// Whether objects were doomed since it was last looked whether there is little space.
     pub(crate) has_doomed: AtomicBool,
-    /// Counts the files that lost their last name.
-    pub(crate) removals: AtomicU64,
     pub(crate) accounts: Arc<Accounts>,
     /// Held by who changes quotas, before the writer's lock.
     pub(crate) setting: Mutex<()>,
@@ -73,22 +54,8 @@ pub struct Namespace {
     pub(crate) snapshots: RwLock<Arc<Snapshots>>,
     /// Held by who makes or deletes one.
     pub(crate) snapshotting: Mutex<()>,
-}
-
-/// What only one thread at a time needs.
-pub(crate) struct Writer {
-    pub(crate) next_id: FileId,
-    /// Ids below are ours.
-    ids_end: FileId,
-}
-
-/// How often each file is held: by its id, in parts so that threads seldom meet.
-struct Held([Mutex<HashMap<FileId, u64>>; 16]);
-
-impl Held {
-    fn part(&self, id: FileId) -> &Mutex<HashMap<FileId, u64>> {
-        &self.0[(id.0 % 16) as usize]
-    }
+    /// Files of snapshots that are open by handles.
+    pub(crate) past_files: PastFiles,
 }
 
 /// Returns the system's time.
@@ -177,10 +144,7 @@ impl Namespace {
         let table = Arc::new(table);
         let found = table.get(keys::settings().as_ref())?;
         let settings = Settings::decode(found.as_deref())?;
-        let next_id = match table.get(keys::ids().as_ref())? {
-            Some(bytes) => keys::parse_ids(&bytes).ok_or_else(|| Error::corrupt("the ids"))?,
-            None => ROOT.next(),
-        };
+        let tablet = Tablet::new(table.clone())?;
         let accounts = Arc::new(Accounts::open(&table)?);
         if settings.chunk_bytes > 0 {
             let engine = (table.clone(), cache);
@@ -195,24 +159,18 @@ impl Namespace {
         let namespace = Namespace {
             configured: RwLock::new(Arc::new(settings.configured()?)),
             clock,
-            writer: Mutex::new(Writer { next_id, ids_end: next_id }),
-            pending: RwLock::default(),
-            flushes: AtomicU64::new(0),
             contents,
-            places: Arc::new(Places::new()),
-            held: Held(Default::default()),
-            orphans: Mutex::default(),
             has_strays: AtomicBool::new(was_open),
             leaves_strays: was_open && table.is_read_only(),
-            table,
+            tablet,
             labels: Labels::default(),
             reclaiming: Mutex::new(()),
             has_doomed: AtomicBool::new(false),
-            removals: AtomicU64::new(0),
             accounts,
             setting: Mutex::default(),
             snapshots: RwLock::default(),
             snapshotting: Mutex::new(()),
+            past_files: PastFiles::default(),
         };
         namespace.open_snapshots()?;
         namespace.finish_restoring()?;
@@ -222,7 +180,7 @@ impl Namespace {
 
     /// Returns the table that has the records.
     pub fn table(&self) -> &Arc<Table> {
-        &self.table
+        &self.tablet.table
     }
 
     /// Returns what the namespace works by.
@@ -239,27 +197,15 @@ impl Namespace {
         (self.clock)()
     }
 
-    /// Returns the inode that a record has.
-    pub(crate) fn record(&self, key: &Key) -> Result<Option<Inode>> {
-        let value = self.table.get(key.as_ref())?;
-        value.map(|value| Inode::decode(&value)).transpose()
-    }
-
     /// Gives an inode the times and the size that are not in its record yet.
     pub(crate) fn overlay(&self, inode: &mut Inode) {
-        if let Some(pending) = self.pending.read().get(&inode.id) {
-            inode.size = pending.size;
-            inode.blocks = pending.blocks;
-            inode.mtime_ns = pending.mtime_ns;
-            inode.ctime_ns = pending.ctime_ns;
-            inode.atime_ns = pending.atime_ns;
-        }
+        self.tablet.overlay(inode);
         self.contents.overlay(inode);
     }
 
     /// Returns how often what was newer in memory went into records.
     pub(crate) fn settlements(&self) -> (u64, u64) {
-        (self.flushes.load(Ordering::Acquire), self.contents.closed.load(Ordering::Acquire))
+        (self.tablet.flushes.load(Ordering::Acquire), self.contents.closed.load(Ordering::Acquire))
     }
 
     /// Reads a record and what is newer in memory as one: between the two, the latter may have gone
@@ -272,7 +218,7 @@ impl Namespace {
                 return Ok(found);
             }
         }
-        let _writer = self.writer.lock();
+        let _writer = self.tablet.writer.lock();
         read()
     }
 
@@ -288,15 +234,8 @@ impl Namespace {
     }
 
     fn lookup_now(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
-        let key = keys::name_in(parent, name);
-        let Some(mut found) = self.record(&key)? else { return Err(Errno::NOENT.into()) };
-        if found.has(flag::LINKED) {
-            let linked = self.record(&Space::Links.of(found.id, b""))?;
-            // Its last name may have gone between the two.
-            found = linked.ok_or(Errno::NOENT)?;
-        } else {
-            self.places.insert(found.id, key);
-        }
+        let found = self.tablet.recorded(keys::name_in(parent, name))?;
+        let mut found = found.ok_or(Errno::NOENT)?;
         self.overlay(&mut found);
         Ok(found)
     }
@@ -312,7 +251,7 @@ impl Namespace {
 
     /// Does the same for who has the writer's lock.
     pub(crate) fn inode_now(&self, id: FileId) -> Result<Inode> {
-        let (_, mut inode) = self.locate(id)?;
+        let (_, mut inode) = self.tablet.locate(id)?;
         self.overlay(&mut inode);
         Ok(inode)
     }
@@ -320,42 +259,10 @@ impl Namespace {
     /// Returns an inode, which must be a directory that has not been removed, for who has the writer's
     /// lock.
     pub(crate) fn directory(&self, id: FileId) -> Result<Inode> {
-        if let Some(pending) = self.pending.read().get(&id) {
+        if let Some(pending) = self.tablet.pending.read().get(&id) {
             return check_directory(pending.clone());
         }
         check_directory(self.inode_now(id)?)
-    }
-
-    /// Returns where the record of an inode lies, and the inode that it has.
-    pub(crate) fn locate(&self, id: FileId) -> Result<(Key, Inode)> {
-        if id == ROOT {
-            let root = self.record(&keys::root())?;
-            return Ok((keys::root(), root.ok_or_else(|| Error::corrupt("there is no root"))?));
-        }
-        if let Some(key) = self.places.get(id) {
-            let found = self.record(&key)?.filter(|found| found.id == id);
-            if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
-                return Ok((key, found));
-            }
-        }
-        // A rename between two of the steps below hides a file that is there.
-        for _ in 0..3 {
-            if let Some((parent, name)) = self.names(id)?.into_iter().next() {
-                let key = keys::name_in(parent, &name);
-                let found = self.record(&key)?.filter(|found| found.id == id);
-                if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
-                    self.places.insert(id, key.clone());
-                    return Ok((key, found));
-                }
-            }
-            for space in [Space::Links, Space::Orphans] {
-                let key = space.of(id, b"");
-                if let Some(found) = self.record(&key)? {
-                    return Ok((key, found));
-                }
-            }
-        }
-        Err(Errno::NOENT.into())
     }
 
     /// Returns the names of a file, each with its directory, in the order of directories.
@@ -364,14 +271,7 @@ impl Namespace {
     ///
     /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn names(&self, id: FileId) -> Result<Vec<(FileId, Vec<u8>)>> {
-        let mut scan = self.table.scan(&Space::Names.range_of(id), Direction::Forward)?;
-        let mut names = Vec::new();
-        while let Some(record) = scan.next()? {
-            let (parent, name) = keys::parse_name(record.key.name)
-                .ok_or_else(|| Error::corrupt(format!("a name of file {id}")))?;
-            names.push((parent, name.to_vec()));
-        }
-        Ok(names)
+        self.tablet.names(id)
     }
 
     /// Returns the directory above a directory; the root is above itself.
@@ -380,10 +280,7 @@ impl Namespace {
     ///
     /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn parent(&self, directory: FileId) -> Result<FileId> {
-        match directory {
-            ROOT => Ok(ROOT),
-            _ => Ok(self.names(directory)?.first().map_or(directory, |(parent, _)| *parent)),
-        }
+        self.tablet.parent(directory)
     }
 
     /// Returns the path of a file below the root, without a slash at its beginning; the first one,
@@ -393,14 +290,7 @@ impl Namespace {
     ///
     /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn path(&self, id: FileId) -> Result<Option<Vec<u8>>> {
-        let (mut names, mut at) = (Vec::new(), id);
-        while at != ROOT {
-            let Some((parent, name)) = self.names(at)?.into_iter().next() else { return Ok(None) };
-            names.push(name);
-            at = parent;
-        }
-        names.reverse();
-        Ok(Some(names.join(&b'/')))
+        self.tablet.path(id)
     }
 
     /// Returns the path of a file for people, as far as names are known.
@@ -430,12 +320,6 @@ impl Namespace {
         }
     }
 
-    /// Returns whether a directory has no names.
-    pub(crate) fn is_empty(&self, directory: FileId) -> Result<bool> {
-        let range = keys::names_in(directory);
-        Ok(self.table.scan(&range, Direction::Forward)?.next()?.is_none())
-    }
-
     /// Looks a name up and holds the file: it stays, nameless if need be, until it is released.
     ///
     /// # Errors
@@ -444,10 +328,10 @@ impl Namespace {
     /// called so, and as the table does.
     pub fn lookup_held(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
         loop {
-            let removals = self.removals.load(Ordering::Acquire);
+            let removals = self.tablet.removals.load(Ordering::Acquire);
             let found = self.lookup(parent, name)?;
             self.hold(found.id);
-            if self.removals.load(Ordering::Acquire) == removals {
+            if self.tablet.removals.load(Ordering::Acquire) == removals {
                 return Ok(found);
             }
             self.release(found.id, 1)?;
@@ -456,12 +340,7 @@ impl Namespace {
 
     /// Holds a file that the caller knows to be there.
     pub fn hold(&self, id: FileId) {
-        *self.held.part(id).lock().entry(id).or_default() += 1;
-    }
-
-    /// Returns whether anybody holds a file.
-    pub(crate) fn is_held(&self, id: FileId) -> bool {
-        self.held.part(id).lock().contains_key(&id)
+        self.tablet.hold(id);
     }
 
     /// Takes back what `hold` did so many times; a file without a name goes with the last.
@@ -470,17 +349,7 @@ impl Namespace {
     ///
     /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn release(&self, id: FileId, times: u64) -> Result<()> {
-        {
-            let mut held = self.held.part(id).lock();
-            let Some(count) = held.get_mut(&id) else { return Ok(()) };
-            *count = count.saturating_sub(times);
-            if *count > 0 {
-                return Ok(());
-            }
-            held.remove(&id);
-        }
-        let is_orphan = self.orphans.lock().contains(&id);
-        if is_orphan { self.remove_orphan(id) } else { Ok(()) }
+        if self.tablet.let_go(id, times) { self.remove_orphan(id) } else { Ok(()) }
     }
 
     /// Makes everything outlast a crash, does what an earlier crash has left undone, notes that
@@ -501,15 +370,15 @@ impl Namespace {
         if !is_uncertain && !self.has_strays() {
             let mut batch = Batch::new();
             batch.delete(keys::open().as_ref())?;
-            self.table.write(&batch, Durability::Durable)?;
+            self.tablet.table.write(&batch, Durability::Durable)?;
         }
-        self.table.flush()?;
+        self.tablet.table.flush()?;
         swept
     }
 
     /// Returns whether nothing is changed on the disk.
     pub fn is_read_only(&self) -> bool {
-        self.table.is_read_only()
+        self.tablet.table.is_read_only()
     }
 
     /// Returns whether a crash has left objects that were not looked at yet, from which files may get
@@ -525,50 +394,10 @@ impl Namespace {
     /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn sync(&self) -> Result<()> {
         let flushed = self.flush_pending();
-        self.table.sync()?;
+        self.tablet.table.sync()?;
         self.settle()?;
         self.collect_if_due()?;
         flushed
-    }
-}
-
-impl Writer {
-    /// Returns an id that no file ever had.
-    pub(crate) fn new_id(&mut self, table: &Table) -> Result<FileId> {
-        // What was taken and given up again may lie beyond.
-        if self.next_id >= self.ids_end {
-            let end = FileId(self.next_id.0.saturating_add(IDS));
-            let (mut batch, ids_end) = (Batch::new(), self.ids_end);
-            self.put_end(&mut batch, end)?;
-            if let Err(error) = table.write(&batch, Durability::Visible) {
-                // A file with an id that is not recorded could lose it to another one.
-                self.ids_end = ids_end;
-                return Err(error.into());
-            }
-        }
-        self.take_ids(1).map(|ids| ids.start)
-    }
-
-    /// Returns ids that no file ever had. Before anybody sees them, the table must have been told
-    /// where ids end.
-    pub(crate) fn take_ids(&mut self, count: u64) -> Result<Range<FileId>> {
-        let start = self.next_id;
-        let end = FileId(start.0.saturating_add(count));
-        if end > FileId::MAX {
-            return Err(Errno::NOSPC.into());
-        }
-        self.next_id = end;
-        Ok(start..end)
-    }
-
-    /// Adds to `batch`, which is to be written, that all ids taken so far are, and those below
-    /// `end`.
-    pub(crate) fn put_end(&mut self, batch: &mut Batch, end: FileId) -> Result<()> {
-        if end > FileId::MAX {
-            return Err(Errno::NOSPC.into());
-        }
-        self.ids_end = end.max(self.next_id).max(self.ids_end);
-        Ok(batch.put(keys::ids().as_ref(), &self.ids_end.to_be_bytes())?)
     }
 }
 

@@ -23,8 +23,8 @@ pub(crate) use accounts::{Accounts, Sums, Transaction};
 pub(crate) use reservation::Reservation;
 
 use crate::error::{Error, Result};
-use crate::inode::Inode;
-use crate::keys::{FileId, Space};
+use crate::records::inode::Inode;
+use crate::records::keys::{FileId, Space};
 use canopy_store::Key;
 use serde::{Deserialize, Serialize};
 use std::fmt;

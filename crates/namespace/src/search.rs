@@ -5,16 +5,20 @@
 //! records is faster. So it keeps no statistics, which could be wrong. It looks only at files that
 //! are candidates of all indexes: reading an index entry takes a hundredth of looking at its file.
 
+mod explain;
+pub(crate) mod indexing;
+
 use crate::error::Result;
-use crate::inode::{Inode, flag};
-use crate::keys::{self, FileId, ROOT, Space};
 use crate::namespace::Namespace;
-use crate::present::{Present, passes};
 use crate::query::{Candidate, Expression, Source};
-use crate::view::ReadView;
+use crate::records::inode::{Inode, flag};
+use crate::records::keys::{self, FileId, ROOT, Space};
+use crate::records::view::ReadView;
+use crate::snapshot::present::{Present, passes};
 use canopy_model::{Credentials, Wanted};
 use canopy_store::{Key, KeyRange};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Looking a candidate up takes as long as going through so many records.
@@ -31,7 +35,7 @@ const PATH_BYTES_MAX: usize = 4095 - 16 * "../".len();
 const DIRECTORY_BYTES: usize = size_of::<Directory>() + 2 * size_of::<(FileId, Option<usize>)>();
 
 /// A file that a query asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// Its path below the directory that was searched.
     pub path: Vec<u8>,
@@ -405,12 +409,12 @@ impl<'a> Search<'a> {
 mod tests {
     use super::*;
     use crate::RenameMode::{Exchange, Replace};
-    use crate::change::New;
     use crate::contents::Contents;
-    use crate::inode::file_type;
-    use crate::keys::EntryName;
     use crate::namespace::{create_namespace, system_clock};
     use crate::query::{Component, Context, parse};
+    use crate::records::change::New;
+    use crate::records::inode::file_type;
+    use crate::records::keys::EntryName;
     use crate::settings::Settings;
     use canopy_store::Environment;
     use canopy_store::storage::LocalStorage;
@@ -535,7 +539,7 @@ mod tests {
             assert_eq!(files(view), *then);
         }
         // The test tests something: `second` was seen, and is not there any more.
-        assert!(namespace.places.get(second).is_some());
+        assert!(namespace.tablet.places.get(second).is_some());
         assert_eq!(views.last().unwrap().1.len(), 5);
     }
 }

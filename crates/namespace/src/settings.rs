@@ -1,8 +1,8 @@
 //! What a namespace was made with: an object of the storage that names its table, and a record with
 //! what can be changed later.
 
-use crate::attributes::{Attribute, Indexes};
 use crate::error::{Error, Result};
+use crate::records::attributes::{Attribute, Indexes};
 use canopy_store::TableId;
 use canopy_store::storage::{Created, Storage};
 use serde::{Deserialize, Serialize};

@@ -88,7 +88,7 @@ impl QuotaTarget {
             QuotaTarget::Open(namespace) => {
                 let quotas = namespace.quotas()?.into_iter();
                 quotas
-                    .map(|quota| Ok(QuotaReport::new(namespace, quota)?))
+                    .map(|quota| Ok(QuotaReport::new(namespace.as_ref(), quota)?))
                     .collect::<anyhow::Result<_>>()?
             }
             QuotaTarget::Mounted(on) => all_of(on)?,
@@ -118,7 +118,7 @@ impl QuotaTarget {
         };
         match self {
             QuotaTarget::Open(namespace) => {
-                wanted.set(namespace, id)?;
+                wanted.set(namespace.as_ref(), id)?;
                 Ok(namespace.sync()?)
             }
             QuotaTarget::Mounted(on) => {

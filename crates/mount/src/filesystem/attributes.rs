@@ -1,6 +1,5 @@
 //! Attributes, extended ones too, and how much space there is.
 
-use super::contents::privileges;
 use super::{Answer, Filesystem, asking, empty, real};
 use crate::caller::By;
 use crate::convert::{attributes, errno};
@@ -9,12 +8,14 @@ use crate::node::{Node, QueryId, Shown};
 use crate::past::SETUID_SETGID;
 use crate::refusals::ERROR;
 use crate::{control, quotas};
+use canopy_namespace::operation::{Changer, Moment};
 use canopy_namespace::quota::Quota;
-use canopy_namespace::{NAME_BYTES_MAX, SetAttributes, SetXattr, acl};
+use canopy_namespace::{FileId, LABEL, NAME_BYTES_MAX, SetAttributes, SetXattr, acl};
 use fuser::{Errno, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+const SETGID: u32 = 0o2000;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
@@ -22,7 +23,7 @@ impl Filesystem {
     /// Returns a node with its attributes.
     pub(super) fn shown(&self, node: Node) -> Answer<Shown> {
         match node {
-            Node::File(id) => self.namespace.inode(id).map(Shown::file),
+            Node::File(id) => self.namespace.inode(Moment::Now, id).map(Shown::file),
             Node::Snapshot(file) => self.queries.pasts.shown(file),
             Node::Query(id) => self.queries.nodes.shown(id),
         }
@@ -52,10 +53,12 @@ impl Filesystem {
         }
         let (by, is_cut) = (By::of(request), set.size.is_some());
         let set_all = move |this: &Self| {
-            let is_in = |gid| by.is_in(gid);
-            let privileges = privileges(by.uid == 0, &is_in);
             let ttl = this.ttl();
-            match real(node).and_then(|id| this.namespace.set_attributes(id, &set, privileges)) {
+            let changed = real(node).and_then(|id| {
+                let changer = this.changer(by, id, is_cut);
+                this.namespace.set_attributes(id, &set, changer)
+            });
+            match changed {
                 Ok(inode) => reply.attr(&ttl, &attributes(&Shown::file(inode))),
                 Err(error) => reply.error(errno(&error)),
             }
@@ -69,12 +72,27 @@ impl Filesystem {
     /// Returns an error if a user may not take a file's setuid and setgid bits: the kernel checks
     /// nothing where chown(2) names no owner and no group.
     fn check_loss_of_privileges(&self, request: &Request, node: Node) -> Answer<()> {
-        let inode = self.namespace.inode(real(node)?)?;
+        let id = real(node)?;
+        let inode = self.namespace.inode(Moment::Now, id)?;
         let has_none = inode.is_directory() || inode.mode & SETUID_SETGID == 0;
         let lets = has_none
             || asking(request)
-                .is_ok_and(|who| self.namespace.lets_change(&inode, &who).is_ok_and(|lets| lets));
+                .is_ok_and(|who| self.namespace.lets_change(id, &who).is_ok_and(|lets| lets));
         if lets { Ok(()) } else { Err(rustix::io::Errno::PERM.into()) }
+    }
+
+    /// Returns who changes a file. Groups are found out only where they may be needed, and the file
+    /// has the bit that they decide about: that takes longer than most changes.
+    fn changer(&self, by: By, id: FileId, may_need_groups: bool) -> Changer<'static> {
+        if by.uid == 0 {
+            return Changer::Privileged;
+        }
+        let has_setgid = || {
+            let inode = self.namespace.inode(Moment::Now, id);
+            inode.is_ok_and(|inode| inode.mode & SETGID != 0)
+        };
+        let groups = if may_need_groups && has_setgid() { by.groups() } else { Vec::new() };
+        Changer::Member(groups.into())
     }
 
     /// Notes that something was read, where anything may change.
@@ -87,7 +105,7 @@ impl Filesystem {
 
     /// Replies with the free space; in a tree with limits, with the space left within them.
     pub(super) fn reply_space(&self, node: Node, reply: ReplyStatfs) {
-        let space = self.namespace.space().and_then(|mut space| {
+        let space = self.namespace.capacity().and_then(|mut space| {
             if let Some(tree) = self.tree_of(node)? {
                 quotas::limit_space(&mut space, &tree);
             }
@@ -95,14 +113,14 @@ impl Filesystem {
         });
         match space {
             Ok(space) => reply.statfs(
-                space.f_blocks,
-                space.f_bfree,
-                space.f_bavail,
-                space.f_files,
-                space.f_ffree,
-                space.f_bsize as u32,
+                space.units,
+                space.units_free,
+                space.units_available,
+                space.files,
+                space.files_free,
+                space.block_bytes as u32,
                 NAME_BYTES_MAX as u32,
-                space.f_frsize as u32,
+                space.unit_bytes as u32,
             ),
             Err(error) => reply.error(errno(&error)),
         }
@@ -131,11 +149,10 @@ impl Filesystem {
             let value = value.to_vec();
             // Not behind a check: the kernel keeps the root directory locked meanwhile.
             return self.queries.run_reader(request.uid(), move |queries, _| {
-                let set = control::set(&namespace, &name, &value);
+                let set = control::set(&*namespace, &name, &value);
                 if let Err(error) = &set {
                     queries.refusals.log(&format!("{}: {error}", value.escape_ascii()));
                 }
-                queries.pasts.forget_deleted();
                 empty(reply, set);
             });
         }
@@ -146,7 +163,7 @@ impl Filesystem {
             }
             let (namespace, value) = (self.namespace.clone(), value.to_vec());
             return self.queries.run(request.uid(), move |_, _| {
-                empty(reply, real(node).and_then(|id| quotas::set(&namespace, id, &value)));
+                empty(reply, real(node).and_then(|id| quotas::set(&*namespace, id, &value)));
             });
         }
         let how = match flags {
@@ -159,10 +176,10 @@ impl Filesystem {
             Err(errno) => reply.error(errno),
             Ok(()) => {
                 let by = By::of(request);
-                let is_in = |gid| by.is_in(gid);
-                let privileges = privileges(by.uid == 0, &is_in);
-                let set = real(node)
-                    .and_then(|id| self.namespace.set_xattr(id, name, value, how, privileges));
+                let set = real(node).and_then(|id| {
+                    let changer = self.changer(by, id, name == acl::ACCESS.as_bytes());
+                    self.namespace.set_xattr(id, (name, value), how, changer)
+                });
                 empty(reply, set);
             }
         }
@@ -186,7 +203,10 @@ impl Filesystem {
         {
             return xattr(reply, why.as_bytes(), size);
         }
-        if !matches!(node, Node::Snapshot(_)) && self.namespace.is_missing_label(name) {
+        if name == LABEL
+            && !matches!(node, Node::Snapshot(_))
+            && self.namespace.state().is_ok_and(|state| state.lacks_labels)
+        {
             return reply.error(Errno::EOPNOTSUPP);
         }
         if let Node::Query(id) = node {
@@ -196,7 +216,7 @@ impl Filesystem {
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
             let is_read_only = self.is_read_only;
             return self.queries.run(request.uid(), move |_, _| {
-                match control::get(&namespace, &name, is_read_only) {
+                match control::get(&*namespace, &name, is_read_only) {
                     Ok(value) => xattr(reply, &value, size),
                     Err(error) => reply.error(errno(&error)),
                 }
@@ -208,14 +228,14 @@ impl Filesystem {
             let who = asking(request);
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
             return self.queries.run(request.uid(), move |_, _| {
-                match who.and_then(|who| quotas::get(&namespace, id, &name, &who)) {
+                match who.and_then(|who| quotas::get(&*namespace, id, &name, &who)) {
                     Ok(value) => xattr(reply, &value, size),
                     Err(error) => reply.error(errno(&error)),
                 }
             });
         }
         let found = match node {
-            Node::File(id) => self.namespace.xattr(id, name),
+            Node::File(id) => self.namespace.xattr(Moment::Now, id, name),
             Node::Snapshot(file) => {
                 asking(request).and_then(|who| self.queries.pasts.xattr(file, name, &who))
             }
@@ -252,7 +272,7 @@ impl Filesystem {
     /// Replies with the names of extended attributes.
     pub(super) fn reply_xattrs(&self, request: &Request, node: Node, size: u32, reply: ReplyXattr) {
         let names = match node {
-            Node::File(id) => self.namespace.xattrs(id),
+            Node::File(id) => self.namespace.xattrs(Moment::Now, id),
             Node::Snapshot(file) => self.queries.pasts.xattrs(file),
             Node::Query(_) => Ok(Vec::new()),
         };

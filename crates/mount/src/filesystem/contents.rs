@@ -7,7 +7,7 @@ use crate::convert::{attributes, errno};
 use crate::handles::PASSED_THROUGH;
 use crate::node::{Node, Shown};
 use crate::refusals::Log;
-use canopy_namespace::{Error, FileId, Namespace, New, Opened, Privileges};
+use canopy_namespace::{EntryName, Error, Execute, FileId, New, Privileges};
 use fuser::{
     Errno, FileHandle, FopenFlags, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
@@ -31,13 +31,13 @@ const SEEK_HOLE: i32 = 4;
 
 impl Filesystem {
     /// Does something with contents: by another thread if it may have to wait for storage.
-    fn transfer(&self, uid: u32, is_here: bool, work: impl FnOnce(&Namespace) + Send + 'static) {
+    fn transfer(&self, uid: u32, is_here: bool, work: impl FnOnce(&dyn Execute) + Send + 'static) {
         match &self.transfers {
             Some(transfers) if !is_here => {
                 let namespace = self.namespace.clone();
-                transfers.run(uid, move |_| work(&namespace));
+                transfers.run(uid, move |_| work(&*namespace));
             }
-            _ => work(&self.namespace),
+            _ => work(&*self.namespace),
         }
     }
 
@@ -48,7 +48,7 @@ impl Filesystem {
             let this = self.clone();
             return self.queries.run(uid, move |_, _| {
                 // Where that fails, the change fails too, and says why.
-                let _ = this.namespace.keep_before_change(id);
+                let _ = this.namespace.copy_before_change(id);
                 change(&this);
             });
         }
@@ -57,15 +57,7 @@ impl Filesystem {
 
     /// Returns whether so many bytes have to be copied before a file can be changed.
     fn must_copy(&self, id: FileId) -> bool {
-        self.namespace.bytes_to_keep(id).is_ok_and(|bytes| bytes > KEPT_AT_ONCE_BYTES)
-    }
-
-    /// Returns the open file of a node.
-    fn opened(&self, node: Node) -> Answer<Arc<Opened>> {
-        match node {
-            Node::File(id) => self.namespace.opened(id),
-            Node::Query(_) | Node::Snapshot(_) => Err(rustix::io::Errno::BADF.into()),
-        }
+        self.namespace.bytes_to_copy(id).is_ok_and(|bytes| bytes > KEPT_AT_ONCE_BYTES)
     }
 
     /// Opens a regular file, of now or of a snapshot.
@@ -116,22 +108,18 @@ impl Filesystem {
         writes: bool,
         make_backing: impl FnOnce(&std::fs::File) -> io::Result<fuser::BackingId>,
     ) -> Answer<(FileHandle, FopenFlags, Option<Arc<fuser::BackingId>>)> {
-        let opened = self.namespace.open_file(id)?;
-        let is_limited = self.namespace.is_limited(id).unwrap_or(true);
-        let backing = self.modes.open(id, || match opened.file() {
-            // Nobody else would see that a limit is passed.
-            Some(object) if self.passes_through && !is_limited => make_backing(object).ok(),
-            _ => None,
-        });
+        self.namespace.open(id)?;
+        let local = || self.passes_through.then(|| self.namespace.local_file(id)).flatten();
+        let backing = self.modes.open(id, || make_backing(local()?.file()?).ok());
         let noted = match backing.is_some() && writes {
-            true => self.namespace.note_written(&opened),
+            true => self.namespace.lend_for_writing(id),
             false => Ok(()),
         };
         let is_due = noted.and_then(|()| self.namespace.is_access_due(id));
         let is_due = is_due.inspect_err(|_| {
             self.modes.close(id);
             // The first error is told.
-            let _ = self.namespace.close_file(&opened);
+            let _ = self.namespace.close(id);
         })?;
         let mut flags = FopenFlags::FOPEN_NOFLUSH;
         // What is read from the kernel's memory changes no time of access.
@@ -146,12 +134,12 @@ impl Filesystem {
     pub(super) fn create_file(&self, parent: Node, name: &OsStr, new: &New, reply: ReplyCreate) {
         let ttl = self.ttl();
         let created = free(parent, name)
-            .and_then(|parent| self.namespace.create(parent, name.as_bytes(), new, true));
+            .and_then(|parent| self.namespace.create(EntryName::new(parent, name.as_bytes()), new));
         let opened = created.and_then(|inode| {
             // A new file has no object yet.
-            let opened = self.namespace.open_new_file(&inode);
+            let opened = self.namespace.open_new(&inode);
             self.modes.open(inode.id, || None);
-            opened.map(|_| inode)
+            opened.map(|()| inode)
         });
         match opened {
             Ok(inode) => reply.created(
@@ -184,14 +172,14 @@ impl Filesystem {
                 }
             });
         }
-        let opened = match self.opened(node) {
-            Ok(opened) => opened,
+        let is_here = |id| self.namespace.is_here(id, (offset, size.into()), false);
+        let (id, is_here) = match current(node).and_then(|id| Ok((id, is_here(id)?))) {
+            Ok(found) => found,
             Err(error) => return reply.error(errno(&error)),
         };
         let notes_access = flags.0 & O_NOATIME == 0 && !self.is_read_only;
-        let is_here = opened.is_here(offset, size.into(), false);
         self.transfer(request.uid(), is_here, move |namespace| {
-            match namespace.read(&opened, offset, size as usize, notes_access) {
+            match namespace.read_at(id, offset, size as usize, notes_access) {
                 Ok(bytes) => reply.data(&bytes),
                 Err(error) => reply.error(logged_errno(&log, &error)),
             }
@@ -208,13 +196,13 @@ impl Filesystem {
         reply: ReplyWrite,
     ) {
         let by = By::of(request);
-        let opened = match self.opened(node) {
-            Ok(opened) => opened,
+        let is_here = |id| self.namespace.is_here(id, (offset, data.len() as u64), true);
+        let (id, is_here) = match current(node).and_then(|id| Ok((id, is_here(id)?))) {
+            Ok(found) => found,
             Err(error) => return reply.error(errno(&error)),
         };
-        let is_here = opened.is_here(offset, data.len() as u64, true);
         let log = self.log.clone();
-        let write = move |namespace: &Namespace, data: &[u8], reply: ReplyWrite| {
+        let write = move |namespace: &dyn Execute, data: &[u8], reply: ReplyWrite| {
             let is_in = |gid| by.is_in(gid);
             let privileges = match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                 true => Privileges::Drop(&is_in),
@@ -224,20 +212,18 @@ impl Filesystem {
                 }
                 false => Privileges::KeepBound,
             };
-            match namespace.write(&opened, Some(offset), data, privileges) {
+            match namespace.write_at(id, offset, data, privileges) {
                 Ok(count) => reply.written(count as u32),
                 Err(error) => reply.error(logged_errno(&log, &error)),
             }
         };
-        if let Node::File(id) = node
-            && self.must_copy(id)
-        {
+        if self.must_copy(id) {
             let data = data.to_vec();
-            let write = move |this: &Self| write(&this.namespace, &data, reply);
+            let write = move |this: &Self| write(&*this.namespace, &data, reply);
             return self.change(by.uid, id, write);
         }
         if is_here {
-            return write(&self.namespace, data, reply);
+            return write(&*self.namespace, data, reply);
         }
         let data = data.to_vec();
         self.transfer(by.uid, false, move |namespace| write(namespace, &data, reply));
@@ -246,28 +232,24 @@ impl Filesystem {
     /// Closes a file.
     pub(super) fn close_file(&self, node: Node, handle: FileHandle, reply: ReplyEmpty) {
         match node {
-            Node::File(id) => self.modes.close(id),
+            Node::File(id) => {
+                self.modes.close(id);
+                empty(reply, self.namespace.close(id));
+            }
             Node::Snapshot(_) | Node::Query(_) => {
                 self.queries.pasts.close(handle);
-                return reply.ok();
+                reply.ok();
             }
         }
-        let closed = self.opened(node);
-        empty(reply, closed.and_then(|opened| self.namespace.close_file(&opened)));
     }
 
     /// Makes what a file has outlast a crash.
     pub(super) fn sync_file(&self, request: &Request, node: Node, reply: ReplyEmpty) {
-        if !node.is_current() {
-            return reply.ok();
-        }
-        let opened = self.opened(node);
+        let Node::File(id) = node else { return reply.ok() };
         let log = self.log.clone();
-        self.transfer(request.uid(), false, move |namespace| {
-            match opened.and_then(|opened| namespace.sync_file(&opened)) {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(logged_errno(&log, &error)),
-            }
+        self.transfer(request.uid(), false, move |namespace| match namespace.sync_contents(id) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(logged_errno(&log, &error)),
         });
     }
 
@@ -281,18 +263,17 @@ impl Filesystem {
         reply: ReplyEmpty,
     ) {
         let by = By::of(request);
-        let opened = self.opened(node);
-        let allocate = move |namespace: &Namespace| {
-            let is_in = |gid| by.is_in(gid);
-            let privileges = privileges(by.uid == 0, &is_in);
-            let allocated = opened
-                .and_then(|opened| namespace.allocate(&opened, mode, (offset, length), privileges));
-            empty(reply, allocated);
+        let id = match current(node) {
+            Ok(id) => id,
+            Err(error) => return reply.error(errno(&error)),
         };
-        if let Node::File(id) = node
-            && self.must_copy(id)
-        {
-            return self.change(by.uid, id, move |this| allocate(&this.namespace));
+        let allocate = move |namespace: &dyn Execute| {
+            let is_in = |gid| by.is_in(gid);
+            let privileges = if by.uid == 0 { Privileges::Keep } else { Privileges::Drop(&is_in) };
+            empty(reply, namespace.allocate_at(id, mode, (offset, length), privileges));
+        };
+        if self.must_copy(id) {
+            return self.change(by.uid, id, move |this| allocate(&*this.namespace));
         }
         // Parts of chunks are fetched, for holes in them.
         self.transfer(by.uid, false, allocate);
@@ -313,7 +294,7 @@ impl Filesystem {
         let is_hole = whence == SEEK_HOLE;
         let found = match node {
             Node::Snapshot(_) => self.queries.pasts.seek(handle, is_hole, offset),
-            _ => self.opened(node).and_then(|opened| self.namespace.seek(&opened, is_hole, offset)),
+            _ => current(node).and_then(|id| self.namespace.seek_from(id, is_hole, offset)),
         };
         match found {
             Ok(found) => reply.offset(found as i64),
@@ -345,6 +326,10 @@ fn logged_errno(log: &Log, error: &Error) -> Errno {
     errno(error)
 }
 
-pub(super) fn privileges(keeps: bool, is_in: &dyn Fn(u32) -> bool) -> Privileges<'_> {
-    if keeps { Privileges::Keep } else { Privileges::Drop(is_in) }
+/// Returns the file of a node that can be open as it is now.
+fn current(node: Node) -> Answer<FileId> {
+    match node {
+        Node::File(id) => Ok(id),
+        Node::Query(_) | Node::Snapshot(_) => Err(rustix::io::Errno::BADF.into()),
+    }
 }

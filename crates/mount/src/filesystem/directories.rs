@@ -5,6 +5,7 @@ use crate::caller::credentials;
 use crate::convert::{attributes_of, errno, kind};
 use crate::handles::Directory;
 use crate::node::{Node, QueryId, Shown};
+use canopy_namespace::operation::Moment;
 use canopy_namespace::{Entry, Error, FileId, Inode, Listing};
 use fuser::{FileHandle, FopenFlags, ReplyDirectory, ReplyDirectoryPlus, ReplyOpen, Request};
 use parking_lot::Mutex;
@@ -49,7 +50,7 @@ impl Filesystem {
     /// Returns how the kernel keeps the names of a directory: all changes come through it. It asks
     /// again where reading the names changes the directory's time of access.
     fn cached_listing(&self, id: FileId) -> FopenFlags {
-        if self.namespace.has_strays() {
+        if self.namespace.state().is_ok_and(|state| state.has_strays) {
             return FopenFlags::empty();
         }
         let is_due = !self.is_read_only && self.namespace.is_access_due(id).unwrap_or(true);
@@ -92,8 +93,8 @@ impl Filesystem {
                 Node::File(id) if is_entry => Some(id),
                 _ => None,
             };
-            if let Some(id) = held {
-                self.namespace.hold(id);
+            if held.is_some_and(|id| self.namespace.hold(id).is_err()) {
+                return true;
             }
             let is_full = reply.add(attributes.ino, cookie, name, &ttl, &attributes, GENERATION);
             if is_full && let Some(id) = held {
@@ -126,7 +127,7 @@ impl Filesystem {
                 return Ok(());
             }
             let above = match node {
-                Node::File(id) => Node::File(self.namespace.parent(id)?),
+                Node::File(id) => Node::File(self.namespace.parent(Moment::Now, id)?),
                 Node::Snapshot(directory) => Node::Snapshot(self.queries.pasts.parent(directory)?),
                 Node::Query(_) => node,
             };
@@ -144,7 +145,7 @@ impl Filesystem {
                         };
                         self.queries.pasts.list(directory, listing, after, add)?;
                     }
-                    _ => self.namespace.list(listing, after, |entry: Entry<'_>| {
+                    _ => self.namespace.list(Moment::Now, listing, after, |entry: Entry<'_>| {
                         let node = Node::File(entry.inode.id);
                         !add(entry.cookie, entry.name, node, entry.inode, true)
                     })?,

@@ -5,6 +5,7 @@ use crate::caller::credentials;
 use crate::convert::{attributes, attributes_of, errno};
 use crate::node::{Node, QueryId, Shown};
 use crate::results::is_query;
+use canopy_namespace::operation::Moment;
 use canopy_namespace::{EntryName, Error, FileId, Inode, New, RenameMode};
 use fuser::{Errno, RenameFlags, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use std::ffi::OsStr;
@@ -38,7 +39,7 @@ impl Filesystem {
             }
         };
         let ttl = self.ttl();
-        match self.namespace.lookup_held(directory, name.as_bytes()) {
+        match self.namespace.lookup_held(EntryName::new(directory, name.as_bytes())) {
             Ok(inode) => reply.entry(&ttl, &attributes(&Shown::file(inode)), GENERATION),
             Err(error) if is_missing_query(&error) => {
                 self.look_up_virtual(request, parent, name, reply);
@@ -79,7 +80,7 @@ impl Filesystem {
     pub(super) fn create_entry(&self, parent: Node, name: &OsStr, new: &New, reply: ReplyEntry) {
         let ttl = self.ttl();
         let created = free(parent, name)
-            .and_then(|parent| self.namespace.create(parent, name.as_bytes(), new, true));
+            .and_then(|parent| self.namespace.create(EntryName::new(parent, name.as_bytes()), new));
         match created {
             Ok(inode) => reply.entry(&ttl, &attributes(&Shown::file(inode)), GENERATION),
             Err(error) => reply.error(errno(&error)),
@@ -113,7 +114,7 @@ impl Filesystem {
         let target = match link {
             Node::Query(id) => return self.reply_result_target(request, id, reply),
             Node::Snapshot(file) => self.queries.pasts.shown(file).map(|link| link.inode.target),
-            Node::File(id) => self.namespace.readlink(id).and_then(|target| {
+            Node::File(id) => self.namespace.readlink(Moment::Now, id).and_then(|target| {
                 self.touch_access(link)?;
                 Ok(target)
             }),
@@ -144,14 +145,11 @@ impl Filesystem {
         } else {
             return reply.error(Errno::EINVAL);
         };
-        let owner = (request.uid(), request.gid());
+        let whiteout = is_whiteout.then(|| (request.uid(), request.gid()));
         let renamed = real(parent).and_then(|from| {
             let from = EntryName::new(from, name.as_bytes());
             let to = EntryName::new(free(new_parent, new_name)?, new_name.as_bytes());
-            match is_whiteout {
-                true => self.namespace.rename_leaving_whiteout(from, to, mode, owner),
-                false => self.namespace.rename(from, to, mode),
-            }
+            self.namespace.rename(from, to, mode, whiteout)
         });
         empty(reply, renamed);
     }
@@ -160,13 +158,14 @@ impl Filesystem {
     pub(super) fn add_link(&self, file: Node, parent: Node, name: &OsStr, reply: ReplyEntry) {
         let ttl = self.ttl();
         let linked = real(file).and_then(|id| {
-            let parent = free(parent, name)?;
-            self.namespace.link(id, parent, name.as_bytes())
+            let name = EntryName::new(free(parent, name)?, name.as_bytes());
+            // The kernel holds it already, so it cannot have gone.
+            let inode = self.namespace.link(id, name)?;
+            self.namespace.hold(inode.id)?;
+            Ok(inode)
         });
         match linked {
             Ok(inode) => {
-                // The kernel holds it already, so it cannot have gone.
-                self.namespace.hold(inode.id);
                 reply.entry(&ttl, &attributes(&Shown::file(inode)), GENERATION);
             }
             Err(error) => reply.error(errno(&error)),

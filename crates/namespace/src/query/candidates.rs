@@ -8,8 +8,8 @@
 use super::expression::Expression;
 use super::pattern::Pattern;
 use super::test::{Field, Order, Span, Test, TextField, Types, XattrTest};
-use crate::attributes::{Attribute, Indexes, Value};
-use crate::keys::FileId;
+use crate::records::attributes::{Attribute, Indexes, Value};
+use crate::records::keys::FileId;
 use canopy_store::KeyRange;
 use std::ops::RangeInclusive;
 

@@ -1,7 +1,7 @@
 //! What a query asks: tests, joined by and, or and not.
 
 use super::test::{Test, TextField};
-use crate::inode::Inode;
+use crate::records::inode::Inode;
 use std::collections::BTreeSet;
 
 /// What a query asks of files, in normal form: no And directly in an And, no Or directly in an Or,

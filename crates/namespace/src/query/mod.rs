@@ -93,7 +93,11 @@ pub fn parse(component: &[u8], context: &Context<'_>) -> Result<Option<Component
         let message = format!("a query has at most {QUERY_BYTES_MAX} bytes");
         return Err(QueryError { message, at: QUERY_BYTES_MAX });
     }
-    let component = parser::Parser::new(inner, context).component();
     // Places count from the bracket.
-    component.map(Some).map_err(|error| QueryError { at: error.at + 1, ..error })
+    parse_inner(inner, context).map(Some).map_err(|error| QueryError { at: error.at + 1, ..error })
+}
+
+/// Reads what is between the brackets of a component, however long it is.
+pub(crate) fn parse_inner(inner: &[u8], context: &Context<'_>) -> Result<Component, QueryError> {
+    parser::Parser::new(inner, context).component()
 }

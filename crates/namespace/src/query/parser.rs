@@ -14,7 +14,7 @@ use super::cursor::{Cursor, Operator, Value, shown};
 use super::expression::Expression;
 use super::test::{Field, Span, Test, XattrTest};
 use super::{Component, Context, QueryError, moments, values};
-use crate::attributes::TEXT_BYTES_MAX;
+use crate::records::attributes::TEXT_BYTES_MAX;
 
 /// Parentheses and nots inside of each other.
 const DEPTH_MAX: usize = 32;

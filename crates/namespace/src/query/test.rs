@@ -2,8 +2,8 @@
 
 use super::expression::Candidate;
 use super::pattern::Pattern;
-use crate::attributes::{Attribute, extension};
-use crate::inode::{Inode, TYPE_MASK, file_type};
+use crate::records::attributes::{Attribute, extension};
+use crate::records::inode::{Inode, TYPE_MASK, file_type};
 use std::cmp::Ordering;
 
 /// A number or a time of an inode.

@@ -2,8 +2,8 @@
 
 use super::{Account, BLOCK_BYTES, Limits, Usage};
 use crate::error::{Error, Result};
-use crate::inode::Inode;
-use crate::keys::{self, Space};
+use crate::records::inode::Inode;
+use crate::records::keys::{self, Space};
 use canopy_store::{Batch, Direction, Durability, Table};
 use parking_lot::Mutex;
 use rustix::io::Errno;

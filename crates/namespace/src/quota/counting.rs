@@ -3,9 +3,9 @@
 use super::accounts::{Mode, Transaction, put_usage};
 use super::{Account, Limits, Quota, Sums, Usage};
 use crate::error::Result;
-use crate::inode::{Inode, flag};
-use crate::keys::{self, FileId, Space};
 use crate::namespace::Namespace;
+use crate::records::inode::{Inode, flag};
+use crate::records::keys::{self, FileId, Space};
 use canopy_store::{Batch, Direction, Durability, TableSnapshot};
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,8 +18,8 @@ impl Namespace {
     pub(crate) fn commit(&self, mut change: Transaction) -> Result<()> {
         let updated = self.accounts.admit(&mut change, (self.clock)())?;
         match change.frees {
-            true => self.table.write_freeing(&change, Durability::Visible)?,
-            false => self.table.write(&change, Durability::Visible)?,
+            true => self.tablet.table.write_freeing(&change, Durability::Visible)?,
+            false => self.tablet.table.write(&change, Durability::Visible)?,
         }
         self.accounts.adopt(updated);
         Ok(())
@@ -44,7 +44,7 @@ impl Namespace {
         }
         self.start_counting()?;
         let now_ns = self.now_ns();
-        let _writer = self.writer.lock();
+        let _writer = self.tablet.writer.lock();
         let mut batch = Batch::new();
         let mut state = self.accounts.state.lock();
         let key = account.key(Space::Limits);
@@ -67,7 +67,7 @@ impl Namespace {
             batch.delete_range(&Space::Usage.range())?;
             batch.delete(keys::quotas().as_ref())?;
         }
-        if let Err(error) = self.table.write(&batch, Durability::Durable) {
+        if let Err(error) = self.tablet.table.write(&batch, Durability::Durable) {
             match former {
                 Some(former) => state.limits.insert(account, former),
                 None => state.limits.remove(&account),
@@ -94,12 +94,12 @@ impl Namespace {
         }
         self.flush_pending()?;
         let snapshot = {
-            let _writer = self.writer.lock();
+            let _writer = self.tablet.writer.lock();
             self.count_changes(Mode::Counting);
-            self.table.snapshot()
+            self.tablet.table.snapshot()
         };
         let counted = count(&snapshot);
-        let _writer = self.writer.lock();
+        let _writer = self.tablet.writer.lock();
         let outcome = counted.and_then(|counted| self.begin_with(&counted));
         outcome.inspect_err(|_| self.count_changes(Mode::Off))
     }
@@ -129,12 +129,12 @@ impl Namespace {
         for (account, usage) in &usage {
             put_usage(&mut batch, *account, usage)?;
             if batch.len() >= STEP {
-                self.table.write(&batch, Durability::Visible)?;
+                self.tablet.table.write(&batch, Durability::Visible)?;
                 batch.clear();
             }
         }
         batch.put(keys::quotas().as_ref(), b"")?;
-        self.table.write(&batch, Durability::Durable)?;
+        self.tablet.table.write(&batch, Durability::Durable)?;
         (state.mode, state.usage) = (Mode::On, usage);
         Ok(())
     }
@@ -145,14 +145,14 @@ impl Namespace {
         let mode = self.accounts.state.lock().mode;
         match mode {
             Mode::On => {
-                let counted = count(&self.table.snapshot())?;
+                let counted = count(&self.tablet.table.snapshot())?;
                 self.accounts.state.lock().usage.clear();
                 self.begin_with(&counted)
             }
             _ => {
                 let mut batch = Batch::new();
                 batch.delete_range(&Space::Usage.range())?;
-                Ok(self.table.write(&batch, Durability::Durable)?)
+                Ok(self.tablet.table.write(&batch, Durability::Durable)?)
             }
         }
     }
@@ -181,7 +181,7 @@ impl Namespace {
             return Ok(all.into_values().collect());
         }
         drop(state);
-        let counted = BTreeMap::from_iter(count(&self.table.snapshot())?);
+        let counted = BTreeMap::from_iter(count(&self.tablet.table.snapshot())?);
         let quota = |(account, [bytes, inodes]): (Account, [u64; 2])| {
             let usage = Usage { bytes, inodes, ..Usage::default() };
             Quota { account, usage, limits: Limits::default() }

@@ -1,11 +1,11 @@
 //! Bytes that are set aside for a file while it is written: how many it takes is known afterwards.
 
 use super::{Account, Accounts, BLOCK_BYTES};
-use crate::change::Privileges;
+use crate::contents::object::Object;
 use crate::contents::{Inline, Opened, seek};
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
-use crate::object::Object;
+use crate::records::change::Privileges;
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

@@ -4,10 +4,10 @@
 
 use super::{Account, Limits};
 use crate::error::{Error, Result};
-use crate::inode::{Inode, flag};
-use crate::keys::{self, FileId, Space};
-use crate::listing::Listing;
 use crate::namespace::Namespace;
+use crate::records::inode::{Inode, flag};
+use crate::records::keys::{self, FileId, Space};
+use crate::records::listing::Listing;
 use canopy_store::Direction;
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -88,7 +88,7 @@ impl Namespace {
     fn files_of(&self, project: u32) -> Result<Vec<FileId>> {
         let mut found = Vec::new();
         for range in [keys::all_names(), Space::Links.range(), Space::Orphans.range()] {
-            let mut scan = self.table.scan(&range, Direction::Forward)?;
+            let mut scan = self.tablet.table.scan(&range, Direction::Forward)?;
             while let Some(record) = scan.next()? {
                 let inode = Inode::decode(record.value)?;
                 if !inode.has(flag::LINKED) && inode.project == project {

@@ -1,23 +1,27 @@
 //! The operations on a namespace, as the kernel would ask for them.
 
-use crate::reference::bytes;
-use crate::{
-    Arc, Contents, Environment, Errno, LocalStorage, Namespace, New, Path, RenameMode,
-    SetAttributes, SetTime, Step, system_clock,
-};
+use crate::step::{Act, Step, bytes};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
+use canopy_namespace::operation::{Change, Hold, Moment};
 use canopy_namespace::query::{Candidate, Component, Context, Expression};
 use canopy_namespace::quota::{Account, Limits};
-use canopy_namespace::{EntryName, FileId, Inode, Listing, Privileges, ROOT};
+use canopy_namespace::{
+    Contents, EntryName, Execute, Failure, FileContents, FileId, Inode, Listing, Namespace, New,
+    Operation, Privileges, ROOT, Reply, system_clock,
+};
+use canopy_store::Environment;
+use canopy_store::storage::LocalStorage;
 use rand::RngExt;
 use rand::rngs::StdRng;
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
-type Result<T> = std::result::Result<T, Errno>;
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
 /// So much is cached of contents that are chunks: two of them.
 const CACHE_BYTES: u64 = 8192;
@@ -183,168 +187,75 @@ impl Fixture {
         }
     }
 
-    /// Returns the directory and the name that a path ends with.
-    fn parent<'a>(&self, path: &'a str) -> Result<(FileId, &'a [u8])> {
-        let (before, name) = path.rsplit_once('/').unwrap_or(("", path));
+    /// Returns the directory that names lead to from the root on.
+    pub(crate) fn reach<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<FileId> {
         let mut at = self.root;
-        for name in before.split('/').filter(|name| !name.is_empty()) {
-            let found = as_errno(self.namespace.lookup(at, name.as_bytes()))?;
+        for name in names {
+            let found = self.lookup(EntryName::new(at, name.as_bytes()))?;
             match found.file_type() {
                 file_type::DIRECTORY => at = found.id,
                 file_type::SYMLINK => return Err(Errno::NOENT),
                 _ => return Err(Errno::NOTDIR),
             }
         }
-        Ok((at, name.as_bytes()))
+        Ok(at)
     }
 
-    fn find(&self, path: &str) -> Result<Inode> {
-        let (parent, name) = self.parent(path)?;
-        as_errno(self.namespace.lookup(parent, name))
+    pub(crate) fn lookup(&self, name: EntryName<'_>) -> Result<Inode> {
+        let execute: &dyn Execute = &*self.namespace;
+        as_errno(execute.lookup(Moment::Now, name))
     }
 
-    fn plain(&self, path: &str) -> Result<Inode> {
-        let found = self.find(path)?;
-        match found.is_regular() || found.is_directory() {
-            true => Ok(found),
-            false => Err(Errno::PERM),
+    /// Executes an operation as a server does: as it arrives in a message. So does the outcome.
+    fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
+        let message = postcard::to_extend(operation, Vec::new()).expect("a message");
+        let arrived: Operation<'_> = postcard::from_bytes(&message).expect("an operation");
+        assert_eq!(arrived, *operation);
+        assert_eq!(arrived.target(), operation.target());
+        let outcome = self.namespace.execute(&arrived).map_err(|error| Failure::from(&error));
+        let message = postcard::to_extend(&outcome, Vec::new()).expect("a message");
+        let arrived: std::result::Result<Reply, Failure> =
+            postcard::from_bytes(&message).expect("an outcome");
+        assert_eq!(arrived, outcome);
+        as_errno(arrived.map_err(canopy_namespace::Error::from))
+    }
+
+    pub(crate) fn apply(&self, step: &Step) -> Result<Reply> {
+        match &step.act {
+            Act::Walk(_, errno) | Act::Refuse(_, errno) => Err(*errno),
+            Act::Execute(operation) => self.execute(operation),
+            Act::Write(id, offset, length) => self.write(*id, *offset, *length),
+            Act::UnlinkOpen(id, name) => self.unlink_open(*id, *name),
         }
     }
 
-    fn create(&self, path: &str, new: &New) -> Result<()> {
-        let (parent, name) = self.parent(path)?;
-        as_errno(self.namespace.create(parent, name, new, false)).map(drop)
+    fn write(&self, id: FileId, offset: u64, length: usize) -> Result<Reply> {
+        let contents: &dyn FileContents = &*self.namespace;
+        as_errno(contents.open(id))?;
+        let bytes = bytes(offset, length);
+        as_errno(contents.write_at(id, offset, bytes, Privileges::Keep))?;
+        let read = as_errno(contents.read_at(id, offset, bytes.len() + 1, true))?;
+        let all = as_errno(contents.read_at(id, 0, 1 << 20, true))?;
+        let rest = &all[offset as usize..];
+        assert_eq!(read, rest[..rest.len().min(bytes.len() + 1)]);
+        as_errno(contents.close(id))?;
+        Ok(Reply::Done)
     }
 
-    pub(crate) fn apply(&self, step: &Step) -> Result<()> {
-        let of = |mode| New { mode, ..New::default() };
-        let namespace = &self.namespace;
-        match step {
-            Step::Create(path, mode) => self.create(path, &of(file_type::REGULAR | mode)),
-            // The kernel takes setuid and setgid bits away here.
-            Step::Mkdir(path, mode) => self.create(path, &of(file_type::DIRECTORY | mode & 0o1777)),
-            Step::Symlink(path) => {
-                let target = b"nowhere/at all".to_vec();
-                self.create(path, &New { target, ..of(file_type::SYMLINK | 0o777) })
-            }
-            Step::Fifo(path) => self.create(path, &of(file_type::FIFO | 0o600)),
-            Step::Link(one, other) => {
-                let found = self.find(one)?;
-                let (parent, name) = self.parent(other)?;
-                // The kernel looks at the new name first.
-                if namespace.lookup(parent, name).is_ok() {
-                    return Err(Errno::EXIST);
-                }
-                as_errno(namespace.link(found.id, parent, name)).map(drop)
-            }
-            Step::Unlink(path) => {
-                let (parent, name) = self.parent(path)?;
-                as_errno(namespace.unlink(parent, name)).map(drop)
-            }
-            Step::Rmdir(path) => {
-                let (parent, name) = self.parent(path)?;
-                as_errno(namespace.rmdir(parent, name)).map(drop)
-            }
-            Step::Rename(one, other, mode) => {
-                let (from, to) = (self.parent(one)?, self.parent(other)?);
-                // The kernel finds out what is above the other before it asks.
-                let (moved, replaced) = (self.find(one)?, self.find(other));
-                match (mode, &replaced) {
-                    (RenameMode::NoReplace, Ok(_)) => return Err(Errno::EXIST),
-                    (RenameMode::Exchange, Err(errno)) => return Err(*errno),
-                    _ => {}
-                }
-                if moved.is_directory() && other.starts_with(&format!("{one}/")) {
-                    return Err(Errno::INVAL);
-                }
-                if one.starts_with(&format!("{other}/")) {
-                    let is_exchange = *mode == RenameMode::Exchange;
-                    return Err(if is_exchange { Errno::INVAL } else { Errno::NOTEMPTY });
-                }
-                let name = |(directory, name)| EntryName::new(directory, name);
-                as_errno(namespace.rename(name(from), name(to), *mode))
-            }
-            Step::Chmod(path, mode) => {
-                let found = self.find(path)?;
-                if found.file_type() == file_type::SYMLINK {
-                    return Err(Errno::OPNOTSUPP);
-                }
-                self.set(&found, &SetAttributes { mode: Some(*mode), ..Default::default() })
-            }
-            Step::Chown(path, uid, gid) => {
-                let (uid, gid) = (Some(*uid), Some(*gid));
-                self.set(&self.find(path)?, &SetAttributes { uid, gid, ..Default::default() })
-            }
-            Step::Times(path, atime, mtime) => {
-                let time = |seconds: i64| Some(SetTime::To(seconds * 1_000_000_000 + 5));
-                let (atime, mtime) = (time(*atime), time(*mtime));
-                let set = SetAttributes { atime, mtime, ..Default::default() };
-                self.set(&self.find(path)?, &set)
-            }
-            _ => self.apply_to_contents(step),
-        }
-    }
-
-    fn set(&self, found: &Inode, set: &SetAttributes) -> Result<()> {
-        as_errno(self.namespace.set_attributes(found.id, set, Privileges::Keep)).map(drop)
-    }
-
-    fn apply_to_contents(&self, step: &Step) -> Result<()> {
-        let namespace = &self.namespace;
-        match step {
-            Step::Truncate(path, size) => {
-                let found = self.plain(path)?;
-                let set = SetAttributes { size: Some(*size), ..Default::default() };
-                match found.is_directory() {
-                    true => Err(Errno::ISDIR),
-                    false => self.set(&found, &set),
-                }
-            }
-            Step::Write(path, offset, length) => {
-                let opened = as_errno(namespace.open_file(self.plain(path)?.id))?;
-                let bytes = bytes(*offset, *length);
-                as_errno(namespace.write(&opened, Some(*offset), &bytes, Privileges::Keep))?;
-                assert_eq!(
-                    as_errno(namespace.read(&opened, *offset, bytes.len() + 1, true))?[..],
-                    {
-                        let all = as_errno(namespace.read(&opened, 0, 1 << 20, true))?;
-                        let rest = &all[*offset as usize..];
-                        rest[..rest.len().min(bytes.len() + 1)].to_vec()
-                    }
-                );
-                as_errno(namespace.close_file(&opened))
-            }
-            Step::SetXattr(path, name, length, how) => {
-                let found = self.plain(path)?;
-                let value = bytes(1, *length);
-                as_errno(namespace.set_xattr(
-                    found.id,
-                    name.as_bytes(),
-                    &value,
-                    *how,
-                    Privileges::Keep,
-                ))
-            }
-            Step::RemoveXattr(path, name) => {
-                let found = self.plain(path)?;
-                as_errno(namespace.remove_xattr(found.id, name.as_bytes()))
-            }
-            Step::UnlinkOpen(path) => {
-                let (parent, name) = self.parent(path)?;
-                let found = self.plain(path)?;
-                namespace.hold(found.id);
-                let opened = as_errno(namespace.open_file(found.id)).inspect_err(|_| {
-                    namespace.release(found.id, 1).expect("a release");
-                })?;
-                as_errno(namespace.unlink(parent, name))?;
-                as_errno(namespace.write(&opened, Some(10), b"still there", Privileges::Keep))?;
-                assert_eq!(as_errno(namespace.read(&opened, 10, 11, true))?, b"still there");
-                assert_eq!(as_errno(namespace.inode(found.id))?.nlink, found.nlink - 1);
-                as_errno(namespace.close_file(&opened))?;
-                as_errno(namespace.release(found.id, 1))
-            }
-            _ => unreachable!("{step:?}"),
-        }
+    fn unlink_open(&self, id: FileId, name: EntryName<'static>) -> Result<Reply> {
+        let namespace = &*self.namespace;
+        let nlink = as_errno(namespace.inode(id))?.nlink;
+        self.execute(&Operation::Hold(Hold::File(id)))?;
+        let release = Operation::Hold(Hold::Release(id, 1));
+        as_errno(namespace.open(id)).inspect_err(|_| {
+            self.execute(&release).expect("a release");
+        })?;
+        self.execute(&Operation::Change(Change::Unlink(name)))?;
+        as_errno(namespace.write_at(id, 10, b"still there", Privileges::Keep))?;
+        assert_eq!(as_errno(namespace.read_at(id, 10, 11, true))?, b"still there");
+        assert_eq!(as_errno(namespace.inode(id))?.nlink, nlink - 1);
+        as_errno(FileContents::close(namespace, id))?;
+        self.execute(&release)
     }
 
     /// Returns what [`Reference::tree`](crate::reference::Reference::tree) does.

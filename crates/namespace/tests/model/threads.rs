@@ -2,9 +2,10 @@
 //! while others check, search, sync, and change indexes and quotas. What is on the disk at any moment
 //! is a tree that each thread had, no older than what it synced last.
 
+use crate::new_place;
 use crate::place::{Fixture, crash};
 use crate::reference::Reference;
-use crate::{new_place, step};
+use crate::step::{comparable, step};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::path::Path;
@@ -41,10 +42,10 @@ impl Worker {
 
     fn work(&mut self) {
         for _ in 0..STEPS {
-            let step = step(&mut self.random);
-            let expected = self.reference.apply(&step);
+            let step = step(&mut self.random, &self.place);
+            let expected = comparable(self.reference.apply(&step));
             self.log.push(format!("{step:?}: {expected:?}"));
-            let got = self.place.apply(&step);
+            let got = comparable(self.place.apply(&step));
             assert_eq!(got, expected, "{}", self.context());
             self.trees.push(self.reference.tree());
             if self.random.random_ratio(1, 30) {

@@ -1,0 +1,121 @@
+//! Indexes that come later: they are built while the namespace is in use.
+//!
+//! From the moment that an index is wanted, every change is written to it. Whoever builds it goes
+//! through all records meanwhile and adds what they say, a few at a time, so that nobody waits for
+//! long. Searches believe it when that has come to the end.
+
+use crate::error::Result;
+use crate::namespace::Namespace;
+use crate::records::inode::{Inode, flag};
+use crate::records::keys::FileId;
+use crate::records::keys::{self, Space};
+use canopy_store::{Batch, Direction, Durability, Key, KeyRange};
+use std::sync::Arc;
+
+/// So many records are looked at while others wait.
+const STEP: usize = 256;
+
+impl Namespace {
+    /// Has indexes of these attributes from now on, by their names in queries, and of no others. New
+    /// ones serve once [`build_indexes`](Self::build_indexes) is through.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if there is no such attribute, and as the table does.
+    pub fn set_indexes(&self, names: &[impl AsRef<str>]) -> Result<()> {
+        let _writer = self.tablet.writer.lock();
+        let before = self.configured();
+        let mut settings = before.settings.clone().with_indexes(names)?;
+        let had = before.settings.index_names();
+        let added = settings.index_names().into_iter().filter(|name| !had.contains(name));
+        let added = Vec::from_iter(added.map(str::to_owned));
+        settings.building.extend(added);
+        let kept = Vec::from_iter(settings.index_names().into_iter().map(str::to_owned));
+        settings.building.retain(|name| kept.contains(name));
+        let mut batch = Batch::new();
+        batch.put(keys::settings().as_ref(), &settings.encode()?)?;
+        let after = Arc::new(settings.configured()?);
+        let numbers = after.indexes.numbers();
+        for gone in before.indexes.numbers() {
+            if !numbers.contains(&gone) {
+                batch.delete_range(&keys::index(gone))?;
+            }
+        }
+        self.tablet.table.write(&batch, Durability::Durable)?;
+        *self.configured.write() = after;
+        Ok(())
+    }
+
+    /// Builds the indexes that are not complete, until all are or `goes_on` says no. Returns whether
+    /// all are complete.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
+    pub fn build_indexes(&self, goes_on: impl Fn() -> bool) -> Result<bool> {
+        let wanted = self.configured();
+        if wanted.settings.building.is_empty() {
+            return Ok(true);
+        }
+        let names = KeyRange { start: Key { directory: 1, ..Key::default() }, ..keys::all_names() };
+        for range in [names, Space::Xattrs.range()] {
+            let mut next = Some(range.start.clone());
+            while let Some(start) = next {
+                if !goes_on() {
+                    return Ok(false);
+                }
+                let rest = KeyRange { start, end: range.end.clone() };
+                next = self.build_step(&rest)?;
+            }
+        }
+        let _writer = self.tablet.writer.lock();
+        // Whoever changed what is wanted may have removed an index and added it again.
+        if !Arc::ptr_eq(&wanted, &self.configured()) {
+            return Ok(false);
+        }
+        let mut settings = wanted.settings.clone();
+        settings.building.clear();
+        let mut batch = Batch::new();
+        batch.put(keys::settings().as_ref(), &settings.encode()?)?;
+        self.tablet.table.write(&batch, Durability::Durable)?;
+        *self.configured.write() = Arc::new(settings.configured()?);
+        Ok(true)
+    }
+
+    /// Adds what the first records of a range say; returns where to go on.
+    fn build_step(&self, range: &KeyRange) -> Result<Option<Key>> {
+        let _writer = self.tablet.writer.lock();
+        let configured = self.configured();
+        let mut scan = self.tablet.table.scan(range, Direction::Forward)?;
+        let mut batch = Batch::new();
+        let mut last = None;
+        for _ in 0..STEP {
+            let Some(record) = scan.next()? else { break };
+            let key = record.key;
+            if key.directory == Space::Xattrs as u64 {
+                let entry =
+                    configured.building.xattr_entry(key.name, record.value, FileId(key.hash));
+                entry.map_or(Ok(()), |entry| batch.put(entry.as_ref(), b""))?;
+            } else {
+                self.build_name(&mut batch, key.name, Inode::decode(record.value)?)?;
+            }
+            last = Some(key.to_key());
+        }
+        if !batch.is_empty() {
+            self.tablet.table.write(&batch, Durability::Visible)?;
+        }
+        Ok(last.map(Key::successor))
+    }
+
+    fn build_name(&self, batch: &mut Batch, name: &[u8], mut inode: Inode) -> Result<()> {
+        if inode.has(flag::LINKED) {
+            let linked = self.tablet.record(&Space::Links.of(inode.id, b""))?;
+            let Some(linked) = linked else { return Ok(()) };
+            inode = linked;
+        }
+        for entry in self.configured().building.entries(&inode, name) {
+            batch.put(entry.as_ref(), b"")?;
+        }
+        Ok(())
+    }
+}

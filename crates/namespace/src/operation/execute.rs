@@ -1,0 +1,382 @@
+//! Execution of operations: the trait, and its implementation by a namespace of this process.
+
+use super::reply::{Capacity, Entries, Reply, State};
+use super::{
+    Access, Administration, Change, Changer, FileContents, Hold, Moment, OnQuotas, OnSnapshots,
+    Operation, Page, Plan, Query, Read,
+};
+use crate::error::Result;
+use crate::maintenance::check::Fault;
+use crate::maintenance::repair::Repaired;
+use crate::namespace::Namespace;
+use crate::records::change::Privileges;
+use crate::records::inode::Inode;
+use crate::records::keys::FileId;
+use crate::records::listing::{Entry, Listing, PAGE_MAX};
+use crate::search::{Found, Pace};
+use crate::snapshot::past::Past;
+use crate::snapshot::present::Present;
+use canopy_model::Credentials;
+use rustix::io::Errno;
+
+/// Executes operations: a namespace of this process, or a client of servers. Calls come from any
+/// number of threads. Whoever asks uses the methods of `dyn Execute`, one for each operation.
+///
+/// The kind of an error decides what to do next: by
+/// [`ErrorKind::retry`](canopy_model::ErrorKind::retry), the same operation may succeed here,
+/// elsewhere or nowhere.
+pub trait Execute: FileContents {
+    /// Executes an operation. An operation that fails has changed nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the methods of [`Namespace`] do that it stands for.
+    fn execute(&self, operation: &Operation<'_>) -> Result<Reply>;
+
+    /// Passes the files that a query finds to `tell`, in no order, until it returns false. Calls
+    /// `pace` for each record that is looked at here.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, with `NOENT` if the base is gone, and with `STALE` if the snapshot
+    /// was deleted.
+    fn run_query(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> Result<()>;
+
+    /// Returns how a query is answered, with the number of candidates if it `counts` them.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `STALE` if the snapshot was deleted.
+    fn explain_query(&self, query: &Query<'_>, counts: bool, pace: Pace<'_>) -> Result<Plan>;
+}
+
+impl Changer<'_> {
+    /// Returns whether the changer is in a group, as far as that is known.
+    fn is_in(&self, gid: u32) -> bool {
+        match self {
+            Changer::Privileged => true,
+            Changer::Member(groups) => groups.contains(&gid),
+        }
+    }
+
+    fn privileges<'a>(&self, is_in: &'a dyn Fn(u32) -> bool) -> Privileges<'a> {
+        match self {
+            Changer::Privileged => Privileges::Keep,
+            Changer::Member(_) => Privileges::Drop(is_in),
+        }
+    }
+}
+
+impl Execute for Namespace {
+    fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
+        match operation {
+            Operation::Read(Moment::Now, read) => self.read_now(read),
+            Operation::Read(Moment::Snapshot(number), read) => {
+                self.numbered(*number).and_then(|past| past.execute(read))
+            }
+            Operation::Access(access) => self.answer(access),
+            Operation::Hold(hold) => self.execute_hold(hold),
+            Operation::Change(change) => self.execute_change(change),
+            Operation::Quotas(quotas) => self.execute_on_quotas(quotas),
+            Operation::Snapshots(snapshots) => self.execute_on_snapshots(snapshots),
+            Operation::Administration(administration) => self.administer(administration),
+            Operation::Search(query, count_max) => {
+                let mut all = Vec::new();
+                self.run_query(query, &|_| (), &mut |found| {
+                    all.push(found);
+                    (all.len() as u64) < *count_max
+                })?;
+                Ok(Reply::Found(all))
+            }
+            Operation::Explain(query, counts) => {
+                self.explain_query(query, *counts, &|_| ()).map(Reply::Plan)
+            }
+        }
+    }
+
+    fn run_query(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> Result<()> {
+        let Query { at, base, expression, who } = query;
+        match at {
+            Moment::Now => self.search_paced(*base, expression, who, pace, tell),
+            Moment::Snapshot(number) => {
+                let present = Present::new(self, who);
+                self.numbered(*number)?.search(*base, expression, present, pace, tell)
+            }
+        }
+    }
+
+    fn explain_query(&self, query: &Query<'_>, counts: bool, pace: Pace<'_>) -> Result<Plan> {
+        let Query { at, base, expression, .. } = query;
+        let (now, past);
+        let view = match at {
+            Moment::Now => {
+                now = self.view()?;
+                &now
+            }
+            Moment::Snapshot(number) => {
+                past = self.numbered(*number)?;
+                past.view()
+            }
+        };
+        let looks_in = view.explain(expression);
+        let candidates = match counts {
+            true => view.count_candidates(*base, expression, pace)?,
+            false => None,
+        };
+        Ok(Plan { looks_in, candidates: candidates.map(|count| count as u64) })
+    }
+}
+
+impl Past {
+    fn execute(&self, read: &Read<'_>) -> Result<Reply> {
+        match read {
+            Read::Lookup(name) => self.lookup(name.directory, name.name).map(Reply::Inode),
+            Read::Inode(id) => self.inode(*id).map(Reply::Inode),
+            Read::Parent(id) => self.view().parent(*id).map(Reply::File),
+            Read::Readlink(id) => self.inode(*id)?.into_target().map(target),
+            Read::List(page) => {
+                page.read(|listing, tell| self.list(listing, page.after, tell)).map(Reply::Entries)
+            }
+            Read::Xattr { id, name } => self.view().xattr(*id, name).map(Reply::Bytes),
+            Read::Xattrs(id) => {
+                let mut names = Vec::new();
+                self.view().xattrs(*id, |name, _| names.push(name.to_vec()))?;
+                Ok(Reply::Names(names))
+            }
+        }
+    }
+}
+
+impl Namespace {
+    fn read_now(&self, read: &Read<'_>) -> Result<Reply> {
+        match read {
+            Read::Lookup(name) => self.lookup(name.directory, name.name).map(Reply::Inode),
+            Read::Inode(id) => self.inode(*id).map(Reply::Inode),
+            Read::Parent(id) => self.parent(*id).map(Reply::File),
+            Read::Readlink(id) => self.readlink(*id).map(target),
+            Read::List(page) => {
+                page.read(|listing, tell| self.list(listing, page.after, tell)).map(Reply::Entries)
+            }
+            Read::Xattr { id, name } => self.xattr(*id, name).map(Reply::Bytes),
+            Read::Xattrs(id) => self.xattrs(*id).map(Reply::Names),
+        }
+    }
+
+    fn answer(&self, access: &Access<'_>) -> Result<Reply> {
+        let truth = match access {
+            Access::Path(id) => return self.path(*id).map(Reply::Bytes),
+            Access::IsDue(id) => self.is_access_due(*id),
+            Access::MayRead(Moment::Now, id, who) => self.lets_read(&self.inode(*id)?, who),
+            Access::MayRead(Moment::Snapshot(number), id, who) => {
+                let past = self.numbered(*number)?;
+                past.lets_read(&past.inode(*id)?, who)
+            }
+            Access::MayChange(id, who) => self.lets_change(&self.inode(*id)?, who),
+            Access::IsShown(id, wanted, who) => Present::new(self, who).lets(*id, *wanted),
+        };
+        truth.map(Reply::Truth)
+    }
+
+    fn execute_hold(&self, hold: &Hold<'_>) -> Result<Reply> {
+        match hold {
+            Hold::Name(name) => self.lookup_held(name.directory, name.name).map(Reply::Inode),
+            Hold::File(id) => {
+                self.hold(*id);
+                Ok(Reply::Done)
+            }
+            Hold::Release(id, times) => self.release(*id, *times).map(done),
+        }
+    }
+
+    fn execute_change(&self, change: &Change<'_>) -> Result<Reply> {
+        match change {
+            Change::Create { name, new, holds } => {
+                self.create(name.directory, name.name, new, *holds).map(Reply::Inode)
+            }
+            Change::CreateNameless { directory, new } => {
+                self.create_nameless(*directory, new).map(Reply::Inode)
+            }
+            Change::Link { id, name } => {
+                self.link(*id, name.directory, name.name).map(Reply::Inode)
+            }
+            Change::Unlink(name) => self.unlink(name.directory, name.name).map(Reply::File),
+            Change::Rmdir(name) => self.rmdir(name.directory, name.name).map(Reply::File),
+            Change::Rename { from, to, mode, whiteout } => match whiteout {
+                Some(owner) => self.rename_leaving_whiteout(*from, *to, *mode, *owner).map(done),
+                None => self.rename(*from, *to, *mode).map(done),
+            },
+            Change::SetAttributes { id, set, changer } => {
+                let is_in = |gid| changer.is_in(gid);
+                self.set_attributes(*id, set, changer.privileges(&is_in)).map(Reply::Inode)
+            }
+            Change::SetXattr { id, name, value, how, changer } => {
+                let is_in = |gid| changer.is_in(gid);
+                self.set_xattr(*id, name, value, *how, changer.privileges(&is_in)).map(done)
+            }
+            Change::RemoveXattr { id, name } => self.remove_xattr(*id, name).map(done),
+            Change::TouchAccess(id) => self.touch_access(*id).map(done),
+            Change::Sync(id) => self.sync_inode(*id).map(done),
+        }
+    }
+
+    fn execute_on_quotas(&self, quotas: &OnQuotas) -> Result<Reply> {
+        let some = |quota: Option<_>| Reply::Quotas(quota.into_iter().collect());
+        match quotas {
+            OnQuotas::All => self.quotas().map(Reply::Quotas),
+            OnQuotas::Of(account) => Ok(some(self.quota(*account))),
+            OnQuotas::OfTree(id) => self.quota_of_tree(*id).map(some),
+            OnQuotas::Set(account, limits) => self.set_limits(*account, *limits).map(done),
+            OnQuotas::SetTree(id, limits) => self.set_tree_limits(*id, *limits).map(Reply::Account),
+            OnQuotas::RemoveTree(id) => self.remove_tree(*id).map(Reply::Truth),
+            OnQuotas::RemoveTreeOfNumber(number) => {
+                self.remove_tree_of_number(*number).map(Reply::Truth)
+            }
+        }
+    }
+
+    fn execute_on_snapshots(&self, snapshots: &OnSnapshots<'_>) -> Result<Reply> {
+        match snapshots {
+            OnSnapshots::All => Ok(Reply::Snapshots(self.snapshots())),
+            OnSnapshots::Described => self.snapshots_as_json().map(Reply::Text),
+            OnSnapshots::Has(number) => Ok(Reply::Truth(self.has_snapshot(*number))),
+            OnSnapshots::Enter(name, directory, who) => {
+                let (number, inode) = self.enter_snapshot(name, *directory, who)?;
+                Ok(Reply::Entered(number, inode))
+            }
+            OnSnapshots::Create(name) => {
+                self.create_snapshot(name).map(|info| Reply::Snapshots(vec![info]))
+            }
+            OnSnapshots::Delete(name) => self.delete_snapshot(name).map(done),
+        }
+    }
+
+    /// Returns a directory as a snapshot has it, with the snapshot's number, for a user who could
+    /// get there then and can now.
+    fn enter_snapshot(
+        &self,
+        name: &[u8],
+        directory: FileId,
+        who: &Credentials,
+    ) -> Result<(u64, Inode)> {
+        let past = self.past(name)?;
+        let inode = past.inode(directory)?;
+        match past.lets_in(directory, who)? && Present::new(self, who).reaches(directory)? {
+            true => Ok((past.number(), inode)),
+            false => Err(Errno::ACCESS.into()),
+        }
+    }
+
+    fn administer(&self, administration: &Administration<'_>) -> Result<Reply> {
+        match administration {
+            Administration::State => Ok(Reply::State(State {
+                is_read_only: self.is_read_only(),
+                has_strays: self.has_strays(),
+                lacks_labels: self.lacks_labels(),
+            })),
+            Administration::Time => Ok(Reply::Time(self.now_ns())),
+            Administration::Capacity => self.capacity().map(Reply::Capacity),
+            Administration::Settings => Ok(Reply::Settings(self.settings())),
+            Administration::SetIndexes(names) => self.set_indexes(names).map(done),
+            Administration::Flush => self.flush_records().map(done),
+            Administration::Check { snapshot, reads_contents } => {
+                let faults = self.check_moment(*snapshot, *reads_contents)?;
+                Ok(Reply::Lines(faults.iter().map(Fault::to_string).collect()))
+            }
+            Administration::Repair { reads_contents } => {
+                let Repaired { done, left } = match reads_contents {
+                    true => self.repair_contents()?,
+                    false => self.repair()?,
+                };
+                let left = left.iter().map(Fault::to_string).collect();
+                Ok(Reply::Repaired { done, left })
+            }
+        }
+    }
+
+    fn capacity(&self) -> Result<Capacity> {
+        let space = self.space()?;
+        Ok(Capacity {
+            block_bytes: space.f_bsize,
+            unit_bytes: space.f_frsize,
+            units: space.f_blocks,
+            units_free: space.f_bfree,
+            units_available: space.f_bavail,
+            files: space.f_files,
+            files_free: space.f_ffree,
+        })
+    }
+
+    /// Has SSTables take all records that are in memory. Where nothing on the disk may be changed,
+    /// records that are only in the log stay there, and it fails with `ROFS` if there are any.
+    fn flush_records(&self) -> Result<()> {
+        if self.is_read_only() {
+            return match self.table().is_flushed()? {
+                true => Ok(()),
+                false => Err(Errno::ROFS.into()),
+            };
+        }
+        self.flush_pending()?;
+        Ok(self.table().flush()?)
+    }
+
+    fn check_moment(&self, snapshot: Option<&[u8]>, reads_contents: bool) -> Result<Vec<Fault>> {
+        let Some(name) = snapshot else {
+            return match reads_contents {
+                true => self.check_contents(|_| {}),
+                false => self.check(|_| {}),
+            };
+        };
+        let past = self.past(name).map_err(|error| match error.errno() {
+            Errno::NOENT => Errno::STALE.into(),
+            _ => error,
+        })?;
+        self.check_past(&past, reads_contents)
+    }
+}
+
+impl Page<'_> {
+    /// Returns the entries of this part, which `list` goes through.
+    fn read(
+        &self,
+        list: impl FnOnce(&mut Listing, &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()>,
+    ) -> Result<Entries> {
+        let count_max = self.count_max as usize;
+        let mut entries = Entries::with_capacity(count_max.min(PAGE_MAX as usize));
+        list(&mut Listing::behind(self), &mut |entry| {
+            let has_room = entries.count() < count_max;
+            if has_room {
+                entries.push(entry);
+            }
+            has_room
+        })?;
+        Ok(entries)
+    }
+}
+
+impl Inode {
+    /// Returns where a symbolic link leads.
+    fn into_target(self) -> Result<Vec<u8>> {
+        match self.file_type() {
+            crate::records::inode::file_type::SYMLINK => Ok(self.target),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+}
+
+fn done(_: ()) -> Reply {
+    Reply::Done
+}
+
+fn target(bytes: Vec<u8>) -> Reply {
+    Reply::Bytes(Some(bytes))
+}

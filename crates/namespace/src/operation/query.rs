@@ -1,0 +1,73 @@
+//! Queries as messages.
+
+use super::Moment;
+use crate::query::Expression;
+use crate::records::keys::FileId;
+use canopy_model::Credentials;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// A search of a user below a directory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Query<'a> {
+    /// The tree that is searched.
+    pub at: Moment,
+    /// The directory.
+    pub base: FileId,
+    /// The condition that files meet. In messages it is text that means the same at any time.
+    #[serde(with = "text")]
+    pub expression: Cow<'a, Expression>,
+    /// The user: only what this one could see by listing directories from the base on is found.
+    pub who: Cow<'a, Credentials>,
+}
+
+/// How a query is answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Where it looks for files, in words.
+    pub looks_in: String,
+    /// How many files it looks up by indexes; none if it looks at every name.
+    pub candidates: Option<u64>,
+}
+
+impl<'a> Query<'a> {
+    /// Returns the query of a user below a directory.
+    pub fn new(at: Moment, base: FileId, expression: &'a Expression, who: &'a Credentials) -> Self {
+        Query { at, base, expression: Cow::Borrowed(expression), who: Cow::Borrowed(who) }
+    }
+}
+
+/// Expressions as texts, one for each test that has to pass: a single one may be as long as a
+/// component of a path, and all together longer.
+mod text {
+    use super::{Cow, Expression};
+    use crate::query::{Component, Context, parse_inner};
+    use jiff::tz::TimeZone;
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(
+        expression: &Expression,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let parts = match expression {
+            Expression::And(parts) => &parts[..],
+            one => std::slice::from_ref(one),
+        };
+        serializer.collect_seq(parts.iter().map(Expression::to_string))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Cow<'static, Expression>, D::Error> {
+        let nobody = |_: &str| None;
+        let context = Context { now_ns: 0, zone: TimeZone::UTC, user: &nobody, group: &nobody };
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        let parts = texts.iter().map(|text| match parse_inner(text.as_bytes(), &context) {
+            Ok(Component::Search(expression)) => Ok(expression),
+            Ok(_) => Err(D::Error::custom("a component that is not a test")),
+            Err(error) => Err(D::Error::custom(error)),
+        });
+        Ok(Cow::Owned(Expression::all(parts.collect::<Result<Vec<_>, _>>()?)))
+    }
+}

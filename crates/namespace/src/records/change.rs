@@ -1,0 +1,650 @@
+//! Everything that changes names and attributes. Each change is one batch: the records of names and
+//! inodes, the name index and the indexes of attributes change together or not at all.
+//!
+//! Who may do what is the caller's to check: the kernel does, where a namespace is mounted.
+
+mod rename;
+
+use crate::error::Result;
+use crate::namespace::{Namespace, check_name};
+use crate::quota::Transaction;
+use crate::records::acl;
+use crate::records::inode::{Inode, TYPE_MASK, file_type, flag};
+use crate::records::keys::{self, EntryName, FileId, Space};
+use crate::records::tablet::Writer;
+use canopy_model::Acl;
+use canopy_store::{Batch, Key};
+use parking_lot::MutexGuard;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::Ordering;
+
+pub use rename::RenameMode;
+
+/// A file has so many names at most.
+const LINKS_MAX: u32 = 65_000;
+
+/// The longest target of a symbolic link, in bytes.
+const TARGET_BYTES_MAX: usize = 4095;
+
+const SETUID: u32 = 0o4000;
+pub(crate) const SETGID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+/// A file to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct New {
+    /// Type and permissions.
+    pub mode: u32,
+    /// Permissions that it does not get unless its directory has a default ACL.
+    pub umask: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The owning group, unless the directory has the setgid bit.
+    pub gid: u32,
+    /// The device that a device file is of.
+    pub rdev: u32,
+    /// Where a symbolic link leads.
+    pub target: Vec<u8>,
+}
+
+/// A time to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SetTime {
+    /// To what it is when it is set.
+    Now,
+    /// To nanoseconds since 1970.
+    To(i64),
+}
+
+/// Attributes to be set; those that are none stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetAttributes {
+    /// Permissions; the type stays.
+    pub mode: Option<u32>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The owning group.
+    pub gid: Option<u32>,
+    /// The length, of a regular file.
+    pub size: Option<u64>,
+    /// When it was read.
+    pub atime: Option<SetTime>,
+    /// When it was changed.
+    pub mtime: Option<SetTime>,
+}
+
+/// What becomes of setuid and setgid bits of a file whose contents change.
+#[derive(Clone, Copy)]
+pub enum Privileges<'a> {
+    /// They stay, as who changes it may set them; no quota binds who may.
+    Keep,
+    /// They stay.
+    KeepBound,
+    /// They go, but for setgid without the right to execute, if who changes it is in a group.
+    Drop(&'a dyn Fn(u32) -> bool),
+}
+
+impl SetAttributes {
+    /// Returns whether nothing is set: the kernel asks so for a file to lose what gives programs
+    /// privileges, which is up to whoever may change the file ([`Namespace::lets_change`]).
+    pub fn is_empty(&self) -> bool {
+        self.size.is_none() && self.has_no_more_than_a_size()
+    }
+
+    fn has_no_more_than_a_size(&self) -> bool {
+        self.mode.is_none()
+            && self.uid.is_none()
+            && self.gid.is_none()
+            && self.atime.is_none()
+            && self.mtime.is_none()
+    }
+}
+
+impl Namespace {
+    /// Makes a file, a directory or anything else and returns its inode. If `is_held`, it is held.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `EXIST` if the name is taken, and with `NOTDIR` or `NOENT` if the parent is no
+    /// directory or gone. Fails with `NOSPC` or `DQUOT` if there is no room. Fails as the table
+    /// does.
+    pub fn create(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
+        self.with_room(|| self.create_now(parent, name, new, is_held))
+    }
+
+    fn create_now(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
+        check_name(name)?;
+        let mut writer = self.tablet.writer.lock();
+        self.limit_pending()?;
+        let mut directory = self.directory(parent)?;
+        let key = keys::name_in(parent, name);
+        if matches!(name, b"." | b"..") || self.tablet.table.get(key.as_ref())?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let (inode, acls) = self.new_inode(&directory, new, &mut writer)?;
+        let mut batch = Transaction::new();
+        batch.is_bound = new.uid != 0;
+        self.add_new(&mut batch, EntryName::new(parent, name), &inode, acls)?;
+        self.touch(&mut directory, inode.ctime_ns);
+        if inode.is_directory() {
+            directory.nlink = directory.nlink.checked_add(1).ok_or(Errno::MLINK)?;
+            self.rewrite_inode(&mut batch, &directory)?;
+        }
+        if is_held {
+            self.hold(inode.id);
+        }
+        self.commit(batch).inspect_err(|_| {
+            if is_held {
+                // It has not been made, so this cannot fail.
+                let _ = self.release(inode.id, 1);
+            }
+        })?;
+        self.tablet.remember(directory);
+        self.tablet.places.insert(inode.id, key);
+        Ok(inode)
+    }
+
+    /// Makes a regular file without a name in a directory (`O_TMPFILE`), held, and returns its
+    /// inode.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOTDIR` or `NOENT` if the parent is not a directory or gone, and with `INVAL` if
+    /// the file is not regular. Fails with `NOSPC` or `DQUOT` if there is no room.
+    pub fn create_nameless(&self, parent: FileId, new: &New) -> Result<Inode> {
+        self.with_room(|| self.create_nameless_now(parent, new))
+    }
+
+    fn create_nameless_now(&self, parent: FileId, new: &New) -> Result<Inode> {
+        let mut writer = self.tablet.writer.lock();
+        let directory = self.directory(parent)?;
+        let (mut inode, acls) = self.new_inode(&directory, new, &mut writer)?;
+        if !inode.is_regular() {
+            return Err(Errno::INVAL.into());
+        }
+        inode.nlink = 0;
+        inode.flags |= flag::LINKABLE;
+        let mut batch = Transaction::new();
+        batch.is_bound = new.uid != 0;
+        for (xattr, value) in acls {
+            batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
+        }
+        self.write_inode(&mut batch, &Space::Orphans.of(inode.id, b""), None, &inode)?;
+        self.hold(inode.id);
+        self.tablet.orphans.lock().insert(inode.id);
+        self.commit(batch).inspect_err(|_| {
+            self.tablet.orphans.lock().remove(&inode.id);
+            // It has not been made, so this cannot fail.
+            let _ = self.release(inode.id, 1);
+        })?;
+        Ok(inode)
+    }
+
+    /// Returns the inode of a new file in a directory, and the ACLs that it inherits.
+    fn new_inode(
+        &self,
+        directory: &Inode,
+        new: &New,
+        writer: &mut MutexGuard<'_, Writer>,
+    ) -> Result<(Inode, Vec<(&'static str, Vec<u8>)>)> {
+        let kind = new.mode & TYPE_MASK;
+        if kind == file_type::SYMLINK {
+            match new.target.len() {
+                0 => return Err(Errno::NOENT.into()),
+                length if length > TARGET_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
+                _ => {}
+            }
+        }
+        let mut inode = Inode { mode: new.mode, uid: new.uid, gid: new.gid, ..Inode::default() };
+        inode.nlink = if kind == file_type::DIRECTORY { 2 } else { 1 };
+        inode.project = directory.project;
+        inode.rdev = new.rdev;
+        if directory.mode & SETGID != 0 {
+            inode.gid = directory.gid;
+            inode.mode |= if kind == file_type::DIRECTORY { SETGID } else { 0 };
+        }
+        let acls = match kind {
+            file_type::SYMLINK => Vec::new(),
+            _ => match self.default_acl(directory)? {
+                Some(default) => acl::inherit(&default, &mut inode.mode),
+                None => {
+                    inode.mode &= !(new.umask & 0o777);
+                    Vec::new()
+                }
+            },
+        };
+        if !acls.is_empty() {
+            inode.flags |= flag::XATTRS;
+        }
+        inode.size = new.target.len() as u64;
+        inode.target.clone_from(&new.target);
+        let now_ns = self.now_ns();
+        (inode.mtime_ns, inode.ctime_ns) = (now_ns, now_ns);
+        (inode.atime_ns, inode.btime_ns) = (now_ns, now_ns);
+        inode.id = writer.new_id(&self.tablet.table)?;
+        Ok((inode, acls))
+    }
+
+    /// Adds to `batch` a new file under a name, with the ACLs that it inherits.
+    fn add_new(
+        &self,
+        batch: &mut Transaction,
+        name: EntryName<'_>,
+        inode: &Inode,
+        acls: Vec<(&'static str, Vec<u8>)>,
+    ) -> Result<()> {
+        for (xattr, value) in acls {
+            batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
+        }
+        batch.put(name.found_key(inode.id).as_ref(), b"")?;
+        self.write_inode(batch, &name.key(), None, inode)?;
+        self.index_name(batch, inode, None, Some(name.name), false)
+    }
+
+    fn default_acl(&self, directory: &Inode) -> Result<Option<Acl>> {
+        if !directory.has(flag::XATTRS) {
+            return Ok(None);
+        }
+        let value = self.tablet.xattr_of(directory.id, acl::DEFAULT.as_bytes())?;
+        // What no ACL is was refused when it was set.
+        Ok(value.and_then(|value| Acl::decode(&value).ok()))
+    }
+
+    /// Gives a file another name and returns its inode.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `EXIST` if the name is taken, with `NOENT` if the file or the directory is gone,
+    /// and with `PERM` for a directory. Fails with `MLINK`, and with `XDEV` between trees with
+    /// limits. Fails as the table does.
+    pub fn link(&self, id: FileId, parent: FileId, name: &[u8]) -> Result<Inode> {
+        self.with_room(|| self.link_now(id, parent, name))
+    }
+
+    fn link_now(&self, id: FileId, parent: FileId, name: &[u8]) -> Result<Inode> {
+        check_name(name)?;
+        let _writer = self.tablet.writer.lock();
+        let (place, before) = self.tablet.locate(id)?;
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        if inode.is_directory() {
+            return Err(Errno::PERM.into());
+        }
+        if inode.nlink == 0 && !inode.has(flag::LINKABLE) {
+            return Err(Errno::NOENT.into());
+        }
+        if inode.nlink >= LINKS_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        let mut directory = self.directory(parent)?;
+        check_tree(&directory, &inode)?;
+        let key = keys::name_in(parent, name);
+        if matches!(name, b"." | b"..") || self.tablet.table.get(key.as_ref())?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let mut batch = Transaction::new();
+        inode.nlink += 1;
+        inode.flags &= !flag::LINKABLE;
+        inode.ctime_ns = self.now_ns();
+        batch.put(keys::name_of(id, parent, name).as_ref(), b"")?;
+        self.index_name(&mut batch, &inode, None, Some(name), true)?;
+        if inode.nlink == 1 {
+            self.remove_record(&mut batch, &place, &before)?;
+            self.write_inode(&mut batch, &key, None, &inode)?;
+        } else {
+            let links = Space::Links.of(id, b"");
+            let pointer = Inode::pointer(id).encode();
+            batch.put(key.as_ref(), &pointer)?;
+            if place != links {
+                // The first name after the only one: the inode moves.
+                self.remove_record(&mut batch, &place, &before)?;
+                batch.put(place.as_ref(), &pointer)?;
+                self.write_inode(&mut batch, &links, None, &inode)?;
+            } else {
+                self.write_inode(&mut batch, &links, Some(&before), &inode)?;
+            }
+        }
+        self.touch(&mut directory, inode.ctime_ns);
+        self.commit(batch)?;
+        self.tablet.orphans.lock().remove(&id);
+        self.tablet.remember(directory);
+        self.tablet.forget_pending(id);
+        Ok(inode)
+    }
+
+    /// Takes a name of a file that is not a directory away. Returns which file it was.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such name, with `ISDIR` if it is a directory's, and as the
+    /// table does.
+    pub fn unlink(&self, parent: FileId, name: &[u8]) -> Result<FileId> {
+        self.remove_name(parent, name, false)
+    }
+
+    /// Removes an empty directory. Returns which it was.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such name, and with `NOTDIR` if it is not a directory's.
+    /// Fails with `NOTEMPTY` if something is in it, and as the table does.
+    pub fn rmdir(&self, parent: FileId, name: &[u8]) -> Result<FileId> {
+        match name {
+            b"." => Err(Errno::INVAL.into()),
+            b".." => Err(Errno::NOTEMPTY.into()),
+            _ => self.remove_name(parent, name, true),
+        }
+    }
+
+    fn remove_name(&self, parent: FileId, name: &[u8], is_rmdir: bool) -> Result<FileId> {
+        check_name(name)?;
+        let _writer = self.tablet.writer.lock();
+        let mut directory = self.directory(parent)?;
+        let key = keys::name_in(parent, name);
+        let found = self.tablet.record(&key)?.ok_or(Errno::NOENT)?;
+        match (found.is_directory(), is_rmdir) {
+            (true, false) => return Err(Errno::ISDIR.into()),
+            (false, true) => return Err(Errno::NOTDIR.into()),
+            _ => {}
+        }
+        if is_rmdir && !self.tablet.is_empty(found.id)? {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        let mut batch = Transaction::freeing();
+        let now_ns = self.now_ns();
+        self.touch(&mut directory, now_ns);
+        if is_rmdir {
+            directory.nlink = directory.nlink.saturating_sub(1);
+            self.rewrite_inode(&mut batch, &directory)?;
+        }
+        let id = found.id;
+        self.drop_name(&mut batch, EntryName::new(parent, name), found, now_ns)?;
+        self.commit(batch)?;
+        self.tablet.forget_pending(id);
+        self.tablet.remember(directory);
+        Ok(id)
+    }
+
+    /// Adds to `batch` that a name goes, whose record is `found`. The file goes with its last name,
+    /// unless somebody holds it. Once that is written, what is pending of it is in its record.
+    fn drop_name(
+        &self,
+        batch: &mut Transaction,
+        name: EntryName<'_>,
+        found: Inode,
+        now_ns: i64,
+    ) -> Result<()> {
+        let (key, id) = (name.key(), found.id);
+        let (place, before) = match found.has(flag::LINKED) {
+            true => {
+                let links = Space::Links.of(id, b"");
+                let linked = self.tablet.record(&links)?;
+                (links, linked.ok_or(Errno::IO)?)
+            }
+            false => (key.clone(), found),
+        };
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        inode.nlink = if inode.is_directory() { 0 } else { inode.nlink.saturating_sub(1) };
+        inode.ctime_ns = now_ns;
+        batch.delete(name.found_key(id).as_ref())?;
+        if place != key {
+            batch.delete(key.as_ref())?;
+        }
+        self.index_name(batch, &inode, Some(name), None, place != key)?;
+        if inode.nlink > 0 {
+            return self.write_inode(batch, &place, Some(&before), &inode);
+        }
+        self.remove_record(batch, &place, &before)?;
+        self.tablet.removals.fetch_add(1, Ordering::AcqRel);
+        // Whoever lets it go meanwhile must find it here.
+        self.tablet.orphans.lock().insert(id);
+        if self.tablet.is_held(id) {
+            return self.write_inode(batch, &Space::Orphans.of(id, b""), None, &inode);
+        }
+        self.tablet.orphans.lock().remove(&id);
+        self.remove_rest(batch, &inode)
+    }
+
+    /// Adds to `batch` that what a file has beside its inode goes. Its object is removed once that
+    /// outlasts a crash.
+    pub(crate) fn remove_rest(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
+        if inode.has(flag::XATTRS) {
+            for name in self.tablet.xattr_names(inode.id)? {
+                self.unindex_xattr(batch, inode.id, &name)?;
+                batch.delete(Space::Xattrs.of(inode.id, &name).as_ref())?;
+            }
+        }
+        if inode.has(flag::INLINE) {
+            batch.delete(Space::Contents.of(inode.id, b"").as_ref())?;
+        }
+        if inode.has(flag::OBJECT) {
+            batch.put(Space::Doomed.of(inode.id, b"").as_ref(), b"")?;
+            self.has_doomed.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Removes a file that has neither a name nor a holder any more.
+    pub(crate) fn remove_orphan(&self, id: FileId) -> Result<()> {
+        let _writer = self.tablet.writer.lock();
+        if self.tablet.is_held(id) || !self.tablet.orphans.lock().remove(&id) {
+            return Ok(());
+        }
+        let place = Space::Orphans.of(id, b"");
+        let Some(inode) = self.tablet.record(&place)? else { return Ok(()) };
+        let mut batch = Transaction::freeing();
+        self.remove_record(&mut batch, &place, &inode)?;
+        self.remove_rest(&mut batch, &inode)?;
+        self.commit(batch)?;
+        self.tablet.forget_pending(id);
+        Ok(())
+    }
+
+    /// Removes what a crash left without a name.
+    pub(crate) fn remove_orphans(&self) -> Result<()> {
+        let mut ids = self.tablet.ids_in(Space::Orphans)?;
+        // What has a name after all is not removed: `check` tells of it.
+        ids.retain(|id| self.names(*id).is_ok_and(|names| names.is_empty()));
+        self.tablet.orphans.lock().extend(&ids);
+        ids.into_iter().try_for_each(|id| self.remove_orphan(id))
+    }
+
+    /// Sets attributes and returns the inode. Setting none counts as giving a file the owner that it
+    /// has: that is what the kernel asks for then (`FUSE_HANDLE_KILLPRIV_V2`).
+    /// All of them are set, or none.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, with `NOSPC` or `DQUOT` if there is no room,
+    /// and as the table does. Fails as [`truncate`](Self::truncate) does where it sets a length.
+    pub fn set_attributes(
+        &self,
+        id: FileId,
+        set: &SetAttributes,
+        privileges: Privileges<'_>,
+    ) -> Result<Inode> {
+        let Some(size) = set.size else {
+            return self.with_room(|| self.set_others(id, set, privileges, false));
+        };
+        if set.has_no_more_than_a_size() {
+            self.truncate(id, size, privileges)?;
+        } else {
+            let others = |frees| self.set_others(id, set, privileges, frees).map(drop);
+            self.with_room(|| self.resize(id, size, privileges, others))?;
+        }
+        self.inode(id)
+    }
+
+    /// Sets all attributes but the length, together with a change that `frees` space or does not.
+    fn set_others(
+        &self,
+        id: FileId,
+        set: &SetAttributes,
+        privileges: Privileges<'_>,
+        frees: bool,
+    ) -> Result<Inode> {
+        let mut inode = self.change_inode(id, |inode, batch| {
+            batch.is_bound = !matches!(privileges, Privileges::Keep);
+            batch.frees = frees;
+            let now_ns = self.now_ns();
+            if let Some(mode) = set.mode {
+                inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
+                self.change_acl_mask(batch, inode)?;
+            }
+            if set.uid.is_some() || set.gid.is_some() || set.has_no_more_than_a_size() {
+                inode.uid = set.uid.unwrap_or(inode.uid);
+                inode.gid = set.gid.unwrap_or(inode.gid);
+                if set.mode.is_none() && !inode.is_directory() {
+                    inode.mode = without_privileges(inode.mode, false);
+                }
+            }
+            let time = |time| match time {
+                SetTime::Now => now_ns,
+                SetTime::To(time_ns) => time_ns,
+            };
+            inode.atime_ns = set.atime.map_or(inode.atime_ns, time);
+            inode.mtime_ns = set.mtime.map_or(inode.mtime_ns, time);
+            inode.ctime_ns = now_ns;
+            self.contents.set_times(inode, set)
+        })?;
+        self.overlay(&mut inode);
+        Ok(inode)
+    }
+
+    /// Changes an inode, with what `change` adds to the batch, and returns it.
+    pub(crate) fn change_inode(
+        &self,
+        id: FileId,
+        change: impl FnOnce(&mut Inode, &mut Transaction) -> Result<()>,
+    ) -> Result<Inode> {
+        // The size in the record is that of the contents there.
+        let opened = self.contents.find(id, false);
+        let mut inline = opened.as_ref().map(|opened| opened.inline.write());
+        if let (Some(opened), Some(inline)) = (&opened, &mut inline)
+            && inline.is_dirty
+        {
+            self.flush_inline(opened, inline)?;
+        }
+        let _writer = self.tablet.writer.lock();
+        let (place, before) = self.tablet.locate(id)?;
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        let mut batch = Transaction::new();
+        change(&mut inode, &mut batch)?;
+        self.write_inode(&mut batch, &place, Some(&before), &inode)?;
+        self.commit(batch)?;
+        self.tablet.forget_pending(id);
+        Ok(inode)
+    }
+
+    /// Adds to `batch` that an ACL's mask, or what it says of the group, is that of the mode.
+    fn change_acl_mask(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
+        if !inode.has(flag::XATTRS) {
+            return Ok(());
+        }
+        if let Some(value) = self.tablet.xattr_of(inode.id, acl::ACCESS.as_bytes())?
+            && let Ok(access) = Acl::decode(&value)
+        {
+            let value = acl::with_mode(access, inode.mode).encode();
+            batch.put(Space::Xattrs.of(inode.id, acl::ACCESS.as_bytes()).as_ref(), &value)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the record of an inode at `place` and its index entries to `batch`; `before` is the
+    /// current record. Keeps the recorded size of a file with contents that are not in storage yet.
+    pub(crate) fn write_inode(
+        &self,
+        batch: &mut Transaction,
+        place: &Key,
+        before: Option<&Inode>,
+        inode: &Inode,
+    ) -> Result<()> {
+        if self.contents.chunks().is_none() {
+            return self.write_inode_with_size(batch, place, before, inode);
+        }
+        let mut inode = inode.clone();
+        self.contents.describe_recorded(&mut inode);
+        self.write_inode_with_size(batch, place, before, &inode)
+    }
+
+    /// Like [`write_inode`](Self::write_inode), but records the size that `inode` states.
+    pub(crate) fn write_inode_with_size(
+        &self,
+        batch: &mut Transaction,
+        place: &Key,
+        before: Option<&Inode>,
+        inode: &Inode,
+    ) -> Result<()> {
+        if self.accounts.counts() {
+            before.into_iter().for_each(|before| batch.sums.subtract(before));
+            batch.sums.add(inode);
+        }
+        self.write_inode_uncounted(batch, place, before, inode)
+    }
+
+    /// Like [`write_inode_with_size`](Self::write_inode_with_size), but leaves quotas to the caller.
+    pub(crate) fn write_inode_uncounted(
+        &self,
+        batch: &mut Batch,
+        place: &Key,
+        before: Option<&Inode>,
+        inode: &Inode,
+    ) -> Result<()> {
+        match before {
+            Some(before) if before.differs_only_often(inode) => {
+                batch.merge(place.as_ref(), &inode.frequent())?;
+            }
+            _ => batch.put(place.as_ref(), &inode.encode())?,
+        }
+        match is_indexed(place) {
+            true => self.index_inode(batch, before, Some(inode)),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds to `batch` that the record at `place` goes, with what indexes have of the inode.
+    fn remove_record(&self, batch: &mut Transaction, place: &Key, before: &Inode) -> Result<()> {
+        if self.accounts.counts() {
+            batch.sums.subtract(before);
+        }
+        batch.delete(place.as_ref())?;
+        match is_indexed(place) {
+            true => self.index_inode(batch, Some(before), None),
+            false => Ok(()),
+        }
+    }
+
+    /// Finds the current record of an inode and replaces it.
+    fn rewrite_inode(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
+        let (place, before) = self.tablet.locate(inode.id)?;
+        self.write_inode(batch, &place, Some(&before), inode)
+    }
+
+    /// Gives a directory the times of a change of its names.
+    fn touch(&self, directory: &mut Inode, now_ns: i64) {
+        (directory.mtime_ns, directory.ctime_ns) = (now_ns, now_ns);
+    }
+}
+
+/// Returns an error if a file cannot get a name in a directory, as that is in another tree.
+fn check_tree(directory: &Inode, inode: &Inode) -> Result<()> {
+    match directory.project != 0 && directory.project != inode.project {
+        true => Err(Errno::XDEV.into()),
+        false => Ok(()),
+    }
+}
+
+/// Returns whether indexes have the inode that lies there: what has a name, so not the root either.
+fn is_indexed(place: &Key) -> bool {
+    place.directory != Space::Orphans as u64 && *place != keys::root()
+}
+
+/// Returns a mode without the bits that let others act as the owner or the group. Without the right
+/// to execute, setgid stays unless `drops_setgid`.
+pub(crate) fn without_privileges(mode: u32, drops_setgid: bool) -> u32 {
+    let setgid = if drops_setgid || mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
+    mode & !(SETUID | setgid)
+}

@@ -1,0 +1,234 @@
+//! Renaming: the only change that concerns two directories.
+
+use super::{Namespace, New, check_tree};
+use crate::error::Result;
+use crate::namespace::check_name;
+use crate::quota::Transaction;
+use crate::records::inode::{Inode, file_type, flag};
+use crate::records::keys::{EntryName, FileId, Space};
+use crate::records::tablet::Writer;
+use parking_lot::MutexGuard;
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+/// What becomes of a file that has the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RenameMode {
+    /// It is replaced.
+    Replace,
+    /// The call fails (`RENAME_NOREPLACE`).
+    NoReplace,
+    /// It gets the old name (`RENAME_EXCHANGE`).
+    Exchange,
+}
+
+impl Namespace {
+    /// Renames a file or a directory. Both names change at once.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT`, `EXIST`, `NOTEMPTY`, `ISDIR`, `NOTDIR`, `INVAL`, `BUSY` and `XDEV` where
+    /// rename(2) does, and with `DQUOT` where a limit is reached. Fails as the table does.
+    pub fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> Result<()> {
+        self.with_room(|| self.rename_now(from, to, mode, None))
+    }
+
+    /// Like [`rename`](Self::rename), and leaves a whiteout of this owner and group under the old
+    /// name (`RENAME_WHITEOUT`): a character device 0/0, which stands for a removed file in
+    /// overlayfs.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT`, `EXIST`, `NOTEMPTY`, `ISDIR`, `NOTDIR`, `INVAL`, `BUSY` and `XDEV` where
+    /// rename(2) does, and with `DQUOT` where a limit is reached. Fails as the table does.
+    pub fn rename_leaving_whiteout(
+        &self,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
+        mode: RenameMode,
+        (uid, gid): (u32, u32),
+    ) -> Result<()> {
+        if mode == RenameMode::Exchange {
+            return Err(Errno::INVAL.into());
+        }
+        let whiteout = New { mode: file_type::CHARACTER, uid, gid, ..New::default() };
+        self.with_room(|| self.rename_now(from, to, mode, Some(&whiteout)))
+    }
+
+    fn rename_now(
+        &self,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
+        mode: RenameMode,
+        left: Option<&New>,
+    ) -> Result<()> {
+        check_name(from.name)?;
+        check_name(to.name)?;
+        if [from.name, to.name].iter().any(|name| matches!(*name, b"." | b"..")) {
+            return Err(Errno::BUSY.into());
+        }
+        self.flush_contents_of(from)?;
+        let mut writer = self.tablet.writer.lock();
+        self.limit_pending()?;
+        let mut directories = vec![self.directory(from.directory)?];
+        if to.directory != from.directory {
+            directories.push(self.directory(to.directory)?);
+        }
+        let (old, new) = (from.key(), to.key());
+        let moved = self.tablet.record(&old)?.ok_or(Errno::NOENT)?;
+        let replaced = self.tablet.record(&new)?;
+        match (mode, &replaced) {
+            (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
+            (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
+            _ => {}
+        }
+        if replaced.as_ref().is_some_and(|replaced| replaced.id == moved.id) {
+            return Ok(());
+        }
+        self.check_rename((from.directory, &moved), (to.directory, replaced.as_ref()), mode)?;
+        if let [from, to] = &directories[..] {
+            check_tree(to, &self.inode_of_name(&moved)?)?;
+            if let Some(replaced) = replaced.as_ref().filter(|_| mode == RenameMode::Exchange) {
+                check_tree(from, &self.inode_of_name(replaced)?)?;
+            }
+        }
+        let replaced_id = replaced.as_ref().map(|replaced| replaced.id);
+        let now_ns = self.now_ns();
+        let mut batch = Transaction::new();
+        let counts = |inode: &Inode| i64::from(inode.is_directory());
+        let mut nlinks = [-counts(&moved), counts(&moved)];
+        match replaced {
+            Some(other) if mode == RenameMode::Exchange => {
+                nlinks[0] += counts(&other);
+                nlinks[1] -= counts(&other);
+                self.move_name(&mut batch, to, from, other, now_ns)?;
+            }
+            Some(other) => {
+                nlinks[1] -= counts(&other);
+                self.drop_name(&mut batch, to, other, now_ns)?;
+                batch.delete(old.as_ref())?;
+            }
+            None => batch.delete(old.as_ref())?,
+        }
+        let ids = [Some(moved.id), replaced_id];
+        self.move_name(&mut batch, from, to, moved, now_ns)?;
+        let left =
+            left.map(|new| self.add_left(&mut batch, from, &directories[0], new, &mut writer));
+        let left = left.transpose()?;
+        for (at, directory) in directories.iter_mut().enumerate() {
+            let change =
+                if from.directory == to.directory { nlinks[0] + nlinks[1] } else { nlinks[at] };
+            directory.nlink = directory.nlink.saturating_add_signed(change as i32);
+            self.touch(directory, now_ns);
+            if change != 0 {
+                self.rewrite_inode(&mut batch, directory)?;
+            }
+        }
+        self.commit(batch)?;
+        ids.into_iter().flatten().for_each(|id| self.tablet.forget_pending(id));
+        directories.into_iter().for_each(|directory| self.tablet.remember(directory));
+        if let Some(id) = left {
+            self.tablet.places.insert(id, old);
+        }
+        Ok(())
+    }
+
+    /// Adds to `batch` a new file under a name that is given up, and returns its id.
+    fn add_left(
+        &self,
+        batch: &mut Transaction,
+        name: EntryName<'_>,
+        directory: &Inode,
+        new: &New,
+        writer: &mut MutexGuard<'_, Writer>,
+    ) -> Result<FileId> {
+        let (inode, acls) = self.new_inode(directory, new, writer)?;
+        batch.is_bound = new.uid != 0;
+        self.add_new(batch, name, &inode, acls)?;
+        Ok(inode.id)
+    }
+
+    /// Puts the contents of a file into its records, if it is open and they are not there yet: who
+    /// replaces a file by renaming a new one finds one of the two after a crash, never none.
+    fn flush_contents_of(&self, name: EntryName<'_>) -> Result<()> {
+        let Some(found) = self.tablet.record(&name.key())? else { return Ok(()) };
+        match self.contents.find(found.id, false) {
+            Some(opened) if opened.object().is_none() => self.flush_file(&opened),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the inode of a file, of which a name's record is `found`.
+    fn inode_of_name(&self, found: &Inode) -> Result<Inode> {
+        match found.has(flag::LINKED) {
+            true => Ok(self.tablet.record(&Space::Links.of(found.id, b""))?.ok_or(Errno::IO)?),
+            false => Ok(found.clone()),
+        }
+    }
+
+    /// Returns an error for a rename that POSIX forbids.
+    fn check_rename(
+        &self,
+        (from, moved): (FileId, &Inode),
+        (to, replaced): (FileId, Option<&Inode>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        if moved.is_directory() && from != to && self.tablet.is_within(to, moved.id)? {
+            return Err(Errno::INVAL.into());
+        }
+        let Some(replaced) = replaced else { return Ok(()) };
+        if mode == RenameMode::Exchange {
+            let is_loop = replaced.is_directory()
+                && from != to
+                && self.tablet.is_within(from, replaced.id)?;
+            return if is_loop { Err(Errno::INVAL.into()) } else { Ok(()) };
+        }
+        match (moved.is_directory(), replaced.is_directory()) {
+            (true, false) => Err(Errno::NOTDIR.into()),
+            (false, true) => Err(Errno::ISDIR.into()),
+            (true, true) if !self.tablet.is_empty(replaced.id)? => Err(Errno::NOTEMPTY.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds to `batch` that the file whose record at the old name is `found` has the new one. What
+    /// becomes of the old name's record is the caller's.
+    fn move_name(
+        &self,
+        batch: &mut Transaction,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
+        found: Inode,
+        now_ns: i64,
+    ) -> Result<()> {
+        let (id, new) = (found.id, to.key());
+        batch.delete(from.found_key(id).as_ref())?;
+        batch.put(to.found_key(id).as_ref(), b"")?;
+        let is_linked = found.has(flag::LINKED);
+        let (place, before) = match is_linked {
+            true => {
+                let links = Space::Links.of(id, b"");
+                batch.put(new.as_ref(), &found.encode())?;
+                let linked = self.tablet.record(&links)?.ok_or(Errno::IO)?;
+                (links, linked)
+            }
+            false => (new, found),
+        };
+        let mut inode = before.clone();
+        self.overlay(&mut inode);
+        inode.ctime_ns = now_ns;
+        self.contents.describe_recorded(&mut inode);
+        match is_linked {
+            true => self.write_inode(batch, &place, Some(&before), &inode)?,
+            false => {
+                if self.accounts.counts() {
+                    batch.sums.subtract(&before);
+                    batch.sums.add(&inode);
+                }
+                batch.put(place.as_ref(), &inode.encode())?;
+                self.index_inode(batch, Some(&before), Some(&inode))?;
+            }
+        }
+        self.index_name(batch, &inode, Some(from), Some(to.name), is_linked)
+    }
+}

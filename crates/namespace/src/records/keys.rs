@@ -1,0 +1,276 @@
+//! Where records lie in the table: the only statement of the layout of keys.
+//!
+//! ```text
+//! directory               hash                    name                  value
+//! 0                       0                       empty                 settings, JSON
+//! 0                       0                       "ids"                 the least id not taken, u64
+//! 0                       0                       "open"                nothing: nobody has closed it
+//! 0                       0                       "quotas"              nothing: usage is counted
+//! 0                       0                       "restoring"           the snapshot whose objects
+//!                                                                       are being restored, u64
+//! 1 to 2^62               xxh3 of the name        the name              inode, or a pointer to
+//!                                                                       one with several names
+//! SPACE | 1 LINKS         file id                 empty                 inode with several names
+//! SPACE | 2 ORPHANS       file id                 empty                 inode without a name
+//! SPACE | 3 NAMES         file id                 directory id, name    nothing
+//! SPACE | 4 XATTRS        file id                 the name              the value
+//! SPACE | 5 CONTENTS      file id                 empty                 what a small file has
+//! SPACE | 6 UNSETTLED        file id                 empty                 nothing: its record may be
+//!                                                                       older than its object
+//! SPACE | 7 DOOMED        file id                 empty                 nothing: its object has to go
+//! SPACE | 8 USAGE         kind and number         empty                 what an account uses
+//! SPACE | 9 LIMITS        kind and number         empty                 what an account may use
+//! SPACE | 16 SNAPSHOTS    number                  empty                 what users are told, JSON
+//! SPACE | 17 CHUNKS       file id                 chunk u64             which object has it
+//! SPACE | 18 GARBAGE      file id                 chunk u64, object     nothing: the object may go,
+//!                                                                       which had the chunk
+//! INDEX | attribute       first 8 bytes of value  the rest, file id     nothing
+//! ```
+//!
+//! Numbers in keys are in big endian, so that they are in order. SPACE and INDEX are bits that no
+//! directory id has. The root has id 1 and the name "" in directory 0.
+
+use canopy_store::{Key, KeyRange, hash_of};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::ops::Range;
+
+/// The id of a file of a namespace: never 0, never above [`FileId::MAX`], and never used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct FileId(pub u64);
+
+impl FileId {
+    /// The id of no file.
+    pub const NONE: FileId = FileId(0);
+
+    /// The largest id.
+    pub const MAX: FileId = FileId(1 << 62);
+
+    /// Returns the id after this one.
+    pub fn next(self) -> Self {
+        FileId(self.0 + 1)
+    }
+
+    /// Returns the ids of a range in ascending order.
+    pub fn each(range: Range<FileId>) -> impl Iterator<Item = FileId> {
+        (range.start.0..range.end.0).map(FileId)
+    }
+
+    /// Reads an id from a key, where ids are in big endian.
+    pub fn from_be_bytes(bytes: [u8; 8]) -> Self {
+        FileId(u64::from_be_bytes(bytes))
+    }
+
+    /// Returns the bytes of the id in a key.
+    pub fn to_be_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+}
+
+/// A message may have any number. Beyond the largest id, keys are not of names.
+impl<'de> Deserialize<'de> for FileId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let id = FileId(u64::deserialize(deserializer)?);
+        match id <= FileId::MAX {
+            true => Ok(id),
+            false => Err(D::Error::custom("a number that no file has")),
+        }
+    }
+}
+
+impl std::fmt::Display for FileId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl std::fmt::LowerHex for FileId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::LowerHex::fmt(&self.0, formatter)
+    }
+}
+
+/// The id of the root directory.
+pub const ROOT: FileId = FileId(1);
+
+const SPACE: u64 = 1 << 63;
+const INDEX: u64 = 1 << 63 | 1 << 62;
+
+/// The first parts of keys that are not of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+#[allow(missing_docs)] // The table above says it.
+pub enum Space {
+    Links = SPACE | 1,
+    Orphans = SPACE | 2,
+    Names = SPACE | 3,
+    Xattrs = SPACE | 4,
+    Contents = SPACE | 5,
+    Unsettled = SPACE | 6,
+    Doomed = SPACE | 7,
+    Usage = SPACE | 8,
+    Limits = SPACE | 9,
+    Snapshots = SPACE | 16,
+    Chunks = SPACE | 17,
+    Garbage = SPACE | 18,
+}
+
+impl Space {
+    /// Returns the key of a file in this space.
+    pub fn of(self, id: FileId, name: &[u8]) -> Key {
+        self.numbered(id.0, name)
+    }
+
+    /// Returns the key of a number that is not a file's in this space.
+    pub fn numbered(self, number: u64, name: &[u8]) -> Key {
+        Key { directory: self as u64, hash: number, name: name.to_vec() }
+    }
+
+    /// Returns the range of all keys of a file in this space.
+    pub fn range_of(self, id: FileId) -> KeyRange {
+        let start = Key { directory: self as u64, hash: id.0, name: Vec::new() };
+        KeyRange { end: Some(Key { hash: id.0 + 1, ..start.clone() }), start }
+    }
+
+    /// Returns the range of all keys in this space.
+    pub fn range(self) -> KeyRange {
+        KeyRange::directory(self as u64)
+    }
+}
+
+/// Returns the key of the settings.
+pub fn settings() -> Key {
+    Key::default()
+}
+
+/// Returns the key of the least id that no file has had.
+pub fn ids() -> Key {
+    Key { name: b"ids".to_vec(), ..Key::default() }
+}
+
+/// Returns the key of the note that somebody opened the namespace and did not close it.
+pub fn open() -> Key {
+    Key { name: b"open".to_vec(), ..Key::default() }
+}
+
+/// Returns the key of the note that usage is counted.
+pub fn quotas() -> Key {
+    Key { name: b"quotas".to_vec(), ..Key::default() }
+}
+
+/// Returns the key of the note that objects of a snapshot have to be restored.
+pub fn restoring() -> Key {
+    Key { name: b"restoring".to_vec(), ..Key::default() }
+}
+
+/// Reads the least id that no file has had.
+pub fn parse_ids(value: &[u8]) -> Option<FileId> {
+    parse_number(value).map(FileId)
+}
+
+/// Reads a number.
+pub fn parse_number(value: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(value.try_into().ok()?))
+}
+
+/// Returns the key of the root directory.
+pub fn root() -> Key {
+    Key { directory: 0, hash: 1, name: Vec::new() }
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntryName<'a> {
+    /// The directory.
+    pub directory: FileId,
+    /// The name, without a slash.
+    pub name: &'a [u8],
+}
+
+impl<'a> EntryName<'a> {
+    /// Returns a name in a directory.
+    pub fn new(directory: FileId, name: &'a [u8]) -> Self {
+        EntryName { directory, name }
+    }
+
+    /// Returns the hash in the key of this name.
+    pub fn hash(self) -> u64 {
+        hash_of(self.name)
+    }
+
+    /// Returns the key of the record under this name.
+    pub fn key(self) -> Key {
+        name_in(self.directory, self.name)
+    }
+
+    /// Returns the key by which this name of a file is found by the file's id.
+    pub fn found_key(self, id: FileId) -> Key {
+        name_of(id, self.directory, self.name)
+    }
+}
+
+/// Returns the key of a name in a directory.
+pub fn name_in(directory: FileId, name: &[u8]) -> Key {
+    Key::named(directory.0, name)
+}
+
+/// Returns the range of all names in a directory.
+pub fn names_in(directory: FileId) -> KeyRange {
+    KeyRange::directory(directory.0)
+}
+
+/// Returns the range of all names in directories, without the root.
+pub fn names_in_directories() -> KeyRange {
+    KeyRange { start: Key { directory: ROOT.0, ..Key::default() }, ..all_names() }
+}
+
+/// Returns the range of all names of the tree, the root first.
+pub fn all_names() -> KeyRange {
+    KeyRange { start: root(), end: Some(Key { directory: SPACE, hash: 0, name: Vec::new() }) }
+}
+
+/// Returns the key that says under which name a file is found.
+pub fn name_of(id: FileId, parent: FileId, name: &[u8]) -> Key {
+    let mut bytes = Vec::with_capacity(8 + name.len());
+    bytes.extend_from_slice(&parent.to_be_bytes());
+    bytes.extend_from_slice(name);
+    Key { directory: Space::Names as u64, hash: id.0, name: bytes }
+}
+
+/// Reads what such a key says: directory and name.
+pub fn parse_name(bytes: &[u8]) -> Option<(FileId, &[u8])> {
+    let (parent, name) = bytes.split_first_chunk()?;
+    Some((FileId::from_be_bytes(*parent), name))
+}
+
+/// Returns the key of an index entry: a value, in bytes that are in the order of values, of a file.
+pub fn entry(attribute: u32, value: &[u8], id: FileId) -> Key {
+    let mut first = [0; 8];
+    let count = value.len().min(8);
+    first[..count].copy_from_slice(&value[..count]);
+    let mut name = Vec::with_capacity(value.len() - count + 8);
+    name.extend_from_slice(&value[count..]);
+    name.extend_from_slice(&id.to_be_bytes());
+    Key { directory: INDEX | u64::from(attribute), hash: u64::from_be_bytes(first), name }
+}
+
+/// Reads which file an index entry is of.
+pub fn entry_id(name: &[u8]) -> Option<FileId> {
+    Some(FileId::from_be_bytes(*name.last_chunk()?))
+}
+
+/// Returns whether a key is one of an index entry.
+pub fn is_entry(key: &Key) -> bool {
+    key.directory & INDEX == INDEX
+}
+
+/// Returns of which attribute an index is, by the first part of its keys.
+pub fn attribute_of(first: u64) -> u64 {
+    first & !INDEX
+}
+
+/// Returns the range of all entries of an index.
+pub fn index(attribute: u32) -> KeyRange {
+    KeyRange::directory(INDEX | u64::from(attribute))
+}

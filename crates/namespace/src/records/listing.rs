@@ -1,0 +1,208 @@
+//! Listing directories. Entries come in the order of hashes of their names, so what is there all
+//! the time comes exactly once, whatever is added and removed meanwhile.
+//!
+//! A cookie says behind which entry to go on: the upper bits of its hash, and its number among the
+//! names that share these. Only names that somebody made to have one hash exceed that number; then
+//! whoever goes on from anywhere but the last entry sees some again.
+
+use crate::error::Result;
+use crate::namespace::Namespace;
+use crate::operation::{Entries, Page};
+use crate::records::inode::{Inode, flag};
+use crate::records::keys::{self, FileId, Space};
+use canopy_store::{Direction, Key, KeyRange, Scan};
+
+/// So many bits of a hash are not in cookies.
+const HASH_SHIFT: u32 = 10;
+const NUMBER_BITS: u32 = 8;
+const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
+
+/// The least cookie of an entry; 1 and 2 are free for what every directory has.
+pub const COOKIE_MIN: u64 = 3;
+
+/// Numbers of entries that are asked for at a time, the least and the most.
+const PAGE_MIN: u32 = 16;
+pub(crate) const PAGE_MAX: u32 = 512;
+
+/// A name of a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The file's attributes.
+    pub inode: &'a Inode,
+    /// What to go on behind this entry with; below 2^63.
+    pub cookie: u64,
+}
+
+/// A directory that is being listed.
+#[derive(Debug)]
+pub struct Listing {
+    directory: FileId,
+    /// The entry that was told last, and its cookie.
+    last: Option<(u64, Key)>,
+    /// How many entries are asked for at first; 0 if nothing is known.
+    fitting: u32,
+}
+
+impl Listing {
+    /// Begins to list a directory.
+    pub fn new(directory: FileId) -> Self {
+        Listing { directory, last: None, fitting: 0 }
+    }
+
+    /// Returns which directory it is.
+    pub fn directory(&self) -> FileId {
+        self.directory
+    }
+
+    /// Returns a listing that goes on behind a part that somebody else has.
+    pub(crate) fn behind(page: &Page<'_>) -> Self {
+        let key = page.name.map(|name| (page.after, keys::name_in(page.directory, name)));
+        Listing { last: key, ..Listing::new(page.directory) }
+    }
+
+    /// Lists the entries behind a cookie by parts, which `read` returns, until `tell` returns that
+    /// it does not take one. An answer of the kernel has room for about as many entries as the one
+    /// before.
+    pub(crate) fn go_on_by_pages(
+        &mut self,
+        mut after: u64,
+        read: impl Fn(Page<'_>) -> Result<Entries>,
+        mut tell: impl FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let mut count_max = if self.fitting == 0 { PAGE_MIN } else { self.fitting };
+        let mut taken = 0;
+        loop {
+            let last = self.last.as_ref().filter(|(cookie, _)| *cookie == after);
+            let name = last.map(|(_, key)| &key.name[..]);
+            let entries = read(Page { directory: self.directory, after, name, count_max })?;
+            let mut last = None;
+            for entry in entries.iter() {
+                if !tell(entry) {
+                    self.note(last);
+                    // The kernel asks for no more once one did not fit.
+                    self.fitting = (taken + 1).clamp(PAGE_MIN, PAGE_MAX);
+                    return Ok(());
+                }
+                taken += 1;
+                last = Some(entry);
+            }
+            after = last.map_or(after, |entry| entry.cookie);
+            self.note(last);
+            if entries.count() < count_max as usize {
+                return Ok(());
+            }
+            count_max = (2 * count_max).min(PAGE_MAX);
+        }
+    }
+
+    fn note(&mut self, last: Option<Entry<'_>>) {
+        if let Some(Entry { name, cookie, .. }) = last {
+            self.last = Some((cookie, keys::name_in(self.directory, name)));
+        }
+    }
+
+    /// Returns where to go on behind a cookie, and how many entries there to leave out.
+    fn resume(&self, after: u64) -> (Key, u64) {
+        match &self.last {
+            Some((cookie, key)) if *cookie == after => (key.clone().successor(), 0),
+            _ if after < COOKIE_MIN => {
+                (Key { directory: self.directory.0, hash: 0, name: Vec::new() }, 0)
+            }
+            _ => {
+                let (group, number) = group_of(after);
+                let hash = group << HASH_SHIFT;
+                let skipped = if number == NUMBER_MAX { number } else { number + 1 };
+                (Key { directory: self.directory.0, hash, name: Vec::new() }, skipped)
+            }
+        }
+    }
+
+    /// Tells the entries behind a cookie, which `scan` reads and `newest` knows the inodes of, until
+    /// `tell` returns that it does not take one.
+    pub(crate) fn go_on(
+        &mut self,
+        after: u64,
+        scan: impl FnOnce(&KeyRange) -> Result<Scan>,
+        newest: impl Fn(Inode) -> Result<Option<Inode>>,
+        mut tell: impl FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let (start, mut skipped) = self.resume(after);
+        // The group of the entry before, and the number of the next entry in it.
+        let (mut group, mut number) = (start.hash >> HASH_SHIFT, 0);
+        if let Some((cookie, _)) = self.last.as_ref().filter(|(cookie, _)| *cookie == after) {
+            let (of, last) = group_of(*cookie);
+            (group, number) = (of, (last + 1).min(NUMBER_MAX));
+        }
+        let range = KeyRange { start, ..keys::names_in(self.directory) };
+        let mut scan = scan(&range)?;
+        let mut told = None;
+        while let Some(record) = scan.next()? {
+            let of = record.key.hash >> HASH_SHIFT;
+            if of != group {
+                (group, number, skipped) = (of, 0, 0);
+            }
+            let cookie = (group << NUMBER_BITS | number) + COOKIE_MIN;
+            number = (number + 1).min(NUMBER_MAX);
+            if skipped > 0 {
+                skipped -= 1;
+                continue;
+            }
+            let Some(inode) = newest(Inode::decode(record.value)?)? else { continue };
+            if !tell(Entry { name: record.key.name, inode: &inode, cookie }) {
+                break;
+            }
+            told = Some((cookie, record.key.to_key()));
+        }
+        if told.is_some() {
+            self.last = told;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the hash from which on entries behind a cookie are looked for.
+pub(crate) fn hash_after(after: u64) -> u64 {
+    group_of(after).0 << HASH_SHIFT
+}
+
+fn group_of(cookie: u64) -> (u64, u64) {
+    let cookie = cookie.saturating_sub(COOKIE_MIN);
+    (cookie >> NUMBER_BITS, cookie & NUMBER_MAX)
+}
+
+impl Namespace {
+    /// Tells the entries of a directory behind a cookie, 0 for all, until `tell` returns that it
+    /// does not take one.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
+    pub fn list(
+        &self,
+        listing: &mut Listing,
+        after: u64,
+        tell: impl FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let before = self.settlements();
+        let scan = |range: &_| Ok(self.tablet.table.scan(range, Direction::Forward)?);
+        let newest = |mut inode: Inode| {
+            if inode.has(flag::LINKED) {
+                // Its last name may have gone meanwhile.
+                match self.tablet.record(&Space::Links.of(inode.id, b""))? {
+                    Some(linked) => inode = linked,
+                    None => return Ok(None),
+                }
+            }
+            self.overlay(&mut inode);
+            if self.settlements() != before
+                && let Ok(newer) = self.inode(inode.id)
+            {
+                inode = newer;
+            }
+            Ok(Some(inode))
+        };
+        listing.go_on(after, scan, newest, tell)
+    }
+}

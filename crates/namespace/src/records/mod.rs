@@ -1,0 +1,16 @@
+//! Names, inodes and all else that is a record of a file: where it lies, how it is read and listed,
+//! and how it is changed.
+
+pub mod acl;
+pub mod attributes;
+pub(crate) mod bulk;
+pub(crate) mod change;
+mod changed;
+pub mod inode;
+pub mod keys;
+pub(crate) mod listing;
+pub(crate) mod pending;
+pub(crate) mod places;
+pub(crate) mod tablet;
+pub(crate) mod view;
+pub(crate) mod xattrs;
