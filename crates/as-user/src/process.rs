@@ -124,8 +124,10 @@ impl Process {
         }
     }
 
-    /// Takes standard error, if it is a pipe.
+    /// Takes standard error, if it is a pipe. The process gets no more requests: it must not wait for
+    /// one while its messages are read to their end.
     pub fn take_errors(&mut self) -> Option<ChildStderr> {
+        let _ = self.socket.shutdown(Shutdown::Write);
         self.child.stderr.take()
     }
 

@@ -41,8 +41,7 @@ impl Invocation {
     ///
     /// Those of [`Site::load`].
     pub fn load(index: Option<PathBuf>, scans: bool) -> anyhow::Result<Self> {
-        let (site, warnings) = Site::load(index, scans)?;
-        warnings.iter().for_each(message);
+        let site = Site::load(index, scans, &message)?;
         Ok(Invocation { site, ..Invocation::default() })
     }
 

@@ -43,21 +43,27 @@ impl<'a> Context<'a> {
         MountRules::new(self.site.settings.trust_fs.clone().unwrap_or_default(), no_prune)
     }
 
+    /// Checks whether this context can write an index. A caller does so before it starts threads, if
+    /// another program writes the index instead.
+    ///
+    /// # Errors
+    ///
+    /// [`NeedsDerivedTables`] where derived tables cannot be computed.
+    pub fn check_derived_tables(&self, location: &Path) -> Result<(), NeedsDerivedTables> {
+        let is_derived = |table: &TableRecord| matches!(table.kind, TableKind::Derived { .. });
+        let has_tables = |index: Index| index.tables().iter().any(is_derived);
+        match self.derived.is_none() && Index::open(location).is_ok_and(has_tables) {
+            true => Err(NeedsDerivedTables),
+            false => Ok(()),
+        }
+    }
+
     /// Opens an index for writing.
     ///
     /// # Errors
     ///
-    /// [`NeedsDerivedTables`] where derived tables cannot be computed, mostly before the index is
-    /// locked; and errors of the index.
+    /// [`NeedsDerivedTables`] where derived tables cannot be computed, and errors of the index.
     pub fn open_writer(&self, location: &Path, options: WriterOptions) -> anyhow::Result<Writer> {
-        let is_derived = |table: &TableRecord| matches!(table.kind, TableKind::Derived { .. });
-        let needs_tables = || {
-            let index = Index::open(location);
-            index.is_ok_and(|index| index.tables().iter().any(is_derived))
-        };
-        if self.derived.is_none() && needs_tables() {
-            return Err(NeedsDerivedTables.into());
-        }
         let writer = Writer::open(location, options)?;
         if self.derived.is_none() && writer.has_derived_tables() {
             return Err(NeedsDerivedTables.into());

@@ -100,16 +100,18 @@ pub const KEYS: [(&str, &str, &str); 11] = [
 
 impl Site {
     /// Reads files and environment. `named` is the directory of the index that the caller named.
-    /// `scans` says whether a command scans sources: then whoever can mend the site's file gets an
-    /// error where that is wrong. Returns warnings, too: what is wrong in the site's file, of which
-    /// the rest counts.
+    /// `scans` says whether a command scans sources: then a user who can mend the site's file gets an
+    /// error where it is wrong. Otherwise `warn` gets what is wrong, and the rest of the file counts.
     ///
     /// # Errors
     ///
-    /// Where the user's own file or the environment is wrong, or with `scans` the site's file.
-    pub fn load(named: Option<PathBuf>, scans: bool) -> anyhow::Result<(Self, Vec<String>)> {
+    /// If the user's own file or the environment is wrong, or with `scans` the site's file.
+    pub fn load(
+        named: Option<PathBuf>,
+        scans: bool,
+        warn: &dyn Fn(String),
+    ) -> anyhow::Result<Self> {
         let mut settings = Settings::default();
-        let mut warnings = Vec::new();
         let site = variable("CANOPY_SITE_CONFIG").map_or_else(|| SITE_FILE.into(), PathBuf::from);
         if let Some(text) = read_site(&site).transpose() {
             let (right, mut wrong) = match text {
@@ -119,9 +121,9 @@ impl Site {
             if scans && can_mend(&site) && !wrong.is_empty() {
                 return Err(wrong.swap_remove(0));
             }
-            warnings.extend(wrong.iter().map(|error| {
-                format!("warning: {error:#}; the site's configuration counts without it")
-            }));
+            for error in wrong {
+                warn(format!("warning: {error:#}; the site's configuration counts without it"));
+            }
             settings = right;
             settings.site_index = settings.index.take();
             settings.files.push(site);
@@ -135,7 +137,7 @@ impl Site {
             settings.files.push(own);
         }
         settings = settings.under(of_environment(variable)?);
-        Ok((Site::new(settings, named), warnings))
+        Ok(Site::new(settings, named))
     }
 }
 

@@ -178,8 +178,11 @@ pub fn run(
     if arguments.level.is_some() {
         return share(invocation, &location, &arguments, engine);
     }
-    invocation.watch_signals()?;
     let cx = invocation.ingest(engine.map(|engine| engine.derived));
+    if namespaces.is_none() {
+        cx.check_derived_tables(&location)?;
+    }
+    invocation.watch_signals()?;
     let scanned = scan(&cx, &location, &request, namespaces)?;
     arguments.report(&scanned, &location, begun)?;
     if !arguments.quiet && !arguments.json {

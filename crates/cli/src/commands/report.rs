@@ -233,13 +233,12 @@ fn per_user(
     users.retain(|uid| named.is_empty() || named.contains(uid));
     let request = PageRequest {
         index: invocation.site.index_to_write()?,
-        paths: arguments.paths.clone(),
         sections,
         top: arguments.top,
         threads: options.threads.div_ceil(AT_A_TIME),
         is_verbose: arguments.read.verbose,
     };
-    let written = write_pages(directory, users, &request, limits.as_ref())?;
+    let written = write_pages(directory, users, (&request, &arguments.paths), limits.as_ref())?;
     Ok(if failed.is_empty() { written } else { Outcome::Partial })
 }
 

@@ -46,16 +46,18 @@ pub(super) const AT_A_TIME: usize = 4;
 /// The only group of users whom the system has no name for, and so no groups: that of nobody.
 const NOBODYS_GROUP: u32 = 65_534;
 
+/// Most bytes of paths in a frame with several.
+const PATHS_BYTES_MAX: usize = 256 << 10;
+
 /// Most bytes of messages of one process.
 const MESSAGES_BYTES_MAX: usize = 1 << 20;
 
-/// What all pages have in common. Behind it, a process gets a frame for its user: whether limits
-/// are compared, and the limit.
+/// What all pages have in common. Behind it, a process gets frames with paths, the last one empty, and
+/// a frame for its user: whether limits are compared, and the limit.
 #[derive(Serialize, Deserialize)]
 pub(super) struct PageRequest {
     /// The directory of the index.
     pub(super) index: PathBuf,
-    pub(super) paths: Vec<OsString>,
     pub(super) sections: Sections,
     /// Most rows of a list.
     pub(super) top: u64,
@@ -70,7 +72,7 @@ type OwnLimit = Option<Option<Limit>>;
 pub(super) fn write_pages(
     directory: &Path,
     users: Vec<u32>,
-    request: &PageRequest,
+    (request, paths): (&PageRequest, &[OsString]),
     limits: Option<&Limits>,
 ) -> anyhow::Result<Outcome> {
     let pages = NewFiles::new()?;
@@ -84,7 +86,7 @@ pub(super) fn write_pages(
     let work = || {
         loop {
             let Some(uid) = users.lock().next() else { return };
-            match write_page((&pages, &directory), uid, (request, limits)) {
+            match write_page((&pages, &directory), uid, (request, paths, limits)) {
                 Ok(Outcome::Complete) => continue,
                 Ok(_) => {}
                 Err(error) => message(format_args!("{}: {error:#}", user_or_number(uid))),
@@ -99,7 +101,7 @@ pub(super) fn write_pages(
 fn write_page(
     (pages, directory): (&NewFiles, &Directory),
     uid: u32,
-    (request, limits): (&PageRequest, Option<&Limits>),
+    (request, paths, limits): (&PageRequest, &[OsString], Option<&Limits>),
 ) -> anyhow::Result<Outcome> {
     let user = known_user(uid);
     let name = file_name(uid, user.as_ref());
@@ -113,6 +115,7 @@ fn write_page(
     let sent = process
         .introduce(uid, &gids)
         .and_then(|()| process.send(request))
+        .and_then(|()| frames_of(paths).try_for_each(|frame| process.send(&frame)))
         .and_then(|()| process.send(&own));
     let told = process.take_errors().map(messages).transpose()?.unwrap_or_default();
     let status = process.wait()?;
@@ -131,6 +134,24 @@ fn write_page(
         anyhow::bail!("the report was not finished: {status}");
     }
     Ok(if status.success() { Outcome::Complete } else { Outcome::Partial })
+}
+
+/// Returns paths in portions that fit into a frame, and an empty one behind them.
+fn frames_of(paths: &[OsString]) -> impl Iterator<Item = &[OsString]> {
+    let mut rest = Some(paths);
+    std::iter::from_fn(move || {
+        let paths = rest?;
+        let mut bytes = 0;
+        let fits = |path: &&OsString| {
+            bytes += path.len();
+            bytes <= PATHS_BYTES_MAX
+        };
+        // A single path is shorter than a frame: the kernel limits words of a command line.
+        let count = paths.iter().take_while(fits).count().max(1).min(paths.len());
+        let (frame, others) = paths.split_at(count);
+        rest = (!frame.is_empty()).then_some(others);
+        Some(frame)
+    })
 }
 
 /// Reads the messages of a process to their end, and returns the first ones.
@@ -152,6 +173,14 @@ fn messages(mut errors: ChildStderr) -> std::io::Result<Vec<u8>> {
 fn page(channel: &Channel) -> anyhow::Result<Outcome> {
     let unread = "cannot read which page is asked for";
     let asked: PageRequest = channel.receive().context(unread)?;
+    let mut paths: Vec<OsString> = Vec::new();
+    loop {
+        let mut more: Vec<OsString> = channel.receive().context(unread)?;
+        if more.is_empty() {
+            break;
+        }
+        paths.append(&mut more);
+    }
     let own: OwnLimit = channel.receive().context(unread)?;
     let uid = geteuid().as_raw();
     let limits = own.map(|own| {
@@ -171,7 +200,7 @@ fn page(channel: &Channel) -> anyhow::Result<Outcome> {
         now_ns: now_ns(),
         threads: asked.threads,
     };
-    let (report, failed) = report::report(&index, &asked.paths, &options)?;
+    let (report, failed) = report::report(&index, &paths, &options)?;
     failed.iter().for_each(message);
     if !failed.is_empty() && report.paths.is_empty() {
         return Ok(Outcome::Partial);
@@ -218,6 +247,22 @@ fn file_name(uid: u32, user: Option<&User>) -> String {
 mod tests {
     use super::*;
     use nix::unistd::Gid;
+
+    #[test]
+    fn paths_come_in_frames_with_an_empty_one_at_the_end() {
+        let path = |bytes: usize| OsString::from("x".repeat(bytes));
+        for (lengths, expected) in [
+            (&[][..], &[0][..]),
+            (&[1, 2], &[2, 0]),
+            (&[PATHS_BYTES_MAX + 1, 1], &[1, 1, 0]),
+            (&[PATHS_BYTES_MAX / 2, PATHS_BYTES_MAX / 2, 1, 1], &[2, 2, 0]),
+        ] {
+            let paths: Vec<OsString> = lengths.iter().map(|&bytes| path(bytes)).collect();
+            let frames: Vec<&[OsString]> = frames_of(&paths).collect();
+            assert_eq!(frames.iter().map(|frame| frame.len()).collect::<Vec<_>>(), expected);
+            assert_eq!(frames.concat(), paths);
+        }
+    }
 
     #[test]
     fn names_of_pages_stay_in_the_directory_and_apart() {

@@ -109,8 +109,9 @@ pub fn run(
         errors: arguments.errors.as_deref(),
         repairs: arguments.repair,
     };
-    invocation.watch_signals()?;
     let cx = invocation.ingest(engine.map(|engine| engine.derived));
+    cx.check_derived_tables(&location)?;
+    invocation.watch_signals()?;
     let updated = update(&cx, &location, suspects, &options)?;
     let seconds = begun.elapsed().as_secs_f64();
     match arguments.json {

@@ -203,6 +203,19 @@ fn only_root_writes_pages_and_into_new_directories() {
     assert!(!Path::new("/tmp/no-such-pages").exists());
 }
 
+/// The run waited for ever for processes that waited for their paths.
+#[test]
+fn more_paths_than_fit_into_a_message_are_reported() {
+    let site = Site::new();
+    let long = format!("{}/{}", site.tree.display(), "./".repeat(1900));
+    let mut words: Vec<&OsStr> = vec!["--per-user".as_ref(), site.pages.as_os_str()];
+    words.extend(["--section", "users", "--"].map(OsStr::new));
+    words.extend(std::iter::repeat_n(OsStr::new(&long), 300));
+    let output = site.report(&words).output().unwrap();
+    assert_eq!((output.status.code(), &*stderr_of(&output)), (Some(0), ""));
+    assert_eq!(site.written(), names(&ALL_PAGES));
+}
+
 #[test]
 fn an_interrupted_run_leaves_no_half_page() {
     let site = Site::new();

@@ -199,6 +199,7 @@ pub fn scan(
     warn_of_failed(cx, &writer, &failed, &root_of);
     let (published, are_complete) = match publish_changes(cx, writer, request.threads) {
         Ok(published) => published,
+        Err(error) if error.is::<Interrupted>() => return Err(error),
         Err(error) => {
             let roots = request.paths.iter().map(|path| root_of(path)).collect();
             let is_damaged = resumed.is_some() && damaged_file(&error).is_some();
