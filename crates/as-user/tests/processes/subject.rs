@@ -209,6 +209,11 @@ impl Fixture {
         self.lines.lock().join("\n")
     }
 
+    /// Waits for a line of the log, which is written after callers have their answers.
+    pub fn wait_for_log(&self, text: &str) {
+        crate::wait_until(text, || self.log().contains(text));
+    }
+
     /// Asks, and returns where the answer will be.
     pub fn begin(&self, uid: u32, class: Class, asked: &Asked) -> Receiver<Result<Said, Errno>> {
         let (sender, answers) = channel();
