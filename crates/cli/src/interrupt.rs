@@ -74,7 +74,7 @@ impl Interrupt {
             let asked_again = is_asked_again.clone();
             std::thread::spawn(move || asked_again.store(again.wait().is_ok(), Ordering::SeqCst));
             let asked = Instant::now();
-            let is_patient = || cancel.ends_by_itself() || asked.elapsed() < PATIENCE;
+            let is_patient = || cancel.is_finishing() || asked.elapsed() < PATIENCE;
             while is_patient() && !is_asked_again.load(Ordering::SeqCst) {
                 std::thread::sleep(LOOKED_EVERY);
             }

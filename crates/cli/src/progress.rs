@@ -1,7 +1,7 @@
 //! Progress of long work, on a terminal and for a parent process.
 
 use crate::outcome::message;
-use canopy_ingest::daemon::{GOES_ON, IS_OVER, TELLS_PARENT};
+use canopy_ingest::daemon::{FINISHED, PROGRESS, REPORTS_PROGRESS};
 use canopy_ingest::{Observer, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Display;
@@ -39,7 +39,7 @@ impl Observer for Terminal {
 /// Carries out `work` while another thread shows its progress on a terminal, and reports it to the
 /// parent process, if that asked for it.
 pub(crate) fn show(progress: &dyn Progress, work: &mut dyn FnMut()) {
-    let tells_parent = std::env::var_os(TELLS_PARENT).is_some();
+    let tells_parent = std::env::var_os(REPORTS_PROGRESS).is_some();
     // Hidden by itself where standard error is no terminal.
     let bar = ProgressBar::new_spinner();
     if bar.is_hidden() && !tells_parent {
@@ -60,7 +60,7 @@ pub(crate) fn show(progress: &dyn Progress, work: &mut dyn FnMut()) {
                 bar.tick();
                 let now = tells_parent.then(|| progress.done());
                 if now != last {
-                    notify_parent(GOES_ON);
+                    notify_parent(PROGRESS);
                     last = now;
                 }
                 std::thread::park_timeout(SHOWN_EVERY);
@@ -71,7 +71,7 @@ pub(crate) fn show(progress: &dyn Progress, work: &mut dyn FnMut()) {
         drop(ends);
         bar.finish_and_clear();
         if tells_parent {
-            notify_parent(IS_OVER);
+            notify_parent(FINISHED);
         }
     })
 }

@@ -31,12 +31,15 @@ pub fn index(canopy: &Path, tree: &Path, index: &Path) -> anyhow::Result<()> {
     let daemon = Daemon::begin(&cx, index, &options, &|_| {})?;
     std::thread::scope(|scope| {
         let running = scope.spawn(|| daemon.run());
-        std::fs::write(tree.join("followed"), "")?;
-        while !running.is_finished() && Index::open(index)?.generation() == updated.generation {
+        let changed = std::fs::write(tree.join("followed"), "");
+        let is_behind = || Index::open(index).is_ok_and(|it| it.generation() == updated.generation);
+        while changed.is_ok() && !running.is_finished() && is_behind() {
             std::thread::sleep(interval);
         }
+        // Whatever went wrong: the daemon would run on.
         daemon.stopper()();
-        running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        Ok(changed?)
     })
 }
 

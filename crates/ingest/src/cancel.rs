@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Asks a run to end. Clones share the request.
+/// Asks one run to end, or several that end together. Clones share the request, which stays: a later
+/// run needs a new one.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
     is_requested: AtomicBool,
-    ends_by_itself: AtomicBool,
+    is_finishing: AtomicBool,
 }
 
 impl Cancel {
@@ -26,14 +27,14 @@ impl Cancel {
 
     /// Notes that the run is completing a step that must not be cut short: it publishes, or saves its
     /// progress.
-    pub(crate) fn end_by_itself(&self) {
-        self.0.ends_by_itself.store(true, Ordering::SeqCst);
+    pub(crate) fn finish(&self) {
+        self.0.is_finishing.store(true, Ordering::SeqCst);
     }
 
     /// Returns whether the run is completing such a step. A caller that would kill the process waits
     /// for it.
-    pub fn ends_by_itself(&self) -> bool {
-        self.0.ends_by_itself.load(Ordering::SeqCst)
+    pub fn is_finishing(&self) -> bool {
+        self.0.is_finishing.load(Ordering::SeqCst)
     }
 }
 

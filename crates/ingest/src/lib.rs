@@ -1,4 +1,4 @@
-//! Fills an index: the only crate that does. Commands, the daemon, workers and servers call it.
+//! Fills an index. No other crate makes sources of it. Commands, the daemon, workers and servers call it.
 //!
 //! | verb | in |
 //! | --- | --- |
@@ -11,9 +11,11 @@
 //! | [`repair`](repair::repair): damaged files and lost sources | `repair` |
 //! | [`daemon`]: an index follows its sources | `daemon/` |
 //!
-//! A caller passes a [`Context`], which is made of values: the [`Site`](canopy_site::Site), an [`Observer`], a
-//! [`Cancel`] and a clock. There is no global state, and nothing ends the process: two scans may run
-//! in one process at once (`examples/twice.rs`).
+//! A caller passes a [`Context`], which is made of values: the [`Site`](canopy_site::Site), an
+//! [`Observer`], a [`Cancel`] and a clock. Two scans may run in one process at once
+//! (`examples/twice.rs`). All verbs block. None ends the process or changes its limits: a program
+//! calls [`raise_file_limit`] once. A daemon is ended by [`stopper`](daemon::Daemon::stopper), not by
+//! the `Cancel`.
 //!
 //! Errors are those of `anyhow`: their chains name paths and causes of several libraries.
 //! [`Interrupted`] and [`NeedsDerivedTables`] are the two that callers look for.

@@ -65,7 +65,7 @@ impl<'a> Scans<'a> {
         Ok(Scans {
             cx: *cx,
             skipped: (own.dev(), own.ino()),
-            part_bytes: (memory_bytes / threads / 16).clamp(1 << 20, 64 << 20),
+            part_bytes: (memory_bytes / threads.max(1) / 16).clamp(1 << 20, 64 << 20),
             rate_limit: rate_max.map(|rate| Arc::new(RateLimit::new(rate))),
             counts: Counts::default(),
             faults,
@@ -149,7 +149,7 @@ impl<'a> Scans<'a> {
         let writers = self.walk(writer, begun, part, rules, record)?;
         if self.notes.is_some() {
             // A complete source is saved as a whole.
-            self.cx.cancel.end_by_itself();
+            self.cx.cancel.finish();
         }
         Ok(writer.finish_shards(writers)?)
     }
@@ -239,7 +239,7 @@ impl Progress for Scans<'_> {
     }
 }
 
-/// Lets this process open as many files as the system allows: a directory may wait with its descriptor
+/// Lets this process open as many files as the system allows. A program that scans calls it once: a directory may wait with its descriptor
 /// open until its last subdirectory is read, and files of the index until all is written.
 pub fn raise_file_limit() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};

@@ -16,7 +16,7 @@ pub trait Observer: Sync {
         false
     }
 
-    /// Carries out `work`, and meanwhile shows its progress.
+    /// Carries out `work`, once, and meanwhile shows its progress.
     fn observe(&self, _progress: &dyn Progress, work: &mut dyn FnMut()) {
         work();
     }
@@ -49,7 +49,8 @@ impl Observer for Silent {
     fn note(&self, _: &dyn Display) {}
 }
 
-/// Carries out `work` while an observer shows its progress, and returns its result.
+/// Carries out `work` while an observer shows its progress, and returns its result. Panics if the
+/// observer does not carry it out.
 pub fn with_progress<T>(
     observer: &dyn Observer,
     progress: &dyn Progress,

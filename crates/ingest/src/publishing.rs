@@ -12,7 +12,7 @@ use canopy_text::counted;
 /// [`Interrupted`] then.
 pub fn end_if_cancelled(cx: &Context<'_>, writer: Writer) -> Result<Writer, Interrupted> {
     if cx.cancel.is_requested() {
-        cx.cancel.end_by_itself();
+        cx.cancel.finish();
         drop(writer);
         return Err(Interrupted { continued: None });
     }
@@ -25,7 +25,7 @@ pub fn end_if_cancelled(cx: &Context<'_>, writer: Writer) -> Result<Writer, Inte
 ///
 /// [`Interrupted`] if the run was to end before, and errors of the index.
 pub fn publish(cx: &Context<'_>, writer: Writer) -> anyhow::Result<Published> {
-    cx.cancel.end_by_itself();
+    cx.cancel.finish();
     Ok(end_if_cancelled(cx, writer)?.publish()?)
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn publish_changes(
     threads: usize,
 ) -> anyhow::Result<(Published, bool)> {
     if writer.has_nothing_new() {
-        cx.cancel.end_by_itself();
+        cx.cancel.finish();
         return Ok((end_if_cancelled(cx, writer)?.end_unchanged()?, true));
     }
     let are_complete = match cx.derived {

@@ -220,7 +220,7 @@ impl Sharer<'_> {
             }
         }
         if cx.cancel.is_requested() {
-            cx.cancel.end_by_itself();
+            cx.cancel.finish();
             let continued = match left(self.location) {
                 Some(left) => format!("{left} left; 'canopy index --worker' goes on with it"),
                 None => "'canopy index --worker' goes on where this one ended".to_owned(),

@@ -2,7 +2,7 @@
 //! failure ends the batch and not the daemon. A process that hangs in a file system is killed, or left
 //! to the kernel if it cannot be.
 
-use super::{GOES_ON, IS_OVER, TELLS_PARENT};
+use super::{FINISHED, PROGRESS, REPORTS_PROGRESS};
 use crate::update::{line, lines, read_costs};
 use anyhow::Context as _;
 use canopy_index::Index;
@@ -126,7 +126,7 @@ impl Applier {
         stop: &dyn Fn() -> bool,
     ) -> anyhow::Result<Option<Generation>> {
         let mut command = self.canopy("index");
-        command.env(TELLS_PARENT, "1");
+        command.env(REPORTS_PROGRESS, "1");
         command.arg("--follow").arg("--").arg(namespace);
         let told = self.run(command, &[], stop)?;
         // "generation 7: 23 entries in ...", or "nothing has changed since generation 7".
@@ -188,7 +188,7 @@ impl Applier {
     /// Returns a command that scans.
     fn scanning(&self, command: &str) -> Command {
         let mut canopy = self.canopy(command);
-        canopy.env(TELLS_PARENT, "1");
+        canopy.env(REPORTS_PROGRESS, "1");
         if let Some(rate_max) = self.rate_max {
             canopy.arg("--max-rate").arg(rate_max.to_string());
         }
@@ -272,8 +272,8 @@ impl Pulse {
             *self.last.lock() = Instant::now();
             for &byte in &chunk[..length] {
                 match byte {
-                    GOES_ON => {}
-                    IS_OVER => self.is_over.store(true, Ordering::Relaxed),
+                    PROGRESS => {}
+                    FINISHED => self.is_over.store(true, Ordering::Relaxed),
                     byte => printed.push(byte),
                 }
             }

@@ -34,13 +34,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Variable in the environment of a process whose parent wants to know that it makes progress.
-pub const TELLS_PARENT: &str = "CANOPY_TELLS_PARENT";
+pub const REPORTS_PROGRESS: &str = "CANOPY_TELLS_PARENT";
 
 /// Byte that such a process prints whenever it has made progress.
-pub const GOES_ON: u8 = b'\x06';
+pub const PROGRESS: u8 = b'\x06';
 
 /// Byte that it prints once it reads no source any more.
-pub const IS_OVER: u8 = b'\x04';
+pub const FINISHED: u8 = b'\x04';
 
 /// Most suspects that are kept, of all sources together.
 const SUSPECTS_MAX: usize = 100_000;
@@ -64,14 +64,17 @@ const RETRIED_EVERY: Duration = Duration::from_secs(60);
 /// watchdog notifications.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
+/// Longest interval.
+const INTERVAL_MAX: Duration = Duration::from_secs(86_400);
+
 /// How a daemon follows.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
-    /// The program `canopy`, which lists directories again.
+    /// The program `canopy`, of the version of this library, which lists directories again.
     pub program: PathBuf,
     /// Trees, and namespaces with `ns:` in front; without any, the configured sources.
     pub paths: Vec<PathBuf>,
-    /// Time after which a change is in the index at the latest, where that is possible.
+    /// Time after which a change is in the index at the latest, where that is possible; at most a day.
     pub interval: Duration,
     /// File, FIFO or `-` that events are read from, instead of the kernel's.
     pub events: Option<PathBuf>,
@@ -123,6 +126,15 @@ pub enum Event<'a> {
     Alive,
 }
 
+/// Stops the daemon when it goes out of scope.
+struct StopOnDrop<'a>(&'a Intake);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 /// Returns the directory of the daemon of an index. It lies in the index, so that no scan meets it.
 pub fn state_directory(index: &Path) -> PathBuf {
     index.join("watch")
@@ -146,13 +158,13 @@ pub struct Daemon<'a> {
     events: Option<PathBuf>,
     /// Change logs, and the program that reads them, if events come from there.
     lustre: (Vec<Log>, PathBuf),
-    /// Set when standard input has ended.
-    is_fed: AtomicBool,
+    /// Set when the given events have ended.
+    has_input_ended: AtomicBool,
     bad_lines: AtomicU64,
     /// Rounds of requests that failed.
     failed_rounds: AtomicU64,
     /// Last sign of life of the updating thread.
-    turned_up: parking_lot::Mutex<Instant>,
+    last_alive: parking_lot::Mutex<Instant>,
 }
 
 impl<'a> Daemon<'a> {
@@ -169,6 +181,7 @@ impl<'a> Daemon<'a> {
         options: &DaemonOptions,
         notify: &'a (dyn Fn(Event<'_>) + Sync),
     ) -> anyhow::Result<Self> {
+        let interval = options.interval.min(INTERVAL_MAX);
         let (roots, namespaces, missing) = followed(&cx.site.settings, &options.paths)?;
         if let Some(path) = options.prometheus.as_ref().filter(|path| path.is_dir()) {
             anyhow::bail!("--prometheus names a file; {} is a directory", path.display());
@@ -215,7 +228,7 @@ impl<'a> Daemon<'a> {
         if let Some(ChangeSource::Inotify(watches)) = &ear {
             warn_of_watch_limits(cx, watches);
         }
-        // An index of another user is nobody else's business.
+        // Only the daemon of root takes requests.
         let takes_requests = nix::unistd::geteuid().is_root() && !options.no_requests;
         let server = match takes_requests {
             true => server(cx, &location, &intake),
@@ -230,23 +243,23 @@ impl<'a> Daemon<'a> {
                 program: options.program.clone(),
                 one_file_system: options.one_file_system,
                 rate_max: options.rate_max,
-                turn: options.interval * 2,
+                turn: interval * 2,
                 suspects_max,
             },
             namespaces: parking_lot::Mutex::new(namespaces),
             directory,
             intake,
             server: parking_lot::Mutex::new(server),
-            pacing: Pacing { interval: options.interval },
+            pacing: Pacing { interval },
             ear: parking_lot::Mutex::new(ear),
             reporter: parking_lot::Mutex::new(reporter),
             prometheus: options.prometheus.clone(),
             events: options.events.clone(),
             lustre,
-            is_fed: AtomicBool::new(false),
+            has_input_ended: AtomicBool::new(false),
             bad_lines: AtomicU64::new(0),
             failed_rounds: AtomicU64::new(0),
-            turned_up: parking_lot::Mutex::new(Instant::now()),
+            last_alive: parking_lot::Mutex::new(Instant::now()),
         };
         missing.into_iter().chain(unfollowed).for_each(|one| daemon.note_unfollowed(one));
         if !options.trust_index && !goes_on {
@@ -288,7 +301,8 @@ impl<'a> Daemon<'a> {
         move || intake.stop()
     }
 
-    /// Follows until it is stopped, or the events that it was given have ended.
+    /// Follows until it is stopped by [`Daemon::stopper`], or the events that it was given have ended.
+    /// To be called once. Blocks, and does not look at [`Context::cancel`].
     ///
     /// # Errors
     ///
@@ -296,8 +310,10 @@ impl<'a> Daemon<'a> {
     pub fn run(&self) -> anyhow::Result<()> {
         self.report()?;
         let ended = std::thread::scope(|scope| {
+            // The other threads end, too, if one cannot be started or this one panics.
+            let _ends = StopOnDrop(&self.intake);
             let spawn = std::thread::Builder::new().name("events".to_owned());
-            spawn.spawn_scoped(scope, || self.hear())?;
+            spawn.spawn_scoped(scope, || self.receive_events())?;
             let spawn = std::thread::Builder::new().name("status".to_owned());
             spawn.spawn_scoped(scope, || self.keep_reporting())?;
             if let Some(server) = self.server.lock().take() {
@@ -311,7 +327,6 @@ impl<'a> Daemon<'a> {
             (self.notify)(Event::Ready);
             let ended = self.apply_batches();
             (self.notify)(Event::Stopping);
-            self.intake.stop();
             ended
         });
         self.reporter.lock().ended = true;
@@ -321,7 +336,7 @@ impl<'a> Daemon<'a> {
 
     /// Returns whether the daemon is stopped. Each call is a sign of life of the updating thread.
     fn is_stopped(&self) -> bool {
-        *self.turned_up.lock() = Instant::now();
+        *self.last_alive.lock() = Instant::now();
         self.intake.is_stopped()
     }
 
@@ -334,14 +349,14 @@ impl<'a> Daemon<'a> {
             }
             self.follow_namespaces();
             let work = self.intake.next(self.pacing, TOLD_EVERY);
-            let is_fed = self.is_fed.load(Ordering::SeqCst);
+            let has_input_ended = self.has_input_ended.load(Ordering::SeqCst);
             let batches = match work {
                 Some(Work::Changes(batches)) => batches,
                 Some(Work::Requests(round)) => {
                     self.serve(round);
                     continue;
                 }
-                None if is_fed && self.is_idle() => break,
+                None if has_input_ended && self.is_idle() => break,
                 None => continue,
             };
             let begun = Instant::now();
@@ -357,7 +372,7 @@ impl<'a> Daemon<'a> {
             if is_over {
                 self.intake.rest(begun.elapsed(), self.pacing);
             }
-            if is_fed && let Some(error) = failed {
+            if has_input_ended && let Some(error) = failed {
                 return Err(error);
             }
         }
@@ -472,7 +487,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Receives events until the daemon is stopped.
-    fn hear(&self) {
+    fn receive_events(&self) {
         let mut patience = Duration::from_secs(1);
         let mut ear = self.ear.lock().take();
         while !self.intake.is_stopped() {
@@ -483,12 +498,12 @@ impl<'a> Daemon<'a> {
                 Some(ChangeSource::Inotify(watches)) => watches.run(&self.intake),
                 Some(ChangeSource::Feed(feed)) => feed
                     .run(&self.intake, &|why| self.note_bad_line(&why))
-                    .map(|()| self.is_fed.store(true, Ordering::SeqCst)),
+                    .map(|()| self.has_input_ended.store(true, Ordering::SeqCst)),
                 Some(ChangeSource::Lustre(logs)) => {
                     let (bad_line, trouble) =
                         (|why: String| self.note_bad_line(&why), |why| self.note_trouble(why));
                     logs.run(&self.intake, &bad_line, &trouble)
-                        .map(|()| self.is_fed.store(true, Ordering::SeqCst))
+                        .map(|()| self.has_input_ended.store(true, Ordering::SeqCst))
                 }
                 None => Ok(()),
             };
@@ -506,7 +521,7 @@ impl<'a> Daemon<'a> {
                     return;
                 }
                 patience = (patience * 2).min(RETRIED_EVERY);
-                match self.hear_again() {
+                match self.reopen_events() {
                     Ok(again) => ear = Some(again),
                     Err(error) => failed = Some(error),
                 }
@@ -516,7 +531,7 @@ impl<'a> Daemon<'a> {
         }
     }
 
-    fn hear_again(&self) -> anyhow::Result<ChangeSource> {
+    fn reopen_events(&self) -> anyhow::Result<ChangeSource> {
         match &self.events {
             Some(path) => Ok(ChangeSource::Feed(EventFeed::open(path, self.intake.position())?.0)),
             None if !self.lustre.0.is_empty() => Ok(change_logs(&self.lustre, &self.intake)?.0),
@@ -586,7 +601,7 @@ impl<'a> Daemon<'a> {
         });
         document["namespaces"] = namespaces.collect();
         (self.notify)(Event::Status(&document));
-        if self.turned_up.lock().elapsed() < STUCK_AFTER {
+        if self.last_alive.lock().elapsed() < STUCK_AFTER {
             (self.notify)(Event::Alive);
         }
         status::write_document(&self.directory, &document)?;

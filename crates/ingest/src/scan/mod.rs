@@ -173,7 +173,7 @@ pub fn scan(
         failed = run.scan(&mut writer, None);
     }
     if cx.cancel.is_requested() {
-        cx.cancel.end_by_itself();
+        cx.cancel.finish();
         let goes_on = run.notes().take_sources(&mut writer, &run.scans.counts);
         drop(writer);
         let left = run.notes().left(request.paths.len());

@@ -133,7 +133,7 @@ impl<'a> Notes<'a> {
         ends: bool,
     ) -> canopy_index::Result<()> {
         if ends {
-            self.cx.cancel.end_by_itself();
+            self.cx.cancel.finish();
         }
         let noting = Instant::now();
         let Some((mut source, before, partial)) = self.source.lock().clone() else { return Ok(()) };
