@@ -202,7 +202,7 @@ fn listings_by_parts_have_every_name_once() {
         let (mut listing, mut after, mut found) = (Listing::new(directory), 0, Vec::new());
         loop {
             let mut left = room;
-            let listed = execute.list(Moment::Now, &mut listing, after, |entry| {
+            let listed = execute.list_by_parts(Moment::Now, &mut listing, after, |entry| {
                 let takes = left > 0;
                 if takes {
                     left -= 1;

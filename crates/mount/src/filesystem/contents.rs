@@ -109,8 +109,9 @@ impl Filesystem {
         make_backing: impl FnOnce(&std::fs::File) -> io::Result<fuser::BackingId>,
     ) -> Answer<(FileHandle, FopenFlags, Option<Arc<fuser::BackingId>>)> {
         self.namespace.open(id)?;
-        let local = || self.passes_through.then(|| self.namespace.local_file(id)).flatten();
-        let backing = self.modes.open(id, || make_backing(local()?.file()?).ok());
+        // Asked before the lock of all open files is taken.
+        let local = self.passes_through.then(|| self.namespace.local_file(id)).flatten();
+        let backing = self.modes.open(id, || make_backing(local?.file()?).ok());
         let noted = match backing.is_some() && writes {
             true => self.namespace.lend_for_writing(id),
             false => Ok(()),

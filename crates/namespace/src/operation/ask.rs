@@ -85,6 +85,21 @@ impl dyn Execute + '_ {
         at: Moment,
         listing: &mut Listing,
         after: u64,
+        mut tell: impl FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        self.list_entries(at, listing, after, &mut tell)
+    }
+
+    /// Like `list`, but asks for the entries by parts, each with an operation.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn list_by_parts(
+        &self,
+        at: Moment,
+        listing: &mut Listing,
+        after: u64,
         tell: impl FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
         let read = |page: Page<'_>| ask!(self, Operation::Read(at, Read::List(page)), Entries);

@@ -33,6 +33,20 @@ pub trait Execute: FileContents {
     /// Fails as the methods of [`Namespace`] do that it stands for.
     fn execute(&self, operation: &Operation<'_>) -> Result<Reply>;
 
+    /// Passes the entries of a directory behind a cookie, 0 for all, to `tell`, until it returns
+    /// false. A client of servers asks for them by parts, as `list_by_parts` does.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `STALE` if the snapshot was deleted.
+    fn list_entries(
+        &self,
+        at: Moment,
+        listing: &mut Listing,
+        after: u64,
+        tell: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()>;
+
     /// Passes the files that a query finds to `tell`, in no order, until it returns false. Calls
     /// `pace` for each record that is looked at here.
     ///
@@ -96,6 +110,19 @@ impl Execute for Namespace {
             Operation::Explain(query, counts) => {
                 self.explain_query(query, *counts, &|_| ()).map(Reply::Plan)
             }
+        }
+    }
+
+    fn list_entries(
+        &self,
+        at: Moment,
+        listing: &mut Listing,
+        after: u64,
+        tell: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        match at {
+            Moment::Now => self.list(listing, after, tell),
+            Moment::Snapshot(number) => self.numbered(number)?.list(listing, after, tell),
         }
     }
 
