@@ -19,7 +19,7 @@ pub const FRAME_BYTES_MAX: usize = 1 << 20;
 /// Bytes in front of the body.
 const HEAD_BYTES: usize = 13;
 
-/// What stands in front of a body.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// Bytes of the body.

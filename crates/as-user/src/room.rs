@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// How many processes there are at once.
 #[derive(Clone, Copy, Debug)]
 pub struct RoomLimits {
-    /// Of all accounts.
+    /// Most processes of all accounts together.
     pub all: usize,
-    /// Of one account, which may have many uids.
+    /// Most processes of one account, which may have many uids.
     pub of_account: usize,
-    /// Of one uid, which may have several sets of groups.
+    /// Most processes of one uid, which may have several sets of groups.
     pub of_user: usize,
 }
 

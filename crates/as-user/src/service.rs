@@ -46,7 +46,7 @@ pub fn serve_if_asked(services: &[&Service]) -> Option<ExitCode> {
     Some(match enter(service) {
         Ok(channel) => (service.serve)(channel),
         Err(error) => {
-            // Whoever is to read this may have gone.
+            // The reader of standard error may be gone.
             let _ = io::Write::write_all(
                 &mut io::stderr(),
                 format!("canopy: cannot become that user: {error}\n").as_bytes(),

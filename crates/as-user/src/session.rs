@@ -227,7 +227,7 @@ impl Session {
     }
 
     pub(crate) fn hang_up(&self) {
-        // What has ended already is as good.
+        // The process may have ended already.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 

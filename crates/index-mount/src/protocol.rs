@@ -1,7 +1,7 @@
 //! Requests of the process that mounts an index to those that look into it for a user, and their
 //! answers.
 //!
-//! Whoever answers has the rights of the user who asked, and no others. The answer is believed for
+//! The answering process has the rights of the user who asked, and no others. The answer is believed for
 //! that user alone.
 
 use serde::{Deserialize, Serialize};

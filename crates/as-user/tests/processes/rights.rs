@@ -1,4 +1,4 @@
-//! What a process may do, and what it is kept from.
+//! Rights of a process, and their limits.
 
 use crate::subject::{Asked, Fixture, SHARED, Said, patient};
 use crate::{is_running, wait_until};
@@ -38,7 +38,7 @@ pub fn a_process_is_one_user_for_good() {
     }
     assert_eq!(own.status["NoNewPrivs"], "1");
     assert_eq!(own.attempts, [Err(Errno::EPERM as i32); 3]);
-    // Who has no group but the own one is in no group of root's.
+    // A user with one group only is not in a group of root.
     let other = place.describe(2002);
     assert_eq!(
         (&*other.status["Groups"], &*other.status["Gid"]),
@@ -62,7 +62,7 @@ pub fn it_has_nothing_of_its_parent_but_the_socket() {
     assert_eq!(own.variables, ["PATH"]);
     assert_eq!(own.directory.to_str(), Some("/"));
     assert_eq!(own.oom_score_adj.trim(), "500");
-    // What is heavy gives way to all else.
+    // Heavy requests give way to all others.
     let niceness = rustix::process::nice(0).expect("the niceness");
     let heavy = crate::subject::wait(&place.begin(ANN, Class::Heavy, &Asked::Describe));
     let Ok(Said::Description(heavy)) = heavy else { panic!() };

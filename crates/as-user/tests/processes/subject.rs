@@ -49,7 +49,7 @@ pub const SINGLE: Service = Service {
     serve: serve_one,
 };
 
-/// What a process is to do.
+/// A request to a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Asked {
     Describe,
@@ -63,7 +63,7 @@ pub enum Asked {
     Meet(PathBuf),
 }
 
-/// What a process says.
+/// An answer of a process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Said {
     Description(Box<Description>),
@@ -72,7 +72,7 @@ pub enum Said {
     Failed(String),
 }
 
-/// What a process finds out about itself.
+/// Facts that a process finds out about itself.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     pub pid: u32,
@@ -87,7 +87,7 @@ pub struct Description {
     pub nice: i32,
     /// Soft and hard limits of the size of files, core dumps, memory and descriptors.
     pub limits: Vec<(u64, u64)>,
-    /// What came of becoming root, by uid, gid and groups.
+    /// Results of attempts to become root: by uid, gid and groups.
     pub attempts: [Result<(), i32>; 3],
 }
 

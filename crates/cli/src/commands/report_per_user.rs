@@ -52,8 +52,8 @@ const PATHS_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of messages of one process.
 const MESSAGES_BYTES_MAX: usize = 1 << 20;
 
-/// What all pages have in common. Behind it, a process gets frames with paths, the last one empty, and
-/// a frame for its user: whether limits are compared, and the limit.
+/// The request that all pages share. Frames with paths follow, the last one empty, and a frame for the
+/// user: whether limits are compared, and the limit.
 #[derive(Serialize, Deserialize)]
 pub(super) struct PageRequest {
     /// The directory of the index.

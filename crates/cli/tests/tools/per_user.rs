@@ -219,7 +219,7 @@ fn more_paths_than_fit_into_a_message_are_reported() {
 #[test]
 fn an_interrupted_run_leaves_no_half_page() {
     let site = Site::new();
-    // Whoever opens it waits for a writer: the command, for the groups of each user it knows.
+    // A process that opens it waits for a writer: the command, for the groups of each user it knows.
     let groups = site.place.path("group");
     fs::remove_file(&groups).unwrap();
     nix::unistd::mkfifo(&groups, nix::sys::stat::Mode::S_IRUSR).unwrap();
