@@ -3,8 +3,10 @@
 
 #![allow(dead_code, missing_docs)]
 
+pub mod batch;
 pub mod expressions;
 pub mod length;
+mod programs;
 pub mod requirements;
 
 use canopy_model::{Acl, AclEntry, AclTag};
@@ -30,7 +32,7 @@ pub fn built(command: &str) -> PathBuf {
     path
 }
 
-/// A directory that every user can search, with a copy of the command that every user can run.
+/// A directory that every user can search, with the programs, which every user can run.
 pub struct Fixture {
     pub dir: tempfile::TempDir,
     pub canopy: PathBuf,
@@ -38,18 +40,20 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new() -> Self {
+        Fixture::below("/tmp")
+    }
+
+    /// A place on the disk of the machine: `scripts/test` has `/tmp` in memory.
+    pub fn on_disk() -> Self {
+        Fixture::below("/var/tmp")
+    }
+
+    fn below(parent: &str) -> Self {
         assert!(nix::unistd::geteuid().is_root(), "these tests switch users and need root");
-        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let dir = tempfile::tempdir_in(parent).unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        programs::link_into(dir.path());
         let canopy = dir.path().join("canopy");
-        fs::copy(built("canopy"), &canopy).unwrap();
-        fs::set_permissions(&canopy, fs::Permissions::from_mode(0o755)).unwrap();
-        for name in ["canopy-sql", "canopy-store", "canopy-ns"] {
-            let (companion, beside) = (built(name), dir.path().join(name));
-            if fs::hard_link(&companion, &beside).is_err() {
-                fs::copy(&companion, &beside).unwrap();
-            }
-        }
         Fixture { dir, canopy }
     }
 

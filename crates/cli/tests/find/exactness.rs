@@ -4,34 +4,33 @@
 
 use crate::common;
 
+use common::batch::{Line, Ran, run_all};
 use common::length::rounds;
 use common::{Fixture, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
 use rand::RngExt;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "%p|%P|%f|%h|%d|%y|%s|%b|%k|%m|%M|%u|%U|%g|%G|%n|%i|%D|%l|%T@|%C@|%A@|%S\\0";
 
 #[test]
 fn users_see_what_the_kernel_shows_them_1() {
-    cases(0..84);
+    // One of the three is not in memory.
+    cases(Fixture::on_disk(), 0..84);
 }
 
 #[test]
 fn users_see_what_the_kernel_shows_them_2() {
-    cases(84..168);
+    cases(Fixture::new(), 84..168);
 }
 
 #[test]
 fn users_see_what_the_kernel_shows_them_3() {
-    cases(168..252);
+    cases(Fixture::new(), 168..252);
 }
 
 /// Eight users on each tree.
-fn cases(seeds: std::ops::Range<u64>) {
-    let mut place = Fixture::new();
+fn cases(mut place: Fixture, seeds: std::ops::Range<u64>) {
     // CANOPY_SEED=46 repeats one tree alone, and keeps it for a look at what failed.
     let only: Option<u64> = std::env::var("CANOPY_SEED").ok().map(|seed| seed.parse().unwrap());
     place.dir.disable_cleanup(only.is_some());
@@ -50,25 +49,10 @@ fn cases(seeds: std::ops::Range<u64>) {
         nobody_else_can_write(&index);
         for _ in 0..8 {
             let user = User::random(&mut random);
-            let case = Case { place: &place, index: &index, user: &user, seed };
-            case.compare_find(&tree);
-            case.compare_xattrs(&tree);
-            case.compare_acls(&tree);
             // Also from paths that nothing above them shows: those that one has to know.
-            for _ in 0..2 {
-                let start = &paths[random.random_range(0..paths.len())];
-                case.compare_find(start);
-                case.compare_xattrs(start);
-                case.compare_du(start, &["-s"]);
-            }
-            case.compare_du(&tree, &["-s"]);
-            case.compare_du(&tree, &["-s", "--apparent-size"]);
-            if hard_links {
-                case.compare_du(&tree, &["-s", "--inodes"]);
-            } else {
-                case.compare_du(&tree, &["-a"]);
-                case.compare_du(&tree, &["-c", "-h", "-d1", "--apparent-size"]);
-            }
+            let starts = [(); 2].map(|()| paths[random.random_range(0..paths.len())].clone());
+            let case = Case { place: &place, index: &index, user: &user, seed };
+            case.compare(&tree, &starts, hard_links);
         }
         if only.is_none() {
             std::fs::remove_dir_all(&tree).unwrap();
@@ -77,6 +61,29 @@ fn cases(seeds: std::ops::Range<u64>) {
     }
 }
 
+/// What a test of attributes finds.
+struct XattrTest {
+    pattern: &'static str,
+    asks_value: bool,
+    /// Whether a line of getfattr, without its path, is of such an attribute.
+    hits: fn(&str) -> bool,
+}
+
+const fn xattr_test(pattern: &'static str, asks_value: bool, hits: fn(&str) -> bool) -> XattrTest {
+    XattrTest { pattern, asks_value, hits }
+}
+
+const XATTR_TESTS: [XattrTest; 8] = [
+    xattr_test("user.a", false, |line| line == "user.a"),
+    xattr_test("user.b,c[\\\\]d", false, |line| line == "user.b,c\\d"),
+    xattr_test("trusted.*", false, |line| line == "trusted.t"),
+    xattr_test("system.posix_acl*", false, |line| line.starts_with("system.posix_acl")),
+    xattr_test("security.*=plain", true, |line| line == "security.canopy=0x706c61696e"),
+    xattr_test("user.a=pl?in", true, |line| line == "user.a=0x706c61696e"),
+    xattr_test("user.a=", true, |line| line == "user.a=0x"),
+    xattr_test("trusted.t=*", true, |line| line.starts_with("trusted.t=")),
+];
+
 struct Case<'a> {
     place: &'a Fixture,
     index: &'a Path,
@@ -84,128 +91,168 @@ struct Case<'a> {
     seed: u64,
 }
 
-impl Case<'_> {
-    fn canopy(&self, arguments: &[&OsStr]) -> Vec<u8> {
-        let mut all = vec![OsStr::new("--index"), self.index.as_os_str()];
-        all.extend(arguments);
-        let output = self.user.run(self.place.canopy.as_os_str(), &all);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        // What the user cannot look up or list is the one fault there may be.
+/// What is asked of both sides, and where the answers are among those of a shell.
+type Comparison<'a> = Box<dyn FnOnce(&mut dyn Iterator<Item = Ran>) + 'a>;
+
+impl<'a> Case<'a> {
+    /// Compares all answers for one user, which come from one shell.
+    fn compare(&'a self, tree: &'a Path, starts: &'a [PathBuf], hard_links: bool) {
+        let mut asked = vec![self.find(tree), self.xattrs(tree), self.acls(tree)];
+        for start in starts {
+            asked.push(self.find_with_xattrs(start));
+            asked.push(self.du(start, &["-s"]));
+        }
+        asked.push(self.du(tree, &["-s"]));
+        asked.push(self.du(tree, &["-s", "--apparent-size"]));
+        if hard_links {
+            asked.push(self.du(tree, &["-s", "--inodes"]));
+        } else {
+            asked.push(self.du(tree, &["-a"]));
+            asked.push(self.du(tree, &["-c", "-h", "-d1", "--apparent-size"]));
+        }
+        let (lines, comparisons): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+        let mut answers = run_all(self.user, lines.into_iter().flatten()).into_iter();
+        comparisons.into_iter().for_each(|compare| compare(&mut answers));
+    }
+
+    fn canopy(&self, word: &str) -> Line {
+        let line = Line::default().words([self.place.canopy.as_os_str()]).plain("--index");
+        line.words([self.index.as_os_str()]).plain(word)
+    }
+
+    /// Returns what the command showed: what the user cannot look up or list is the one fault there
+    /// may be.
+    fn shown(&self, ran: Ran) -> Vec<u8> {
+        let errors = String::from_utf8_lossy(&ran.stderr);
         let known = ["or not for you to see", "Permission denied"];
-        let fine = output.status.success() || known.iter().any(|known| errors.contains(known));
+        let fine = ran.code == 0 || known.iter().any(|known| errors.contains(known));
         assert!(fine, "seed {} {:?}: {errors}", self.seed, self.user);
-        output.stdout
+        ran.stdout
     }
 
     /// Compares find from a start.
-    fn compare_find(&self, start: &Path) {
-        let arguments = ["find".as_ref(), start.as_os_str(), "-printf".as_ref(), FORMAT.as_ref()];
-        let expected = self.user.run("find".as_ref(), &arguments[1..]).stdout;
-        let shown = self.canopy(&arguments);
-        let what = format!("seed {} {:?} find {start:?}", self.seed, self.user);
-        assert_same(&sorted(&shown, 0), &sorted(&expected, 0), &what);
+    fn find(&'a self, start: &'a Path) -> (Vec<Line>, Comparison<'a>) {
+        let words = || [start.as_os_str(), "-printf".as_ref(), FORMAT.as_ref()];
+        let lines = vec![Line::new("find").words(words()), self.canopy("find").words(words())];
+        let compare = move |answers: &mut dyn Iterator<Item = Ran>| {
+            let expected = answers.next().unwrap().stdout;
+            let shown = self.shown(answers.next().unwrap());
+            let what = format!("seed {} {:?} find {start:?}", self.seed, self.user);
+            assert_same(&sorted(&shown, 0), &sorted(&expected, 0), &what);
+        };
+        (lines, Box::new(compare))
     }
 
     /// Compares what getfattr(1) shows of all entries below a start with tests of find. Values that
     /// the user cannot read must not be found.
-    fn compare_xattrs(&self, start: &Path) {
-        let list = self.user.run("find".as_ref(), &[start.as_os_str(), "-print0".as_ref()]).stdout;
-        let paths: Vec<&OsStr> = list
-            .split(|&byte| byte == 0)
-            .filter(|path| !path.is_empty())
-            .map(OsStr::from_bytes)
-            .collect();
-        let mut named = Vec::new();
-        let mut valued = Vec::new();
-        if !paths.is_empty() {
-            let mut arguments: Vec<&OsStr> =
-                ["-h", "--absolute-names", "-m", "-", "-d", "-e", "hex", "--"]
-                    .map(OsStr::new)
-                    .to_vec();
-            arguments.extend(&paths);
-            let output = self.user.run("getfattr".as_ref(), &arguments);
-            valued = attributes(&output.stdout);
-            arguments
-                .retain(|argument| *argument != "-d" && *argument != "-e" && *argument != "hex");
-            named = attributes(&self.user.run("getfattr".as_ref(), &arguments).stdout);
-        }
-        // Pattern, whether it asks for values, and what a line of getfattr has after the path.
-        let tests: [(&str, bool, &dyn Fn(&str) -> bool); 8] = [
-            ("user.a", false, &|line| line == "user.a"),
-            ("user.b,c[\\\\]d", false, &|line| line == "user.b,c\\d"),
-            ("trusted.*", false, &|line| line == "trusted.t"),
-            ("system.posix_acl*", false, &|line| line.starts_with("system.posix_acl")),
-            ("security.*=plain", true, &|line| line == "security.canopy=0x706c61696e"),
-            ("user.a=pl?in", true, &|line| line == "user.a=0x706c61696e"),
-            ("user.a=", true, &|line| line == "user.a=0x"),
-            ("trusted.t=*", true, &|line| line.starts_with("trusted.t=")),
-        ];
-        let mut arguments: Vec<String> = Vec::new();
-        let mut expected = Vec::new();
-        for (number, (pattern, asks_value, hits)) in tests.iter().enumerate() {
-            let print = format!("{number}|%p\\0");
-            arguments.extend(
-                ["(", "-xattr", pattern, "-printf", &print, "-o", "-true", ")"].map(str::to_owned),
-            );
-            let among = if *asks_value { &valued } else { &named };
-            let lines = among.iter().filter_map(|line| line.split_once('|'));
-            expected.extend(
-                lines.filter(|(_, rest)| hits(rest)).map(|(path, _)| format!("{number}|{path}")),
-            );
-        }
-        expected.sort();
-        let mut all: Vec<&OsStr> = vec!["find".as_ref(), start.as_os_str()];
-        all.extend(arguments.iter().map(OsStr::new));
+    fn xattrs(&'a self, start: &'a Path) -> (Vec<Line>, Comparison<'a>) {
+        let [named, valued] = getfattr(start);
+        let tests = self.canopy("find").words([start]).words(xattr_words());
+        let compare = move |answers: &mut dyn Iterator<Item = Ran>| {
+            let expected = expected_xattrs(answers);
+            let shown = sorted(&self.shown(answers.next().unwrap()), 0);
+            self.assert_xattrs(start, &shown, &expected);
+        };
+        (vec![named, valued, tests], Box::new(compare))
+    }
+
+    /// Compares both, of which the index is asked at once.
+    fn find_with_xattrs(&'a self, start: &'a Path) -> (Vec<Line>, Comparison<'a>) {
+        let words = || [start.as_os_str(), "-printf".as_ref(), FORMAT.as_ref()];
+        let [named, valued] = getfattr(start);
+        let both = self.canopy("find").words(words()).words(xattr_words());
+        let lines = vec![Line::new("find").words(words()), named, valued, both];
+        let compare = move |answers: &mut dyn Iterator<Item = Ran>| {
+            let expected = answers.next().unwrap().stdout;
+            let expected_xattrs = expected_xattrs(answers);
+            let shown = sorted(&self.shown(answers.next().unwrap()), 0);
+            let (shown, xattrs): (Vec<_>, Vec<_>) =
+                shown.into_iter().partition(|line| line.starts_with('/'));
+            let what = format!("seed {} {:?} find {start:?}", self.seed, self.user);
+            assert_same(&shown, &sorted(&expected, 0), &what);
+            self.assert_xattrs(start, &xattrs, &expected_xattrs);
+        };
+        (lines, Box::new(compare))
+    }
+
+    fn assert_xattrs(&self, start: &Path, shown: &[String], expected: &[String]) {
         let what = format!("seed {} {:?} {start:?} -xattr", self.seed, self.user);
-        assert_same(&sorted(&self.canopy(&all), 0), &expected, &what);
+        assert_same(shown, expected, &what);
     }
 
     /// Compares what getfacl(1) shows of all entries of the tree but links, which it follows, with
     /// the table of ACLs.
-    fn compare_acls(&self, tree: &Path) {
-        let find =
-            [tree.as_os_str(), "!".as_ref(), "-type".as_ref(), "l".as_ref(), "-print0".as_ref()];
-        let list = self.user.run("find".as_ref(), &find).stdout;
-        let mut arguments = ["-n", "-s", "-p", "--"].map(OsStr::new).to_vec();
-        arguments
-            .extend(list.split(|&byte| byte == 0).filter(|p| !p.is_empty()).map(OsStr::from_bytes));
-        let mut expected = Vec::new();
-        if arguments.len() > 4 {
-            let output = self.user.run("getfacl".as_ref(), &arguments).stdout;
+    fn acls(&'a self, tree: &'a Path) -> (Vec<Line>, Comparison<'a>) {
+        let getfacl = Line::new("find").words([tree]);
+        let getfacl = getfacl.plain("! -type l -exec getfacl -n -s -p -- {} +");
+        let sql = "SELECT path, kind, tag, id, permissions FROM acls";
+        let table = self.canopy("sql --format ndjson").words([sql]);
+        let compare = move |answers: &mut dyn Iterator<Item = Ran>| {
+            let output = answers.next().unwrap().stdout;
             let lines: Vec<&[u8]> = output.split(|&byte| byte == b'\n').collect();
             let files = lines.chunk_by(|_, next| !next.starts_with(b"# file: "));
-            expected
-                .extend(files.filter(|file| file[0].starts_with(b"# file: ")).flat_map(acl_lines));
-        }
-        expected.sort();
-        let sql = "SELECT path, kind, tag, id, permissions FROM acls";
-        let shown = self.canopy(&["sql", "--format", "ndjson", sql].map(OsStr::new));
-        let row = |line: &str| {
-            let row: serde_json::Value = serde_json::from_str(line).unwrap();
-            let id = row["id"].as_u64().map_or(String::new(), |id| id.to_string());
-            let text = |name: &str| row[name].as_str().unwrap().to_owned();
-            format!(
-                "{}|{}|{}|{id}|{}",
-                text("path"),
-                text("kind"),
-                text("tag"),
-                text("permissions")
-            )
+            let files = files.filter(|file| file[0].starts_with(b"# file: "));
+            let mut expected: Vec<String> = files.flat_map(acl_lines).collect();
+            expected.sort();
+            let shown = self.shown(answers.next().unwrap());
+            let shown = String::from_utf8(shown).unwrap();
+            let mut shown: Vec<String> = shown.lines().map(acl_row).collect();
+            shown.sort();
+            assert_same(&shown, &expected, &format!("seed {} {:?} getfacl", self.seed, self.user));
         };
-        let mut shown: Vec<String> = String::from_utf8(shown).unwrap().lines().map(row).collect();
-        shown.sort();
-        assert_same(&shown, &expected, &format!("seed {} {:?} getfacl", self.seed, self.user));
+        (vec![getfacl, table], Box::new(compare))
     }
 
-    fn compare_du(&self, start: &Path, options: &[&str]) {
-        let mut arguments: Vec<&OsStr> = vec!["du".as_ref(), "-0".as_ref()];
-        arguments.extend(options.iter().map(OsStr::new));
-        arguments.push(start.as_os_str());
-        let expected = self.user.run("du".as_ref(), &arguments[1..]).stdout;
-        let shown = self.canopy(&arguments);
-        let what = format!("seed {} {:?} du {options:?}", self.seed, self.user);
-        assert_same(&sorted(&shown, 0), &sorted(&expected, 0), &what);
+    fn du(&'a self, start: &'a Path, options: &'static [&str]) -> (Vec<Line>, Comparison<'a>) {
+        let du = |line: Line| line.plain("-0").words(options).words([start]);
+        let compare = move |answers: &mut dyn Iterator<Item = Ran>| {
+            let expected = answers.next().unwrap().stdout;
+            let shown = self.shown(answers.next().unwrap());
+            let what = format!("seed {} {:?} du {options:?}", self.seed, self.user);
+            assert_same(&sorted(&shown, 0), &sorted(&expected, 0), &what);
+        };
+        (vec![du(Line::new("du")), du(self.canopy("du"))], Box::new(compare))
     }
+}
+
+/// Shows names of the attributes of all entries below a start, then their values.
+fn getfattr(start: &Path) -> [Line; 2] {
+    ["", "-d -e hex "].map(|values| {
+        let run = format!("-exec getfattr -h --absolute-names -m - {values}-- {{}} +");
+        Line::new("find").words([start]).plain(&run)
+    })
+}
+
+/// Returns expressions that print the number of each test of attributes beside its hits.
+fn xattr_words() -> Vec<String> {
+    let tests = XATTR_TESTS.iter().enumerate().flat_map(|(number, test)| {
+        let print = format!("{number}|%p\\0");
+        ["(", "-xattr", test.pattern, "-printf", &print, "-o", "-true", ")"].map(str::to_owned)
+    });
+    tests.collect()
+}
+
+/// Returns what these should print, by what getfattr shows of names and of values.
+fn expected_xattrs(answers: &mut dyn Iterator<Item = Ran>) -> Vec<String> {
+    let [named, valued] = [(); 2].map(|()| attributes(&answers.next().unwrap().stdout));
+    let mut expected = Vec::new();
+    for (number, test) in XATTR_TESTS.iter().enumerate() {
+        let among = if test.asks_value { &valued } else { &named };
+        let lines = among.iter().filter_map(|line| line.split_once('|'));
+        let hits = lines.filter(|(_, rest)| (test.hits)(rest));
+        expected.extend(hits.map(|(path, _)| format!("{number}|{path}")));
+    }
+    expected.sort();
+    expected
+}
+
+/// A row of the table of ACLs, as `acl_lines` has it.
+fn acl_row(line: &str) -> String {
+    let row: serde_json::Value = serde_json::from_str(line).unwrap();
+    let id = row["id"].as_u64().map_or(String::new(), |id| id.to_string());
+    let text = |name: &str| row[name].as_str().unwrap().to_owned();
+    let [path, kind, tag, permissions] = ["path", "kind", "tag", "permissions"].map(text);
+    format!("{path}|{kind}|{tag}|{id}|{permissions}")
 }
 
 /// What getfattr printed, as `path|name` or `path|name=value`, with the path as `sorted` shows it.

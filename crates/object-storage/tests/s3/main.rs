@@ -22,22 +22,36 @@ use std::sync::Arc;
 macro_rules! list {
     ($($case:ident)*) => {
         /// All cases that any storage has to pass.
-        const CASES: &[(&str, fn(&Fixture))] = &[$((stringify!($case), cases::$case)),*];
+        const CASES: [(&str, fn(&Fixture)); [$(stringify!($case)),*].len()] =
+            [$((stringify!($case), cases::$case)),*];
     };
 }
 cases::each_case!(list);
 
+/// Work that a thread does on storage of its own, and the name of both.
+type Work<'a> = (&'a str, &'a (dyn Fn(Arc<dyn Storage>) + Sync));
+
+/// Does all work at once, since a server mostly waits. A thread that fails is shown by its name.
+fn beside_each_other(server: &(impl Server + Sync), all: &[Work<'_>]) {
+    std::thread::scope(|scope| {
+        for (name, work) in all {
+            let thread = std::thread::Builder::new().name((*name).to_owned());
+            thread.spawn_scoped(scope, || work(server.storage(name))).unwrap();
+        }
+    });
+}
+
 /// One test, since a cluster takes long to start.
 #[test]
 fn tables_live_on_ceph() {
-    let ceph = Ceph::start();
-    objects_are_created_once_and_listed_in_order(&*ceph.storage("objects"));
-    for (name, case) in CASES {
-        eprintln!("{name}");
-        case(&Fixture::new(ceph.storage(name)));
-    }
-    two_writers_fence_each_other(ceph.storage("fences"));
-    requests::operations_take_few_requests(ceph.storage("requests"));
+    let cases = CASES.map(|(name, case)| (name, move |storage| case(&Fixture::new(storage))));
+    let mut all: Vec<Work<'_>> = vec![
+        ("objects", &|storage| objects_are_created_once_and_listed_in_order(&*storage)),
+        ("fences", &two_writers_fence_each_other),
+        ("requests", &requests::operations_take_few_requests),
+    ];
+    all.extend(cases.iter().map(|(name, case)| -> Work<'_> { (name, case) }));
+    beside_each_other(&Ceph::start(), &all);
 }
 
 #[test]
@@ -52,12 +66,15 @@ fn a_store_that_overwrites_is_refused() {
 
 #[test]
 fn every_case_passes_with_sstables_on_garage() {
-    let garage = Garage::start();
-    for (name, case) in CASES {
-        eprintln!("{name}");
-        let rest = Arc::new(MemoryStorage::default());
-        case(&Fixture::new(Arc::new(SplitStorage::new(rest, garage.storage(name)))));
-    }
+    let cases = CASES.map(|(name, case)| {
+        let on = move |bucket| {
+            let rest = Arc::new(MemoryStorage::default());
+            case(&Fixture::new(Arc::new(SplitStorage::new(rest, bucket))));
+        };
+        (name, on)
+    });
+    let all = Vec::from_iter(cases.iter().map(|(name, case)| -> Work<'_> { (name, case) }));
+    beside_each_other(&Garage::start(), &all);
 }
 
 #[test]

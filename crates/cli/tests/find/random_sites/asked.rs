@@ -7,6 +7,7 @@ use crate::common;
 use super::names::{Token, tokens};
 use super::site::{Site, shown};
 use crate::exactness::attributes;
+use common::batch::{Line, NEXT};
 use common::{Fixture, User};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -23,9 +24,6 @@ const XATTRS: [(&str, bool, &str); 5] = [
     ("user.a=plain*", true, "user.a="),
     ("security.*=plain*", true, "security.canopy="),
 ];
-
-/// What is between the outputs of two commands.
-const NEXT: u8 = 0x1e;
 
 /// Everything that was asked, in the order of the commands.
 pub struct Answers {
@@ -128,34 +126,6 @@ fn expected_xattrs(site: &Site, lines: &[String], values: bool) -> Vec<String> {
     }
     expected.sort();
     expected
-}
-
-/// A line of the shell from words of which some have to be quoted.
-#[derive(Default)]
-struct Line(OsString);
-
-impl Line {
-    fn new(words: &str) -> Self {
-        Line(words.into())
-    }
-
-    fn words<W: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
-        for word in words {
-            let word = word.as_ref().as_bytes();
-            let quoted = word.split(|&byte| byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]);
-            self.0.push(" '");
-            self.0.push(OsStr::from_bytes(&quoted));
-            self.0.push("'");
-        }
-        self
-    }
-
-    /// Adds what the shell is to see as it is.
-    fn plain(mut self, words: &str) -> Self {
-        self.0.push(" ");
-        self.0.push(words);
-        self
-    }
 }
 
 fn script(site: &Site, place: &Fixture, question: &Question<'_>) -> OsString {
