@@ -43,7 +43,7 @@ mod turns;
 pub use accounts::{Accounts, subordinate_uids};
 pub use channel::{Channel, Unanswered};
 pub use frame::FRAME_BYTES_MAX;
-pub use pool::{Log, Pool, PoolLimits};
+pub use pool::{Pool, PoolLimits};
 pub use process::Process;
 pub use room::RoomLimits;
 pub use seats::{Seat, Seats};

@@ -13,6 +13,7 @@ use crate::room::{Occupant, Room, RoomLimits};
 use crate::service::Service;
 use crate::session::{Class, Session, Unsent};
 use crate::turns::Turns;
+use canopy_events::LimitedEvents;
 use canopy_model::Credentials;
 use nix::errno::Errno;
 use parking_lot::Mutex;
@@ -27,13 +28,6 @@ use std::time::{Duration, Instant};
 
 /// How often to look for processes that are idle or stuck, and for answers that are late.
 const ROUND: Duration = Duration::from_secs(1);
-
-/// Lines a minute that are written to the log, and bytes of one.
-const LINES_MAX: u32 = 100;
-const LINE_BYTES_MAX: usize = 1000;
-
-/// Takes lines that administrators should read.
-pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Limits of the processes of a pool, and of their requests.
 #[derive(Clone, Copy, Debug)]
@@ -101,28 +95,23 @@ impl<Q: Serialize, R: DeserializeOwned + 'static> Pool<Q, R> {
         setup: &impl Serialize,
         accounts: Accounts,
         limits: PoolLimits,
-        log: Log,
     ) -> io::Result<Self> {
         let mut frame = Vec::new();
         Frame::encode(setup)?.send(&mut frame, 0, false)?;
-        Ok(Self::new(How::AsUsers(service, frame), accounts, limits, log))
+        Ok(Self::new(How::AsUsers(service, frame), accounts, limits))
     }
 
     /// Returns a pool whose requests are answered by `serve` in a thread of this process, for the
     /// one user that it runs as.
-    pub fn in_thread(
-        serve: impl Fn(Channel) + Send + Sync + 'static,
-        limits: PoolLimits,
-        log: Log,
-    ) -> Self {
-        Self::new(How::InThread(Arc::new(serve)), Accounts::of_ranges(Vec::new()), limits, log)
+    pub fn in_thread(serve: impl Fn(Channel) + Send + Sync + 'static, limits: PoolLimits) -> Self {
+        Self::new(How::InThread(Arc::new(serve)), Accounts::of_ranges(Vec::new()), limits)
     }
 
-    fn new(how: How, accounts: Accounts, limits: PoolLimits, log: Log) -> Self {
+    fn new(how: How, accounts: Accounts, limits: PoolLimits) -> Self {
         let turns = Arc::new(Turns::new(limits.heavy_of_account));
         let room = Mutex::new(Room::new(limits.room));
-        let lines = Mutex::new((Instant::now(), 0));
-        let shared = Arc::new(Shared { how, limits, log, accounts, turns, room, lines });
+        let events = LimitedEvents::default();
+        let shared = Arc::new(Shared { how, limits, events, accounts, turns, room });
         shared.look_after();
         Pool { shared: Arc::new(Owner(shared)), types: PhantomData }
     }
@@ -158,9 +147,9 @@ impl<Q: Serialize, R: DeserializeOwned + 'static> Pool<Q, R> {
         }
     }
 
-    /// Writes to the log, up to a limit of lines per minute.
-    pub fn log(&self, line: &str) {
-        self.shared.0.log_limited(line);
+    /// Warns the administrator, up to a limit of events per minute.
+    pub fn warn(&self, text: &str) {
+        self.shared.0.events.warn(text);
     }
 }
 
@@ -181,12 +170,10 @@ fn unsent<R: DeserializeOwned>(
 struct Shared {
     how: How,
     limits: PoolLimits,
-    log: Log,
+    events: LimitedEvents,
     accounts: Accounts,
     turns: Arc<Turns>,
     room: Mutex<Room<Credentials, Session>>,
-    /// When lines were counted from, and how many there were.
-    lines: Mutex<(Instant, u32)>,
 }
 
 impl Shared {
@@ -229,22 +216,6 @@ impl Shared {
         }
     }
 
-    fn log_limited(&self, line: &str) {
-        let mut lines = self.lines.lock();
-        if lines.0.elapsed() > Duration::from_secs(60) {
-            *lines = (Instant::now(), 0);
-        }
-        lines.1 = lines.1.saturating_add(1);
-        let count = lines.1;
-        drop(lines);
-        if count <= LINES_MAX {
-            // It may be what a user has said.
-            let clean: String = line.chars().filter(|c| !c.is_control()).collect();
-            let end = clean.floor_char_boundary(LINE_BYTES_MAX);
-            (self.log)(&clean[..end]);
-        }
-    }
-
     fn session(self: &Arc<Self>, who: &Credentials) -> Result<Arc<Session>, Errno> {
         let mut room = self.room.lock();
         if let Some(session) = room.get(who)
@@ -279,10 +250,10 @@ impl Shared {
         };
         let uid = session.who.uid;
         if let Err(error) = &started {
-            self.log_limited(&format!("cannot start a process for uid {uid}: {error}"));
+            self.events.warn(&format!("cannot start a process for uid {uid}: {error}"));
         }
         if let Err(error) = answered {
-            self.log_limited(&format!("the process that answers for uid {uid} is ended: {error}"));
+            self.events.warn(&format!("the process that answers for uid {uid} is ended: {error}"));
         }
         let was_busy = session.end();
         self.go_on(session.account);
@@ -292,9 +263,8 @@ impl Shared {
             let _ = child.kill();
             let status = child.wait();
             if was_busy && let Ok(status) = status {
-                self.log_limited(&format!(
-                    "the process that answers for uid {uid} ended: {status}"
-                ));
+                self.events
+                    .warn(&format!("the process that answers for uid {uid} ended: {status}"));
             }
         }
     }

@@ -100,14 +100,8 @@ fn serve(
     };
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let directory = arguments.directory.display().to_string();
-    let told_of = directory.clone();
-    let options = Options {
-        viewers,
-        root,
-        name,
-        threads: arguments.threads.unwrap_or(threads),
-        log: Arc::new(move |said| canopy::message(format_args!("{told_of}: {said}"))),
-    };
+    canopy::print_events(directory.clone());
+    let options = Options { viewers, root, name, threads: arguments.threads.unwrap_or(threads) };
     let mut mount = Mount::new(&arguments.directory, options)
         .with_context(|| format!("cannot mount on {directory}"))?;
     if nix::unistd::geteuid().is_root() {

@@ -74,7 +74,7 @@ fn open(namespace: &Path, cache: &place::Cache, is_read_only: bool) -> anyhow::R
     }
 }
 
-/// Tells in the log what could not be done beside, each failure once, until the sender is dropped.
+/// Warns of failures of the upkeep, once each, until the sender is dropped.
 fn watch(upkeep: &Arc<Upkeep>) -> (Sender<()>, JoinHandle<()>) {
     let (upkeep, (ends, ended)) = (upkeep.clone(), channel());
     let thread = std::thread::spawn(move || {
@@ -82,7 +82,7 @@ fn watch(upkeep: &Arc<Upkeep>) -> (Sender<()>, JoinHandle<()>) {
         while ended.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             let failure = upkeep.failure();
             if failure.is_some() && failure != told {
-                canopy::message(failure.as_deref().unwrap_or_default());
+                tracing::warn!("{}", failure.as_deref().unwrap_or_default());
             }
             told = failure;
         }
@@ -98,6 +98,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
     }
     let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     daemon::raise_limit();
+    canopy::print_events(String::new());
     let is_read_only = arguments.read_only
         || arguments.snapshot.is_some()
         || arguments.options.iter().any(|one| one == "ro");
@@ -121,7 +122,6 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
         threads: arguments.threads.map_or(threads, usize::from),
         name,
         passes_through: is_root && !arguments.no_passthrough,
-        log: Arc::new(|said| canopy::message(said)),
     };
     let directory = arguments.directory.display();
     let mut mount = Mount::new(namespace.clone(), &arguments.directory, &options)

@@ -45,6 +45,7 @@ mod command_line;
 pub mod commands;
 mod companion;
 mod engine;
+mod events;
 
 pub mod interrupt;
 mod invocation;
@@ -63,6 +64,7 @@ mod switches;
 pub mod terminal;
 
 pub use engine::{Engine, Mounts};
+pub use events::print_events;
 pub use invocation::Invocation;
 pub use outcome::{
     KindOf, Outcome, SeveralLines, error_chain, message, message_lines, say, say_json,

@@ -58,7 +58,6 @@ fn conforms(chunk_bytes: u64, known: &str) {
         threads: 2,
         name: "conformance".into(),
         passes_through: true,
-        log: Arc::new(|_| ()),
     };
     let mut mount = Mount::new(namespace.clone(), target.path(), &options).unwrap();
     let mut unmounter = mount.unmounter();

@@ -33,7 +33,6 @@ mod view;
 mod views;
 mod xattrs;
 
-pub use canopy_as_user::Log;
 pub use canopy_mount::mounted::Unmounter;
 pub use service::VIEW;
 pub use view::Opener;
@@ -72,8 +71,6 @@ pub struct Options {
     pub name: PathBuf,
     /// How many threads answer the kernel.
     pub threads: usize,
-    /// Is told why a query was refused, and what fails.
-    pub log: Log,
 }
 
 /// An index that is mounted.
@@ -87,13 +84,13 @@ impl Mount {
         let (views, owner, ttl) = match options.viewers {
             Viewers::Everybody(index) => {
                 let (root, accounts) = (options.root, accounts.clone());
-                let views = Views::of_everybody(index, root, accounts, options.log)?;
+                let views = Views::of_everybody(index, root, accounts)?;
                 (views, None, Duration::ZERO)
             }
             Viewers::Owner(opener) => {
                 let root = escape(options.root.as_os_str().as_bytes()).into_owned();
                 let uid = rustix::process::geteuid().as_raw();
-                let views = Views::of_owner(opener, root, options.log);
+                let views = Views::of_owner(opener, root);
                 (views, Some(Credentials::new(uid, [])), TTL)
             }
         };

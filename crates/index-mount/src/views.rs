@@ -3,7 +3,7 @@
 use crate::protocol::{Failure, ReplyKind, RequestKind, Setup};
 use crate::service::{VIEW, answer_all};
 use crate::view::{Opener, UserView};
-use canopy_as_user::{Accounts, Class, Log, Pool, PoolLimits};
+use canopy_as_user::{Accounts, Class, Pool, PoolLimits};
 use canopy_model::Credentials;
 use nix::errno::Errno;
 use std::io;
@@ -20,19 +20,18 @@ impl Views {
         index: PathBuf,
         root: PathBuf,
         accounts: Accounts,
-        log: Log,
     ) -> io::Result<Self> {
         let (setup, limits) = (Setup { index, root }, PoolLimits::STANDARD);
-        Pool::of_processes(&VIEW, &setup, accounts, limits, log).map(Views)
+        Pool::of_processes(&VIEW, &setup, accounts, limits).map(Views)
     }
 
     /// Returns the view of the user of this process. `root` is escaped.
-    pub(crate) fn of_owner(opener: Opener, root: String, log: Log) -> Self {
+    pub(crate) fn of_owner(opener: Opener, root: String) -> Self {
         let serve = move |channel| {
             // The socket is closed with it, which fails all requests.
             let _ = answer_all(channel, UserView::new(opener.clone(), root.clone()));
         };
-        Views(Pool::in_thread(serve, PoolLimits::STANDARD, log))
+        Views(Pool::in_thread(serve, PoolLimits::STANDARD))
     }
 
     /// Asks for a user, and calls `then` with the answer, from another thread.
@@ -46,7 +45,7 @@ impl Views {
         self.0.ask(who, class, asked, move |told| {
             then(told.and_then(|reply| {
                 reply.map_err(|failure| {
-                    failure.log.iter().for_each(|line| pool.log(line));
+                    failure.log.iter().for_each(|line| pool.warn(line));
                     match failure.errno {
                         1..4096 => Errno::from_raw(failure.errno),
                         _ => Errno::EIO,

@@ -12,13 +12,12 @@ use crate::handles::{Directories, Modes};
 use crate::node::Node;
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
-use crate::refusals::Log;
 use crate::{Options, control};
 use canopy_as_user::Accounts;
+use canopy_events::LimitedEvents;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::{EntryName, Error, Execute, FileId, New, ROOT, SetAttributes};
-use contents::rate_limited;
 use fuser::{
     BsdFileFlags, FileHandle, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags,
     RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
@@ -51,7 +50,8 @@ pub(crate) struct Filesystem {
     modes: Arc<Modes>,
     /// For contents that lie in storage, which may take long to fetch and to send.
     transfers: Option<Arc<Pool>>,
-    log: Log,
+    /// Faults of the storage, which reads can cause again and again.
+    events: Arc<LimitedEvents>,
     passes_through: bool,
     is_read_only: bool,
     /// The kernel's root: that of the namespace, or of a snapshot.
@@ -68,8 +68,7 @@ impl Filesystem {
 
     pub(crate) fn new(namespace: Arc<dyn Execute>, options: &Options) -> Answer<Self> {
         let accounts = Accounts::system();
-        let log = options.log.clone();
-        let queries = Arc::new(Queries::new(namespace.clone(), accounts.clone(), log));
+        let queries = Arc::new(Queries::new(namespace.clone(), accounts.clone()));
         let root = match &options.snapshot {
             None => Node::File(ROOT),
             Some(name) => {
@@ -81,7 +80,7 @@ impl Filesystem {
             queries,
             transfers: (namespace.settings()?.chunk_bytes > 0)
                 .then(|| Arc::new(Pool::new(CONTENTS, accounts))),
-            log: rate_limited(options.log.clone()),
+            events: Arc::default(),
             namespace,
             directories: Arc::default(),
             modes: Arc::default(),

@@ -64,8 +64,6 @@ pub struct Options {
     pub name: PathBuf,
     /// Whether the kernel reads and writes large files without asking, where it can.
     pub passes_through: bool,
-    /// Is told why a query was refused.
-    pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 /// The type that mounts have, as `findmnt -t` and /etc/fstab name it.

@@ -11,7 +11,7 @@ use crate::node::{Node, QueryId, Shown};
 use crate::nodes::{QueryNodes, Target, target_with};
 use crate::past::Pasts;
 use crate::pool::{Pool, QUERIES, Turn};
-use crate::refusals::{Asking, Log, Refusals};
+use crate::refusals::{Asking, Refusals};
 use crate::results::{self, BYTES_MAX, DEPTH_MAX, Findings, Hits, RESULTS_MAX};
 use canopy_as_user::Accounts;
 use canopy_model::Credentials;
@@ -66,12 +66,12 @@ fn is_duplicates(component: &[u8]) -> bool {
 }
 
 impl Queries {
-    pub(crate) fn new(namespace: Arc<dyn Execute>, accounts: Accounts, log: Log) -> Self {
+    pub(crate) fn new(namespace: Arc<dyn Execute>, accounts: Accounts) -> Self {
         Queries {
             pasts: Pasts::new(namespace.clone()),
             namespace,
             nodes: QueryNodes::default(),
-            refusals: Refusals::new(log),
+            refusals: Refusals::default(),
             kept: ResultCache::new(Budget::new(ALL_BYTES_MAX, BYTES_MAX)),
             pool: Pool::new(QUERIES, accounts.clone()),
             readers: Pool::new(QUERIES, accounts.clone()),

@@ -2,25 +2,18 @@
 //! the directory that was asked.
 
 use crate::node::Node;
+use canopy_events::LimitedEvents;
 use canopy_namespace::query::shown;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// The attribute of a directory with the reason why the last query below it failed, for the user who
 /// asked.
 pub const ERROR: &str = "user.canopy.error";
 
-/// How many refused queries a minute get into the log: anybody may ask anything.
-const LINES_MAX: u32 = 100;
-
 /// How many reasons are kept of one account, and of all.
 const OF_ACCOUNT: usize = 16;
 const ALL: usize = 1024;
-
-/// Writes to the log.
-pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 struct One {
     asking: Asking,
@@ -37,30 +30,17 @@ pub(crate) struct Asking {
     pub(crate) above: Vec<Vec<u8>>,
 }
 
+#[derive(Default)]
 pub(crate) struct Refusals {
-    log: Log,
+    events: LimitedEvents,
     all: Mutex<VecDeque<One>>,
-    /// When lines were counted from, and how many there were.
-    lines: Mutex<(Instant, u32)>,
 }
 
 impl Refusals {
-    pub(crate) fn new(log: Log) -> Self {
-        let lines = Mutex::new((Instant::now(), 0));
-        Refusals { log, all: Mutex::default(), lines }
-    }
-
-    /// Writes to the log without a limit.
-    pub(crate) fn log(&self, what: &str) {
-        (self.log)(what);
-    }
-
     /// Notes why a query was refused.
     pub(crate) fn note(&self, asking: &Asking, name: &[u8], why: &str) {
         let why = format!("the query {}: {why}", shown(name));
-        if self.has_lines_left() {
-            (self.log)(&why);
-        }
+        self.events.warn(&why);
         let mut all = self.all.lock();
         all.retain(|one| one.asking != *asking);
         let own = |one: &One| one.asking.account == asking.account;
@@ -83,27 +63,21 @@ impl Refusals {
         };
         all.iter().rev().find(|one| is_it(&one.asking)).map(|one| one.why.clone())
     }
-
-    fn has_lines_left(&self) -> bool {
-        let mut lines = self.lines.lock();
-        if lines.0.elapsed() > Duration::from_secs(60) {
-            *lines = (Instant::now(), 0);
-        }
-        lines.1 = lines.1.saturating_add(1);
-        lines.1 <= LINES_MAX
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use canopy_events::{EVENTS_MAX, Lines};
     use canopy_namespace::FileId;
+    use std::sync::Arc;
 
     #[test]
     fn reasons_are_for_whoever_asked() {
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let told = lines.clone();
-        let refusals = Refusals::new(Arc::new(move |line: &str| told.lock().push(line.to_owned())));
+        let own = lines.clone();
+        let subscriber = Lines::new(move |_, line| own.lock().push(line.to_owned()));
+        let refusals = tracing::subscriber::with_default(subscriber, Refusals::default);
         let directory = |id| Node::File(FileId(id));
         let note = |uid: u32, base: u64, why: &str| {
             let account = if uid >= 1000 { 1 } else { uid };
@@ -121,6 +95,6 @@ mod tests {
         // The uids of one account do not have those of others forgotten.
         (1000..4000).for_each(|uid| note(uid, 9, "many"));
         assert!(why(2, 8).is_some() && why(3999, 9).is_some() && why(1000, 9).is_none());
-        assert_eq!(lines.lock().len(), LINES_MAX as usize);
+        assert_eq!(lines.lock().len(), EVENTS_MAX as usize);
     }
 }

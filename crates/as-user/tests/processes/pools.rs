@@ -3,11 +3,12 @@
 use crate::subject::{Asked, Fixture, Said, head, patient, too_long, wait};
 use crate::{is_running, wait_until};
 use canopy_as_user::{Class, FRAME_BYTES_MAX, Pool, PoolLimits};
+use canopy_events::Lines;
 use canopy_model::Credentials;
 use nix::errno::Errno;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+use tracing::subscriber::with_default;
 
 const ANN: u32 = 2001;
 const BOB: u32 = 2002;
@@ -125,8 +126,9 @@ pub fn a_thread_answers_its_own_user() {
     let serve = |channel: canopy_as_user::Channel| {
         let _ = channel.serve(|number: &u32| number + 1, |_, _| 0);
     };
-    let pool: Pool<u32, u32> =
-        Pool::in_thread(serve, patient(8, 8, 8), Arc::new(|line| panic!("{line}")));
+    let pool: Pool<u32, u32> = with_default(Lines::new(|_, line| panic!("{line}")), || {
+        Pool::in_thread(serve, patient(8, 8, 8))
+    });
     let (sender, answers) = channel();
     for number in 0..100 {
         let sender = sender.clone();

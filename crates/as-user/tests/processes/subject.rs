@@ -1,9 +1,9 @@
 //! The services of these tests, which do what they are asked to, and the pool that asks them.
 
 use canopy_as_user::{
-    Accounts, Channel, Class, FRAME_BYTES_MAX, Log, Pool, PoolLimits, RoomLimits, Service,
-    Unanswered,
+    Accounts, Channel, Class, FRAME_BYTES_MAX, Pool, PoolLimits, RoomLimits, Service, Unanswered,
 };
+use canopy_events::Lines;
 use canopy_model::Credentials;
 use nix::errno::Errno;
 use parking_lot::Mutex;
@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
+use tracing::subscriber::with_default;
 
 /// A service that is asked by a pool.
 pub const SHARED: Service = Service {
@@ -199,9 +200,10 @@ impl Fixture {
     pub fn with_ranges(limits: PoolLimits, ranges: Vec<(Range<u32>, u32)>) -> Self {
         let lines = Arc::<Mutex<Vec<String>>>::default();
         let own = lines.clone();
-        let log: Log = Arc::new(move |line| own.lock().push(line.to_owned()));
+        let log = Lines::new(move |_, line| own.lock().push(line.to_owned()));
         let accounts = Accounts::of_ranges(ranges);
-        let pool = Pool::of_processes(&SHARED, &"the setup", accounts, limits, log);
+        let pool =
+            with_default(log, || Pool::of_processes(&SHARED, &"the setup", accounts, limits));
         Fixture { pool: pool.expect("a pool"), lines }
     }
 

@@ -11,7 +11,8 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-unify", &[]),
     ("canopy-model", &["canopy-unify"]),
-    ("canopy-as-user", &["canopy-model"]),
+    ("canopy-events", &["canopy-unify"]),
+    ("canopy-as-user", &["canopy-events", "canopy-model"]),
     ("canopy-index", &["canopy-model"]),
     ("canopy-scan", &["canopy-model"]),
     ("canopy-import", &["canopy-model"]),
@@ -78,7 +79,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["canopy", "canopy-store", "canopy-object-storage", "canopy-model", "canopy-text"],
     ),
     ("canopy-namespace", &["canopy-model", "canopy-store", "canopy-text"]),
-    ("canopy-mount", &["canopy-as-user", "canopy-model", "canopy-namespace"]),
+    ("canopy-mount", &["canopy-as-user", "canopy-events", "canopy-model", "canopy-namespace"]),
     (
         "canopy-index-mount",
         &[

@@ -148,10 +148,10 @@ impl Filesystem {
             let (namespace, name) = (self.namespace.clone(), name.to_vec());
             let value = value.to_vec();
             // Not behind a check: the kernel keeps the root directory locked meanwhile.
-            return self.queries.run_reader(request.uid(), move |queries, _| {
+            return self.queries.run_reader(request.uid(), move |_, _| {
                 let set = control::set(&*namespace, &name, &value);
                 if let Err(error) = &set {
-                    queries.refusals.log(&format!("{}: {error}", value.escape_ascii()));
+                    tracing::warn!("{}: {error}", value.escape_ascii());
                 }
                 empty(reply, set);
             });

@@ -6,24 +6,19 @@ use crate::caller::By;
 use crate::convert::{attributes, errno};
 use crate::handles::PASSED_THROUGH;
 use crate::node::{Node, Shown};
-use crate::refusals::Log;
+use canopy_events::LimitedEvents;
 use canopy_namespace::{EntryName, Error, Execute, FileId, New, Privileges};
 use fuser::{
     Errno, FileHandle, FopenFlags, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
-use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// More than so many bytes that a snapshot needs are copied by another thread before a change.
 const KEPT_AT_ONCE_BYTES: u64 = 8 << 20;
-
-/// So many failures of storage a minute are told of.
-const FAILURES_MAX: u32 = 100;
 
 const O_NOATIME: i32 = 0o1000000;
 const SEEK_DATA: i32 = 3;
@@ -163,13 +158,13 @@ impl Filesystem {
         flags: OpenFlags,
         reply: ReplyData,
     ) {
-        let log = self.log.clone();
+        let events = self.events.clone();
         if let Node::Snapshot(_) = node {
             let queries = self.queries.clone();
             return self.transfer(request.uid(), false, move |_| {
                 match queries.pasts.read(handle, offset, size as usize) {
                     Ok(bytes) => reply.data(&bytes),
-                    Err(error) => reply.error(logged_errno(&log, &error)),
+                    Err(error) => reply.error(logged_errno(&events, &error)),
                 }
             });
         }
@@ -182,7 +177,7 @@ impl Filesystem {
         self.transfer(request.uid(), is_here, move |namespace| {
             match namespace.read_at(id, offset, size as usize, notes_access) {
                 Ok(bytes) => reply.data(&bytes),
-                Err(error) => reply.error(logged_errno(&log, &error)),
+                Err(error) => reply.error(logged_errno(&events, &error)),
             }
         });
     }
@@ -202,7 +197,7 @@ impl Filesystem {
             Ok(found) => found,
             Err(error) => return reply.error(errno(&error)),
         };
-        let log = self.log.clone();
+        let events = self.events.clone();
         let write = move |namespace: &dyn Execute, data: &[u8], reply: ReplyWrite| {
             let is_in = |gid| by.is_in(gid);
             let privileges = match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
@@ -215,7 +210,7 @@ impl Filesystem {
             };
             match namespace.write_at(id, offset, data, privileges) {
                 Ok(count) => reply.written(count as u32),
-                Err(error) => reply.error(logged_errno(&log, &error)),
+                Err(error) => reply.error(logged_errno(&events, &error)),
             }
         };
         if self.must_copy(id) {
@@ -247,10 +242,10 @@ impl Filesystem {
     /// Makes what a file has outlast a crash.
     pub(super) fn sync_file(&self, request: &Request, node: Node, reply: ReplyEmpty) {
         let Node::File(id) = node else { return reply.ok() };
-        let log = self.log.clone();
+        let events = self.events.clone();
         self.transfer(request.uid(), false, move |namespace| match namespace.sync_contents(id) {
             Ok(()) => reply.ok(),
-            Err(error) => reply.error(logged_errno(&log, &error)),
+            Err(error) => reply.error(logged_errno(&events, &error)),
         });
     }
 
@@ -304,25 +299,10 @@ impl Filesystem {
     }
 }
 
-/// Limits the lines of a log per minute: any user can read damaged contents again and again.
-pub(super) fn rate_limited(log: Log) -> Log {
-    let told = Mutex::new((Instant::now(), 0));
-    Arc::new(move |said| {
-        let mut told = told.lock();
-        if told.0.elapsed() >= Duration::from_secs(60) {
-            *told = (Instant::now(), 0);
-        }
-        told.1 += 1;
-        if told.1 <= FAILURES_MAX {
-            log(said);
-        }
-    })
-}
-
-/// Returns the errno of an error, and logs errors of the storage.
-fn logged_errno(log: &Log, error: &Error) -> Errno {
+/// Returns the errno of an error, and warns of errors of the storage.
+fn logged_errno(events: &LimitedEvents, error: &Error) -> Errno {
     if !matches!(error, Error::Posix(_)) {
-        log(&error.to_string());
+        events.warn(&error.to_string());
     }
     errno(error)
 }
