@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Multiple of `memory_bytes` from which on every write waits for [`WAIT_MAX`].
+/// Multiple of `memory_bytes` from which on every write waits for `WAIT_MAX`.
 const STOP_TIMES: u64 = 4;
 
 /// Rate of writes when memtables take twice the memory that they may.
