@@ -83,9 +83,9 @@ fn ranges<'a>(
 }
 
 /// Cuts the rows of one file of all shards of a source that belong to the listings at or below a
-/// path into units, those of a shard one after the other. Opens no shard without such a file. Of
-/// values of extended attributes, gives others, too: a shard of them has no listing of their
-/// entries.
+/// path into units, those of a shard one after the other. Opens no shard without such a file. For
+/// values of extended attributes, also returns units of other paths: a shard of values has no
+/// listing of their entries.
 ///
 /// # Errors
 ///
