@@ -72,7 +72,7 @@ const HEAD_BYTES: usize = 8;
 /// Bytes of a hash, a salt and the end of a content.
 const ENTRY_BYTES: usize = 40;
 
-/// What a manifest says of a file of sealed records.
+/// Record of a file of sealed records in a manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SealedFile {
     /// `GENERATION-NUMBER`: how its name begins.
@@ -100,7 +100,7 @@ impl SealedFile {
     }
 }
 
-/// What those who know the name of an entry in a gate may learn of it.
+/// An entry in a gate, as shown to users who know its name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SealedRecord {
     /// The entry itself, in the class of those who may look it up.
@@ -152,13 +152,13 @@ pub(crate) struct SealedBuilder {
     full: bool,
 }
 
-/// What lies behind a passage.
+/// Contents behind a passage.
 #[derive(Clone, Default)]
 struct Behind {
     gates: Vec<String>,
-    /// Shards that are there.
+    /// Shards already written there.
     shards: Vec<ShardRecord>,
-    /// Rows of which each becomes a shard.
+    /// Rows of full shards, each still to be written.
     full: Vec<Builder>,
     /// Other rows.
     builder: Builder,
@@ -243,7 +243,7 @@ impl SealedBuilder {
             own.full.extend(behind.full);
             let mut added = behind.builder;
             if own.builder.rows() + added.rows() > SHARD_ROWS_FULL {
-                // What becomes a shard is the larger one.
+                // Make the larger one a shard.
                 if own.builder.rows() > added.rows() {
                     std::mem::swap(&mut own.builder, &mut added);
                 }
@@ -608,7 +608,7 @@ pub(crate) struct Record {
     content: Range<u64>,
 }
 
-/// What is in front of the contents of a file.
+/// The part of a file before the contents.
 struct Table {
     count: u64,
     /// Where the first content begins.

@@ -309,7 +309,7 @@ impl Fanotify {
 struct Batch {
     /// Inodes with several names.
     links: Vec<u64>,
-    /// Files whose number of names is known, where that matters; fewer may be recorded.
+    /// Files whose number of names was looked up, each with the least number that matters.
     looked_at: FxHashSet<(u64, FileSystemId, Box<[u8]>)>,
     suspects: Vec<Suspect>,
     heard: EventCounts,
