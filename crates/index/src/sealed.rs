@@ -1,18 +1,19 @@
-//! What is found by those who know a path: the entries of gates, and what lies behind them.
+//! Sealed records: the entries of gates, and everything behind them, for users who know a path.
 //!
-//! A class may have files of sealed records of each source, few however often that changes. A record
-//! has the hash of an absolute path, by which it is found, and content that is sealed with that
-//! path as the secret (see `names`). The path of an entry of a gate leads to its attributes, that
-//! of a passage (a child of a gate that leads on) to all that lies behind it for this class: few
-//! rows are in the record itself, many in shards of their own, whose names only the record tells.
+//! A class may have files of sealed records of each source, few however often that changes. A
+//! record has the hash of an absolute path, by which it is found, and content that is sealed with
+//! that path as the secret (see `names`). The path of an entry of a gate leads to its attributes.
+//! The path of a passage (a child of a gate that leads on) leads to all that lies behind it for
+//! this class. A few rows are in the record itself; many are in shards of their own, whose names
+//! only the record contains.
 //!
-//! Whoever may list all gates on the way finds the same rows in ordinary shards.
+//! Users who may list all gates on the way find equal rows in ordinary shards.
 //!
-//! A file is the number of records (u64, lowest byte first), for each in the order of the hashes its
-//! hash (16 bytes), its salt (16 bytes) and where its content ends (u64, from the beginning of the
-//! file), then the contents. A content is Postcard with zeros behind it, so that its length tells
-//! little. Files never change: the manifest tells which records are dead, and several files become
-//! one without anybody knowing a path.
+//! A file is the number of records (u64, lowest byte first), for each in the order of the hashes
+//! its hash (16 bytes), its salt (16 bytes) and where its content ends (u64, from the beginning of
+//! the file), then the contents. A content is Postcard with zeros behind it, so that its length
+//! reveals little. Files never change: the manifest lists dead records, and several files become
+//! one without any path.
 //!
 //! # Why rows behind gates are stored twice
 //!
