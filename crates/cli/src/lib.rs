@@ -125,7 +125,7 @@ pub fn main_of_store(
     outcome::exit_code(done, Some(kind_of))
 }
 
-/// Like `main_of_store`, for `canopy-ns`, which also indexes the contents of namespaces, and mounts.
+/// Like `main_of_store`, for `canopy-ns`, which also indexes contents of namespaces, and mounts.
 pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
     streams::prepare();
     let run = || {

@@ -126,8 +126,8 @@ fn compact_picked(
     let state = &manifest.state;
     let merged = merge(environment, table, cache, options, state, (job, places.clone()));
     let merged = merged.inspect_err(|_| {
-        // Remove the written SSTables at once; if closing the job fails, too, they go after its
-        // deadline.
+        // Close the job, so that the written SSTables can be collected at once. If that fails, too,
+        // they can be after the deadline.
         let _ = commit(environment, table, None, |state, _| state.close_job(job));
     })?;
     let inputs = &state.runs[places];

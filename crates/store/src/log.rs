@@ -319,7 +319,7 @@ pub(crate) fn replay(
             (parsed, _) => parsed?,
         };
         let Some(segment) = parsed else {
-            // A segment torn in its head comes from an opening that got no further.
+            // A fence: an opening created it and got no further.
             return Ok(());
         };
         if let Some((name, number)) = torn {

@@ -1,8 +1,8 @@
 //! Differences between two generations of an index.
 //!
 //! 1. Files of shards never change. Listings that both generations have in one shard are unchanged,
-//!    and are not read. Only places, numbers of rows and digests of all others are read. Listings of
-//!    one directory with equal digests cancel out.
+//!    and are not read. Only places, numbers of rows and digests of all others are read. Listings
+//!    of one directory with equal digests cancel out.
 //! 2. Rows of the remaining listings are read in portions of a limited number of directories, and
 //!    compared by name. Only differences are held in memory.
 //! 3. Roots of sources are in no listing, or in one of the source around theirs, and are looked up.
