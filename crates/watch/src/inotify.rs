@@ -265,7 +265,7 @@ impl Inotify {
             return Ok(());
         }
         let is_dir = kinds.contains(ReadFlags::ISDIR);
-        // The directory above has reported a directory that is no longer watched here.
+        // If the directory is no longer watched here, the one above has reported it.
         for directory in self.by_watch.get(&watch).cloned().unwrap_or_default() {
             let before = suspects.len();
             for (kind, what) in [

@@ -131,7 +131,7 @@ impl Writer {
         if dropped.iter().all(Vec::is_empty) {
             return Ok(());
         }
-        // Mark replaced rows dead in the shards behind passages.
+        // Read the pages whose shards behind passages will lose rows.
         self.read_gated(class, replaced)?;
         let now_ns = now_ns();
         for (KnownFile { file, .. }, dropped) in files.into_iter().zip(dropped) {

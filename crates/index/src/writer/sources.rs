@@ -276,7 +276,7 @@ impl Writer {
             .map(|path| self.path.join(path))
             .collect();
         let remove = |path: &Path| {
-            // Files in the journal that cannot be removed now are removed later.
+            // A file that cannot be removed now is in the journal, and goes later.
             if !noted.contains(path) {
                 drop(self.options.disk.remove(path));
             }

@@ -111,7 +111,7 @@ impl Server {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             let _ = send(connection.as_raw_fd(), line.as_bytes(), flags);
             if !self.refuses_descriptors {
-                // The new process closes its waiting descriptors; do not wait for it.
+                // A process closes the descriptors that wait in it, so that the daemon need not.
                 let _ = start(connection);
             }
             return;
