@@ -2,9 +2,9 @@
 //!
 //! The members of a class are not public: they show how a user has shared something. So the
 //! directories of classes have names that nobody can guess. A name is in the list of each user and
-//! each group that a grant of the class lets in, a file that the kernel shows to that user or group
-//! alone. Classes that grant by exception (everybody but some), or to more than [`PRINCIPALS_MAX`],
-//! are in the catalog, which everybody reads.
+//! each group that a grant of the class lets in. The kernel shows that list, a file, to that user
+//! or group alone. Classes that grant by exception (everybody but some), or to more than
+//! [`PRINCIPALS_MAX`], are in the catalog, which everybody reads.
 //!
 //! A list only saves attempts: the kernel decides at the directory of the class.
 //!

@@ -9,11 +9,11 @@
 //!
 //! Users who may list all gates on the way find equal rows in ordinary shards.
 //!
-//! A file is the number of records (u64, lowest byte first), for each in the order of the hashes
-//! its hash (16 bytes), its salt (16 bytes) and where its content ends (u64, from the beginning of
-//! the file), then the contents. A content is Postcard with zeros behind it, so that its length
-//! reveals little. Files never change: the manifest lists dead records, and several files become
-//! one without any path.
+//! A file has three parts. The first is the number of records (u64, lowest byte first). The second
+//! has an item for each record, in the order of the hashes: its hash (16 bytes), its salt (16
+//! bytes) and where its content ends (u64, from the beginning of the file). The third is the
+//! contents. A content is Postcard with zeros behind it, so that its length reveals little. Files
+//! never change: the manifest lists dead records, and several files become one without any path.
 //!
 //! # Why rows behind gates are stored twice
 //!

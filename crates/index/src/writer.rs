@@ -1,9 +1,9 @@
 //! The one writer of an index: takes listings in and publishes generations.
 //!
 //! 1. Take the lock, read the current generation, remove leftovers of a crashed writer (`opening`).
-//! 2. For each source, threads push listings into [`ShardWriter`]s, which keep a builder a class
-//!    and write the largest as a shard when their share of the memory budget is used up. A source
-//!    whose threads do not come to the end is abandoned and stays as it was.
+//! 2. For each source, threads push listings into [`ShardWriter`]s, which keep a builder a class.
+//!    When a thread's share of the memory budget is used up, it writes the largest builder as a
+//!    shard. A source whose threads do not come to the end is abandoned and stays as it was.
 //! 3. Write the manifests of the classes that changed, the catalog and the manifest of all classes
 //!    (`publishing`).
 //! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has

@@ -1,6 +1,6 @@
 //! The parallel walk. Its remaining work consists of pieces that `stealing` shares among threads. A
-//! directory keeps its descriptor open as long as anything below it waits to be read or to be
-//! handed over, unless there are too few descriptors (`handle`).
+//! directory keeps its descriptor open while anything below it waits to be read or handed over,
+//! unless there are too few descriptors (`handle`).
 
 use crate::directory::{Directory, Moves, Round};
 use crate::faults::{Counts, Fault, ScanError, Step};

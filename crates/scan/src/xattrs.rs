@@ -2,9 +2,9 @@
 //!
 //! Most entries have none, which takes one system call by name to find out. A thread with its own
 //! working directory enters each directory and asks by bare names, so that no path is resolved
-//! twice. A thread that may not have one goes by `/proc/self/fd`. Attributes of an entry that has
-//! some are read through one descriptor of the inode, also by `/proc/self/fd`, since a name may
-//! lead to another inode at any moment.
+//! twice. A thread that may not have one goes by `/proc/self/fd`. A name may lead to another inode
+//! at any moment. So if an entry has attributes, they are read through one descriptor of the inode,
+//! also by `/proc/self/fd`.
 //!
 //! Linux before 6.13 cannot list attributes relative to a descriptor. So each scanning thread takes
 //! a working directory of its own, with `unshare(CLONE_FS)`.

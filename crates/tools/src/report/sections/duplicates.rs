@@ -3,8 +3,8 @@
 //!
 //! 1. The scan keeps a quick hash of each file's key.
 //! 2. Hashes that occur once go away.
-//! 3. The keys of the others are read again, some at a time, and hashed to 128 bits under a secret
-//!    that is new in every run, so that no user can choose names that collide.
+//! 3. The keys of the others are read again, some at a time, and hashed to 128 bits. The hash has a
+//!    secret that is new in every run, so that no user can choose names that collide.
 //! 4. All names of the shown groups are read. Where contents count, all groups go to `contents`
 //!    first.
 //!
