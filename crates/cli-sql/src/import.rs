@@ -108,7 +108,7 @@ fn warn(problems: &Problems) {
     }
 }
 
-/// What became of an import.
+/// Result of an import.
 struct Summary<'a> {
     published: &'a Published,
     /// Counts of the source, as 'canopy info' prints them; `None` if it is part of another source.

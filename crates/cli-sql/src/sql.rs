@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Carries the command out.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     if is_worker() {
-        // Whoever asked may go away without a word.
+        // The prompt that started this worker may end without notice.
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     }
     let form = arguments.form()?;

@@ -41,7 +41,7 @@ pub fn run(arguments: &Dump) -> anyhow::Result<Outcome> {
         }
         None => dumping.object(&open_object(&arguments.storage)?),
     };
-    // What was found before an error is worth seeing.
+    // Print the output so far even after an error.
     dumping.output.flush()?;
     match ended {
         Ok(()) | Err(Ended::Enough) => Ok(dumping.outcome),
@@ -232,7 +232,8 @@ impl Dumping {
                 Err(Ended::Failed(error)) => error,
                 ended => {
                     ended?;
-                    // What was flushed since is in SSTables that were not read.
+                    // Flushes since then went to SSTables that were not read, so read the log by
+                    // the old manifest.
                     let log = &reader.manifest().state.log;
                     return if with_log { self.log(environment, id, log) } else { Ok(()) };
                 }
@@ -396,10 +397,10 @@ struct Operands {
     of_key: Mutex<Merged>,
 }
 
-/// What merges there are of a key.
+/// Merges of one key.
 #[derive(Default)]
 struct Merged {
-    /// The newest first.
+    /// Operands, the newest first.
     operands: Vec<Vec<u8>>,
     /// Whether there is a value below them.
     has_value: bool,

@@ -80,7 +80,7 @@ fn as_json(id: TableId, manifest: &Manifest) -> serde_json::Value {
 fn row(id: TableId, manifest: &Manifest) -> [String; 10] {
     let (sstables, bytes, records) = sums(manifest);
     let state = &manifest.state;
-    // What was deleted has nothing any more, whatever the last manifest says.
+    // A deleted table stores nothing any more, whatever the last manifest says.
     let is_there = state.phase != Phase::Deleted;
     let known = |number: u64| if is_there { number.to_string() } else { "-".into() };
     [

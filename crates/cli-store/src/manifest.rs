@@ -1,4 +1,4 @@
-//! What a manifest says, as text and as JSON.
+//! Contents of a manifest, as text and as JSON.
 
 use crate::show;
 use canopy_store::manifest::{Hold, LeaseKind, LogStart, Manifest, Phase, Run, SstableRef, State};
@@ -9,8 +9,8 @@ use canopy_text::counted;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// Prints rows with columns of equal width: the first `left` to the left, others to the right; the
-/// last one of rows that are longer is printed as it is.
+/// Prints rows with columns of equal width: the first `left` columns aligned left, others right.
+/// Blanks at the ends of lines are dropped.
 pub fn print_aligned<const N: usize>(
     rows: &[[String; N]],
     left: usize,

@@ -1,5 +1,5 @@
-//! Keys, values and records as they are shown, and keys as they are typed. What is shown is safe
-//! for a terminal, and a key that is shown can be typed again.
+//! Keys, values and records as they are shown, and keys as they are typed. All output is safe for a
+//! terminal, and a printed key can be typed again.
 
 use anyhow::{Context, bail, ensure};
 use canopy::terminal::stdout_for_json;

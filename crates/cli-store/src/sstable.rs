@@ -27,7 +27,7 @@ pub fn open(place: &StoredObject) -> canopy_store::Result<Arc<Sstable>> {
     Sstable::open(storage.clone(), place.name.clone(), &info, cache).map(Arc::new)
 }
 
-/// What the blocks have together.
+/// Totals of all blocks.
 #[derive(Default)]
 struct Blocks {
     apart: u64,
@@ -38,7 +38,7 @@ struct Blocks {
     /// Sizes of the smallest and the greatest block.
     least_bytes: u64,
     most_bytes: u64,
-    /// Of each column: bits of its codes, and how many blocks store it which way.
+    /// Bits of each column's codes, and numbers of blocks by the encoding of that column.
     columns: Vec<(u64, BTreeMap<&'static str, u64>)>,
 }
 

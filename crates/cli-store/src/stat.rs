@@ -11,13 +11,13 @@ use canopy_text::counted;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// A manifest that is replaced so many times while it is looked at is shown as it was.
+/// Attempts to read a manifest that is replaced meanwhile, before it is shown as it was.
 const ATTEMPTS: u32 = 16;
 
-/// What lies in storage of a table, besides what its manifest says.
+/// Objects of a table in storage, besides its manifest.
 struct Found {
     manifest: Manifest,
-    /// What nothing refers to; none if that cannot be told, with the reason.
+    /// Unreferenced objects; an error with the reason if they cannot be determined.
     garbage: Result<Vec<Listed>, String>,
     /// Segments and fences: epoch, number, size.
     segments: Vec<(u64, u64, u64)>,

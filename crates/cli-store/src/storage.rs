@@ -23,7 +23,7 @@ pub struct StoredObject {
     pub environment: Environment,
     /// Its name there.
     pub name: String,
-    /// Whose it is and which one, if its name tells.
+    /// The object's table and kind, if its name shows them.
     pub object: Option<(TableId, Object)>,
     pub kind: ObjectKind,
 }
@@ -125,7 +125,7 @@ impl Storage for ReadOnly {
     }
 
     fn open(&self, name: &str) -> Result<Option<Box<dyn ReadAt>>> {
-        // What is no file might never open.
+        // Opening something that is not a file might block for ever.
         self.0.size(name)?;
         let opened = self.0.open(name)?;
         Ok(opened.map(|file| Box::new(ReadOnlyFile { name: name.into(), file }) as _))

@@ -45,7 +45,7 @@ pub fn run(location: &str, asked: &[String]) -> anyhow::Result<Outcome> {
         faults: 0,
     };
     match run.all(BTreeSet::from_iter(ids)) {
-        // Whoever closed the pipe has not seen all: that is not taken for no faults.
+        // A reader that closed the pipe has not seen all, so do not report success.
         Err(error) if is_broken_pipe(&error) => return Ok(Outcome::Partial),
         ended => ended?,
     }
@@ -57,7 +57,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// What was read.
+/// Counts of the objects that were read.
 #[derive(Default)]
 struct Counts {
     tables: u64,
@@ -154,7 +154,7 @@ impl Verification {
 
     /// Checks that all that the current manifest refers to is there, and returns its SSTables.
     fn references(&mut self, id: TableId) -> anyhow::Result<BTreeSet<SstableId>> {
-        // What is wrong with each of the manifests so far.
+        // Faults common to all manifests read so far.
         let mut standing: Option<BTreeSet<String>> = None;
         let mut sstables = BTreeSet::new();
         for _ in 0..ATTEMPTS {
@@ -246,7 +246,7 @@ impl Verification {
             self.fault(format!("{name}: {what}"))?;
         }
         if info.kind == SegmentKind::Fence && info.epoch > self.epoch {
-            // Who made it began its epoch before.
+            // The creator of a fence begins its epoch first.
             let now = inspect(&self.environment, id);
             if now.is_ok_and(|now| info.epoch > now.state.epoch) {
                 self.fault(format!("{name}: a fence of an epoch that has not begun"))?;
@@ -304,7 +304,7 @@ impl Segments {
     }
 }
 
-/// What a manifest refers to.
+/// Objects that a manifest refers to, and faults among them.
 #[derive(Default)]
 struct References {
     sstables: BTreeSet<SstableId>,

@@ -81,17 +81,19 @@ impl Directory {
     }
 }
 
-/// What becomes of what has the name of a new file.
+/// Treatment of an entry that has the name of a new file.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Old {
-    /// A file leaves its owner, permissions and ACL, and may be replaced by those who may write to it.
-    /// One that has other names, or lies where no file can be made, is written to directly. So is
-    /// what is no file (a device, a pipe, a link), if it is the caller's or root's.
+    /// A file leaves its owner, permissions and ACL to the new one. It may be replaced by those who
+    /// may write to it. A file that has other names, or lies where no file can be made, is written
+    /// to directly. So is an entry that is not a file (a device, a pipe, a link), if it is the
+    /// caller's or root's.
     Kept,
-    /// A file loses its name. It leaves its permissions and ACL if it is the caller's, and if not, the
-    /// new one has no others than it had. What is no file is as with `Kept`.
+    /// A file loses its name. If it is the caller's, it leaves its permissions and ACL to the new
+    /// one; if not, the new one gets no permissions beyond the old ones. An entry that is not a
+    /// file is treated as with `Kept`.
     Replaced,
-    /// As with `Replaced`, and what is no file loses its name, too.
+    /// As with `Replaced`, but an entry that is not a file loses its name, too.
     Distrusted,
 }
 
@@ -147,7 +149,7 @@ impl NewFiles {
             if !is_file || !is_kept && owner != caller() {
                 return Ok(begin(if is_file { mode & 0o755 } else { 0o666 })?);
             }
-            // Who may not write to a file of others may not replace it.
+            // A user who may not write to a file of others may not replace it.
             let access = if is_kept { OFlags::WRONLY } else { OFlags::RDONLY };
             let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK;
             let there = directory.open_file(name, flags, 0)?;

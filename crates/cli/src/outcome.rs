@@ -44,7 +44,7 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>, others: Option<KindOf>) -> Ex
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::from(1),
         Ok(Outcome::Serious) => ExitCode::from(2),
-        // Whoever reads the output has had enough, as in 'canopy find | head'.
+        // The reader of the output has had enough, as in 'canopy find | head'.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             message_lines(error_chain(&error));
@@ -73,8 +73,8 @@ fn code_of(kind: ErrorKind) -> u8 {
     }
 }
 
-/// Returns the kind of the first error in a chain that has one. What commands refuse in words of
-/// their own is a wrong request.
+/// Returns the kind of the first error in a chain that has one. A refusal in a command's own words
+/// is a wrong request.
 fn kind_of(error: &anyhow::Error, others: Option<KindOf>) -> ErrorKind {
     let of_others = |cause| others.and_then(|others| others(cause));
     let mut kinds = error.chain().filter_map(|cause| of_others(cause).or_else(|| known(cause)));
@@ -113,7 +113,7 @@ pub fn flushed(outcome: Outcome) -> anyhow::Result<Outcome> {
 #[derive(Debug, thiserror::Error)]
 #[error("{told}")]
 pub struct Refused {
-    /// What is wrong.
+    /// The message.
     pub told: String,
     /// The exit code.
     pub code: u8,

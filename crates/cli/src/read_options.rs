@@ -61,8 +61,8 @@ impl ReadOptions {
     }
 }
 
-/// Parses the number of a generation, an age such as 7d, or a time as date(1) takes it. Of eight
-/// digits, a date of this century counts as a date: no index has that many generations.
+/// Parses the number of a generation, an age such as 7d, or a time as date(1) takes it. Eight
+/// digits that are a date of this century count as a date: no index has that many generations.
 pub fn moment(text: &str) -> Result<Moment, String> {
     let now_ns = now_ns();
     let is_date = text.len() == 8

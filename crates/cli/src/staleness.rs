@@ -1,8 +1,8 @@
 //! Age of answers: the footer on a terminal, and the output of `canopy info --max-age`.
 //!
-//! A source is as old as the last scan of it or of a part of it, or the last scan that found it as it
-//! was; users do not learn of the last one where they do not write the index. What a daemon follows is
-//! as old as what the daemon has not seen yet.
+//! A source is as old as the last scan of it or of a part of it, or the last scan that found it
+//! unchanged. Users see that last one only if they write the index. A source that a daemon follows
+//! is as old as the oldest change that the daemon has not seen yet.
 
 use crate::invocation::Invocation;
 use canopy_index::{Index, SourceRecord};

@@ -36,11 +36,11 @@ pub const fn of<T>(words: fn() -> Vec<&'static str>, switch: Switch<T>) -> Switc
     Switch { id, short, short_only, own, effect, help, words }
 }
 
-/// What an option does, and whether it has a value, with what that is called in the help.
+/// Effect of an option, and whether it has a value, with the value's name in the help.
 pub enum Effect<T> {
-    /// It has none.
+    /// It has no value.
     Flag(fn(&mut T)),
-    /// It has one.
+    /// It has a value.
     Value(&'static str, Take<T>),
     /// It may have one, after `=`, else it is [`LEFT_OUT`].
     Optional(&'static str, Take<T>),
@@ -93,7 +93,7 @@ pub const fn own<T>(id: &'static str, effect: Effect<T>, help: &'static str) -> 
     Switch { id, short: None, short_only: false, own: true, effect, help, words: Vec::new }
 }
 
-/// What the options of a tool have asked for so far.
+/// State of a tool, which its options change one after the other.
 pub trait Tool: Sized + 'static {
     /// The name of the command.
     const NAME: &'static str;
@@ -254,8 +254,8 @@ fn unabbreviated_name(
     Ok((OsString::from_vec([b"--", found.as_bytes(), value].concat()), without_value))
 }
 
-/// Returns the long options of a name: one, or several that it begins. What it means to GNU's tool
-/// comes before our own.
+/// Returns the long options of a name: one, or several that it begins. Options of GNU's tool come
+/// before our own.
 fn named(known: &[Known], name: &[u8]) -> Vec<(&'static str, HasValue)> {
     let mut begun = [Vec::new(), Vec::new()];
     for option in known {
@@ -301,7 +301,7 @@ fn value_of_letters(known: &[Known], letters: &[u8]) -> Result<LetterValue, Stri
     Ok(LetterValue::None)
 }
 
-/// What is wrong with a command line, where GNU's tools hint at their help. Other errors are told
+/// An error of a command line for which GNU's tools hint at their help. Other errors are printed
 /// without a hint.
 #[derive(Debug, thiserror::Error)]
 pub enum Wrong {

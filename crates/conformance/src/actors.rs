@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The hidden argument that makes this program such a process.
 pub const WORKER: &str = "--worker";
 
-/// How long a call may take. What hangs longer fails its case instead of the run.
+/// Longest time of a call. A call that hangs longer fails its case instead of the run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One process.

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use std::path::PathBuf;
 
-/// What `--help` prints.
+/// Output of `--help`.
 pub const HELP: &str = "\
 Check a file system against what POSIX and Linux ask of it.
 
@@ -24,7 +24,7 @@ Exit codes: 0 nothing unexpected failed, 1 something did, 2 the suite could not 
 Example: canopy-conformance /mnt/namespace --filter rename/
 ";
 
-/// What to do.
+/// Task of a run of the program.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Print the help.
@@ -40,13 +40,13 @@ pub enum Mode {
 /// The command line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Arguments {
-    /// What to do.
+    /// Task of the run.
     pub mode: Mode,
-    /// What names of cases have to contain.
+    /// Text that names of cases must contain.
     pub filter: String,
     /// The file whose cases are to run instead of the suite's.
     pub script: Option<PathBuf>,
-    /// The file that names what is known to fail.
+    /// The file that lists the cases known to fail.
     pub known: Option<PathBuf>,
     /// Whether to print JSON.
     pub json: bool,

@@ -1,4 +1,4 @@
-//! What a case is: calls in a fresh directory, each by somebody, and what they are to answer.
+//! Cases: calls in a fresh directory, each with its caller and the expected reply.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ pub struct Case {
     pub needs: Vec<String>,
     /// Features that it must not have.
     pub lacks: Vec<String>,
-    /// What to do, in order. The case ends at the first answer that is not the expected one.
+    /// Calls in order. The case ends at the first reply that is not the expected one.
     pub steps: Vec<Step>,
 }
 
 /// One call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Who makes it; see `credentials`.
+    /// The caller; see `credentials`.
     pub who: String,
     /// The variable that its value goes to.
     pub variable: Option<String>,
@@ -26,11 +26,11 @@ pub struct Step {
     pub call: String,
     /// Whether the answer is awaited by a later step only (`later`).
     pub later: bool,
-    /// What it is to answer.
+    /// The expected reply.
     pub expected: Expected,
 }
 
-/// What a call is to answer.
+/// Expected reply of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// Any value.
@@ -40,14 +40,14 @@ pub enum Expected {
     Words(Vec<String>),
 }
 
-/// What a call answered.
+/// Reply of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Its value.
     Value(String),
     /// The name of an error.
     Errno(String),
-    /// What is wrong with the suite or the process that makes calls.
+    /// A fault of the suite, or of the process that makes calls.
     Broken(String),
 }
 

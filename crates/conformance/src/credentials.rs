@@ -28,7 +28,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads what scripts call somebody. What follows a full stop only tells processes apart.
+    /// Parses a user's name in a script. Text behind a full stop only distinguishes processes.
     pub fn parse(name: &str) -> anyhow::Result<Self> {
         let name = name.split_once('.').map_or(name, |(name, _)| name);
         let mut parts = name.split('+');

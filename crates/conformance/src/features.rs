@@ -1,4 +1,4 @@
-//! What file systems may differ in without being wrong. Each feature is a case of `features.cases`,
+//! Features in which correct file systems may differ. Each feature is a case of `features.cases`,
 //! and a file system that passes it has the feature.
 
 use crate::actors::Actors;

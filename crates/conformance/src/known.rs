@@ -1,5 +1,5 @@
-//! What is known to fail: a file of lines, each the name of a case or the beginning of several
-//! names with a `*` behind it, and a reason behind a `#`.
+//! Known failures: a file of lines, each the name of a case or the beginning of several names with
+//! a `*` behind it, and a reason behind a `#`.
 
 use anyhow::Context;
 use std::path::Path;

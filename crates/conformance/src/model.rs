@@ -1,5 +1,5 @@
-//! What the kernel's rules of access say, written down once more and independently of the kernel:
-//! inode(7), acl(5), capabilities(7), chown(2), chmod(2), utimensat(2), write(2), unlink(2).
+//! A second statement of the kernel's rules of access, independent of the kernel: inode(7), acl(5),
+//! capabilities(7), chown(2), chmod(2), utimensat(2), write(2), unlink(2).
 
 use crate::credentials::Credentials;
 
@@ -15,7 +15,7 @@ pub const SETUID: u32 = 0o4000;
 /// Runs with the group's rights.
 pub const SETGID: u32 = 0o2000;
 
-/// What access to a file depends on.
+/// Attributes of a file that decide access to it.
 #[derive(Clone, Debug)]
 pub struct Object {
     /// Its owner.
@@ -26,18 +26,18 @@ pub struct Object {
     pub mode: u32,
     /// Whether it is a directory.
     pub is_directory: bool,
-    /// What an ACL says besides.
+    /// Further entries of its ACL.
     pub acl: Option<Acl>,
 }
 
 /// The entries of an ACL that are not in the mode.
 #[derive(Clone, Debug, Default)]
 pub struct Acl {
-    /// What the owning group may do, before the mask.
+    /// Permissions of the owning group, before the mask.
     pub group: u32,
-    /// What further users may do, before the mask.
+    /// Further users and their permissions, before the mask.
     pub users: Vec<(u32, u32)>,
-    /// What further groups may do, before the mask.
+    /// Further groups and their permissions, before the mask.
     pub groups: Vec<(u32, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a run prints: a line for each failure and each reason to skip, and a summary.
+//! Output of a run: a line for each failure and each reason to skip, and a summary.
 
 use crate::case::Case;
 use crate::features::Features;
@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
-/// Everything there is to say about a run.
+/// All results of a run.
 pub struct Report<'a> {
     /// The cases and their outcomes.
     pub cases: Vec<(&'a Case, Outcome)>,
-    /// What the file system has.
+    /// Features of the file system.
     pub features: Features,
-    /// What may fail.
+    /// Cases that may fail.
     pub known: Known,
     /// How long it took.
     pub elapsed: Duration,
@@ -102,7 +102,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// The same for programs.
+    /// Returns the report as JSON, for programs.
     pub fn to_json(&self) -> Value {
         let case = |(case, outcome): &(&Case, Outcome)| match outcome {
             Outcome::Passed => None,

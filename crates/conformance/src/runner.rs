@@ -15,27 +15,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// How many cases are under way at a time. Many wait, for the clock or for the file system.
 const LANES: usize = 6;
 
-/// What came of a case.
+/// Outcome of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All answers were as expected.
     Passed,
-    /// One was not.
+    /// One reply was not as expected.
     Failed(Failure),
     /// It was not run, because the file system has or lacks a feature.
     Skipped(String),
 }
 
-/// A call that did not answer as it should have.
+/// A call with an unexpected reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Who made it.
+    /// Caller of the call.
     pub who: String,
     /// The call with its arguments.
     pub call: String,
-    /// What it was to answer.
+    /// The expected reply.
     pub expected: String,
-    /// What it answered.
+    /// The actual reply.
     pub got: String,
 }
 

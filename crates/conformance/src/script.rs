@@ -12,10 +12,10 @@
 //! ```
 //!
 //! `for` makes one case of each combination of its values; with several names, `for mask mode = 022
-//! 0755 | 077 0700`, each value is as many words. A step is `[WHO:] [VARIABLE =] CALL [=>
-//! EXPECTED]`: by root and expecting success if it does not say otherwise. `later` in front of a
-//! call leaves its answer to the step `await` of the same process; `pending` is a step that fails
-//! if there is an answer already. What is indented continues the line above if it begins with `|`.
+//! 0755 | 077 0700`, each value has one word for each name. A step is `[WHO:] [VARIABLE =] CALL [=>
+//! EXPECTED]`. By default, root makes the call and success is expected. `later` in front of a call
+//! leaves its reply to the step `await` of the same process; `pending` is a step that fails if
+//! there is a reply already. An indented line that begins with `|` continues the line above.
 
 use crate::case::{Case, Expected, Step};
 use crate::credentials;
@@ -145,7 +145,7 @@ fn paired(names: &str, value: &str) -> Variables {
     names.iter().zip(words).map(|(name, word)| ((*name).to_owned(), word.to_owned())).collect()
 }
 
-/// Replaces variables, also in what they were replaced with. What is not known stays.
+/// Replaces variables, also in the values that replace them. Unknown variables stay.
 fn replaced(line: &str, variables: &Variables) -> String {
     let mut line = line.to_owned();
     for _ in 0..=variables.len() {

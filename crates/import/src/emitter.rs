@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Entries after which the listing of a directory is handed over and goes on as another part.
 const PART_ROWS: usize = 64 * 1024;
 
-/// Bytes of names, targets and extended attributes after which it is.
+/// Bytes of names, targets and extended attributes after which it is handed over.
 const PART_BYTES: usize = 64 << 20;
 
-/// What an import has read so far. Can be read by others while it goes on.
+/// Counts of what an import has read so far. Other threads can read them while it runs.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Entries, directories among them, without the root.

@@ -1,5 +1,5 @@
-//! What can be wrong with an input, and what is done about it: one error that ends the import or,
-//! where that was asked for, a count of what was left out.
+//! Errors of inputs, and the reaction to them: one error that ends the import or, in a lenient
+//! import, a count of records left out.
 
 use crate::fault::Fault;
 use canopy_model::ErrorKind;
@@ -35,11 +35,11 @@ pub enum Error {
     /// The system refused something.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A record of the input cannot be used.
@@ -49,7 +49,7 @@ pub enum Error {
         path: PathBuf,
         /// Where the record begins.
         place: Position,
-        /// What is wrong with it.
+        /// The fault.
         reason: Fault,
     },
     /// A file as a whole cannot be used.
@@ -57,7 +57,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: Fault,
     },
     /// The input as a whole cannot be used.

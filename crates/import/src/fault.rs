@@ -1,17 +1,17 @@
-//! What is wrong with a record or a file, without its place.
+//! Faults of a record or a file, without its place.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 
-/// What is wrong with a record or a file.
+/// A fault of a record or a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A text that is not what it must be.
     #[error("got '{got}', expected {expected}")]
     Value {
-        /// The text, with what does not print made visible.
+        /// The text, with unprintable characters made visible.
         got: String,
-        /// What it must be.
+        /// Description of valid texts.
         expected: Cow<'static, str>,
     },
     /// A number out of its range.
@@ -19,7 +19,7 @@ pub enum Fault {
     Range {
         /// The number.
         got: u64,
-        /// What it must be.
+        /// Description of valid numbers.
         expected: &'static str,
     },
     /// Nothing where something must be.
@@ -34,7 +34,7 @@ pub enum Fault {
     /// Bytes that do not have the form of a record or of a file.
     #[error("{0}")]
     Form(Cow<'static, str>),
-    /// What the reader of JSON, Parquet or SQLite says.
+    /// An error from the reader of JSON, Parquet or SQLite.
     #[error("{0}")]
     Decoder(String),
     /// A fault in a part of a record.
@@ -42,7 +42,7 @@ pub enum Fault {
     In {
         /// The part.
         part: String,
-        /// What is wrong with it.
+        /// The fault in it.
         fault: Box<Fault>,
     },
 }

@@ -1,4 +1,4 @@
-//! What the first pass gathers: directories as the input has them, and which of them is the root.
+//! Results of the first pass: directories as the input has them, and which of them is the root.
 
 use crate::error::{Error, Position, Problems, Result};
 use crate::path::{below, common, trimmed};

@@ -1,5 +1,5 @@
-//! Opening Parquet files of strangers: the decoder is meant for honest ones. What is damaged gives
-//! an error here or, later, may make the decoder panic, which its users catch; it never takes
+//! Opens Parquet files from untrusted sources; the decoder is meant for honest ones. A damaged file
+//! gives an error here or, later, may make the decoder panic, which callers catch. It never takes
 //! memory for bytes that a file does not have.
 
 use crate::fault::{Checked, Fault};

@@ -48,7 +48,7 @@ fn of_file(bytes: &[u8], mut request: Request) {
     let mut file = tempfile::NamedTempFile::new().expect("there is room for a temporary file");
     file.write_all(bytes).expect("there is room for a temporary file");
     request.files = vec![file.path().to_owned()];
-    // What ends an import without leniency is read on from with it.
+    // A lenient import reads on after errors that end a strict one.
     read(request, true);
 }
 

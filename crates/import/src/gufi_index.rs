@@ -1,11 +1,11 @@
-//! GUFI's indexes: a copy of the source's directories, each with a SQLite database `db.db` of what
-//! is in it.
+//! GUFI's indexes: a copy of the source's directories, each with a SQLite database `db.db` of its
+//! contents.
 //!
-//! A database tells of its directory in the row of `summary` with `isroot = 1`, of its other
-//! entries in `entries`, and of extended attributes in `xattrs_pwd`, here and in the databases that
-//! `external_dbs_pwd` names: values that not all who list the directory may read. What a rollup
-//! adds (`pentries_rollup`, further rows of `summary`) repeats what the databases below say
-//! themselves, and is not read: so an index gives the same rolled up or not.
+//! A database describes its directory in the row of `summary` with `isroot = 1`, and its other
+//! entries in `entries`. Extended attributes are in `xattrs_pwd`, here and in the databases that
+//! `external_dbs_pwd` names: those hold values that not every user who lists the directory may
+//! read. A rollup adds rows (`pentries_rollup`, further rows of `summary`) that repeat the
+//! databases below. They are not read, so an index gives equal listings rolled up or not.
 //!
 //! 1. The first pass walks the directories and reads their attributes.
 //! 2. The second pass reads the entries, directories in parallel.
@@ -158,7 +158,7 @@ impl Database {
     }
 }
 
-/// What the rest of a table can have at most.
+/// Most bytes that the rest of a table can contain.
 struct Room {
     bytes: u64,
 }

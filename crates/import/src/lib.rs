@@ -52,7 +52,7 @@ use std::path::PathBuf;
 use trace::{Trace, TraceOptions};
 use tree::Tree;
 
-/// What the input is.
+/// Format of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Traces of gufi_dir2trace.
@@ -69,26 +69,26 @@ pub enum Format {
     Parquet,
     /// File lists of IBM Storage Scale's mmapplypolicy with a certain rule.
     GpfsPolicy,
-    /// What Lester, the Lustre lister, prints with its action fslist.
+    /// Output of Lester, the Lustre lister, with its action fslist.
     Lester,
-    /// What ncdu exports with extended information (`ncdu -e -o`).
+    /// Exports of ncdu with extended information (`ncdu -e -o`).
     Ncdu,
 }
 
-/// What to import and how.
+/// Settings of an import.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What the files are.
+    /// Format of the files.
     pub format: Format,
     /// The files; all of them are parts of one source. `-` is standard input.
     pub files: Vec<PathBuf>,
-    /// Absolute path of the root of the source, bytes of a Linux path. By default what the input
-    /// says. Where the input's own paths are absolute, it is the directory of the input that
-    /// is the root, if it is above all others.
+    /// Absolute path of the root of the source, bytes of a Linux path. By default, the input's
+    /// root. Where the input's own paths are absolute, the directory of the input at this path
+    /// becomes the root, if it is above all others.
     pub root: Option<Vec<u8>>,
-    /// What directories above the root are; the others count as open to all.
+    /// Attributes of directories above the root; others count as open to all.
     pub above: Vec<Above>,
-    /// Whether to leave out and count what cannot be used.
+    /// Whether unusable records are left out and counted.
     pub lenient: bool,
     /// Threads that read.
     pub threads: usize,
@@ -96,7 +96,7 @@ pub struct Request {
     pub memory_bytes: usize,
     /// Delimiter of traces, 0x1E by default, or of CSV, a comma by default.
     pub delimiter: Option<u8>,
-    /// Form of traces; by default what their first records tell.
+    /// Form of traces; by default detected from their first records.
     pub trace_form: Option<Form>,
 }
 
@@ -127,7 +127,7 @@ pub struct Import {
     above: Vec<Above>,
 }
 
-/// What makes the second pass.
+/// Reader of the second pass.
 #[derive(Debug)]
 enum Reader {
     Trace(Trace),

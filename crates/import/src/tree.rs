@@ -1,11 +1,11 @@
-//! The directories of an input, in memory: what the first pass gathers and the second looks up.
+//! The directories of an input, in memory: the first pass gathers them and the second looks them
+//! up.
 //!
-//! Who may see a listing depends on every directory above it, and directories come in any order: no
-//! listing can be handed over before all directories are known.
+//! Visibility of a listing depends on every directory above it, and directories come in any order.
+//! So no listing can be handed over before all directories are known.
 //!
-//! Its invariant: no directory is more visible than its source would show it. Whatever is not known
-//! for sure (a missing directory, an ACL that cannot be read, two records for one directory) counts
-//! as root only.
+//! Its invariant: no directory is more visible than its source would show it. Anything uncertain (a
+//! missing directory, an unreadable ACL, two records for one directory) counts as root only.
 
 use crate::error::{Error, Position, Problems, Result};
 use crate::fault::{Checked, Fault};

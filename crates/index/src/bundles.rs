@@ -38,13 +38,13 @@ impl Document for Bundle {
     }
 }
 
-/// What the root's document says of a bundle.
+/// Record of a bundle in the root's document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BundleRecord {
     pub(crate) id: BundleId,
-    /// How many classes it has.
+    /// Number of its classes.
     pub(crate) classes: u32,
-    /// What their shards have, by source, in ascending order.
+    /// Contents of their shards, by source, in ascending order.
     pub(crate) extents: Vec<Extent>,
     /// Whether they have rows of derived tables.
     pub(crate) has_tables: bool,

@@ -113,7 +113,7 @@ impl ClassDirs {
         if !state.made.contains(&path) {
             let dir = self.disk.private_dir(&path)?;
             if !self.are_private {
-                // Whoever comes this far has passed the class.
+                // A user who comes this far has passed the class.
                 self.disk.set_mode(&path, &dir, (0, 0), 0o711)?;
             }
             state.made.insert(path.clone());
@@ -253,7 +253,7 @@ impl Guard {
 mod tests {
     use super::*;
 
-    /// What a directory expresses must be the grant that it was made from.
+    /// The ACL of a directory must equal the grant that it was made from.
     #[test]
     fn directories_say_what_their_grants_say() {
         let group = |gid, granted| (gid, granted);

@@ -1,8 +1,8 @@
-//! Which classes a reader may try, told to no more readers than it takes.
+//! Lists of the classes that a reader may try, shown to as few readers as possible.
 //!
-//! What a class lets in is nobody else's business: it tells how somebody has shared something. So
-//! the directories of classes have names that nobody can guess, and a name is in the list of each
-//! user and each group that a grant of the class lets in, a file that the kernel shows to that user
+//! The members of a class are not public: they show how a user has shared something. So the
+//! directories of classes have names that nobody can guess. A name is in the list of each user and
+//! each group that a grant of the class lets in. The kernel shows that list, a file, to that user
 //! or group alone. Classes that grant by exception (everybody but some), or to more than
 //! [`PRINCIPALS_MAX`], are in the catalog, which everybody reads.
 //!
@@ -41,7 +41,7 @@ pub(crate) struct ClassList {
     pub(crate) classes: Vec<ListedClass>,
 }
 
-/// Whose list is there, and in which generation it was written.
+/// A list's owner, and the generation in which it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct ListRecord {
     #[serde(with = "PrincipalRecord")]
@@ -65,7 +65,7 @@ impl Document for ClassList {
     }
 }
 
-/// Who is told of a class.
+/// Readers whose lists contain a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Readers {
     Everybody,
@@ -73,8 +73,8 @@ enum Readers {
 }
 
 impl Readers {
-    /// Returns who is told of the class with these grants: of its grants, the one that names the
-    /// fewest decides, and whom another one surely stops is left out.
+    /// Returns the readers whose lists contain the class with these grants. The grant that names
+    /// the fewest users and groups decides; those that another grant surely stops are left out.
     fn of<G: Deref<Target = Grant>>(grants: &[G]) -> Self {
         let few = grants.iter().filter_map(|grant| grant.principals());
         let few = few.filter(|principals| principals.len() <= PRINCIPALS_MAX);

@@ -83,7 +83,7 @@ pub(crate) enum Coding {
     Sum(&'static [ColumnId]),
 }
 
-/// What is known of a column.
+/// Properties of a column.
 struct Row {
     name: &'static str,
     data_type: fn() -> DataType,

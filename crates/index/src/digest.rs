@@ -12,20 +12,20 @@ use rustc_hash::FxHashMap;
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
-/// What the key of digests is derived from the secret for, and for nothing else.
+/// Context by which the key of digests is derived from the secret; used for nothing else.
 const KEY_CONTEXT: &str = "canopy 2026-11-23 SipHash-1-3 digests of listings";
 
 /// The digests of one listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Digests {
-    /// Of the directory's path, place and attributes and of all entries, whatever their order; of the
-    /// root of a source, also of who may look that up.
+    /// Digest of the directory's path, place and attributes and of all entries, whatever their
+    /// order. For the root of a source, it also covers who may look that up.
     pub(crate) content: u64,
-    /// Of who may see it, and look names up in it.
+    /// Digest of the users who may see the listing, and look names up in it.
     pub(crate) access: u64,
 }
 
-/// What digests are keyed with.
+/// The key of digests.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct DigestKey(SipHasher13);
 

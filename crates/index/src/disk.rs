@@ -1,11 +1,11 @@
-//! Everything that changes the disk, so that tests can make any of it fail.
+//! Every operation that changes the disk, so that tests can make any of them fail.
 //!
 //! A file is written in blocks of [`BLOCK_BYTES`] with a CRC-32 each. The sums go into the
 //! manifest, and a reader checks every block that it reads (see `block_file`).
 //!
-//! What is made is written into the journal before. No path is resolved through a symbolic link,
-//! and no file is opened for writing that was there before: whatever somebody put into an index,
-//! nothing outside of it changes, and nothing is lost.
+//! New files are recorded in the journal before they are made. No path is resolved through a
+//! symbolic link, and no file is opened for writing that was there before. So whatever somebody put
+//! into an index, nothing outside of it changes, and nothing is lost.
 
 use crate::error::{Error, Result};
 use crate::journal::{Intent, Journal};
@@ -90,7 +90,7 @@ impl Disk {
             let flags =
                 OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let (directory, name) = open_parent(path)?;
-            // What is there already is not ours, and must not come into the journal.
+            // A file that is there already is not ours, and must not come into the journal.
             match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => self.note(Intent::Make, path)?,
                 Err(errno) => return Err(errno.into()),
@@ -295,7 +295,7 @@ impl Disk {
         sync().map_err(Error::io("sync the directory of", to))
     }
 
-    /// Removes a file. What is not there, or no file, is left alone.
+    /// Removes a regular file. Does nothing if there is none, or if it is not a regular file.
     pub(crate) fn remove(&self, path: &Path) -> Result<()> {
         let remove = || -> io::Result<()> {
             self.check()?;
@@ -312,7 +312,8 @@ impl Disk {
         }
     }
 
-    /// Leaves a file to its owner alone. What is not there, or no file, is left alone.
+    /// Restricts a regular file to its owner. Does nothing if there is none, or if it is not a
+    /// regular file.
     pub(crate) fn close(&self, path: &Path) -> Result<()> {
         let close = || -> io::Result<()> {
             self.check()?;
@@ -342,7 +343,7 @@ impl Disk {
     }
 }
 
-/// Who owns a directory, and what it lets whom do.
+/// Ownership and permissions of a directory.
 #[derive(PartialEq, Eq)]
 struct Protection {
     /// The owner and the owning group.

@@ -1,4 +1,4 @@
-//! What can go wrong with an index, and what the caller should make of it.
+//! Errors of an index, and their kinds, by which callers handle them.
 
 use canopy_model::{ErrorKind, Generation};
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong with an index.
+/// An error of an index.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no index at this path.
@@ -59,17 +59,17 @@ pub enum Error {
     ShardFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The operating system refused.
     #[error("cannot {action} {path}")]
     Io {
-        /// What was tried, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file of the index does not hold what it must.
@@ -77,7 +77,7 @@ pub enum Error {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         detail: String,
     },
     /// A file of the index was written by another version of Canopy.
@@ -115,7 +115,7 @@ pub enum Error {
     Unsafe {
         /// The directory at fault.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the fault.
         why: String,
     },
     /// A name is taken by another source.
@@ -178,8 +178,8 @@ impl Error {
         }
     }
 
-    /// Returns the file of the index that is damaged or missing, if that is what went wrong. What of
-    /// a source such a file has goes with a scan that lists all of the source anew.
+    /// Returns the damaged or missing file of the index, if that is the error. A scan that lists
+    /// all of a source anew replaces the parts of such a file that belong to it.
     pub fn damaged_file(&self) -> Option<&Path> {
         // A sector that the disk cannot read.
         let is_unreadable = |error: &io::Error| {

@@ -1,5 +1,6 @@
-//! What is known of sources that could not be indexed, or not all of them, or that a scan has found
-//! as they were: the document `INDEX/failures`, for root alone. It belongs to no generation, so that a run that publishes nothing can write it.
+//! Records of sources that could not be indexed, or only in part, or that a scan has found
+//! unchanged: the document `INDEX/failures`, for root alone. It belongs to no generation, so that a
+//! run that publishes nothing can write it.
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};

@@ -125,8 +125,8 @@ fn document(bytes: &[u8]) {
     drop(describe(bytes));
 }
 
-/// Decodes what is behind the first line of a document, its packed lists too. What it gives is
-/// encoded so that it is decoded to the same.
+/// Decodes the content behind the first line of a document, its packed lists too. Encoding the
+/// result and decoding it again must give an equal document.
 fn content<D: Document + Debug>(bytes: &[u8]) {
     let Ok(document) = manifest::decode_content::<D>(bytes) else { return };
     let shown = format!("{document:?}");

@@ -29,11 +29,11 @@ pub(crate) struct SealedSource {
     pub(crate) content: Vec<u8>,
 }
 
-/// What is sealed of a source.
+/// The sealed content of a source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct KnownSource {
-    /// Stands for the class of those who may list all gates on the way (`Names::class_hash`): its
-    /// manifest says the same.
+    /// Hash of the class of those who may list all gates on the way (`Names::class_hash`). Its
+    /// manifest has an equal record.
     pub(crate) listers: [u8; 16],
     pub(crate) record: SourceRecord,
 }

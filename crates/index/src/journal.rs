@@ -32,14 +32,14 @@ pub(crate) struct Journal {
     file: Mutex<Option<File>>,
 }
 
-/// What a writer is about to do with a file or directory.
+/// Operation that a writer is about to do with a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
-    /// To make it.
+    /// Make it.
     Make,
-    /// To remove it once the generation is committed.
+    /// Remove it once the generation is committed.
     Remove,
-    /// To leave it to its owner alone once the generation is committed.
+    /// Restrict it to its owner once the generation is committed.
     Close,
 }
 
@@ -55,12 +55,12 @@ impl Intent {
     }
 }
 
-/// What a writer has left.
+/// The journal that a crashed writer has left.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Leftover {
     /// The generation that it was writing; 0 if that is not known.
     pub(crate) generation: Generation,
-    /// What it was about to do with which paths below the index.
+    /// Intended operations, with paths below the index.
     pub(crate) intents: Vec<(Intent, PathBuf)>,
 }
 
@@ -86,7 +86,7 @@ impl Journal {
             file => file.insert(self.open()?),
         };
         let length = file.metadata()?.len();
-        // What a full disk has torn would spoil the next line, too.
+        // A line torn by a full disk would spoil the next one, too.
         file.write_all(line.as_bytes()).inspect_err(|_| drop(file.set_len(length)))
     }
 

@@ -53,7 +53,7 @@ impl Current {
     }
 }
 
-/// What everybody may know of a generation: `catalog-GENERATION.bin`.
+/// Facts about a generation that everybody may know: `catalog-GENERATION.bin`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Catalog {
     /// The key of the index.
@@ -85,15 +85,15 @@ pub(crate) struct ClassRecord {
     pub(crate) charged: Option<u32>,
 }
 
-/// What one class holds: `manifest-GENERATION.bin` in the class directory.
+/// Contents of one class: `manifest-GENERATION.bin` in the class directory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     /// Sources whose root a reader of this class may know of.
     pub(crate) sources: Vec<SourceRecord>,
     pub(crate) shards: ShardSet,
-    /// What is found by name.
+    /// Files of sealed records, which are found by name.
     pub(crate) sealed: Vec<SealedFile>,
-    /// Sources that whoever knows the passages to their roots may know of.
+    /// Sources visible to users who know the passages to their roots.
     pub(crate) hidden: Vec<SealedSource>,
     /// Rows of derived tables, by name of the table.
     pub(crate) tables: Vec<TableFileRecord>,
@@ -147,8 +147,8 @@ pub struct ScanRecord {
     pub no_xattrs: bool,
     /// How its listings are divided into shards.
     pub layout: Layout,
-    /// What it went by besides; none if listings of the source went by something else, or lack some
-    /// of what they should have.
+    /// Configuration of the scan; none if some listings of the source followed another one, or lack
+    /// some of what they should have.
     pub configured: Option<Configured>,
 }
 
@@ -183,10 +183,10 @@ impl Layout {
     }
 }
 
-/// What the configuration says of scans.
+/// Settings of scans in the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configured {
-    /// Patterns of what is left out.
+    /// Patterns of entries that are left out.
     pub left_out: Vec<String>,
     /// Types of file systems whose modes and ACLs are trusted.
     pub trusted: Vec<String>,
@@ -199,7 +199,7 @@ pub(crate) struct ClassManifest {
     pub(crate) manifest: Manifest,
     /// Shards that only sealed records name; for the writer.
     pub(crate) gated: ShardSet,
-    /// What is sealed in the manifest of the class; for the writer.
+    /// Sources that are sealed in the manifest of the class; for the writer.
     pub(crate) hidden: Vec<HiddenSource>,
 }
 

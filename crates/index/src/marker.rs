@@ -1,4 +1,4 @@
-//! What proves that a directory is an index: its file `lock`, with the key of the index.
+//! Proof that a directory is an index: its file `lock`, with the key of the index.
 //!
 //! A writer makes it in a directory that is empty, and writes to no other directory than one that
 //! has it. It holds a lock (flock) on it as long as it works.
@@ -18,7 +18,7 @@ use std::path::Path;
 pub(crate) struct Marker {
     /// The key of the index.
     pub(crate) key: Key,
-    /// What digests of listings are keyed with; of the writer alone.
+    /// Key of the digests of listings; known to the writer alone.
     pub(crate) secret: Key,
 }
 

@@ -1,12 +1,12 @@
-//! What directories and files of an index are called.
+//! Names of directories and files of an index.
 
 use crate::schema::FileKind;
 use canopy_model::{GRANTS_MAX, Generation, Principal};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// The key of an index: makes hashes of paths differ between indexes. Whoever may read the index
-/// may know it; what is secret is the path.
+/// The key of an index: makes hashes of paths differ between indexes. Every reader of the index may
+/// know it; the path is the secret.
 pub(crate) type Key = [u8; 32];
 
 /// Where a class is.
@@ -28,12 +28,12 @@ impl ClassPlace {
     }
 }
 
-/// What a path gives to those who know it.
+/// Things that a path reveals to those who know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Secret {
     /// An entry of a gate.
     Entry,
-    /// What lies behind a passage.
+    /// Listings behind a passage.
     Passage,
     /// A source whose root lies behind a passage or is one.
     Source,

@@ -53,7 +53,7 @@ pub enum TableKind {
     Attached {
         /// Absolute path of the file, escaped.
         file: String,
-        /// What the file is.
+        /// Format of the file.
         format: TableFormat,
     },
     /// In the directories of the classes.
@@ -84,7 +84,7 @@ pub enum TableFormat {
 pub struct TableColumn {
     /// Its name.
     pub name: String,
-    /// What it holds.
+    /// Type of its values.
     pub holds: ColumnType,
 }
 

@@ -51,7 +51,7 @@ impl Document for Page {
     }
 }
 
-/// What some shards of one source have, and where it is.
+/// Summary of some shards of one source, and of their place in the tree.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Extent {
     /// The source that the shards belong to.
@@ -71,7 +71,8 @@ pub(crate) struct Extent {
     /// Sums over all entries that count.
     #[serde(with = "TotalsRecord")]
     pub(crate) totals: Totals,
-    /// What entries with several links count too often in them, with `open_links` once each.
+    /// Surplus that entries with several links add to these sums, if each of `open_links` counts
+    /// once.
     #[serde(with = "TotalsRecord")]
     pub(crate) repeats: Totals,
     /// Entries with several links of which some may be elsewhere; `None` where it takes the shards
@@ -79,7 +80,7 @@ pub(crate) struct Extent {
     pub(crate) open_links: Option<PackedList<HardLink>>,
 }
 
-/// What a manifest says of a page.
+/// Record of a page in a manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PageRecord {
     pub(crate) id: PageId,
@@ -98,7 +99,8 @@ pub(crate) struct PageId {
     /// The generation in which it was written. No shard of it is of a later one.
     pub(crate) generation: Generation,
     pub(crate) number: u64,
-    /// What nobody guesses, where the page names what is found by name alone.
+    /// Random bytes that nobody can guess, where the page names shards that are found by name
+    /// alone.
     pub(crate) secret: Option<[u8; 16]>,
 }
 
@@ -337,7 +339,7 @@ pub(crate) fn write(
 /// one part of the tree.
 pub(crate) fn divide(mut shards: Vec<Arc<Shard>>, max: usize) -> Result<Vec<Vec<Arc<Shard>>>> {
     for shard in &shards {
-        // What is decoded stays so.
+        // Decode covers now, where errors can be returned; they stay decoded.
         shard.covers()?;
     }
     let first = |shard: &Arc<Shard>| {

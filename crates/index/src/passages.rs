@@ -21,14 +21,14 @@ const BATCH_ROWS: usize = 4096;
 /// The sealed records of the classes that the caller may read.
 pub(crate) struct SealedFiles {
     names: Arc<Names>,
-    /// What stands for these classes.
+    /// Hashes of these classes.
     visible: FxHashSet<[u8; 16]>,
     files: Vec<Sealed>,
     /// Sources that they have sealed, each with the directory of its class.
     sources: Vec<(SealedSource, PathBuf)>,
 }
 
-/// What lies behind passages.
+/// Sources and shards behind passages.
 #[derive(Default)]
 pub(crate) struct Behind {
     pub(crate) sources: Vec<SourceRecord>,

@@ -50,16 +50,16 @@ pub struct Index {
     /// Shards that are in no page: behind gates, or not published.
     loose: Vec<Arc<Shard>>,
     classes: Classes,
-    /// What the caller finds by name; whoever sees all has no need of it.
+    /// Records that the caller finds by name; empty for a caller who sees all.
     sealed: Arc<SealedFiles>,
     tables: Arc<Tables>,
-    /// Of the view of one class: the sources whose root is recorded in it.
+    /// In the view of one class, the sources whose root is recorded in it.
     own_roots: Option<Vec<u32>>,
     /// Generation and time of publication of the index that was joined to this one.
     own_published: Option<(Generation, i64)>,
-    /// A list of classes of the caller's, or the directory of all classes, that the kernel denies.
+    /// A list of classes for the caller, or the directory of all classes, that the kernel denies.
     denied_list: Option<Arc<PathBuf>>,
-    /// Of what is seen from a path: what is seen from anywhere.
+    /// In a view from some paths, the index as seen from anywhere.
     opened: Option<Arc<Index>>,
 }
 
@@ -92,8 +92,8 @@ impl Index {
         Self::open_at(path, None)
     }
 
-    /// Opens the generation of a moment, the current one where none is given. What is older than
-    /// that one is for those alone who write the index. Takes no lock.
+    /// Opens the generation of a moment, the current one where none is given. Only the users who
+    /// write the index can open older ones. Takes no lock.
     pub fn open_at(path: &Path, moment: Option<Moment>) -> Result<Self> {
         // Files of a generation go away a while after a newer one was published.
         for _ in 0..3 {
@@ -247,9 +247,9 @@ impl Index {
         Ok(())
     }
 
-    /// Returns what the caller sees from `path` (absolute, escaped): also what lies behind gates
-    /// above it that the caller may search but not list, since the path names the passages. What
-    /// this one is seen from does not count.
+    /// Returns the index as the caller sees it from `path` (absolute, escaped). It includes
+    /// listings behind gates above the path that the caller may search but not list, since the path
+    /// names the passages. The paths from which this view is seen do not count.
     pub fn seen_from(&self, path: &str) -> Result<Index> {
         self.seen_from_all(&[path])
     }

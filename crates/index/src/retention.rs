@@ -163,8 +163,8 @@ impl Retention {
         self.0.is_empty()
     }
 
-    /// Returns those of the generations that stay, given the newest first with that which is being
-    /// published in front, which stays too. What it leaves out it leaves out for ever.
+    /// Returns the generations that stay. They are given the newest first, with the one being
+    /// published in front, which stays too. A generation left out once is gone for ever.
     pub(crate) fn kept(&self, all: &[KeptGeneration]) -> Vec<KeptGeneration> {
         let Some(newest) = all.first() else { return Vec::new() };
         let mut kept = BTreeSet::from([newest.generation]);
@@ -321,7 +321,7 @@ mod tests {
                 there = policy.kept(&there);
                 assert!(there.len() <= 8, "{there:?}");
             }
-            // What was kept before is not lost with the first that is published then.
+            // The first generation published afterwards does not remove all that were kept before.
             let published_ns = (year - 1) * 365 * DAY_NS;
             let next = KeptGeneration { generation: Generation(generation + 1), published_ns };
             let all: Vec<_> = std::iter::once(next).chain(there.iter().copied()).collect();

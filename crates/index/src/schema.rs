@@ -31,9 +31,9 @@
 //! `canopy_model::Summary` in Postcard without owners, groups and extensions, `extensions` a list
 //! of extension, count and bytes, likewise; null where they are too many to keep.
 //!
-//! Of an inode's times only `mtime` is kept as such: `ctime = mtime + ctime_after_mtime`,
-//! `btime = mtime + btime_after_mtime` and `atime = btime + atime_after_btime`, in nanoseconds,
-//! wrapping. [`crate::Shard::read`] gives the times themselves.
+//! Only `mtime` of an inode's times is stored as such: `ctime = mtime + ctime_after_mtime`, `btime
+//! = mtime + btime_after_mtime` and `atime = btime + atime_after_btime`, in nanoseconds, wrapping.
+//! [`crate::Shard::read`] gives the times themselves.
 //!
 //! The `listings` file carries in its key-value metadata, under `canopy.fences`, the path of every
 //! [`FENCE_ROWS`]th row from row 0, one NUL between two; its data pages hold as many rows, so a

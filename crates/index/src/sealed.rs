@@ -1,18 +1,19 @@
-//! What is found by those who know a path: the entries of gates, and what lies behind them.
+//! Sealed records: the entries of gates, and everything behind them, for users who know a path.
 //!
-//! A class may have files of sealed records of each source, few however often that changes. A record
-//! has the hash of an absolute path, by which it is found, and content that is sealed with that
-//! path as the secret (see `names`). The path of an entry of a gate leads to its attributes, that
-//! of a passage (a child of a gate that leads on) to all that lies behind it for this class: few
-//! rows are in the record itself, many in shards of their own, whose names only the record tells.
+//! A class may have files of sealed records of each source, few however often that changes. A
+//! record has the hash of an absolute path, by which it is found, and content that is sealed with
+//! that path as the secret (see `names`). The path of an entry of a gate leads to its attributes.
+//! The path of a passage (a child of a gate that leads on) leads to all that lies behind it for
+//! this class. A few rows are in the record itself; many are in shards of their own, whose names
+//! only the record contains.
 //!
-//! Whoever may list all gates on the way finds the same rows in ordinary shards.
+//! Users who may list all gates on the way find equal rows in ordinary shards.
 //!
-//! A file is the number of records (u64, lowest byte first), for each in the order of the hashes its
-//! hash (16 bytes), its salt (16 bytes) and where its content ends (u64, from the beginning of the
-//! file), then the contents. A content is Postcard with zeros behind it, so that its length tells
-//! little. Files never change: the manifest tells which records are dead, and several files become
-//! one without anybody knowing a path.
+//! A file has three parts. The first is the number of records (u64, lowest byte first). The second
+//! has an item for each record, in the order of the hashes: its hash (16 bytes), its salt (16
+//! bytes) and where its content ends (u64, from the beginning of the file). The third is the
+//! contents. A content is Postcard with zeros behind it, so that its length reveals little. Files
+//! never change: the manifest lists dead records, and several files become one without any path.
 //!
 //! # Why rows behind gates are stored twice
 //!
@@ -72,7 +73,7 @@ const HEAD_BYTES: usize = 8;
 /// Bytes of a hash, a salt and the end of a content.
 const ENTRY_BYTES: usize = 40;
 
-/// What a manifest says of a file of sealed records.
+/// Record of a file of sealed records in a manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SealedFile {
     /// `GENERATION-NUMBER`: how its name begins.
@@ -100,7 +101,7 @@ impl SealedFile {
     }
 }
 
-/// What those who know the name of an entry in a gate may learn of it.
+/// An entry in a gate, as shown to users who know its name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SealedRecord {
     /// The entry itself, in the class of those who may look it up.
@@ -152,13 +153,13 @@ pub(crate) struct SealedBuilder {
     full: bool,
 }
 
-/// What lies behind a passage.
+/// Contents behind a passage.
 #[derive(Clone, Default)]
 struct Behind {
     gates: Vec<String>,
-    /// Shards that are there.
+    /// Shards already written there.
     shards: Vec<ShardRecord>,
-    /// Rows of which each becomes a shard.
+    /// Rows of full shards, each still to be written.
     full: Vec<Builder>,
     /// Other rows.
     builder: Builder,
@@ -243,7 +244,7 @@ impl SealedBuilder {
             own.full.extend(behind.full);
             let mut added = behind.builder;
             if own.builder.rows() + added.rows() > SHARD_ROWS_FULL {
-                // What becomes a shard is the larger one.
+                // Make the larger one a shard.
                 if own.builder.rows() > added.rows() {
                     std::mem::swap(&mut own.builder, &mut added);
                 }
@@ -608,7 +609,7 @@ pub(crate) struct Record {
     content: Range<u64>,
 }
 
-/// What is in front of the contents of a file.
+/// The part of a file before the contents.
 struct Table {
     count: u64,
     /// Where the first content begins.

@@ -64,7 +64,7 @@ struct OpenFile {
     path: PathBuf,
     file: BlockFile,
     metadata: ArrowReaderMetadata,
-    /// Of `listings`: what look-ups have read.
+    /// Pages of `listings` that look-ups have read.
     pages: Pages,
     /// Sums above 64 bits in `listings`, once decoded.
     highs: OnceLock<Arc<Highs>>,

@@ -1,4 +1,4 @@
-//! What a manifest says of one shard.
+//! Record of a shard in a manifest.
 
 use crate::names;
 use crate::packed::PackedList;
@@ -37,8 +37,8 @@ pub struct ShardRecord {
     /// The rows of `hardlinks`, where they are few: reading them here costs less than a file of
     /// their own.
     pub(crate) links: PackedList<HardLink>,
-    /// What entries with several links count too often in `totals`, as far as all names of theirs
-    /// are in this shard.
+    /// Surplus that entries with several links add to `totals`, as far as all of their names are in
+    /// this shard.
     #[serde(with = "TotalsRecord")]
     pub(crate) repeats: Totals,
     /// Those of the rows of `hardlinks` whose entries have further names elsewhere; `None` where

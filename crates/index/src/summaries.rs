@@ -1,8 +1,8 @@
 //! Statistics of blocks of listings, so that those of a subtree need no scan of its entries.
 //!
 //! A block is a few thousand entries in path order, whole listings only. It ends where a cover
-//! ends, so that the directories at the top of a tree are made of whole blocks. Of each block there
-//! is a [`Summary`] for each owner and group with entries in it.
+//! ends, so that the directories at the top of a tree are made of whole blocks. Each block has a
+//! [`Summary`] for each owner and group with entries in it.
 //!
 //! The statistics of a subtree are the sum of three parts:
 //!
@@ -38,7 +38,7 @@ pub struct BlockSummary {
     pub listings: Range<usize>,
     /// Owner and group.
     pub owner: (u32, u32),
-    /// What is known of their entries. The owner and the group are left out of it.
+    /// Statistics of their entries, without the owner and the group.
     pub summary: Summary,
     /// Whether `summary` has extensions: not if they were not read, nor where they are too many,
     /// so that names have to be read.

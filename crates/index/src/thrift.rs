@@ -25,7 +25,7 @@ pub(crate) fn are_structures(bytes: &[u8]) -> bool {
     true
 }
 
-/// What the head of a page says.
+/// Fields of the head of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PageHead {
     /// Bytes of the page when it is no longer compressed.
@@ -45,7 +45,7 @@ pub(crate) fn page_head(page: &[u8]) -> Option<PageHead> {
     // in each of which 1 is num_values.
     let number = |path: [i16; 2]| {
         let mut found = numbers.iter().filter(|(field, _)| *field == path);
-        // Of several, readers take different ones.
+        // Ignore repeated fields: readers take different ones.
         found.next().map(|(_, value)| *value).filter(|_| found.next().is_none())
     };
     let is_dictionary = match number([1, 0])? {

@@ -28,21 +28,21 @@ const AGE_MAX_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
 /// A scan of sources that has not come to its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Unfinished {
-    /// What was asked for, as whoever scans tells it.
+    /// Arguments of the scan, in the caller's form.
     pub asked: String,
     /// When it began, in nanoseconds since 1970.
     pub begun_ns: i64,
-    /// When this was noted, likewise.
+    /// When this was noted, in nanoseconds since 1970.
     pub noted_ns: i64,
     /// Roots of the sources that were scanned to their end, escaped.
     pub done: Vec<String>,
-    /// The one that was not.
+    /// The source that was not.
     pub source: Option<UnfinishedSource>,
     /// Entries that were scanned, directories among them.
     pub entries: u64,
     /// Directories that were listed.
     pub directories: u64,
-    /// What else was counted, as whoever scans tells it.
+    /// Further counts, in the caller's form.
     pub counts: Vec<u64>,
 }
 
@@ -51,7 +51,7 @@ pub struct Unfinished {
 pub struct UnfinishedSource {
     /// Its root, escaped.
     pub root: String,
-    /// What tells that it is the same tree still, as whoever scans tells it.
+    /// Identity of the tree, in the caller's form, to check that it is still there.
     pub identity: String,
     /// When its scan began, in nanoseconds since 1970.
     pub scanned_ns: i64,
@@ -59,9 +59,9 @@ pub struct UnfinishedSource {
     pub trusts_times: bool,
     /// Whether listings lack some of what they should have.
     pub is_partial: bool,
-    /// What is missing, for people.
+    /// Descriptions of missing parts, for people.
     pub missing: Vec<String>,
-    /// What remains to be listed, below the root.
+    /// Directories that remain to be listed, below the root.
     pub remaining: Vec<RemainingDirectory>,
 }
 
@@ -70,16 +70,16 @@ pub struct UnfinishedSource {
 pub struct RemainingDirectory {
     /// Its path below the root of the source, escaped.
     pub path: String,
-    /// What of it remains.
+    /// Part of it that remains.
     pub extent: RemainingExtent,
     /// Directories in it that were known, besides those of its listing.
     pub(crate) known: Vec<String>,
 }
 
-/// What of a directory remains to be listed.
+/// Part of a directory that remains to be listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RemainingExtent {
-    /// It and all below it, of which there is nothing.
+    /// It and all below it; the index has nothing of these.
     New,
     /// It and all below it.
     Whole,
@@ -108,13 +108,13 @@ pub(crate) struct UnfinishedRecord {
     /// The last one in names of files.
     pub(crate) generation: Generation,
     pub(crate) about: Unfinished,
-    /// What is missing in sources that were scanned to their end.
+    /// Missing parts of sources that were scanned to their end.
     pub(crate) incomplete: Vec<Failure>,
     /// Directories that are for their owner and root alone, by owner.
     pub(crate) beyond_limits: BTreeMap<u32, u64>,
     /// Classes that are not as in the generation that was current, by their place in `classes`.
     pub(crate) changed: Vec<u32>,
-    /// What is known besides the manifests, of which it names none.
+    /// State besides the manifests, which it does not name.
     pub(crate) state: AllManifests,
     pub(crate) classes: Vec<ClassManifest>,
 }
@@ -128,16 +128,16 @@ impl Document for UnfinishedRecord {
     }
 }
 
-/// What an index has of a scan that has not come to its end.
+/// An interrupted scan in an index.
 pub(crate) enum Found {
     Nothing,
-    /// It can go on.
+    /// It can be resumed.
     Record(Box<UnfinishedRecord>),
-    /// It cannot, and why.
+    /// It cannot be resumed, for this reason.
     Useless(String),
 }
 
-/// Reads what an index has, in which this generation is current, now.
+/// Reads the interrupted scan of an index in which this generation is current, now.
 pub(crate) fn read(index: &Path, (current, now_ns): (Generation, i64), key: names::Key) -> Found {
     let path = names::unfinished(index);
     let has = |path: &Path| path.symlink_metadata().is_ok();

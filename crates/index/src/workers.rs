@@ -1,31 +1,31 @@
 //! A scan that several workers share: `INDEX/workers`, for root alone.
 //!
-//! A part of the scan is a set of directories with all below them but for what its worker has left
-//! to others: that becomes further parts once this one is done. The first part is the whole source.
-//! So the parts that are done say by themselves which there are, and none overlap.
+//! A part of the scan is a set of directories with all below them, except the directories that its
+//! worker has left to others: those become further parts once this one is done. The first part is
+//! the whole source. So the finished parts define which parts there are, and none overlap.
 //!
 //! ```text
 //! workers/
-//!   scan-41             what is scanned, on top of generation 41 (0 for none)
+//!   scan-41             the scan, on top of generation 41 (0 for none)
 //!   w7/                 worker 7; it goes as a whole once the worker is taken for dead, or ends
 //!     alive             its number, and a byte more each time it shows that it lives
 //!     journal           what it has made in the index
 //!   w5.over/            a worker that has ended, or was taken for dead
-//!   claim-ID-0          the first claim of a part: a link to 'alive' of whoever has it
+//!   claim-ID-0          the first claim of a part: a link to 'alive' of its worker
 //!   done-ID             a part that is done: a link to what its worker wrote of it
 //!   idle                somebody has nothing to do
 //! ```
 //!
-//! Nothing here needs locks or clocks that agree: a claim and the end of a part are links (link(2)),
-//! which one worker alone can make, and a worker ends by a rename of its directory. It is taken for
-//! dead when `alive` has not grown for so long by the clock of whoever looks. Whatever one does that
-//! comes back after that, it does by paths in its directory, which is elsewhere: it notes nothing,
-//! makes no file, ends no part and publishes nothing any more.
+//! Nothing here needs locks or clocks that agree. A claim and the end of a part are links
+//! (link(2)), which one worker alone can make, and a worker ends by a rename of its directory. A
+//! worker is taken for dead when `alive` has not grown for some time by the clock of the observer.
+//! If such a worker comes back, it works by paths in its directory, which is elsewhere by then. So
+//! it notes nothing, makes no file, ends no part and publishes nothing any more.
 //!
-//! What workers have made is in the class directories like all that is not published, under numbers
-//! that only they use. It is published by who finds all parts done and gets the last claim. Once
-//! another generation is current, the next writer removes the directory, and what its journals name
-//! and the generation does not need.
+//! Shards of workers are in the class directories like all unpublished files, under numbers that
+//! only workers use. The worker that finds all parts done and gets the last claim publishes them.
+//! Once another generation is current, the next writer removes the directory, and all files that
+//! its journals name and the generation does not need.
 //!
 //! - A worker that is asked to share ends its part with the listings it has. If it went on while
 //!   others listed pieces of the part, and then died, the part would have to be listed without
@@ -56,32 +56,32 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is scanned: `scan-GENERATION`.
+/// The shared scan: `scan-GENERATION`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SharedScan {
     /// The root, escaped.
     pub root: String,
     /// The device of the root.
     pub dev: u64,
-    /// What the source is to be called, if that is said.
+    /// Name of the source, if given.
     pub name: Option<String>,
     /// How it is scanned.
     pub record: ScanRecord,
-    /// How deep directories are that become parts of their own.
+    /// Depth of directories that become parts of their own.
     pub level: u32,
-    /// What the directories of one owner may ask for, if that is said.
+    /// Limits for the directories of one owner, if given: classes, and names in their grants.
     pub limits: Option<(u64, u64)>,
-    /// Which older generations stay, if that is said.
+    /// Older generations that stay, if given.
     pub retention: Option<Retention>,
-    /// What else it depends on, as whoever scans tells it.
+    /// Further arguments of the scan, in the caller's form.
     pub asked: String,
     /// When it began, in nanoseconds since 1970.
     pub begun_ns: i64,
-    /// The generation that is current; 0 for none. This and the following: as the writer says.
+    /// The generation that is current; 0 for none. This and the following come from the writer.
     pub base: Generation,
-    /// The one in names of files.
+    /// The generation in names of files.
     pub generation: Generation,
-    /// Makes what is sealed differ from all that was sealed before, and names classes.
+    /// Makes sealed content differ from all that was sealed before, and names classes.
     pub salt: [u8; 32],
 }
 
@@ -89,20 +89,20 @@ impl Document for SharedScan {
     const KIND: &'static str = "workers";
 }
 
-/// What became of a part.
+/// Result of a part.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PartOutcome {
     /// Entries that were listed, directories among them.
     pub entries: u64,
     /// Directories that were listed.
     pub directories: u64,
-    /// What else was counted, as whoever scans tells it.
+    /// Further counts, in the caller's form.
     pub counts: Vec<u64>,
-    /// What is wrong with entries: paths, and what it is, as whoever scans tells it.
+    /// Faults of entries: path and fault, in the caller's form.
     pub faults: Vec<(Vec<u8>, u8, i32)>,
-    /// How many more there were.
+    /// Number of further faults.
     pub faults_left_out: u64,
-    /// What else is missing, for people.
+    /// Descriptions of other missing parts, for people.
     pub missing: Vec<String>,
     /// Directories that are left to others, by part: paths below the root, escaped.
     pub left: Vec<Vec<String>>,
@@ -122,7 +122,7 @@ pub(crate) struct PartRecord {
     pub(crate) folded: u64,
     /// The grants of its classes.
     pub(crate) grants: PackedList<(u32, GrantRecord)>,
-    /// What was written, by class.
+    /// Shards that were written, by class.
     pub(crate) classes: Vec<ClassManifest>,
 }
 
@@ -168,15 +168,15 @@ impl ScanPart {
     }
 }
 
-/// What a worker can do next.
+/// Next step of a worker.
 pub enum Next {
     /// List a part.
     Part(ScanPart),
-    /// Publish what all have listed.
+    /// Publish the listings of all workers.
     Publish,
-    /// Wait, since others have what is left.
+    /// Wait, since others are working on the remaining parts.
     Wait,
-    /// Nothing: it was published, or given up.
+    /// Nothing: the scan was published, or given up.
     Over,
 }
 
@@ -323,7 +323,7 @@ impl Worker {
             if !self.done.contains_key(&part.id) {
                 let further = match manifest::read::<PartRecord>(&workers.join(part.done())) {
                     Ok(record) => part.further(record.outcome.left).collect(),
-                    // Who publishes lists it anew, with all that it has left to others.
+                    // The publisher lists a damaged part anew, with all that it has left to others.
                     Err(error) if error.damaged_file().is_some() => Vec::new(),
                     Err(error) => return Err(error),
                 };
@@ -516,7 +516,7 @@ impl SharedScan {
     pub(crate) fn begin(&self, index: &Path) -> Result<()> {
         let (disk, new) = (Disk::default(), index.join("workers.new"));
         disk.directories(&new, 0o700)?;
-        // Of one that did not come further.
+        // Remove the file of an attempt that got no further.
         disk.remove(&scan_path(&new, self.base))?;
         manifest::write(&disk, &scan_path(&new, self.base), self, 0o600, true)?;
         disk.replace(&new, &names::workers(index))

@@ -1,16 +1,16 @@
 //! The one writer of an index: takes listings in and publishes generations.
 //!
-//! 1. Take the lock, read the current generation, remove what a crashed writer left (`opening`).
-//! 2. For each source, threads push listings into [`ShardWriter`]s, which keep a builder a class
-//!    and write the largest as a shard when their share of the memory budget is used up. A source
-//!    whose threads do not come to the end is abandoned and stays as it was.
+//! 1. Take the lock, read the current generation, remove leftovers of a crashed writer (`opening`).
+//! 2. For each source, threads push listings into [`ShardWriter`]s, which keep a builder a class.
+//!    When a thread's share of the memory budget is used up, it writes the largest builder as a
+//!    shard. A source whose threads do not come to the end is abandoned and stays as it was.
 //! 3. Write the manifests of the classes that changed, the catalog and the manifest of all classes
 //!    (`publishing`).
 //! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has
 //!    changed.
-//! 5. Remove what no generation that stays refers to, once those who read an older one had time to
-//!    end. Older ones stay as the index is told to keep them (`Retention`), for the writer alone.
-//!    What may be removed is in the journal (`cleaning`).
+//! 5. Remove files that no retained generation refers to, once readers of older ones had time to
+//!    end. Older generations stay as the index is told to keep them (`Retention`), for the writer
+//!    alone. The journal names the files that may be removed (`cleaning`).
 
 use crate::builder::Builder;
 use crate::bundles::{BUNDLE_CLASSES_MAX, Bundled};
@@ -87,9 +87,9 @@ pub struct WriterOptions {
     pub memory_bytes: usize,
     /// How many threads write.
     pub threads: usize,
-    /// What the directories of one owner may ask for; as it was said last, if not given.
+    /// Limits for the directories of one owner; by default the last ones given.
     pub limits: Option<OwnerLimits>,
-    /// Whose limits hold for ranges of uids: those of subordinate ones for their holder.
+    /// Users whose limits hold for ranges of uids: subordinate uids count for their holder.
     pub holders: Vec<(Range<u32>, u32)>,
     /// Rows that count up to which those of a shard, of which something is replaced, are written
     /// anew.
@@ -101,7 +101,7 @@ pub struct WriterOptions {
     /// Whether files that are replaced stay for those who read an older generation. If not, they
     /// are removed once the new one is committed, and those that stayed before anything is written.
     pub keep_replaced: bool,
-    /// Which older generations stay from now on; `None`: as the index was told before.
+    /// Older generations that stay from now on; `None` to keep the index's setting.
     pub retention: Option<Retention>,
     /// Whether damaged files that the writer depends on are rebuilt.
     pub salvages: bool,
@@ -143,11 +143,12 @@ pub struct NewSource {
     pub scanned_ns: i64,
     /// Attributes of the root directory.
     pub attributes: canopy_model::Attributes,
-    /// Who may look up the root.
+    /// Users who may look up the root.
     pub approach: Approach,
     /// Its extended attributes: names, and values with those who may see them.
     pub xattrs: Vec<(String, Option<(Vec<u8>, Audience)>)>,
-    /// How it is scanned, so that it can be again; `None` for what is not scanned.
+    /// Record of its scan, so that it can be scanned again; `None` for a source that is not
+    /// scanned.
     pub scan: Option<ScanRecord>,
 }
 
@@ -158,7 +159,7 @@ impl NewSource {
     }
 }
 
-/// What a publication made.
+/// Result of a publication.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
     /// The new generation.
@@ -191,7 +192,7 @@ pub struct Published {
     pub folded: u64,
 }
 
-/// What a class holds.
+/// Contents of a class.
 #[derive(Clone, Default)]
 struct Held {
     /// Generation in which the manifest was written last.
@@ -199,11 +200,11 @@ struct Held {
     manifest: Manifest,
     /// Shards that only sealed records name.
     gated: ShardSet,
-    /// What is sealed in the manifest.
+    /// Sources that are sealed in the manifest.
     hidden: Vec<HiddenSource>,
 }
 
-/// What was written for a class.
+/// A shard or sealed file that was written for a class.
 #[derive(Clone)]
 enum Written {
     Shard(Box<ShardRecord>),
@@ -215,14 +216,14 @@ enum Written {
     },
 }
 
-/// What becomes a shard of its own: a class, and of a layout that divides it the part.
+/// Group of rows that becomes a shard of its own: a class, and the part, if the layout divides it.
 type Bin = (ClassId, u32);
 
 /// Rows that are not yet in shards, and records that are not yet sealed, by class.
 type Rows = FxHashMap<Bin, Vec<Builder>>;
 type Sealed = FxHashMap<ClassId, Vec<SealedBuilder>>;
 
-/// Rows from which on what a thread has left of a class becomes a shard of its own.
+/// Rows from which on a thread's remainder of a class becomes a shard of its own.
 const JOINED_ROWS_MAX: usize = 64 * 1024;
 
 /// Writes an index; holds its lock as long as it lives.
@@ -230,30 +231,30 @@ pub struct Writer {
     path: PathBuf,
     options: WriterOptions,
     unprivileged: bool,
-    /// What `CURRENT` said.
+    /// Content of `CURRENT`.
     current: Option<Current>,
-    /// What that generation consists of.
+    /// Files of that generation.
     current_tree: Tree,
-    /// Which older generations stay.
+    /// Older generations that stay.
     retention: Retention,
     /// Generation that is being written.
     generation: Generation,
-    /// What the directories of one owner may ask for, if that was ever said.
+    /// Limits for the directories of one owner, if they were ever given.
     limits: Option<OwnerLimits>,
     table: ClassTable,
     names: Names,
     digest_key: DigestKey,
-    /// Makes what is sealed differ from all that was sealed before.
+    /// Makes sealed content differ from all that was sealed before.
     salt: Key,
     dirs: ClassDirs,
     /// The bundles of the current generation.
     bundles: Vec<Bundled>,
-    /// What the classes hold.
+    /// Contents of the classes.
     classes: BTreeMap<ClassId, Held>,
     changed: HashSet<ClassId>,
     /// Pages of the manifests that something asked for.
     read_pages: ReadPages,
-    /// What was written and is not yet among `classes`.
+    /// Shards and sealed files that were written and are not yet among `classes`.
     shards: Mutex<Vec<(ClassId, Written)>>,
     next_shard: AtomicU64,
     /// Directories that are for their owner and root alone, by owner.
@@ -285,9 +286,9 @@ pub struct Writer {
     derived_is_stale: bool,
     /// Queries of the derived ones.
     queries: BTreeMap<String, String>,
-    /// Whether anything was taken into the manifests that is other than it was.
+    /// Whether the manifests have taken in any change.
     has_changed: bool,
-    /// What was taken into the manifests so far.
+    /// Totals of everything taken into the manifests so far.
     published: Published,
     /// A scan that was interrupted.
     interrupted: Found,
@@ -430,7 +431,7 @@ impl Writer {
                     self.published.shards += 1;
                     self.published.bytes += shard.bytes();
                 }
-                // What is in them is in shards too.
+                // Their contents are in shards, too.
                 Written::Sealed { file, gated, .. } => {
                     self.published.bytes += file.bytes;
                     self.published.bytes += gated.iter().map(ShardRecord::bytes).sum::<u64>();

@@ -160,7 +160,7 @@ impl FirstRows {
 
 /// How many rows the listings of a batch have, that of one with [`RowCounts::COLUMNS`].
 pub struct RowCounts<'a> {
-    /// Of all entries that are not directories, by type.
+    /// Numbers of all entries that are not directories, by type.
     entries: [&'a [i64]; 3],
     dirs: &'a [i64],
 }

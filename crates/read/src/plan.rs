@@ -82,10 +82,10 @@ fn ranges<'a>(
     Ok(ranges)
 }
 
-/// Cuts the rows of one file of all shards of a source that belong to the listings at or below a
-/// path into units, those of a shard one after the other. Opens no shard without such a file. Of
-/// values of extended attributes, gives others, too: a shard of them has no listing of their
-/// entries.
+/// Cuts the rows of one file of all shards of a source into units, those of a shard one after the
+/// other. Only rows of listings at or below a path are included. Opens no shard without such a
+/// file. For values of extended attributes, also returns units of other paths: a shard of values
+/// has no listing of their entries.
 ///
 /// # Errors
 ///

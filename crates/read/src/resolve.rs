@@ -1,8 +1,8 @@
 //! From a path as a user gives it to a place in the index, as the kernel resolves it: through
-//! symbolic links, `..` from where a link has led, nothing beyond what is missing.
+//! symbolic links, `..` from where a link has led, nothing beyond a missing name.
 //!
-//! What names are is told by the index inside of its sources, also where a file system is not
-//! mounted here or has changed since, and by the live file system outside of them.
+//! Inside its sources the index decides what names are, also where a file system is not mounted
+//! here or has changed since. Outside of them, the live file system decides.
 
 use crate::error::{Error, Lost, Result};
 use crate::links::{NameKind, Trail, TrailEnd, is_at_or_below, is_too_long, kind_of, parent_of};

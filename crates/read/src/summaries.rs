@@ -88,8 +88,8 @@ fn of_shard(
         false => Vec::new(),
     };
     let mut blocks = blocks.chunk_by(|a, b| a.listings == b.listings).peekable();
-    // Of each range, listings before the first whole block, between whole blocks and after the last
-    // one.
+    // Parts of each range outside of whole blocks: listings before the first one, between them, and
+    // after the last one.
     let mut rest = Vec::new();
     for range in listings {
         let mut at = range.start;

@@ -1,10 +1,10 @@
 //! Directories that a walk is in or above, each with the one above it, up to `/`.
 //!
-//! Who may see a listing depends on the permissions of every directory above it, which may change
-//! while the walk is below. So permissions are noted when a directory is opened, and looked at
-//! again after a listing below it was read and before it is handed over (`looks`); the same for the
-//! place, since a directory may be moved into another. Whoever was let in both times sees the
-//! listing, but of what may have come in between, only that which is still there: see `Proof`.
+//! Visibility of a listing depends on the permissions of every directory above it, which may change
+//! while the walk is below. So permissions are noted when a directory is opened. They are checked
+//! again after a listing below it was read and before it is handed over (`looks`). The place is
+//! checked, too, since a directory may be moved into another. Only users let in both times see the
+//! listing. They do not see entries that may have come in between and are gone again: see `Proof`.
 
 use crate::faults::{Fault, Step};
 use crate::handle::{Handle, Shared, reopen};

@@ -47,7 +47,7 @@ impl Names {
     }
 }
 
-/// What takes more than one system call to tell.
+/// Metadata of an entry that takes more than one system call.
 pub(crate) struct Entry {
     pub(crate) stat: Stat,
     /// Where a symbolic link points.

@@ -1,4 +1,4 @@
-//! What a scan leaves out.
+//! Entries that a scan leaves out.
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;

@@ -1,10 +1,10 @@
-//! What a walk counts, and what can be wrong with an entry.
+//! Counts of a walk, and faults of entries.
 
 use canopy_model::ErrorKind;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was done with an entry when it failed.
+/// Step at which an entry failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Opening or reading a directory.
@@ -17,13 +17,13 @@ pub enum Step {
     Xattrs,
 }
 
-/// What is wrong with an entry, or with its listing.
+/// A fault of an entry, or of its listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The system said no: the entry is missing, or its listing is missing or incomplete.
+    /// A system call failed: the entry is missing, or its listing is missing or incomplete.
     Failed(Step, Errno),
-    /// The permissions or the place of a directory on the way to it changed while it was read: its
-    /// listing is for those alone who were let in before and after.
+    /// The permissions or the place of a directory on the way changed during the read. Only users
+    /// let in both before and after see the listing.
     Narrowed,
     /// The contents of the directory are missing, since it was moved while it was read, or too often.
     Moved,
@@ -37,7 +37,7 @@ pub enum Fault {
 pub struct ScanError {
     /// Its path below the root.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Its fault.
     pub fault: Fault,
 }
 
@@ -59,7 +59,7 @@ impl ScanError {
     }
 }
 
-/// What a walk has found so far. Can be read by others while it goes on.
+/// Counts of a walk so far. Other threads can read them while it runs.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Entries, directories among them, without the root.

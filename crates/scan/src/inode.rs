@@ -1,4 +1,4 @@
-//! What the kernel tells of an inode.
+//! Attributes of inodes, from the kernel.
 
 use canopy_model::{Acl, Attributes};
 use rustix::fd::{AsFd, OwnedFd};
@@ -37,7 +37,7 @@ pub(crate) fn open_inode(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errn
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }
 
-/// What statx(2) tells of an inode.
+/// Result of statx(2) for an inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stat {
     pub(crate) attributes: Attributes,

@@ -1,4 +1,4 @@
-//! What is mounted, as `/proc/self/mountinfo` tells it; see proc_pid_mountinfo(5).
+//! Mounts listed in `/proc/self/mountinfo`; see proc_pid_mountinfo(5).
 
 use std::io;
 
@@ -15,7 +15,7 @@ pub struct Mount {
     pub point: Vec<u8>,
     /// Type of the file system, as mount(8) calls it.
     pub file_system: String,
-    /// What is mounted, as mount(8) calls it: a device, or whatever the file system says.
+    /// Source of the mount, as mount(8) calls it: a device, or whatever text the file system gives.
     pub source: Vec<u8>,
     /// Whether its users and groups are mapped to others.
     pub is_mapped: bool,

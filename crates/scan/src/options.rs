@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct ScanOptions {
     /// Whether to stay on the file system of the root.
     pub one_file_system: bool,
-    /// What to leave out.
+    /// Patterns of entries to leave out.
     pub excludes: Excludes,
     /// Directories whose contents are left out, as device and inode: the index itself.
     pub skipped: Vec<(u64, u64)>,

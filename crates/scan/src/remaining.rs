@@ -1,26 +1,26 @@
-//! What a walk that was stopped has not listed.
+//! Directories that an interrupted walk has not listed.
 
-/// What a walk that was stopped leaves to one that goes on.
+/// The rest of an interrupted walk, for one that resumes it.
 pub struct Left {
-    /// What that has to list.
+    /// Directories that the resumed walk has to list.
     pub remaining: Vec<Remaining>,
-    /// Entries that were counted and that it counts again: of directories of which parts were
-    /// listed, and of the root, which is always listed again.
+    /// Entries that were counted and that the resumed walk counts again: those of directories
+    /// listed in part, and of the root, which is always listed again.
     pub entries: u64,
-    /// Directories likewise.
+    /// Directories that it counts again, for these reasons.
     pub directories: u64,
 }
 
-/// A directory that a walk which was stopped has not listed, or not all of.
+/// A directory that an interrupted walk has not listed, or not completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remaining {
     /// Its path below the root, escaped.
     pub path: String,
-    /// What of it.
+    /// Part of it that remains.
     pub extent: Extent,
 }
 
-/// What of a directory remains to be listed.
+/// Part of a directory that remains to be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// It and all below it, of which this walk has listed nothing.

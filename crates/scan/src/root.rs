@@ -45,12 +45,12 @@ pub struct Root {
 pub struct RootError {
     /// The directory at fault.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
 impl RootError {
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which callers handle the error.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::of_io(&self.source)
     }

@@ -9,19 +9,21 @@ use rustix::fd::AsFd;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-/// Who decides about access to the files of a mount.
+/// Authority over access to the files of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
     /// The kernel, by mode and access ACL.
     Kernel,
-    /// The same, but through a map of users and groups: who is not in the map cannot be told.
+    /// Like `Kernel`, but through a map of users and groups: the access of users not in the map
+    /// cannot be determined.
     Mapped,
-    /// The kernel, by the mode. Whether it looks at ACLs is not known: what has one is for root
+    /// The kernel, by the mode. Whether it checks ACLs is not known: files with an ACL are for root
     /// alone.
     Mode,
-    /// Somebody else, such as a server: all of it is for root alone.
+    /// Another authority, such as a server: all files are for root alone.
     Other,
-    /// The same; and it holds no files, but what the kernel or a service tells in the form of some.
+    /// Like `Other`; and the file system holds no files, but data of the kernel or a service in the
+    /// form of files.
     Pseudo,
 }
 
@@ -171,7 +173,7 @@ pub struct ClosedMount {
     pub point: Vec<u8>,
     /// Type of the file system; empty if it is not known.
     pub file_system: String,
-    /// What its rules are.
+    /// The rules of the mount.
     pub rules: Rules,
     /// Whether it was entered. If not, it is a user's, or of another machine.
     pub entered: bool,

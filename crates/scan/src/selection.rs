@@ -23,7 +23,7 @@ pub struct Selection {
     children: BTreeMap<Vec<u8>, Selection>,
 }
 
-/// What is known of a source from before. Paths and names are below the root of the source, escaped.
+/// Earlier knowledge of a source. Paths and names are below the root of the source, escaped.
 pub trait Known: Sync {
     /// Returns the directories in a directory, by name, as they were when it was listed.
     fn subdirectories(&self, path: &str) -> HashMap<String, Attributes>;
@@ -119,12 +119,12 @@ impl Selection {
     }
 }
 
-/// What of a directory, and of what is below it, is to be listed.
+/// Part of a directory, and of its subtree, to be listed.
 #[derive(Clone, Copy)]
 pub(crate) enum Selected<'s> {
     /// All of it.
     Whole,
-    /// What is selected.
+    /// The selected part.
     Part(&'s Selection),
     /// All of it, unless it is as it was known.
     IfChanged,

@@ -1,6 +1,6 @@
-//! The parallel walk. What is still to be read are the pieces of work that `stealing` shares among
-//! threads. A directory keeps its descriptor open as long as anything below it waits to be read or
-//! to be handed over, unless there are too few descriptors (`handle`).
+//! The parallel walk. Its remaining work consists of pieces that `stealing` shares among threads. A
+//! directory keeps its descriptor open while anything below it waits to be read or handed over,
+//! unless there are too few descriptors (`handle`).
 
 use crate::directory::{Directory, Moves, Round};
 use crate::faults::{Counts, Fault, ScanError, Step};
@@ -34,9 +34,9 @@ const WAITS_MAX: Duration = Duration::from_secs(10);
 /// A part of a source to walk.
 #[derive(Clone, Copy)]
 pub struct Subtree<'a> {
-    /// What to list.
+    /// The part to list.
     pub selection: &'a Selection,
-    /// What is known of the rest.
+    /// Earlier knowledge of the rest.
     pub known: &'a dyn Known,
     /// Where others list the rest: they have listed what is on the way.
     pub others: Option<&'a Others<'a>>,
@@ -82,7 +82,7 @@ pub fn scan<S: Sink>(
         on_error,
         root_dev: root.dev,
         root_path: root.escaped_path(),
-        // Of one's own one may look at.
+        // A scan for its own user may look at that user's mounts.
         untouched: by_last_name(
             rules.untouched(options.one_reader, (root.directory.mount, root.directory.dev)),
         ),
@@ -176,8 +176,8 @@ impl Walk<'_> {
         Round { number: self.round.fetch_add(1, Ordering::SeqCst) + 1, moment }
     }
 
-    /// Returns what of a directory is listed, now that it is open; `None` for nothing. What is not
-    /// as it was known is listed as a whole, since others may see all below it.
+    /// Returns the part of an open directory that is listed; `None` for nothing. A directory that
+    /// is not as it was known is listed as a whole, since others may see all below it.
     fn settle<'s>(&self, directory: &Directory, selected: Selected<'s>) -> Option<Selected<'s>> {
         let Some(known) = self.known else { return Some(selected) };
         if selected.is_whole() {

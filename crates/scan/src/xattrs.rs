@@ -1,10 +1,10 @@
 //! Extended attributes of the entries of a directory.
 //!
-//! Most entries have none, which one system call by name tells: a thread that has its own working
-//! directory enters each directory and asks by bare names, so that no path is resolved twice; where
-//! a thread may not have one, it goes by `/proc/self/fd`. What has some is read through one
-//! descriptor of the inode, also by `/proc/self/fd`, since a name may lead to another inode at any
-//! moment.
+//! Most entries have none, which takes one system call by name to find out. A thread with its own
+//! working directory enters each directory and asks by bare names, so that no path is resolved
+//! twice. A thread that may not have one goes by `/proc/self/fd`. A name may lead to another inode
+//! at any moment. So if an entry has attributes, they are read through one descriptor of the inode,
+//! also by `/proc/self/fd`.
 //!
 //! Linux before 6.13 cannot list attributes relative to a descriptor. So each scanning thread takes
 //! a working directory of its own, with `unshare(CLONE_FS)`.

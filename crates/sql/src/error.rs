@@ -1,4 +1,4 @@
-//! What can go wrong with SQL.
+//! Errors of SQL.
 
 use crate::messages::{refusal, regular_expression};
 use crate::own::TableError;
@@ -17,7 +17,7 @@ pub enum StatementPosition {
     End,
 }
 
-/// What went wrong with SQL.
+/// An error of SQL.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The index has no answer.
@@ -35,9 +35,9 @@ pub enum Error {
     /// A statement needs more memory than it may use.
     #[error("the statement needs more memory than {}: {detail}", human_size(*.limit_bytes as i64))]
     Memory {
-        /// What it may use.
+        /// The limit of memory.
         limit_bytes: usize,
-        /// What asked for more.
+        /// The consumer that asked for more.
         detail: String,
     },
     /// A thread of a statement has panicked.
@@ -54,7 +54,7 @@ pub enum Error {
     /// A statement is wrong, or cannot be carried out.
     #[error("{said}")]
     Refused {
-        /// What is wrong.
+        /// The fault.
         said: String,
         /// Where in the statement, if it is known.
         place: Option<StatementPosition>,
@@ -64,7 +64,7 @@ pub enum Error {
     Sql {
         /// The kind, by which a caller reacts to the error.
         kind: ErrorKind,
-        /// What is wrong, in one line or several.
+        /// The fault, in one line or several.
         said: String,
     },
 }
@@ -102,7 +102,8 @@ impl From<datafusion::error::DataFusionError> for Error {
         let cause = match error.find_root() {
             DataFusionError::External(cause) => cause,
             DataFusionError::ResourcesExhausted(detail) => {
-                // What else has memory fills lines.
+                // The first line names the consumer that asked for more; the others list other
+                // consumers.
                 let detail = detail.lines().next().unwrap_or_default().to_owned();
                 return Error::Memory { limit_bytes: 0, detail };
             }

@@ -34,7 +34,7 @@ const COMFORTABLE: usize = 24;
 pub struct TableStyle {
     /// How rows and columns are divided.
     pub form: TableForm,
-    /// What stands for NULL.
+    /// Text that represents NULL.
     pub null: String,
     /// Columns of a line, as of a terminal: texts are cut to fit. No limit if there is none.
     pub width: Option<usize>,

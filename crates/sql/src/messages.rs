@@ -1,4 +1,4 @@
-//! What the engine refuses, in words that say what to do, and where in the statement.
+//! Messages for statements that the engine refuses: they say how to fix a statement, and where.
 
 use crate::error::{Error, StatementPosition};
 use arrow::error::ArrowError;
@@ -35,7 +35,7 @@ const TIMES: &str = "; times are written as '2026-06-01', '2026-06-01 12:00', or
 /// Suggests types with more digits, after a message that a result has too many.
 const WIDER: &str = "; CAST(x AS DECIMAL(38, 0)) has 38 digits, and CAST(x AS DOUBLE) any size";
 
-/// What statements begin with that would change something, here or elsewhere.
+/// First words of statements that would change something, here or elsewhere.
 const CHANGES: [&str; 23] = [
     "ALTER", "ANALYZE", "ATTACH", "BEGIN", "COMMIT", "COPY", "CREATE", "DELETE", "DROP", "GRANT",
     "INSERT", "LOAD", "MERGE", "PRAGMA", "REPLACE", "RESET", "REVOKE", "ROLLBACK", "SET",
@@ -110,7 +110,7 @@ fn not_implemented(text: &str) -> String {
             let node = text.split(": ").nth(1).unwrap_or(text);
             format!("not known here: {}", node.split([' ', '(', '{']).next().unwrap_or(node))
         }
-        // What the engine has read stands behind it in its own words.
+        // The engine appends its parse tree; cut it off.
         _ => format!("not implemented: {}", lower(text.split(" {").next().unwrap_or(text))),
     }
 }
@@ -259,7 +259,7 @@ fn plan(text: &str) -> String {
 fn no_call(text: &str) -> String {
     let (call, rest) = text.split_once('\'').unwrap_or((text, ""));
     let mut candidates: Vec<String> = Vec::new();
-    // What a function decides by itself says nothing.
+    // Skip candidates of functions that check their types themselves: they carry no information.
     let lines = rest.lines().skip(1).filter(|line| line.starts_with('\t') && line.contains('('));
     for line in lines.filter(|line| !line.contains("UserDefined")) {
         let candidate = signature(line.trim());

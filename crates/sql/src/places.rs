@@ -76,9 +76,9 @@ pub(super) fn disjoint(mut listings: Vec<PathScope>) -> Vec<PathScope> {
 /// A column of paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PathColumn {
-    /// Of the rows themselves.
+    /// Paths of the rows themselves.
     Own,
-    /// Of GUFI's views: of the directories that the rows are of.
+    /// A column of GUFI's views: paths of the directories that contain the rows.
     Directory,
 }
 
@@ -142,7 +142,7 @@ fn of_one(filter: &Expr) -> Option<Vec<PathScope>> {
             let text = text_of(value)?;
             let places = match call.name() {
                 "starts_with" => of_prefix(text)?,
-                // Of GUFI's views: the directory itself is in its own listing.
+                // A function of GUFI's views: the directory itself is in its own listing.
                 "gufi_listed_below" => vec![PathScope::below(text)],
                 "below" => vec![PathScope::at(text), PathScope::below(text)],
                 _ => return None,
@@ -204,7 +204,7 @@ fn of_range(name: &str, filters: &[&Expr]) -> Option<Vec<PathScope>> {
         }
     }
     let (low, (high, included)) = (low?, high?);
-    // What both begin with, all between them does.
+    // All texts between the bounds begin with the common prefix of both.
     let common = low.bytes().zip(high.bytes()).take_while(|(a, b)| a == b).count();
     let next = match (low.as_bytes().get(common), &high.as_bytes()[common..]) {
         // As '/a/' and '/a0': all that begins with the former.
@@ -288,7 +288,7 @@ mod tests {
             (path().between(lit("/a/b"), lit("/a/c")), "/a/"),
             (path().between(lit("/a"), lit("/b")), "//"),
             (ident("name").between(lit("/a/b"), lit("/a/c")), "anywhere"),
-            // Of GUFI's views, the directory of the rows.
+            // In GUFI's views, this column is the directory of the rows.
             (ident(gufi::PATH).eq(lit("/a")), "/a/"),
             (ident(gufi::ENTRY).eq(lit("/a/b")), "/a/b"),
         ] {

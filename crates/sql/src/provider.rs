@@ -1,5 +1,5 @@
-//! What tables of the index have in common for the engine: predicates only rule out what need not
-//! be read, and the engine checks them again.
+//! The common part of the engine's tables over an index. Predicates only prune data that need not
+//! be read; the engine checks them again.
 
 use super::restriction::Restriction;
 use super::seen::Seen;
@@ -19,10 +19,10 @@ pub(super) trait Scannable: fmt::Debug + Send + Sync + 'static {
     fn scan(&self, request: ScanRequest<'_>) -> Result<Arc<dyn ExecutionPlan>>;
 }
 
-/// What a query asks of a table.
+/// A query's request to a table.
 pub(super) struct ScanRequest<'a> {
     pub(super) session: &'a dyn Session,
-    /// What the statement sees of the index.
+    /// The part of the index that the statement sees.
     pub(super) seen: Arc<Seen>,
     /// The schema of all columns of the table.
     pub(super) all: &'a SchemaRef,
@@ -32,7 +32,7 @@ pub(super) struct ScanRequest<'a> {
     pub(super) schema: SchemaRef,
     /// Predicates, all of which hold for each row of the query's answer.
     pub(super) filters: &'a [Expr],
-    /// What the predicates demand of a row.
+    /// Bounds that the predicates set on rows.
     pub(super) restriction: Restriction,
     /// How many rows are enough.
     pub(super) limit: Option<usize>,

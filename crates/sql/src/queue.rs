@@ -39,7 +39,7 @@ pub(super) fn scan<U: Send + 'static>(
     Ok(Arc::new(IndexScan { extent: Arc::new(extent), inner: Arc::new(scan) }))
 }
 
-/// What is left of the work.
+/// The remaining work.
 struct Queue<U> {
     /// How many units the statement's counters do not have yet: all of them, or none.
     unannounced: AtomicUsize,

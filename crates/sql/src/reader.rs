@@ -31,7 +31,7 @@ pub(super) struct Projection {
     pub(super) table: &'static Table,
     /// The columns, in the order that was asked for.
     pub(super) columns: Vec<TableColumn>,
-    /// The same as the engine has them.
+    /// The schema of these columns in the engine.
     pub(super) schema: SchemaRef,
 }
 

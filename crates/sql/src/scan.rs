@@ -14,12 +14,12 @@ use datafusion::physical_plan::{
 use std::fmt;
 use std::sync::Arc;
 
-/// What is read of a table, of what the asking user can read of it at all.
+/// The part of a table that is read, out of all that the asking user can read.
 #[derive(Debug)]
 pub(super) struct Extent {
     /// The name of the table.
     pub(super) table: String,
-    /// What kind of thing, how many are read, and of how many.
+    /// Kind of thing, number read, and number in all.
     pub(super) counts: Vec<(&'static str, usize, usize)>,
 }
 

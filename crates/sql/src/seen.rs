@@ -1,12 +1,12 @@
-//! What a statement sees of the index: all that its user may list, and what lies behind gates on
+//! Visibility of the index to a statement: all that its user may list, and entries behind gates on
 //! the paths that the statement names.
 //!
-//! A directory that one may enter but not list, a gate, shows its entries to those who know their
-//! names. So every text in a statement that is an absolute path, or begins with one as patterns do,
-//! is tried as a path, wherever it stands: in `=`, `IN`, `LIKE` and other conditions, on either
-//! side of an `OR`, in what is joined, in a subquery. Naming more never shows less.
+//! A gate is a directory that one may enter but not list. It shows its entries to users who know
+//! their names. So every text in a statement that is an absolute path, or begins with one as
+//! patterns do, is tried as a path. Its place does not matter: `=`, `IN`, `LIKE` and other
+//! conditions, either side of an `OR`, a join, a subquery. Naming more never shows less.
 //!
-//! What asks for all names in a gate gets none but those, and a note says so.
+//! A condition that asks for all names in a gate gets only the named ones, and a note reports that.
 
 use super::places::{PathScope, comparison, is_path};
 use super::restriction::Restriction;
@@ -24,21 +24,21 @@ use datafusion::prelude::lit;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What ends the part of a pattern that is a path, in LIKE or a regular expression.
+/// Characters that end the path at the beginning of a pattern, in LIKE or a regular expression.
 const WILD: [char; 6] = ['%', '*', '?', '[', '{', '+'];
 
-/// What divides a regular expression into parts that may be paths.
+/// Characters that divide a regular expression into parts that may be paths.
 const DIVIDES: [char; 5] = ['|', '(', ')', '^', '$'];
 
 /// Most bytes of a text that may be a path: none in an index is as long, escaped.
 const PATH_BYTES_MAX: usize = 16 * 1024;
 
-/// What a statement sees.
+/// The part of an index that a statement sees.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// What the user may list.
+    /// The part of the index that the user may list.
     listed: Arc<Index>,
-    /// That, and what all named paths lead to.
+    /// That part, and everything that the named paths lead to.
     pub(super) index: Arc<Index>,
     /// Named paths and all directories above them, absolute, those above first.
     paths: BTreeSet<String>,
@@ -163,14 +163,14 @@ impl Start {
     }
 }
 
-/// What a statement names, and what of it goes by the names in a directory.
+/// Paths and tables that a statement names, and directories in which it asks for unknown names.
 #[derive(Default)]
 pub(super) struct Named {
     /// All its texts.
     texts: BTreeSet<String>,
     /// Directories, absolute, in which any names may be meant.
     any_in: BTreeSet<String>,
-    /// What is compared with paths and can be none, or begin none.
+    /// Texts that are compared with paths but cannot be paths or begin one.
     no_paths: BTreeSet<String>,
     /// The tables that it reads.
     tables: BTreeSet<String>,

@@ -1,11 +1,11 @@
-//! A session: the index opened once, statement after statement answered from it, each of which has
-//! so much time and memory.
+//! A session: opens the index once and answers statement after statement from it, each with a limit
+//! of time and memory.
 //!
 //! A statement runs as a task of the session's own threads and hands its batches over through a
-//! short channel, so that whoever waits for them can go away at any moment. What a statement has
-//! begun ends only with the process: the engine may compute for hours without looking up. So
-//! whoever wants to stop one and go on runs it in a process of its own. Statements leave nothing
-//! behind for the next one: each is planned in a copy of the session's tables and functions.
+//! short channel. So a caller that waits for them can leave at any moment. A statement that has
+//! begun ends only with the process: the engine may compute for hours without checking. To cancel
+//! one and go on, run it in a process of its own. Statements leave nothing behind for the next one:
+//! each is planned in a copy of the session's tables and functions.
 
 use super::output::{self, Style, Writer};
 use super::seen::Named;
@@ -73,7 +73,7 @@ pub struct Session {
 /// The statement that a session works on, for other threads.
 #[derive(Clone, Default)]
 pub struct Running {
-    /// What its threads count.
+    /// Counters of its threads.
     statement: Arc<Mutex<Option<Arc<Counters>>>>,
 }
 
@@ -88,7 +88,7 @@ pub struct Progress {
     pub units: usize,
 }
 
-/// What the threads of one statement count together.
+/// Counters that all threads of one statement share.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) rows: AtomicU64,
@@ -96,19 +96,19 @@ pub(super) struct Counters {
     pub(super) units: AtomicUsize,
 }
 
-/// What there is to say of an answer that has been written.
+/// Summary of an answer that has been written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     /// How many rows it has.
     pub rows: u64,
-    /// What it does not show, and why: a line each.
+    /// Notes on rows that it does not show, and why: one line each.
     pub notes: Vec<String>,
 }
 
 /// A piece of a statement's output.
 enum StatementOutput {
-    /// Its columns, first; whether lines of its texts are lines of the answer, as of `EXPLAIN`;
-    /// what there is to say of it.
+    /// The columns, which come first; whether lines of its texts are lines of the answer, as of
+    /// `EXPLAIN`; notes on the answer.
     Begin {
         schema: SchemaRef,
         explains: bool,
@@ -339,7 +339,7 @@ async fn execute(
     Ok(())
 }
 
-/// What a statement hands over, for so long.
+/// Output of a statement, with its time limit.
 struct Parts {
     received: mpsc::Receiver<Result<StatementOutput>>,
     /// The statement, until it has ended.

@@ -5,10 +5,10 @@
 //! | `summaries` | a directory that can be listed, with statistics of its entries |
 //! | `trees` | a directory, with statistics of all entries at and below it |
 //!
-//! Of `summaries_by_user`, `summaries_by_group`, `trees_by_user` and `trees_by_group`, a row is
-//! such a directory and an owner or group of those entries. All have `path` (absolute), `source`
+//! A row of `summaries_by_user`, `summaries_by_group`, `trees_by_user` or `trees_by_group` is such
+//! a directory and an owner or group of those entries. All tables have `path` (absolute), `source`
 //! and `depth`, and the columns of [`STATISTICS`]. In `trees`, `entries`, `size` and `blocks` count
-//! hard links once, as du does; every other statistic, and all of the tables by owner and group,
+//! hard links once, as du does. Every other statistic, and all of the tables by owner and group,
 //! count each name.
 
 use super::places::PathScope;
@@ -42,7 +42,7 @@ enum Scope {
     Subtree,
 }
 
-/// What entries are grouped by.
+/// Grouping of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     All,
@@ -56,7 +56,7 @@ pub(super) struct Table {
     /// The name in SQL.
     pub(super) name: &'static str,
     scope: Scope,
-    /// What the entries of a row have in common.
+    /// The attribute by which entries are grouped into rows.
     pub(super) by: By,
 }
 
@@ -212,7 +212,7 @@ impl Scannable for SummaryTable {
     }
 }
 
-/// What a thread reads at a time.
+/// A unit of work of a thread.
 pub(super) enum Work {
     /// Listings of a shard, each of which is all of its directory.
     Listings(Arc<SourceRecord>, ShardRange),

@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 /// Reads the statistics of some columns of a table.
 pub(super) struct Reader {
-    /// What the entries of a row have in common.
+    /// The attribute by which entries are grouped into rows.
     pub(super) by: By,
     /// The columns.
     pub(super) columns: Vec<SummaryColumn>,
-    /// The same as the engine has them.
+    /// The schema of these columns in the engine.
     pub(super) schema: SchemaRef,
-    /// What they need.
+    /// Statistics that the columns need.
     pub(super) wanted: StatisticsRequest,
     /// Threads for what is added up of several shards.
     pub(super) threads: usize,
@@ -38,7 +38,7 @@ struct Row {
     path: String,
     key: u32,
     subdirs: i64,
-    /// In `trees`, what counts hard links once.
+    /// Sums that count hard links once; only in `trees`.
     totals: Option<Totals>,
     summary: Summary,
 }
@@ -216,7 +216,7 @@ impl Reader {
 struct Trees<'a> {
     reader: &'a Reader,
     source: &'a SourceRecord,
-    /// What counts hard links once, of each directory; none of tables by owner or group.
+    /// Sums of each directory that count hard links once; empty for tables by owner or group.
     nodes: Vec<DirectoryTotals>,
     /// Whether the row of a node has been made.
     given: Vec<bool>,

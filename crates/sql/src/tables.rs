@@ -47,8 +47,8 @@ pub(super) struct Table {
     pub(super) kind: FileKind,
     /// The columns in front.
     first: &'static [TableColumn],
-    /// What makes rows of values of extended attributes, if they are no rows of the file; its
-    /// columns are behind the first ones.
+    /// Decodes values of extended attributes into rows; none if rows of the file are rows of the
+    /// table. Its columns follow the first ones.
     pub(super) decoder: Option<&'static Decoder>,
     /// The last columns, as the file has them.
     stored: &'static [ColumnId],
@@ -69,7 +69,7 @@ pub(super) enum TableColumn {
     Dev,
     /// A column of the file, under its own name.
     Stored(ColumnId),
-    /// What is made of the value of an extended attribute.
+    /// A value decoded from an extended attribute.
     Decoded(&'static DecodedColumn),
 }
 
@@ -169,7 +169,7 @@ impl Table {
     }
 }
 
-/// What a thread reads at a time.
+/// A unit of work of a thread.
 pub(super) enum Work {
     /// Rows of a file of a shard.
     Unit(Arc<SourceRecord>, Unit),

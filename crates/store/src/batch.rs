@@ -28,7 +28,7 @@ pub struct Batch {
 /// One change of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mutation<'a> {
-    /// Of one key.
+    /// A put, merge or delete of one key.
     Record(RecordRef<'a>),
     /// The removal of all keys of a range.
     DeleteRange(KeyRange),

@@ -140,7 +140,7 @@ fn gone(table: TableId, checkpoint: u64) -> Error {
     Error::NotFound(format!("checkpoint {checkpoint} of table {table} (its time was over)"))
 }
 
-/// What a table has in SSTables, as it was at one moment. It changes nothing.
+/// A read-only view of a table's SSTables at one moment.
 pub struct Reader {
     manifest: Manifest,
     view: Layers,

@@ -8,22 +8,22 @@ use crate::names::{Object, SstableName, TableId, segment_of, sstable_of, version
 use crate::storage::Listed;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was removed.
+/// Counts and sizes of the removed objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Manifests.
+    /// Removed manifests.
     pub manifests: u64,
-    /// SSTables.
+    /// Removed SSTables.
     pub sstables: u64,
-    /// Segments of logs.
+    /// Removed segments of logs.
     pub segments: u64,
-    /// The sizes of all of them.
+    /// The sizes of all removed objects together.
     pub bytes: u64,
 }
 
-/// Removes what nothing refers to from a table, after it gave up what has passed its deadline. What
-/// was left of a creation that never ended goes, too; of a table that was deleted, one manifest
-/// stays for ever, so that nobody who slept brings it back.
+/// Removes the unreferenced objects of a table, after expired leases and checkpoints are given up.
+/// Leftovers of a creation that never ended are removed, too. One manifest of a deleted table stays
+/// for ever as a tombstone, so that no process that slept brings the table back.
 ///
 /// # Errors
 ///

@@ -11,22 +11,22 @@ use std::time::Duration;
 /// A commit that others preceded so many times gives up.
 const ATTEMPTS: u32 = 64;
 
-/// A write whose outcome is not known is tried so many times.
+/// Retries of a write whose outcome is not known.
 const RETRIES: u32 = 5;
 
-/// What became of a version that we tried to create.
+/// Outcome of an attempt to create a version.
 enum Outcome {
     Committed,
-    /// Somebody else was first.
+    /// Another process created the version first.
     Preceded,
 }
 
 /// The versions before and after a change.
 #[derive(Clone, Copy)]
 pub(crate) struct Versions {
-    /// The current one, which is changed.
+    /// The current version, which is changed.
     pub(crate) before: Version,
-    /// The one that has the change.
+    /// The version that contains the change.
     pub(crate) this: Version,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn commit<T>(
     known: Option<&Manifest>,
     mut change: impl FnMut(&mut State, Versions) -> Result<T>,
 ) -> Result<(Manifest, T)> {
-    // What is long past is no base: its next version may have been collected, and then seems free.
+    // A stale manifest is no base: its next version may have been collected, and then seems free.
     let is_current = |known: &&Manifest| {
         let number = known.version.number;
         latest_version(environment, table, number).is_ok_and(|latest| latest == number)
@@ -121,7 +121,7 @@ pub(crate) fn commit<T>(
         let mut next = Manifest { version, nonces_before, state: base.state.clone() };
         let versions = Versions { before: base.version, this: version };
         let result = change(&mut next.state, versions);
-        // What the change found wrong may be so only of a state that is not current.
+        // A failed check may be true only of a stale state, so retry with the current one.
         if result.is_err() && known.is_some() && tries == 0 {
             continue;
         }

@@ -41,7 +41,7 @@ pub(crate) fn pick(state: &State, options: &Options) -> Option<Range<usize>> {
 /// takes no more than as much again.
 fn pick_of(runs: &[Option<u64>], options: &Options) -> Option<Range<usize>> {
     let fanout = options.fanout.max(2);
-    // What others do with newer runs meanwhile does not matter.
+    // Consider only runs older than every run in another job; newer runs do not matter.
     let start = runs.iter().rposition(Option::is_none).map_or(0, |busy| busy + 1);
     let free = Vec::from_iter(runs[start..].iter().copied().flatten());
     if free.len() >= fanout
@@ -126,7 +126,8 @@ fn compact_picked(
     let state = &manifest.state;
     let merged = merge(environment, table, cache, options, state, (job, places.clone()));
     let merged = merged.inspect_err(|_| {
-        // What was written can go at once; if this fails, too, then after the deadline.
+        // Close the job, so that the written SSTables can be collected at once. If that fails, too,
+        // they can be after the deadline.
         let _ = commit(environment, table, None, |state, _| state.close_job(job));
     })?;
     let inputs = &state.runs[places];

@@ -1,9 +1,9 @@
-//! What differs between two checkpoints of a table, without reading what both have.
+//! Differences between two checkpoints of a table, found without reading the runs that both share.
 //!
-//! Runs that both have hide and are hidden by the same, since compactions and flushes keep the
-//! order of all others. So a key is as it was if between any two of those, and above and below
-//! them, the other runs say the same of it before and after: a flush says what is new, a compaction
-//! nothing.
+//! Compactions and flushes keep the order of all other runs. So a shared run hides the same
+//! records, and is hidden by the same records, at both checkpoints. A key is unchanged if its value
+//! is unchanged between any two shared runs, and above and below them. There, the other runs agree
+//! before and after: a flush adds only new changes, a compaction adds none.
 
 use crate::checkpoint::Reader;
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! What the engine takes from outside: storage, clocks and randomness. Nothing else in this crate
+//! Storage, clocks and randomness, which the engine takes from outside. Nothing else in this crate
 //! asks the operating system for any of them, so that a simulation decides all.
 
 use crate::storage::Storage;
@@ -20,14 +20,14 @@ pub trait Random: Send + Sync {
     fn next_u64(&self) -> u64;
 }
 
-/// What a table runs on.
+/// Storage, clock and randomness that a table runs on.
 #[derive(Clone)]
 pub struct Environment {
-    /// Where its objects lie.
+    /// Storage of the table's objects.
     pub storage: Arc<dyn Storage>,
-    /// What time it is.
+    /// Source of the time of day.
     pub clock: Arc<dyn Clock>,
-    /// Where ids and nonces come from.
+    /// Source of ids and nonces.
     pub random: Arc<dyn Random>,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of the engine.
 
 mod reasons;
 
@@ -17,26 +17,26 @@ pub enum Error {
     /// An object's bytes are not what they must be.
     #[error("{object}: {what}")]
     Corrupt {
-        /// Which object.
+        /// Name of the object.
         object: String,
-        /// What is wrong with it.
+        /// Description of the damage.
         what: String,
     },
     /// Storage failed. Whether a write happened is not known.
     #[error("{object}: {source}")]
     Storage {
-        /// Which object.
+        /// Name of the object.
         object: String,
-        /// What storage says.
+        /// The error that storage returned.
         source: io::Error,
     },
-    /// Storage takes nothing more now: it is full, or does not answer. What was written before is
-    /// not lost, and goes there with a later write or sync.
+    /// Storage takes nothing more now: it is full, or does not answer. Earlier writes are not lost:
+    /// a later write or sync puts them into storage.
     #[error("{object}: {source}")]
     Deferred {
-        /// Which object.
+        /// Name of the object.
         object: String,
-        /// What storage says.
+        /// The error that storage returned.
         source: io::Error,
     },
     /// Another process has opened the table for writing, or ended this process' job.

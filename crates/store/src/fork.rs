@@ -8,7 +8,7 @@ use crate::manifest::{Hold, Manifest, Parent, Phase, State, Version};
 use crate::names::TableId;
 use std::collections::BTreeSet;
 
-/// What a clone begins with: a table as it is now, or at a checkpoint of it.
+/// Base of a clone: a table as it is now, or at a checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Base {
     /// The table.

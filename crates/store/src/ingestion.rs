@@ -35,8 +35,8 @@ pub struct Ingestion {
     has_failed: bool,
 }
 
-/// A part of an ingestion that a thread of its own fills. What parts have of one key must be the
-/// same: none of them is newer than the others.
+/// A part of an ingestion that a thread of its own fills. If several parts contain a key, they must
+/// give it equal values: no part is newer than another.
 pub struct IngestionPart(Ingestion);
 
 impl IngestionPart {
@@ -61,9 +61,9 @@ impl IngestionPart {
 }
 
 impl Table {
-    /// Begins to add records to this table beside its log. What was written through the log so far
-    /// is older than they are if it is flushed before [`Ingestion::commit`]; nobody sees them
-    /// before [`Table::refresh`].
+    /// Begins to add records to this table beside its log. Changes already written through the log
+    /// are older than these records if they are flushed before [`Ingestion::commit`]. The records
+    /// become visible with [`Table::refresh`].
     ///
     /// # Errors
     ///

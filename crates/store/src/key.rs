@@ -1,5 +1,5 @@
-//! Keys of records: a directory's id, the hash of a name, the name. What the parts mean is the
-//! caller's: an index of attributes has the attribute in place of the directory.
+//! Keys of records: a directory's id, the hash of a name, the name. The caller decides what the
+//! parts mean: an index of attributes has the attribute in place of the directory.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -7,7 +7,8 @@ use std::fmt;
 /// A key that owns its name. Keys are ordered by directory, then hash, then the bytes of the name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Key {
-    /// What is listed together: the id of a directory, or of an attribute in an index.
+    /// Prefix of all keys that are listed together: the id of a directory, or of an attribute in an
+    /// index.
     pub directory: u64,
     /// Orders the records of a directory, so that a part of it is one range.
     pub hash: u64,

@@ -319,7 +319,7 @@ pub(crate) fn replay(
             (parsed, _) => parsed?,
         };
         let Some(segment) = parsed else {
-            // Of an opening that got no further.
+            // A fence: an opening created it and got no further.
             return Ok(());
         };
         if let Some((name, number)) = torn {
@@ -523,7 +523,7 @@ mod tests {
         let bodies = [batch(b"one"), batch(b"two"), batch(b"three")];
         let bodies = bodies.each_ref().map(|body| &body[..]);
         let (group, whole) = (HEAD + 8 + bodies[0].len(), segment(GROWN, &bodies));
-        // Of the second group, its length among them, which may become less or more.
+        // Flip each bit of the second group, including its length, which may become less or more.
         for bit in group * 8..(group + 8 + bodies[1].len()) * 8 {
             let mut bytes = whole.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);

@@ -47,7 +47,7 @@ pub struct State {
     pub log: Vec<LogStart>,
     /// The id of the next job.
     pub next_job: u64,
-    /// Who may create SSTables.
+    /// Open leases to create SSTables.
     pub jobs: Vec<WriteLease>,
     /// Its records, newest first.
     pub runs: Vec<Run>,
@@ -76,9 +76,9 @@ pub enum Phase {
 /// Where the log of an epoch begins to matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogStart {
-    /// Whose log.
+    /// The epoch that wrote the log.
     pub epoch: u64,
-    /// The first segment that has what is in no SSTable.
+    /// The first segment with changes that are in no SSTable.
     pub segment: u64,
 }
 
@@ -87,7 +87,7 @@ pub struct LogStart {
 pub struct WriteLease {
     /// Never used again.
     pub id: u64,
-    /// What for.
+    /// Purpose of the lease.
     pub kind: LeaseKind,
     /// Milliseconds since 1970, from when on anybody may close it; a writer's has none.
     pub deadline_ms: Option<u64>,
@@ -107,9 +107,9 @@ pub enum LeaseKind {
 /// An SSTable of any table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SstableId {
-    /// Whose it is.
+    /// The table that owns the SSTable.
     pub table: TableId,
-    /// Its name there.
+    /// Its name in that table.
     pub name: SstableName,
 }
 
@@ -123,9 +123,9 @@ pub struct Run {
 /// An SSTable as a part of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SstableRef {
-    /// Which one.
+    /// The SSTable's name and table.
     pub id: SstableId,
-    /// What is in it.
+    /// Its sizes and counts.
     pub info: SstableInfo,
     /// The keys of it that count, all of them in its own range.
     pub range: KeyRange,

@@ -17,10 +17,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a version takes in memory besides its bytes: nodes of the map, allocations.
+/// Memory of a version besides its bytes: nodes of the map, allocations.
 const VERSION_BYTES: u64 = 120;
 
-/// The filter is made for so many keys, as many as a namespace's memtable has: half a megabyte.
+/// Number of keys that the filter is sized for, as many as a namespace's memtable has: half a
+/// megabyte.
 const FILTERED_KEYS: usize = 400_000;
 
 /// Records in memory.
@@ -28,8 +29,8 @@ const FILTERED_KEYS: usize = 400_000;
 pub(crate) struct Memtable {
     map: RwLock<Map>,
     bytes: AtomicU64,
-    /// What a log had, in place of the map; nothing is added to it, and every reader sees all of
-    /// it.
+    /// Replayed records of a log, in place of the map. Nothing is added to them, and every reader
+    /// sees all of them.
     sorted: Option<Arc<Sorted>>,
 }
 
@@ -39,8 +40,8 @@ struct Map {
     keys: BTreeMap<Key, Versions>,
     /// Ranges that were taken away, each with its sequence number, the newest last.
     range_deletes: Vec<(KeyRange, u64)>,
-    /// What the keys pass. Most look-ups are of keys that are not here, and would wait for memory
-    /// at every node of the map.
+    /// Filter of the keys. Most look-ups are of absent keys, and would wait for memory at every
+    /// node of the map.
     filter: Filter,
 }
 
@@ -56,10 +57,10 @@ struct Version {
     value: Box<[u8]>,
 }
 
-/// What lies below the operands of merges that a key has here.
+/// Base below the operands of merges that a key has here.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Below<'a> {
-    /// Whatever older records say.
+    /// The value in older records, if any.
     Older,
     /// This value.
     Value(&'a [u8]),
@@ -67,7 +68,7 @@ pub(crate) enum Below<'a> {
     Nothing,
 }
 
-/// What a memtable says of a key, below the operands of merges.
+/// Result of a look-up in a memtable, below the operands of merges.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Nothing: older records say more.
@@ -156,7 +157,7 @@ impl Versions {
         if replaces && oldest_reader >= version.sequence {
             versions.clear();
         } else if replaces {
-            // What the oldest reader sees, down to a value that later ones do not change.
+            // Keep the versions that the oldest reader sees, down to a value that hides older ones.
             let seen = versions.iter().rposition(|before| before.sequence <= oldest_reader);
             let seen = seen.map_or(&versions[..0], |at| &versions[..=at]);
             let first = seen.iter().rposition(|before| before.op != Op::Merge).unwrap_or(0);
@@ -345,7 +346,7 @@ impl Memtable {
     }
 }
 
-/// What [`Memtable::records`] does, of the records that a log had.
+/// Returns records replayed from a log, as [`Memtable::records`] does those of the map.
 fn records_of(
     sorted: &Sorted,
     range: (Bound<&Key>, Bound<&Key>),

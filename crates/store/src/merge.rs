@@ -21,7 +21,7 @@ pub trait MergeOperator: Send + Sync {
 /// The records of one key, from the newest on, until its value is known.
 pub(crate) struct Resolution<'a> {
     operator: Option<&'a dyn MergeOperator>,
-    /// What all operands so far do together.
+    /// The operands so far, combined.
     operand: Option<Vec<u8>>,
 }
 

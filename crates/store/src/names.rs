@@ -90,12 +90,12 @@ pub enum Object {
     Sstable(SstableName),
     /// A segment of a log, or a fence.
     Segment {
-        /// Whose log.
+        /// The epoch that wrote the log.
         epoch: u64,
-        /// Which one, from 0.
+        /// Number of the segment, from 0.
         number: u64,
     },
-    /// What its writer holds while it lives.
+    /// Lock that the writer holds while it lives.
     Lock,
 }
 
@@ -126,7 +126,7 @@ impl Object {
     }
 }
 
-/// What the bytes of an object are.
+/// Kind of an object, by its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectKind {
     /// See [`Object::Manifest`].

@@ -23,7 +23,7 @@ pub(crate) struct Output<'a> {
     pub(crate) job: u64,
     /// Shared by all that write for the job.
     pub(crate) next_number: &'a AtomicU32,
-    /// What keeps a job open that has a deadline.
+    /// Lease that keeps a job with a deadline open.
     pub(crate) lease: Option<&'a Lease>,
 }
 

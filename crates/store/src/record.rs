@@ -3,7 +3,7 @@
 use crate::key::{Key, KeyRef};
 use serde::{Deserialize, Serialize};
 
-/// What a record does to the key's value.
+/// Effect of a record on its key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Op {
@@ -25,9 +25,9 @@ impl Op {
 /// A record that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Which key it is of.
+    /// Key of the record.
     pub key: Key,
-    /// What it does.
+    /// Its operation.
     pub op: Op,
     /// The value, or the operand of a merge. First the columns of the table's [`Layout`], in little
     /// endian, then anything; or anything at all, if it is shorter than the columns together.
@@ -65,9 +65,9 @@ pub const VALUE_MAX: usize = 16 << 20;
 /// A number of fixed width at the beginning of a table's values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
-    /// What it is called where a table is shown.
+    /// Name under which it is displayed.
     pub name: String,
-    /// How many bytes it takes: 1, 2, 4 or 8.
+    /// Its width in bytes: 1, 2, 4 or 8.
     pub width: u8,
     /// A column before this one, of the same width, from which values are often little away.
     pub near: Option<u8>,

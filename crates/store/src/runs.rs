@@ -20,7 +20,7 @@ pub struct SstableCache {
     open: quick_cache::sync::Cache<SstableId, Arc<Sstable>, ByTail, RandomState>,
 }
 
-/// What an open SSTable takes in memory.
+/// Weighs open SSTables by the memory that they take.
 #[derive(Clone)]
 struct ByTail;
 
@@ -128,7 +128,7 @@ pub(crate) struct OpenRun {
     kept: Arc<[OnceLock<Arc<Sstable>>]>,
 }
 
-/// What a run says of a key.
+/// Result of a look-up in a run.
 pub(crate) enum FoundInRun {
     /// Nothing: older runs say more.
     Older,

@@ -20,7 +20,7 @@ pub enum Direction {
     Backward,
 }
 
-/// What becomes of records that only say what to do with older ones.
+/// Treatment of merges and removals, which only change older records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Older {
     /// There are none: merges become values, and removals go.
@@ -130,7 +130,7 @@ pub struct Scan {
     /// The inputs that have the current key, the newest first.
     at_key: Vec<usize>,
     current: Current,
-    /// What the scan reads must not be forgotten meanwhile.
+    /// Keeps what the scan reads from being freed meanwhile.
     _pin: Option<Box<dyn Send>>,
 }
 

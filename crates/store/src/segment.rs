@@ -10,16 +10,16 @@ use crate::storage::{ReadAt, Storage};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// So many bytes are read at once, unless a change is longer.
+/// Bytes that are read at once, unless a change is longer.
 const READ_BYTES: u64 = 1 << 20;
 
-/// No log ends in so many bytes that are no whole group: a group has half of it at most.
+/// Most bytes of a torn end: a group has half of it at most.
 const TORN_BYTES_MAX: u64 = 2 * BATCH_BYTES_MAX as u64;
 
 /// A change has fewer bytes.
 const CHANGE_BYTES_MAX: u64 = (VALUE_MAX + 2 * NAME_MAX + 64) as u64;
 
-/// What a segment is.
+/// Kind of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentKind {
     /// It was created whole.
@@ -32,14 +32,14 @@ pub enum SegmentKind {
     Torn,
 }
 
-/// What a segment has.
+/// Summary of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// What it is.
+    /// Its kind.
     pub kind: SegmentKind,
     /// Its size.
     pub size_bytes: u64,
-    /// Whose log it is of; the epoch that made it, if it is a fence.
+    /// Epoch of its log, or of the writer that made it, if it is a fence.
     pub epoch: u64,
     /// Random; the same in all segments of an epoch.
     pub nonce: u64,
@@ -88,7 +88,7 @@ struct SegmentReader<'a> {
     storage: &'a dyn Storage,
     file: Option<Box<dyn ReadAt>>,
     size_bytes: u64,
-    /// What was read last, and where it begins.
+    /// The bytes that were read last, and where they begin.
     bytes: Bytes,
     start: u64,
 }

@@ -10,7 +10,7 @@ use crate::scan::Source;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// So many records, and of each so many bytes, fit into the cache that is next to the processor.
+/// Records, and bytes of each, that fit into the cache next to the processor.
 const TOUCHED_RECORDS: usize = 64;
 const TOUCHED_BYTES: usize = 256;
 const CACHE_LINE: usize = 64;
@@ -200,7 +200,7 @@ pub(crate) struct SortedSource {
     current: Range<usize>,
     /// Those before this were read into the processor's caches.
     touched: usize,
-    /// What they are together, if they are several.
+    /// The current records combined into one, if they are several.
     own: Option<Record>,
 }
 

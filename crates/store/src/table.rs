@@ -30,10 +30,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// From so many times what memtables may take on, every write waits as long as one ever does.
+/// Multiple of `memory_bytes` from which on every write waits for `WAIT_MAX`.
 const STOP_TIMES: u64 = 4;
 
-/// What writers are slowed down to when memtables take twice what they may.
+/// Rate of writes when memtables take twice the memory that they may.
 const SLOWEST_BYTES_PER_SECOND: f64 = 1e6;
 
 /// Waits of writers: shorter ones are not worth a system call, and none is longer.
@@ -45,7 +45,7 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 pub struct Options {
     /// A memtable of more bytes is flushed.
     pub memtable_bytes: u64,
-    /// SSTables end when they have so many bytes.
+    /// Size at which an SSTable ends.
     pub sstable_bytes: u64,
     /// From so many bytes in memtables on, writers are slowed down, the more the more there are:
     /// at twice as many, to about a megabyte a second, but by no more than 50 ms a batch.
@@ -53,7 +53,8 @@ pub struct Options {
     /// Changes of so many bytes that are not in the log yet are written to it by whoever makes the
     /// next one.
     pub log_buffer_bytes: usize,
-    /// So many runs of about one size become one, several times larger than each.
+    /// Number of similarly sized runs merged in one compaction; the result is several times larger
+    /// than each.
     pub fanout: usize,
     /// How long the SSTables that a compaction replaced stay for those who read them.
     pub grace_ms: u64,
@@ -64,7 +65,7 @@ pub struct Options {
     /// Whether opening a table skips what is damaged in a log, and notes that it is lost. Otherwise
     /// it is an error.
     pub salvages_log: bool,
-    /// What merges mean.
+    /// Operator that gives merges their meaning.
     pub operator: Option<Arc<dyn MergeOperator>>,
 }
 
@@ -144,7 +145,7 @@ struct Write {
     active: Arc<Memtable>,
     /// Memtables that get no more records, the oldest first.
     frozen: VecDeque<Frozen>,
-    /// So many of the frozen ones are of older epochs' logs.
+    /// Number of frozen memtables that come from older epochs' logs.
     recovered: usize,
     /// The number of the last change.
     sequence: u64,
@@ -251,7 +252,7 @@ impl Write {
         if self.owed < WAIT_MIN {
             return Duration::ZERO;
         }
-        // What a large batch owes beyond that, the next ones wait for.
+        // Later writes wait for the rest of what a large batch owes.
         let waits = self.owed.min(WAIT_MAX);
         self.owed -= waits;
         waits
@@ -295,8 +296,8 @@ pub fn create(environment: &Environment, layout: Layout, options: &Options) -> R
 }
 
 impl Table {
-    /// Opens a table for writing. Whoever had it open cannot write any more; what was acknowledged
-    /// as durable is there.
+    /// Opens a table for writing. Any process that had it open for writing is fenced off. The table
+    /// contains every write that was acknowledged as durable.
     ///
     /// # Errors
     ///
@@ -465,7 +466,7 @@ impl Table {
             // Everybody sees it already.
             Durability::Durable => self.sync_to(sequence).map_err(Error::undeferred),
             Durability::Visible if is_too_much => match self.sync_to(sequence) {
-                // Whoever writes next hears of it.
+                // The next writer gets the error.
                 Err(Error::Deferred { .. }) => Ok(()),
                 synced => synced,
             },
@@ -582,7 +583,7 @@ impl Table {
         write.range.clone_from(&manifest.state.range);
         let runs = Layers::of(&manifest.state, &self.cache, self.options.operator.clone());
         let view = Arc::new(Layers { memtables: write.memtables(), ..runs });
-        // What was shown before is freed after the view's lock.
+        // Free the view shown before only after releasing the view's lock.
         let _before = std::mem::replace(&mut *self.view.write(), view);
     }
 

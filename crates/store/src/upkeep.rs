@@ -1,5 +1,5 @@
-//! What a table that is written needs done beside: its log synced, memtables flushed, runs
-//! compacted. Threads do it here; who has no threads calls the same methods.
+//! Upkeep of a table that is written: sync its log, flush memtables, compact runs. Threads do it
+//! here; a caller without threads calls the same methods.
 
 use crate::collect::collect;
 use crate::compaction::compact;
@@ -22,11 +22,11 @@ const COMPACT_INTERVAL: Duration = Duration::from_millis(250);
 /// How often to ask storage for what other processes did: each time may be a request that costs.
 const OTHERS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// So many compactions at once: while one merges large runs, the small ones that come meanwhile
-/// stay few. With one alone their number grows with the table.
+/// Most compactions at once. With two, one can merge large runs while the other keeps the number of
+/// new small ones low. With one alone, that number grows with the table.
 const COMPACTIONS: usize = 2;
 
-/// What fails is tried again less and less often, but so often at least.
+/// Longest interval between retries of failed work, which back off up to it.
 const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
 /// How often what nobody needs is removed.
@@ -148,7 +148,8 @@ impl Drop for Upkeep {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
-        // What was written and not synced would be lost with the process; who must know syncs.
+        // Sync the unsynced writes, which would be lost with the process. The error is dropped: a
+        // caller that must know syncs itself.
         let _ = self.table.sync();
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::characters::{Case, Characters, NOTHING, Set, stands_for_byte};
 
-/// What is wrong with a bracket expression, in the words of regcomp(3).
+/// Fault of a bracket expression, in the words of regcomp(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
     /// Nothing follows the bracket.
@@ -12,7 +12,7 @@ pub(crate) enum Wrong {
     Unmatched,
     /// `[:x:]` with an unknown word.
     ClassName,
-    /// A range that ends before it begins, or at what is no character.
+    /// A range that ends before it begins, or with something that is not a character.
     RangeEnd,
     /// `[.x.]` or `[=x=]` of several characters.
     Collation,
@@ -30,7 +30,7 @@ impl Wrong {
     }
 }
 
-/// What tells the bracket expressions of regular expressions apart.
+/// Differences between the bracket expressions of syntaxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// Whether there are classes such as `[:alpha:]`.
@@ -39,9 +39,9 @@ pub(crate) struct Rules {
     pub(crate) empty_ranges: bool,
     /// Whether a backslash quotes.
     pub(crate) backslash: bool,
-    /// How case is told. Where it does not matter, `[:upper:]` and `[:lower:]` are all letters.
+    /// Treatment of case. Where case does not matter, `[:upper:]` and `[:lower:]` are all letters.
     pub(crate) case: Case,
-    /// What a character is.
+    /// Unit that counts as a character.
     pub(crate) characters: Characters,
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn of_shell(text: &str, characters: Characters, case: Case) -> Option
                 continue;
             }
             ShellMember::Unequivalent => {
-                // What stands before matches only to fail here.
+                // A text that matches a member before it fails here.
                 if !negated {
                     set.clear();
                 }
@@ -164,7 +164,7 @@ enum ShellMember<'a> {
     Class(&'a str),
     /// `[=` that begins no `[=x=]`: the '[' is one character among others.
     Unequivalent,
-    /// What is no member.
+    /// A malformed member.
     Wrong,
     /// `[.` without an end, of which nothing comes.
     Unclosed,

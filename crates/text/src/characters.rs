@@ -18,10 +18,10 @@ pub(crate) const BYTES: &str = "\\x{10FF80}-\\x{10FFFF}";
 /// A class that no character is in.
 pub(crate) const NOTHING: &str = "[a&&b]";
 
-/// What a character is.
+/// Unit that counts as a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Characters {
-    /// What UTF-8 encodes; a byte that is no UTF-8 is none.
+    /// A character in UTF-8; a byte that is not UTF-8 is not a character.
     Utf8,
     /// A byte. Those above 127 are in no class and have no case.
     Bytes,

@@ -54,7 +54,7 @@ pub fn time_value(time_ns: i64, kind: char) -> String {
         '%' => Some("%".to_owned()),
         kind => conversion(&time, kind, 0),
     };
-    // What strftime(3) does with a letter that it does not know.
+    // Print an unknown letter as strftime(3) does.
     shown.unwrap_or_else(|| format!("%{kind}"))
 }
 

@@ -1,11 +1,11 @@
-//! What can be wrong with a text that somebody gave.
+//! Faults of texts that somebody typed.
 
 use canopy_model::ErrorKind;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What is wrong with a text.
+/// A fault of a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A shell pattern that takes too much memory.
@@ -26,7 +26,7 @@ pub enum Error {
     /// No style of times.
     #[error("unknown time style '{style}': give {known}")]
     TimeStyle {
-        /// What was given.
+        /// The given style.
         style: String,
         /// The styles that there are.
         known: &'static str,
@@ -44,15 +44,15 @@ pub enum Error {
     /// No regular expression.
     #[error("failed to compile regular expression '{pattern}': {why}")]
     Regex {
-        /// What was given.
+        /// The given expression.
         pattern: String,
-        /// What is wrong with it.
+        /// The fault, in the words of regcomp(3).
         why: &'static str,
     },
     /// A regular expression with back-references that takes too long on a path.
     #[error("the regular expression '{pattern}' takes too many steps on ‘{path}’")]
     RegexSteps {
-        /// What was given.
+        /// The given expression.
         pattern: String,
         /// The path, escaped.
         path: String,
@@ -60,7 +60,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which callers handle the error.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::Invalid
     }

@@ -1,11 +1,11 @@
-//! Text for people, shells and terminals: how sizes, times, modes, owners and names are shown, what
+//! Text for people, shells and terminals: forms of sizes, times, modes, owners and names, text that
 //! is safe to show, and patterns of names.
 //!
-//! The one place for each of these, shared by find, du, ls, stat, reports, SQL and messages. What
-//! GNU's tools print is printed to the byte.
+//! The one place for each of these, shared by find, du, ls, stat, reports, SQL and messages. Output
+//! in the forms of GNU's tools equals theirs to the byte.
 //!
-//! Not its job: what is shown. It knows neither the index nor a tool nor an option, and reads
-//! nothing but the environment and the system's users and groups.
+//! Not its job: choosing the values that are shown. It knows neither the index nor a tool nor an
+//! option, and reads nothing but the environment and the system's users and groups.
 //!
 //! ```
 //! use canopy_text::{Characters, Glob, SizeForm, mode_string, safe};

@@ -1,4 +1,4 @@
-//! What the environment says of the locale.
+//! The locale, as the environment sets it.
 
 /// Returns whether the locale's characters are those of UTF-8.
 pub fn is_utf8() -> bool {

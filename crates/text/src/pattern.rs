@@ -32,7 +32,7 @@ pub enum Glob {
 pub struct Wildcards {
     /// Matches characters, where the name and the pattern are UTF-8.
     of_characters: Option<Regex>,
-    /// Of bytes.
+    /// Matches bytes.
     of_bytes: Regex,
     is_ascii: bool,
 }

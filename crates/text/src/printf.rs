@@ -1,4 +1,4 @@
-//! What formats of find(1) and stat(1) share with printf(3): flags, widths and precisions of
+//! Parts that formats of find(1) and stat(1) share with printf(3): flags, widths and precisions of
 //! directives, letters behind backslashes.
 
 /// Flags, width and precision of a directive.

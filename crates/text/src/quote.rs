@@ -13,23 +13,23 @@ pub enum Style {
     /// Not at all.
     #[default]
     Literal,
-    /// For a shell where it must be, with what cannot be printed as it is.
+    /// For a shell, quoted only where needed; unprintable characters stay as they are.
     Shell,
-    /// The same, always.
+    /// Like `Shell`, but always quoted.
     ShellAlways,
-    /// For a shell where it must be, with what cannot be printed as `$'\n'`.
+    /// For a shell, quoted only where needed; unprintable characters become `$'\n'`.
     ShellEscape,
-    /// The same, always.
+    /// Like `ShellEscape`, but always quoted.
     ShellEscapeAlways,
     /// As a string of the language C.
     C,
-    /// The same, where it must be.
+    /// Like `C`, but quoted only where needed.
     CMaybe,
     /// As in a string of the language C, without quotes around it.
     Escape,
-    /// The same with the quotation marks of the locale.
+    /// Like `C`, with the quotation marks of the locale.
     Locale,
-    /// The same, or with those of the language C where the locale is not UTF-8.
+    /// Like `Locale`, or with the quotation marks of the language C where the locale is not UTF-8.
     CLocale,
 }
 
@@ -242,8 +242,8 @@ fn glyphs(name: &[u8], utf8: bool) -> impl Iterator<Item = Glyph<'_>> {
         let (bytes, after) = rest.split_at(length);
         rest = after;
         let width = character.and_then(columns);
-        // What is no character takes a column, a control character none; where there are no others
-        // than ASCII, neither.
+        // A byte that is not part of a character takes a column, a control character none. In a
+        // locale of ASCII alone, neither takes one.
         let unknown = usize::from(utf8 && character.is_none());
         Some(Glyph { bytes, printable: width.is_some(), width: width.unwrap_or(unknown) })
     })

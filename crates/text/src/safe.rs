@@ -1,4 +1,4 @@
-//! Text that strangers have a hand in, made safe to show: it neither commands a terminal nor passes
+//! Text that strangers can influence, made safe to show: it neither commands a terminal nor passes
 //! for something else.
 //!
 //! | place | function | a control character becomes |
@@ -10,12 +10,12 @@
 //! | a value in a line of text | [`one_line`] | `\n`, `\u{1b}` |
 //! | a cell of a table | [`table_cell`] | `\n`, `\x1b` |
 //! | a name in a report | [`report_name`] | `\n`, `\x1b`; no name looks like another |
-//! | what a terminal gets of a file format | [`TerminalWriter`] | `?` |
+//! | a file format written to a terminal | [`TerminalWriter`] | `?` |
 //! | a value for a spreadsheet | [`spreadsheet_cell`] | itself; formulas get a `'` |
 //!
-//! The only place that decides what is safe. JSON has rules of its own. What a terminal takes for a
-//! control character depends on the locale: in one that is not UTF-8, each byte from 0x80 to 0x9f
-//! is one.
+//! The only place that decides what is safe. JSON has rules of its own. The locale decides which
+//! bytes a terminal takes for control characters: in one that is not UTF-8, each byte from 0x80 to
+//! 0x9f is one.
 
 use crate::locale::is_utf8;
 use crate::quote::{self, Quoting};

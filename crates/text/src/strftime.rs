@@ -26,7 +26,7 @@ pub(crate) fn is_recent(time_ns: i64, now_ns: i64, inclusive: bool) -> bool {
     }
 }
 
-/// Shows a time of nanoseconds since 1970. What is no conversion stands for itself.
+/// Shows a time of nanoseconds since 1970. Unknown conversions stay as they are.
 pub(crate) fn format_time(format: &str, time_ns: i64) -> String {
     let time = local(time_ns);
     let mut shown = String::new();

@@ -7,10 +7,10 @@ use crate::strftime::{format_time, is_recent};
 /// All digits and the zone.
 pub(crate) const FULL: &str = "%Y-%m-%d %H:%M:%S.%N %z";
 
-/// What ls(1) shows of recent times by default.
+/// Default format of ls(1) for recent times.
 pub(crate) const LOCALE_RECENT: &str = "%b %e %H:%M";
 
-/// What ls(1) shows of other times by default.
+/// Default format of ls(1) for other times.
 pub(crate) const LOCALE_OTHER: &str = "%b %e  %Y";
 
 /// Formats of strftime(3) for recent and for other times.

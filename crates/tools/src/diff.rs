@@ -1,15 +1,15 @@
-//! What differs between two generations of an index.
+//! Differences between two generations of an index.
 //!
-//! 1. Files of shards never change: listings that both generations have in the same shard are as
-//!    they were, and are not read. Of all others, only where they are, how many rows they have and their
-//!    digests are read, and those of one directory with the same digests cancel out.
-//! 2. Rows of what is left are read in portions of so many directories, and compared by name. Only
-//!    what differs is held in memory.
+//! 1. Files of shards never change. Listings that both generations have in one shard are unchanged,
+//!    and are not read. Only places, numbers of rows and digests of all others are read. Listings
+//!    of one directory with equal digests cancel out.
+//! 2. Rows of the remaining listings are read in portions of a limited number of directories, and
+//!    compared by name. Only differences are held in memory.
 //! 3. Roots of sources are in no listing, or in one of the source around theirs, and are looked up.
-//! 4. Of extended attributes and ACLs only sums of hashes are kept, of entries of directories that
+//! 4. Extended attributes and ACLs are kept only as sums of hashes, for entries of directories that
 //!    differ.
-//! 5. Inodes that are gone from one path and have come to another have moved. What moved along with
-//!    its directory is not told again.
+//! 5. Inodes that are gone from one path and have come to another have moved. Entries that moved
+//!    along with their directory are not reported again.
 
 use crate::error::Result;
 use canopy_index::column::*;
@@ -39,7 +39,7 @@ pub enum ChangeKind {
     Moved,
 }
 
-/// What is compared of an entry.
+/// Attributes of an entry that are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Mode, with the type.
@@ -54,8 +54,8 @@ pub struct Entry {
     pub blocks: i64,
     /// Time of modification, in nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// What of the size counts: nothing of a directory, and of an inode with several names the size
-    /// at one of them alone.
+    /// Counted part of the size: 0 for a directory; an inode with several names counts at one of
+    /// them alone.
     pub counted_bytes: i64,
     btime_ns: i64,
     dev: u64,
@@ -72,15 +72,15 @@ type InodeKey = (bool, u64, u64, i64);
 /// An entry that differs.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// What became of it.
+    /// Kind of the change.
     pub change: ChangeKind,
     /// Its absolute path, escaped: of the newer generation, unless it is deleted.
     pub path: String,
     /// Its path in the older one, if it has moved.
     pub old_path: Option<String>,
-    /// What it was.
+    /// Its older state.
     pub old: Option<Entry>,
-    /// What it is.
+    /// Its newer state.
     pub new: Option<Entry>,
 }
 
@@ -139,8 +139,8 @@ impl Entry {
         [self.linked(true), new.linked(false)].into_iter().flatten()
     }
 
-    /// Returns whether two entries of the same path or inode are to be told as changed. What is in
-    /// a directory changes its times and size, and is told by itself.
+    /// Returns whether two entries of one path or inode are reported as changed. Entries in a
+    /// directory change its times and size, and are reported themselves.
     fn differs(&self, other: &Entry) -> bool {
         let owners = |entry: &Entry| (entry.mode, entry.uid, entry.gid);
         let contents = |entry: &Entry| (entry.size_bytes, entry.mtime_ns);
@@ -187,7 +187,7 @@ impl PathHashes {
     }
 }
 
-/// What of the extended attributes of a generation is no row of the same shard in the other one.
+/// Extended attributes of a generation, except rows in shards that both generations have.
 struct Values<'h> {
     hashes: &'h PathHashes,
     /// Sums of the hashes of names and values, by hash of the entry's path.
@@ -523,14 +523,14 @@ fn replaced(portion: &[Loose]) -> HashSet<(u64, u64)> {
     of_one.filter(is_replaced).map(|of_one| of_one[0].directory).collect()
 }
 
-/// What was found in the portions so far.
+/// Differences found in the portions so far.
 #[derive(Default)]
 struct Found {
     /// Entries that are gone from their path, or are another inode there.
     gone: HashMap<String, Entry>,
     /// Those that have come, or are another inode.
     came: Vec<(String, Entry)>,
-    /// The same inodes at the same paths that are not as they were.
+    /// Inodes that stayed at their paths and have changed.
     changed: Vec<Difference>,
     /// Inodes with several names of which one is as it was.
     linked: HashSet<InodeKey>,
@@ -581,7 +581,7 @@ impl Found {
         let path_along = |path: &str| -> Option<String> {
             Some(format!("{}/{}", directories.get(parent_of(path)?)?, base_name(path)))
         };
-        // Of several links, each goes with its directory, or else stays.
+        // Each of several links goes with its directory, or else stays.
         let came = moves.pair(came, |path, _| path_along(path));
         let came = moves.pair(came, |path, _| Some(path.to_owned()));
         left.extend(moves.pair_by_inode(came));
@@ -624,9 +624,9 @@ impl Found {
 
 /// Finds the older path of what has come.
 struct Moves {
-    /// What is gone from its path.
+    /// Entries that are gone from their paths.
     gone: HashMap<String, Entry>,
-    /// What has been found: old path and entry, new path and entry.
+    /// Pairs found: old path and entry, new path and entry.
     pairs: Vec<(String, Entry, String, Entry)>,
 }
 
@@ -640,7 +640,7 @@ impl Moves {
     ) -> Vec<(String, Entry)> {
         let mut left = Vec::new();
         for (path, new) in came {
-            // What was imported may have no number.
+            // Imported entries may have no number.
             let is_it = |old: &Entry| old.dev == new.dev && new.ino != 0 && old.is_inode(&new);
             let found = old_path(&path, &new)
                 .filter(|old_path| self.gone.get(old_path).is_some_and(is_it))
@@ -687,7 +687,7 @@ fn listings_of(shard: &Shard, root: &str, path: &str) -> Result<Vec<RowRange>> {
     };
     let mut listings = shard.listings_below(below)?;
     if let Some(parent) = canopy_model::parent(below) {
-        // Of the entry itself.
+        // The listing that contains the entry itself.
         listings.extend(shard.listings_at(parent)?);
         listings.sort_by_key(|range| range.start);
     }
@@ -745,7 +745,7 @@ mod tests {
         }
         assert_eq!(found(named("/a", 5, 7, 9), named("/b", 5, 7, 9)), 1);
         assert_eq!(found(named("/a", 5, 7, 9), named("/b", 5, 8, 9)), 2);
-        // What was imported has no numbers.
+        // Imported entries have no numbers.
         assert_eq!(found(named("/a", 0, 7, 0), named("/b", 0, 7, 0)), 2);
     }
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a tool.
+//! Errors of the tools.
 
 use crate::find::quoted;
 use canopy_model::ErrorKind;
@@ -9,20 +9,20 @@ use canopy_text::{Quoting, Style};
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong with a tool.
+/// An error of a tool.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The index has no answer.
     #[error(transparent)]
     Read(#[from] canopy_read::Error),
-    /// What du, ls and stat cannot do with a path, in their words.
+    /// A failure of du, ls or stat on a path, in their words.
     #[error("cannot {what} {}: {why}", shell_quoted(path))]
     Cannot {
-        /// What they call it.
+        /// Their name for the operation.
         what: &'static str,
         /// The path as it was given.
         path: Vec<u8>,
-        /// Why not.
+        /// The reason.
         why: Lost,
     },
     /// A start of a search leads to nothing that is known, in find's words.
@@ -30,7 +30,7 @@ pub enum Error {
     Start {
         /// The path as it was given.
         path: Vec<u8>,
-        /// Why not.
+        /// The reason.
         why: Lost,
     },
     /// A name of what is to be added up is empty.
@@ -60,7 +60,7 @@ pub enum Error {
     /// A directory lies in itself, by a mount or a symbolic link.
     #[error("{0}: not listing already-listed directory")]
     AlreadyListed(String),
-    /// What is searched cannot be read.
+    /// The searched records cannot be read.
     #[error("cannot read the records")]
     Records(#[source] std::io::Error),
     /// A text cannot be compared with a pattern.

@@ -5,17 +5,17 @@ use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What went wrong, and with which file.
+/// An error of following changes, with the file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused something.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried, as in "cannot ...".
+        /// The attempted action, as in "cannot ...".
         action: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another daemon has this directory.
@@ -26,7 +26,7 @@ pub enum Error {
     NotPrivate {
         /// The directory.
         path: PathBuf,
-        /// Whose it must be.
+        /// The uid that must own it.
         owner: u32,
     },
     /// More directories than inotify may watch.

@@ -24,7 +24,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What is longer is no line of ours: the longest path has a megabyte.
+/// Longest line; longer ones are not ours: the longest path has a megabyte.
 const LINE_BYTES_MAX: usize = 8 << 20;
 
 const CHUNK_BYTES: usize = 256 << 10;
@@ -32,8 +32,8 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// How often a file is looked at for more.
 const LOOKED_EVERY_MS: u16 = 100;
 
-/// A file may be replaced by another once in this time, not twice: of the one in between nothing
-/// would be read.
+/// A file may be replaced by another once in this time, not twice: the one in between would not be
+/// read.
 const REPLACED_ONCE_IN: Duration = Duration::from_secs(5);
 
 /// Lines that were read, to their ends.
@@ -45,24 +45,25 @@ pub(crate) struct Lines<'a> {
     pub(crate) on_bad_line: &'a dyn Fn(String),
 }
 
-/// What lines mean.
+/// A form of lines.
 pub(crate) trait Form: Send {
-    /// Returns what lines make suspect; tells the intake of inodes with other names.
+    /// Returns the directories that lines make suspect; reports inodes with other names to the
+    /// intake.
     fn take_in(&mut self, lines: &Lines<'_>, intake: &Intake) -> (Vec<Suspect>, EventCounts);
 }
 
-/// Where events come from.
+/// A source of events.
 pub struct EventFeed {
     path: PathBuf,
     file: File,
-    /// Of a regular file: how far it was read.
+    /// Position in a regular file, up to which it was read.
     position: Option<Position>,
-    /// What was read of a line that has not ended yet.
+    /// The beginning of a line that has not ended yet.
     rest: Vec<u8>,
     /// Whether the rest of a line that is too long is being left out.
     skips_line: bool,
     form: Box<dyn Form>,
-    /// When it was last seen that the path names the open file.
+    /// Last time at which the path named the open file.
     looked: Instant,
 }
 
@@ -73,7 +74,7 @@ impl EventFeed {
         EventFeed::open_as(path, position, Box::new(Json))
     }
 
-    /// The same of lines in another form.
+    /// Like `open`, for lines in another form.
     pub(crate) fn open_as(
         path: &Path,
         position: Option<Position>,
@@ -101,14 +102,15 @@ impl EventFeed {
         let begun = Position { dev: about.dev(), ino: about.ino(), offset: 0 };
         let goes_on = position
             .filter(|at| (at.dev, at.ino) == (begun.dev, begun.ino) && at.offset <= about.len());
-        // What is in a file that was not read before tells of the time before all was scanned.
+        // Lines in a file that was not read before are older than the scan of all trees, so skip
+        // them.
         let at = goes_on.unwrap_or(Position { offset: about.len(), ..begun });
         file.seek(SeekFrom::Start(at.offset)).map_err(Error::io("read", path))?;
         Ok((feed(file, Some(at)), goes_on.is_some()))
     }
 
-    /// Tells the intake of what is read until standard input ends or the intake is stopped. Each line
-    /// that cannot be read is given to `on_bad_line`, with what is wrong with it.
+    /// Passes events on to the intake until standard input ends or the intake is stopped. Passes
+    /// each unreadable line to `on_bad_line`, with its fault.
     pub fn run(mut self, intake: &Intake, on_bad_line: &dyn Fn(String)) -> Result<()> {
         if let Some(position) = self.position {
             intake.take_in_up_to(&[], EventCounts::default(), Some(position));
@@ -153,7 +155,7 @@ impl EventFeed {
         } else if let Ok((file, about)) = open(&self.path)
             && (about.dev(), about.ino()) != (at.dev, at.ino)
         {
-            // What was written between the last read and the replacement.
+            // Lines were written between the last read and the replacement, so read them first.
             if length > at.offset + self.rest.len() as u64 {
                 return Ok(());
             }
@@ -214,7 +216,7 @@ impl EventFeed {
 fn open(path: &Path) -> Result<(File, std::fs::Metadata)> {
     let at = || Error::io("open", path);
     let is_fifo = path.metadata().map_err(at())?.file_type().is_fifo();
-    // Who may write to a FIFO himself does not see its end when others close it.
+    // A process that can write to a FIFO itself does not see its end when others close it.
     let access = if is_fifo { OFlags::RDWR } else { OFlags::RDONLY };
     let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).map_err(Error::errno("open", path))?;

@@ -1,11 +1,11 @@
-//! Changes as fanotify(7) tells them, of whole file systems, with handles of directories and names.
+//! Changes from fanotify(7): events of whole file systems, with handles of directories and names.
 //!
-//! Needs the right to administer the system. A mark is set on each file system that a root holds
-//! and on those that are mounted below it, once however many roots see it; besides, one on each
-//! directory above a root, for the way to it. What is elsewhere on these file systems is dropped as
-//! soon as the path of its directory is known.
+//! Needs the right to administer the system. Each file system that a root holds, and each that is
+//! mounted below it, gets one mark, however many roots see it. Besides, each directory above a root
+//! gets one, for the way to it. Events elsewhere on these file systems are dropped as soon as the
+//! path of their directory is known.
 //!
-//! Events of one queue are in order, those of different directories too. The kernel joins an event
+//! Events of one queue are in order, even those of different directories. The kernel joins an event
 //! to an earlier one of the same entry that still waits, so one may have several kinds.
 
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use std::ffi::CString;
 use std::path::Path;
 
-/// What is told of a file system.
+/// Events of a file system.
 const EVENTS: u64 = FAN_CREATE
     | FAN_DELETE
     | FAN_MOVED_FROM
@@ -38,11 +38,11 @@ const EVENTS: u64 = FAN_CREATE
     | FAN_ATTRIB
     | FAN_ONDIR;
 
-/// What is told of a directory above a root.
+/// Events of a directory above a root.
 const EVENTS_ABOVE: u64 =
     FAN_CREATE | FAN_DELETE | FAN_MOVED_FROM | FAN_MOVED_TO | FAN_ATTRIB | FAN_ONDIR;
 
-/// As much as is read at a time: some thousand events.
+/// Bytes read at a time: some thousand events.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// How many handles are remembered. One takes some 300 bytes with a path of a hundred.
@@ -304,12 +304,12 @@ impl Fanotify {
     }
 }
 
-/// What was learnt of one buffer.
+/// Results of one buffer of events.
 #[derive(Default)]
 struct Batch {
     /// Inodes with several names.
     links: Vec<u64>,
-    /// Files whose number of names is known, of how many at least that matters.
+    /// Files whose number of names was looked up, each with the least number that matters.
     looked_at: FxHashSet<(u64, FileSystemId, Box<[u8]>)>,
     suspects: Vec<Suspect>,
     heard: EventCounts,
@@ -344,7 +344,7 @@ struct Event<'a> {
     mask: u64,
     /// The directory's file system and handle, and the name of the entry.
     entry: Option<(FileSystemId, &'a [u8], &'a [u8])>,
-    /// The same of the object itself, where that is told.
+    /// File system and handle of the object itself, where the event has them.
     target: Option<(FileSystemId, &'a [u8])>,
 }
 
@@ -389,7 +389,7 @@ impl<'a> Event<'a> {
         self.mask & any != 0
     }
 
-    /// What happened: several things, where the kernel has joined events.
+    /// Returns what happened: several things, where the kernel has joined events.
     fn kinds(&self) -> impl Iterator<Item = What> {
         let kinds = [
             (FAN_CREATE | FAN_MOVED_TO, What::Appeared),

@@ -56,10 +56,11 @@ const LEVELS_AT_ONCE: usize = 1024;
 pub(crate) struct Handles {
     views: Vec<TerritoryMount>,
     recent: Recent<Key, Suspects>,
-    /// What became of directories whose paths are too long to be told, by view, device and inode.
+    /// Resolved directories whose paths are too long for the kernel to return, by view, device and
+    /// inode.
     deep: FxHashMap<(usize, u64, u64), Option<Arc<Suspect>>>,
     len_max: usize,
-    /// By how many levels the path of a directory that a scan reads may be too long to be told.
+    /// Levels by which the path of a directory that a scan reads may be too long to be returned.
     levels_max: usize,
     /// The anchors that are open at the moment, by number of the view.
     open: Vec<Option<Result<Arc<OwnedFd>, Errno>>>,
@@ -70,8 +71,8 @@ pub(crate) struct Handles {
 type Key = (FileSystemId, Box<[u8]>);
 
 impl Handles {
-    /// Begins with no views. At most `len_max` handles are kept. What is more than `levels_max`
-    /// below the last directory whose path can be told is elsewhere.
+    /// Begins with no views. At most `len_max` handles are kept. A directory more than `levels_max`
+    /// below the last one whose path the kernel returns counts as elsewhere.
     pub(crate) fn new(len_max: usize, levels_max: usize) -> Self {
         Handles {
             views: Vec::new(),
@@ -87,7 +88,7 @@ impl Handles {
 
     /// Replaces the views, and forgets all paths.
     pub(crate) fn set_views(&mut self, mut views: Vec<TerritoryMount>) {
-        // Through one mount, a directory has one path. What is above stays longest.
+        // Through one mount, a directory has one path. Keep the topmost anchor of each mount.
         views.sort_by_key(|view| (view.file_system, view.mount, view.anchor.as_os_str().len()));
         views.dedup_by_key(|view| (view.file_system, view.mount));
         self.views = views;
@@ -251,7 +252,7 @@ fn path_of(directory: OwnedFd, levels_max: usize) -> Result<Suspect, Errno> {
             }
             path => path?,
         };
-        // So many levels above, the path is too long, or not.
+        // `too_few` levels above, the path is too long; `enough` levels above, it is not.
         let (mut too_few, mut enough) = (0, at_once);
         while enough - too_few > 1 {
             let levels = usize::midpoint(too_few, enough);

@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What is told of a directory in a tree.
+/// Events of a directory in a tree.
 const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVED_FROM)
@@ -35,7 +35,7 @@ const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DONT_FOLLOW)
     .union(WatchFlags::EXCL_UNLINK);
 
-/// As much as is read at a time.
+/// Bytes read at a time.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// The watches of a territory.
@@ -44,7 +44,7 @@ pub struct Inotify {
     mounts: MountTable,
     /// The paths of each watched directory: several where it is mounted more than once.
     by_watch: FxHashMap<i32, Vec<Vec<u8>>>,
-    /// The same by path, with a byte for each slash that sorts first, so that what is below a
+    /// These paths in order, with a byte for each slash that sorts first, so that the subtree of a
     /// directory follows it.
     by_path: BTreeSet<(Vec<u8>, i32)>,
 }
@@ -107,7 +107,8 @@ impl Inotify {
         self.by_path.clear();
         for root in intake.territory().roots() {
             for above in as_path(root).ancestors().skip(1) {
-                // Not for everybody to see. What happens there is seen when all is scanned.
+                // Not every user may see these directories. Changes there are found when all is
+                // scanned.
                 match inotify::add_watch(&self.queue, above, EVENTS) {
                     Ok(watch) => self.note(watch, above.as_os_str().as_bytes()),
                     Err(Errno::NOSPC) => return Err(Error::WatchLimit(above.to_owned())),
@@ -264,7 +265,7 @@ impl Inotify {
             return Ok(());
         }
         let is_dir = kinds.contains(ReadFlags::ISDIR);
-        // Of one that is no longer watched here, the directory above has told.
+        // If the directory is no longer watched here, the one above has reported it.
         for directory in self.by_watch.get(&watch).cloned().unwrap_or_default() {
             let before = suspects.len();
             for (kind, what) in [

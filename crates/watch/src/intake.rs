@@ -1,11 +1,12 @@
-//! Where everything that is heard comes together, and batches of suspects go out.
+//! The point where all events come together, and batches of suspects go out.
 //!
-//! What tells of changes (the kernel, a file of events) adds suspects from its own thread; one thread
-//! takes them out in batches and has the index follow. A batch stays in the journal until the
-//! generation that contains it is durable. What is heard meanwhile waits for the next one.
+//! Sources of changes (the kernel, a file of events) add suspects from their own threads. One
+//! thread takes them out in batches and has the index follow. A batch stays in the journal until
+//! the generation that contains it is durable. Suspects that arrive meanwhile wait for the next
+//! one.
 //!
-//! Why nothing is missed: a suspect is taken out before its directory is listed. So a change that the
-//! listing did not see yet happened after that, and is told later, as a suspect again.
+//! Why nothing is missed: a suspect is taken out before its directory is listed. So a change that
+//! the listing did not see yet happened after that, and is reported later, as a suspect again.
 
 use crate::error::{Error, Result};
 use crate::journal::{Journal, Position, Recovered};
@@ -55,15 +56,15 @@ impl Pacing {
     }
 }
 
-/// What an intake is made of.
+/// Settings of an intake.
 pub struct Scope {
-    /// What is followed.
+    /// The trees that are followed.
     pub territory: Territory,
     /// Which mounts a scan enters.
     pub rules: MountRules,
     /// Whether scans stay on the file system of each root.
     pub one_file_system: bool,
-    /// How many suspects are kept of each root.
+    /// Most suspects that are kept of each root.
     pub suspects_max: usize,
     /// Bytes of the longest path below a root that a scan reads.
     pub path_bytes_max: usize,
@@ -139,7 +140,7 @@ struct State {
     is_turn_of_requests: bool,
 }
 
-/// What is to be done next.
+/// The next work to do.
 #[derive(Debug)]
 pub enum Work {
     /// A batch for each root that has suspects.
@@ -153,7 +154,7 @@ struct LogRead {
     name: Vec<u8>,
     /// All records up to here have been taken in.
     taken_in: Option<u64>,
-    /// The same are in the index, as the journal says.
+    /// The index has all records up to here, according to the journal.
     noted: Option<u64>,
 }
 
@@ -165,23 +166,23 @@ impl LogRead {
     }
 }
 
-/// What waits, and has not become part of the index.
+/// Age of suspects that wait and have not become part of the index.
 #[derive(Clone)]
 struct Waiting {
-    /// When the oldest came.
+    /// Arrival of the oldest.
     since: Instant,
-    /// Up to where each log had been taken in before that.
+    /// Record up to which each log had been taken in before that.
     logs: Vec<Option<u64>>,
 }
 
-/// What is known of one root.
+/// State of one root.
 struct Source {
     pending: Suspects,
-    /// What waits, if anything does.
+    /// Age of the waiting suspects, if there are any.
     waiting: Option<Waiting>,
-    /// Inodes of which a directory that has another name of theirs is suspect.
+    /// Inodes with several names. Each directory that holds another name of theirs is suspect.
     links: BTreeSet<u64>,
-    /// What the batch under way has of it, and since when the oldest waits.
+    /// Suspects of the root in the batch under way.
     in_flight: Vec<Suspect>,
     links_in_flight: BTreeSet<u64>,
     waiting_in_flight: Option<Waiting>,
@@ -190,15 +191,15 @@ struct Source {
     last_error: Option<String>,
 }
 
-/// What of one root is to be looked at again now.
+/// Directories of one root to be looked at again now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The root, by number.
     pub source: usize,
     /// In path order.
     pub suspects: Vec<Suspect>,
-    /// Inodes that changed and have other names than the one that was told, if they are here:
-    /// wherever the index has one, that directory is suspect.
+    /// Inodes that changed and may have other names here than the reported one. Wherever the index
+    /// has one of these names, that directory is suspect.
     pub links: Vec<u64>,
 }
 
@@ -220,17 +221,17 @@ pub struct SourceState {
 pub struct IntakeState {
     /// The roots.
     pub sources: Vec<SourceState>,
-    /// What was heard since the start.
+    /// Events since the start.
     pub heard: EventCounts,
-    /// The last generation that a batch became.
+    /// The generation that the last batch became.
     pub generation: Option<Generation>,
     /// Batches that were dealt with.
     pub batches: u64,
     /// Suspects that were dealt with.
     pub applied: u64,
-    /// Why the journal could not be written, if that failed last.
+    /// The reason why the journal could not be written, if that failed last.
     pub journal_error: Option<String>,
-    /// Why a path could not be told, if that ever was so.
+    /// The reason why a path could not be resolved, if that ever failed.
     pub unresolved: Option<String>,
     /// Requests of users.
     pub requests: Counts,
@@ -317,7 +318,7 @@ impl Intake {
         self.take_in_up_to(suspects, heard, None);
     }
 
-    /// The same of what a file of events told up to a position.
+    /// Like `take_in`, for a file of events that was read up to `position`.
     pub fn take_in_up_to(
         &self,
         suspects: &[Suspect],
@@ -517,7 +518,7 @@ impl Intake {
             for suspect in left {
                 source.pending.add(suspect);
             }
-            // What was taken out is older.
+            // The suspects that were taken out are older than those that came since.
             source.waiting = waiting.or(source.waiting.take());
         }
         source.failures = 0;
@@ -538,20 +539,22 @@ impl Intake {
         source.last_error = Some(error.to_owned());
     }
 
-    /// The same of a batch that was ended because the process is.
+    /// Queues the suspects of a batch again that ended with the process, without counting a
+    /// failure.
     pub fn put_back(&self, batch: &Batch) {
         self.state.lock().sources[batch.source].put_back();
     }
 
-    /// Rests after all batches that were due have taken so long: at most half of the time goes into
-    /// them, unless they take so long that what waits would be old by then.
+    /// Rests after all batches that were due took this long. At most half of the time goes into
+    /// them, unless they take so long that waiting suspects would be old by then.
     pub fn rest(&self, took: Duration, pacing: Pacing) {
         let mut state = self.state.lock();
         state.expected = (state.expected + took) / 2;
         state.rests_until = Instant::now() + took.min(pacing.interval * 10);
     }
 
-    /// Ends everything that waits here, and what only [`Intake::stopped`] tells to end.
+    /// Ends everything that waits here, and everything that only [`Intake::stopped`] signals to
+    /// end.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
         self.stop.lock().take();
@@ -715,7 +718,7 @@ impl Source {
             self.pending.add(&suspect);
         }
         self.links.append(&mut self.links_in_flight);
-        // What was taken out is older.
+        // The suspects that were taken out are older than those that came since.
         self.waiting = self.waiting_in_flight.take().or(self.waiting.take());
     }
 

@@ -55,27 +55,27 @@ pub struct Position {
     pub offset: u64,
 }
 
-/// What a journal had.
+/// Contents of a journal.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// In the order in which they came, with duplicates.
+    /// Suspects in order of arrival, with duplicates.
     pub suspects: Vec<Suspect>,
-    /// Inodes of which directories with other names of theirs are suspect, likewise.
+    /// Inodes with other names, whose directories are suspect; also in order, with duplicates.
     pub links: Vec<u64>,
     /// The last position.
     pub position: Option<Position>,
-    /// Of each change log by its name, up to which record the index has it.
+    /// Record up to which the index has each change log, by the log's name.
     pub logs: BTreeMap<Vec<u8>, u64>,
 }
 
-/// The open file, of which no other process writes.
+/// The open file, which no other process writes.
 pub struct Journal {
     directory: PathBuf,
     file: File,
     bytes: u64,
-    /// How many bytes there were when it was written as a whole.
+    /// Its size when it was last written as a whole.
     bytes_whole: u64,
-    /// Set once a write failed: what follows would be read as if nothing were missing.
+    /// Set once a write failed: records after it would be read as if nothing were missing.
     is_broken: bool,
     /// Held as long as the journal is open.
     _lock: File,
@@ -178,7 +178,8 @@ fn claim(directory: &Path) -> Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let lock = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))
         .map_err(Error::errno("open", &path))?;
-    // What a daemon that was killed has just started holds the lock until it has begun.
+    // A process just started by a daemon that was killed inherits the lock, and holds it until it
+    // has begun.
     for attempt in 0.. {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => break,

@@ -1,4 +1,4 @@
-//! What is mounted in a territory, and what changes of that.
+//! Mounts in a territory, and their changes.
 
 use crate::error::{Error, Result};
 use crate::suspects::is_at_or_below;

@@ -1,4 +1,4 @@
-//! What was asked for last, in bounded memory.
+//! A cache of recently used values, in bounded memory.
 
 use rustc_hash::FxHashMap;
 use std::hash::Hash;
@@ -6,8 +6,8 @@ use std::hash::Hash;
 /// Bytes that a value may have on average where as many are kept as may be.
 const VALUE_BYTES: usize = 256;
 
-/// Values by key: the last `len_max` / 2 at least, and no more than `len_max`. What is asked for
-/// again stays.
+/// Values by key: at least the last `len_max` / 2, and at most `len_max`. Values that are used
+/// again stay.
 pub(crate) struct Recent<K, V> {
     young: FxHashMap<K, V>,
     old: FxHashMap<K, V>,

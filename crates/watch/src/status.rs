@@ -14,14 +14,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Name of the document in the directory of the daemon.
 const NAME: &str = "status.json";
 
-/// Makes documents of what an intake tells.
+/// Makes documents from the state of an intake.
 pub struct Reporter {
     begun: SystemTime,
-    /// What tells of changes, such as `fanotify`.
+    /// Source of changes, such as `fanotify`.
     method: String,
-    /// Roots or mounts of which nothing is told, with the reason.
+    /// Roots or mounts that are not followed, with the reason.
     pub unfollowed: Vec<String>,
-    /// Why nothing is told of changes at the moment, if that is so.
+    /// Reason why no changes are reported at the moment, if so.
     pub deaf: Option<String>,
     /// Whether this is the last document.
     pub ended: bool,
@@ -154,7 +154,7 @@ fn written_beside(path: &Path) -> PathBuf {
 
 fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let written = written_beside(path);
-    // What somebody has put there, a FIFO say, is not written to.
+    // Never write to a file that somebody has put there, such as a FIFO.
     let _ = std::fs::remove_file(&written);
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true).mode(mode);
@@ -184,7 +184,7 @@ const METRICS: [(&str, &str, &str, &str); 12] = [
     ("written_seconds", "gauge", "written_s", "When this was written, since 1970."),
 ];
 
-/// The same of each source.
+/// Like `METRICS`, for each source.
 const METRICS_OF_SOURCES: [(&str, &str, &str); 2] = [
     ("lag_seconds", "lag_s", "How long the oldest change waits that is not in the index."),
     ("suspects", "suspects", "Directories that wait to be looked at again."),

@@ -1,17 +1,18 @@
-//! What is to be looked at again: a set of directories, some with all below them.
+//! Suspects: a set of directories to be looked at again, some with all below them.
 //!
-//! The set is bounded, and so is the memory that it takes. One that grows beyond its limits folds the deepest of its directories into
-//! their parents, each then with all below it: less exact, never less.
+//! The set is bounded, and so is the memory that it takes. A set that grows beyond its limits folds
+//! the deepest of its directories into their parents, each then with all below it: less exact,
+//! never less.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// A directory that may differ from what the index says of it.
+/// A directory that may differ from its state in the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suspect {
     /// Its absolute path, without a slash at the end unless it is `/`.
     pub path: Vec<u8>,
-    /// Whether all below it is meant too.
+    /// Whether all below it is suspect, too.
     pub recursive: bool,
 }
 
@@ -29,12 +30,12 @@ pub struct Suspects {
 /// Bytes that a path may have on average in a set that is full.
 const PATH_BYTES: usize = 256;
 
-/// What became of one that was added.
+/// Result of adding a suspect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It is new, or was there without what is below it.
+    /// It is new, or was there without the directories below it.
     New,
-    /// It is part of what was there.
+    /// It is part of a suspect that was there.
     Known,
 }
 
@@ -49,8 +50,9 @@ impl Suspects {
         let key = key(&suspect.path);
         debug_assert!(is_in(&key, &self.root), "{suspect:?}");
         if let Some((before, &recursive)) = self.by_key.range::<[u8], _>(up_to(&key)).next_back() {
-            // What lies between a directory and one below it lies below it too, and a recursive one
-            // has nothing below it: if one of the directories above is recursive, it is this one.
+            // Any suspect between a directory and one below it lies below it, too, and a recursive
+            // one has none below it. So if one of the directories above is recursive, it is this
+            // one.
             let covers = if recursive { is_in(&key, before) } else { *before == key };
             if covers && (recursive || !suspect.recursive) {
                 return Added::Known;

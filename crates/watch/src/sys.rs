@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::time::Duration;
 
-/// What a handle may have at most behind its two numbers (`MAX_HANDLE_SZ`).
+/// Most bytes of a handle behind its two numbers (`MAX_HANDLE_SZ`).
 const HANDLE_BYTES_MAX: usize = 128;
 
 /// `struct file_handle` with the room that the kernel may ask for.

@@ -1,14 +1,14 @@
-//! What is followed, and what a change means for it.
+//! Followed trees, and the suspects that a change in them makes.
 
 use crate::suspects::{Suspect, is_at_or_below};
 
-/// The trees that are followed, and what in them is none of their business.
+/// The trees that are followed, and parts of them that are left out.
 #[derive(Clone, Debug, Default)]
 pub struct Territory {
     roots: Vec<Vec<u8>>,
     /// Directories whose changes are our own doing, or that no index has, with all below them.
     left_out: Vec<Vec<u8>>,
-    /// Files likewise.
+    /// Files with such changes.
     left_out_files: Vec<Vec<u8>>,
 }
 
@@ -19,13 +19,13 @@ pub struct ChangeEvent<'a> {
     pub directory: &'a [u8],
     /// Name of the entry; `.` or empty for the directory itself.
     pub name: &'a [u8],
-    /// Whether the entry is a directory, as far as that is told.
+    /// Whether the entry is a directory, as far as that is known.
     pub is_dir: bool,
-    /// What happened.
+    /// The change.
     pub what: What,
 }
 
-/// What happened to an entry.
+/// A change of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// It is there now, or is another one: it was made, or moved there.
@@ -39,8 +39,8 @@ pub enum What {
 }
 
 impl Territory {
-    /// Returns the territory of some roots, which are absolute real paths. One that lies in another
-    /// is part of that. Of what is at or below paths `left_out` nothing is followed.
+    /// Returns the territory of some roots, which are absolute real paths. A root that lies in
+    /// another one is part of that. Nothing at or below the paths `left_out` is followed.
     pub fn new(mut roots: Vec<Vec<u8>>, left_out: Vec<Vec<u8>>) -> Self {
         roots.sort_by_key(Vec::len);
         let mut kept: Vec<Vec<u8>> = Vec::new();
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(suspects("/home/a", "d", true, Attributes), ["/home/a", "/home/a/d"]);
         assert_eq!(suspects("/home/a", ".", true, Attributes), ["/home/a"]);
         assert_eq!(suspects("/srv/data/in", "f", false, Vanished), ["/srv/data/in"]);
-        // What is left out, and what is elsewhere.
+        // Left-out paths, and paths elsewhere.
         assert_eq!(suspects("/home/index/x", "f", false, Appeared), [""; 0]);
         assert_eq!(suspects("/home", "index", true, Appeared), ["/home"]);
         assert_eq!(suspects("/home", "metrics.prom", false, Appeared), [""; 0]);

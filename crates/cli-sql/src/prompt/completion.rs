@@ -46,7 +46,7 @@ const KEYWORDS: [&str; 38] = [
     "WHERE",
 ];
 
-/// What can be completed. Names are sorted within each kind.
+/// Words that can be completed. Names are sorted within each kind.
 pub struct Words {
     tables: Vec<String>,
     columns: Vec<String>,

@@ -16,7 +16,7 @@ use rustyline::{Behavior, CompletionType, Config, Context, Helper};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-/// What was typed.
+/// Input from the terminal.
 pub enum Typed {
     /// Statements, all of them whole, or a command.
     Text(String),
@@ -87,7 +87,7 @@ impl Editor {
     }
 }
 
-/// What happens while a line is typed.
+/// Completes words while a line is typed.
 struct Typing {
     words: Words,
 }

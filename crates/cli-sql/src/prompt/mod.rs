@@ -48,7 +48,7 @@ pub struct Prompt {
     allowed: Allowed,
     /// Whether the time of each statement is shown.
     pub timer: bool,
-    /// What stands for NULL in tables.
+    /// Text that represents NULL in tables.
     pub null: String,
     /// How many rows of a table are shown at most.
     pub rows_max: Option<u64>,
@@ -64,7 +64,7 @@ pub struct Prompt {
     screen_format: Option<FormatName>,
     /// Whether a Parquet file has been written, behind which nothing can follow.
     full: bool,
-    /// What answers what is typed.
+    /// The process that answers typed statements.
     worker: Option<Worker>,
 }
 
@@ -212,7 +212,7 @@ impl Prompt {
         let display = Display::start(self.session.running());
         let mut output = BufWriter::with_capacity(BUFFER_BYTES, display.before(target));
         let answered = self.session.run(statement, format, terminal, &mut output);
-        // What is there of a statement that was stopped.
+        // Flush the output so far of a statement that was stopped, too.
         let flushed = output.flush().map_err(Error::Output);
         self.full = parquet;
         let answered = answered.map_err(|error| with_setting(error, self.allowed))?;
@@ -251,7 +251,7 @@ fn answer_format(name: FormatName) -> AnswerFormat {
     }
 }
 
-/// What is said where the site allows no more.
+/// Message where the site allows no more.
 const NO_MORE: &str = "the site allows you no more, by 'limits' of its configuration";
 
 /// Adds to an error what makes a limit larger: a setting, or the site's administrator.

@@ -3,7 +3,8 @@
 use anyhow::Context;
 use std::process::{Child, Command, Stdio};
 
-/// What shows pages where `PAGER` names nothing: long lines are cut, and what fits on a page stays.
+/// Pager where `PAGER` is empty or not set. It cuts long lines, and leaves answers of one page on
+/// the screen.
 const DEFAULT: &str = "less -SRFX";
 
 /// A pager that runs.

@@ -35,7 +35,7 @@ pub fn terminal_width() -> Option<usize> {
 
 /// How the process is started.
 pub struct Worker {
-    /// What its statements have in common: index, threads, limits.
+    /// Arguments common to its statements: index, threads, limits.
     arguments: Vec<OsString>,
 }
 

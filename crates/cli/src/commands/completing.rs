@@ -1,5 +1,5 @@
-//! What shells complete besides commands and options: the words of find, and names that the index
-//! knows. The scripts that clap makes are changed for it, so that all of a shell's is in one.
+//! Completions beyond commands and options: the words of find, and names that the index knows. They
+//! are added to the scripts that clap makes, so that each shell has one script.
 
 use canopy_tools::find::{self, Operand};
 use std::fmt::Write;
@@ -45,7 +45,7 @@ pub(super) fn bash(script: &str) -> String {
     )
 }
 
-/// What takes names from the lines of 'canopy table list' and 'canopy source list'.
+/// Command that takes names from the lines of 'canopy table list' and 'canopy source list'.
 const FIRST_WORDS: &str = "sed -n 's/^\\([^ :][^ :]*\\)[ :].*/\\1/p'";
 
 /// Returns a block of the script for bash with more to offer.

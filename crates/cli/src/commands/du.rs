@@ -35,7 +35,7 @@ pub struct Arguments {
     paths: Vec<OsString>,
 }
 
-/// What the options have asked for so far.
+/// Settings from the options so far.
 pub(crate) struct Du {
     options: DuOptions,
     form: Option<SizeForm>,
@@ -431,7 +431,7 @@ pub fn block_size(size: Argument<'_>) -> anyhow::Result<SizeForm> {
 fn time_style() -> Option<String> {
     let asked = std::env::var("TIME_STYLE").ok().filter(|style| style != "locale")?;
     let asked = match asked.strip_prefix('+') {
-        // Of two lines for ls, du takes the first.
+        // du takes the first of two lines for ls.
         Some(_) => asked.split('\n').next().unwrap_or_default(),
         None => asked.trim_start_matches("posix-"),
     };

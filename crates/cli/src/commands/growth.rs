@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::io::Write;
 
-/// What grows.
+/// Grouping of growth.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum By {
     /// Each file
@@ -32,7 +32,7 @@ pub enum By {
     Group,
 }
 
-/// What is asked.
+/// Arguments of the question.
 pub struct Growth<'a> {
     pub read: &'a ReadOptions,
     /// Without one, a week ago, or since the oldest generation that is there.

@@ -20,7 +20,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a run would do.
+/// Effects that a run would have.
 pub(super) struct Plan<'a> {
     settings: &'a Settings,
     index: PathBuf,
@@ -33,11 +33,11 @@ pub(super) struct Plan<'a> {
 struct PlannedSource {
     path: PathBuf,
     name: Option<String>,
-    /// What the index has of it, or why it cannot be scanned.
+    /// Its state in the index, or the reason why it cannot be scanned.
     state: Result<State, String>,
     one_file_system: bool,
     no_xattrs: bool,
-    /// What is left out, each with who says so.
+    /// Left-out entries, each with the origin of that setting.
     left_out: Vec<(String, &'static str)>,
     /// Where something is mounted that is not scanned, or is for root alone.
     mounts: Vec<(PathBuf, String, &'static str)>,
@@ -45,7 +45,7 @@ struct PlannedSource {
 
 enum State {
     New,
-    /// Of a generation with so many entries, scanned then.
+    /// Indexed in a generation with so many entries, scanned then.
     Indexed {
         entries: i64,
         scanned_ns: i64,
@@ -103,7 +103,7 @@ impl<'a> Plan<'a> {
                 },
             };
             let mut mounts: Vec<_> = points.filter_map(told).collect();
-            // What is mounted on another mount hides it.
+            // A mount on another mount hides it.
             mounts.sort();
             mounts.dedup_by(|one, other| one.0 == other.0);
             Ok(PlannedSource {
@@ -169,7 +169,7 @@ impl<'a> Plan<'a> {
         let files: Vec<String> = self.settings.files.iter().map(|file| shown(file)).collect();
         let files = if files.is_empty() { "none".to_owned() } else { files.join(", ") };
         writeln!(output, "configuration: {files}")?;
-        // Of sources all is told above.
+        // Sources are printed above.
         for (key, value) in
             self.settings.of_scans().into_iter().filter(|(key, _)| *key != "sources")
         {

@@ -60,7 +60,7 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     if arguments.json {
         let mut all = opened.iter().map(as_json).collect::<anyhow::Result<Vec<Value>>>()?;
         let mut info = all.remove(0);
-        // Of users who have one.
+        // The user's own index, if there is one.
         if let Some(own) = all.pop() {
             info["own"] = own;
         }

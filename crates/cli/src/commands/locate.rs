@@ -172,9 +172,9 @@ fn joined(parts: &[&[u8]]) -> OsString {
 /// How paths are shown on a terminal.
 struct Style {
     is_terminal: bool,
-    /// What begins hyperlinks; `None` if there are none.
+    /// Prefix of hyperlinks; `None` if there are none.
     scheme: Option<Vec<u8>>,
-    /// What is shown bold, in lower case; nothing if it is empty.
+    /// Text that is shown bold, in lower case; nothing if it is empty.
     marked: String,
 }
 

@@ -40,7 +40,7 @@ pub struct Arguments {
     paths: Vec<OsString>,
 }
 
-/// What the options have asked for so far.
+/// Settings from the options so far.
 #[derive(Default)]
 pub(crate) struct Ls {
     terminal: bool,
@@ -335,7 +335,7 @@ impl Tool for Ls {
             long(
                 "sort",
                 Value("WORD", |ls, sort| {
-                    // What begins it means what it means to those who do not know it.
+                    // Beginnings of `name` mean what they mean to an ls without it.
                     let by_name = sort.value == "name";
                     ls.sort = Some(if by_name { SortBy::Name } else { sort.word(&SORTS)? });
                     Ok(())

@@ -145,7 +145,7 @@ fn change(
 /// Returns a path as sources have it: absolute, without links, escaped.
 fn root(path: &str) -> anyhow::Result<String> {
     let path = Path::new(path);
-    // What is not there any more may have a slash at its end too.
+    // A path that is gone may have a slash at its end, too.
     let absolute = || std::path::absolute(path).map(|path| path.components().collect::<PathBuf>());
     let real = path.canonicalize().or_else(|_| absolute());
     Ok(escape(real.context("no path")?.as_os_str().as_bytes()).into_owned())

@@ -37,7 +37,7 @@ pub struct Arguments {
     paths: Vec<OsString>,
 }
 
-/// What the options have asked for so far.
+/// Settings from the options so far.
 pub(crate) struct Stat(StatOptions);
 
 impl Tool for Stat {

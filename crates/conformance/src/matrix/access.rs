@@ -52,7 +52,7 @@ const ON_ATTRIBUTES: &[Row] = &[
 /// On a program.
 const ON_PROGRAMS: &[Row] = &[("run ./f", X, "0")];
 
-/// What is made before calls on directories.
+/// Steps before calls on directories.
 const DIRECTORY: &str = "mkdir d 0755
     create d/f 0666
     mkdir d/e 0777
@@ -135,7 +135,7 @@ fn modes() -> impl Iterator<Item = u32> {
     })
 }
 
-/// What an ACL grants to one user, and the opposite to everybody else.
+/// Returns an object whose ACL grants `bits` to one user, and the opposite to everybody else.
 fn naming(user: u32, bits: u32) -> Object {
     let others = !bits & 7;
     let acl = Acl { group: others, users: vec![(user, bits)], groups: Vec::new() };

@@ -14,7 +14,7 @@ const CALLS: &[(&str, u32)] = &[
     ("access f R_OK|W_OK|X_OK", R | W | X),
 ];
 
-/// What owners and others may do where entries are tried one at a time.
+/// Permissions of the owner where entries are tried one at a time.
 const OWNER: u32 = 7;
 
 /// Adds the cases. A mask without any bit is left out: the kernel then does not look at the ACL, so

@@ -41,7 +41,7 @@ fn case(name: String, needs: &[&str], lines: &str) -> anyhow::Result<Case> {
     })
 }
 
-/// What is expected of what is allowed or refused.
+/// Returns the expected reply: `then` if the call is allowed, `refusal` if not.
 fn unless(refusal: &'static str, allowed: bool, then: &'static str) -> &'static str {
     if allowed { then } else { refusal }
 }

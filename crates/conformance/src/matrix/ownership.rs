@@ -1,5 +1,5 @@
-//! Who may give files away, change their modes and times and remove them from sticky directories,
-//! and what becomes of the set-user-ID and set-group-ID bits.
+//! Rights to give files away, to change their modes and times, and to remove them from sticky
+//! directories; effects on the set-user-ID and set-group-ID bits.
 
 use super::{Caller, callers, case, protect, unless};
 use crate::case::Case;
@@ -15,7 +15,7 @@ pub fn add(cases: &mut Vec<Case>) -> anyhow::Result<()> {
     add_sticky(cases)
 }
 
-/// What belongs to u1.
+/// Returns an object that belongs to u1.
 fn object(gid: u32, mode: u32, is_directory: bool) -> Object {
     Object { uid: id(1), gid, mode, is_directory, acl: None }
 }
@@ -126,7 +126,7 @@ const WRITING: &[(&str, &[&str])] = &[
     ("copy_file_range $y 0 $x 0 4", &[]),
 ];
 
-/// What changes contents takes privileges away, unless root does it.
+/// Adds cases of calls that change contents: they clear privileges, unless root makes them.
 fn add_writing(cases: &mut Vec<Case>) -> anyhow::Result<()> {
     for caller in &callers(&["root", "u1", "u1+g3", "u2", "u2+g3"])? {
         for mode in [0o666, 0o4777, 0o2777, 0o6777, 0o2767, 0o6767, 0o6666] {

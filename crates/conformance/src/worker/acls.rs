@@ -9,7 +9,7 @@ use rustix::fs::XattrFlags;
 /// The version in front of the entries.
 const VERSION: u32 = 2;
 
-/// What entries have that name nobody.
+/// Id in entries without a user or group.
 const NOBODY: u32 = u32::MAX;
 
 /// `setacl PATH KIND ACL`, `getacl PATH KIND`, where the kind is `access` or `default`.

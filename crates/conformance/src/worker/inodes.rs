@@ -61,7 +61,7 @@ pub const CALLS: Calls = &[
     }),
 ];
 
-/// What is known of a file.
+/// Attributes of a file.
 struct Facts {
     mode: u32,
     nlink: u64,

@@ -40,7 +40,7 @@ pub const CALLS: Calls = &[
     ("walk", walk),
 ];
 
-/// What a listing tells of a name.
+/// An entry of a listing.
 struct Entry {
     name: Vec<u8>,
     kind: FileType,
@@ -59,7 +59,7 @@ fn make(directory: &OwnedFd, name: &str) -> Result<(), Errno> {
     rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR).map(drop)
 }
 
-/// What one call yields.
+/// Returns the entries of one call.
 fn batch(directory: impl AsFd, size: usize) -> Result<Vec<Entry>, Refusal> {
     let mut buffer = vec![MaybeUninit::uninit(); size];
     let mut listing = RawDir::new(directory, &mut buffer);

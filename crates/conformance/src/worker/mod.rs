@@ -31,7 +31,7 @@ use std::process::Child;
 use vmap::MapMut;
 use words::Words;
 
-/// What a call of some name does.
+/// Implementation of a call.
 type Call = fn(&mut Worker, &mut Words) -> Answer;
 
 /// Calls by the names that scripts have for them.
@@ -52,17 +52,17 @@ const CALLS: &[Calls] = &[
     xattrs::CALLS,
 ];
 
-/// What a process has that makes calls.
+/// State of a process that makes calls.
 struct Worker {
     /// The directory of all cases.
     base: OwnedFd,
-    /// What the case has open.
+    /// Descriptors that the case has open.
     descriptors: HashMap<RawFd, OwnedFd>,
     /// Programs that the case started.
     children: Vec<Child>,
-    /// What the case has mapped, by the path of the file.
+    /// Mappings of the case, by the path of the file.
     maps: HashMap<String, MapMut>,
-    /// What the case remembers of the times of files, by their paths.
+    /// Times of files that the case remembers, by their paths.
     times: HashMap<String, times::Times>,
 }
 

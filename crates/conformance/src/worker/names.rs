@@ -83,7 +83,7 @@ fn mknod(directory: impl AsFd, words: &mut Words) -> Answer {
         "block" => FileType::BlockDevice,
         "directory" => FileType::Directory,
         "symlink" => FileType::Symlink,
-        // What no type of a file is.
+        // A value that is not a file type.
         "none" => FileType::Unknown,
         other => return Err(Refusal::broken(format!("{other} is no type of a file"))),
     };

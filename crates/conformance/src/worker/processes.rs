@@ -11,10 +11,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::{Command, Stdio};
 
-/// `limit-size BYTES` is RLIMIT_FSIZE. `run PATH [WORD...]` has the exit code of a program, `start`
-/// lets it run until the case ends. What mounts is for processes that are named `.ns`, which end
-/// with their case: `remount FLAGS` mounts the directory of the case on itself with other flags, in
-/// a private name space. `kernel NAME` reads a setting below `/proc/sys`.
+/// `limit-size BYTES` sets RLIMIT_FSIZE. `run PATH [WORD...]` returns the exit code of a program,
+/// `start` lets it run until the case ends. Calls that mount are for processes named `.ns`, which
+/// end with their case: `remount FLAGS` mounts the directory of the case on itself with other
+/// flags, in a private name space. `kernel NAME` reads a setting below `/proc/sys`.
 pub const CALLS: Calls = &[
     ("umask", |_, words| {
         let before = rustix::process::umask(words.mode()?);

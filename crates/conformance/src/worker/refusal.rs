@@ -1,10 +1,10 @@
-//! What a call that did not succeed answers.
+//! Reply of a call that failed.
 
 use nix::errno::Errno;
 
-/// Why a call has no value.
+/// Reason why a call has no value.
 pub enum Refusal {
-    /// The kernel said no.
+    /// An error of the kernel.
     Errno(Errno),
     /// The suite itself is wrong or could not do its part, which fails every case.
     Broken(String),

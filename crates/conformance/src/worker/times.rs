@@ -1,4 +1,4 @@
-//! What the suite asks about times of files.
+//! Calls that check times of files.
 
 use super::refusal::Refusal;
 use super::words::Words;
@@ -12,8 +12,8 @@ pub type Times = [(i64, u64); 3];
 /// Their names.
 const NAMES: [&str; 3] = ["atime", "mtime", "ctime"];
 
-/// Longer than a tick of the kernel's clock, by which most file systems tell the time: whatever
-/// changes a time afterwards changes it to another one.
+/// Longer than a tick of the kernel's clock, which most file systems use. A later change always
+/// sets a time to a different value.
 const TICK: Duration = Duration::from_millis(12);
 
 /// How far the clock of a file system may be from the machine's.

@@ -7,7 +7,7 @@ use canopy_model::{Attributes, FileType, clamped};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// What a column holds, where a format has types.
+/// Type of a column, where a format has types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
     Text,
@@ -16,7 +16,7 @@ pub(crate) enum Holds {
 }
 
 impl Holds {
-    /// Returns what a column of this name holds. `None` for those that [`Fields::set`] skips.
+    /// Returns the type of a column of this name. `None` for columns that [`Fields::set`] skips.
     pub(crate) fn of(column: &str) -> Option<Self> {
         Some(match column {
             "path" | "target" | "type" => Holds::Text,

@@ -10,7 +10,8 @@ use crate::number::{hex_2, size, unsigned};
 use canopy_model::storage_scale;
 use memchr::{memchr, memmem};
 
-/// What SHOW has, in this order, with `|` between. Lists of older rules end before `POOL_NAME`.
+/// Attributes in SHOW, in this order, with `|` between. Lists of older rules end before
+/// `POOL_NAME`.
 const SHOW: [&str; 14] = [
     "MODE",
     "NLINK",

@@ -1,4 +1,4 @@
-//! What Lester, the Lustre lister, prints with its action `fslist`: the formats `ne2scan`, `lustre`
+//! Output of Lester, the Lustre lister, with its action `fslist`: the formats `ne2scan`, `lustre`
 //! and `extended`.
 //!
 //! A line is `atime|ctime|mtime|uid|gid|mode|size|inode|` with, by format, `objects|` and `FID|`
@@ -13,7 +13,7 @@ const COLUMNS: [&str; 8] = ["atime", "ctime", "mtime", "uid", "gid", "mode", "si
 /// Objects and FID.
 const MORE_MAX: usize = 2;
 
-/// What a line is.
+/// A parsed line.
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub(super) enum Line {
     /// The header, after which a footer must come.
@@ -22,7 +22,7 @@ pub(super) enum Line {
     Record(Checked<Fields>),
 }
 
-/// Tells what a line is.
+/// Parses a line.
 pub(super) fn line(text: &[u8]) -> Line {
     match text {
         _ if text.starts_with(b"#IDENT#|") => Line::Header,

@@ -1,12 +1,12 @@
-//! ncdu's export format (<https://dev.yorhel.nl/ncdu/jsonfmt>), with extended information: one array
-//! `[MAJOR, MINOR, METADATA, DIRECTORY]`, in which a directory is an array of an object about itself
-//! and of what it holds, and all else is an object.
+//! ncdu's export format (<https://dev.yorhel.nl/ncdu/jsonfmt>), with extended information: one
+//! array `[MAJOR, MINOR, METADATA, DIRECTORY]`. A directory is an array of an object about itself
+//! and of its entries; any other entry is an object.
 //!
-//! Read byte by byte in one pass: what is open is a list on the heap, so that no depth of the input
-//! is a depth of the stack. Texts are any bytes, since ncdu writes names as they are.
+//! Read byte by byte in one pass: open directories are a list on the heap, so that no depth of the
+//! input is a depth of the stack. Texts are any bytes, since ncdu writes names as they are.
 //!
-//! What ncdu did not look into or at (`excluded`, `read_error` without a mode) is left out, as a
-//! scan leaves it out; a directory of which nothing is known is for root alone.
+//! Entries that ncdu did not look into or at (`excluded`, `read_error` without a mode) are left
+//! out, as a scan leaves them out. A directory without known attributes is for root alone.
 
 use super::Collector;
 use super::fields::Fields;
@@ -27,7 +27,7 @@ pub(crate) fn ncdu(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
     match read(&mut reader, &mut tree) {
         Ok(()) => Ok(()),
         Err(Stop::Error(error)) => Err(error),
-        // What follows cannot be understood.
+        // The rest cannot be understood after a fault.
         Err(Stop::Fault(fault)) => {
             collector.problem(Position::Offset(reader.blocks.offset()), fault)
         }
@@ -91,7 +91,7 @@ fn read(reader: &mut Reader<'_>, tree: &mut Tree<'_, '_>) -> Read<()> {
     }
 }
 
-/// What has been read so far.
+/// The directories read so far.
 struct Tree<'c, 'p> {
     collector: &'c mut Collector<'p>,
     /// Directories whose arrays are open, the root first.
@@ -155,7 +155,7 @@ impl Tree<'_, '_> {
     }
 }
 
-/// What an object tells of an entry.
+/// Attributes of an entry in its object.
 #[derive(Default)]
 struct Info {
     name: Option<Vec<u8>>,
@@ -165,7 +165,7 @@ struct Info {
     disk_bytes: Option<Vec<u8>>,
     mode: Option<Vec<u8>>,
     ino: Option<Vec<u8>>,
-    /// Whether there is nothing but a name to take.
+    /// Whether the object has no usable attribute but the name.
     left_out: bool,
     read_error: bool,
     /// Whether it is one of several names.

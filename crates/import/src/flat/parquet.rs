@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// Rows that are decoded at a time, at most.
 const BATCH_ROWS: usize = 4096;
 
-/// What `canopy export` says in its files about who made them. Their paths and targets are escaped.
+/// Creator that `canopy export` names in its files. Their paths and targets are escaped.
 const EXPORTER: &str = "canopy";
 
 /// Reads a file.

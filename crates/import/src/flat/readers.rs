@@ -18,9 +18,9 @@ struct Segments<'a> {
 }
 
 enum Segment {
-    /// So many bytes before the end byte.
+    /// Number of bytes before the end byte.
     Whole(usize),
-    /// So many bytes without an end: the end of the file, or more than a record may have.
+    /// Number of bytes without an end byte: the end of the file, or more than a record may have.
     Open(usize),
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn find(input: &Input, collector: &mut Collector<'_>) -> Result<()> {
                 let mut fields = Fields::default();
                 let set = COLUMNS.iter().try_for_each(|column| {
                     let part = parts.next().ok_or_else(|| missing(column))?;
-                    // What find prints for a time of birth that it does not know.
+                    // find prints this for an unknown time of birth.
                     let unknown = *column == "btime" && part.starts_with(b"-1.-");
                     if unknown { Ok(()) } else { fields.set_of_find(column, part) }
                 });

@@ -367,9 +367,9 @@ fn ncdu_tells_names_sizes_links_and_extended_information() {
     let (a, h, other) = (row("", "a\né😀"), row("", "h"), row("d", "H"));
     assert_eq!((a.size_bytes, a.blocks, a.uid, a.gid, a.mode), (5, 2, 1, 2, 0o100_644));
     assert_eq!((a.mtime_ns, h.ino, h.nlink), (5_000_000_000, 7, 3));
-    // The same number on another file system is another inode.
+    // Equal inode numbers on another file system belong to another inode.
     assert!(other.nlink == 2 && other.ino != 7);
-    // Who is not told of is root alone.
+    // A directory without known attributes is for root alone.
     assert_eq!(seen.open, [""]);
     assert_eq!(row("", "proc").mode, 0o040_000);
     // Bytes that are not UTF-8 are names, too.

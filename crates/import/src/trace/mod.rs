@@ -59,7 +59,7 @@ struct Range {
     first_dir: usize,
 }
 
-/// What the first pass finds in a file.
+/// Results of the first pass over a file.
 #[derive(Default)]
 struct ScannedFile {
     gathered: FirstPass,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// What a sink was given: by path of the directory, its parts and their entries.
+/// Listings that a sink received: by path of the directory, its parts and their entries.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
 pub(crate) struct Seen {
     pub dirs: BTreeMap<String, Vec<(String, Attributes, String)>>,

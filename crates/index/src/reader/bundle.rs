@@ -1,5 +1,4 @@
-//! What an index has of classes: pages of shards and rows of derived tables, read when somebody asks
-//! for them.
+//! Contents of classes in an index: pages of shards and rows of derived tables, read on demand.
 
 use crate::bundles::{self, BundleId, BundleRecord};
 use crate::error::Result;
@@ -22,7 +21,7 @@ pub(super) struct ReadBundle {
     source_bit: u32,
 }
 
-/// What manifests of classes say.
+/// Contents of manifests of classes.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) pages: Vec<Arc<IndexPage>>,
@@ -38,7 +37,7 @@ pub(super) struct IndexPage {
     shards: OnceLock<Vec<Arc<Shard>>>,
 }
 
-/// What one class has of derived tables, untouched until a query asks.
+/// Files of derived tables in one class, untouched until a query asks.
 #[derive(Clone)]
 pub(super) struct ClassTables {
     pub(super) place: Arc<ClassDir>,

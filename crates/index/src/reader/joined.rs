@@ -9,9 +9,9 @@ use std::sync::Arc;
 pub(super) const OWN: u32 = 1 << 31;
 
 impl Index {
-    /// Returns both indexes as one, which keeps the path and generation of this one. Of two sources
-    /// with the same root, that of `own` counts; so does a table of it where both have one of that
-    /// name. `own` must be an index that the caller has written.
+    /// Returns both indexes as one, which keeps the path and generation of this one. If both have a
+    /// source with one root, or a table with one name, that of `own` counts. `own` must be an index
+    /// that the caller has written.
     pub fn joined(mut self, own: Index) -> Index {
         self.own_published = Some((own.generation, own.published_ns));
         for mut source in own.sources {

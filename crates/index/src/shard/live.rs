@@ -1,8 +1,8 @@
-//! Which rows of a shard count: those that nothing newer has replaced.
+//! Live rows of a shard: those that nothing newer has replaced.
 //!
-//! Files of shards never change. What a later generation has listed anew is told as dead in the
-//! manifest, by ranges of listings, together with the running totals at both ends of each range, so
-//! that sums and rows of what is left are known without reading anything.
+//! Files of shards never change. The manifest marks listings dead that a later generation has
+//! listed anew. It stores them as ranges, together with the running totals at both ends of each
+//! range. So sums and rows of the live listings are known without reading anything.
 //!
 //! The alternative is a shard for each slice between dead rows. It would need one look-up for each
 //! slice.

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 /// Pages that are kept of a shard: a subtree begins in one and ends in another.
 const KEPT_MAX: usize = 2;
 
-/// What look-ups have read of a file of listings.
+/// Pages of a file of listings that look-ups have read.
 #[derive(Default)]
 pub(super) struct Pages {
     fences: OnceLock<Vec<String>>,

@@ -1,12 +1,13 @@
-//! Reading all of an index, to find what is damaged: every document, every block of every file that a
-//! generation refers to, and who may read what.
+//! Reading all of an index, to find damage: every document, every block of every file that a
+//! generation refers to, and all permissions.
 //!
-//! 1. `CURRENT`, the file `lock` and what is known of sources that failed.
-//! 2. The root's document and the bundles of the current generation. What is damaged of them is made
-//!    again in memory (`rebuild`), so that the rest can be checked.
-//! 3. The documents that readers go by, compared with these, and the permissions of all.
+//! 1. `CURRENT`, the file `lock` and the records of sources that failed.
+//! 2. The root's document and the bundles of the current generation. Damaged ones are rebuilt in
+//!    memory (`rebuild`), so that the rest can be checked.
+//! 3. The documents for readers, compared with these, and the permissions of all.
 //! 4. The pages, shards, sealed files and rows of derived tables of each class.
-//! 5. The same of older generations that are kept, as far as the current one does not have it.
+//! 5. These parts of older generations that are kept, as far as the current one does not share
+//!    them.
 //!
 //! A user who does not write the index checks what the kernel shows to that user.
 //!

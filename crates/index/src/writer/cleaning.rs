@@ -1,21 +1,20 @@
-//! What may be removed: what the journal names, as far as the current generation does not refer to
-//! it.
+//! Removal of files: those that the journal names, as far as the current generation does not refer
+//! to them.
 //!
-//! The journal of a run has all that the run makes and, before its generation is committed, what
-//! goes with that. So one rule holds for a run that succeeds, one that fails, and one that is killed
-//! anywhere and whose journal the next writer finds.
+//! The journal of a run names all files that the run makes and, before its generation is committed,
+//! the files that go with that. So one rule holds for a run that succeeds, one that fails, and one
+//! that is killed anywhere and whose journal the next writer finds.
 //!
-//! What a generation needs no more is named in `leaving-GENERATION` first and goes with a later
-//! publication, so that whoever has opened an older generation can read it to its end. Files of
-//! older generations that are kept become those of their owner alone then.
+//! Files that a generation no longer needs are named in `leaving-GENERATION` first and go with a
+//! later publication. So a process that has opened an older generation can read it to its end.
+//! Files of older generations that are kept are then restricted to their owner.
 //!
 //! A file that has left the index never comes back, so the generations that refer to it follow each
-//! other. One that is dropped has a file in common with any that stay only if it has with the next
-//! newer or the next older of those: only these are read. One whose manifests are damaged or missing
-//! needs nothing any more, and is passed over.
+//! other. A dropped generation shares a file with any that stay only if it shares it with the next
+//! newer or the next older of those: only these are read. A generation whose manifests are damaged
+//! or missing needs nothing any more, and is passed over.
 //!
-//! Generations are compared as trees: of a class with the same manifest, and of a page that both
-//! have, nothing is read.
+//! Generations are compared as trees: classes with equal manifests, and shared pages, are not read.
 
 use super::pages::ReadPages;
 use super::{Writer, now_ns};
@@ -48,7 +47,7 @@ use std::sync::Arc;
 /// all are but those that tell others what they may read, or keep it for those who know its path.
 pub(super) type Files = HashMap<PathBuf, bool>;
 
-/// What a generation consists of.
+/// Files that a generation consists of.
 #[derive(Default)]
 pub(super) struct Tree {
     generation: Generation,
@@ -57,7 +56,7 @@ pub(super) struct Tree {
     classes: FxHashMap<ClassPlace, ClassFiles>,
 }
 
-/// What the manifest of a class names.
+/// Files that the manifest of a class names.
 struct ClassFiles {
     /// The generation of the manifest.
     manifest: Generation,
@@ -158,7 +157,7 @@ impl Writer {
                     leaving.extend(past.map(|(path, _)| (path, Intent::Remove)));
                 }
                 Err(error) if error.damaged_file().is_none() => return Err(error),
-                // What else it had is not known.
+                // Its other files are not known.
                 Ok(None) | Err(_) => {
                     leaving.insert(names::catalog(&self.path, generation), Intent::Remove);
                     leaving.insert(names::all_manifests(&self.path, generation), Intent::Remove);
@@ -185,8 +184,8 @@ fn is_held(index: &Path, generation: Generation) -> bool {
     })
 }
 
-/// What generations consist of, `None` of those that cannot be read any more; keeps the last ones
-/// that were asked for.
+/// Cache of the trees of generations used last; `None` for generations that cannot be read any
+/// more.
 struct LastTrees<'a> {
     names: &'a Names,
     last: Vec<(Generation, Option<Rc<Tree>>)>,
@@ -223,10 +222,11 @@ impl LastTrees<'_> {
 }
 
 impl Drop for Writer {
-    /// Removes what nothing refers to any more: if the generation was not committed, what was made
-    /// for it. What cannot be removed now is removed by the next writer.
+    /// Removes unreferenced files: if the generation was not committed, those made for it. Files
+    /// that cannot be removed now are removed by the next writer.
     fn drop(&mut self) {
-        // What a worker has made is for who publishes, and another one who does has its own journal.
+        // A worker's files are for the publisher. A publisher that was replaced leaves its files to
+        // the next one, which has its own journal.
         if self.is_workers || self.publisher.as_ref().is_some_and(|path| !path.exists()) {
             return;
         }

@@ -1,9 +1,9 @@
 //! Writing shards anew: without their dead rows, and small ones of a class as one; files of sealed
 //! records too (`join_sealed`).
 //!
-//! Nothing that a reader sees changes. What of it is due, [`Due::Now`] says: an index that is
-//! updated all the time is to have few shards, few dead rows, and none of these for long, since
-//! whoever may read a class finds them in its files.
+//! Nothing that a reader sees changes. [`Due::Now`] defines which of it is due. An index that is
+//! updated all the time should have few shards and few dead rows. Dead rows should not stay for
+//! long, since every reader of a class finds them in its files.
 
 use super::copying::{LISTINGS, copy_listings, copy_values};
 use super::cut::Cut;
@@ -40,7 +40,7 @@ pub enum Due {
     Now,
 }
 
-/// What has been written anew.
+/// Result of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
     /// Shards that were written anew.
@@ -49,9 +49,9 @@ pub struct Compacted {
     pub became: usize,
     /// Rows that were left out.
     pub dead: usize,
-    /// Files of what is found by name that were written anew.
+    /// Files of sealed records that were written anew.
     pub sealed: usize,
-    /// Whether some of what is due was left for another time.
+    /// Whether some of the due work was left for another time.
     pub is_partial: bool,
 }
 

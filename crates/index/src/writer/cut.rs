@@ -1,13 +1,13 @@
 //! Taking listings out of the shards of a source, so that newer ones take their place.
 //!
-//! Files of shards never change. Of a shard that keeps most of its rows the manifest tells which
-//! are dead; of one that keeps few, these few are written anew together with what is new, and the
-//! shard is left out. So are small shards of a class that has several of the same size: that bounds
-//! how many there are, however often a source is updated, and each row is written anew only as
+//! Files of shards never change. If a shard keeps most of its rows, the manifest marks the others
+//! dead. If it keeps few, these few are written anew together with the new rows, and the shard is
+//! dropped. Small shards of a class that has several of similar size are also written anew. That
+//! bounds their number, however often a source is updated, and each row is written anew only as
 //! often as the class has sizes.
 //!
-//! The row of a directory itself, its values and its sealed record belong to the listing that it
-//! is in. `cut_sealed` does the same with sealed records.
+//! The row of a directory itself, its values and its sealed record belong to the listing that it is
+//! in. `cut_sealed` does this for sealed records.
 
 use super::copying::{copy_listings, copy_values, read};
 use super::pages::page_with_room;
@@ -35,12 +35,12 @@ const DEAD_RANGES_MAX: usize = 4096;
 /// Rows that count up to which a shard is joined with others of its size.
 const JOINED_ROWS_MAX: usize = 256 * 1024;
 
-/// Shards of a class of about the same size that become one.
+/// Number of similarly sized shards of a class that become one.
 const JOINED_SHARDS: usize = 8;
 
-/// What becomes of a shard, or of a file of sealed records, of which something is replaced.
+/// Fate of a shard, or of a file of sealed records, with replaced rows.
 pub(super) enum Cut {
-    /// It goes.
+    /// It is dropped.
     Gone(ClassId, String),
     /// Some of its rows no longer count.
     Dead(ClassId, Box<ShardRecord>),
@@ -48,7 +48,7 @@ pub(super) enum Cut {
     Sealed(ClassId, Box<SealedFile>),
 }
 
-/// What stays of a shard.
+/// The rest of a shard.
 struct Rest {
     class: ClassId,
     shard: Shard,
@@ -60,15 +60,15 @@ struct Rest {
 }
 
 impl Writer {
-    /// Takes listings out of the shards of a source, for what was begun under this number. What is
-    /// written anew is added to the builders of its class.
+    /// Takes listings out of the shards of a source, for the source that was begun under this
+    /// number. Rows that are written anew are added to the builders of their class.
     pub(super) fn cut(&self, begun: u32, replaced: &Replaced, left: &mut Rows) -> Result<()> {
         let Some(begun) = self.begun.get(&begun) else { return Ok(()) };
         let source = replaced.source;
         let max = self.options.page_shards_max;
         let written = left.iter().filter(|(_, builders)| !builders.is_empty());
         let written: FxHashSet<ClassId> = written.map(|((class, _), _)| *class).collect();
-        // What is written anew joins the shards of one page.
+        // Rows that are written anew join the shards of one page.
         let is_joined = |class: ClassId, page: &PageRecord| {
             let held = self.classes.get(&class).filter(|_| written.contains(&class));
             let joins = held.and_then(|held| page_with_room(&held.manifest.shards, source, 1, max));

@@ -1,8 +1,8 @@
-//! Taking what newer listings replace out of the sealed records of a source.
+//! Taking replaced listings out of the sealed records of a source.
 //!
-//! Files of sealed records never change: the manifest tells which records are dead
-//! ([`Sealed::without`]). What lies behind a passage is sealed again where it changes; shards in which
-//! nothing does stay. Once a passage has several records, they become one.
+//! Files of sealed records never change: the manifest marks dead records ([`Sealed::without`]).
+//! Contents behind a passage are sealed again where they change; shards without changes stay. Once
+//! a passage has several records, they become one.
 
 use super::copying::{LISTINGS, copy_listings, copy_values, heads, place_of, read};
 use super::cut::{Cut, between, kept_values, left_out_of, replaced_listings};
@@ -29,9 +29,9 @@ const JOINED_RECORDS: u64 = 8;
 const SEARCHED_SHARE: u64 = 16;
 
 impl Writer {
-    /// Takes note of what is dead of a source's sealed records: those of what is in replaced listings,
-    /// whose paths the writer knows from the rows of the listers. What lies behind other passages is
-    /// sealed again without what is replaced.
+    /// Marks the sealed records of a source dead that belong to replaced listings; the writer knows
+    /// their paths from the rows of the listers. Contents behind other passages are sealed again
+    /// without the replaced listings.
     pub(super) fn cut_sealed(&self, number: u32, replaced: &Replaced) -> Result<()> {
         let Some(begun) = self.begun.get(&number) else { return Ok(()) };
         let mut classes: BTreeMap<ClassId, Vec<KnownFile>> = BTreeMap::new();
@@ -131,7 +131,7 @@ impl Writer {
         if dropped.iter().all(Vec::is_empty) {
             return Ok(());
         }
-        // What goes of the shards behind passages.
+        // Read the pages whose shards behind passages will lose rows.
         self.read_gated(class, replaced)?;
         let now_ns = now_ns();
         for (KnownFile { file, .. }, dropped) in files.into_iter().zip(dropped) {

@@ -19,9 +19,9 @@ const JOINED_BYTES_MAX: u64 = 32 << 20;
 const DEAD_MAX: u64 = 1024;
 
 impl Writer {
-    /// Writes files of sealed records anew that have been waiting for long, or are too many, of classes
-    /// that have changed. What cannot be read is left as it is: it may be of another source than what
-    /// is published.
+    /// Writes files of sealed records anew that have been waiting for long, or are too many, in
+    /// classes that have changed. Unreadable files are left as they are: they may be of another
+    /// source than the published one.
     pub(super) fn join_due_sealed(&mut self) -> Result<()> {
         for (class, files) in self.sealed_to_join(Due::Now, |class| self.changed.contains(&class)) {
             match self.join_files(class, files) {

@@ -1,4 +1,4 @@
-//! What a writer takes over from a generation, or from a scan that was interrupted.
+//! State that a writer takes over from a generation, or from an interrupted scan.
 
 use super::{Held, WriterOptions};
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What manifests say, in the form that a writer keeps.
+/// Contents of manifests, in the form that a writer keeps.
 pub(super) struct Loaded {
     pub(super) table: ClassTable,
     pub(super) classes: BTreeMap<ClassId, Held>,

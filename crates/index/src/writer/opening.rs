@@ -173,9 +173,9 @@ impl Writer {
     }
 }
 
-/// What is committed in an index.
+/// The committed state of an index.
 struct Committed {
-    /// What `CURRENT` says; `None` where nothing is committed yet.
+    /// Content of `CURRENT`; `None` where nothing is committed yet.
     current: Option<Current>,
     /// The number of the generation; 0 for none.
     generation: Generation,
@@ -183,7 +183,7 @@ struct Committed {
     lists: Vec<ListRecord>,
     bundles: Vec<Bundled>,
     tree: Tree,
-    /// What the directories of one owner may ask for from now on.
+    /// Limits for the directories of one owner from now on.
     limits: Option<OwnerLimits>,
     loaded: Loaded,
     /// Rebuilt parts, if any.

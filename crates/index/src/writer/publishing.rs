@@ -38,7 +38,7 @@ impl Writer {
         let current = self.leave(&tree)?;
         let disk = &self.options.disk;
         disk.sync_all(&self.path)?;
-        // Who publishes in the place of this one has taken its directory away.
+        // If another worker publishes instead, it has taken this one's directory away.
         let new = self.publisher.as_ref().unwrap_or(&self.path).join("CURRENT.new");
         manifest::write(disk, &new, &current, self.public_mode(), true)?;
         disk.replace(&new, &names::current(&self.path))?;

@@ -1,12 +1,12 @@
-//! Listing parts of a source again: what of them is as it was, and what goes.
+//! Listing parts of a source again: which listings stay, and which go.
 //!
 //! 1. [`Writer::refresh_source`] begins; it is given the directories that will be listed again,
 //!    alone or with all below them.
-//! 2. A listing that is handed over and is as it was, by its digests, is dropped, and the old one
-//!    stays. Whoever lists asks what was known of directories ([`Writer::known_subdirectories`],
-//!    [`Writer::has_listing`]) and tells which must be listed with all below them
+//! 2. A listing that is handed over and is unchanged, by its digests, is dropped, and the old one
+//!    stays. The scan asks what was known of directories ([`Writer::known_subdirectories`],
+//!    [`Writer::has_listing`]) and reports directories that must be listed with all below them
 //!    ([`Writer::replaces`]).
-//! 3. When all are handed over, [`Writer::replaced`] says what they replace: the listings of all
+//! 3. When all are handed over, [`Writer::replaced`] returns what they replace: the listings of all
 //!    directories in 1 and 2 that were not kept, and all below directories that are gone.
 
 use super::copying::{attributes, read};
@@ -49,11 +49,11 @@ pub(super) struct Refresh {
     pub(super) compares: bool,
     /// Those that are listed alone.
     alone: Vec<String>,
-    /// Whether what some find by name alone is sealed.
+    /// Whether listings that some users find by name alone are sealed.
     pub(super) seals: bool,
-    /// What tells whether a directory need not be read.
+    /// State that decides whether a directory need not be read.
     pub(super) unread: Option<Unread>,
-    /// When the scan began that goes on here, if one does.
+    /// Start of the resumed scan, if this is one.
     pub(super) scanned_ns: Option<i64>,
     /// Directories listed with all below them of which the index has nothing.
     pub(super) new: FxHashSet<String>,
@@ -61,7 +61,7 @@ pub(super) struct Refresh {
     pub(super) dirs_known: FxHashMap<String, Vec<String>>,
 }
 
-/// What of a source is listed again.
+/// Parts of a source that are listed again.
 #[derive(Default)]
 struct Selected {
     whole: FxHashSet<String>,
@@ -81,7 +81,7 @@ pub(super) struct KnownListing {
     pub(super) ordinal: u32,
 }
 
-/// What a thread has seen of a source.
+/// Counts of a thread, and the listings and values that it keeps.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
     /// Entries that were handed over.
@@ -146,7 +146,7 @@ impl Refresh {
         let known = self.known.get(&place).filter(|known| known.digests == digests);
         let Some(known) = known else { return false };
         seen.same += 1;
-        // What is sealed is written anew as a whole.
+        // Sealed contents are written anew as a whole.
         if self.seals && (access.listing.knowers.is_some() || access.lookup.is_some()) {
             return false;
         }

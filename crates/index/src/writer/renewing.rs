@@ -1,5 +1,5 @@
-//! What readers go by, checked and made good: as long as nothing changes in a source, nothing else
-//! would notice. What the writer itself goes by is read whenever an index is opened.
+//! Checking and renewing the files for readers: as long as nothing changes in a source, nothing
+//! else would notice damage. The writer's own files are read whenever an index is opened.
 
 use super::cleaning::shard_files;
 use super::publishing::class_lists;
@@ -22,16 +22,16 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What everybody may do with a file in a class that is not for the writer alone.
+/// Permissions of everybody on a file in a class that is not for the writer alone.
 pub(super) const READABLE: u32 = 0o444;
 
 impl Writer {
-    /// Has the next generation write anew what is damaged, missing, or not for those whom it is for,
-    /// as in an index that was copied without permissions: the catalog, and the lists and manifests
-    /// of classes. Returns these files. Directories are made right at once.
+    /// Has the next generation write files anew that are damaged, missing, or closed to their
+    /// readers, as in an index that was copied without permissions: the catalog, and the lists and
+    /// manifests of classes. Returns these files. Directories are made right at once.
     ///
-    /// Does nothing in a user namespace that does not know all users and groups: there, what is
-    /// right looks wrong.
+    /// Does nothing in a user namespace that does not know all users and groups: there, right
+    /// permissions look wrong.
     pub fn renew_damaged(&mut self) -> Result<Vec<PathBuf>> {
         let Some(current) = self.current.as_ref().filter(|_| knows_all_ids()) else {
             return Ok(Vec::new());
@@ -65,7 +65,7 @@ impl Writer {
             }
             renewed.push(path);
         })?;
-        // Of a class whose manifest is written anew, the lists name another one.
+        // If a manifest is written anew, the lists must name the new one.
         let listed = changed.iter().flat_map(|&class| listed_for(&grants_of(&self.table, class)));
         relisted.extend(listed);
         self.changed.extend(changed);

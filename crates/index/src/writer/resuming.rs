@@ -63,9 +63,9 @@ impl Writer {
         }
     }
 
-    /// Goes on with the scan that was interrupted: the index holds what was scanned until then. Of a
-    /// source that was not scanned to its end, [`Writer::resume_source`] has to do the rest before
-    /// anything is published. If files are missing, it is given up, and the reason returned.
+    /// Resumes the interrupted scan: the index holds its listings so far. [`Writer::resume_source`]
+    /// must finish a source that was not scanned to its end before anything is published. If files
+    /// are missing, the scan is given up, and the reason returned.
     pub fn resume(&mut self) -> Result<std::result::Result<Unfinished, String>> {
         let Found::Record(record) = std::mem::replace(&mut self.interrupted, Found::Nothing) else {
             return Ok(Err("there is none".to_owned()));
@@ -98,7 +98,7 @@ impl Writer {
         let grants = state.grants.get().map_err(corrupt)?;
         let Loaded { table, classes, order, places, next_source } =
             Loaded::new(&path, classes, grants, state.next_grant, self.limits, &self.options)?;
-        // What was noted does not name classes that are gone.
+        // The noted state does not name classes that are gone.
         let noted: HashMap<ClassPlace, Generation> =
             order.iter().map(|class| (places[class], classes[class].written)).collect();
         for (&class, held) in &self.classes {
@@ -160,7 +160,7 @@ impl Writer {
         };
         for path in needless {
             if names::generation_of(&path).is_some_and(|generation| generation > committed) {
-                // What cannot be removed now goes with the rest.
+                // Files that cannot be removed now go with the rest.
                 drop(self.options.disk.remove(&path));
             }
         }
@@ -349,7 +349,7 @@ impl Writer {
     ) -> Result<()> {
         let refresh = self.refresh(number);
         let is_new = |path: &str| refresh.is_none_or(|refresh| refresh.is_new(path));
-        // What is known of the root itself is written at the end.
+        // The record of the root itself is written at the end.
         if remaining.iter().all(|directory| !directory.path.is_empty()) {
             remaining.push(RemainingDirectory::new(String::new(), RemainingExtent::Alone));
         }
@@ -362,7 +362,7 @@ impl Writer {
                 (RemainingExtent::Alone, Some(refresh)) => {
                     let path = &directory.path;
                     directory.known = match alone.contains_key(path) {
-                        // What was listed takes the place of what told these names.
+                        // The new listing replaces the one that contained these names.
                         true => self.names_gone(refresh, path, &HashSet::new())?,
                         false => refresh.dirs_known.get(path).cloned().unwrap_or_default(),
                     };

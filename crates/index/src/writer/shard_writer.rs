@@ -25,7 +25,7 @@ pub struct ShardWriter<'a> {
     only_class: Option<ClassId>,
     /// The part of the layout that the listing under way belongs to.
     part: u32,
-    /// What takes no more.
+    /// Builders that are full.
     full: Vec<Bin>,
     full_sealed: Vec<ClassId>,
     order: Vec<u32>,
@@ -214,7 +214,8 @@ impl<'a> ShardWriter<'a> {
         }
     }
 
-    /// Writes what has at least so many rows. What cannot be written stays in memory.
+    /// Writes builders with at least `rows_min` rows. Builders that cannot be written stay in
+    /// memory.
     pub(super) fn write_larger_than(&mut self, rows_min: usize) -> Result<()> {
         let rows = self.builders.iter().filter(|(_, builder)| builder.rows() >= rows_min);
         for bin in rows.map(|(&bin, _)| bin).collect::<Vec<_>>() {
@@ -252,7 +253,7 @@ impl<'a> ShardWriter<'a> {
     }
 }
 
-/// What takes most memory.
+/// The builder that takes most memory.
 enum Largest {
     Rows(Bin),
     Sealed(ClassId),

@@ -1,14 +1,14 @@
-//! A scan that workers share (see `workers`): what each writes, and taking it in.
+//! A scan that workers share (see `workers`): writing its parts, and taking them in.
 //!
 //! 1. [`Writer::share`] begins, on top of the current generation, with the lock of the index.
-//! 2. Workers open the index without it ([`Writer::for_worker`]), all with the same generation in the
-//!    names of files, the same salt, so that classes are in the same places for all, and the same
-//!    number for the source. Each begins the source, lists a part of it and ends that
-//!    ([`Writer::end_part`]). New class directories are the writer's own until then.
-//! 3. One opens it with the lock ([`Writer::for_publisher`]), begins the source likewise and takes
-//!    in what all have written ([`Writer::take_in_parts`]). What goes on from there is what becomes of
-//!    any source. A part whose classes are more than their owners may ask for, all parts together,
-//!    is listed anew, in the end.
+//! 2. Workers open the index without it ([`Writer::for_worker`]). All use one generation in the
+//!    names of files, one salt, so that classes are in the same places for all, and one number for
+//!    the source. Each begins the source, lists a part of it and ends that ([`Writer::end_part`]).
+//!    New class directories are the writer's own until then.
+//! 3. One opens it with the lock ([`Writer::for_publisher`]), begins the source as workers do and
+//!    takes in the parts of all ([`Writer::take_in_parts`]). From there on, it is published like
+//!    any source. A part whose classes, all parts together, exceed the limits of their owners is
+//!    listed anew, in the end.
 
 use super::cleaning::data_files;
 use super::opening::Role;
@@ -81,14 +81,14 @@ impl Writer {
             classes,
         };
         worker.next_file.store(self.next_shard.load(Relaxed), Relaxed);
-        // What counts must not be lost with this machine.
+        // Sync first: a finished part must outlast a crash of this machine.
         self.options.disk.sync_all(&self.path)?;
         worker.finish(part, &record)
     }
 
-    /// Takes what workers have written of a source into one that was begun. Calls `each` with what
-    /// became of each part. Returns directories, by their paths below the root, that have to be listed
-    /// with all below them before it is over.
+    /// Takes the parts that workers have written of a source into one that was begun. Calls `each`
+    /// with the result of each part. Returns directories, by their paths below the root, that have
+    /// to be listed with all below them before it is over.
     pub fn take_in_parts(
         &mut self,
         begun: u32,

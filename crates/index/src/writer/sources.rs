@@ -37,12 +37,12 @@ pub(super) struct Begun {
     pub(super) listed: Mutex<HashSet<u32>>,
     /// The source that this is, if parts of it are listed again.
     pub(super) refresh: Option<Refresh>,
-    /// What becomes of shards whose rows are replaced.
+    /// Fates of shards with replaced rows.
     pub(super) cuts: Mutex<Vec<Cut>>,
     /// Entries that were handed over, and those of them that stay as they were.
     pub(super) entries: AtomicU64,
     pub(super) kept_entries: AtomicU64,
-    /// Whether it has come to its end, and nothing that was listed again is other than it was.
+    /// Whether it has come to its end, and every listing was as before.
     pub(super) is_as_before: AtomicBool,
 }
 
@@ -112,7 +112,7 @@ impl Writer {
             _ => {
                 let (name, root) = (new.name.as_ref().unwrap_or(&new.root), &new.root);
                 Self::check_form(name, root)?;
-                // What lies below is most likely absorbed, and its name with it.
+                // Sources below are most likely absorbed, and their names with them.
                 self.check_name_among(name, |known| {
                     known.root != *root && path_below(root, &known.root).is_none()
                 })?;
@@ -276,7 +276,7 @@ impl Writer {
             .map(|path| self.path.join(path))
             .collect();
         let remove = |path: &Path| {
-            // What cannot be removed now is in the journal.
+            // A file that cannot be removed now is in the journal, and goes later.
             if !noted.contains(path) {
                 drop(self.options.disk.remove(path));
             }
@@ -526,13 +526,13 @@ impl Writer {
     }
 }
 
-/// What manifests say, as it changes.
+/// The manifests, as they change.
 pub(super) struct Contents<'w> {
     pub(super) classes: &'w mut BTreeMap<ClassId, Held>,
     pub(super) scans: &'w mut BTreeMap<u32, ScanRecord>,
-    /// Classes of which something has changed.
+    /// Classes with changes.
     pub(super) changed: &'w mut HashSet<ClassId>,
-    /// The pages that were read: all with shards of which something goes.
+    /// The pages that were read: all with shards that lose rows.
     pub(super) read_pages: &'w ReadPages,
 }
 
@@ -562,7 +562,7 @@ impl Contents<'_> {
 
     /// Takes shards, and rows of them, out of the manifests.
     pub(super) fn take_out(&mut self, cuts: Vec<Cut>) {
-        // What becomes of a shard: its new record, if it stays.
+        // New record of each cut shard; `None` if the shard goes.
         let mut by_class: BTreeMap<ClassId, HashMap<String, Option<ShardRecord>>> = BTreeMap::new();
         for cut in cuts {
             let (class, id, record) = match cut {

@@ -50,7 +50,7 @@ impl Writer {
     }
 
     /// Ends a run that has nothing new ([`Writer::has_nothing_new`]): no generation is made, and
-    /// what was written is removed. What is missing in sources is recorded.
+    /// written files are removed. Missing parts of sources are recorded.
     pub fn end_unchanged(mut self) -> Result<Published> {
         let mut published = Published {
             generation: self

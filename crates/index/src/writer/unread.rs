@@ -1,12 +1,12 @@
-//! Directories of a source that is listed again that need not be read: those whose own attributes
-//! tell that their listing is as it was.
+//! Directories of a rescanned source that need not be read: those whose own attributes prove that
+//! their listing is unchanged.
 //!
 //! A directory's times change when a name in it is made, removed or renamed, and its change time
-//! whenever its own attributes do. So its listing has the same names if device and attributes are
-//! those of the listing that the index has, and its times were in the past when that was read: by
-//! [`SETTLED_NS`] before the scan began, since two changes within one tick of the clock of a file
-//! system leave the same times. What is in it besides names may have changed: directories are
-//! looked at, and all else is taken to be as it was.
+//! whenever its own attributes do. So its listing has the same names under two conditions. Its
+//! device and attributes are those of the listing that the index has. Its times were in the past
+//! when that was read: by [`SETTLED_NS`] before the scan began, since two changes within one tick
+//! of the clock of a file system leave equal times. More than names may have changed:
+//! subdirectories are looked at, and other entries are taken to be unchanged.
 
 use super::Writer;
 use super::copying::{attributes, read};
@@ -23,14 +23,14 @@ use rustc_hash::FxHashMap;
 /// How long before the scan the times of a directory must be.
 const SETTLED_NS: i64 = 2_000_000_000;
 
-/// What tells whether a directory need not be read.
+/// State that decides whether a directory need not be read.
 pub(super) struct Unread {
     /// The listings whose directories have old times, by the digest of their place.
     settled: FxHashMap<u64, Settled>,
     /// The directories in them, by shard.
     subdirs: Vec<Subdirs>,
     digester: Mutex<Digester>,
-    /// What was kept so far.
+    /// Listings kept so far.
     seen: Mutex<Seen>,
 }
 
@@ -105,7 +105,7 @@ impl Refresh {
         look: &mut dyn FnMut(&str) -> Option<Attributes>,
     ) -> bool {
         let Listing { path, dev, directory, access, .. } = *listing;
-        // What is sealed is written anew as a whole.
+        // Sealed contents are written anew as a whole.
         let is_sealed = self.seals && (access.listing.knowers.is_some() || access.lookup.is_some());
         let Some(unread) = self.unread.as_ref().filter(|_| !is_sealed) else { return false };
         let access = unread.digester.lock().of_access(access, classes);

@@ -12,21 +12,21 @@ use canopy_model::{Rows, escape, join};
 use std::ffi::CString;
 use std::sync::Arc;
 
-/// What is still to be read.
+/// A unit of work.
 pub(super) enum Task<'a> {
-    /// The entries of a directory: what was begun, then from where its descriptor stands.
+    /// Entries of a directory: those in `begun`, then from the position of its descriptor on.
     Read { directory: Arc<Directory>, begun: Begun, selected: Selected<'a> },
     /// A directory in another one.
     Open {
         above: Arc<Directory>,
         name: CString,
         selected: Selected<'a>,
-        /// What is selected above, if that was not listed.
+        /// Selection in the directory above, if that was not listed.
         passed: Option<&'a Selection>,
     },
 }
 
-/// What of a directory was read.
+/// Progress of reading a directory.
 #[derive(Default)]
 pub(super) struct Begun {
     /// Parts of it that were listed, and their entries.

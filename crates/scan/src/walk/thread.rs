@@ -1,4 +1,4 @@
-//! What one thread does in the walk: opens directories, reads them, hands their listings over.
+//! Work of one thread of the walk: opens directories, reads them, hands their listings over.
 
 use super::doubts::{enter, fail, is_closed, read_more};
 use super::task::{Begun, Task};
@@ -31,15 +31,16 @@ const DIRENT_BYTES: usize = 64 * 1024;
 /// Entries that are looked at before a thread asks again whether to stop.
 const PAUSE_ASKED_EVERY: usize = 32;
 
-/// What is left of a directory after a part of it.
+/// The rest of a directory after a part of it.
 #[derive(PartialEq, Eq)]
 enum Rest {
     Nothing,
     /// Names that were read, and maybe more.
     Names,
-    /// What its descriptor stands before.
+    /// Entries from the position of its descriptor on.
     Unread,
-    /// Names that were read, and what its descriptor stands before, since threads stop.
+    /// Names that were read, and entries from the position of its descriptor on, since threads
+    /// stop.
     Paused,
     /// Names alone, since the directory may be read but not searched.
     Closed,
@@ -68,7 +69,7 @@ impl Unchanged<'_> {
     }
 }
 
-/// What one thread of the walk has.
+/// State of one thread of the walk.
 pub(super) struct Thread<'a, 's, S> {
     walk: &'a Walk<'s>,
     sink: S,
@@ -76,12 +77,12 @@ pub(super) struct Thread<'a, 's, S> {
     rows: Rows,
     names: Names,
     subdirs: Vec<CString>,
-    /// Of a directory whose subdirectories are walked only where they have changed.
+    /// The directory whose subdirectories are walked only where they have changed, if any.
     unchanged: Option<Unchanged<'s>>,
     buffer: Vec<MaybeUninit<u8>>,
     xattrs: XattrReader,
     batch: Batch,
-    /// A moment before what is in `rows` was read, at which all on the way was as noted.
+    /// A moment before the entries in `rows` were read, at which all on the way was as noted.
     since: Moment,
 }
 
@@ -164,8 +165,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     }
 
     /// Reads a directory, of which some may have been read, and puts its subdirectories on the
-    /// stack. Of a large one it reads one part, and what is in that is read before the next. One
-    /// that is only on the way to others is not read.
+    /// stack. It reads one part of a large directory, and the subtrees in that part before the
+    /// next. It does not read a directory that is only on the way to others.
     fn read(
         &mut self,
         directory: Arc<Directory>,
@@ -308,7 +309,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         if self.is_pointless(&above) {
             return None;
         }
-        // Of what is passed, nobody has looked at the names.
+        // The names in passed directories have not been checked.
         if passed.is_some() && walk.leaves_out_name(&above, name.as_bytes(), &escaped) {
             self.list_passed(above, passed);
             return None;

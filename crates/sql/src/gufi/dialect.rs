@@ -24,7 +24,7 @@ use datafusion::sql::sqlparser::ast::{
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-/// What a view that has the hidden columns too is called.
+/// Suffix of the name of a view that includes the hidden columns.
 pub(super) const WITH_PATHS: &str = " with paths";
 
 /// Returns the names of the tables that a statement reads, without schemas, and whether each is a

@@ -1,11 +1,11 @@
-//! What is wrong with arguments of GUFI's functions.
+//! Errors of arguments of GUFI's functions.
 
 use datafusion::error::DataFusionError;
 
 /// A result of a function.
 pub(super) type Result<T> = std::result::Result<T, Error>;
 
-/// Why a function has no answer.
+/// Reason why a function has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// A text is no histogram that could be added.

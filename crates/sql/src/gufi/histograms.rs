@@ -54,8 +54,8 @@ fn pairs(mut text: &str, mut add: impl FnMut(&str, u64) -> Option<()>) -> Option
     Some(())
 }
 
-/// `log_hist(value, base, buckets)`: bucket i has the values in [base^i, base^(i+1)). Of text, its
-/// length counts.
+/// `log_hist(value, base, buckets)`: bucket i has the values in [base^i, base^(i+1)). A text counts
+/// by its length.
 #[derive(Debug, Default)]
 pub(super) struct Powers {
     base: u64,
@@ -256,7 +256,7 @@ pub(super) type Extensions = Counts<Extension>;
 /// than all others.
 pub(super) type MostFrequent = Counts<Mode>;
 
-/// What is counted of texts.
+/// Categories of texts, and the answer from their counts.
 pub(super) trait Counted: Default + std::fmt::Debug + Send + Sync + 'static {
     /// Returns the category of a text.
     fn category(text: &str) -> &str {

@@ -1,8 +1,8 @@
-//! What GUFI sums up of directories and of trees.
+//! GUFI's sums of directories and of trees.
 //!
-//! Sizes and blocks are those of files alone, all else is of files and links. What the index itself
-//! keeps of each directory is over all entries, so it serves for counts; the rest is made of the
-//! entries. [`sum`] says which.
+//! Sizes and blocks are those of files alone; all other sums are over files and links. The sums
+//! that the index stores of each directory are over all entries, so they serve only for counts; the
+//! others are computed from the entries. [`sum`] defines which.
 
 use super::super::summaries::By;
 use super::views::{

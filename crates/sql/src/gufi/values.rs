@@ -1,5 +1,5 @@
-//! What arguments of GUFI's functions mean: columns of any type, read as SQLite's loose types would
-//! have them.
+//! Arguments of GUFI's functions: columns of any type, read as SQLite's loose types would have
+//! them.
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, StringArray};
 use arrow::compute::cast;
@@ -19,7 +19,7 @@ pub(super) fn texts(values: &ArrayRef) -> Result<StringArray> {
     Ok(cast(values, &DataType::Utf8)?.as_string::<i32>().clone())
 }
 
-/// Reads values as whole numbers. Of text, the number that it begins with, or null; of times,
+/// Reads values as whole numbers. A text gives the number at its beginning, or null; a time gives
 /// seconds since 1970.
 pub(super) fn integers(values: &ArrayRef) -> Result<Int64Array> {
     if is_text(values) {
@@ -32,7 +32,7 @@ pub(super) fn integers(values: &ArrayRef) -> Result<Int64Array> {
     Ok(cast(values, &DataType::Int64)?.as_primitive().clone())
 }
 
-/// Reads values as numbers. Of text, the number that it is, or null; of times, seconds since 1970.
+/// Reads values as numbers. A text gives its number, or null; a time gives seconds since 1970.
 pub(super) fn numbers(values: &ArrayRef) -> Result<Float64Array> {
     if is_text(values) {
         let texts = texts(values)?;

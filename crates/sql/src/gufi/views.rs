@@ -15,7 +15,7 @@ const KEPT: &str = "(mode & 61440) IN (32768, 40960)";
 /// Extended attributes, those of users alone, as in GUFI.
 const XATTRS: &str = "(SELECT * FROM public.xattrs WHERE starts_with(key, 'user.'))";
 
-/// What a column needs besides the rows themselves; bits.
+/// Bits for the inputs that a column needs besides the rows themselves.
 pub(super) type Needs = u8;
 /// Nothing.
 pub(super) const ALONE: Needs = 0;
@@ -60,7 +60,7 @@ impl Column {
     }
 }
 
-/// What a row of a view is.
+/// Kind of the rows of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowKind {
     Entries,

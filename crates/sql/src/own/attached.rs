@@ -1,7 +1,7 @@
-//! Attached tables: files that are opened by the asking user, when a query names them, and read as
-//! the query runs.
+//! Attached tables: files that the asking user's process opens when a query names them, and reads
+//! as the query runs.
 //!
-//! What a file holds is not trusted: whatever is in it gives rows or one error.
+//! Contents of files are not trusted: any bytes give rows or one error.
 
 use super::error::{FileError, TableError};
 use super::{csv, parquet, sqlite};
@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
-/// What a file gives, or why it cannot be read.
+/// Result of reading a file.
 pub(super) type FileResult<T> = std::result::Result<T, FileError>;
 
 /// Rows of some columns of a file, batch by batch.
@@ -196,7 +196,7 @@ impl AttachedTable {
             let open = rows.as_mut()?;
             let columns = guarded(|| open.next().transpose()).transpose()?;
             if columns.is_err() {
-                // What comes after a fault makes no sense.
+                // Data after a fault makes no sense.
                 rows = None;
             }
             Some(columns.map_err(|cause| table.unreadable(cause)).and_then(|columns| {

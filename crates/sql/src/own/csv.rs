@@ -27,7 +27,7 @@ pub(super) struct Csv {
     schema: SchemaRef,
 }
 
-/// What the values of a column may be, from the narrowest on.
+/// Candidate types of a column, from the narrowest on.
 const TYPES: [Type; 5] = [Type::Int, Type::UInt, Type::Float, Type::Bool, Type::Time];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

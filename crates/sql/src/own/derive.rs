@@ -43,7 +43,7 @@ pub struct DerivedRows {
 }
 
 /// Checks that a table can have this name: an identifier that needs no quotes, and not the name of
-/// one of the index's own tables. What was added before is not looked at.
+/// one of the index's own tables. Tables added before are not checked.
 pub fn check_name(writer: &Writer, name: &str) -> Result<()> {
     if !is_identifier(name) || name.chars().any(|letter| letter.is_ascii_uppercase()) {
         return Err(TableError::BadName(name.to_owned()).into());

@@ -1,4 +1,4 @@
-//! What can go wrong with tables that the administrator adds.
+//! Errors of tables that the administrator adds.
 
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
@@ -7,7 +7,7 @@ use datafusion::error::DataFusionError;
 use parquet::errors::ParquetError;
 use std::path::PathBuf;
 
-/// Why a table cannot be added, made or read.
+/// Reason why a table cannot be added, made or read.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// The name is not one that a table may have.
@@ -101,7 +101,7 @@ impl TableError {
     }
 }
 
-/// What is wrong with an attached file.
+/// A fault of an attached file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The operating system refused.

@@ -98,7 +98,7 @@ fn each_row(
     Ok(())
 }
 
-/// What values a column has.
+/// Types of the values in a column.
 #[derive(Clone, Copy, Default)]
 struct ValueTypes {
     integer: bool,
@@ -152,7 +152,7 @@ impl Content for Sqlite {
         let (sender, receiver) = sync_channel(2);
         std::thread::spawn(move || {
             let end = guarded(|| send_rows(&path, &table, &fields, &sender)).map(|()| None);
-            // Whoever asked may have gone away.
+            // The receiver may be gone.
             drop(sender.send(end));
         });
         let mut ended = false;

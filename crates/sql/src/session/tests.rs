@@ -5,7 +5,7 @@ use canopy_model::{Approach, Attributes};
 use datafusion::logical_expr::{Volatility, create_udf};
 use std::path::Path;
 
-/// What a session has an end of.
+/// The limit that a session is given.
 #[derive(PartialEq)]
 enum Limit {
     Time,

@@ -67,7 +67,7 @@ impl Fenced {
     }
 }
 
-/// What a caller asked for that cannot be.
+/// An impossible request of a caller.
 #[derive(Debug, thiserror::Error)]
 pub enum Invalid {
     /// A name in a key is too long.
@@ -96,7 +96,7 @@ pub enum Invalid {
     Record {
         /// The key of the record.
         key: Key,
-        /// What is wrong with it.
+        /// Fault of the record.
         fault: RecordFault,
     },
     /// A clone has nothing to begin from.
@@ -149,14 +149,14 @@ pub enum Invalid {
     /// Storage is named or set up wrongly, by the crate that has it.
     #[error("{cause}")]
     Setup {
-        /// What a caller should make of it.
+        /// Kind that the error is reported as.
         kind: ErrorKind,
         /// The error of that crate.
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// What is wrong with a record for an SSTable.
+/// A fault of a record for an SSTable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     /// Its key is not greater than the one before.
@@ -204,7 +204,7 @@ impl Invalid {
     }
 }
 
-/// What others changed at the same time, again and again.
+/// The state that others changed meanwhile, again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contended {
     /// The state of a table.

@@ -14,7 +14,7 @@ use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a block takes about, to guess how many there will be.
+/// Typical memory of a block, to guess how many there will be.
 const BLOCK_BYTES_GUESS: u64 = 5 << 10;
 
 /// Threads wait for each other less in more shards. A shard takes no block that is larger than it.

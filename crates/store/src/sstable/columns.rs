@@ -7,7 +7,8 @@ const PLAIN: u8 = 0;
 const DICTIONARY: u8 = 1;
 const NEAR: u8 = 2;
 
-/// What numbers may be multiples of: times of whole seconds, milliseconds and microseconds; blocks.
+/// Common divisors of numbers: of times in whole seconds, milliseconds and microseconds, and of
+/// numbers of blocks.
 const UNITS: [u64; 4] = [1_000_000_000, 1_000_000, 1_000, 8];
 
 /// More distinct numbers than these make no dictionary: half of the encoder's table.
@@ -180,7 +181,7 @@ fn pack(codes: impl Iterator<Item = u64>, bits: u32, out: &mut Vec<u8>) {
         if filled >= 64 {
             out.extend_from_slice(&word.to_le_bytes());
             filled -= 64;
-            // What of the code did not fit.
+            // Begin the next word with the bits of the code that did not fit.
             word = code.checked_shr(bits - filled).unwrap_or(0);
         }
     }
@@ -197,7 +198,7 @@ struct Column {
     start: u32,
 }
 
-/// What the codes of a column stand for.
+/// Meaning of a column's codes.
 #[derive(Clone, Debug)]
 enum Numbers {
     /// `base + unit × code`.

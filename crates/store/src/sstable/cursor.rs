@@ -9,15 +9,15 @@ use crate::record::RecordRef;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks are read together, twice as many each time up to so many bytes: somebody who wants a few
-/// records should not wait for many.
+/// Most bytes of blocks read together. Each read is twice as large as the one before up to this, so
+/// that a caller who wants a few records does not wait for many.
 const READ_BYTES_MAX: u64 = 256 << 10;
 
-/// The same where every read is a request to a server.
+/// Like `READ_BYTES_MAX`, where every read is a request to a server.
 const FAR_READ_BYTES_MAX: u64 = 4 << 20;
 
-/// So many rows are decoded at first, then twice as many each time: who wants the beginning of a
-/// directory should not wait for a whole block.
+/// Rows decoded at first, then twice as many each time. A caller who wants the beginning of a
+/// directory does not wait for a whole block.
 const FIRST_ROWS: usize = 24;
 
 /// Stands at a record of a range of keys, or before or after all of them. Decoded blocks do not go

@@ -21,7 +21,7 @@ pub(super) const BLOCK_BYTES: usize = 32;
 /// Eight words, little endian.
 pub(crate) type Block = [u8; BLOCK_BYTES];
 
-/// What nothing passes.
+/// A block that no key passes.
 pub(crate) static EMPTY: Block = [0; BLOCK_BYTES];
 
 /// Some 1 of 110 absent keys passes.

@@ -14,7 +14,7 @@ pub const VERSION: u32 = 1;
 
 pub(super) const FOOTER_BYTES: usize = 56;
 
-/// What an SSTable has.
+/// Layout, counts and key range of an SSTable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Properties {
     /// Which columns its values begin with.
@@ -33,7 +33,7 @@ pub struct Properties {
     pub span: KeyRange,
 }
 
-/// What a manifest must know of an SSTable to open it.
+/// Facts about an SSTable that its manifest stores to open it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SstableInfo {
     /// The size of the file.

@@ -23,7 +23,8 @@ pub(super) struct Index {
 /// Separators of a group: their directories are some four cache lines, read at once.
 const GROUP: usize = 32;
 
-/// So many guesses come as near as they do: among 20,000 hashes, the third is mostly within so many.
+/// Interpolated guesses of a search, and their usual error: among 20,000 hashes, the third guess is
+/// mostly within `NEAR`.
 const GUESSES: usize = 3;
 const NEAR: usize = 8;
 

@@ -17,14 +17,14 @@ use std::sync::Arc;
 /// Blocks that are described are read together up to so many bytes.
 const DESCRIBED_BYTES: u64 = 4 << 20;
 
-/// An open SSTable, for any number of threads. What it reads may block for long.
+/// An open SSTable, for any number of threads. Reads may block for long.
 pub struct Sstable {
     name: String,
     storage: Arc<dyn Storage>,
     /// The open file, where storage has such.
     file: Option<Box<dyn ReadAt>>,
     cache: Arc<BlockCache>,
-    /// What the cache knows this as.
+    /// Number of this SSTable in the cache.
     number: u64,
     info: SstableInfo,
     properties: Properties,
@@ -37,7 +37,7 @@ pub struct Sstable {
     filter: Range<usize>,
 }
 
-/// What a block is made of, in bytes, for those who look at formats.
+/// Composition of a block in bytes, for tools that examine formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockParts {
     /// Where the block is in the file.
@@ -50,10 +50,9 @@ pub struct BlockParts {
     pub text_bytes: usize,
     /// Names before compression.
     pub name_bytes: usize,
-    /// What follows the columns in values, before compression.
+    /// Rest of the values behind the columns, before compression.
     pub tail_bytes: usize,
-    /// Of each column of the layout: how it is stored, and bits of a number. Empty if values are
-    /// stored whole.
+    /// Encoding and bits per number of each column of the layout. Empty if values are stored whole.
     pub columns: Vec<(&'static str, u32)>,
 }
 

@@ -8,7 +8,7 @@ use crate::key::{Key, KeyRange, KeyRef};
 use crate::record::Op;
 use std::sync::Arc;
 
-/// What was seen of the records so far.
+/// Summary of the records seen so far.
 #[derive(Default)]
 struct Seen {
     first: Option<Key>,

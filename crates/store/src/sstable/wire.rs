@@ -1,11 +1,11 @@
 //! Reading and writing numbers of variable length. Nothing here panics, whatever the bytes are.
 
-/// What was decoded, or what is wrong with the bytes.
+/// A decoded value, or a description of what is wrong with the bytes.
 pub(super) type Decoded<T> = Result<T, &'static str>;
 
 /// Bytes that are read from the front.
 pub(super) struct Decoder<'a> {
-    /// What has not been read yet.
+    /// Bytes that have not been read yet.
     pub rest: &'a [u8],
 }
 

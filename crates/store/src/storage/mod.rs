@@ -1,5 +1,5 @@
-//! Where objects lie: names with bytes that never change. What the engine asks of storage, and no
-//! more, is stated here; `docs/engine.md` builds on it.
+//! Storage of objects: names with bytes that never change. This module states all that the engine
+//! asks of storage; `docs/engine.md` builds on it.
 //!
 //! The engine needs create-if-absent and nothing else: no compare-and-swap, no clocks, no lock
 //! service. Every state of a table is decided by a name that can be created only once.
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// What became of an object that was to be created.
+/// Outcome of creating an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
     /// It was created, with these bytes.
@@ -42,7 +42,7 @@ pub struct Listed {
 }
 
 /// Objects by name. Names are paths of ASCII letters, digits, `-`, `_` and `.`, parted by `/`. Any
-/// call may block for long. What one call has done, every later call of any process sees.
+/// call may block for long. Every later call of any process sees the effects of an earlier one.
 pub trait Storage: Send + Sync {
     /// Returns the bytes of a range, all of them.
     fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes>;
@@ -53,8 +53,8 @@ pub trait Storage: Send + Sync {
         wanted.iter().map(|(name, range)| self.read_range(name, range.clone())).collect()
     }
 
-    /// Opens an object that will be read often, if that makes its reads cheaper here. What was
-    /// opened can be read even if it is removed, or it says that it is missing.
+    /// Opens an object that will be read often, if that makes its reads cheaper here. If the object
+    /// is removed later, reads of the open one succeed or report it as missing.
     fn open(&self, _name: &str) -> Result<Option<Box<dyn ReadAt>>> {
         Ok(None)
     }

@@ -8,8 +8,8 @@ use crate::environment::Environment;
 use crate::error::{Invalid, Result};
 use bytes::Bytes;
 
-/// So many rivals try to create an object at once, so many times: a store that looks for the object
-/// first and writes it then lets two of them succeed sooner or later.
+/// Number of rivals that try to create an object at once, and number of such rounds. A store that
+/// looks for the object first and writes it then lets two of them succeed sooner or later.
 const RIVALS: u64 = 16;
 const ROUNDS: u64 = 4;
 

@@ -70,7 +70,7 @@ impl Table {
 pub struct TableSnapshot {
     pub(super) view: Arc<Layers>,
     pub(super) sequence: u64,
-    /// What keeps the versions that are in memory; none if it is of SSTables alone.
+    /// Keeps the versions that are in memory; none if the snapshot is of SSTables alone.
     pub(super) pin: Option<Arc<ReaderAt>>,
 }
 

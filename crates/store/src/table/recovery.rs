@@ -13,7 +13,7 @@ use bytes::Bytes;
 use canopy_model::parallel;
 use std::sync::Arc;
 
-/// What was read from the logs of older epochs, the oldest first.
+/// Groups read from the logs of older epochs, the oldest first.
 #[derive(Default)]
 struct Recovery {
     /// Groups of about as many bytes as a memtable may have, so that threads share the work.
@@ -53,7 +53,7 @@ impl Recovery {
     }
 }
 
-/// What groups of a log became.
+/// Memtables replayed from groups of a log.
 #[derive(Default)]
 struct Replayed {
     /// The oldest first.
@@ -73,7 +73,8 @@ impl Replayed {
     /// was before them.
     fn add(&mut self, group: &[u8], memtable_bytes: u64) -> Result<()> {
         match self.parts.last_mut() {
-            // What comes after ranges stays with them, so that many ranges are few memtables.
+            // Records after range deletes stay with them, so that many range deletes make few
+            // memtables.
             Some(PendingMemtable::WithRanges(memtable)) if memtable.bytes() < memtable_bytes => {
                 self.sequence = memtable.insert(group, self.sequence, u64::MAX)?;
                 return Ok(());

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 impl Table {
-    /// Makes the table what it was at a checkpoint, and then makes the changes of `batch`, all in
-    /// one commit. Nobody else writes meanwhile. What this process read before is not valid any more.
+    /// Restores the table's state at a checkpoint, and then makes the changes of `batch`, all in
+    /// one commit. Nobody else writes meanwhile. Everything that this process read before is stale.
     ///
     /// # Errors
     ///

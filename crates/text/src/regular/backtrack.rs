@@ -33,11 +33,12 @@ enum Step {
     Take(usize),
     /// This is such a place.
     Check(Anchor),
-    /// What a group matched stands here once more; by where its beginning is remembered.
+    /// Takes the text that a group matched once more; the number is where the group's beginning is
+    /// remembered.
     Repeat(usize),
     /// Remembers this place.
     Remember(usize),
-    /// Leaves the next step out if this is the place that is remembered: what repeated nothing is
+    /// Skips the next step if this is the remembered place: a repetition that matched nothing is
     /// not repeated again.
     Moved(usize),
     /// Goes on in one way and, if that fails, in the other one.
@@ -52,7 +53,7 @@ struct CharacterSet {
     others: Regex,
 }
 
-/// What waits on the stack.
+/// An item on the stack.
 enum Waiting {
     /// Another way: a step and where in the text.
     Way(usize, usize),

@@ -1,10 +1,10 @@
-//! find's regular expressions: the syntaxes of `-regextype`.
+//! Regular expressions of find: the syntaxes of `-regextype`.
 //!
-//! `token` and `parse` read them as the C library does, by the choices of their `syntax`; the tree
-//! (`node`) is written as the regex crate reads it, which searches in linear time. What refers back
-//! to groups, which that crate cannot do, is tried step by step (`backtrack`), within a limit.
+//! `token` and `parse` read them as the C library does, by the choices of their `syntax`. The tree
+//! (`node`) is written for the regex crate, which searches in linear time. That crate has no
+//! back-references, so `backtrack` tries these expressions step by step, within a limit.
 //!
-//! They are matched against escaped names, in which a byte that is no UTF-8 is one character that
+//! They are matched against escaped names, in which a byte that is not UTF-8 is one character that
 //! no dot matches.
 
 mod backtrack;

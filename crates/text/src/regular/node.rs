@@ -13,7 +13,7 @@ pub(super) enum Node {
     Anchor(Anchor),
     /// A group, by its number from 1 on.
     Group(usize, Box<Node>),
-    /// What a group has matched.
+    /// A back-reference to the text that a group has matched.
     Reference(usize),
     /// A part, repeated so often at least, and at most.
     Repeat(Box<Node>, u16, Option<u16>),

@@ -87,7 +87,7 @@ impl Parser<'_> {
         let mut branches = vec![self.branch(depth)?];
         while self.token == Token::Alternative {
             self.advance(true);
-            // What one branch has closed the next one cannot refer to.
+            // A branch cannot refer to groups that an earlier branch has closed.
             let closed = std::mem::replace(&mut self.closed, closed_before);
             branches.push(match self.ends_branch(depth) {
                 true => Node::Empty,

@@ -19,7 +19,7 @@ pub(super) enum Token {
     Open,
     /// The end of a group.
     Close,
-    /// What stands between alternatives.
+    /// The sign between alternatives.
     Alternative,
     /// `*`, `+` or `?`
     Repeat(char),
@@ -101,7 +101,7 @@ impl Token {
 
 /// Returns whether a branch ends at a place of a pattern.
 fn ends_branch(pattern: &str, at: usize, syntax: Syntax) -> bool {
-    // What follows a '$' is never looked at for more than one '$' ahead.
+    // Never look behind a second '$', which would recurse.
     match &pattern[at..] {
         rest if rest.starts_with('$') => false,
         _ => {

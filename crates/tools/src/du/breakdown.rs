@@ -16,14 +16,14 @@ use canopy_read::totals::VisibleTree;
 use canopy_text::{group_or_number, user_or_number};
 use std::collections::BTreeMap;
 
-/// What the entries of a subtree are told apart by.
+/// Grouping of the entries of a subtree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// Owner.
     User,
     /// Owning group.
     Group,
-    /// What follows the last dot of the name.
+    /// Part of the name behind the last dot.
     Extension,
     /// Calendar months between the last change of the contents and the scan.
     Age,

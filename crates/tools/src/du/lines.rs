@@ -17,7 +17,7 @@ pub(super) struct Line {
     pub(super) size: i128,
     /// The latest time, where it is asked for.
     pub(super) time_ns: Option<i64>,
-    /// What the line is of the path: a user, a group and so on.
+    /// Part of the path that the line is for: a user, a group and so on.
     pub(super) key: Option<String>,
     pub(super) path: Vec<u8>,
 }
@@ -86,7 +86,7 @@ impl<'a> Lines<'a> {
             return self.print(&line, false);
         }
         self.kept.push(line);
-        // Of the first few there is no need to keep all.
+        // Only the first few lines are needed, so drop the others now and then.
         if let Some(top) = self.options.top
             && self.kept.len() > 2 * top + 4096
         {

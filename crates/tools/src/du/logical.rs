@@ -15,7 +15,7 @@ use canopy_read::{Inode, Lost};
 struct OpenDirectory {
     start: Start,
     id: (u64, u64),
-    /// What is in it and still to be counted, by name.
+    /// Its entries that are still to be counted, by name.
     ahead: std::vec::IntoIter<(String, Inode)>,
     /// Itself and its entries that are not directories.
     own: Tally,

@@ -1,10 +1,10 @@
 //! `du`: space and counts of directories, as du(1) adds them up.
 //!
 //! There are three ways to an answer. With `-s` each argument costs two look-ups a shard. Lines of
-//! directories take one pass over the listings. What depends on single entries (`-a`, `--time`,
-//! exclusion, other file systems) takes a walk over all rows, in `walk`. All print in path order,
-//! each directory after what is in it, unless lines are to be sorted. Where symbolic links are
-//! followed, directories are looked up one by one, in `logical`.
+//! directories take one pass over the listings. Options that depend on single entries (`-a`,
+//! `--time`, exclusion, other file systems) take a walk over all rows, in `walk`. All print in path
+//! order, each directory after its contents, unless lines are to be sorted. Where symbolic links
+//! are followed, directories are looked up one by one, in `logical`.
 
 mod breakdown;
 mod lines;
@@ -33,7 +33,7 @@ use std::sync::LazyLock;
 
 pub use breakdown::By;
 
-/// What is added up.
+/// Quantity that is added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Measure {
     /// Space taken on disk.
@@ -41,7 +41,7 @@ pub enum Measure {
     Disk,
     /// Sizes of files and directories.
     Apparent,
-    /// How many there are.
+    /// Number of inodes.
     Inodes,
 }
 
@@ -68,7 +68,7 @@ pub enum Order {
 /// How to add up and print.
 #[derive(Debug, Default)]
 pub struct DuOptions {
-    /// What is added up.
+    /// Quantity that is added up.
     pub measure: Measure,
     /// How sizes are shown.
     pub form: SizeForm,
@@ -228,7 +228,7 @@ fn led_to(index: &Index, given: &OsStr) -> canopy_read::Result<Vec<Start>> {
     }
 }
 
-/// What is added up of some entries.
+/// Sum of some entries.
 #[derive(Clone, Copy, Debug)]
 struct Tally {
     totals: Totals,

@@ -12,10 +12,10 @@ use std::io::Write;
 /// and what stands below them.
 const BRANCHES: [[&str; 4]; 2] = [["├─ ", "└─ ", "│  ", "   "], ["|- ", "`- ", "|  ", "   "]];
 
-/// What is drawn of a directory or file.
+/// A directory or file in the tree.
 struct Node {
     line: Line,
-    /// What is in it, by number.
+    /// Its children, by number.
     children: Vec<usize>,
     /// How many entries it stands for that have no lines of their own.
     others: usize,

@@ -14,7 +14,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// Bytes from which on a block is written amid a record, which then keeps the output until it ends.
 const HELD_BYTES: usize = 8 << 20;
 
-/// What one worker is about to write.
+/// Output of one worker that is not written yet.
 pub(super) struct Blocks<'a> {
     output: &'a Mutex<Output>,
     held: Option<MutexGuard<'a, Output>>,

@@ -111,7 +111,7 @@ fn units<'a>(starts: &'a [Start], values: &'a [Values]) -> Result<Vec<ListingsUn
 struct Stanzas<'a> {
     delim: u8,
     blocks: Blocks<'a>,
-    /// What all names of the stanza begin with.
+    /// Prefix of all names of the stanza.
     prefix: Vec<u8>,
     broken_lines: u64,
 }

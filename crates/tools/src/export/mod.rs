@@ -39,7 +39,7 @@ pub enum Format {
         /// [`Exported::left_out`].
         all_xattrs: bool,
     },
-    /// What ncdu shows, of one directory, exported at this time in seconds since 1970.
+    /// JSON for ncdu, of one directory, exported at this time in seconds since 1970.
     Ncdu(i64),
     /// A Parquet file.
     Parquet,
@@ -56,7 +56,7 @@ pub enum Format {
     NdJson,
 }
 
-/// What an export has to say about its answer.
+/// Failures and omissions of an export.
 #[derive(Debug, Default)]
 pub struct Exported {
     /// The paths that could not be answered.

@@ -109,15 +109,15 @@ impl Colors {
         let key = self.key(mode, attributes.nlink, capable);
         match key {
             "fi" => self.of_file(&entry.name),
-            // What it leads to has no colour to give.
+            // The target has no colour to give.
             "ln" if self.as_target => self.code("or"),
             "ln" if entry.target == Target::Missing && self.colored("or") => self.code("or"),
             key => self.code(key),
         }
     }
 
-    /// Writes a path: the directories in their colour, and its name in that of an entry with this
-    /// mode and number of names. What symbolic links lead to is not asked.
+    /// Writes a path: the directories in their colour, and its name in the colour of an entry with
+    /// this mode and number of names. Targets of symbolic links are not looked up.
     pub(crate) fn write_path(&self, path: &[u8], mode: u32, nlink: u32, output: &mut Vec<u8>) {
         let trimmed = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let name = path[..trimmed].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);

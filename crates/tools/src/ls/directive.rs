@@ -1,4 +1,4 @@
-//! What only stat(1)'s formats have: seconds with fractions, backslash escapes.
+//! Features of stat(1)'s formats alone: seconds with fractions, backslash escapes.
 
 use canopy_text::{Flags, byte_of_digits, control};
 
@@ -22,7 +22,7 @@ pub(super) fn seconds(flags: &Flags, time_ns: i64, text: &mut Vec<u8>) {
     }
     let sign = flags.sign(negative);
     let digits = seconds.unsigned_abs().to_string();
-    // What the fraction leaves of the width, if that is more than a column.
+    // Columns of the width that the fraction leaves, if that is more than one.
     let room = flags.width.saturating_sub(1 + places);
     let width = match places {
         0 => flags.width,

@@ -22,9 +22,9 @@ pub(super) struct LsEntry {
     pub(super) name: Vec<u8>,
     pub(super) inode: Inode,
     pub(super) target: Target,
-    /// Whether its attributes are known: not those of what a broken link was to lead to.
+    /// Whether its attributes are known; false for the missing target of a broken link.
     pub(super) known: bool,
-    /// What the symbolic link of its name leads to, where it is looked through.
+    /// Target of the symbolic link of its name, where links are followed.
     pub(super) followed: Option<Box<Start>>,
     /// How many columns its name takes, where entries are sorted by that.
     pub(super) width: usize,
@@ -34,16 +34,16 @@ pub(super) struct LsEntry {
     pub(super) absolute: Vec<u8>,
 }
 
-/// What a symbolic link leads to.
+/// Target of a symbolic link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// It is none.
+    /// It is not a link.
     NoLink,
     /// Something of this mode.
     Mode(u32),
     /// Nothing.
     Missing,
-    /// Out of the index, or nobody has asked.
+    /// It leads out of the index, or was not looked up.
     Unknown,
 }
 

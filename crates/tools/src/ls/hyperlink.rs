@@ -4,7 +4,7 @@ use canopy_model::{FileType, unescape};
 use canopy_read::links::{Links, Resolved, parent_of};
 use canopy_read::locate::{Start, absolute_path};
 
-/// What begins the hyperlinks of this machine's files.
+/// Returns the prefix of hyperlinks to this machine's files.
 pub fn scheme() -> Vec<u8> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let mut scheme = b"file://".to_vec();
@@ -12,7 +12,7 @@ pub fn scheme() -> Vec<u8> {
     scheme
 }
 
-/// Writes what begins a hyperlink to an absolute path.
+/// Writes the sequence that begins a hyperlink to an absolute path.
 pub fn begin(scheme: &[u8], absolute: &[u8], line: &mut Vec<u8>) {
     line.extend_from_slice(b"\x1b]8;;");
     line.extend_from_slice(scheme);
@@ -20,12 +20,12 @@ pub fn begin(scheme: &[u8], absolute: &[u8], line: &mut Vec<u8>) {
     line.push(b'\x07');
 }
 
-/// What ends a hyperlink.
+/// Sequence that ends a hyperlink.
 pub const END: &[u8] = b"\x1b]8;;\x07";
 
-/// Returns the absolute path of an entry, or of what it leads to if it is a symbolic link. Of a
-/// link that leads to nothing, it is where that would be, and of others that the index cannot follow
-/// their own.
+/// Returns the absolute path of an entry, or of its target if it is a symbolic link. A broken link
+/// gives the path where its target would be. A link that the index cannot follow gives its own
+/// path.
 pub(super) fn absolute(links: &Links, start: &Start) -> Vec<u8> {
     let own = absolute_path(&start.source, &start.path);
     let target = &start.inode.target;

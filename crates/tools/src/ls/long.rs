@@ -77,7 +77,7 @@ impl Printer<'_> {
     }
 }
 
-/// What a long line has before the name.
+/// Cells of a long line before the name.
 struct Cells {
     mode: String,
     links: String,

@@ -59,7 +59,7 @@ pub enum Hidden {
     All,
 }
 
-/// What entries are sorted by; names decide where that is equal.
+/// Order of entries; names decide between equal ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortBy {
     /// The bytes of names.
@@ -69,7 +69,7 @@ pub enum SortBy {
     Time,
     /// Largest first.
     Size,
-    /// What follows the last dot.
+    /// Part of the name behind the last dot.
     Extension,
     /// Names, in which numbers count as such.
     Version,
@@ -152,7 +152,7 @@ pub struct LsOptions {
     pub context: bool,
     /// Whether owners and groups are shown as numbers.
     pub numeric: bool,
-    /// What entries are sorted by.
+    /// Order of entries.
     pub sort: SortBy,
     /// Whether to turn the order around.
     pub reverse: bool,
@@ -184,7 +184,7 @@ pub struct LsOptions {
     pub hyperlink: bool,
     /// Whether to print JSON.
     pub json: bool,
-    /// What time it is, in nanoseconds since 1970.
+    /// Current time, in nanoseconds since 1970.
     pub now_ns: i64,
 }
 
@@ -256,12 +256,12 @@ impl LsOptions {
     }
 }
 
-/// What could not be listed.
+/// Arguments and entries that could not be listed.
 #[derive(Debug, Default)]
 pub struct Unlisted {
-    /// Why not.
+    /// The reasons.
     pub errors: Vec<Error>,
-    /// Whether an argument is among it, and not only what was found in one.
+    /// Whether an argument is among them, and not only an entry in one.
     pub arguments: bool,
 }
 

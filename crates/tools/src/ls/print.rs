@@ -15,7 +15,7 @@ pub(super) struct Printer<'a> {
     pub(super) names: Quoting,
     headings: Quoting,
     output: &'a mut dyn Write,
-    /// What hyperlinks begin with.
+    /// Prefix of hyperlinks.
     scheme: Vec<u8>,
     /// Where names are, if that is told.
     positions: Option<Positions>,
@@ -25,10 +25,10 @@ pub(super) struct Printer<'a> {
     colored: bool,
 }
 
-/// What stands for an attribute of what cannot be looked at.
+/// Text for an attribute that cannot be looked at.
 pub(super) const UNKNOWN: &str = "?";
 
-/// What is printed of an entry, before it is known how wide columns are.
+/// Cells of an entry, before it is known how wide columns are.
 pub(super) struct Row<'a> {
     pub(super) entry: &'a LsEntry,
     name: Cow<'a, [u8]>,

@@ -74,10 +74,10 @@ pub struct StatOptions {
     pub terminal: bool,
 }
 
-/// What came of asking for paths.
+/// Result of `stat` for some paths.
 #[derive(Debug, Default)]
 pub struct Stated {
-    /// Why some could not be answered.
+    /// Reasons why some could not be answered.
     pub failed: Vec<Error>,
     /// Escapes of the format that mean nothing, each time one was met.
     pub warnings: Vec<String>,
@@ -85,7 +85,7 @@ pub struct Stated {
     pub refused: Option<String>,
 }
 
-/// Finds what a path leads to.
+/// Finds the entry that a path leads to.
 fn led_to(index: &Index, given: &OsStr) -> canopy_read::Result<Start> {
     match locate_followed(index, given) {
         Err(canopy_read::Error::Lost { path, why: Lost::Outside }) => {
@@ -207,7 +207,7 @@ struct Printer<'a> {
     terminal: bool,
 }
 
-/// What a directive gives.
+/// Value of a directive.
 enum Value {
     Text(Vec<u8>),
     Number(u64),
@@ -219,7 +219,7 @@ enum Value {
 }
 
 impl Printer<'_> {
-    /// Prints a format. Adds what stands for nothing that is known.
+    /// Prints a format. Unknown values become placeholders.
     fn print(
         &self,
         format: &[u8],
@@ -286,7 +286,7 @@ impl Printer<'_> {
             Some(Value::Octal(value)) => flags.number(format!("{value:o}"), "0", text),
             Some(Value::Hex(value)) => flags.number(format!("{value:x}"), "0x", text),
             Some(Value::Time(time_ns)) => seconds(&flags, time_ns, text),
-            // What is not known to stat, or not to the index.
+            // The value is unknown to stat, or to the index.
             None => text.push(b'?'),
         }
         Ok(())

@@ -39,7 +39,7 @@ pub(super) struct Walk<'a> {
 /// An argument.
 struct Argument {
     entry: LsEntry,
-    /// What is listed, if it is a directory.
+    /// The directory to list, if it is one.
     directory: Option<Start>,
 }
 
@@ -73,7 +73,8 @@ impl<'a> Walk<'a> {
                 self.failed.arguments = true;
                 continue;
             };
-            // What stands for a path above sources must not look like what is in that path.
+            // Starts that stand for a path above sources must not look like the contents of that
+            // path.
             several |= starts.iter().any(|start| start.given != given.as_encoded_bytes());
             for start in starts {
                 match self.argument(start) {

@@ -1,8 +1,8 @@
 //! A section of a report as CSV, quoted as RFC 4180 has it; the first line names the columns.
 //!
-//! Of a section with several tables, all are one, whose first column says which each row is of.
-//! Numbers are exact, sizes in bytes, times as RFC 3339 has them. What a spreadsheet would take for
-//! a formula has an apostrophe before it.
+//! Several tables of a section become one, whose first column names the table of each row. Numbers
+//! are exact, sizes in bytes, times as RFC 3339 has them. Values that a spreadsheet would take for
+//! a formula have an apostrophe before them.
 
 use super::view::{Block, Cell, SectionView, Table, views};
 use super::{Report, Section};

@@ -18,7 +18,7 @@ use canopy_model::{FileType, Totals};
 use canopy_read::plan::Unit;
 use canopy_read::work::merged;
 
-/// What a section collects in the pass, by one worker at first.
+/// A section's collection in the pass, by one worker at first.
 pub(super) trait EntryCollector: Sized + Send {
     /// Whether it looks at directories too.
     const READS_DIRS: bool = false;
@@ -56,7 +56,7 @@ impl EntryCollector for () {
     fn merge(&mut self, (): ()) {}
 }
 
-/// What the pass is about.
+/// Context of the pass.
 pub(super) struct Scope<'a> {
     pub(super) options: &'a ReportOptions,
     pub(super) statistics: &'a Statistics,
@@ -67,7 +67,7 @@ pub(super) struct Scope<'a> {
     pub(super) workers: usize,
 }
 
-/// What the pass has found.
+/// Results of the pass.
 #[derive(Default)]
 pub(super) struct FirstPass {
     pub(super) collected: Collected,

@@ -1,4 +1,4 @@
-//! What the sections of a report are answered from, read stage by stage.
+//! Facts that the sections of a report are answered from, read stage by stage.
 
 use super::ReportOptions;
 use super::details::{self, EntryDetails, ListedEntry};
@@ -16,7 +16,7 @@ use canopy_model::{Totals, compare_paths};
 use canopy_read::locate::{Start, absolute_path};
 use rustc_hash::FxHashMap;
 
-/// What is known so far.
+/// Facts that are known so far.
 pub(super) struct Facts<'a> {
     pub(super) starts: &'a [Start],
     pub(super) options: &'a ReportOptions,

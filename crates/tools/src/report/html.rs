@@ -1,7 +1,7 @@
 //! A report as one page of HTML that needs nothing else.
 //!
-//! Every text goes through [`escaped`]. Of scripts there is one, which sorts tables; the page tells
-//! browsers its hash, and they run no other. Without it, all is there.
+//! Every text goes through [`escaped`]. The page has one script, which sorts tables. It declares
+//! the script's hash, and browsers run no other script. Without it, the page is complete.
 
 use super::Report;
 use super::format::owner_name;

@@ -1,24 +1,24 @@
-//! What users and groups may have, from a table of the administrator's: CSV, whose first line names
-//! its columns `user`, `group`, `bytes` and `files`.
+//! Limits of users and groups, from a table of the administrator's: CSV, whose first line names its
+//! columns `user`, `group`, `bytes` and `files`.
 
 use canopy_model::ErrorKind;
 use canopy_text::{group_id, parse_size, user_id};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What users and groups may have.
+/// Limits of users and groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub(super) users: BTreeMap<u32, Limit>,
     pub(super) groups: BTreeMap<u32, Limit>,
 }
 
-/// The limits of one owner; none is no limit.
+/// The limits of one owner; `None` means unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Of space.
+    /// Limit of space, in bytes.
     pub(super) bytes: Option<i64>,
-    /// Of inodes.
+    /// Limit of inodes.
     pub(super) inodes: Option<i64>,
 }
 
@@ -31,7 +31,7 @@ pub struct LimitsError {
 }
 
 impl LimitsError {
-    /// Returns what a caller should make of it.
+    /// Returns the kind, by which callers handle the error.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::Invalid
     }

@@ -20,8 +20,8 @@ pub(super) struct LinkNames<'a> {
 }
 
 impl<'a> LinkNames<'a> {
-    /// Reads the names of all rows with several links. Of an owner, only some of the rows that the
-    /// index has of links were looked at; those are read all.
+    /// Reads the names of all rows with several links. In a report on an owner, only some of the
+    /// rows that the index has of links were looked at; all of those are read.
     pub(super) fn read(
         parts: &[CoveredFile<'a>],
         ids: Vec<RowId>,

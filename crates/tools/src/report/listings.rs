@@ -23,7 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub(super) use held::Held;
 
-/// What was found.
+/// Results of the pass.
 #[derive(Default)]
 pub(super) struct ListingPass {
     pub(super) trees: TreeSums,
@@ -34,7 +34,7 @@ pub(super) struct ListingPass {
     split: FxHashMap<(u128, String), (RowId, Held)>,
 }
 
-/// What to look for.
+/// Settings of the pass.
 struct Scope<'a> {
     top: usize,
     owner: Option<u32>,
@@ -177,7 +177,7 @@ impl PartPass<'_, '_> {
         held: &[Held],
         fold: &mut TreeFold<OpenTree>,
     ) -> Result<()> {
-        // Of an owner's directory, entries of others count too.
+        // In an owner's directory, entries of others count, too.
         let counts = [FILES, SYMLINKS, OTHERS, SUBDIRS].map(|column| column.find(batch));
         let (paths, depths, numbers) = (PATH.of(batch)?, DEPTH.of(batch)?, PART.of(batch)?);
         let (uids, sizes, blocks) = (UID.of(batch)?, SIZE.of(batch)?, BLOCKS.of(batch)?);

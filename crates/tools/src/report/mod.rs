@@ -62,18 +62,18 @@ pub struct Report {
     pub generation: Generation,
     /// When it was published.
     pub published_ns: i64,
-    /// For whom: it has what this user sees.
+    /// The user who asked; the report contains everything that this user sees.
     pub asked_by: Owner,
-    /// Whose entries it is about, if not everybody's.
+    /// Owner of the reported entries; none for all owners.
     pub owner: Option<Owner>,
     /// Most rows of a list.
     pub top: usize,
-    /// When it was made. Not in JSON: what is told of a generation stays the same.
+    /// Time of the report. Not in JSON: the report of a generation stays equal.
     #[serde(skip)]
     pub reported_ns: i64,
-    /// Where it has looked.
+    /// Directories that it covers.
     pub paths: Vec<Covered>,
-    /// What went wrong when these were scanned last, as far as the caller may know.
+    /// Problems when these were scanned last, as far as the caller may know.
     pub problems: Vec<Problem>,
     #[serde(flatten)]
     answers: Answers,
@@ -97,7 +97,7 @@ impl Report {
 pub struct Owner {
     /// The number.
     pub id: u32,
-    /// What the system calls it, if it does.
+    /// Its name on this system, if any.
     pub name: Option<String>,
 }
 
@@ -112,7 +112,7 @@ pub struct Covered {
     pub updated_ns: i64,
 }
 
-/// What is wrong with the index of a source.
+/// A problem of the index of a source.
 #[derive(Clone, Debug, Serialize)]
 pub struct Problem {
     /// Absolute path of its root.
@@ -121,13 +121,13 @@ pub struct Problem {
     pub since_ns: i64,
     /// When the last one did.
     pub last_ns: i64,
-    /// Why, or what is missing.
+    /// The reason, or a description of the missing parts.
     pub reason: String,
     /// Whether something was published nevertheless.
     pub published: bool,
 }
 
-/// What to report.
+/// Settings of a report.
 #[derive(Clone, Debug)]
 pub struct ReportOptions {
     /// Sections to answer.
@@ -136,7 +136,7 @@ pub struct ReportOptions {
     pub top: usize,
     /// Owner of the entries to report on, all if there is none.
     pub owner: Option<u32>,
-    /// What owners may have, if that is to be compared with what they do.
+    /// Limits to compare with the usage of owners, if any.
     pub limits: Option<Limits>,
     /// The files that count as duplicates of each other.
     pub duplicates: DuplicateRule,
@@ -222,7 +222,7 @@ fn starts(index: &Index, paths: &[OsString]) -> Result<(Vec<Start>, Vec<Error>)>
     let mut at = 0..;
     starts.retain(|start| {
         let own = at.next();
-        // Of the same directory twice, the first stays.
+        // The first of equal directories stays.
         let covers = |(other, above): (usize, &Start)| {
             above.source.id == start.source.id
                 && is_below(&start.path, &above.path)

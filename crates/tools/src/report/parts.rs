@@ -1,4 +1,4 @@
-//! What a report reads: the rows of files of shards that its starts cover.
+//! Inputs of a report: the rows of files of shards that its starts cover.
 
 use crate::error::Result;
 use canopy_index::column::{LISTING, UID};
@@ -61,8 +61,8 @@ impl CoveredFile<'_> {
     }
 }
 
-/// Gives the parts of the given kinds, of all starts. Of entries, only those of listings in which
-/// the owner has any.
+/// Returns the parts of the given kinds, of all starts. Parts of entries are limited to listings in
+/// which the owner has any.
 pub(super) fn parts<'a>(
     starts: &'a [Start],
     kinds: &[FileKind],

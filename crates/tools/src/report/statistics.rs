@@ -1,4 +1,4 @@
-//! What adds up: usage by owner and kind, and histograms, from the statistics that the index keeps.
+//! Sums: usage by owner and kind, and histograms, from the statistics that the index keeps.
 
 use super::ReportOptions;
 use super::parts::CoveredFile;
@@ -23,16 +23,16 @@ pub(super) struct Statistics {
     pub(super) users: FxHashMap<u32, Usage>,
     pub(super) groups: FxHashMap<u32, Usage>,
     pub(super) ages: ByAge,
-    /// Of each user, where that was asked for.
+    /// Usage by age of each user, where asked for.
     pub(super) user_ages: Option<FxHashMap<u32, ByAge>>,
-    /// What each user has of each group, where that was asked for.
+    /// Usage of each user in each group, where asked for.
     pub(super) by_both: Option<ByBoth>,
 }
 
 /// Usage by user and group.
 pub(super) type ByBoth = FxHashMap<(u32, u32), Usage>;
 
-/// What there is, by [`AGES`].
+/// Usage by [`AGES`].
 pub(super) struct ByAge {
     pub(super) modified: Vec<Count>,
     pub(super) accessed: Vec<Count>,
@@ -61,7 +61,7 @@ impl ByAge {
     }
 }
 
-/// What some entries that are not directories use; hard links count as often as they occur.
+/// Usage of some entries that are not directories; hard links count as often as they occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Usage {
     pub(super) entries: i64,

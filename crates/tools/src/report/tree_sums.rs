@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 /// Inodes, bytes and blocks of 512 bytes.
 pub(super) type Sums = [i128; 3];
 
-/// What a directory's tree holds, or what one shard has of it.
+/// Sums of a directory's tree, or of the part of it in one shard.
 pub(super) struct TreeSum {
     /// The halves of its key: a `u128` would take 8 bytes more for its alignment.
     key: [u64; 2],
@@ -122,9 +122,9 @@ pub(super) struct OpenTree {
     key: u128,
     parent: u64,
     pub(super) id: RowId,
-    /// What it is itself.
+    /// Sums of the directory itself.
     pub(super) itself: Sums,
-    /// What is in it.
+    /// Sums of its contents.
     pub(super) inside: Sums,
 }
 

@@ -11,7 +11,7 @@ pub(super) struct SectionView {
     /// The word for it.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// What it counts, where that needs to be said.
+    /// Explanation of its counts, where needed.
     pub(super) note: Option<&'static str>,
     pub(super) blocks: Vec<Block>,
 }

@@ -61,7 +61,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// How long to wait before a file that fails is opened again.
 const RETRIED_EVERY_MS: u16 = 10_000;
 
-/// What is longer is no record: its names and its job are not.
+/// Longest line of a record; its names and its job are shorter.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Where records of a metadata target come from.
@@ -178,7 +178,8 @@ fn open(path: &Path, at: Option<Position>, paths: &Arc<Paths>) -> Result<(EventF
     EventFeed::open_as(path, at, Box::new(Reader::new(paths.clone(), None)))
 }
 
-/// Reads a file of records to its end. What is not told while it cannot be read is looked at.
+/// Reads a file of records to its end. After a failure, all is suspect, since records may have been
+/// missed while the file could not be read.
 fn read_file(
     path: &Path,
     feed: EventFeed,
@@ -205,7 +206,8 @@ fn read_file(
     }
 }
 
-/// What the journal knows a log by. What was cleared of it told other trees nothing.
+/// Returns the key of a log in the journal. It includes the followed trees, since records that were
+/// cleared have told other trees nothing.
 fn identity(name: &str, territory: &Territory) -> Vec<u8> {
     let (roots, left_out) = territory.trees();
     let parts = [name.as_bytes()].into_iter().chain(roots.iter().map(Vec::as_slice));
@@ -226,7 +228,7 @@ impl Target {
         while !intake.is_stopped() {
             let read = self.read(lustre, intake, on_bad_line);
             let done = read.and_then(|()| self.clear(lustre, intake));
-            // What the log has can be read later; nothing is missed.
+            // Records stay in the log and can be read later; nothing is missed.
             let fails = done.err().map(|error| format!("{}: {}", self.name, with_source(&error)));
             if fails != failed && !intake.is_stopped() {
                 on_trouble(fails.clone());
@@ -438,7 +440,7 @@ impl Form for Reader {
             self.is_in_name = true;
         }
         let records = self.parse(lines.bytes, &mut heard, lines.on_bad_line);
-        // What is asked for below is as new as the last of these records, but not what is kept.
+        // Paths looked up below are as new as the last of these records, but cached paths are not.
         records.iter().for_each(|record| self.forget(record));
         let mut telling = Translation {
             paths: &self.paths,

@@ -1,4 +1,4 @@
-//! What only a mount of Lustre can do, and `lfs`.
+//! Operations that need a mount of Lustre, or `lfs`.
 
 use super::record::Fid;
 use crate::error::{Error, Result};
@@ -33,15 +33,15 @@ pub struct FileLocation {
     pub path: Vec<u8>,
     /// Whether it is a directory.
     pub is_dir: bool,
-    /// Of a file with several names, the inode.
+    /// The inode, if it is a file with several names.
     pub linked: Option<u64>,
 }
 
 /// Records that are being read.
 pub struct Records {
-    /// Where lines come from.
+    /// Source of the lines.
     pub lines: File,
-    /// What writes them.
+    /// The program that writes them, if any.
     child: Option<Child>,
 }
 
@@ -70,7 +70,7 @@ impl Drop for Records {
 fn finish(mut child: Child) -> io::Result<()> {
     let mut said = String::new();
     if let Some(errors) = child.stderr.take() {
-        // What cannot be read is not worth failing.
+        // An unreadable message is not worth failing.
         let _ = errors.take(1 << 16).read_to_string(&mut said);
     }
     let status = child.wait()?;

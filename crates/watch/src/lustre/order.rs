@@ -24,10 +24,10 @@ pub(super) struct Order {
     has_bad_line: bool,
     /// Whether records are missing for certain.
     is_lost: bool,
-    /// What is before it does not matter any more: all records up to here have been read, and enough
-    /// more.
+    /// Record up to which all have been read, and enough more behind them. Earlier records do not
+    /// matter any more.
     settled: Option<u64>,
-    /// What was settled when the log was read for the last time, by another process.
+    /// Last settled record when another process last read the log.
     before: Option<u64>,
 }
 
@@ -107,7 +107,8 @@ impl Order {
         self.has_bad_line = true;
     }
 
-    /// Returns whether records are missing, as far as it is read. What follows then is believed.
+    /// Returns whether records are missing in the part that was read. Records behind the gap are
+    /// then believed.
     pub(super) fn is_broken(&mut self) -> bool {
         let is_gap = |(row, aside): (Row, Row)| row.is_before(aside.first);
         if self.row.zip(self.aside).is_some_and(is_gap) {
@@ -220,7 +221,7 @@ mod tests {
     fn another_log_is_noticed() {
         assert!(order(1..50).end(false));
         assert!(!order([]).end(false));
-        // Of what was settled before, nothing may be missing behind it.
+        // No record behind those settled before may be missing.
         for (records, is_broken, is_other) in [
             (90..130, false, false),
             (101..130, false, false),

@@ -31,7 +31,7 @@ impl fmt::Display for Fid {
     }
 }
 
-/// What a record tells of.
+/// Type of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The log itself was begun or ended.
@@ -70,7 +70,7 @@ pub(super) struct Record<'a> {
     pub(super) source_parent: Option<Fid>,
     /// Behind `source_parent`, likewise.
     pub(super) source_name: &'a [u8],
-    /// What else looks like a field: of these, one may be the true one.
+    /// Further FIDs that look like fields; one of them may be the true one.
     pub(super) doubtful: Vec<Fid>,
 }
 
@@ -179,8 +179,8 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Whether a line begins as records do. What does not, behind a record, is the rest of a name in
-/// which a line ended.
+/// Returns whether a line begins as records do. Any other line behind a record is the rest of a
+/// name that contains a line end.
 pub(super) fn looks_like_record(line: &[u8]) -> bool {
     line.first().is_some_and(u8::is_ascii_digit)
 }

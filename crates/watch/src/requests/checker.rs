@@ -103,7 +103,7 @@ fn look(path: &[u8]) -> Result<bool, Errno> {
     let real = absolute(path).filter(|real| real == path).ok_or(Errno::INVAL)?;
     let open = |path: &[u8]| {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // What is listed later is what this path leads to then, through no link.
+        // The later listing opens this path again, through no link, so check exactly that path.
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         openat2(CWD, as_path(path), flags, Mode::empty(), resolve).map(drop)
     };

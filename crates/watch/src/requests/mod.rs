@@ -2,15 +2,15 @@
 //! list themselves.
 //!
 //! 1. A user connects to a socket in the directory of the index (`client`, `protocol`).
-//! 2. The daemon starts a process that becomes that user for good (`canopy_as_user`). It alone talks
-//!    to the user, and opens each directory, so that the kernel decides. It reports to the daemon
-//!    which ones it could open (`checker`, `server`).
-//! 3. What is followed waits in a queue in memory, users in turns, as long as the connection is
-//!    there (`queue`).
-//! 4. Some of it is listed again by its path, as suspects are, and the users are told.
+//! 2. The daemon starts a process that becomes that user for good (`canopy_as_user`). It alone
+//!    talks to the user, and opens each directory, so that the kernel decides. It reports to the
+//!    daemon which ones it could open (`checker`, `server`).
+//! 3. Requests for followed directories wait in a queue in memory, users in turns, as long as the
+//!    connection is there (`queue`).
+//! 4. Some of them are listed again by path, as suspects are, and the users get answers.
 //!
 //! The daemon itself touches nothing that a user names, and takes no descriptor from one: closing
-//! somebody else's can wait for as long as that somebody likes.
+//! another user's descriptor can wait for as long as that user likes.
 //!
 //! - **A user sends a path, not a descriptor.** A descriptor proves as much, but its holder must
 //!   close it, which can take forever (FUSE's `flush`, a socket that lingers). A process with the

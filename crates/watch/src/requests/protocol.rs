@@ -1,8 +1,8 @@
-//! What a user and the daemon say to each other.
+//! Messages between a user and the daemon.
 //!
 //! A user sends [`GREETING`], then the absolute real paths of directories, [`PATHS_MAX`] at most,
-//! each with a NUL behind it, and another NUL. The answers come in the same order, a line each: a
-//! letter and a number. Both sides may close the connection at any time.
+//! each with a NUL behind it, and another NUL. The answers come in the order of the paths, a line
+//! each: a letter and a number. Both sides may close the connection at any time.
 
 use canopy_model::Generation;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Name of the socket in the directory of an index.
 pub(crate) const SOCKET: &str = "requests";
 
-/// What a user says first: the version of all this.
+/// First bytes from a user: the version of the protocol.
 pub(crate) const GREETING: &[u8] = b"canopy requests 1\0";
 
 /// Directories that one connection can ask for.
@@ -19,22 +19,22 @@ pub(crate) const PATHS_MAX: usize = 64;
 /// Bytes of a path, without a NUL.
 pub(crate) const PATH_BYTES_MAX: usize = libc::PATH_MAX as usize - 1;
 
-/// Bytes of everything that a user says.
+/// Most bytes from a user.
 pub(crate) const BYTES_MAX: usize = GREETING.len() + PATHS_MAX * (PATH_BYTES_MAX + 1) + 1;
 
 /// Bytes of a line, more than any answer has.
 const LINE_BYTES_MAX: usize = 32;
 
-/// What becomes of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The directory is in this generation as it was after it was asked for.
+    /// This generation has the directory's state from after the request.
     Updated(Generation),
     /// The user cannot list it, by this errno.
     Denied(i32),
-    /// It is in nothing that the daemon follows.
+    /// No followed tree contains it.
     Elsewhere,
-    /// The user has had as much listed as one may, and may ask again after this time.
+    /// The user has used up the credit, and may ask again after this time.
     Spent(Duration),
     /// Too many requests wait, or what is under way has taken too long.
     Busy,

@@ -1,11 +1,12 @@
-//! Requests that wait, and what each user may still ask for.
+//! Waiting requests, and the credit of each user.
 //!
-//! Listing is charged: each entry, and each second that it took as many entries. A user has a credit
-//! that fills up slowly; who has none left is refused. Users take turns. Of requests that are listed
-//! together, each is charged what its own directories cost, and of the time as much as of the entries.
+//! Listing is charged: each entry, and each second as a number of entries. A user has a credit that
+//! fills up slowly; a user who has none left is refused. Users take turns. When requests are listed
+//! together, each is charged the cost of its own directories, and a share of the time in proportion
+//! to it.
 //!
-//! Requests that fail together are tried again one by one, so that a directory that takes too long,
-//! or cannot be listed, fails alone. The charge for the first try comes with the second, which shows
+//! Requests that fail together are retried one by one, so that a directory that takes too long, or
+//! cannot be listed, fails alone. The charge for the first try comes with the retry, which shows
 //! whose it is.
 
 use super::protocol::Answer;
@@ -19,10 +20,10 @@ use std::time::{Duration, Instant};
 /// The credit of a user who has not asked for anything, in entries.
 const CREDIT_MAX: f64 = 300_000.0;
 
-/// What comes back of it in a second.
+/// Credit that comes back in a second, in entries.
 const CREDIT_PER_SECOND: f64 = 1_000.0;
 
-/// What a second of listing is charged as, in entries.
+/// Charge for a second of listing, in entries.
 const SECOND_IN_ENTRIES: f64 = 10_000.0;
 
 /// Cost of opening a directory besides its entries, in entries.
@@ -32,10 +33,10 @@ const LISTING_IN_ENTRIES: u64 = 10;
 const ROUND_MAX: usize = 256;
 const ROUND_OF_USER_MAX: usize = 16;
 
-/// How long is waited for others to ask, too.
+/// Time to wait for other requests, too.
 const GATHERED_FOR: Duration = Duration::from_millis(100);
 
-/// When what failed is tried again.
+/// Time after which failed requests are retried.
 const RETRIED_AFTER: Duration = Duration::from_secs(5);
 
 /// Where an answer will be. Once nobody holds it, the request is forgotten.
@@ -312,7 +313,7 @@ impl Share {
     }
 }
 
-/// What a round took.
+/// Cost of a round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cost {
     /// The listings made for each request, in their order.
@@ -407,7 +408,7 @@ mod tests {
         place.ask(3, "/other", 0);
         place.pass(301);
         place.ask(1, "/large", 0);
-        // Whoever has all the credit is forgotten.
+        // A user whose credit is full again is forgotten.
         place.pass(1_000);
         assert_eq!(place.queue.due(place.now), None);
         assert!(place.queue.users.is_empty());

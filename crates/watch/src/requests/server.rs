@@ -1,13 +1,13 @@
 //! The daemon's side: a socket that everybody may connect to, and a process for each connection.
 //!
-//! Who connects is told by the kernel. Of each user a few connections are served, of all together
-//! some more, and where there are too many the user with most of them loses one. Whoever says
-//! nothing is given up after seconds.
+//! The kernel reports the user of each connection. The number of connections served is limited for
+//! each user and in all. At the limit, the user with most connections loses one. A connection
+//! without any data is given up after seconds.
 //!
-//! A connection belongs to the process that serves it. The daemon reads nothing from it, since what
-//! was sent may have descriptors with it, and is not the last to close it: the kernel would close
-//! what waits in it, too, and with some descriptors (a socket that lingers) that takes as long as
-//! their sender likes. Where the kernel refuses descriptors ahead (Linux 6.16), there are none.
+//! A connection belongs to the process that serves it. The daemon reads nothing from it, since
+//! messages may carry descriptors. It is not the last to close it, either: the kernel would close
+//! the waiting descriptors, too, and with some of them (a socket that lingers) that takes as long
+//! as their sender likes. Where the kernel refuses descriptors ahead (Linux 6.16), there are none.
 
 use super::checker::{CHECKER, Checked};
 use super::protocol::{Answer, PATHS_MAX, SOCKET};
@@ -97,7 +97,7 @@ impl Server {
                 Err(_) => std::thread::sleep(LOOKED_EVERY),
             }
         }
-        // Who comes now is told that no daemon is there.
+        // Users who connect from now on see that no daemon is there.
         let _ = std::fs::remove_file(super::client::short_path(&self.index));
         Ok(())
     }
@@ -106,12 +106,12 @@ impl Server {
         let peer = getsockopt(&connection, PeerCredentials).ok();
         let Some(seat) = peer.and_then(|peer| self.seats.take(peer.uid())) else {
             self.intake.note_refusal();
-            // What does not fit at once is not read.
+            // Bytes that do not fit at once are dropped.
             let line = Answer::Busy.line();
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             let _ = send(connection.as_raw_fd(), line.as_bytes(), flags);
             if !self.refuses_descriptors {
-                // What it has open is closed with it, without waiting for anything.
+                // A process closes the descriptors that wait in it, so that the daemon need not.
                 let _ = start(connection);
             }
             return;

@@ -1,4 +1,4 @@
-//! What stanzas of GUFI's trace have to know of other listings.
+//! Facts from other listings that stanzas of GUFI's trace need.
 
 use super::super::xattrs::Values;
 use crate::error::Result;
@@ -28,7 +28,7 @@ pub(super) struct FurtherPart {
     pub(super) entries: RowRange,
 }
 
-/// What stanzas need to know of other listings, by source and path.
+/// Facts from other listings that stanzas need, by source and path.
 #[derive(Default)]
 pub(super) struct Survey {
     pub(super) inodes: FxHashMap<(u32, String), u64>,

@@ -1,4 +1,4 @@
-//! What single listings hold.
+//! Contents of single listings.
 
 use super::super::parts::{CoveredFile, units_of_owner};
 use super::super::tree_sums::{Sums, add};
@@ -9,19 +9,19 @@ use canopy_model::clamped;
 use canopy_read::plan;
 use std::sync::Arc;
 
-/// What one listing holds, or one directory in all parts of its listing.
+/// Contents of one listing, or of one directory in all parts of its listing.
 #[derive(Clone, Copy, Default)]
 pub(in crate::report) struct Held {
-    /// Directories among them.
+    /// Number of entries, directories among them.
     pub(in crate::report) entries: i64,
-    /// Of those that are not directories.
+    /// Bytes of entries that are not directories.
     pub(in crate::report) bytes: i128,
-    /// All of them.
+    /// Sums of all entries.
     pub(super) sums: Sums,
 }
 
 impl Held {
-    /// Adds what another part of the listing holds.
+    /// Adds the contents of another part of the listing.
     pub(super) fn add(&mut self, other: &Held) {
         self.entries += other.entries;
         self.bytes = self.bytes.saturating_add(other.bytes);

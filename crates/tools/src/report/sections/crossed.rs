@@ -27,7 +27,7 @@ pub(in crate::report) struct UserAges {
     rows: Vec<UserAge>,
     /// How many other users there are.
     others: usize,
-    /// What they have.
+    /// Their usage.
     rest: AgedUsage,
 }
 
@@ -112,13 +112,13 @@ impl UserAges {
     }
 }
 
-/// What each user has of each group, those who take most space first.
+/// Usage of each user in each group; the users who take most space come first.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::report) struct UserGroups {
     rows: Vec<UserGroup>,
     /// How many other users there are.
     others: usize,
-    /// What they have.
+    /// Their usage.
     rest: Usage,
     /// The groups that take most space, each with a column.
     #[serde(skip)]
@@ -194,12 +194,12 @@ impl ReportSection for UserGroups {
     }
 }
 
-/// What a user has of a group.
+/// Returns the space that a user takes in a group.
 fn taken(by_both: &ByBoth, uid: u32, gid: u32) -> i128 {
     by_both.get(&(uid, gid)).map_or(0, |usage| usage.disk_bytes)
 }
 
-/// A size, where there is one: what is empty stands back.
+/// Returns a size, or `-` for zero, so that empty cells stand back.
 fn size_or_none(bytes: i128) -> Cell {
     match bytes {
         0 => Cell { shown: "-".to_owned(), exact: Some("0".to_owned()) },

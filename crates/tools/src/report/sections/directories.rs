@@ -3,7 +3,7 @@
 use super::*;
 use crate::report::listings::Held;
 
-/// What single directories hold, without those below them.
+/// Contents of single directories, without those below them.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::report) struct Directories {
     /// How many can be listed.
@@ -24,14 +24,14 @@ struct FullDirectory {
     entries: i128,
 }
 
-/// What the files of one directory add up to.
+/// Sum of the files of one directory.
 #[derive(Clone, Debug, Serialize)]
 struct LargeDirectory {
     path: String,
     bytes: i128,
 }
 
-/// What the pass over listings collects.
+/// Collection of the pass over listings.
 #[derive(Default)]
 pub(in crate::report) struct DirectorySizes {
     listed: i64,

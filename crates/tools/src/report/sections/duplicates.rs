@@ -1,12 +1,12 @@
-//! Candidates for duplicates: regular files of the same size, or of the same size, mtime and name;
-//! on demand those of equal contents.
+//! Candidates for duplicates: regular files of equal size, or of equal size, mtime and name; on
+//! demand those of equal contents.
 //!
 //! 1. The scan keeps a quick hash of each file's key.
 //! 2. Hashes that occur once go away.
-//! 3. Of the others the keys are read again, some at a time, and hashed to 128 bits under a secret
-//!    that is new in every run, so that no user can choose names that collide.
-//! 4. Of the groups that are shown, all names are read. Where contents count, all groups go to
-//!    `contents` first.
+//! 3. The keys of the others are read again, some at a time, and hashed to 128 bits. The hash has a
+//!    secret that is new in every run, so that no user can choose names that collide.
+//! 4. All names of the shown groups are read. Where contents count, all groups go to `contents`
+//!    first.
 //!
 //! Memory: 8 bytes a file, and some 60 bytes for each of up to a million files that share
 //! their hash.
@@ -199,7 +199,7 @@ const PIECES: usize = 256;
 /// Files whose keys are read again at a time.
 const FILES_MAX: usize = 1 << 20;
 
-/// What duplicates share.
+/// The key that duplicates share.
 #[derive(Hash)]
 struct Key<'a> {
     size_bytes: i64,
@@ -214,7 +214,8 @@ impl Key<'_> {
         [SECRETS[0].hash_one(self), SECRETS[1].hash_one(self)]
     }
 
-    /// A quick hash. Whoever makes names that collide makes the report slower, not wrong.
+    /// Returns a quick hash. A user who makes names that collide makes the report slower, not
+    /// wrong.
     fn hash(&self) -> u64 {
         static SECRET: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
         let mut hasher = FxHasher::default();

@@ -6,7 +6,7 @@ use canopy_model::{Count, NUMBERED};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// What the names that end alike use, those with most bytes first.
+/// Usage by extension; those with most bytes come first.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::report) struct Extensions(Breakdown<ExtensionUsage>);
 

@@ -8,7 +8,7 @@ use canopy_index::column::{MODE, MTIME};
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::report) struct Future(Flagged);
 
-/// What is collected of them.
+/// Rows of these files, collected in the pass.
 pub(in crate::report) struct FutureRows(FlaggedRows);
 
 impl EntryCollector for FutureRows {

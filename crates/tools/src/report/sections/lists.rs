@@ -11,7 +11,7 @@ pub(in crate::report) struct Flagged {
     pub(super) first: Vec<ListedEntry>,
 }
 
-/// What is collected of them.
+/// Collection of their rows.
 #[derive(Default)]
 pub(in crate::report) struct FlaggedRows {
     pub(super) count: i64,

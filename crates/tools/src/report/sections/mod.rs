@@ -50,7 +50,7 @@ pub(super) use lists::FlaggedRows;
 pub(super) use totals::once;
 pub(super) use trees::count_once;
 
-/// What a section needs before it can be answered, in the order in which it is read.
+/// An input that a section needs before it can be answered, in the order in which they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
     /// Statistics, which the index keeps.
@@ -69,25 +69,25 @@ pub(super) enum Need {
 
 /// An answer of a report.
 pub(super) trait ReportSection: Sized {
-    /// What stands above it.
+    /// Title of the section.
     const TITLE: &'static str;
 
-    /// What it counts, where that has to be said.
+    /// Explanation of its counts, where needed.
     const NOTE: Option<&'static str> = None;
 
-    /// What it collects in the pass over entries; `()` if nothing.
+    /// Its collection in the pass over entries; `()` if nothing.
     type Entries: EntryCollector;
 
-    /// What it needs.
+    /// Inputs that it needs.
     const NEEDS: &'static [Need];
 
-    /// What it needs in a report on the entries of one owner.
+    /// Inputs that it needs in a report on the entries of one owner.
     const NEEDS_OF_OWNER: &'static [Need] = Self::NEEDS;
 
     /// Answers it when all it needs is there; `None` if there is no answer.
     fn answer(facts: &mut Facts<'_>, collected: Self::Entries) -> Result<Option<Self>>;
 
-    /// Says what this answer counts, where that has to be said.
+    /// Returns the explanation of this answer's counts, where needed.
     fn note(&self) -> Option<&'static str> {
         Self::NOTE
     }
@@ -153,7 +153,7 @@ macro_rules! sections {
             }
         }
 
-        /// What the sections that were asked for collect in the pass over entries.
+        /// Collections of the requested sections in the pass over entries.
         #[derive(Default)]
         pub(super) struct Collected {
             $($field: Option<<$module::$Section as ReportSection>::Entries>,)*

@@ -16,7 +16,7 @@ pub(in crate::report) struct Names {
     direction: Flagged,
 }
 
-/// What is collected of them, in the order of [`Names`].
+/// Rows of these names, in the order of [`Names`].
 pub(in crate::report) struct OddNames([FlaggedRows; 3]);
 
 impl EntryCollector for OddNames {

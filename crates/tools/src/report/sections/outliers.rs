@@ -84,7 +84,7 @@ impl ReportSection for Outliers {
     }
 }
 
-/// What the trees in one directory take.
+/// Statistics of the trees in one directory.
 #[derive(Default)]
 struct Siblings {
     count: i64,

@@ -7,7 +7,7 @@ use canopy_text::{group_name, user_name};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
-/// What the sections that break usage down count.
+/// Note of the sections that break usage down.
 pub(super) const EACH_NAME: &str =
     "Each name counts, hard links as often as they occur; without directories.";
 
@@ -18,7 +18,7 @@ pub(super) struct Breakdown<T> {
     pub(super) rows: Vec<T>,
     /// How many others there are.
     pub(super) others: usize,
-    /// What they have.
+    /// Their usage.
     pub(super) rest: Usage,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn others(count: usize) -> Option<String> {
     (count > 0).then(|| format!("({} other{plural})", grouped(count as i64)))
 }
 
-/// What an owner uses.
+/// Usage of an owner.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OwnerUsage {
     #[serde(flatten)]
@@ -57,7 +57,7 @@ pub(super) struct OwnerUsage {
     pub(super) usage: Usage,
 }
 
-/// What each user has, those who take most space first.
+/// Usage of each user; those who take most space come first.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::report) struct Users(Breakdown<OwnerUsage>);
 
@@ -83,7 +83,7 @@ impl Users {
     }
 }
 
-/// What each group has, likewise.
+/// Usage of each group; those that take most space come first.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::report) struct Groups(Breakdown<OwnerUsage>);
 
@@ -129,7 +129,7 @@ fn usage_cells(usage: &Usage) -> Vec<Cell> {
     vec![size(usage.disk_bytes), size(usage.bytes), count(usage.entries)]
 }
 
-/// What belongs to users and groups that the system has no name for, but for directories.
+/// Usage of users and groups without a name on this system, without directories.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::report) struct Owners {
     without_user: Usage,

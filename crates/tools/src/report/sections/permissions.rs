@@ -19,7 +19,7 @@ pub(in crate::report) struct Permissions {
     setgid: Flagged,
 }
 
-/// What is collected of them.
+/// Rows of these files, collected in the pass.
 pub(in crate::report) struct PermissionRows {
     /// Files and directories that everybody may write, setuid and setgid files.
     lists: [FlaggedRows; 4],

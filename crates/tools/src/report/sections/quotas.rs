@@ -1,4 +1,4 @@
-//! What owners have, beside what they may have.
+//! Usage of owners, beside their limits.
 
 use super::*;
 use crate::report::Owner;
@@ -10,7 +10,7 @@ use canopy_text::{group_name, user_name};
 use rustc_hash::FxHashMap;
 use std::ops::AddAssign;
 
-/// Owners with limits, those first who have most of what they may have.
+/// Owners with limits, those first who have used the largest share.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::report) struct Quotas {
     /// How many have limits.
@@ -48,7 +48,7 @@ impl AddAssign for Taken {
     }
 }
 
-/// What each user and each group takes.
+/// Usage of each user and each group.
 #[derive(Default)]
 pub(in crate::report) struct ByOwner {
     users: FxHashMap<u32, Taken>,
@@ -123,7 +123,7 @@ impl ReportSection for Quotas {
         let users = limits.users.iter().filter(|(uid, _)| only.is_none_or(|only| only == **uid));
         let users =
             users.map(|(id, limit)| Quota::new("user", *id, user_name, &taken.users, limit));
-        // Of a group, one user's entries say nothing.
+        // One user's entries say nothing about a group.
         let groups = limits.groups.iter().filter(|_| only.is_none());
         let groups =
             groups.map(|(id, limit)| Quota::new("group", *id, group_name, &taken.groups, limit));
@@ -201,7 +201,7 @@ impl Quota {
     }
 }
 
-/// What is left, negative if it is over.
+/// Returns the cell for the space left, negative if it is over.
 fn left(bytes: i128) -> Cell {
     let sign = if bytes < 0 { "-" } else { "" };
     let shown = human_size(bytes.saturating_abs());

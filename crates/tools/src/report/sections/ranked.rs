@@ -18,7 +18,7 @@ pub(in crate::report) trait Ranked: Send {
     fn values(batch: &RecordBatch) -> Result<&[i64]>;
 }
 
-/// What is collected of one.
+/// Rows of one ranking, collected in the pass.
 pub(in crate::report) struct RankedRows<R>(TopK, PhantomData<R>);
 
 impl<R: Ranked> EntryCollector for RankedRows<R> {

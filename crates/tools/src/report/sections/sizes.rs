@@ -38,7 +38,7 @@ impl SizeClass {
     }
 }
 
-/// What statistics do not tell.
+/// Exact sizes, which statistics do not contain.
 pub(in crate::report) struct ExactSizes {
     /// Size classes of which all sizes are kept, for the median.
     kept: Option<RangeInclusive<i32>>,

@@ -7,12 +7,12 @@ use canopy_index::column::{BLOCKS, MODE, SIZE};
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::report) struct Sparse {
     count: i64,
-    /// What they do not take.
+    /// Bytes of their sizes that take no space.
     saved_bytes: i128,
     largest: Vec<ListedEntry>,
 }
 
-/// What is collected of them.
+/// Rows of these files, collected in the pass.
 pub(in crate::report) struct SparseRows {
     saved_bytes: i128,
     rows: FlaggedRows,

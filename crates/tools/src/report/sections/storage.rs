@@ -14,7 +14,8 @@ use canopy_read::work::merged;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What is where, those places with most bytes first. Regular files whose layout can be seen.
+/// Usage of places; those with most bytes come first. Covers regular files whose layout can be
+/// seen.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::report) struct Storage {
     /// On each OST of Lustre, by its index.
@@ -25,7 +26,7 @@ pub(in crate::report) struct Storage {
     unknown: i64,
 }
 
-/// What is in a place.
+/// Usage of a place.
 #[derive(Clone, Debug, Serialize)]
 struct PlaceUsage {
     name: String,
@@ -34,10 +35,10 @@ struct PlaceUsage {
     count: Count,
 }
 
-/// What is in each place.
+/// Usage by place.
 type Places = HashMap<Box<str>, Count>;
 
-/// What has been found.
+/// Usage found so far.
 #[derive(Default)]
 struct Found {
     osts: Places,

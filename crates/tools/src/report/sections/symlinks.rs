@@ -136,7 +136,7 @@ struct Walk {
 /// Names to look up, by absolute path of their directory.
 type Names = FxHashMap<String, FxHashSet<String>>;
 
-/// What names are, by absolute path of their directory.
+/// Kinds of names, by absolute path of their directory.
 type Known = FxHashMap<String, FxHashMap<String, NameKind>>;
 
 /// Follows links of one start, and tells where each leads.
@@ -228,7 +228,7 @@ fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> R
         let here = known.entry(directory).or_default();
         for name in names {
             let otherwise = match listed {
-                // Whoever sees the listing of a directory may search it.
+                // A user who sees the listing of a directory may search it.
                 true if name == "." => NameKind::Directory,
                 true => NameKind::Missing,
                 false => NameKind::Unseen,

@@ -34,7 +34,7 @@ impl ReportSection for Totals {
     const NEEDS: &'static [Need] = &[Need::Statistics];
     type Entries = ();
 
-    /// Of an owner's entries, no sums are kept in which an inode counts once.
+    /// The index keeps no sums of an owner's entries that count each inode once.
     const NEEDS_OF_OWNER: &'static [Need] = &[Need::Statistics, Need::Dirs, Need::Links];
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
