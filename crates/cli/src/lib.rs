@@ -13,6 +13,7 @@
 //! | the past | `commands/diff.rs`, `growth.rs`, `history.rs`, `past.rs` |
 //! | names in all sources | `commands/locate.rs`, which asks find |
 //! | files that a command replaces as a whole | `new_files` |
+//! | processes of `canopy watch` | `verb_processes`; `parent` |
 //! | Ctrl-C; closed standard streams; progress | `interrupt`; `streams`; `progress` |
 //! | safe messages, exit codes | `outcome` (`message`, `SeveralLines`), on `canopy_text::safe` |
 //! | suggestions for wrong words | `suggestions` |
@@ -53,6 +54,7 @@ pub mod new_files;
 mod offered;
 mod outcome;
 pub mod output_name;
+mod parent;
 mod progress;
 mod read_options;
 mod staleness;
@@ -61,6 +63,7 @@ mod streams;
 mod suggestions;
 mod switches;
 pub mod terminal;
+mod verb_processes;
 
 pub use engine::{Engine, Mounts};
 pub use invocation::Invocation;

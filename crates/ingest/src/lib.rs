@@ -14,8 +14,7 @@
 //! A caller passes a [`Context`], which is made of values: the [`Site`](canopy_site::Site), an
 //! [`Observer`], a [`Cancel`] and a clock. Two scans may run in one process at once
 //! (`examples/twice.rs`). All verbs block. None ends the process or changes its limits: a program
-//! calls [`raise_file_limit`] once. A daemon is ended by [`stopper`](daemon::Daemon::stopper), not by
-//! the `Cancel`.
+//! calls [`raise_file_limit`] once.
 //!
 //! Errors are those of `anyhow`: their chains name paths and causes of several libraries.
 //! [`Interrupted`] and [`NeedsDerivedTables`] are the two that callers look for.

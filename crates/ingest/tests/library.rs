@@ -50,7 +50,7 @@ fn two_trees_are_scanned_updated_and_followed_at_once() {
     let index = |at: usize| place.path().join(format!("index{at}"));
     std::thread::scope(|scope| {
         for (at, tree) in trees.iter().enumerate() {
-            scope.spawn(move || twice::index(&canopy(), tree, &index(at)).unwrap());
+            scope.spawn(move || twice::index(tree, &index(at)).unwrap());
         }
     });
     for (at, files) in [300, 500].into_iter().enumerate() {

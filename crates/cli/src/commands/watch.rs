@@ -6,6 +6,7 @@ use crate::invocation::Invocation;
 use crate::limits::rate;
 use crate::outcome::{Outcome, message};
 use crate::terminal::stdout_for_json;
+use crate::verb_processes::Processes;
 use anyhow::Context;
 use canopy_ingest::daemon::{Daemon, DaemonOptions, Event, state_directory};
 use canopy_model::ErrorKind;
@@ -107,17 +108,17 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     }
     let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     let cx = invocation.ingest(None);
-    let daemon = Daemon::begin(&cx, &location, &arguments.daemon(), &notify)?;
+    let daemon = Daemon::begin(&cx, &location, &arguments.daemon(), &Processes, &notify)?;
     message(format_args!(
         "following {} ({}) for the index {}; 'canopy watch --status' says how it goes",
         daemon.roots().join(", "),
         daemon.method(),
         daemon.index().display()
     ));
-    let stop = daemon.stopper();
+    let cancel = invocation.cancel.clone();
     let wait = move || {
         if signals.wait().is_ok() {
-            stop();
+            cancel.request();
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
@@ -128,7 +129,6 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
 impl Arguments {
     fn daemon(self) -> DaemonOptions {
         DaemonOptions {
-            program: "/proc/self/exe".into(),
             paths: self.paths,
             interval: self.interval,
             events: self.events,
