@@ -6,7 +6,8 @@
 //! | to change | read |
 //! | --- | --- |
 //! | which commands there are | `command_line` |
-//! | options and messages of a command | its file in `commands`; flags of du, ls, stat are rows there |
+//! | options and messages of a command | its file in `commands`, with a directory for long ones |
+//! | flags of du, ls and stat | `commands/ls/switches.rs` and its like, on `switches` |
 //! | values that every command gets | `invocation` |
 //! | functions that only some programs have | `engine` |
 //! | options of commands that read indexes; the age of answers | `read_options`; `staleness` |
@@ -16,15 +17,12 @@
 //! | processes of `canopy watch` | `verb_processes`; `parent` |
 //! | Ctrl-C; closed standard streams; progress | `interrupt`; `streams`; `progress` |
 //! | safe messages, exit codes | `outcome` (`message`, `SeveralLines`), on `canopy_text::safe` |
+//! | variables of the environment | `environment` |
 //! | suggestions for wrong words | `suggestions` |
 //!
-//! Imports between files have three circles:
-//!
-//! - `command_line`, `commands/generate`, `commands/help`, `commands/manual`: topics of help are names
-//!   of commands.
-//! - `engine`, `commands/index`, `commands/index_workers`: only `canopy-sql` shares scans.
-//! - `outcome`, `switches`: what is wrong with an option of du, ls or stat is an error with an exit
-//!   code of its own.
+//! Imports between files have one circle: `command_line`, `commands/generate`, `commands/help` and
+//! `commands/manual`, since topics of help are names of commands. `engine` and `commands` refer to each
+//! other, too: it passes arguments of commands to functions that only `canopy-sql` has.
 //!
 //! Errors of single entries make a run partial (exit code 1). Entries that vanished count: a
 //! directory that moved while it waited to be read is missing at its new place.
@@ -46,6 +44,7 @@ mod command_line;
 pub mod commands;
 mod companion;
 mod engine;
+mod environment;
 
 pub mod interrupt;
 mod invocation;
@@ -138,7 +137,7 @@ pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
         invocation.end(match cli.command {
             command_line::Command::Ns(arguments) => (mounts.namespace)(arguments),
             command_line::Command::Index(arguments) if arguments.follows() => {
-                commands::index_follow::run(&invocation, &arguments, mounts.namespaces)
+                commands::index::follow::run(&invocation, &arguments, mounts.namespaces)
             }
             command_line::Command::Index(arguments) => {
                 commands::index::run(&invocation, arguments, None, Some(mounts.namespaces))

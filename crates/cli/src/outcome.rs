@@ -1,7 +1,6 @@
 //! How commands end: what is said on standard error, and the exit code.
 
 use crate::streams::was_output_closed;
-use crate::switches::Wrong;
 use crate::terminal::stdout_for_json;
 use canopy_model::ErrorKind;
 use canopy_text::safe;
@@ -117,6 +116,18 @@ pub struct Refused {
     pub told: String,
     /// The exit code.
     pub code: u8,
+}
+
+/// What is wrong with a command line, where GNU's tools hint at their help. Other errors are told
+/// without a hint.
+#[derive(Debug, thiserror::Error)]
+pub enum Wrong {
+    /// A value that is none of the words that it may be.
+    #[error("{0}")]
+    Word(String),
+    /// Anything else.
+    #[error("{0}")]
+    Usage(String),
 }
 
 /// Why something was refused, in several lines that the program has made: what comes from elsewhere

@@ -3,12 +3,14 @@
 //! | verb | in |
 //! | --- | --- |
 //! | [`scan`]: trees and namespaces become sources | `scan/` |
+//! | [`plan`](plan::plan): what a scan would do | `plan` |
 //! | [`update`](update::update): single directories are listed again | `update/` |
 //! | [`follow`](follow::follow): what has changed in a namespace | `follow` |
 //! | [`import`](import::import): listings that other scanners wrote | `import` |
 //! | [`share`]: several processes scan one tree | `share` |
 //! | [`compact`](compact::compact): files of the index are rewritten | `compact` |
 //! | [`repair`](repair::repair): damaged files and lost sources | `repair` |
+//! | [`edit`](edit::edit): sources are removed and renamed, tables are changed | `edit` |
 //! | [`daemon`]: an index follows its sources | `daemon/` |
 //!
 //! A caller passes a [`Context`], which is made of values: the [`Site`](canopy_site::Site), an
@@ -23,6 +25,7 @@ mod cancel;
 pub mod compact;
 mod context;
 pub mod daemon;
+pub mod edit;
 mod faults;
 pub mod follow;
 mod held;
@@ -30,6 +33,7 @@ pub mod import;
 mod known;
 mod listing;
 mod observer;
+pub mod plan;
 mod publishing;
 pub mod repair;
 pub mod scan;

@@ -1,6 +1,6 @@
 //! `canopy find`
 
-use super::ls::{colors, no_color};
+use crate::environment::{colors, no_color};
 use crate::invocation::Invocation;
 use crate::outcome::{Outcome, message, message_lines};
 use crate::read_options::ReadOptions;

@@ -1,7 +1,7 @@
 //! `canopy locate`
 
-use super::ls::{knows_colors, no_color};
 use super::report::parse_user;
+use crate::environment::{knows_colors, no_color};
 use crate::invocation::Invocation;
 use crate::outcome::{Outcome, SeveralLines, message};
 use crate::read_options::ReadOptions;

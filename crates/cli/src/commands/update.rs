@@ -1,6 +1,6 @@
 //! `canopy update`
 
-use super::index_summary::UNCHANGED;
+use super::index::UNCHANGED;
 use super::update_request;
 use crate::engine::Engine;
 use crate::invocation::Invocation;

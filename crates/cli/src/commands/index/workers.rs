@@ -1,6 +1,6 @@
 //! `canopy index --level`, `--worker`: starts the workers of a scan that several processes share.
 
-use super::index::Arguments;
+use super::Arguments;
 use crate::engine::Engine;
 use crate::invocation::Invocation;
 use crate::outcome::Outcome;
