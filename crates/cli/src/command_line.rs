@@ -99,6 +99,10 @@ impl Cli {
 
 impl Cli {
     /// Reads the configuration, where it matters to the command.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Invocation::load`].
     pub fn invocation(&self) -> anyhow::Result<Invocation> {
         match self.command.is_configured() {
             true => Invocation::load(self.index.clone(), self.command.scans()),
@@ -203,6 +207,10 @@ fn unabbreviated(
 }
 
 /// Carries out what the command line asks for.
+///
+/// # Errors
+///
+/// Those of the command.
 pub fn run(
     invocation: &Invocation,
     command: Command,

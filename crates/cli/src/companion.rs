@@ -95,6 +95,10 @@ impl Companion {
     }
 
     /// Fails if this process is this companion of another version's `canopy`.
+    ///
+    /// # Errors
+    ///
+    /// If this process is that of another version.
     pub fn check_version(self) -> anyhow::Result<()> {
         match std::env::var_os(VARIABLE) {
             Some(other) if *other != *version() => bail!(
@@ -108,6 +112,10 @@ impl Companion {
     }
 
     /// Replaces this process by the companion with the same arguments. Returns only if that fails.
+    ///
+    /// # Errors
+    ///
+    /// If the companion is missing, or cannot be started.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let path = self.path()?;
         // It would look for its companion in turn, for ever.

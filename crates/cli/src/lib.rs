@@ -20,9 +20,11 @@
 //! | variables of the environment | `environment` |
 //! | suggestions for wrong words | `suggestions` |
 //!
-//! Imports between files have one circle: `command_line`, `commands/generate`, `commands/help` and
-//! `commands/manual`, since topics of help are names of commands. `engine` and `commands` refer to each
-//! other, too: it passes arguments of commands to functions that only `canopy-sql` has.
+//! Imports between files have two circles:
+//!
+//! - `command_line`, `commands/generate`, `commands/help`, `commands/manual`: topics of help are names
+//!   of commands.
+//! - `engine`, `commands/index`: only `canopy-sql` shares scans.
 //!
 //! Errors of single entries make a run partial (exit code 1). Entries that vanished count: a
 //! directory that moved while it waited to be read is missing at its new place.

@@ -36,6 +36,10 @@ pub struct Directory {
 
 impl Directory {
     /// Opens the directory that a path is in, and returns the path's last name, too.
+    ///
+    /// # Errors
+    ///
+    /// If the path has no name of a file, or the directory cannot be opened.
     pub fn of(path: &Path) -> anyhow::Result<(Self, &OsStr)> {
         let create = || format!("cannot create {}", path.display());
         let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/"));
@@ -45,6 +49,10 @@ impl Directory {
     }
 
     /// Opens a directory, and makes it if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be made or opened.
     pub fn make(path: &Path) -> anyhow::Result<Self> {
         let made = DirBuilder::new().recursive(true).create(path);
         let opened = made.and_then(|()| Directory::open(path, OFlags::empty()));
@@ -53,6 +61,10 @@ impl Directory {
 
     /// Opens a directory for files of the caller, and makes it if it is missing. A link to one is
     /// refused, and one that somebody else owns or everybody may change.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be made or opened, or others may write to it.
     pub fn make_own(path: &Path) -> anyhow::Result<Self> {
         // Behind a slash at its end, a link would be followed.
         let path: PathBuf = path.components().collect();
@@ -107,11 +119,19 @@ struct NewFile {
 
 impl NewFiles {
     /// Begins without files. To be called before other threads are there.
+    ///
+    /// # Errors
+    ///
+    /// If signals cannot be blocked.
     pub fn new() -> anyhow::Result<Self> {
         Self::ending_with(|| {})
     }
 
     /// Like `new`, and a signal that ends the process calls `end` besides.
+    ///
+    /// # Errors
+    ///
+    /// If signals cannot be blocked.
     pub fn ending_with(end: impl FnOnce() + Send + 'static) -> anyhow::Result<Self> {
         let new_files = NewFiles(Arc::default());
         let files = new_files.0.clone();
@@ -127,6 +147,10 @@ impl NewFiles {
 
     /// Creates a file that gets its name when it is published, or opens what is to be written to
     /// directly.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be made.
     pub fn create(&self, directory: &Directory, name: &OsStr, old: Old) -> anyhow::Result<File> {
         let create = || -> anyhow::Result<File> {
             let begin = |mode| self.begin(directory, name, mode, |_| Ok(()));
@@ -188,6 +212,10 @@ impl NewFiles {
     }
 
     /// Has the files get their names, once they are whole.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot get its name.
     pub fn publish(&self) -> anyhow::Result<()> {
         let mut files = self.0.lock();
         while let Some(file) = files.last() {
@@ -198,6 +226,10 @@ impl NewFiles {
     }
 
     /// Has the file of that name get it, or removes it if it is not whole.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot get its name, or be removed.
     pub fn settle(&self, name: &OsStr, is_whole: bool) -> anyhow::Result<()> {
         let mut files = self.0.lock();
         if let Some(at) = files.iter().position(|file| file.name == name) {

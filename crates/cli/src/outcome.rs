@@ -102,6 +102,10 @@ fn known(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
 }
 
 /// Flushes standard output. Fails if that cannot be done.
+///
+/// # Errors
+///
+/// If standard output cannot be written.
 pub fn flushed(outcome: Outcome) -> anyhow::Result<Outcome> {
     io::stdout().flush().map_err(canopy_tools::Error::Output)?;
     Ok(outcome)
@@ -215,17 +219,29 @@ struct Unsaid(#[source] std::io::Error);
 
 /// Prints a line about what was done, which stays done if nobody reads it, with `?` for control
 /// characters.
+///
+/// # Errors
+///
+/// If standard output cannot be written, with exit code 1.
 pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
     said(writeln!(std::io::stdout(), "{}", safe::message_line(&line.to_string())))
 }
 
 /// Prints an object about what was done, on a line.
+///
+/// # Errors
+///
+/// If standard output cannot be written, with exit code 1.
 pub fn say_json(object: &serde_json::Value) -> anyhow::Result<()> {
     let mut output = stdout_for_json();
     said(writeln!(output, "{object}").and_then(|()| output.flush()))
 }
 
 /// Passes on why what was done could not be printed, unless the reader has had enough.
+///
+/// # Errors
+///
+/// That of printing, unless the reader has had enough.
 pub fn said(printed: io::Result<()>) -> anyhow::Result<()> {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Unsaid(error).into()),
@@ -235,6 +251,10 @@ pub fn said(printed: io::Result<()>) -> anyhow::Result<()> {
 
 /// Passes on why an answer could not be printed, unless the reader has had enough: the exit code
 /// stays that of the answer.
+///
+/// # Errors
+///
+/// That of printing, unless the reader has had enough.
 pub fn answered(printed: io::Result<()>) -> anyhow::Result<()> {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -55,6 +55,10 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If the index cannot be read or repaired, or output cannot be written.
 pub fn run(
     invocation: &Invocation,
     arguments: Arguments,

@@ -33,6 +33,10 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If options are refused, no index answers, or output cannot be written.
 pub fn run(invocation: &Invocation, mut arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut asked = Du::new(arguments.read.threads(invocation));
     arguments.switches.apply(&mut asked)?;

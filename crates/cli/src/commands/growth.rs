@@ -59,6 +59,10 @@ enum Value {
 }
 
 /// Prints what grew most, the largest first.
+///
+/// # Errors
+///
+/// If the index cannot be read, or output cannot be written.
 pub fn run(invocation: &Invocation, asked: &Growth<'_>) -> anyhow::Result<Outcome> {
     let opened = asked.read.open_each(invocation)?;
     let mut outcome = Outcome::Complete;

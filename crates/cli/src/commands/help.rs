@@ -41,6 +41,10 @@ fn topics() -> Vec<&'static str> {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If there is no such topic, or output cannot be written.
 pub fn run(arguments: Arguments, mut command: clap::Command) -> anyhow::Result<Outcome> {
     command.build();
     let text = match &arguments.topic[..] {

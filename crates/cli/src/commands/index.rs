@@ -25,6 +25,10 @@ use std::time::Instant;
 use summary::Summary;
 
 /// Carries the command out. Without `namespaces`, `canopy-ns` is run where there are any.
+///
+/// # Errors
+///
+/// If options are refused, nothing could be published, or the run is interrupted.
 pub fn run(
     invocation: &Invocation,
     arguments: Arguments,

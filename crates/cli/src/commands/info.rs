@@ -48,6 +48,10 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If no index can be read, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let opened = arguments.read.open_each(invocation)?;
     if let Some(file) = &arguments.prometheus {

@@ -55,6 +55,10 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If no index answers, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let Some((word, others)) = arguments.words.split_last() else { return Ok(Outcome::Partial) };
     let index = arguments.read.open_to_answer(invocation, &[])?;

@@ -34,6 +34,10 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If options are refused, no index answers, or output cannot be written.
 pub fn run(invocation: &Invocation, mut arguments: Arguments) -> anyhow::Result<Outcome> {
     if arguments.paths.is_empty() {
         arguments.paths.push(".".into());

@@ -1,4 +1,5 @@
-//! The commands, one file each: parse, open, plan, run, print.
+//! The commands, one file each: parse, call, print. A directory beside it has long options and
+//! answers.
 
 pub mod check;
 pub mod compact;

@@ -21,6 +21,10 @@ use per_user::write_for_users;
 use std::io::{BufWriter, Write};
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If options are refused, no index answers, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut arguments = arguments;
     if arguments.mine {

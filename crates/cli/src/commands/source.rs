@@ -56,6 +56,10 @@ enum Command {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If there is no such source, the index cannot be read or written, or it needs an engine.
 pub fn run(
     invocation: &Invocation,
     arguments: Arguments,

@@ -92,6 +92,10 @@ impl Stat {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If options are refused, no index answers, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let stdout = std::io::stdout();
     let mut asked = Stat(StatOptions {

@@ -67,6 +67,10 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If nothing could be published, a request is refused, or the run is interrupted.
 pub fn run(
     invocation: &Invocation,
     arguments: Arguments,

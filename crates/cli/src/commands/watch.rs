@@ -99,6 +99,10 @@ fn change_log(text: &str) -> Result<Log, String> {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If the daemon cannot begin or ends by an error, or there is no status to print.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let location = invocation.site.index_to_write()?;
     // Which clap does not see, since paths conflict with the one that is missing.

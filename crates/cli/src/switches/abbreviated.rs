@@ -8,6 +8,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Checks the options of a command line as getopt_long(3) does for GNU's tool, and writes the names
 /// of long ones out that are abbreviated, whatever options there are beside its own.
+///
+/// # Errors
+///
+/// If an option is unknown or ambiguous, or its value is missing or not allowed.
 pub fn unabbreviated<T: Tool>(
     words: impl Iterator<Item = OsString>,
 ) -> Result<Vec<OsString>, Refused> {

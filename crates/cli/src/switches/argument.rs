@@ -22,12 +22,20 @@ pub struct Argument<'a> {
 
 impl<'a> Argument<'a> {
     /// Returns the value as text; others than UTF-8 are refused.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not UTF-8.
     pub fn text(self) -> anyhow::Result<&'a str> {
         self.value.to_str().ok_or_else(|| anyhow::anyhow!("invalid argument of --{}", self.id))
     }
 
     /// Returns the meaning of the one of some words that the value is or begins, as GNU's tools
     /// take them. Several words may mean the same.
+    ///
+    /// # Errors
+    ///
+    /// If the value is or begins none of the words, or several with other meanings.
     pub fn word<W: Copy + PartialEq>(self, words: &[(&str, W)]) -> anyhow::Result<W> {
         word(self.text()?, &format!("--{}", self.id), words)
     }
@@ -70,6 +78,10 @@ impl<'a> Argument<'a> {
 }
 
 /// Returns the meaning of the one of some words that a value of something is or begins.
+///
+/// # Errors
+///
+/// If the value is or begins none of the words, or several with other meanings.
 pub fn word<W: Copy + PartialEq>(
     value: &str,
     what: &str,

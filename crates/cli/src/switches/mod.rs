@@ -117,6 +117,10 @@ pub struct Switches<T: 'static> {
 
 impl<T: Tool> Switches<T> {
     /// Lets the options take effect, one after the other. Stops at the first error.
+    ///
+    /// # Errors
+    ///
+    /// If an option is missing here, or its value is refused.
     pub fn apply(&self, tool: &mut T) -> Result<(), Refused> {
         if let Some(missing) = self.missing {
             let name = T::NAME;

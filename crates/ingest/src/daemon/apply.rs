@@ -71,6 +71,10 @@ impl Applier<'_> {
 
     /// Updates the index for a batch, and returns the generation that contains it. Ends early, with an
     /// error, once `stop` returns true.
+    ///
+    /// # Errors
+    ///
+    /// If the verb fails, or was ended early.
     pub fn apply(
         &self,
         root: &[u8],
@@ -99,6 +103,10 @@ impl Applier<'_> {
 
     /// Reads the changes of a namespace, given with `ns:` in front, and returns the generation that
     /// contains them, if there were any. Ends early, with an error, once `stop` returns true.
+    ///
+    /// # Errors
+    ///
+    /// If the verb fails, or was ended early.
     pub fn follow(
         &self,
         namespace: &Path,
@@ -109,6 +117,10 @@ impl Applier<'_> {
 
     /// Lists directories again that users asked for. Returns a generation that contains them, and the
     /// share of each user. Without changes, there is no new generation.
+    ///
+    /// # Errors
+    ///
+    /// If the source is not in the index yet, the verb fails, or was ended early.
     pub fn serve(
         &self,
         root: &[u8],
@@ -130,11 +142,19 @@ impl Applier<'_> {
 
     /// Compacts a portion of the index, if that is due; returns whether it was. Ends early, with an
     /// error, once `stop` returns true.
+    ///
+    /// # Errors
+    ///
+    /// If the verb fails, or was ended early.
     pub fn compact(&self, stop: &dyn Fn() -> bool) -> anyhow::Result<bool> {
         Ok(self.run(Verb::Compact, stop)?.generation.is_some())
     }
 
     /// Returns whether a directory is a source of the index, or lies in one.
+    ///
+    /// # Errors
+    ///
+    /// If the index cannot be read.
     pub fn has(&self, root: &[u8]) -> anyhow::Result<bool> {
         if !canopy_index::is_there(&self.index)? {
             return Ok(false);

@@ -11,6 +11,10 @@ use canopy_site::check_links;
 use canopy_text::counted;
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If the namespace or the index cannot be read or written, or the run is interrupted.
 pub fn run(
     invocation: &Invocation,
     arguments: &Arguments,

@@ -77,6 +77,10 @@ pub struct Arguments {
 }
 
 /// Reads a user, given by name or id.
+///
+/// # Errors
+///
+/// If there is no such user.
 pub fn parse_user(text: &str) -> Result<u32, String> {
     user_id(text).ok_or_else(|| "no such user".to_owned())
 }

@@ -46,6 +46,10 @@ pub(super) fn write_each_csv(
 }
 
 /// Writes a report as JSON, with an end of line.
+///
+/// # Errors
+///
+/// If output cannot be written.
 pub fn write_json(report: &Report, output: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(output, "{}", exact_lines(&serde_json::to_string_pretty(report)?))?;
     output.flush()?;
