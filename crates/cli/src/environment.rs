@@ -13,8 +13,8 @@ pub fn quoting_style() -> Option<Style> {
     from_environment("value of", "QUOTING_STYLE", true, style)
 }
 
-/// Returns what a variable says, and tells if that makes no sense, where `empty` also if it is set
-/// to nothing.
+/// Returns the value of a variable. Warns if it makes no sense. An empty variable counts as one that
+/// is not set, unless `empty`.
 pub fn from_environment<V>(
     what: &str,
     name: &str,
@@ -35,8 +35,7 @@ pub fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// Returns the colours of the environment; none if what it says makes no sense or the terminal
-/// knows none.
+/// Returns the colours of the environment. `None` if they make no sense, or the terminal has none.
 pub fn colors() -> Option<Colors> {
     let value = std::env::var_os("LS_COLORS").filter(|value| !value.is_empty());
     if let Some(value) = value {
@@ -51,7 +50,7 @@ pub fn colors() -> Option<Colors> {
     (set || knows_colors(&terminal)).then(|| Colors::parse(b"")).flatten()
 }
 
-/// Returns whether a terminal of that name has colours, as the database of dircolors(1) says.
+/// Returns whether a terminal of that name has colours, by the database of dircolors(1).
 pub fn knows_colors(terminal: &str) -> bool {
     const NAMES: [&str; 17] = [
         "ansi",

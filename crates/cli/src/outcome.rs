@@ -122,8 +122,7 @@ pub struct Refused {
     pub code: u8,
 }
 
-/// What is wrong with a command line, where GNU's tools hint at their help. Other errors are told
-/// without a hint.
+/// An error of a command line where GNU's tools hint at their help. Other errors have no hint.
 #[derive(Debug, thiserror::Error)]
 pub enum Wrong {
     /// A value that is none of the words that it may be.

@@ -119,6 +119,15 @@ impl DerivedTables for PanicOnce {
     }
 }
 
+/// Cancels all when it goes out of scope, so that a failed test ends.
+struct CancelAll<'a>(&'a [Cancel]);
+
+impl Drop for CancelAll<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Cancel::request);
+    }
+}
+
 /// Waits until an index has a file of a tree.
 fn wait_for(index: &Path, tree: &Path, name: &str) {
     let begun = Instant::now();
@@ -150,6 +159,7 @@ fn one_process_hosts_two_daemons_and_neither_disturbs_the_other() {
     };
     let daemons = [0, 1].map(begin);
     std::thread::scope(|scope| {
+        let _ends = CancelAll(&cancel);
         let [one, other] = &daemons;
         let (one, other) = (scope.spawn(|| one.run()), scope.spawn(|| other.run()));
         for at in [0, 1] {

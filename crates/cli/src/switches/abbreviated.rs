@@ -32,7 +32,7 @@ pub fn unabbreviated<T: Tool>(
     let known = switches.chain(missing).chain(others);
     let known = known.map(|(name, letter, value, own)| Known { name, letter, value, own });
     let known: Vec<Known> = known.collect();
-    checked(&known, words.collect()).map_err(|told| refused::<T>(&Wrong::Usage(told).into()))
+    checked(&known, words.collect()).map_err(|message| refused::<T>(&Wrong::Usage(message).into()))
 }
 
 /// An option that a command line may have.
@@ -73,7 +73,7 @@ fn checked(known: &[Known], words: Vec<OsString>) -> Result<Vec<OsString>, Strin
             },
             [b'-', letters @ ..] if !letters.is_empty() => {
                 match value_of_letters(known, letters)? {
-                    LetterValue::Next(told) => (word, Some(told)),
+                    LetterValue::Next(message) => (word, Some(message)),
                     // To clap, '=' is no part of a value.
                     LetterValue::At(at) if letters[at..].starts_with(b"=") => {
                         whole.push(OsStr::from_bytes(&word.as_bytes()[..=at]).to_owned());
@@ -92,8 +92,8 @@ fn checked(known: &[Known], words: Vec<OsString>) -> Result<Vec<OsString>, Strin
             }
         };
         whole.push(word);
-        if let Some(told) = without_value {
-            whole.push(words.next().ok_or(told)?);
+        if let Some(message) = without_value {
+            whole.push(words.next().ok_or(message)?);
         }
     }
     whole.extend(words);
@@ -114,9 +114,9 @@ fn unabbreviated_name(
         [found] => found,
         [] => return Err(format!("unrecognized option '--{shown}'")),
         ref several => {
-            let mut told = format!("option '--{shown}' is ambiguous; possibilities:");
-            several.iter().for_each(|(name, _)| told += &format!(" '--{name}'"));
-            return Err(told);
+            let mut message = format!("option '--{shown}' is ambiguous; possibilities:");
+            several.iter().for_each(|(name, _)| message += &format!(" '--{name}'"));
+            return Err(message);
         }
     };
     if has_value == HasValue::No && !value.is_empty() {

@@ -12,7 +12,7 @@ pub const LEFT_OUT: &str = "\0";
 /// The value of an option.
 #[derive(Clone, Copy)]
 pub struct Argument<'a> {
-    /// By what the option is known.
+    /// The name of the option.
     pub(super) id: &'static str,
     /// Its letter, if it has one.
     pub(super) letter: Option<char>,
@@ -92,8 +92,8 @@ pub fn word<W: Copy + PartialEq>(
     Ok(words[word_at(value, what, &known)?].1)
 }
 
-/// Returns which of some words, each with what tells words of other meanings apart, a value is or
-/// begins.
+/// Returns the position of the word that a value is or begins. Words with the same number mean the
+/// same.
 fn word_at(value: &str, what: &str, words: &[(&str, Option<usize>)]) -> anyhow::Result<usize> {
     if let Some(found) = words.iter().position(|(word, _)| *word == value) {
         return Ok(found);
@@ -115,8 +115,8 @@ fn word_at(value: &str, what: &str, words: &[(&str, Option<usize>)]) -> anyhow::
     }
     let wrong = if first.is_some() { "ambiguous" } else { "invalid" };
     let (value, what) = (quoted(value), quoted(what));
-    let told = format!("{wrong} argument {value} for {what}\nValid arguments are:{valid}");
-    Err(Wrong::Word(told).into())
+    let message = format!("{wrong} argument {value} for {what}\nValid arguments are:{valid}");
+    Err(Wrong::Word(message).into())
 }
 
 /// Returns a text in the quotation marks of the locale.

@@ -19,7 +19,7 @@ use std::ffi::OsString;
 
 /// An option of a tool.
 pub struct Switch<T> {
-    /// By what it is known, and its long name unless `short_only`.
+    /// Its name, which is its long name unless `short_only`.
     id: &'static str,
     short: Option<char>,
     /// Whether it has no long name.
@@ -33,19 +33,19 @@ pub struct Switch<T> {
     words: fn() -> Vec<&'static str>,
 }
 
-/// Says which words the value of an option may be, for shells to complete.
+/// Lists the words that the value of an option may be, for shells to complete.
 pub const fn of<T>(words: fn() -> Vec<&'static str>, switch: Switch<T>) -> Switch<T> {
     let Switch { id, short, short_only, own, effect, help, words: _ } = switch;
     Switch { id, short, short_only, own, effect, help, words }
 }
 
-/// What an option does, and whether it has a value, with what that is called in the help.
+/// The effect of an option, with the name of its value in the help.
 pub enum Effect<T> {
-    /// It has none.
+    /// Without a value.
     Flag(fn(&mut T)),
-    /// It has one.
+    /// With a value.
     Value(&'static str, Take<T>),
-    /// It may have one, after `=`, else it is [`LEFT_OUT`].
+    /// With a value after `=`, or without one: then the value is [`LEFT_OUT`].
     Optional(&'static str, Take<T>),
 }
 
@@ -93,7 +93,7 @@ pub const fn own<T>(id: &'static str, effect: Effect<T>, help: &'static str) -> 
     Switch { id, short: None, short_only: false, own: true, effect, help, words: Vec::new }
 }
 
-/// What the options of a tool have asked for so far.
+/// A tool with options: the requests that they have made so far.
 pub trait Tool: Sized + 'static {
     /// The name of the command.
     const NAME: &'static str;
@@ -102,8 +102,8 @@ pub trait Tool: Sized + 'static {
     const REFUSED: u8;
     /// All options.
     const SWITCHES: &'static [Switch<Self>];
-    /// Options of GNU's tool that are missing here, by long name and letter: told as such instead
-    /// of being taken for the beginning of another name.
+    /// Options of GNU's tool that are missing here, by long name and letter. An error says so, instead
+    /// of taking one for the beginning of another name.
     const MISSING: &'static [(&'static str, Option<char>)];
 }
 

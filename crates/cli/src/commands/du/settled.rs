@@ -30,7 +30,7 @@ impl Du {
         }
     }
 
-    /// Returns what comes of all options and the environment.
+    /// Returns the options as all of them and the environment settle them.
     pub(super) fn options(self) -> anyhow::Result<DuOptions> {
         let mut options = self.options;
         options.form = self.form.unwrap_or_else(|| match self.tree {

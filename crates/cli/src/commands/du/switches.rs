@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
-/// What the options have asked for so far.
+/// Requests of the options so far.
 pub(crate) struct Du {
     pub(super) options: DuOptions,
     pub(super) form: Option<SizeForm>,

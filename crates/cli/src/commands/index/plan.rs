@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
 
-/// Prints it. A tree that cannot be scanned makes the answer partial.
+/// Prints a plan. A tree that cannot be scanned makes the answer partial.
 pub(super) fn print(plan: &Plan, settings: &Settings, as_json: bool) -> anyhow::Result<Outcome> {
     let mut output = std::io::stdout().lock();
     if as_json {

@@ -25,7 +25,7 @@ impl Ls {
         Ls { terminal, color, options, ..Ls::default() }
     }
 
-    /// Returns what comes of all options, the terminal and the environment.
+    /// Returns the options as all of them, the terminal and the environment settle them.
     pub(super) fn options(self) -> anyhow::Result<LsOptions> {
         let mut options = self.options;
         if self.backups {

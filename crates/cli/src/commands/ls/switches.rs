@@ -10,7 +10,7 @@ use canopy_tools::ls::{
 };
 use std::os::unix::ffi::OsStrExt;
 
-/// What the options have asked for so far.
+/// Requests of the options so far.
 #[derive(Default)]
 pub(crate) struct Ls {
     pub(super) terminal: bool,
