@@ -99,7 +99,7 @@ pub fn plan(
         });
         let device = root.metadata().ok().map(|about| about.dev());
         let around = mount_of(&mounted, &root);
-        let told = |mount: &Mount| {
+        let closed = |mount: &Mount| {
             let point = PathBuf::from(OsStr::from_bytes(&mount.point));
             let is_other = record.one_file_system && Some(mount.dev) != device;
             let why = rules.reason(mount, around).or(is_other.then_some("on another file system"));
@@ -112,8 +112,8 @@ pub fn plan(
                 Err(error) => Err(error),
             },
         };
-        let mut mounts: Vec<_> = points.filter_map(told).collect();
-        // What is mounted on another mount hides it.
+        let mut mounts: Vec<_> = points.filter_map(closed).collect();
+        // A mount on another one hides it.
         mounts.sort();
         mounts.dedup_by(|one, other| one.0 == other.0);
         Ok(PlannedSource {
@@ -135,7 +135,7 @@ pub fn plan(
     })
 }
 
-/// Returns what the index has of a tree.
+/// Returns the state of a tree in the index.
 fn state(index: Option<&Index>, root: &Path) -> anyhow::Result<PlannedState> {
     let Some(index) = index else { return Ok(PlannedState::New) };
     let root_of = |source: &SourceRecord| canopy_read::to_path(&source.root);

@@ -155,11 +155,11 @@ fn in_thread<T: Send>(
     })
 }
 
-/// Returns what a panic says as an error.
+/// Returns the message of a panic as an error.
 fn error_of(panic: &(dyn Any + Send)) -> anyhow::Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    anyhow::anyhow!("a bug: {}", text.unwrap_or("a thread has panicked"))
+    anyhow::anyhow!("a thread has panicked: {}", text.unwrap_or("it has not said why"))
 }
 
 /// Progress of a verb.
@@ -246,6 +246,9 @@ mod tests {
         };
         assert_eq!(said_of(works, &|| true), "cancelled");
         assert_eq!(said_of(|cancel, _| until_cancelled(cancel), &|| false), "cancelled");
-        assert_eq!(said_of(|_, _| panic!("on purpose"), &|| false), "a bug: on purpose");
+        assert_eq!(
+            said_of(|_, _| panic!("on purpose"), &|| false),
+            "a thread has panicked: on purpose"
+        );
     }
 }
