@@ -126,7 +126,7 @@ fn end(error: &clap::Error) -> ! {
         error.exit();
     }
     let told = usage_error(&in_lines_of_ours(error.render().to_string(), std::env::args_os()));
-    // Where nobody listens there is nothing to say.
+    // A closed standard error is not a failure.
     let _ = std::io::stderr().write_all(safe::message_lines(&told).as_bytes());
     std::process::exit(error.exit_code())
 }

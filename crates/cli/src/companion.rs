@@ -29,7 +29,7 @@ pub enum Companion {
     Namespace,
 }
 
-/// The variable in which `canopy` tells a companion its version.
+/// The variable in which `canopy` passes its version to a companion.
 const VARIABLE: &str = "CANOPY_COMPANION_OF";
 
 /// Returns the version of the command and of the indexes that it reads.
@@ -144,7 +144,7 @@ impl Companion {
     }
 
     fn path(self) -> anyhow::Result<PathBuf> {
-        // Where /proc is not mounted, only the place of packages is known.
+        // Without /proc, only the place of packages is known.
         let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/bin/canopy"));
         let directory = own.parent().unwrap_or(&own);
         let name = self.name();

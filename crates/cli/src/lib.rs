@@ -129,7 +129,7 @@ pub fn main_of_store(
     outcome::exit_code(done, Some(kind_of))
 }
 
-/// The same of `canopy-ns`, which also indexes what namespaces have, and mounts.
+/// Like [`main_of_store`], for `canopy-ns`, which also indexes namespaces, and mounts.
 pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
     streams::prepare();
     let run = || {

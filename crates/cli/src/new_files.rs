@@ -93,7 +93,7 @@ impl Directory {
     }
 }
 
-/// What becomes of what has the name of a new file.
+/// Treatment of a file that has the name of a new one.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Old {
     /// A file leaves its owner, permissions and ACL, and may be replaced by those who may write to it.
@@ -159,7 +159,7 @@ impl NewFiles {
             let (owner, mode, is_kept) = (about.st_uid, about.st_mode, old == Old::Kept);
             let is_file = FileType::from_raw_mode(mode) == FileType::RegularFile;
             let is_direct = !is_file && old != Old::Distrusted;
-            // Where the sticky bit is, others may have put a file for this one to become theirs.
+            // In a directory with the sticky bit, others may have put a file for this one to become theirs.
             let is_shared = rustix::fs::fstat(&directory.held)?.st_mode & 0o1000 != 0;
             if !is_own_or_roots(owner) && (is_direct || is_kept && is_shared) {
                 bail!("what is there belongs to uid {owner}");
@@ -171,7 +171,7 @@ impl NewFiles {
             if !is_file || !is_kept && owner != caller() {
                 return Ok(begin(if is_file { mode & 0o755 } else { 0o666 })?);
             }
-            // Who may not write to a file of others may not replace it.
+            // A caller who may not write to a file of others may not replace it.
             let access = if is_kept { OFlags::WRONLY } else { OFlags::RDONLY };
             let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK;
             let there = directory.open_file(name, flags, 0)?;

@@ -43,7 +43,7 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>, others: Option<KindOf>) -> Ex
         Ok(Outcome::Complete) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::from(1),
         Ok(Outcome::Serious) => ExitCode::from(2),
-        // Whoever reads the output has had enough, as in 'canopy find | head'.
+        // The reader of the output has had enough, as in 'canopy find | head'.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             message_lines(error_chain(&error));
@@ -116,7 +116,7 @@ pub fn flushed(outcome: Outcome) -> anyhow::Result<Outcome> {
 #[derive(Debug, thiserror::Error)]
 #[error("{told}")]
 pub struct Refused {
-    /// What is wrong.
+    /// The reason.
     pub told: String,
     /// The exit code.
     pub code: u8,
@@ -193,7 +193,7 @@ pub fn message(text: impl std::fmt::Display) {
 /// Prints a message on standard error that may have several lines: those of [`error_chain`], or of nothing
 /// but the program's own words.
 pub fn message_lines(text: impl std::fmt::Display) {
-    // Where nobody listens there is nothing to say.
+    // A closed standard error is not a failure.
     let text = without_numbers(&text.to_string());
     let _ = writeln!(std::io::stderr(), "canopy: {}", safe::message_lines(&text));
 }

@@ -45,7 +45,7 @@ pub(super) fn bash(script: &str) -> String {
     )
 }
 
-/// What takes names from the lines of 'canopy table list' and 'canopy source list'.
+/// Command that takes names from the lines of 'canopy table list' and 'canopy source list'.
 const FIRST_WORDS: &str = "sed -n 's/^\\([^ :][^ :]*\\)[ :].*/\\1/p'";
 
 /// Returns a block of the script for bash with more to offer.

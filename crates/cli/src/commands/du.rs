@@ -61,7 +61,7 @@ pub fn run(invocation: &Invocation, mut arguments: Arguments) -> anyhow::Result<
 }
 
 /// Reads the names of what is to be added up, beside which there may be no operand. Returns how
-/// many of them name nothing, which messages have told.
+/// many of them name nothing, as messages have said.
 fn files_from(file: &OsStr, operand: Option<&OsString>) -> anyhow::Result<(Vec<OsString>, usize)> {
     if let Some(operand) = operand {
         let told = "file operands cannot be combined with --files0-from";

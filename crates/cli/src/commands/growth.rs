@@ -159,7 +159,7 @@ fn a_week_ago(invocation: &Invocation, new: &Index) -> anyhow::Result<Index> {
     })
 }
 
-/// Adds what a difference tells of sizes.
+/// Adds the sizes of a difference.
 fn add(grown: &mut HashMap<String, i128>, difference: &Difference, by: By) {
     let key = |path: &str, entry: &Entry| match by {
         By::File => difference.path.clone(),

@@ -23,7 +23,7 @@ pub struct Arguments {
     topic: Vec<String>,
 }
 
-/// What is no command, with its text.
+/// Topics that are not commands, with their texts.
 pub const TOPICS: [(&str, fn() -> String); 5] = [
     ("at", || AT.to_owned()),
     ("config", config),
@@ -35,7 +35,7 @@ pub const TOPICS: [(&str, fn() -> String); 5] = [
 /// Returns the names of commands and topics.
 fn topics() -> Vec<&'static str> {
     let command = crate::command_line::Cli::command();
-    // Whoever asks prints them and ends, and clap wants names that stay.
+    // The caller prints them and ends, and clap wants names that stay.
     let commands = command.get_subcommands().map(|below| &*below.get_name().to_owned().leak());
     commands.chain(TOPICS.map(|(name, _)| name)).collect()
 }
@@ -130,7 +130,7 @@ index sees its past.
   canopy top growth --since 7d /proj
 ";
 
-/// What exit codes mean.
+/// Meanings of exit codes.
 pub const EXIT_CODES: &str = "  0  complete
   1  partial: messages on standard error say what is missing; also a wrong
      expression of find or command line of du or stat, as in GNU's tools,

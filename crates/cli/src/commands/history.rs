@@ -35,7 +35,7 @@ pub struct Arguments {
     path: OsString,
 }
 
-/// What a generation says of a path.
+/// State of a path in a generation.
 struct Row {
     generation: KeptGeneration,
     /// `None` where the path is not there.

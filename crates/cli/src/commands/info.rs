@@ -63,7 +63,7 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     if arguments.json {
         let mut all = opened.iter().map(document).collect::<anyhow::Result<Vec<Value>>>()?;
         let mut info = all.remove(0);
-        // Of users who have one.
+        // Users may have an index of their own.
         if let Some(own) = all.pop() {
             info["own"] = own;
         }

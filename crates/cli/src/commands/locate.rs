@@ -64,7 +64,7 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     let index = arguments.read.open_to_answer(invocation, &[])?;
     let most = arguments.count as usize;
     let now_ns = now_ns();
-    // One more tells whether there are more.
+    // One more shows whether there are more.
     let most_asked = most.saturating_add(usize::from(!arguments.json));
     let mut words = expression(word, others, most_asked, arguments.ignore_case);
     words.extend(arguments.mine.then(|| "--mine".into()));
@@ -176,9 +176,9 @@ fn joined(parts: &[&[u8]]) -> OsString {
 /// How paths are shown on a terminal.
 struct Style {
     is_terminal: bool,
-    /// What begins hyperlinks; `None` if there are none.
+    /// Beginning of hyperlinks; `None` if there are none.
     scheme: Option<Vec<u8>>,
-    /// What is shown bold, in lower case; nothing if it is empty.
+    /// Text that is shown bold, in lower case; nothing if it is empty.
     marked: String,
 }
 

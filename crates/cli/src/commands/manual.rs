@@ -88,7 +88,7 @@ pub(super) fn page(command: &Command, above: &str) -> std::io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// What examples begin with.
+/// Beginning of examples.
 const EXAMPLE: &str = "Example:";
 
 /// Returns the title of a command's page, such as `canopy-table-add`.

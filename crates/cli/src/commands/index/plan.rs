@@ -55,7 +55,7 @@ fn print_text(plan: &Plan, settings: &Settings, output: &mut impl Write) -> anyh
     let files: Vec<String> = settings.files.iter().map(|file| shown(file)).collect();
     let files = if files.is_empty() { "none".to_owned() } else { files.join(", ") };
     writeln!(output, "configuration: {files}")?;
-    // Of sources all is told above.
+    // Sources are printed above.
     for (key, value) in settings.of_scans().into_iter().filter(|(key, _)| *key != "sources") {
         writeln!(output, "  {key} = {}", message_line(&value.to_string()))?;
     }

@@ -1,4 +1,4 @@
-//! What `canopy index` says at its end.
+//! The summary that `canopy index` prints.
 
 use crate::outcome::{say, say_json, without_numbers};
 use canopy_index::Unfinished;

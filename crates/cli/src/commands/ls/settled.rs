@@ -62,7 +62,7 @@ impl Ls {
                 options.block_form = SizeForm::KIBIBYTES;
             }
         }
-        // Where no times are shown, nobody minds a wrong style.
+        // A wrong style does not matter if no times are shown.
         let style = self.time_style.or_else(|| std::env::var("TIME_STYLE").ok());
         let style = style.filter(|_| options.layout == Layout::Long);
         let style = style.map(|style| parse_time_style(&style)).transpose()?;

@@ -305,7 +305,7 @@ impl Tool for Ls {
             long(
                 "sort",
                 Value("WORD", |ls, sort| {
-                    // What begins it means what it means to those who do not know it.
+                    // Older versions of GNU's ls lack this word: its beginnings keep their meanings.
                     let by_name = sort.value == "name";
                     ls.sort = Some(if by_name { SortBy::Name } else { sort.word(&SORTS)? });
                     Ok(())
