@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         table: table::run,
         import: import::run,
         derived: &table::Tables,
-        share: canopy::commands::index_workers::run,
+        share: canopy::commands::index::workers::run,
         kind_of: |error| error.downcast_ref().map(canopy_sql::Error::kind),
     };
     canopy::main(Some(&engine))

@@ -3,14 +3,15 @@
 use anyhow::Context;
 use canopy::commands::table::{Arguments, Command, FormatName};
 use canopy::{Invocation, Outcome, message, say};
-use canopy_index::{Disk, Index, TableFormat, TableKind, TableRecord, Writer, WriterOptions};
+use canopy_index::{Index, TableFormat, TableKind, TableRecord, Writer};
 use canopy_ingest::DerivedTables;
+use canopy_ingest::edit::edit;
+use canopy_model::Generation;
 use canopy_read::to_path;
 use canopy_sql::{AttachedFormat, DerivedRows};
 use canopy_text::counted;
 use canopy_text::safe::one_line;
 use serde_json::json;
-use std::fmt::Display;
 use std::io::Write;
 use std::path::Path;
 
@@ -19,50 +20,37 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     match arguments.command {
         Command::List { json } => list(&invocation.open_indexes(None)?.joined(), json)?,
         Command::Add { name, file, format, sqlite_table } => {
-            let mut writer = open(invocation)?;
-            canopy_sql::check_name(&writer, &name)?;
-            let format = match format {
-                Some(format) => format,
-                None => format_of(&file).with_context(|| {
-                    format!(
-                        "cannot tell what {} is by its name; say it with --format",
-                        file.display()
-                    )
-                })?,
+            let attached = |writer: &mut Writer| {
+                canopy_sql::check_name(writer, &name)?;
+                let format = format_of(&file, format, sqlite_table)?;
+                Ok(writer.add_table(canopy_sql::attach(&name, &file, format)?, None)?)
             };
-            anyhow::ensure!(
-                sqlite_table.is_none() || matches!(format, FormatName::Sqlite),
-                "--sqlite-table is for SQLite databases"
-            );
-            let format = match format {
-                FormatName::Csv => AttachedFormat::Csv,
-                FormatName::Parquet => AttachedFormat::Parquet,
-                FormatName::Sqlite => AttachedFormat::Sqlite(sqlite_table),
-            };
-            writer.add_table(canopy_sql::attach(&name, &file, format)?, None)?;
-            publish(writer, format_args!("table {name} attached"))?;
+            let ((), generation) = change(invocation, attached)?;
+            say(format_args!("generation {generation}: table {name} attached"))?;
         }
         Command::Derive { name, query, threads: asked } => {
-            let mut writer = open(invocation)?;
-            let rows = canopy_sql::derive(&mut writer, &name, &query, invocation.threads(asked))?;
-            report(writer, &name, rows)?;
+            let rows = change(invocation, |writer| {
+                Ok(canopy_sql::derive(writer, &name, &query, invocation.threads(asked))?)
+            });
+            report(&name, rows?)?;
         }
         Command::Refresh { name: Some(name), threads: asked } => {
-            let mut writer = open(invocation)?;
-            let rows = canopy_sql::refresh(&mut writer, &name, invocation.threads(asked))?;
-            report(writer, &name, rows)?;
+            let rows = change(invocation, |writer| {
+                Ok(canopy_sql::refresh(writer, &name, invocation.threads(asked))?)
+            });
+            report(&name, rows?)?;
         }
         Command::Refresh { name: None, threads: asked } => {
-            let mut writer = open(invocation)?;
-            let outcome =
-                warn_of_failed(canopy_sql::refresh_all(&mut writer, invocation.threads(asked))?);
-            publish(writer, format_args!("derived tables computed anew"))?;
+            let (outcome, generation) = change(invocation, |writer| {
+                let failed = canopy_sql::refresh_all(writer, invocation.threads(asked))?;
+                Ok(warn_of_failed(failed))
+            })?;
+            say(format_args!("generation {generation}: derived tables computed anew"))?;
             return Ok(outcome);
         }
         Command::Drop { name } => {
-            let mut writer = open(invocation)?;
-            writer.drop_table(&name)?;
-            publish(writer, format_args!("table {name} dropped"))?;
+            let ((), generation) = change(invocation, |writer| Ok(writer.drop_table(&name)?))?;
+            say(format_args!("generation {generation}: table {name} dropped"))?;
         }
     }
     Ok(Outcome::Complete)
@@ -85,30 +73,45 @@ fn warn_of_failed(failed: Vec<(String, canopy_sql::Error)>) -> Outcome {
     Outcome::of_errors(&failed)
 }
 
-/// Opens the writer of an index that exists.
-fn open(invocation: &Invocation) -> anyhow::Result<Writer> {
-    let index = invocation.site.index_to_write()?;
-    drop(Index::open(&index)?);
-    Ok(Writer::open(&index, WriterOptions { disk: Disk::default(), ..WriterOptions::default() })?)
+/// Publishes a change of tables. Derived tables that it does not name stay as they are.
+fn change<T>(
+    invocation: &Invocation,
+    change: impl FnOnce(&mut Writer) -> anyhow::Result<T>,
+) -> anyhow::Result<(T, Generation)> {
+    edit(&invocation.ingest(Some(&Tables)), &invocation.site.index_to_write()?, change)
 }
 
-fn report(writer: Writer, name: &str, rows: DerivedRows) -> anyhow::Result<()> {
+fn report(name: &str, (rows, generation): (DerivedRows, Generation)) -> anyhow::Result<()> {
     let (rows, classes) = (counted(rows.rows, "row"), counted(rows.classes, "class"));
-    publish(writer, format_args!("table {name}, {rows} in {classes}"))
+    say(format_args!("generation {generation}: table {name}, {rows} in {classes}"))
 }
 
-/// Publishes what was written and says what that is.
-fn publish(writer: Writer, what: impl Display) -> anyhow::Result<()> {
-    say(format_args!("generation {}: {what}", writer.publish()?.generation))
-}
-
-fn format_of(file: &Path) -> Option<FormatName> {
-    match file.extension()?.to_str()?.to_lowercase().as_str() {
-        "csv" => Some(FormatName::Csv),
-        "parquet" => Some(FormatName::Parquet),
-        "db" | "sqlite" | "sqlite3" => Some(FormatName::Sqlite),
-        _ => None,
-    }
+/// Returns the format of a file: as asked, or else by its name.
+fn format_of(
+    file: &Path,
+    asked: Option<FormatName>,
+    sqlite_table: Option<String>,
+) -> anyhow::Result<AttachedFormat> {
+    let by_name = || {
+        Some(match file.extension()?.to_str()?.to_lowercase().as_str() {
+            "csv" => FormatName::Csv,
+            "parquet" => FormatName::Parquet,
+            "db" | "sqlite" | "sqlite3" => FormatName::Sqlite,
+            _ => return None,
+        })
+    };
+    let format = asked.or_else(by_name).with_context(|| {
+        format!("cannot tell what {} is by its name; say it with --format", file.display())
+    })?;
+    anyhow::ensure!(
+        sqlite_table.is_none() || matches!(format, FormatName::Sqlite),
+        "--sqlite-table is for SQLite databases"
+    );
+    Ok(match format {
+        FormatName::Csv => AttachedFormat::Csv,
+        FormatName::Parquet => AttachedFormat::Parquet,
+        FormatName::Sqlite => AttachedFormat::Sqlite(sqlite_table),
+    })
 }
 
 fn list(index: &Index, as_json: bool) -> anyhow::Result<()> {

@@ -99,6 +99,10 @@ impl Cli {
 
 impl Cli {
     /// Reads the configuration, where it matters to the command.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Invocation::load`].
     pub fn invocation(&self) -> anyhow::Result<Invocation> {
         match self.command.is_configured() {
             true => Invocation::load(self.index.clone(), self.command.scans()),
@@ -122,7 +126,7 @@ fn end(error: &clap::Error) -> ! {
         error.exit();
     }
     let told = usage_error(&in_lines_of_ours(error.render().to_string(), std::env::args_os()));
-    // Where nobody listens there is nothing to say.
+    // A closed standard error is not a failure.
     let _ = std::io::stderr().write_all(safe::message_lines(&told).as_bytes());
     std::process::exit(error.exit_code())
 }
@@ -203,6 +207,10 @@ fn unabbreviated(
 }
 
 /// Carries out what the command line asks for.
+///
+/// # Errors
+///
+/// Those of the command.
 pub fn run(
     invocation: &Invocation,
     command: Command,

@@ -29,7 +29,7 @@ pub enum Companion {
     Namespace,
 }
 
-/// The variable in which `canopy` tells a companion its version.
+/// The variable in which `canopy` passes its version to a companion.
 const VARIABLE: &str = "CANOPY_COMPANION_OF";
 
 /// Returns the version of the command and of the indexes that it reads.
@@ -95,6 +95,10 @@ impl Companion {
     }
 
     /// Fails if this process is this companion of another version's `canopy`.
+    ///
+    /// # Errors
+    ///
+    /// If this process is that of another version.
     pub fn check_version(self) -> anyhow::Result<()> {
         match std::env::var_os(VARIABLE) {
             Some(other) if *other != *version() => bail!(
@@ -108,6 +112,10 @@ impl Companion {
     }
 
     /// Replaces this process by the companion with the same arguments. Returns only if that fails.
+    ///
+    /// # Errors
+    ///
+    /// If the companion is missing, or cannot be started.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let path = self.path()?;
         // It would look for its companion in turn, for ever.
@@ -136,7 +144,7 @@ impl Companion {
     }
 
     fn path(self) -> anyhow::Result<PathBuf> {
-        // Where /proc is not mounted, only the place of packages is known.
+        // Without /proc, only the place of packages is known.
         let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/bin/canopy"));
         let directory = own.parent().unwrap_or(&own);
         let name = self.name();

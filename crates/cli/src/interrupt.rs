@@ -19,6 +19,10 @@ const LOOKED_EVERY: Duration = Duration::from_millis(20);
 
 /// Blocks those of the signals that are not ignored, as nohup(1) has SIGHUP ignored. To be called
 /// before other threads are there, which then block them too.
+///
+/// # Errors
+///
+/// If signals cannot be blocked.
 pub fn block(signals: &[Signal]) -> anyhow::Result<SigSet> {
     // A signal that is ignored comes through once it is blocked and waited for.
     let ignored = ignored().unwrap_or_default();
@@ -36,6 +40,10 @@ fn ignored() -> Option<u64> {
 }
 
 /// Waits for one of the signals in a thread of its own, calls `end` with it and ends the process by it.
+///
+/// # Errors
+///
+/// If no thread can be started.
 pub fn end_by(signals: SigSet, end: impl FnOnce(Signal) + Send + 'static) -> anyhow::Result<()> {
     let wait = move || {
         let Ok(signal) = signals.wait() else { return };

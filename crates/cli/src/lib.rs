@@ -6,24 +6,25 @@
 //! | to change | read |
 //! | --- | --- |
 //! | which commands there are | `command_line` |
-//! | options and messages of a command | its file in `commands`; flags of du, ls, stat are rows there |
+//! | options and messages of a command | its file in `commands`, with a directory for long ones |
+//! | flags of du, ls and stat | `commands/ls/switches.rs` and its like, on `switches` |
 //! | values that every command gets | `invocation` |
 //! | functions that only some programs have | `engine` |
 //! | options of commands that read indexes; the age of answers | `read_options`; `staleness` |
 //! | the past | `commands/diff.rs`, `growth.rs`, `history.rs`, `past.rs` |
 //! | names in all sources | `commands/locate.rs`, which asks find |
 //! | files that a command replaces as a whole | `new_files` |
+//! | processes of `canopy watch` | `verb_processes`; `parent` |
 //! | Ctrl-C; closed standard streams; progress | `interrupt`; `streams`; `progress` |
 //! | safe messages, exit codes | `outcome` (`message`, `SeveralLines`), on `canopy_text::safe` |
+//! | variables of the environment | `environment` |
 //! | suggestions for wrong words | `suggestions` |
 //!
-//! Imports between files have three circles:
+//! Imports between files have two circles:
 //!
 //! - `command_line`, `commands/generate`, `commands/help`, `commands/manual`: topics of help are names
 //!   of commands.
-//! - `engine`, `commands/index`, `commands/index_workers`: only `canopy-sql` shares scans.
-//! - `outcome`, `switches`: what is wrong with an option of du, ls or stat is an error with an exit
-//!   code of its own.
+//! - `engine`, `commands/index`: only `canopy-sql` shares scans.
 //!
 //! Errors of single entries make a run partial (exit code 1). Entries that vanished count: a
 //! directory that moved while it waited to be read is missing at its new place.
@@ -45,7 +46,7 @@ mod command_line;
 pub mod commands;
 mod companion;
 mod engine;
-mod events;
+mod environment;
 
 pub mod interrupt;
 mod invocation;
@@ -54,6 +55,7 @@ pub mod new_files;
 mod offered;
 mod outcome;
 pub mod output_name;
+mod parent;
 mod progress;
 mod read_options;
 mod staleness;
@@ -62,6 +64,7 @@ mod streams;
 mod suggestions;
 mod switches;
 pub mod terminal;
+mod verb_processes;
 
 pub use engine::{Engine, Mounts};
 pub use events::print_events;
@@ -127,7 +130,7 @@ pub fn main_of_store(
     outcome::exit_code(done, Some(kind_of))
 }
 
-/// Like `main_of_store`, for `canopy-ns`, which also indexes contents of namespaces, and mounts.
+/// Like [`main_of_store`], for `canopy-ns`, which also indexes namespaces, and mounts.
 pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
     streams::prepare();
     let run = || {
@@ -137,7 +140,7 @@ pub fn main_of_namespace(mounts: &Mounts<'_>) -> ExitCode {
         invocation.end(match cli.command {
             command_line::Command::Ns(arguments) => (mounts.namespace)(arguments),
             command_line::Command::Index(arguments) if arguments.follows() => {
-                commands::index_follow::run(&invocation, &arguments, mounts.namespaces)
+                commands::index::follow::run(&invocation, &arguments, mounts.namespaces)
             }
             command_line::Command::Index(arguments) => {
                 commands::index::run(&invocation, arguments, None, Some(mounts.namespaces))

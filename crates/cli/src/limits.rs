@@ -31,6 +31,10 @@ impl OwnerLimitOptions {
 }
 
 /// Parses a number of entries per second.
+///
+/// # Errors
+///
+/// If the text is not a number of entries.
 pub fn rate(text: &str) -> Result<NonZeroU32, String> {
     text.parse().map_err(|_| "give a whole number of entries per second, at least 1".to_owned())
 }

@@ -36,6 +36,10 @@ pub struct Directory {
 
 impl Directory {
     /// Opens the directory that a path is in, and returns the path's last name, too.
+    ///
+    /// # Errors
+    ///
+    /// If the path has no name of a file, or the directory cannot be opened.
     pub fn of(path: &Path) -> anyhow::Result<(Self, &OsStr)> {
         let create = || format!("cannot create {}", path.display());
         let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/"));
@@ -45,6 +49,10 @@ impl Directory {
     }
 
     /// Opens a directory, and makes it if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be made or opened.
     pub fn make(path: &Path) -> anyhow::Result<Self> {
         let made = DirBuilder::new().recursive(true).create(path);
         let opened = made.and_then(|()| Directory::open(path, OFlags::empty()));
@@ -53,6 +61,10 @@ impl Directory {
 
     /// Opens a directory for files of the caller, and makes it if it is missing. A link to one is
     /// refused, and one that somebody else owns or everybody may change.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be made or opened, or others may write to it.
     pub fn make_own(path: &Path) -> anyhow::Result<Self> {
         // Behind a slash at its end, a link would be followed.
         let path: PathBuf = path.components().collect();
@@ -81,7 +93,7 @@ impl Directory {
     }
 }
 
-/// Treatment of an entry that has the name of a new file.
+/// Treatment of a file that has the name of a new one.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Old {
     /// A file leaves its owner, permissions and ACL to the new one. It may be replaced by those who
@@ -109,11 +121,19 @@ struct NewFile {
 
 impl NewFiles {
     /// Begins without files. To be called before other threads are there.
+    ///
+    /// # Errors
+    ///
+    /// If signals cannot be blocked.
     pub fn new() -> anyhow::Result<Self> {
         Self::ending_with(|| {})
     }
 
     /// Like `new`, and a signal that ends the process calls `end` besides.
+    ///
+    /// # Errors
+    ///
+    /// If signals cannot be blocked.
     pub fn ending_with(end: impl FnOnce() + Send + 'static) -> anyhow::Result<Self> {
         let new_files = NewFiles(Arc::default());
         let files = new_files.0.clone();
@@ -129,6 +149,10 @@ impl NewFiles {
 
     /// Creates a file that gets its name when it is published, or opens what is to be written to
     /// directly.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be made.
     pub fn create(&self, directory: &Directory, name: &OsStr, old: Old) -> anyhow::Result<File> {
         let create = || -> anyhow::Result<File> {
             let begin = |mode| self.begin(directory, name, mode, |_| Ok(()));
@@ -137,7 +161,7 @@ impl NewFiles {
             let (owner, mode, is_kept) = (about.st_uid, about.st_mode, old == Old::Kept);
             let is_file = FileType::from_raw_mode(mode) == FileType::RegularFile;
             let is_direct = !is_file && old != Old::Distrusted;
-            // Where the sticky bit is, others may have put a file for this one to become theirs.
+            // In a directory with the sticky bit, others may have put a file for this one to become theirs.
             let is_shared = rustix::fs::fstat(&directory.held)?.st_mode & 0o1000 != 0;
             if !is_own_or_roots(owner) && (is_direct || is_kept && is_shared) {
                 bail!("what is there belongs to uid {owner}");
@@ -149,7 +173,7 @@ impl NewFiles {
             if !is_file || !is_kept && owner != caller() {
                 return Ok(begin(if is_file { mode & 0o755 } else { 0o666 })?);
             }
-            // A user who may not write to a file of others may not replace it.
+            // A caller who may not write to a file of others may not replace it.
             let access = if is_kept { OFlags::WRONLY } else { OFlags::RDONLY };
             let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK;
             let there = directory.open_file(name, flags, 0)?;
@@ -190,6 +214,10 @@ impl NewFiles {
     }
 
     /// Has the files get their names, once they are whole.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot get its name.
     pub fn publish(&self) -> anyhow::Result<()> {
         let mut files = self.0.lock();
         while let Some(file) = files.last() {
@@ -200,6 +228,10 @@ impl NewFiles {
     }
 
     /// Has the file of that name get it, or removes it if it is not whole.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot get its name, or be removed.
     pub fn settle(&self, name: &OsStr, is_whole: bool) -> anyhow::Result<()> {
         let mut files = self.0.lock();
         if let Some(at) = files.iter().position(|file| file.name == name) {

@@ -1,7 +1,6 @@
 //! How commands end: what is said on standard error, and the exit code.
 
 use crate::streams::was_output_closed;
-use crate::switches::Wrong;
 use crate::terminal::stdout_for_json;
 use canopy_model::ErrorKind;
 use canopy_text::safe;
@@ -103,6 +102,10 @@ fn known(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
 }
 
 /// Flushes standard output. Fails if that cannot be done.
+///
+/// # Errors
+///
+/// If standard output cannot be written.
 pub fn flushed(outcome: Outcome) -> anyhow::Result<Outcome> {
     io::stdout().flush().map_err(canopy_tools::Error::Output)?;
     Ok(outcome)
@@ -113,10 +116,21 @@ pub fn flushed(outcome: Outcome) -> anyhow::Result<Outcome> {
 #[derive(Debug, thiserror::Error)]
 #[error("{told}")]
 pub struct Refused {
-    /// The message.
+    /// The reason.
     pub told: String,
     /// The exit code.
     pub code: u8,
+}
+
+/// An error of a command line where GNU's tools hint at their help. Other errors have no hint.
+#[derive(Debug, thiserror::Error)]
+pub enum Wrong {
+    /// A value that is none of the words that it may be.
+    #[error("{0}")]
+    Word(String),
+    /// Anything else.
+    #[error("{0}")]
+    Usage(String),
 }
 
 /// Why something was refused, in several lines that the program has made: what comes from elsewhere
@@ -179,7 +193,7 @@ pub fn message(text: impl std::fmt::Display) {
 /// Prints a message on standard error that may have several lines: those of [`error_chain`], or of nothing
 /// but the program's own words.
 pub fn message_lines(text: impl std::fmt::Display) {
-    // Where nobody listens there is nothing to say.
+    // A closed standard error is not a failure.
     let text = without_numbers(&text.to_string());
     let _ = writeln!(std::io::stderr(), "canopy: {}", safe::message_lines(&text));
 }
@@ -204,17 +218,29 @@ struct Unsaid(#[source] std::io::Error);
 
 /// Prints a line about what was done, which stays done if nobody reads it, with `?` for control
 /// characters.
+///
+/// # Errors
+///
+/// If standard output cannot be written, with exit code 1.
 pub fn say(line: impl std::fmt::Display) -> anyhow::Result<()> {
     said(writeln!(std::io::stdout(), "{}", safe::message_line(&line.to_string())))
 }
 
 /// Prints an object about what was done, on a line.
+///
+/// # Errors
+///
+/// If standard output cannot be written, with exit code 1.
 pub fn say_json(object: &serde_json::Value) -> anyhow::Result<()> {
     let mut output = stdout_for_json();
     said(writeln!(output, "{object}").and_then(|()| output.flush()))
 }
 
 /// Passes on why what was done could not be printed, unless the reader has had enough.
+///
+/// # Errors
+///
+/// That of printing, unless the reader has had enough.
 pub fn said(printed: io::Result<()>) -> anyhow::Result<()> {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Unsaid(error).into()),
@@ -224,6 +250,10 @@ pub fn said(printed: io::Result<()>) -> anyhow::Result<()> {
 
 /// Passes on why an answer could not be printed, unless the reader has had enough: the exit code
 /// stays that of the answer.
+///
+/// # Errors
+///
+/// That of printing, unless the reader has had enough.
 pub fn answered(printed: io::Result<()>) -> anyhow::Result<()> {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -25,6 +25,10 @@ pub const OTHER_FORMS: [&str; 18] = [
 
 /// Returns how a name ends, behind its last dot and in small letters; nothing if it has none.
 /// Refuses names of compressed files, which nothing here writes, and `-`.
+///
+/// # Errors
+///
+/// If the path is `-`, or the name promises a compressed file.
 pub fn ending(path: &Path) -> anyhow::Result<String> {
     if path.as_os_str() == "-" {
         bail!("answers go to standard output without -o; './-' names a file");

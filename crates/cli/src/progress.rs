@@ -1,7 +1,7 @@
 //! Progress of long work, on a terminal and for a parent process.
 
 use crate::outcome::message;
-use canopy_ingest::daemon::{FINISHED, PROGRESS, REPORTS_PROGRESS};
+use crate::parent::{FINISHED, PROGRESS, REPORTS_PROGRESS};
 use canopy_ingest::{Observer, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Display;

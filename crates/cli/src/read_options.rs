@@ -33,12 +33,20 @@ impl ReadOptions {
     }
 
     /// Opens the indexes as one. Prints which generation answers, if asked.
+    ///
+    /// # Errors
+    ///
+    /// If no index can be opened.
     pub fn open(&self, invocation: &Invocation) -> anyhow::Result<Index> {
         self.open_each(invocation).map(Opened::joined)
     }
 
     /// Opens the indexes as one for answers about these paths, or about all sources if there are
     /// none. On a terminal, a footer warns if it is old.
+    ///
+    /// # Errors
+    ///
+    /// If no index can be opened.
     pub fn open_to_answer(
         &self,
         invocation: &Invocation,
@@ -52,6 +60,10 @@ impl ReadOptions {
     }
 
     /// Opens the indexes. Prints which generation answers, if asked.
+    ///
+    /// # Errors
+    ///
+    /// If no index can be opened.
     pub fn open_each(&self, invocation: &Invocation) -> anyhow::Result<Opened> {
         let opened = invocation.open_indexes(self.at)?;
         if self.verbose {
@@ -61,8 +73,12 @@ impl ReadOptions {
     }
 }
 
-/// Parses the number of a generation, an age such as 7d, or a time as date(1) takes it. Eight
-/// digits that are a date of this century count as a date: no index has that many generations.
+/// Parses the number of a generation, an age such as 7d, or a time as date(1) takes it. Of eight
+/// digits, a date of this century counts as a date: no index has that many generations.
+///
+/// # Errors
+///
+/// If the text is neither a generation nor a time.
 pub fn moment(text: &str) -> Result<Moment, String> {
     let now_ns = now_ns();
     let is_date = text.len() == 8

@@ -1,9 +1,9 @@
-//! Scans, updates and follows two trees, at once in one process: `twice CANOPY TREE TREE`.
+//! Scans, updates and follows trees, at once in one process: `twice TREE TREE`.
 //!
-//! The program `canopy` lists directories again for what follows. Files are added to the trees.
+//! Two files are added to each tree.
 
 use canopy_index::Index;
-use canopy_ingest::daemon::{Daemon, DaemonOptions};
+use canopy_ingest::daemon::{Daemon, DaemonOptions, InProcess};
 use canopy_ingest::scan::{ScanRequest, scan};
 use canopy_ingest::update::{Suspect, Suspects, UpdateOptions, update};
 use canopy_ingest::{Cancel, Context};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Indexes a tree and changes it, until the index has followed.
-pub fn index(canopy: &Path, tree: &Path, index: &Path) -> anyhow::Result<()> {
+pub fn index(tree: &Path, index: &Path) -> anyhow::Result<()> {
     let (site, cancel) = (Site::default(), Cancel::default());
     let cx = Context::new(&site, &cancel);
     let request = ScanRequest { paths: vec![tree.to_owned()], ..ScanRequest::default() };
@@ -26,9 +26,10 @@ pub fn index(canopy: &Path, tree: &Path, index: &Path) -> anyhow::Result<()> {
     println!("{}: generation {}", tree.display(), updated.generation);
 
     let interval = Duration::from_millis(200);
-    let options = DaemonOptions::new(canopy.to_owned(), vec![tree.to_owned()]);
+    let options = DaemonOptions::new(vec![tree.to_owned()]);
     let options = DaemonOptions { interval, trust_index: true, ..options };
-    let daemon = Daemon::begin(&cx, index, &options, &|_| {})?;
+    let runner = InProcess::default();
+    let daemon = Daemon::begin(&cx, index, &options, &runner, &|_| {})?;
     std::thread::scope(|scope| {
         let running = scope.spawn(|| daemon.run());
         let changed = std::fs::write(tree.join("followed"), "");
@@ -37,7 +38,7 @@ pub fn index(canopy: &Path, tree: &Path, index: &Path) -> anyhow::Result<()> {
             std::thread::sleep(interval);
         }
         // Whatever went wrong: the daemon would run on.
-        daemon.stopper()();
+        cancel.request();
         running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(changed?)
     })
@@ -45,14 +46,13 @@ pub fn index(canopy: &Path, tree: &Path, index: &Path) -> anyhow::Result<()> {
 
 /// Indexes each tree into an index of its own.
 pub fn main() -> anyhow::Result<()> {
-    let words: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    let [canopy, trees @ ..] = &words[..] else { anyhow::bail!("usage: twice CANOPY TREE TREE") };
+    let trees: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let indexes = tempfile::tempdir()?;
     std::thread::scope(|scope| {
         let run = |(at, tree): (usize, &PathBuf)| {
             let place = indexes.path().join(at.to_string());
             let tree = tree.clone();
-            scope.spawn(move || index(canopy, &tree, &place))
+            scope.spawn(move || index(&tree, &place))
         };
         let running: Vec<_> = trees.iter().enumerate().map(run).collect();
         running.into_iter().try_for_each(|one| one.join().expect("no thread panics"))

@@ -1,7 +1,9 @@
 //! Cancellation: a flag that a caller sets and the work looks at.
 
+use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Asks one run to end, or several that end together. Clones share the request, which stays: a later
 /// run needs a new one.
@@ -12,12 +14,24 @@ pub struct Cancel(Arc<State>);
 struct State {
     is_requested: AtomicBool,
     is_finishing: AtomicBool,
+    /// Locked by waiting threads until they wait, and by a request before it wakes them.
+    waiting: Mutex<()>,
+    requested: Condvar,
 }
 
 impl Cancel {
     /// Asks the run to end.
     pub fn request(&self) {
         self.0.is_requested.store(true, Ordering::SeqCst);
+        drop(self.0.waiting.lock());
+        self.0.requested.notify_all();
+    }
+
+    /// Waits for the request, at most for a time. Returns whether the run is to end.
+    pub fn wait(&self, time: Duration) -> bool {
+        let mut waiting = self.0.waiting.lock();
+        self.0.requested.wait_while_for(&mut waiting, |()| !self.is_requested(), time);
+        self.is_requested()
     }
 
     /// Returns whether the run is to end.

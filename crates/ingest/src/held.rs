@@ -31,6 +31,10 @@ impl Held {
 }
 
 /// Counts the entries and index files of a source, or of all sources.
+///
+/// # Errors
+///
+/// If the index cannot be read.
 pub fn count(index: &Index, source: Option<u32>) -> anyhow::Result<Held> {
     let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
     let roots = index.sources().iter().filter(|source| is_asked(source.id)).count();

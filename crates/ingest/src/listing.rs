@@ -1,4 +1,8 @@
 //! Scans of one run: options, counts and errors that all verbs share.
+//!
+//! Trees are not a [`ListingSource`](crate::ListingSource): at a pause, their walk lends its sinks to
+//! the notes that it is resumed from, with the directories that are left. Other sources would have to
+//! pass that on and never use it.
 
 use crate::Context;
 use crate::faults::{Faults, Shortfalls};
@@ -54,6 +58,10 @@ pub(crate) struct Scans<'a> {
 impl<'a> Scans<'a> {
     /// Prepares scans for an index that is written with this memory and this number of threads. All
     /// threads together look at most at `rate_max` entries per second.
+    ///
+    /// # Errors
+    ///
+    /// If the directory of the index cannot be looked at.
     pub fn new(
         cx: &Context<'a>,
         writer: &Writer,
@@ -81,6 +89,10 @@ impl<'a> Scans<'a> {
     }
 
     /// Returns how a source is scanned. Excluded paths depend on its root.
+    ///
+    /// # Errors
+    ///
+    /// If a pattern of entries that are left out is wrong.
     pub fn options(&self, record: &ScanRecord, root: &Path) -> anyhow::Result<ScanOptions> {
         let mut patterns = record.excludes.clone();
         patterns.extend(match &record.configured {
@@ -101,6 +113,10 @@ impl<'a> Scans<'a> {
 
     /// Opens the root of a source. Returns it and the record for the index, with the current
     /// configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the root cannot be opened, or seems not to be mounted.
     pub fn open(
         &self,
         writer: &Writer,
@@ -138,6 +154,10 @@ impl<'a> Scans<'a> {
     }
 
     /// Scans a source that was begun under this number, or a part of it.
+    ///
+    /// # Errors
+    ///
+    /// If the root cannot be listed, the index cannot be written, or the run is cancelled.
     pub fn scan(
         &self,
         writer: &Writer,
@@ -155,6 +175,10 @@ impl<'a> Scans<'a> {
     }
 
     /// Lists a source that was begun under this number, or a part of it, and returns its writers.
+    ///
+    /// # Errors
+    ///
+    /// If the root cannot be listed, the index cannot be written, or the run is cancelled.
     pub fn walk<'w>(
         &self,
         writer: &'w Writer,

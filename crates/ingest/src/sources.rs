@@ -117,6 +117,10 @@ pub(crate) struct Reading<'a> {
 impl<'a> Reading<'a> {
     /// Finds the users who may look the root up, and applies the configuration of a namespace to
     /// `record`.
+    ///
+    /// # Errors
+    ///
+    /// If the way to the root, or its attributes, cannot be read.
     pub fn new(
         cx: &Context<'a>,
         writer: &Writer,
@@ -159,6 +163,10 @@ impl<'a> Reading<'a> {
 
     /// Begins a source and reads the namespace into it: all of it, or the selected part of a known
     /// source. Returns the number of the source, and the result of reading it.
+    ///
+    /// # Errors
+    ///
+    /// If the index cannot begin the source.
     pub fn take_in(
         &self,
         writer: &mut Writer,

@@ -12,6 +12,10 @@ pub struct MemoryLimit(pub Option<usize>);
 pub struct TimeLimit(pub Option<Duration>);
 
 /// Reads an amount of memory.
+///
+/// # Errors
+///
+/// If the text is not a size, or less than the least.
 pub fn memory_size(text: &str) -> Result<usize, String> {
     let invalid = || "give a size such as 512M or 2G, of at least 16M".to_owned();
     let (digits, shift) = match text.char_indices().last() {
@@ -87,6 +91,10 @@ impl FromStr for StaleAfter {
 }
 
 /// Parses an age.
+///
+/// # Errors
+///
+/// If the text is not an age.
 pub fn max_age(text: &str) -> Result<i64, String> {
     age_ns(text).filter(|age_ns| *age_ns > 0).ok_or("give an age such as 26h or 7d".to_owned())
 }

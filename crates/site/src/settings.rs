@@ -578,6 +578,10 @@ pub fn prune_reasons(settings: &Settings, root: &Path) -> anyhow::Result<Pruned>
 
 /// Returns the absolute paths that are left out of sources: those that are configured, and where
 /// file systems of configured types are mounted.
+///
+/// # Errors
+///
+/// If mounts cannot be listed.
 pub fn pruned_paths(settings: &Settings) -> anyhow::Result<Vec<PathBuf>> {
     let named = settings.prune_paths.iter().flatten().map(PathBuf::from);
     Ok(named.chain(pruned_mounts(settings)?).collect())

@@ -46,6 +46,10 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If the index cannot be written, the run is interrupted, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let location = invocation.site.index_to_write()?;
     check_links(&location)?;

@@ -49,6 +49,10 @@ const CHANGES: [ChangeKind; 4] =
     [ChangeKind::Created, ChangeKind::Deleted, ChangeKind::Changed, ChangeKind::Moved];
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If the index does not have both states, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let old = invocation.open_indexes(Some(arguments.from))?.joined();
     let new = invocation.open_indexes(Some(arguments.to))?.joined();

@@ -98,6 +98,10 @@ fn parse_delim(text: &str) -> Result<u8, String> {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If no index answers, a name of a file is refused, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let format = match FormatName::of(&arguments)? {
         FormatName::GufiTrace => {

@@ -1,6 +1,6 @@
 //! `canopy find`
 
-use super::ls::{colors, no_color};
+use crate::environment::{colors, no_color};
 use crate::invocation::Invocation;
 use crate::outcome::{Outcome, message, message_lines};
 use crate::read_options::ReadOptions;
@@ -43,6 +43,10 @@ pub struct Arguments {
 }
 
 /// Carries the command out. A wrong expression ends with exit code 1, as in find(1).
+///
+/// # Errors
+///
+/// If the expression is refused, no index answers, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let now_ns = now_ns();
     let mut find = match find::parse(&arguments.arguments, now_ns) {

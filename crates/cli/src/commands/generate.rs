@@ -28,6 +28,10 @@ pub struct ManArguments {
 }
 
 /// Carries `canopy completions` out.
+///
+/// # Errors
+///
+/// If output cannot be written.
 pub fn completions(
     arguments: CompletionsArguments,
     mut command: clap::Command,
@@ -59,6 +63,10 @@ fn fish_arguments(command: &clap::Command) -> String {
 }
 
 /// Carries `canopy man` out.
+///
+/// # Errors
+///
+/// If output cannot be written.
 pub fn man(arguments: ManArguments, mut command: clap::Command) -> anyhow::Result<Outcome> {
     command.build();
     match arguments.dir {

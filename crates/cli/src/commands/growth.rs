@@ -59,6 +59,10 @@ enum Value {
 }
 
 /// Prints what grew most, the largest first.
+///
+/// # Errors
+///
+/// If the index cannot be read, or output cannot be written.
 pub fn run(invocation: &Invocation, asked: &Growth<'_>) -> anyhow::Result<Outcome> {
     let opened = asked.read.open_each(invocation)?;
     let mut outcome = Outcome::Complete;
@@ -155,7 +159,7 @@ fn a_week_ago(invocation: &Invocation, new: &Index) -> anyhow::Result<Index> {
     })
 }
 
-/// Adds what a difference tells of sizes.
+/// Adds the sizes of a difference.
 fn add(grown: &mut HashMap<String, i128>, difference: &Difference, by: By) {
     let key = |path: &str, entry: &Entry| match by {
         By::File => difference.path.clone(),

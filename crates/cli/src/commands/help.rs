@@ -35,12 +35,16 @@ pub const TOPICS: [(&str, fn() -> String); 5] = [
 /// Returns the names of commands and topics.
 fn topics() -> Vec<&'static str> {
     let command = crate::command_line::Cli::command();
-    // The process ends after printing them, and clap needs static names.
+    // The caller prints them and ends, and clap wants names that stay.
     let commands = command.get_subcommands().map(|below| &*below.get_name().to_owned().leak());
     commands.chain(TOPICS.map(|(name, _)| name)).collect()
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If there is no such topic, or output cannot be written.
 pub fn run(arguments: Arguments, mut command: clap::Command) -> anyhow::Result<Outcome> {
     command.build();
     let text = match &arguments.topic[..] {
@@ -126,7 +130,7 @@ index sees its past.
   canopy top growth --since 7d /proj
 ";
 
-/// Meaning of exit codes.
+/// Meanings of exit codes.
 pub const EXIT_CODES: &str = "  0  complete
   1  partial: messages on standard error say what is missing; also a wrong
      expression of find or command line of du or stat, as in GNU's tools,

@@ -35,7 +35,7 @@ pub struct Arguments {
     path: OsString,
 }
 
-/// Totals of a path in a generation.
+/// State of a path in a generation.
 struct Row {
     generation: KeptGeneration,
     /// `None` where the path is not there.
@@ -58,6 +58,10 @@ fn line(row: &Row, bar: &str) -> String {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If no index answers, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let opened = invocation.open_indexes(None)?;
     let mut outcome = warn_of_past(&opened, &arguments.path);

@@ -1,146 +1,34 @@
 //! `canopy index`
 
-use super::index_plan::Plan;
-use super::index_summary::Summary;
+mod arguments;
+pub mod follow;
+mod plan;
+mod summary;
+pub mod workers;
+
+pub use arguments::Arguments;
+pub(super) use summary::UNCHANGED;
+
 use crate::companion::Companion;
 use crate::engine::Engine;
 use crate::invocation::Invocation;
-use crate::limits::{OwnerLimitOptions, memory_size, rate};
 use crate::outcome::Outcome;
 use anyhow::Context;
-use canopy_index::{Layout, Retention};
+use canopy_ingest::plan::plan;
 use canopy_ingest::scan::{ScanRequest, Scanned, root_of, scan};
-use canopy_ingest::{COPIED_ROWS_MAX, Namespaces, count_of};
-use canopy_scan::{Excludes, MountRules};
-use canopy_site::{check_links, namespace_of};
+use canopy_ingest::{Namespaces, count_of};
+use canopy_scan::Excludes;
+use canopy_site::check_links;
 use std::collections::HashSet;
-use std::num::{NonZeroU32, NonZeroU64};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
-
-/// Scan trees and publish them as a new generation of the index
-///
-/// A tree that was indexed before is replaced; others stay. One that lies in a source takes the
-/// place of what the source had there, and a source in PATH becomes part of PATH's. Readers see the
-/// old generation until the new one is whole. A tree that cannot be scanned stays as it was, and
-/// 'canopy info' says since when. A run that was interrupted, even by a loss of power, goes on when
-/// the same command is run again within 24 hours. What is on other machines (NFS and its like) is
-/// left out unless it is named, trusted ('trust_fs') or asked for. Exit code 0: complete; 1: some entries vanished,
-/// could not be read, have too long a path or changed hands meanwhile, or a tree stays as it was; 2:
-/// nothing was published.
-///
-/// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
-#[derive(clap::Args)]
-pub struct Arguments {
-    /// Trees to scan, and with ns: in front namespaces, of which the records are read [default: the
-    /// configured sources]
-    #[arg(value_name = "PATH")]
-    pub(super) paths: Vec<PathBuf>,
-    /// Threads that scan [default: one per core]
-    #[arg(long, value_name = "N")]
-    pub(super) threads: Option<usize>,
-    /// Entries to look at per second at most, so that a busy server is spared (not of namespaces)
-    #[arg(long, value_name = "N", value_parser = rate)]
-    pub(super) max_rate: Option<NonZeroU32>,
-    /// Stay on the file system of each PATH
-    #[arg(short = 'x', long)]
-    one_file_system: bool,
-    /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be
-    /// repeated), besides what is configured
-    #[arg(long, value_name = "GLOB")]
-    pub(super) exclude: Vec<String>,
-    /// Index what the configuration leaves out, too, and /proc and its like (for root alone)
-    #[arg(long)]
-    pub(super) no_prune: bool,
-    /// Leave out extended attributes and ACLs (permissions count all the same); scans faster
-    #[arg(long)]
-    pub(super) no_xattrs: bool,
-    /// Name of the source, for one PATH [default: its path, or with --incremental as before]
-    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    pub(super) name: Option<String>,
-    /// Where the root of a namespace counts as being, for one PATH [default: where it is mounted]
-    #[arg(long, value_name = "DIR")]
-    pub(super) root: Option<PathBuf>,
-    /// Memory for building, such as 512M or 2G
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory_size)]
-    pub(super) memory: usize,
-    #[command(flatten)]
-    pub(super) limits: OwnerLimitOptions,
-    /// Rows up to which what stays of a shard is written anew, where something of it is replaced
-    #[arg(long, value_name = "N", default_value_t = COPIED_ROWS_MAX, hide = true)]
-    pub(super) copied_rows: usize,
-    /// Which older generations to keep from now on: so many, or the last one of each of so many
-    /// hours, days and weeks, such as 24h,14d,8w; or none [default: as before, at first none]
-    #[arg(long, value_name = "N|Nh|Nd|Nw,...|none")]
-    pub(super) keep: Option<Retention>,
-    /// Write only what has changed since each PATH was indexed
-    #[arg(long, conflicts_with = "replace")]
-    pub(super) incremental: bool,
-    /// Do not read directories again whose times tell that no name in them has changed: what has
-    /// changed of files in place, such as sizes and permissions, is not seen
-    #[arg(long, requires = "incremental")]
-    pub(super) trust_directory_times: bool,
-    /// Remove what is in the index of each PATH ahead of the scan: needs half of the space, but until
-    /// the end there are no answers about PATH, and those who read now may not come to their end. Not
-    /// where older generations are kept, which have it still
-    #[arg(long)]
-    replace: bool,
-    /// Scan all anew, even where an interrupted run could go on
-    #[arg(long)]
-    pub(super) restart: bool,
-    /// Share the scan of PATH with workers on this and other machines: directories N levels below it
-    /// become parts that they list
-    #[arg(long, value_name = "N", conflicts_with_all = ["incremental", "replace", "worker"])]
-    pub(super) level: Option<NonZeroU32>,
-    /// Join those who share a scan that was begun with --level
-    #[arg(long, conflicts_with_all = ["paths", "exclude", "one_file_system", "no_xattrs", "no_prune",
-          "name", "keep", "incremental", "replace", "restart"])]
-    pub(super) worker: bool,
-    /// With --level, workers on this machine, which share its threads; with 0, the scan is only begun
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "level",
-          value_parser = clap::value_parser!(u16).range(..=1024))]
-    pub(super) workers: u16,
-    /// With --worker, do not print the summary; the parent prints it
-    #[arg(long, hide = true, requires = "worker")]
-    pub(super) started: bool,
-    /// How often a worker shows that it lives, in milliseconds: after 60 times it is taken for dead
-    #[arg(long, value_name = "MS", default_value_t = 1000, hide = true)]
-    pub(super) beat: u64,
-    /// How to divide listings into files: by access, or for root alone by subtree and directory, as
-    /// Brindexer does, for comparison [default: access, or with --incremental as before]
-    #[arg(
-        long,
-        value_enum,
-        hide = true,
-        hide_possible_values = true,
-        value_name = "access|leveled"
-    )]
-    pub(super) layout: Option<LayoutName>,
-    /// With --layout leveled, the number of parts of the index
-    #[arg(long, value_name = "N", default_value_t = 64, requires = "layout", hide = true,
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
-    shards: u32,
-    /// List entries that vanished or could not be read in FILE
-    #[arg(long, value_name = "FILE")]
-    pub(super) errors: Option<PathBuf>,
-    /// Tell what would be scanned and left out, by which configuration; write nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Say nothing but errors, for cron
-    #[arg(short, long)]
-    pub(super) quiet: bool,
-    /// Print the summary, or what --dry-run tells, as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-    /// Entries after which it is noted how far the scan is, besides each minute
-    #[arg(long, value_name = "N", hide = true)]
-    pub(super) noted_every: Option<NonZeroU64>,
-    /// Read what has changed of a namespace since it was read so last, as 'canopy watch' does
-    #[arg(long, hide = true)]
-    follow: bool,
-}
+use summary::Summary;
 
 /// Carries the command out. Without `namespaces`, `canopy-ns` is run where there are any.
+///
+/// # Errors
+///
+/// If options are refused, nothing could be published, or the run is interrupted.
 pub fn run(
     invocation: &Invocation,
     arguments: Arguments,
@@ -169,10 +57,8 @@ pub fn run(
     let request = ScanRequest { paths, ..arguments.request(invocation) };
     Excludes::new(request.excludes.iter().map(String::as_str)).context("--exclude")?;
     if arguments.dry_run {
-        let trusted = invocation.site.settings.trust_fs.clone().unwrap_or_default();
-        let rules = MountRules::new(trusted, request.no_prune);
-        let plan = Plan::new(&invocation.site.settings, &location, (&request, &rules), &root_of)?;
-        return plan.print(arguments.json);
+        let plan = plan(&invocation.ingest(None), &location, &request, namespaces)?;
+        return plan::print(&plan, &invocation.site.settings, arguments.json);
     }
     arguments.paths = request.paths.clone();
     if arguments.level.is_some() {
@@ -228,71 +114,6 @@ fn share(
 }
 
 impl Arguments {
-    /// Returns whether a namespace is followed.
-    pub fn follows(&self) -> bool {
-        self.follow
-    }
-
-    /// Takes the configured sources where no PATH is given, and refuses options that are not for
-    /// these paths. Returns whether any is a namespace.
-    fn settle_paths(&mut self, invocation: &Invocation) -> anyhow::Result<bool> {
-        if self.paths.is_empty() {
-            let sources = invocation.site.settings.sources.iter().flatten();
-            self.paths = sources.map(|source| source.path.clone()).collect();
-            anyhow::ensure!(
-                !self.paths.is_empty(),
-                "no PATH is given, and no sources are configured ('canopy help config')"
-            );
-        }
-        anyhow::ensure!(
-            self.name.is_none() || self.paths.len() == 1,
-            "--name names one source; index several paths one by one to name them"
-        );
-        anyhow::ensure!(
-            self.root.is_none()
-                || (self.paths.len() == 1 && namespace_of(&self.paths[0]).is_some()),
-            "--root is for one namespace: ns:PATH"
-        );
-        let has_namespace = self.paths.iter().any(|path| namespace_of(path).is_some());
-        anyhow::ensure!(
-            !has_namespace || self.level.is_none() && self.layout.is_none(),
-            "--level and --layout are for trees: a namespace is read by one process, and divided by access"
-        );
-        Ok(has_namespace)
-    }
-
-    /// Returns the scan that is asked for.
-    pub(super) fn request(&self, invocation: &Invocation) -> ScanRequest {
-        ScanRequest {
-            paths: self.paths.clone(),
-            threads: invocation.scan_threads(self.threads),
-            memory_bytes: self.memory,
-            rate_max: self.max_rate,
-            one_file_system: self.one_file_system,
-            excludes: self.exclude.clone(),
-            no_prune: self.no_prune,
-            no_xattrs: self.no_xattrs,
-            name: self.name.clone(),
-            root: self.root.clone(),
-            limits: self.limits.given(),
-            copied_rows_max: self.copied_rows,
-            retention: self.keep.clone(),
-            incremental: self.incremental,
-            trusts_directory_times: self.trust_directory_times,
-            replaces: self.replace,
-            restarts: self.restart,
-            layout: self.layout.map(|name| match name {
-                LayoutName::Access => Layout::Access,
-                LayoutName::Leveled => {
-                    let level = self.level.map_or(1, NonZeroU32::get);
-                    Layout::Leveled { level, shards: self.shards }
-                }
-            }),
-            errors: self.errors.clone(),
-            noted_every: self.noted_every.map(NonZeroU64::get),
-        }
-    }
-
     /// Prints the summary of a scan.
     pub(super) fn report(
         &self,
@@ -308,10 +129,4 @@ impl Arguments {
             (false, true) => Ok(()),
         }
     }
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-pub(super) enum LayoutName {
-    Access,
-    Leveled,
 }

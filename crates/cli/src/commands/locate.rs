@@ -1,7 +1,7 @@
 //! `canopy locate`
 
-use super::ls::{knows_colors, no_color};
 use super::report::parse_user;
+use crate::environment::{knows_colors, no_color};
 use crate::invocation::Invocation;
 use crate::outcome::{Outcome, SeveralLines, message};
 use crate::read_options::ReadOptions;
@@ -55,12 +55,16 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If no index answers, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let Some((word, others)) = arguments.words.split_last() else { return Ok(Outcome::Partial) };
     let index = arguments.read.open_to_answer(invocation, &[])?;
     let most = arguments.count as usize;
     let now_ns = now_ns();
-    // One more tells whether there are more.
+    // One more shows whether there are more.
     let most_asked = most.saturating_add(usize::from(!arguments.json));
     let mut words = expression(word, others, most_asked, arguments.ignore_case);
     words.extend(arguments.mine.then(|| "--mine".into()));
@@ -172,7 +176,7 @@ fn joined(parts: &[&[u8]]) -> OsString {
 /// How paths are shown on a terminal.
 struct Style {
     is_terminal: bool,
-    /// Prefix of hyperlinks; `None` if there are none.
+    /// Beginning of hyperlinks; `None` if there are none.
     scheme: Option<Vec<u8>>,
     /// Text that is shown bold, in lower case; nothing if it is empty.
     marked: String,

@@ -88,7 +88,7 @@ pub(super) fn page(command: &Command, above: &str) -> std::io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Word that begins examples.
+/// Beginning of examples.
 const EXAMPLE: &str = "Example:";
 
 /// Returns the title of a command's page, such as `canopy-table-add`.

@@ -1,4 +1,5 @@
-//! The commands, one file each: parse, open, plan, run, print.
+//! The commands, one file each: parse, call, print. A directory beside it has long options and
+//! answers.
 
 pub mod check;
 pub mod compact;
@@ -13,12 +14,7 @@ pub mod help;
 pub mod history;
 pub mod import;
 pub mod index;
-pub mod index_follow;
-mod index_plan;
-mod index_summary;
-pub mod index_workers;
 pub mod info;
-mod info_metrics;
 pub mod locate;
 pub mod ls;
 mod manual;
@@ -26,7 +22,6 @@ pub mod mount;
 pub mod ns;
 mod past;
 pub mod report;
-mod report_per_user;
 pub mod source;
 pub mod sql;
 pub mod stat;

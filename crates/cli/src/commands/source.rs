@@ -5,10 +5,9 @@ use crate::invocation::Invocation;
 use crate::outcome::{Outcome, say};
 use crate::read_options::ReadOptions;
 use crate::terminal::stdout_for_json;
-use anyhow::Context;
-use canopy_index::{Index, Writer, WriterOptions};
-use canopy_ingest::now_ns;
-use canopy_model::escape;
+use canopy_index::Index;
+use canopy_ingest::edit::{EditedSource, remove_source, rename_source};
+use canopy_ingest::{Context, now_ns};
 use canopy_read::to_path;
 use canopy_text::clock::age;
 use canopy_text::safe::one_line;
@@ -16,8 +15,7 @@ use canopy_tools::json::exact;
 use clap::Subcommand;
 use serde_json::json;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// List, remove and rename the trees that the index holds
 #[derive(clap::Args)]
@@ -58,6 +56,10 @@ enum Command {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If there is no such source, the index cannot be read or written, or it needs an engine.
 pub fn run(
     invocation: &Invocation,
     arguments: Arguments,
@@ -65,20 +67,37 @@ pub fn run(
 ) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::List { json, read } => list(&read.open(invocation)?, json),
-        Command::Remove { source } => {
-            change(invocation, engine, (&source, true), |writer, source| {
-                let root = writer.remove_source(source);
-                Ok(root.map(|root| format!("source {} removed", shown(&root))))
-            })
-        }
-        Command::Rename { source, name } => {
-            change(invocation, engine, (&source, false), |writer, source| {
-                let root = writer.rename_source(source, &name)?;
-                Ok(root
-                    .map(|root| format!("source {} is called {}", shown(&root), one_line(&name))))
-            })
+        Command::Remove { source } => change(invocation, engine, |cx, location, threads| {
+            let edited = remove_source(cx, location, &source, threads)?;
+            let done = format!("source {} removed", shown(&edited.root));
+            Ok((edited, done))
+        }),
+        Command::Rename { source, name } => change(invocation, engine, |cx, location, threads| {
+            let edited = rename_source(cx, location, (&source, &name), threads)?;
+            let done = format!("source {} is called {}", shown(&edited.root), one_line(&name));
+            Ok((edited, done))
+        }),
+    }
+}
+
+/// Prints the result of a change of a source, which `make` describes.
+fn change(
+    invocation: &Invocation,
+    engine: Option<&Engine>,
+    make: impl Fn(&Context<'_>, &Path, usize) -> anyhow::Result<(EditedSource, String)>,
+) -> anyhow::Result<Outcome> {
+    let location = invocation.site.index_to_write()?;
+    let cx = invocation.ingest(engine.map(|engine| engine.derived));
+    cx.check_derived_tables(&location)?;
+    let (edited, done) = make(&cx, &location, invocation.threads(None))?;
+    match edited.generation {
+        Some(generation) => say(format_args!("generation {generation}: {done}"))?,
+        None => {
+            let done = "was never indexed; 'canopy info' no longer tells that it failed";
+            say(format_args!("{} {done}", shown(&edited.root)))?;
         }
     }
+    Ok(Outcome::of(edited.is_complete))
 }
 
 fn shown(root: &str) -> String {
@@ -106,47 +125,4 @@ fn list(index: &Index, as_json: bool) -> anyhow::Result<Outcome> {
         writeln!(output, "{}{name}: scanned {age} ago", shown(&source.root))?;
     }
     Ok(Outcome::Complete)
-}
-
-/// Publishes a change of a source, which `make` makes and describes unless there is no such source.
-/// One that was never indexed has perhaps a failure, which is forgotten if the source `is_removed`.
-fn change(
-    invocation: &Invocation,
-    engine: Option<&Engine>,
-    (source, is_removed): (&str, bool),
-    make: impl Fn(&mut Writer, &str) -> canopy_index::Result<Option<String>>,
-) -> anyhow::Result<Outcome> {
-    let location = invocation.site.index_to_write()?;
-    drop(Index::open(&location)?);
-    let cx = invocation.ingest(engine.map(|engine| engine.derived));
-    let mut writer = cx.open_writer(&location, WriterOptions::default())?;
-    // A name as it is, else a path: as the index has it, since the tree may be gone.
-    let made = match make(&mut writer, source)? {
-        Some(made) => Some(made),
-        None => make(&mut writer, &root(source)?)?,
-    };
-    if made.is_none() && is_removed && writer.forget_failure(&root(source)?) {
-        writer.save_failures()?;
-        let told = "was never indexed; 'canopy info' no longer tells that it failed";
-        say(format_args!("{} {told}", shown(&root(source)?)))?;
-        return Ok(Outcome::Complete);
-    }
-    let made = made.with_context(|| {
-        format!("no source is called '{source}'; 'canopy source list' names all")
-    })?;
-    let is_complete = match cx.derived {
-        Some(derived) => derived.refresh(&mut writer, invocation.threads(None))?,
-        None => true,
-    };
-    say(format_args!("generation {}: {made}", writer.publish()?.generation))?;
-    Ok(Outcome::of(is_complete))
-}
-
-/// Returns a path as sources have it: absolute, without links, escaped.
-fn root(path: &str) -> anyhow::Result<String> {
-    let path = Path::new(path);
-    // A path that is gone may have a slash at its end, too.
-    let absolute = || std::path::absolute(path).map(|path| path.components().collect::<PathBuf>());
-    let real = path.canonicalize().or_else(|_| absolute());
-    Ok(escape(real.context("no path")?.as_os_str().as_bytes()).into_owned())
 }

@@ -71,6 +71,10 @@ pub struct Arguments {
 impl Arguments {
     /// Returns the form of answers: the one that was asked for, or that the name of the file
     /// promises.
+    ///
+    /// # Errors
+    ///
+    /// If the name of the file promises a form that answers do not have, or `--csv-safe` is for another.
     pub fn form(&self) -> anyhow::Result<FormatName> {
         let promised = match (&self.output, self.format) {
             (None, _) => None,
@@ -123,6 +127,10 @@ pub enum FormatName {
 impl FormatName {
     /// Returns the form that the name of a file promises; none if it promises none. Refuses names of
     /// forms that answers do not have; `otherwise` ends that error, with what else is possible.
+    ///
+    /// # Errors
+    ///
+    /// If the name promises a form that answers do not have.
     pub fn of_file(path: &Path, otherwise: &str) -> anyhow::Result<Option<Self>> {
         let ending = output_name::ending(path)?;
         Ok(match ending.as_str() {

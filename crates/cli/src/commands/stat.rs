@@ -1,12 +1,12 @@
 //! `canopy stat`
 
-use super::ls::quoting_style;
+use crate::environment::quoting_style;
 use crate::invocation::Invocation;
-use crate::outcome::{Outcome, message};
+use crate::outcome::{Outcome, Wrong, message};
 use crate::read_options::ReadOptions;
 use crate::switches::Effect::{Flag, Value};
 use crate::switches::{
-    Argument, Switch, Switches, Tool, Wrong, both, long, of, own, quoted, refused, words_of,
+    Argument, Switch, Switches, Tool, both, long, of, own, quoted, refused, words_of,
 };
 use crate::terminal::stdout_for_json;
 use anyhow::anyhow;
@@ -92,6 +92,10 @@ impl Stat {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If options are refused, no index answers, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let stdout = std::io::stdout();
     let mut asked = Stat(StatOptions {

@@ -122,6 +122,10 @@ impl Question {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If no index answers, or output cannot be written.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let is_duplicates = matches!(arguments.question, Question::Duplicates);
     anyhow::ensure!(is_duplicates || !arguments.verify, "--verify is for 'canopy top duplicates'");

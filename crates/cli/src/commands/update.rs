@@ -1,11 +1,12 @@
 //! `canopy update`
 
-use super::index_summary::UNCHANGED;
+use super::index::UNCHANGED;
 use super::update_request;
 use crate::engine::Engine;
 use crate::invocation::Invocation;
 use crate::limits::{OwnerLimitOptions, memory_size, rate};
 use crate::outcome::{Outcome, say, say_json, without_numbers};
+use crate::parent::{read_suspects, shares_line};
 use anyhow::Context;
 use canopy_ingest::update::{Suspect, Suspects, UpdateOptions, Updated, update};
 use canopy_ingest::{COPIED_ROWS_MAX, Faults};
@@ -66,6 +67,10 @@ pub struct Arguments {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If nothing could be published, a request is refused, or the run is interrupted.
 pub fn run(
     invocation: &Invocation,
     arguments: Arguments,
@@ -134,7 +139,7 @@ fn print(updated: &Updated, seconds: f64) -> anyhow::Result<()> {
         counted(entries, "entry"),
         counted(directories, "directory"),
     ))?;
-    updated.costs.as_ref().map_or(Ok(()), say)
+    updated.shares.as_ref().map_or(Ok(()), |shares| say(shares_line(shares)))
 }
 
 /// Prints an object whose keys are those of 'canopy index --json'.
@@ -164,7 +169,7 @@ fn print_json(updated: &Updated, seconds: f64) -> anyhow::Result<()> {
 fn suspects_of_input() -> anyhow::Result<Suspects> {
     let mut input = Vec::new();
     std::io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
-    Suspects::parse(&input)
+    read_suspects(&input)
 }
 
 fn shown(root: &str) -> String {

@@ -17,6 +17,10 @@ use std::path::{Path, PathBuf};
 pub type ByIndex = BTreeMap<PathBuf, Vec<PathBuf>>;
 
 /// Takes out the directories whose index is another user's.
+///
+/// # Errors
+///
+/// If a path is in no source, or nobody takes requests for its index.
 pub fn take_out(invocation: &Invocation, named: &mut Vec<Suspect>) -> anyhow::Result<ByIndex> {
     let mut asked = ByIndex::new();
     for suspect in std::mem::take(named) {
@@ -30,6 +34,10 @@ pub fn take_out(invocation: &Invocation, named: &mut Vec<Suspect>) -> anyhow::Re
 
 /// Asks for directories to be listed again, waits until they are, and says of each which generation
 /// has it, on a line or as an object of JSON. Fails if none is.
+///
+/// # Errors
+///
+/// If the daemon cannot be asked, or lists none of the directories.
 pub fn ask(asked: ByIndex, json: bool) -> anyhow::Result<Outcome> {
     let (mut served, mut refused, mut unsaid) = (0, Vec::new(), None);
     for (index, paths) in &asked {

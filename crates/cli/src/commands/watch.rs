@@ -6,6 +6,7 @@ use crate::invocation::Invocation;
 use crate::limits::rate;
 use crate::outcome::{Outcome, message};
 use crate::terminal::stdout_for_json;
+use crate::verb_processes::Processes;
 use anyhow::Context;
 use canopy_ingest::daemon::{Daemon, DaemonOptions, Event, state_directory};
 use canopy_model::ErrorKind;
@@ -98,6 +99,10 @@ fn change_log(text: &str) -> Result<Log, String> {
 }
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If the daemon cannot begin or ends by an error, or there is no status to print.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let location = invocation.site.index_to_write()?;
     // Which clap does not see, since paths conflict with the one that is missing.
@@ -107,17 +112,17 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     }
     let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
     let cx = invocation.ingest(None);
-    let daemon = Daemon::begin(&cx, &location, &arguments.daemon(), &notify)?;
+    let daemon = Daemon::begin(&cx, &location, &arguments.daemon(), &Processes, &notify)?;
     message(format_args!(
         "following {} ({}) for the index {}; 'canopy watch --status' says how it goes",
         daemon.roots().join(", "),
         daemon.method(),
         daemon.index().display()
     ));
-    let stop = daemon.stopper();
+    let cancel = invocation.cancel.clone();
     let wait = move || {
         if signals.wait().is_ok() {
-            stop();
+            cancel.request();
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
@@ -128,7 +133,6 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
 impl Arguments {
     fn daemon(self) -> DaemonOptions {
         DaemonOptions {
-            program: "/proc/self/exe".into(),
             paths: self.paths,
             interval: self.interval,
             events: self.events,

@@ -1,11 +1,18 @@
 //! A daemon that has an index follow its sources: it hears of changes, lists the directories that
 //! they concern again, and takes requests of users.
 //!
-//! `apply` runs `canopy` for the work: memory and failures of a batch end with its process. A host
-//! passes the path of that program, and ends the daemon by [`Daemon::stopper`].
+//! A host passes a [`VerbRunner`], which carries out the verbs that change the index: [`InProcess`],
+//! or one that starts processes (`verb` has the reasons for either). The daemon ends by the
+//! [`Cancel`](crate::Cancel) of its context. One process may host several daemons, each of its own
+//! index (`examples/twice.rs`).
 
 mod apply;
 mod followed;
+mod in_process;
+mod verb;
+
+pub use in_process::InProcess;
+pub use verb::{Verb, VerbCall, VerbResult, VerbRunner};
 
 use crate::Context;
 use crate::listing::path_bytes_max;
@@ -32,15 +39,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// Variable in the environment of a process whose parent wants to know that it makes progress.
-pub const REPORTS_PROGRESS: &str = "CANOPY_TELLS_PARENT";
-
-/// Byte that such a process prints whenever it has made progress.
-pub const PROGRESS: u8 = b'\x06';
-
-/// Byte that it prints once it reads no source any more.
-pub const FINISHED: u8 = b'\x04';
 
 /// Most suspects that are kept, of all sources together.
 const SUSPECTS_MAX: usize = 100_000;
@@ -70,8 +68,6 @@ const INTERVAL_MAX: Duration = Duration::from_secs(86_400);
 /// How a daemon follows.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
-    /// The program `canopy`, of the version of this library, which lists directories again.
-    pub program: PathBuf,
     /// Trees, and namespaces with `ns:` in front; without any, the configured sources.
     pub paths: Vec<PathBuf>,
     /// Time after which a change is in the index at the latest, where that is possible; at most a day.
@@ -96,10 +92,9 @@ pub struct DaemonOptions {
 
 impl DaemonOptions {
     /// Returns options for a daemon that follows these trees by the kernel's events, and takes no
-    /// requests. `program` is `canopy`.
-    pub fn new(program: PathBuf, paths: Vec<PathBuf>) -> Self {
+    /// requests.
+    pub fn new(paths: Vec<PathBuf>) -> Self {
         DaemonOptions {
-            program,
             paths,
             interval: Duration::from_secs(5),
             events: None,
@@ -144,7 +139,7 @@ pub fn state_directory(index: &Path) -> PathBuf {
 pub struct Daemon<'a> {
     cx: Context<'a>,
     notify: &'a (dyn Fn(Event<'_>) + Sync),
-    applier: Applier,
+    applier: Applier<'a>,
     namespaces: parking_lot::Mutex<Vec<Namespace>>,
     directory: PathBuf,
     intake: Arc<Intake>,
@@ -168,8 +163,8 @@ pub struct Daemon<'a> {
 }
 
 impl<'a> Daemon<'a> {
-    /// Sets everything up: from here on, no change is missed. `notify` gets events for the service
-    /// manager.
+    /// Sets everything up: from here on, no change is missed. `runner` carries out verbs, and `notify`
+    /// gets events for the service manager.
     ///
     /// # Errors
     ///
@@ -179,6 +174,7 @@ impl<'a> Daemon<'a> {
         cx: &Context<'a>,
         location: &Path,
         options: &DaemonOptions,
+        runner: &'a dyn VerbRunner,
         notify: &'a (dyn Fn(Event<'_>) + Sync),
     ) -> anyhow::Result<Self> {
         let interval = options.interval.min(INTERVAL_MAX);
@@ -239,8 +235,9 @@ impl<'a> Daemon<'a> {
             cx: *cx,
             notify,
             applier: Applier {
+                cx: *cx,
+                runner,
                 index: location,
-                program: options.program.clone(),
                 one_file_system: options.one_file_system,
                 rate_max: options.rate_max,
                 turn: interval * 2,
@@ -295,14 +292,8 @@ impl<'a> Daemon<'a> {
         roots
     }
 
-    /// Returns a function that has [`Daemon::run`] end.
-    pub fn stopper(&self) -> impl Fn() + Send + 'static {
-        let intake = self.intake.clone();
-        move || intake.stop()
-    }
-
-    /// Follows until it is stopped by [`Daemon::stopper`], or the events that it was given have ended.
-    /// To be called once. Blocks, and does not look at [`Context::cancel`].
+    /// Follows until the context's [`Cancel`](crate::Cancel) is requested, or the events that it was
+    /// given have ended. To be called once. Blocks.
     ///
     /// # Errors
     ///
@@ -337,7 +328,7 @@ impl<'a> Daemon<'a> {
     /// Returns whether the daemon is stopped. Each call is a sign of life of the updating thread.
     fn is_stopped(&self) -> bool {
         *self.last_alive.lock() = Instant::now();
-        self.intake.is_stopped()
+        self.cx.cancel.is_requested() || self.intake.is_stopped()
     }
 
     /// Has the index follow until the daemon is stopped.
@@ -392,7 +383,7 @@ impl<'a> Daemon<'a> {
             };
             let (begun, begun_at) = (Instant::now(), SystemTime::now());
             let followed = self.applier.follow(&path, &|| self.is_stopped());
-            if self.intake.is_stopped() {
+            if self.is_stopped() {
                 return;
             }
             if let Ok(Some(generation)) = followed {
@@ -425,7 +416,7 @@ impl<'a> Daemon<'a> {
         match self.applier.compact(&|| self.is_stopped()) {
             Ok(true) => PORTIONS_EVERY,
             Ok(false) => COMPACTED_EVERY,
-            Err(_) if self.intake.is_stopped() => COMPACTED_EVERY,
+            Err(_) if self.is_stopped() => COMPACTED_EVERY,
             Err(error) => {
                 self.cx.warn(format_args!("{error:#}; the index is written anew later"));
                 COMPACTED_EVERY
@@ -449,7 +440,7 @@ impl<'a> Daemon<'a> {
                 self.intake.advanced(batch, &left, generation);
                 Ok(left.is_empty())
             }
-            Err(_) if self.intake.is_stopped() => {
+            Err(_) if self.is_stopped() => {
                 self.intake.put_back(batch);
                 Ok(true)
             }
@@ -579,7 +570,9 @@ impl<'a> Daemon<'a> {
                 failed.iter().for_each(|text| self.cx.warn(text));
                 said = failed;
             }
-            std::thread::sleep(TOLD_EVERY);
+            if self.cx.cancel.wait(TOLD_EVERY) {
+                self.intake.stop();
+            }
         }
     }
 

@@ -5,9 +5,6 @@ use canopy_watch::requests::Share;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Begins the line that reports the costs of the requests to the parent process.
-const LINE: &str = "costs";
-
 /// A path in a source, by the source's number.
 type SourcePath = (u32, String);
 
@@ -69,7 +66,7 @@ impl Costs {
 
     /// Returns the share of each request, in their order. Requests for one directory split its
     /// cost.
-    fn shares(&self) -> Vec<Share> {
+    pub(crate) fn shares(&self) -> Vec<Share> {
         let inner = self.0.lock();
         let mut shares = vec![Share::default(); inner.requests];
         for (place, &(listings, entries)) in &inner.listed {
@@ -82,14 +79,6 @@ impl Costs {
         }
         shares
     }
-
-    /// Returns the line that [`read`] reads.
-    pub(crate) fn line(&self) -> String {
-        let shares = self.shares();
-        let shares =
-            shares.iter().map(|Share { listings, entries }| format!(" {listings}:{entries}"));
-        format!("{LINE}{}", shares.collect::<String>())
-    }
 }
 
 /// Returns the directory above a path in a source; none of the root.
@@ -98,16 +87,6 @@ fn parent(path: &str) -> Option<&str> {
         Some((above, _)) => Some(above),
         None => (!path.is_empty()).then_some(""),
     }
-}
-
-/// Reads the costs of requests from the output of a process.
-pub(crate) fn read(printed: &str) -> Option<Vec<Share>> {
-    let line = printed.lines().find_map(|line| line.strip_prefix(LINE))?;
-    let share = |text: &str| {
-        let (listings, entries) = text.split_once(':')?;
-        Some(Share { listings: listings.parse().ok()?, entries: entries.parse().ok()? })
-    };
-    line.split_whitespace().map(share).collect()
 }
 
 #[cfg(test)]
@@ -132,12 +111,8 @@ mod tests {
         costs.listed("", 3);
         costs.begin(2);
         costs.listed("large", 1);
-        let line = costs.line();
-        assert_eq!(line, "costs 4:200010 2:8 1:5 1:3 1:1");
         let share = |listings, entries| Share { listings, entries };
-        let read = read(&format!("generation 7: 9 entries\n{line}\n"));
         let expected = [share(4, 200_010), share(2, 8), share(1, 5), share(1, 3), share(1, 1)];
-        assert_eq!(read.as_deref(), Some(&expected[..]));
-        assert_eq!(super::read("generation 7: 9 entries\n"), None);
+        assert_eq!(costs.shares(), expected);
     }
 }

@@ -3,9 +3,7 @@
 pub(crate) mod costs;
 mod suspects;
 
-pub(crate) use costs::read as read_costs;
 pub use suspects::{Links, Suspect, Suspects};
-pub(crate) use suspects::{line, lines};
 
 use crate::Context;
 use crate::faults::{Faults, Shortfalls, warn_of_mounts};
@@ -19,6 +17,7 @@ use canopy_index::{Disk, Index, NewSource, ScanRecord, SourceRecord, Writer, Wri
 use canopy_model::{Generation, escape, unescape};
 use canopy_scan::{MountRules, Root, Selection};
 use canopy_site::check_links;
+use canopy_watch::requests::Share;
 use costs::Costs;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -89,8 +88,8 @@ pub struct Updated {
     pub sources: Vec<String>,
     /// Sources that stay as they were, with their errors.
     pub failed: Vec<(String, anyhow::Error)>,
-    /// Costs of the requests, if the directories are requests.
-    pub costs: Option<String>,
+    /// Share of each request in the costs, in their order, if the directories are requests.
+    pub shares: Option<Vec<Share>>,
     /// Whether all could be read, and all sources.
     pub is_complete: bool,
 }
@@ -207,7 +206,7 @@ pub fn update(
         vanished: counts.vanished.into_inner(),
         sources,
         failed,
-        costs: costs.map(|costs| costs.line()),
+        shares: costs.map(|costs| costs.shares()),
         is_complete: is_whole && are_complete,
     })
 }

@@ -1,8 +1,8 @@
 //! `canopy index --follow ns:PATH`: follows a namespace once, for 'canopy watch', which reads the line
 //! that this prints.
 
-use super::index::Arguments;
-use super::index_summary::UNCHANGED;
+use super::Arguments;
+use super::summary::UNCHANGED;
 use crate::invocation::Invocation;
 use crate::outcome::{Outcome, say};
 use canopy_ingest::Namespaces;
@@ -11,6 +11,10 @@ use canopy_site::check_links;
 use canopy_text::counted;
 
 /// Carries the command out.
+///
+/// # Errors
+///
+/// If the namespace or the index cannot be read or written, or the run is interrupted.
 pub fn run(
     invocation: &Invocation,
     arguments: &Arguments,

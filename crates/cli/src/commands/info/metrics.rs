@@ -91,7 +91,7 @@ fn numbers(index: &Index) -> anyhow::Result<Vec<Numbers>> {
             is_incomplete: fails(true),
         });
     }
-    // Those that were never indexed.
+    // Sources that were never indexed.
     for failure in failures {
         if index.sources().iter().all(|source| source.root != failure.root) {
             all.push(Numbers {

@@ -1,4 +1,4 @@
-//! The summary at the end of `canopy index`.
+//! The summary that `canopy index` prints.
 
 use crate::outcome::{say, say_json, without_numbers};
 use canopy_index::Unfinished;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Begins the summary of a run that published nothing, since nothing had changed.
-pub(super) const UNCHANGED: &str = "nothing has changed since ";
+pub(crate) const UNCHANGED: &str = "nothing has changed since ";
 
 /// Formats a time, in nanoseconds since 1970.
 pub(super) fn shown_time(time_ns: i64) -> String {

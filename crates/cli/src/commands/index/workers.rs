@@ -1,6 +1,6 @@
 //! `canopy index --level`, `--worker`: starts the workers of a scan that several processes share.
 
-use super::index::Arguments;
+use super::arguments::Arguments;
 use crate::engine::Engine;
 use crate::invocation::Invocation;
 use crate::outcome::Outcome;
@@ -13,6 +13,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Works until the scan is published.
+///
+/// # Errors
+///
+/// If the scan cannot be begun or published, or no worker started.
 pub fn run(
     invocation: &Invocation,
     location: &Path,

@@ -4,72 +4,78 @@
 //! that the kernel decides what is on the page. Its standard output is a file that root has made:
 //! users need no access to the directory.
 
+use super::arguments::Arguments;
+use super::page::{OwnLimit, PAGE, PageRequest, frames_of};
 use crate::invocation::Invocation;
 use crate::new_files::{Directory, NewFiles, Old};
-use crate::outcome::{self, Outcome, message};
-use crate::read_options::ReadOptions;
-use crate::terminal::stdout_for_json;
+use crate::outcome::{Outcome, message};
 use anyhow::Context;
-use canopy_as_user::{Channel, Process, Service};
+use canopy_as_user::Process;
 use canopy_ingest::now_ns;
 use canopy_text::user_or_number;
-use canopy_tools::report::{self, DuplicateRule, Limit, Limits, ReportOptions, Sections};
-use nix::unistd::{Uid, User, geteuid, getgrouplist};
+use canopy_tools::report::{self, DuplicateRule, Limits, ReportOptions, Section, Sections};
+use nix::unistd::{Uid, User, getgrouplist};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use std::ffi::{CString, OsString};
 use std::fmt::Write;
 use std::fs::{DirBuilder, Permissions};
-use std::io::{ErrorKind, Read, Write as _};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ChildStderr, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The service that writes the page of a user.
-pub(crate) const PAGE: Service = Service {
-    name: "page",
-    program: "canopy",
-    memory_bytes_max: None,
-    files_max: None,
-    writes_files: true,
-    ends_first: false,
-    variables: &["TZ", "LANG", "LC_ALL", "LC_CTYPE", "LC_TIME"],
-    // Paths are relative to it.
-    keeps_directory: true,
-    serve: |channel| outcome::exit_code(page(&channel), None),
-};
-
 /// How many pages are made at a time.
-pub(super) const AT_A_TIME: usize = 4;
+const AT_A_TIME: usize = 4;
 
 /// The only group of users whom the system has no name for, and so no groups: that of nobody.
 const NOBODYS_GROUP: u32 = 65_534;
 
-/// Most bytes of paths in a frame with several.
-const PATHS_BYTES_MAX: usize = 256 << 10;
-
 /// Most bytes of messages of one process.
 const MESSAGES_BYTES_MAX: usize = 1 << 20;
 
-/// The request that all pages share. Frames with paths follow, the last one empty, and a frame for the
-/// user: whether limits are compared, and the limit.
-#[derive(Serialize, Deserialize)]
-pub(super) struct PageRequest {
-    /// The directory of the index.
-    pub(super) index: PathBuf,
-    pub(super) sections: Sections,
-    /// Most rows of a list.
-    pub(super) top: u64,
-    pub(super) threads: usize,
-    pub(super) is_verbose: bool,
+/// Writes a page for each user who has anything, or for those of them who are named.
+pub(super) fn write_for_users(
+    invocation: &Invocation,
+    arguments: &Arguments,
+    directory: &Path,
+    (sections, limits): (Sections, Option<Limits>),
+) -> anyhow::Result<Outcome> {
+    let options = ReportOptions {
+        sections: [Section::Users].into_iter().collect(),
+        top: usize::MAX,
+        owner: None,
+        limits: None,
+        duplicates: DuplicateRule::SizeTimeAndName,
+        now_ns: now_ns(),
+        threads: arguments.read.threads(invocation),
+    };
+    let (report, failed) =
+        report::report(&arguments.read.open(invocation)?, &arguments.paths, &options)?;
+    failed.iter().for_each(message);
+    if report.paths.is_empty() && !failed.is_empty() {
+        return Ok(Outcome::Partial);
+    }
+    let named = &arguments.user;
+    let mut users: Vec<u32> = report.users().collect();
+    for uid in named.iter().filter(|uid| !users.contains(uid)) {
+        message(format_args!("{} has nothing there, and gets no page", user_or_number(*uid)));
+    }
+    users.retain(|uid| named.is_empty() || named.contains(uid));
+    let request = PageRequest {
+        index: invocation.site.index_to_write()?,
+        sections,
+        top: arguments.top,
+        threads: options.threads.div_ceil(AT_A_TIME),
+        is_verbose: arguments.read.verbose,
+    };
+    let written = write_pages(directory, users, (&request, &arguments.paths), limits.as_ref())?;
+    Ok(if failed.is_empty() { written } else { Outcome::Partial })
 }
-
-type OwnLimit = Option<Option<Limit>>;
 
 /// Writes the pages of these users into a directory, which must not exist. To be called before
 /// other threads are there.
-pub(super) fn write_pages(
+fn write_pages(
     directory: &Path,
     users: Vec<u32>,
     (request, paths): (&PageRequest, &[OsString]),
@@ -136,24 +142,6 @@ fn write_page(
     Ok(if status.success() { Outcome::Complete } else { Outcome::Partial })
 }
 
-/// Returns paths in portions that fit into a frame, and an empty one behind them.
-fn frames_of(paths: &[OsString]) -> impl Iterator<Item = &[OsString]> {
-    let mut rest = Some(paths);
-    std::iter::from_fn(move || {
-        let paths = rest?;
-        let mut bytes = 0;
-        let fits = |path: &&OsString| {
-            bytes += path.len();
-            bytes <= PATHS_BYTES_MAX
-        };
-        // A single path is shorter than a frame: the kernel limits words of a command line.
-        let count = paths.iter().take_while(fits).count().max(1).min(paths.len());
-        let (frame, others) = paths.split_at(count);
-        rest = (!frame.is_empty()).then_some(others);
-        Some(frame)
-    })
-}
-
 /// Reads the messages of a process to their end, and returns the first ones.
 fn messages(mut errors: ChildStderr) -> std::io::Result<Vec<u8>> {
     let (mut told, mut chunk) = (Vec::new(), [0; 4096]);
@@ -167,48 +155,6 @@ fn messages(mut errors: ChildStderr) -> std::io::Result<Vec<u8>> {
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Writes the page of the user of this process to standard output.
-fn page(channel: &Channel) -> anyhow::Result<Outcome> {
-    let unread = "cannot read which page is asked for";
-    let asked: PageRequest = channel.receive().context(unread)?;
-    let mut paths: Vec<OsString> = Vec::new();
-    loop {
-        let mut more: Vec<OsString> = channel.receive().context(unread)?;
-        if more.is_empty() {
-            break;
-        }
-        paths.append(&mut more);
-    }
-    let own: OwnLimit = channel.receive().context(unread)?;
-    let uid = geteuid().as_raw();
-    let limits = own.map(|own| {
-        let mut limits = Limits::default();
-        own.into_iter().for_each(|limit| limits.set_user(uid, limit));
-        limits
-    });
-    let read = ReadOptions { at: None, verbose: asked.is_verbose, threads: Some(asked.threads) };
-    let invocation = Invocation::unconfigured(Some(asked.index));
-    let index = read.open(&invocation)?;
-    let options = ReportOptions {
-        sections: asked.sections,
-        top: usize::try_from(asked.top)?,
-        owner: Some(uid),
-        limits,
-        duplicates: DuplicateRule::SizeTimeAndName,
-        now_ns: now_ns(),
-        threads: asked.threads,
-    };
-    let (report, failed) = report::report(&index, &paths, &options)?;
-    failed.iter().for_each(message);
-    if !failed.is_empty() && report.paths.is_empty() {
-        return Ok(Outcome::Partial);
-    }
-    let mut output = stdout_for_json();
-    report::write_html(&report, &mut output)?;
-    output.flush()?;
-    invocation.end(Ok(Outcome::of_errors(&failed)))
 }
 
 /// Returns what the system knows of a user; `None` also for a name that is another's, too.
@@ -247,22 +193,6 @@ fn file_name(uid: u32, user: Option<&User>) -> String {
 mod tests {
     use super::*;
     use nix::unistd::Gid;
-
-    #[test]
-    fn paths_come_in_frames_with_an_empty_one_at_the_end() {
-        let path = |bytes: usize| OsString::from("x".repeat(bytes));
-        for (lengths, expected) in [
-            (&[][..], &[0][..]),
-            (&[1, 2], &[2, 0]),
-            (&[PATHS_BYTES_MAX + 1, 1], &[1, 1, 0]),
-            (&[PATHS_BYTES_MAX / 2, PATHS_BYTES_MAX / 2, 1, 1], &[2, 2, 0]),
-        ] {
-            let paths: Vec<OsString> = lengths.iter().map(|&bytes| path(bytes)).collect();
-            let frames: Vec<&[OsString]> = frames_of(&paths).collect();
-            assert_eq!(frames.iter().map(|frame| frame.len()).collect::<Vec<_>>(), expected);
-            assert_eq!(frames.concat(), paths);
-        }
-    }
 
     #[test]
     fn names_of_pages_stay_in_the_directory_and_apart() {

@@ -1,0 +1,183 @@
+//! Arguments of single commands of `canopy ns`.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub struct Create {
+    /// A directory that is empty, or is to be made in one that is there; or a bucket, which is empty
+    /// below PREFIX: s3://BUCKET/PREFIX, or DIRECTORY+s3://BUCKET/PREFIX
+    pub namespace: PathBuf,
+    /// Keep contents of so many bytes at most with the records
+    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    pub inline: usize,
+    /// Keep larger contents in objects of this size, beside the records, such as 4M [default: files
+    /// of the directory, or 4M in a bucket]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub chunk_size: Option<u64>,
+    /// Keep indexes of these attributes, with commas between them, or of none [default: size, uid,
+    /// gid, mtime, ext]
+    #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
+    pub indexes: Vec<String>,
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    canopy_text::parse_size(text).map_err(|error| error.to_string())
+}
+
+fn parse_some_bytes(text: &str) -> Result<u64, String> {
+    parse_bytes(text).and_then(|bytes| match bytes {
+        0 => Err("give more than nothing".to_owned()),
+        bytes => Ok(bytes),
+    })
+}
+
+#[derive(clap::Args)]
+pub struct Index {
+    /// The namespace, or where it is mounted
+    pub place: PathBuf,
+    /// Add indexes of these, with commas between them
+    #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
+    pub add: Vec<String>,
+    /// Remove the indexes of these
+    #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]
+    pub remove: Vec<String>,
+}
+
+#[derive(clap::Args)]
+pub struct Quota {
+    /// The namespace, or where it is mounted
+    pub place: PathBuf,
+    #[command(flatten)]
+    pub account: Account,
+    /// Allow so many bytes, such as 10G; with a soft limit before: 10G:12G. 0 is no limit
+    #[arg(long, value_name = "[SOFT:]HARD", requires = "one")]
+    pub bytes: Option<String>,
+    /// Allow so many files of all kinds, such as 1M
+    #[arg(long, value_name = "[SOFT:]HARD", requires = "one")]
+    pub inodes: Option<String>,
+    /// Let soft limits be passed for so long, such as 12h [default: 7d]
+    #[arg(long, value_name = "TIME", requires = "one")]
+    pub grace: Option<String>,
+    /// Remove the limits; a tree is none any more
+    #[arg(long, requires = "one", conflicts_with_all = ["bytes", "inodes", "grace"])]
+    pub remove: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Whose quota it is.
+#[derive(clap::Args)]
+#[group(id = "one", multiple = false)]
+pub struct Account {
+    /// A user, by name or number
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// A group, by name or number
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// A directory and all below it, by its path in the namespace. --remove also takes its number
+    #[arg(long, value_name = "PATH")]
+    pub tree: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct Import {
+    /// The directory whose contents are copied
+    pub source: PathBuf,
+    pub namespace: PathBuf,
+    /// The directory of the namespace that they go into, made if it is missing: a new or an empty
+    /// one takes on the attributes of SOURCE
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    pub into: PathBuf,
+    /// Copy what files have in them; without this, files that are not empty cannot be opened
+    #[arg(long)]
+    pub data: bool,
+    /// Also copy what is mounted below SOURCE
+    #[arg(long)]
+    pub cross_mounts: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Du {
+    /// The namespace, and a directory or a file in it [default: its root]
+    #[arg(value_name = "NAMESPACE[:PATH]")]
+    pub place: PathBuf,
+    /// Print one line for PATH
+    #[arg(long, short)]
+    pub summarize: bool,
+    /// Print sizes for people, such as 4.0K or 12M
+    #[arg(long, short = 'h')]
+    pub human_readable: bool,
+    /// Print lines for what is at most N levels below PATH
+    #[arg(long, short = 'd', value_name = "N")]
+    pub max_depth: Option<usize>,
+    /// Print a line for every file too
+    #[arg(long, short)]
+    pub all: bool,
+    /// Add up sizes instead of the space taken on disk
+    #[arg(long)]
+    pub apparent_size: bool,
+    /// Add up what this snapshot has
+    #[arg(long, value_name = "NAME")]
+    pub snapshot: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub help: Option<bool>,
+}
+
+#[derive(clap::Args)]
+pub struct Find {
+    /// The namespace or where it is mounted, and a path in it [default: its root]; then an
+    /// expression
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "NAMESPACE[:PATH]... EXPRESSION"
+    )]
+    pub arguments: Vec<OsString>,
+}
+
+#[derive(clap::Args)]
+pub struct Mount {
+    pub namespace: PathBuf,
+    /// Where to mount it
+    pub directory: PathBuf,
+    /// Stay in the foreground until it is unmounted, or Ctrl-C
+    #[arg(long, short)]
+    pub foreground: bool,
+    /// Mount read-only. This needs no room on a full disk, even after a crash
+    #[arg(long)]
+    pub read_only: bool,
+    /// Show the tree as this snapshot has it, and let nothing be changed
+    #[arg(long, value_name = "NAME")]
+    pub snapshot: Option<String>,
+    /// Let only yourself use it, though you are root
+    #[arg(long)]
+    pub private: bool,
+    /// Answer the kernel with so many threads [default: as many as there are processors]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+    /// Read and write large files for the kernel, though it could itself
+    #[arg(long)]
+    pub no_passthrough: bool,
+    /// Cache contents that lie in storage in this directory [default: contents in the namespace's
+    /// directory; for s3:// one below $XDG_CACHE_HOME/canopy/namespaces]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub cache: Option<PathBuf>,
+    /// Cache so much of them at most [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_some_bytes)]
+    pub cache_size: Option<u64>,
+    /// Options as of mount(8), for /etc/fstab: ro, nosuid, nodev and noexec; others change nothing
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// Tell on standard output when it is mounted, and leave the terminal
+    #[arg(long, hide = true)]
+    pub detached: bool,
+}
