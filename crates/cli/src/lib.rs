@@ -46,6 +46,7 @@ mod command_line;
 pub mod commands;
 mod companion;
 mod engine;
+mod events;
 mod environment;
 
 pub mod interrupt;
