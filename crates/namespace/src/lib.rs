@@ -37,9 +37,11 @@
 //! - Changes hold the lock for some 3 µs, a tenth of the kernel's time for a request. Readers take no
 //!   lock.
 
+mod clock;
 mod contents;
 mod error;
 mod maintenance;
+mod names;
 mod namespace;
 pub mod operation;
 pub mod query;
@@ -56,13 +58,16 @@ pub use maintenance::check::Fault;
 pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
 pub use maintenance::salvage::salvage;
 pub use maintenance::upkeep::Upkeep;
-pub use namespace::{Clock, NAME_BYTES_MAX, Namespace, create_namespace, system_clock};
+pub use namespace::{Clock, Namespace, create_namespace, system_clock};
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
 pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
 pub use records::inode::Inode;
-pub use records::keys::{EntryName, FileId, ROOT};
-pub use records::listing::{Entry, Listing};
+pub use records::keys::{EntryName, FileId, NAME_BYTES_MAX, ROOT};
+pub use records::listing::{Entry, Listing, cookie_before};
+pub use records::open_files::{NoOpenFiles, OpenFiles};
+pub use records::range::TabletRange;
+pub use records::tablet::{Tablet, open_table};
 pub use records::view::ReadView;
 pub use records::xattrs::{LABEL, SetXattr, XATTR_BYTES_MAX};
 pub use records::{acl, attributes, inode, keys};
