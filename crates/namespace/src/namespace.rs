@@ -146,11 +146,6 @@ impl Namespace {
         &self.tablet.table
     }
 
-    /// Returns the tablet that holds all its names.
-    pub fn tablet(&self) -> &Tablet {
-        &self.tablet
-    }
-
     /// Returns what the namespace works by.
     pub fn settings(&self) -> Settings {
         self.tablet.configured().settings.clone()

@@ -171,6 +171,9 @@ impl Tablet {
         (to, replaced): (FileId, Option<&Inode>),
         mode: RenameMode,
     ) -> Result<()> {
+        for directory in [Some(moved), replaced].into_iter().flatten() {
+            self.check_changeable(directory.id)?;
+        }
         if moved.is_directory() && from != to && self.is_within(to, moved.id)? {
             return Err(Errno::INVAL.into());
         }
