@@ -180,12 +180,12 @@ impl Tablet {
         writer: &mut MutexGuard<'_, Writer>,
     ) -> Result<(Inode, Vec<(&'static str, Vec<u8>)>)> {
         let kind = new.mode & TYPE_MASK;
-        if kind == file_type::SYMLINK {
-            match new.target.len() {
-                0 => return Err(Errno::NOENT.into()),
-                length if length > TARGET_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
-                _ => {}
-            }
+        match new.target.len() {
+            0 if kind == file_type::SYMLINK => return Err(Errno::NOENT.into()),
+            0 => {}
+            _ if kind != file_type::SYMLINK => return Err(Errno::INVAL.into()),
+            length if length > TARGET_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
+            _ => {}
         }
         let mut inode = Inode { mode: new.mode, uid: new.uid, gid: new.gid, ..Inode::default() };
         inode.nlink = if kind == file_type::DIRECTORY { 2 } else { 1 };
