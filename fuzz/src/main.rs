@@ -7,10 +7,11 @@ use canopy_model::fuzzing::Target;
 use std::path::Path;
 
 fn main() -> std::io::Result<()> {
-    let crates: [(&str, &[Target]); 4] = [
+    let crates: [(&str, &[Target]); 5] = [
         ("model", canopy_model::fuzzing::TARGETS),
         ("index", canopy_index::fuzzing::TARGETS),
         ("import", canopy_import::fuzzing::TARGETS),
+        ("namespace", canopy_namespace::fuzzing::TARGETS),
         ("store", canopy_store::fuzzing::TARGETS),
     ];
     for (name, targets) in crates {

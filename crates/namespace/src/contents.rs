@@ -9,15 +9,15 @@
 pub(crate) mod chunks;
 mod files;
 pub(crate) mod object;
+mod records;
 
 use crate::contents::chunks::{ChunkStore, Chunked};
 use crate::contents::object::Object;
 use crate::error::{Error, Result};
-use crate::records::change::{SetAttributes, SetTime};
-use crate::records::inode::{Inode, flag};
+use crate::records::inode::Inode;
 use crate::records::keys::FileId;
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{FallocateFlags, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -52,7 +52,9 @@ pub struct Contents {
     /// Files whose records say that their objects may differ from them.
     unsettled: Mutex<HashSet<FileId>>,
     /// Counts the files that were closed for the last time.
-    pub(crate) closed: AtomicU64,
+    closed: AtomicU64,
+    /// Whether objects were doomed since it was last looked whether there is little space.
+    pub(crate) has_doomed: AtomicBool,
     /// Shared while objects are changed; one alone changes which snapshots there are.
     pub(crate) changing: RwLock<()>,
     /// Shared while what snapshots keep is looked for, by names.
@@ -152,6 +154,7 @@ impl Contents {
             objects_max: limit.saturating_sub(DESCRIPTORS_RESERVED).max(limit / 2),
             unsettled: Mutex::default(),
             closed: AtomicU64::new(0),
+            has_doomed: AtomicBool::new(false),
             changing: RwLock::new(()),
             kept_names: RwLock::new(()),
         })
@@ -313,13 +316,6 @@ impl Contents {
         self.closed.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns whether an open file has contents that its records do not have, or somebody may just
-    /// be writing some.
-    pub(crate) fn is_dirty(&self, id: FileId) -> bool {
-        let opened = self.find(id, false).filter(|opened| opened.object().is_none());
-        opened.is_some_and(|opened| !is_clean(&opened))
-    }
-
     /// Notes that the object of a file may differ from its record; returns whether that is new.
     pub(crate) fn unsettle(&self, id: FileId) -> bool {
         self.unsettled.lock().insert(id)
@@ -388,55 +384,6 @@ impl Contents {
     /// Returns the files that are open.
     pub(crate) fn all(&self) -> Vec<Arc<Opened>> {
         self.opened.lock().values().map(|entry| entry.opened.clone()).collect()
-    }
-
-    /// Gives an inode what its object says, if that is open.
-    pub(crate) fn overlay(&self, inode: &mut Inode) {
-        // Of a file that is open, chunks may have the contents before its record says so.
-        let has_object = inode.has(flag::OBJECT) || inode.is_regular() && self.chunks().is_some();
-        if !has_object {
-            return;
-        }
-        let Some(opened) = self.find(inode.id, false) else { return };
-        if let Some(object) = opened.object() {
-            object.describe(inode);
-        }
-    }
-
-    /// Gives an inode the size that its record may have: what is not in storage does not count.
-    pub(crate) fn describe_recorded(&self, inode: &mut Inode) {
-        if self.chunks().is_none() || !inode.is_regular() {
-            return;
-        }
-        if let Some(opened) = self.find(inode.id, false)
-            && let Some(chunked) = opened.chunked()
-        {
-            chunked.describe_recorded(inode);
-        }
-    }
-
-    /// Gives the object of a file times that were set: after a crash, its own may count.
-    pub(crate) fn set_times(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
-        let is_file = inode.has(flag::OBJECT) && self.chunks().is_none();
-        if !is_file || (set.atime.is_none() && set.mtime.is_none()) {
-            return Ok(());
-        }
-        let time = |set: Option<SetTime>, time_ns| match set {
-            Some(_) => timespec(time_ns),
-            None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        };
-        let times = Timestamps {
-            last_access: time(set.atime, inode.atime_ns),
-            last_modification: time(set.mtime, inode.mtime_ns),
-        };
-        let opened = self.find(inode.id, false);
-        match opened.as_ref().and_then(|opened| opened.file()) {
-            Some(object) => Ok(rustix::fs::futimens(object, &times)?),
-            None => {
-                let flags = AtFlags::SYMLINK_NOFOLLOW;
-                Ok(rustix::fs::utimensat(CWD, self.path(inode.id), &times, flags)?)
-            }
-        }
     }
 
     /// Removes an object, if it is there.

@@ -1,5 +1,6 @@
 //! Errors of a namespace, each with its kind and its errno.
 
+use crate::operation::Target;
 use canopy_model::ErrorKind;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,13 @@ pub enum Error {
     /// A wrong request, and what would be right.
     #[error("{0}")]
     Invalid(String),
+    /// An operation on what another tablet holds. Nothing was changed.
+    #[error("{0} is not in this tablet")]
+    NotHere(Target),
+    /// An operation on what several tablets hold, and which none of them can execute alone. Nothing
+    /// was changed.
+    #[error("{0} concerns several tablets, which is not possible yet")]
+    AcrossTablets(&'static str),
     /// An error of a server that executed an operation.
     #[error("{}", .0.message)]
     Elsewhere(Failure),
@@ -109,9 +117,9 @@ impl Error {
                 kind => kind,
             },
             Error::Io { source, .. } => ErrorKind::of_io(source),
-            Error::CacheInUse(_) => ErrorKind::Taken,
+            Error::CacheInUse(_) | Error::NotHere(_) => ErrorKind::Taken,
             Error::Corrupt(_) => ErrorKind::Corrupt,
-            Error::Invalid(_) => ErrorKind::Invalid,
+            Error::Invalid(_) | Error::AcrossTablets(_) => ErrorKind::Invalid,
             Error::Elsewhere(failure) => failure.kind,
         }
     }
@@ -128,9 +136,13 @@ impl Error {
                 canopy_store::Error::Storage { source, .. }
                 | canopy_store::Error::Deferred { source, .. },
             ) => source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
-            Error::Store(_) | Error::CacheInUse(_) | Error::Corrupt(_) | Error::Invalid(_) => {
-                errno_of(self.kind())
-            }
+            // Programs copy a file that they cannot rename.
+            Error::AcrossTablets(_) => Errno::XDEV,
+            Error::Store(_)
+            | Error::CacheInUse(_)
+            | Error::Corrupt(_)
+            | Error::Invalid(_)
+            | Error::NotHere(_) => errno_of(self.kind()),
         }
     }
 }
@@ -186,6 +198,7 @@ fn errno_of(kind: ErrorKind) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::keys::FileId;
     use canopy_store::{Contended, Error as StoreError, Fenced, Invalid};
     use std::io;
 
@@ -247,6 +260,8 @@ mod tests {
             (Error::io("open")(numberless()), ErrorKind::Denied, Errno::IO),
             (Error::CacheInUse("/c".into()), ErrorKind::Taken, Errno::IO),
             (Error::corrupt("a record"), ErrorKind::Corrupt, Errno::IO),
+            (Error::NotHere(Target::File(FileId(7))), ErrorKind::Taken, Errno::IO),
+            (Error::AcrossTablets("a rename"), ErrorKind::Invalid, Errno::XDEV),
             (Error::Invalid("a name".into()), ErrorKind::Invalid, Errno::INVAL),
             (storage(Errno::NOSPC.into()).into(), ErrorKind::Exhausted, Errno::NOSPC),
             (storage(io::Error::other("down")).into(), ErrorKind::Unavailable, Errno::IO),

@@ -3,24 +3,30 @@
 //!
 //! | to change | read |
 //! | --- | --- |
-//! | what is asked of a namespace | `operation`; `operation/`: `execute` (here), `ask` (methods) |
-//! | one table, its lock, and what is newer in memory | `records/tablet` |
+//! | what is asked of a namespace | `operation`; `operation/`: `execute`, `tablet`, `ask` (methods) |
+//! | one table, its lock, its range, data that is newer in memory | `records/tablet`, `records/range` |
+//! | names and inodes as they are | `records/`: `reading`, `access` (permissions); `names` |
 //! | where records lie | `records/`: `keys`, `inode`, `attributes` (index entries); `settings` |
 //! | an operation's effect | `records/`: `change`, `change/rename.rs`, `xattrs`, `acl`, `listing` |
+//! | indexes of attributes, in the batch of a change | `records/indexing`; new ones: `maintenance/building` |
+//! | contents, as far as records depend on them | `records/open_files`; `contents/records` |
 //! | whole trees at once; data that waits in memory | `records/bulk`, `records/pending` |
 //! | reading at one moment; changes between two moments | `records/view`, `records/changed` |
 //! | contents of files | `contents/files`, on `contents` and `contents/object` (the two kinds) |
 //! | contents in a bucket | `contents/chunks/mod.rs`; `cache`, `file`, `flush`, `collect` there |
-//! | searching | `query/` (language), `search` (planner), `search/indexing` |
+//! | searching | `query/` (language), `search` (planner) |
 //! | quotas | `quota`; `quota/`: `accounts` (sums), `counting`, `trees`, `reservation` |
 //! | snapshots | `snapshot/`: `snapshots`, `kept` (objects), `past`, `present`, `restore` |
 //! | checking and repairing | `maintenance/`: `check`; `repair`; damaged files: `salvage` |
-//! | what is done beside; new indexes | `maintenance/upkeep`, `maintenance/building` |
+//! | work beside operations; after a crash | `maintenance/`: `upkeep`, `settling`; `recovery` |
 //!
 //! Invariants:
 //!
 //! - Every change is one batch of the table, under one lock (`Tablet::writer`). Names, inodes,
 //!   the name index and indexes of attributes agree in every prefix of the log.
+//! - A tablet refuses an operation on names that it does not hold before it changes anything. A
+//!   namespace of one process has one tablet, which holds all names.
+//! - A tablet asks about contents through `OpenFiles` alone. It knows no snapshot and no query.
 //! - Only times and sizes wait in memory (`records::pending`).
 //! - A change of inodes is a `quota::Transaction`, which contains its effect on the sums of owners.
 //! - An object is removed only once the removal of its file outlasts a crash (`Space::Doomed`).
@@ -37,9 +43,12 @@
 //! - Changes hold the lock for some 3 µs, a tenth of the kernel's time for a request. Readers take no
 //!   lock.
 
+mod clock;
 mod contents;
 mod error;
+pub mod fuzzing;
 mod maintenance;
+mod names;
 mod namespace;
 pub mod operation;
 pub mod query;
@@ -56,13 +65,16 @@ pub use maintenance::check::Fault;
 pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
 pub use maintenance::salvage::salvage;
 pub use maintenance::upkeep::Upkeep;
-pub use namespace::{Clock, NAME_BYTES_MAX, Namespace, create_namespace, system_clock};
+pub use namespace::{Clock, Namespace, create_namespace, system_clock};
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
 pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
 pub use records::inode::Inode;
-pub use records::keys::{EntryName, FileId, ROOT};
-pub use records::listing::{Entry, Listing};
+pub use records::keys::{EntryName, FileId, NAME_BYTES_MAX, ROOT};
+pub use records::listing::{Entry, Listing, cookie_before};
+pub use records::open_files::{NoOpenFiles, OpenFiles};
+pub use records::range::TabletRange;
+pub use records::tablet::{Tablet, open_table};
 pub use records::view::ReadView;
 pub use records::xattrs::{LABEL, SetXattr, XATTR_BYTES_MAX};
 pub use records::{acl, attributes, inode, keys};

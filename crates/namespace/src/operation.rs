@@ -26,6 +26,7 @@ mod contents;
 mod execute;
 mod query;
 mod reply;
+mod tablet;
 
 pub(crate) use contents::PastFiles;
 pub use contents::{FileContents, LocalFile, PastHandle};
@@ -41,6 +42,7 @@ use crate::records::xattrs::SetXattr;
 use canopy_model::{Credentials, Wanted};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::fmt;
 
 /// The tree that is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -334,6 +336,18 @@ impl Operation<'_> {
     }
 }
 
+impl fmt::Display for Target {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Name { directory, hash } => {
+                write!(formatter, "a name with hash {hash:016x} in directory {directory}")
+            }
+            Target::File(id) => write!(formatter, "file {id}"),
+            Target::Anywhere => formatter.write_str("the namespace"),
+        }
+    }
+}
+
 impl Target {
     fn of(name: EntryName<'_>) -> Self {
         Target::Name { directory: name.directory, hash: name.hash() }
@@ -373,6 +387,23 @@ impl Access<'_> {
 }
 
 impl Change<'_> {
+    /// Returns whether it may fail for want of space, and is worth another try once there is more.
+    pub(crate) fn takes_space(&self) -> bool {
+        match self {
+            Change::Create { .. }
+            | Change::CreateNameless { .. }
+            | Change::Link { .. }
+            | Change::Rename { .. }
+            | Change::SetAttributes { .. }
+            | Change::SetXattr { .. }
+            | Change::Sync(_) => true,
+            Change::Unlink(_)
+            | Change::Rmdir(_)
+            | Change::RemoveXattr { .. }
+            | Change::TouchAccess(_) => false,
+        }
+    }
+
     fn target(&self) -> Target {
         match self {
             Change::Create { name, .. }

@@ -6,15 +6,15 @@
 //! are candidates of all indexes: reading an index entry takes a hundredth of looking at its file.
 
 mod explain;
-pub(crate) mod indexing;
 
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::query::{Candidate, Expression, Source};
+use crate::records::access::passes;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, ROOT, Space};
 use crate::records::view::ReadView;
-use crate::snapshot::present::{Present, passes};
+use crate::snapshot::present::Present;
 use canopy_model::{Credentials, Wanted};
 use canopy_store::{Key, KeyRange};
 use rustix::io::Errno;

@@ -6,9 +6,10 @@ use crate::contents::{FILE_BYTES_MAX, Inline, Opened, adopt_times, describe};
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::quota::{Reservation, Transaction};
-use crate::records::change::{Privileges, without_privileges};
+use crate::records::change::{Privileges, SetAttributes, without_privileges};
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{FileId, Space};
+use crate::records::tablet::Tablet;
 use canopy_store::{Batch, Durability};
 use parking_lot::RwLockWriteGuard;
 use rustix::io::Errno;
@@ -20,7 +21,6 @@ use std::sync::atomic::Ordering;
 
 const FALLOC_KEEP_SIZE: i32 = 1;
 const FALLOC_ZERO_RANGE: i32 = 16;
-const DAY_NS: i64 = 86_400_000_000_000;
 
 impl Namespace {
     /// Opens a regular file. Whoever opens it also holds it, and closes it before letting it go.
@@ -37,7 +37,7 @@ impl Namespace {
         // With the writer's lock, nobody changes what the record says of the contents meanwhile.
         let _writer = self.tablet.writer.lock();
         let (_, mut inode) = self.tablet.locate(id)?;
-        self.overlay(&mut inode);
+        self.tablet.overlay(&mut inode);
         if !inode.is_regular() {
             return Err(if inode.is_directory() { Errno::ISDIR } else { Errno::NXIO }.into());
         }
@@ -95,28 +95,6 @@ impl Namespace {
         self.contents.space()
     }
 
-    /// Returns whether reading a file now changes its time of access.
-    ///
-    /// # Errors
-    ///
-    /// Fails with `NOENT` if there is no such file, and as the table does.
-    pub fn is_access_due(&self, id: FileId) -> Result<bool> {
-        Ok(is_access_due(&self.inode(id)?, self.now_ns()))
-    }
-
-    /// Makes what is known of a directory, and all that happened to names and attributes before,
-    /// outlast a crash.
-    ///
-    /// # Errors
-    ///
-    /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
-    pub fn sync_inode(&self, id: FileId) -> Result<()> {
-        self.with_room(|| {
-            self.flush_inode(id)?;
-            Ok(self.tablet.table.sync()?)
-        })
-    }
-
     /// Closes a file. The last time, what it has goes into its records; if that fails, whoever
     /// flushes tries again.
     ///
@@ -171,28 +149,9 @@ impl Namespace {
             }
         };
         if notes_access && opened.file().is_none() {
-            self.touch_access(opened.id)?;
+            self.tablet.touch_access(opened.id)?;
         }
         Ok(bytes)
-    }
-
-    /// Notes that a file or a directory was read, if its time of access is older than what changed
-    /// it, or than a day (relatime).
-    ///
-    /// # Errors
-    ///
-    /// Fails with `NOENT` if there is no such file, and as the table does.
-    pub fn touch_access(&self, id: FileId) -> Result<()> {
-        let now_ns = self.now_ns();
-        let is_due = |inode: &Inode| is_access_due(inode, now_ns);
-        if self.tablet.pending.read().get(&id).is_some_and(|inode| !is_due(inode)) {
-            return Ok(());
-        }
-        let inode = self.inode(id)?;
-        match is_due(&inode) {
-            true => self.change_pending(id, |inode| inode.atime_ns = now_ns),
-            false => Ok(()),
-        }
     }
 
     /// Writes bytes at an offset, or at the end if there is none. Returns how many: fewer only
@@ -250,7 +209,7 @@ impl Namespace {
                 self.unsettle(opened.id, false)?;
                 let written = object.write(bytes, offset);
                 // The bytes are written. If their sum cannot be now, whoever flushes tries again.
-                let _ = self.flush_inline(opened, &mut inline);
+                let _ = opened.flush_inline(&self.tablet, &mut inline);
                 drop(inline);
                 written?
             }
@@ -286,7 +245,9 @@ impl Namespace {
         inline: &mut RwLockWriteGuard<'_, Inline>,
         size: u64,
     ) -> Result<Option<&'a Object>> {
-        if opened.object().is_some() || size <= self.configured().settings.inline_bytes_max as u64 {
+        if opened.object().is_some()
+            || size <= self.tablet.configured().settings.inline_bytes_max as u64
+        {
             return Ok(opened.object());
         }
         if let Some(chunks) = self.contents.chunks() {
@@ -326,7 +287,7 @@ impl Namespace {
             self.contents.sync_name(opened.id)?;
         }
         let mut inode = before.clone();
-        self.overlay(&mut inode);
+        self.tablet.overlay(&mut inode);
         let times = (inode.mtime_ns, inode.atime_ns);
         adopt_times(object, &inode)?;
         describe(object, &mut inode);
@@ -335,8 +296,8 @@ impl Namespace {
         let mut batch = Transaction::new();
         batch.delete(Space::Contents.of(opened.id, b"").as_ref())?;
         batch.put(Space::Unsettled.of(opened.id, b"").as_ref(), b"")?;
-        self.write_inode(&mut batch, &place, Some(&before), &inode)?;
-        self.commit(batch)?;
+        self.tablet.write_inode(&mut batch, &place, Some(&before), &inode)?;
+        self.tablet.commit(batch)?;
         self.contents.unsettle(opened.id);
         self.tablet.forget_pending(opened.id);
         Ok(())
@@ -377,10 +338,10 @@ impl Namespace {
 
     /// Gives a file the time and, if its contents are a record, the size of a change just made.
     fn changed(&self, opened: &Opened, privileges: Privileges<'_>) -> Result<()> {
-        let now_ns = self.now_ns();
+        let now_ns = self.tablet.now_ns();
         let size = opened.object().is_none().then(|| opened.inline.read().bytes.len() as u64);
         let mut mode = None;
-        self.change_pending(opened.id, |inode| {
+        self.tablet.change_pending(opened.id, |inode| {
             if let Some(size) = size {
                 (inode.size, inode.blocks) = (size, size.div_ceil(512));
             }
@@ -391,13 +352,39 @@ impl Namespace {
     }
 
     fn set_mode(&self, id: FileId, mode: u32) -> Result<()> {
-        self.change_inode(id, |inode, batch| {
+        self.tablet.change_inode(id, |inode, batch| {
             // It belongs to a change that was made.
             batch.frees = true;
             inode.mode = mode;
             Ok(())
         })?;
         Ok(())
+    }
+
+    /// Sets attributes and returns the inode. Setting none counts as giving a file the owner that it
+    /// has: that is what the kernel asks for then (`FUSE_HANDLE_KILLPRIV_V2`). All of them are set,
+    /// or none.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, with `NOSPC` or `DQUOT` if there is no room,
+    /// and as the table does. Fails as [`truncate`](Self::truncate) does where it sets a length.
+    pub fn set_attributes(
+        &self,
+        id: FileId,
+        set: &SetAttributes,
+        privileges: Privileges<'_>,
+    ) -> Result<Inode> {
+        let Some(size) = set.size else {
+            return self.with_room(|| self.tablet.set_attributes(id, set, privileges, false));
+        };
+        if set.has_no_more_than_a_size() {
+            self.truncate(id, size, privileges)?;
+        } else {
+            let others = |frees| self.tablet.set_attributes(id, set, privileges, frees).map(drop);
+            self.with_room(|| self.resize(id, size, privileges, others))?;
+        }
+        self.tablet.inode(id)
     }
 
     /// Gives a file a length; what it gains is zeros. If that fails, it has the length that it had.
@@ -413,7 +400,7 @@ impl Namespace {
 
     /// Sets the length of a file and runs `others`, whose argument is whether this frees space. If
     /// either fails, the file keeps its length.
-    pub(crate) fn resize(
+    fn resize(
         &self,
         id: FileId,
         size: u64,
@@ -435,10 +422,10 @@ impl Namespace {
 
     /// Makes a file whose contents were not imported an empty one.
     fn forget_absent(&self, id: FileId) -> Result<()> {
-        if !self.inode(id)?.has(flag::ABSENT) {
+        if !self.tablet.inode(id)?.has(flag::ABSENT) {
             return Ok(());
         }
-        self.change_inode(id, |inode, batch| {
+        self.tablet.change_inode(id, |inode, batch| {
             batch.frees = true;
             if inode.has(flag::ABSENT) {
                 inode.flags &= !flag::ABSENT;
@@ -456,7 +443,7 @@ impl Namespace {
         privileges: Privileges<'_>,
         others: impl FnOnce(bool) -> Result<()>,
     ) -> Result<()> {
-        let inode = self.inode(opened.id)?;
+        let inode = self.tablet.inode(opened.id)?;
         let _changing = self.contents.changing.read();
         self.keep_contents(opened)?;
         let mut inline = opened.inline.write();
@@ -503,7 +490,7 @@ impl Namespace {
             }
         }
         // The first failure is returned.
-        let _ = self.change_pending(opened.id, |pending| {
+        let _ = self.tablet.change_pending(opened.id, |pending| {
             (pending.size, pending.blocks) = (inode.size, inode.blocks);
             (pending.mtime_ns, pending.ctime_ns) = (inode.mtime_ns, inode.ctime_ns);
         });
@@ -603,7 +590,7 @@ impl Namespace {
                 object.sync_all().map_err(Error::io("an object"))?;
                 self.contents.sync_name(opened.id)?;
             }
-            self.flush_inode(opened.id)?;
+            self.tablet.flush_inode(opened.id)?;
             Ok(self.tablet.table.sync()?)
         })
     }
@@ -612,19 +599,19 @@ impl Namespace {
     pub(crate) fn flush_file(&self, opened: &Opened) -> Result<()> {
         match opened.chunked() {
             Some(chunked) => self.flush_chunks(chunked),
-            None => self.flush_inline(opened, &mut opened.inline.write()),
+            None => opened.flush_inline(&self.tablet, &mut opened.inline.write()),
         }
     }
 
     /// Returns whether changes of small files go into records at once: usage is counted, which is
     /// what records say, or the disk is full, which whoever changes a file must know.
     fn must_flush_at_once(&self) -> bool {
-        self.accounts.counts() || self.tablet.table.is_short()
+        self.tablet.accounts.counts() || self.tablet.table.is_short()
     }
 
     /// Puts what is written into a small file into its records, or gives it what it had before.
     fn flush_or_restore(&self, opened: &Opened, inline: &mut Inline, before: Inline) -> Result<()> {
-        let flushed = self.flush_inline(opened, inline);
+        let flushed = opened.flush_inline(&self.tablet, inline);
         flushed.inspect_err(|_| restore_inline(inline, before))
     }
 
@@ -641,18 +628,20 @@ impl Namespace {
             return Ok(());
         }
         match reserved {
-            Some(_) => self.flush_inline(opened, inline),
+            Some(_) => opened.flush_inline(&self.tablet, inline),
             None => Ok(()),
         }
     }
+}
 
-    /// Puts what an open file has into its records, for who has the lock of its contents.
-    pub(crate) fn flush_inline(&self, opened: &Opened, inline: &mut Inline) -> Result<()> {
-        if !inline.is_dirty && opened.object().is_none() {
+impl Opened {
+    /// Puts what an open file has into its records, for the caller that has the lock of its contents.
+    pub(crate) fn flush_inline(&self, tablet: &Tablet, inline: &mut Inline) -> Result<()> {
+        if !inline.is_dirty && self.object().is_none() {
             return Ok(());
         }
-        let _writer = self.tablet.writer.lock();
-        let (place, before) = match self.tablet.locate(opened.id) {
+        let _writer = tablet.writer.lock();
+        let (place, before) = match tablet.locate(self.id) {
             // It has gone meanwhile, with what it had.
             Err(Error::Posix(Errno::NOENT)) => {
                 inline.is_dirty = false;
@@ -661,10 +650,10 @@ impl Namespace {
             located => located?,
         };
         let mut inode = before.clone();
-        self.overlay(&mut inode);
+        tablet.overlay(&mut inode);
         let mut batch = Transaction::new();
-        let key = Space::Contents.of(opened.id, b"");
-        if inline.is_dirty && opened.object().is_none() {
+        let key = Space::Contents.of(self.id, b"");
+        if inline.is_dirty && self.object().is_none() {
             match inline.bytes.is_empty() {
                 true if inode.has(flag::INLINE) => batch.delete(key.as_ref())?,
                 true => {}
@@ -678,12 +667,12 @@ impl Namespace {
         // A file that got shorter needs no more room than is kept for that.
         batch.frees = inode.size < before.size;
         if inode != before {
-            self.write_inode(&mut batch, &place, Some(&before), &inode)?;
+            tablet.write_inode(&mut batch, &place, Some(&before), &inode)?;
         }
         if !batch.is_empty() {
-            self.commit(batch)?;
+            tablet.commit(batch)?;
         }
-        self.tablet.forget_pending(opened.id);
+        tablet.forget_pending(self.id);
         inline.is_dirty = false;
         Ok(())
     }
@@ -711,10 +700,4 @@ fn lower_mode(inode: &Inode, privileges: Privileges<'_>) -> Option<u32> {
         Privileges::Drop(is_in) => without_privileges(inode.mode, !is_in(inode.gid)),
     };
     (mode != inode.mode).then_some(mode)
-}
-
-/// Returns whether reading a file now changes its time of access.
-fn is_access_due(inode: &Inode, now_ns: i64) -> bool {
-    inode.atime_ns <= inode.mtime_ns.max(inode.ctime_ns)
-        || now_ns.saturating_sub(inode.atime_ns) >= DAY_NS
 }

@@ -5,17 +5,17 @@
 //! long. Searches believe it when that has come to the end.
 
 use crate::error::Result;
-use crate::namespace::Namespace;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::FileId;
 use crate::records::keys::{self, Space};
+use crate::records::tablet::Tablet;
 use canopy_store::{Batch, Direction, Durability, Key, KeyRange};
 use std::sync::Arc;
 
 /// So many records are looked at while others wait.
 const STEP: usize = 256;
 
-impl Namespace {
+impl Tablet {
     /// Has indexes of these attributes from now on, by their names in queries, and of no others. New
     /// ones serve once [`build_indexes`](Self::build_indexes) is through.
     ///
@@ -23,7 +23,7 @@ impl Namespace {
     ///
     /// Fails with `Invalid` if there is no such attribute, and as the table does.
     pub fn set_indexes(&self, names: &[impl AsRef<str>]) -> Result<()> {
-        let _writer = self.tablet.writer.lock();
+        let _writer = self.writer.lock();
         let before = self.configured();
         let mut settings = before.settings.clone().with_indexes(names)?;
         let had = before.settings.index_names();
@@ -41,7 +41,7 @@ impl Namespace {
                 batch.delete_range(&keys::index(gone))?;
             }
         }
-        self.tablet.table.write(&batch, Durability::Durable)?;
+        self.table.write(&batch, Durability::Durable)?;
         *self.configured.write() = after;
         Ok(())
     }
@@ -68,7 +68,7 @@ impl Namespace {
                 next = self.build_step(&rest)?;
             }
         }
-        let _writer = self.tablet.writer.lock();
+        let _writer = self.writer.lock();
         // Whoever changed what is wanted may have removed an index and added it again.
         if !Arc::ptr_eq(&wanted, &self.configured()) {
             return Ok(false);
@@ -77,16 +77,16 @@ impl Namespace {
         settings.building.clear();
         let mut batch = Batch::new();
         batch.put(keys::settings().as_ref(), &settings.encode()?)?;
-        self.tablet.table.write(&batch, Durability::Durable)?;
+        self.table.write(&batch, Durability::Durable)?;
         *self.configured.write() = Arc::new(settings.configured()?);
         Ok(true)
     }
 
     /// Adds what the first records of a range say; returns where to go on.
     fn build_step(&self, range: &KeyRange) -> Result<Option<Key>> {
-        let _writer = self.tablet.writer.lock();
+        let _writer = self.writer.lock();
         let configured = self.configured();
-        let mut scan = self.tablet.table.scan(range, Direction::Forward)?;
+        let mut scan = self.table.scan(range, Direction::Forward)?;
         let mut batch = Batch::new();
         let mut last = None;
         for _ in 0..STEP {
@@ -102,14 +102,14 @@ impl Namespace {
             last = Some(key.to_key());
         }
         if !batch.is_empty() {
-            self.tablet.table.write(&batch, Durability::Visible)?;
+            self.table.write(&batch, Durability::Visible)?;
         }
         Ok(last.map(Key::successor))
     }
 
     fn build_name(&self, batch: &mut Batch, name: &[u8], mut inode: Inode) -> Result<()> {
         if inode.has(flag::LINKED) {
-            let linked = self.tablet.record(&Space::Links.of(inode.id, b""))?;
+            let linked = self.record(&Space::Links.of(inode.id, b""))?;
             let Some(linked) = linked else { return Ok(()) };
             inode = linked;
         }

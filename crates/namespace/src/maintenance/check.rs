@@ -5,9 +5,9 @@ mod chunks;
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::quota::{Account, Limits, Sums, Usage};
+use crate::records::indexing::is_of_names;
 use crate::records::inode::{Inode, file_type, flag};
 use crate::records::keys::{self, FileId, ROOT, Space};
-use crate::search::indexing::is_of_names;
 use crate::settings::Configured;
 use crate::snapshot::past::Past;
 use canopy_store::{Direction, Key, KeyRange, TableSnapshot, hash_of};
@@ -217,7 +217,7 @@ impl Namespace {
         let chunk_objects = self.chunk_objects(reads)?;
         let (snapshot, configured) = {
             let _writer = self.tablet.writer.lock();
-            (self.tablet.table.snapshot(), self.configured())
+            (self.tablet.table.snapshot(), self.tablet.configured())
         };
         let mut check = Check::new(self, snapshot, configured, false);
         check.chunk_objects = chunk_objects;
@@ -596,7 +596,7 @@ impl<'a> Check<'a> {
             return false;
         }
         let found = namespace.contents.object_size(id);
-        let inode = namespace.inode_now(id).ok().filter(|inode| inode.has(flag::OBJECT));
+        let inode = namespace.tablet.inode_now(id).ok().filter(|inode| inode.has(flag::OBJECT));
         inode.map(|inode| inode.size) != found
     }
 

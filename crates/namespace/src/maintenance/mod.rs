@@ -1,8 +1,10 @@
-//! Maintenance of a namespace: threads that look after it, building of indexes, checks of every rule,
-//! and repairs.
+//! Maintenance of a namespace: threads that look after it, what goes into records late, recovery
+//! after a crash, building of indexes, checks of every rule, and repairs.
 
 mod building;
 pub(crate) mod check;
+mod recovery;
 pub(crate) mod repair;
 pub(crate) mod salvage;
+mod settling;
 pub(crate) mod upkeep;

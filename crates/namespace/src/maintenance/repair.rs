@@ -15,6 +15,7 @@ use crate::maintenance::check::{Check, ChunkObjects, Fault, ObjectsToRead, Probl
 use crate::namespace::Namespace;
 use crate::records::inode::{Inode, file_type};
 use crate::records::keys::{self, FileId, ROOT, Space};
+use crate::records::open_files::OpenFiles;
 use crate::records::tablet::Writer;
 use canopy_store::{Batch, Durability};
 use parking_lot::MutexGuard;
@@ -91,7 +92,7 @@ impl Namespace {
         let lost_snapshots = self.end_lost_snapshots()?;
         let _setting = self.setting.lock();
         let writer = self.tablet.writer.lock();
-        self.flush_what_is_sound()?;
+        self.tablet.flush_what_is_sound()?;
         let mut repair = Repair {
             namespace: self,
             writer,
@@ -168,7 +169,7 @@ impl<'a> Repair<'a> {
     fn check(&self) -> Result<Check<'a>> {
         let namespace = self.namespace;
         let snapshot = namespace.tablet.table.snapshot();
-        let mut check = Check::new(namespace, snapshot, namespace.configured(), true);
+        let mut check = Check::new(namespace, snapshot, namespace.tablet.configured(), true);
         check.chunk_objects = self.chunk_objects.clone();
         check.run(&mut |_| {})?;
         Ok(check)
@@ -200,7 +201,7 @@ impl<'a> Repair<'a> {
         }
         match faults.iter().any(|fault| fault.problem == Problem::Usage) {
             true => {
-                self.namespace.count_again()?;
+                self.namespace.tablet.count_again()?;
                 self.report(FileId::NONE, "usage is counted again");
                 Ok(())
             }
@@ -338,7 +339,7 @@ impl<'a> Repair<'a> {
     /// Empties the index of an attribute, which is built anew then.
     fn rebuild_index(&mut self, number: u64) -> Result<()> {
         let number = number as u32;
-        let before = self.namespace.configured();
+        let before = self.namespace.tablet.configured();
         let mut settings = before.settings.clone();
         if let Some(name) = before.name_of(number) {
             settings.building.insert(name);
@@ -346,7 +347,7 @@ impl<'a> Repair<'a> {
         self.batch.delete_range(&keys::index(number))?;
         self.batch.put(keys::settings().as_ref(), &settings.encode()?)?;
         self.write()?;
-        *self.namespace.configured.write() = Arc::new(settings.configured()?);
+        *self.namespace.tablet.configured.write() = Arc::new(settings.configured()?);
         self.report(FileId::NONE, format!("the index of attribute {number} is built anew"));
         Ok(())
     }

@@ -4,9 +4,9 @@
 
 use crate::contents::chunks::{CHUNK_BYTES, Stored};
 use crate::error::{Error, Result};
-use crate::namespace::{CACHE_BYTES, options};
 use crate::records::attributes::Attribute;
 use crate::records::keys::{self, Space};
+use crate::records::tablet::{CACHE_BYTES, options};
 use crate::settings::{Settings, declare_again, table_of};
 use canopy_store::storage::Storage;
 use canopy_store::{

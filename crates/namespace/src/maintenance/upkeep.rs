@@ -48,7 +48,7 @@ impl Upkeep {
             spawn(BUILD_INTERVAL, |namespace, stop| {
                 namespace.reclaim_if_short()?;
                 namespace.remove_strays()?;
-                namespace.find_labels(|| !*stop.is_set.lock())?;
+                namespace.tablet.find_labels(|| !*stop.is_set.lock())?;
                 namespace.build_indexes(|| !*stop.is_set.lock()).map(drop)
             }),
         ];

@@ -1,18 +1,18 @@
 //! Execution of operations: the trait, and its implementation by a namespace of this process.
 
-use super::reply::{Capacity, Entries, Reply, State};
+use super::reply::{Capacity, Reply, State};
+use super::tablet::{done, target};
 use super::{
-    Access, Administration, Change, Changer, FileContents, Hold, Moment, OnQuotas, OnSnapshots,
-    Operation, Page, Plan, Query, Read,
+    Access, Administration, Change, FileContents, Moment, OnQuotas, OnSnapshots, Operation, Plan,
+    Query, Read,
 };
 use crate::error::Result;
 use crate::maintenance::check::Fault;
 use crate::maintenance::repair::Repaired;
 use crate::namespace::Namespace;
-use crate::records::change::Privileges;
 use crate::records::inode::Inode;
 use crate::records::keys::FileId;
-use crate::records::listing::{Entry, Listing, PAGE_MAX};
+use crate::records::listing::{Entry, Listing};
 use crate::search::{Found, Pace};
 use crate::snapshot::past::Past;
 use crate::snapshot::present::Present;
@@ -69,33 +69,15 @@ pub trait Execute: FileContents {
     fn explain_query(&self, query: &Query<'_>, counts: bool, pace: Pace<'_>) -> Result<Plan>;
 }
 
-impl Changer<'_> {
-    /// Returns whether the changer is in a group, as far as that is known.
-    fn is_in(&self, gid: u32) -> bool {
-        match self {
-            Changer::Privileged => true,
-            Changer::Member(groups) => groups.contains(&gid),
-        }
-    }
-
-    fn privileges<'a>(&self, is_in: &'a dyn Fn(u32) -> bool) -> Privileges<'a> {
-        match self {
-            Changer::Privileged => Privileges::Keep,
-            Changer::Member(_) => Privileges::Drop(is_in),
-        }
-    }
-}
-
 impl Execute for Namespace {
     fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
         match operation {
-            Operation::Read(Moment::Now, read) => self.read_now(read),
+            Operation::Read(Moment::Now, _) | Operation::Hold(_) => self.tablet.execute(operation),
             Operation::Read(Moment::Snapshot(number), read) => {
                 self.numbered(*number).and_then(|past| past.execute(read))
             }
-            Operation::Access(access) => self.answer(access),
-            Operation::Hold(hold) => self.execute_hold(hold),
-            Operation::Change(change) => self.execute_change(change),
+            Operation::Access(access) => self.answer(operation, access),
+            Operation::Change(change) => self.execute_change(operation, change),
             Operation::Quotas(quotas) => self.execute_on_quotas(quotas),
             Operation::Snapshots(snapshots) => self.execute_on_snapshots(snapshots),
             Operation::Administration(administration) => self.administer(administration),
@@ -185,74 +167,29 @@ impl Past {
 }
 
 impl Namespace {
-    fn read_now(&self, read: &Read<'_>) -> Result<Reply> {
-        match read {
-            Read::Lookup(name) => self.lookup(name.directory, name.name).map(Reply::Inode),
-            Read::Inode(id) => self.inode(*id).map(Reply::Inode),
-            Read::Parent(id) => self.parent(*id).map(Reply::File),
-            Read::Readlink(id) => self.readlink(*id).map(target),
-            Read::List(page) => {
-                page.read(|listing, tell| self.list(listing, page.after, tell)).map(Reply::Entries)
-            }
-            Read::Xattr { id, name } => self.xattr(*id, name).map(Reply::Bytes),
-            Read::Xattrs(id) => self.xattrs(*id).map(Reply::Names),
-        }
-    }
-
-    fn answer(&self, access: &Access<'_>) -> Result<Reply> {
+    /// Answers a question. Those about the present are the tablet's, but for one that needs all
+    /// directories above a file.
+    fn answer(&self, operation: &Operation<'_>, access: &Access<'_>) -> Result<Reply> {
         let truth = match access {
-            Access::Path(id) => return self.path(*id).map(Reply::Bytes),
-            Access::IsDue(id) => self.is_access_due(*id),
-            Access::MayRead(Moment::Now, id, who) => self.lets_read(&self.inode(*id)?, who),
             Access::MayRead(Moment::Snapshot(number), id, who) => {
                 let past = self.numbered(*number)?;
                 past.lets_read(&past.inode(*id)?, who)
             }
-            Access::MayChange(id, who) => self.lets_change(&self.inode(*id)?, who),
             Access::IsShown(id, wanted, who) => Present::new(self, who).lets(*id, *wanted),
+            _ => return self.tablet.execute(operation),
         };
         truth.map(Reply::Truth)
     }
 
-    fn execute_hold(&self, hold: &Hold<'_>) -> Result<Reply> {
-        match hold {
-            Hold::Name(name) => self.lookup_held(name.directory, name.name).map(Reply::Inode),
-            Hold::File(id) => {
-                self.hold(*id);
-                Ok(Reply::Done)
-            }
-            Hold::Release(id, times) => self.release(*id, *times).map(done),
-        }
-    }
-
-    fn execute_change(&self, change: &Change<'_>) -> Result<Reply> {
+    /// Makes a change: one of contents here, and every other one in the tablet.
+    fn execute_change(&self, operation: &Operation<'_>, change: &Change<'_>) -> Result<Reply> {
         match change {
-            Change::Create { name, new, holds } => {
-                self.create(name.directory, name.name, new, *holds).map(Reply::Inode)
-            }
-            Change::CreateNameless { directory, new } => {
-                self.create_nameless(*directory, new).map(Reply::Inode)
-            }
-            Change::Link { id, name } => {
-                self.link(*id, name.directory, name.name).map(Reply::Inode)
-            }
-            Change::Unlink(name) => self.unlink(name.directory, name.name).map(Reply::File),
-            Change::Rmdir(name) => self.rmdir(name.directory, name.name).map(Reply::File),
-            Change::Rename { from, to, mode, whiteout } => match whiteout {
-                Some(owner) => self.rename_leaving_whiteout(*from, *to, *mode, *owner).map(done),
-                None => self.rename(*from, *to, *mode).map(done),
-            },
-            Change::SetAttributes { id, set, changer } => {
+            Change::SetAttributes { id, set, changer } if set.size.is_some() => {
                 let is_in = |gid| changer.is_in(gid);
                 self.set_attributes(*id, set, changer.privileges(&is_in)).map(Reply::Inode)
             }
-            Change::SetXattr { id, name, value, how, changer } => {
-                let is_in = |gid| changer.is_in(gid);
-                self.set_xattr(*id, name, value, *how, changer.privileges(&is_in)).map(done)
-            }
-            Change::RemoveXattr { id, name } => self.remove_xattr(*id, name).map(done),
-            Change::TouchAccess(id) => self.touch_access(*id).map(done),
-            Change::Sync(id) => self.sync_inode(*id).map(done),
+            _ if change.takes_space() => self.with_room(|| self.tablet.execute(operation)),
+            _ => self.tablet.execute(operation),
         }
     }
 
@@ -308,7 +245,7 @@ impl Namespace {
             Administration::State => Ok(Reply::State(State {
                 is_read_only: self.is_read_only(),
                 has_strays: self.has_strays(),
-                lacks_labels: self.lacks_labels(),
+                lacks_labels: self.tablet.lacks_labels(),
             })),
             Administration::Time => Ok(Reply::Time(self.now_ns())),
             Administration::Capacity => self.capacity().map(Reply::Capacity),
@@ -369,41 +306,4 @@ impl Namespace {
         })?;
         self.check_past(&past, reads_contents)
     }
-}
-
-impl Page<'_> {
-    /// Returns the entries of this part, which `list` goes through.
-    fn read(
-        &self,
-        list: impl FnOnce(&mut Listing, &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()>,
-    ) -> Result<Entries> {
-        let count_max = self.count_max as usize;
-        let mut entries = Entries::with_capacity(count_max.min(PAGE_MAX as usize));
-        list(&mut Listing::behind(self), &mut |entry| {
-            let has_room = entries.count() < count_max;
-            if has_room {
-                entries.push(entry);
-            }
-            has_room
-        })?;
-        Ok(entries)
-    }
-}
-
-impl Inode {
-    /// Returns where a symbolic link leads.
-    fn into_target(self) -> Result<Vec<u8>> {
-        match self.file_type() {
-            crate::records::inode::file_type::SYMLINK => Ok(self.target),
-            _ => Err(Errno::INVAL.into()),
-        }
-    }
-}
-
-fn done(_: ()) -> Reply {
-    Reply::Done
-}
-
-fn target(bytes: Vec<u8>) -> Reply {
-    Reply::Bytes(Some(bytes))
 }

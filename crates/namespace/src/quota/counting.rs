@@ -1,11 +1,12 @@
 //! Beginning to count, setting limits, and telling what is used.
 
-use super::accounts::{Mode, Transaction, put_usage};
+use super::accounts::{Mode, put_usage};
 use super::{Account, Limits, Quota, Sums, Usage};
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, Space};
+use crate::records::tablet::Tablet;
 use canopy_store::{Batch, Direction, Durability, TableSnapshot};
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,18 +14,6 @@ use std::collections::{BTreeMap, HashMap};
 const STEP: usize = 1 << 18;
 
 impl Namespace {
-    /// Writes a change, with the sums that it leads to. `EDQUOT` if it is bound and would pass a
-    /// limit. The caller has the writer's lock.
-    pub(crate) fn commit(&self, mut change: Transaction) -> Result<()> {
-        let updated = self.accounts.admit(&mut change, (self.clock)())?;
-        match change.frees {
-            true => self.tablet.table.write_freeing(&change, Durability::Visible)?,
-            false => self.tablet.table.write(&change, Durability::Visible)?,
-        }
-        self.accounts.adopt(updated);
-        Ok(())
-    }
-
     /// Sets what a user or a group may use; no limits are none. The first ones make it count what
     /// there is, while others go on: a second for some million files.
     ///
@@ -39,12 +28,94 @@ impl Namespace {
     /// Does so for who has the lock of settings.
     pub(super) fn put_limits(&self, account: Account, limits: Limits) -> Result<()> {
         let is_none = limits.are_none() && limits.directory == FileId::NONE;
-        if is_none && !self.accounts.counts() {
+        if is_none && !self.tablet.accounts.counts() {
             return Ok(());
         }
         self.start_counting()?;
-        let now_ns = self.now_ns();
+        self.tablet.put_limits(account, limits, is_none)
+    }
+
+    /// Counts what there is, unless that was done. The caller has the lock of settings.
+    fn start_counting(&self) -> Result<()> {
+        if self.tablet.accounts.counts() {
+            return Ok(());
+        }
+        self.flush_pending()?;
+        let snapshot = {
+            let _writer = self.tablet.writer.lock();
+            self.tablet.count_changes(Mode::Counting);
+            self.tablet.table.snapshot()
+        };
+        let counted = count(&snapshot);
         let _writer = self.tablet.writer.lock();
+        let outcome = counted.and_then(|counted| self.tablet.begin_with(&counted));
+        outcome.inspect_err(|_| self.tablet.count_changes(Mode::Off))
+    }
+
+    /// Returns whether usage is counted all the time: since there was a limit.
+    pub fn counts_usage(&self) -> bool {
+        self.tablet.accounts.counts()
+    }
+
+    /// Returns what all accounts use and may, in their order. Where nothing is counted all the
+    /// time, goes through all files.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if a record is damaged.
+    pub fn quotas(&self) -> Result<Vec<Quota>> {
+        self.flush_pending()?;
+        let state = self.tablet.accounts.state.lock();
+        if state.mode == Mode::On {
+            let mut all = BTreeMap::new();
+            for account in state.usage.keys().chain(state.limits.keys()) {
+                let usage = state.usage.get(account).copied().unwrap_or_default();
+                let limits = state.limits.get(account).copied().unwrap_or_default();
+                all.insert(*account, Quota { account: *account, usage, limits });
+            }
+            return Ok(all.into_values().collect());
+        }
+        drop(state);
+        let counted = BTreeMap::from_iter(count(&self.tablet.table.snapshot())?);
+        let quota = |(account, [bytes, inodes]): (Account, [u64; 2])| {
+            let usage = Usage { bytes, inodes, ..Usage::default() };
+            Quota { account, usage, limits: Limits::default() }
+        };
+        Ok(counted.into_iter().map(quota).collect())
+    }
+
+    /// Returns what an account uses and may; none where nothing is counted.
+    pub fn quota(&self, account: Account) -> Option<Quota> {
+        let state = self.tablet.accounts.state.lock();
+        (state.mode == Mode::On).then(|| Quota {
+            account,
+            usage: state.usage.get(&account).copied().unwrap_or_default(),
+            limits: state.limits.get(&account).copied().unwrap_or_default(),
+        })
+    }
+
+    /// Returns what the tree that a file belongs to uses and may, if it has limits.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, with `Corrupt` if a record is damaged, and as
+    /// the table does.
+    pub fn quota_of_tree(&self, id: FileId) -> Result<Option<Quota>> {
+        if !self.tablet.accounts.counts() {
+            return Ok(None);
+        }
+        let project = self.inode(id)?.project;
+        let quota = (project != 0).then(|| self.quota(Account::Tree(project))).flatten();
+        Ok(quota.filter(|quota| !quota.limits.are_none()))
+    }
+}
+
+impl Tablet {
+    /// Puts the limits of an account on record, or takes them away if `is_none`. The caller has the
+    /// lock of settings, and usage is counted.
+    fn put_limits(&self, account: Account, limits: Limits, is_none: bool) -> Result<()> {
+        let now_ns = self.now_ns();
+        let _writer = self.writer.lock();
         let mut batch = Batch::new();
         let mut state = self.accounts.state.lock();
         let key = account.key(Space::Limits);
@@ -67,7 +138,7 @@ impl Namespace {
             batch.delete_range(&Space::Usage.range())?;
             batch.delete(keys::quotas().as_ref())?;
         }
-        if let Err(error) = self.tablet.table.write(&batch, Durability::Durable) {
+        if let Err(error) = self.table.write(&batch, Durability::Durable) {
             match former {
                 Some(former) => state.limits.insert(account, former),
                 None => state.limits.remove(&account),
@@ -85,23 +156,6 @@ impl Namespace {
         drop(state);
         self.accounts.note();
         Ok(())
-    }
-
-    /// Counts what there is, unless that was done. The caller has the lock of settings.
-    fn start_counting(&self) -> Result<()> {
-        if self.accounts.counts() {
-            return Ok(());
-        }
-        self.flush_pending()?;
-        let snapshot = {
-            let _writer = self.tablet.writer.lock();
-            self.count_changes(Mode::Counting);
-            self.tablet.table.snapshot()
-        };
-        let counted = count(&snapshot);
-        let _writer = self.tablet.writer.lock();
-        let outcome = counted.and_then(|counted| self.begin_with(&counted));
-        outcome.inspect_err(|_| self.count_changes(Mode::Off))
     }
 
     /// Forgets what was counted. The caller has the writer's lock.
@@ -129,12 +183,12 @@ impl Namespace {
         for (account, usage) in &usage {
             put_usage(&mut batch, *account, usage)?;
             if batch.len() >= STEP {
-                self.tablet.table.write(&batch, Durability::Visible)?;
+                self.table.write(&batch, Durability::Visible)?;
                 batch.clear();
             }
         }
         batch.put(keys::quotas().as_ref(), b"")?;
-        self.tablet.table.write(&batch, Durability::Durable)?;
+        self.table.write(&batch, Durability::Durable)?;
         (state.mode, state.usage) = (Mode::On, usage);
         Ok(())
     }
@@ -145,73 +199,16 @@ impl Namespace {
         let mode = self.accounts.state.lock().mode;
         match mode {
             Mode::On => {
-                let counted = count(&self.tablet.table.snapshot())?;
+                let counted = count(&self.table.snapshot())?;
                 self.accounts.state.lock().usage.clear();
                 self.begin_with(&counted)
             }
             _ => {
                 let mut batch = Batch::new();
                 batch.delete_range(&Space::Usage.range())?;
-                Ok(self.tablet.table.write(&batch, Durability::Durable)?)
+                Ok(self.table.write(&batch, Durability::Durable)?)
             }
         }
-    }
-
-    /// Returns whether usage is counted all the time: since there was a limit.
-    pub fn counts_usage(&self) -> bool {
-        self.accounts.counts()
-    }
-
-    /// Returns what all accounts use and may, in their order. Where nothing is counted all the
-    /// time, goes through all files.
-    ///
-    /// # Errors
-    ///
-    /// Fails as the table does, and with `Corrupt` if a record is damaged.
-    pub fn quotas(&self) -> Result<Vec<Quota>> {
-        self.flush_pending()?;
-        let state = self.accounts.state.lock();
-        if state.mode == Mode::On {
-            let mut all = BTreeMap::new();
-            for account in state.usage.keys().chain(state.limits.keys()) {
-                let usage = state.usage.get(account).copied().unwrap_or_default();
-                let limits = state.limits.get(account).copied().unwrap_or_default();
-                all.insert(*account, Quota { account: *account, usage, limits });
-            }
-            return Ok(all.into_values().collect());
-        }
-        drop(state);
-        let counted = BTreeMap::from_iter(count(&self.tablet.table.snapshot())?);
-        let quota = |(account, [bytes, inodes]): (Account, [u64; 2])| {
-            let usage = Usage { bytes, inodes, ..Usage::default() };
-            Quota { account, usage, limits: Limits::default() }
-        };
-        Ok(counted.into_iter().map(quota).collect())
-    }
-
-    /// Returns what an account uses and may; none where nothing is counted.
-    pub fn quota(&self, account: Account) -> Option<Quota> {
-        let state = self.accounts.state.lock();
-        (state.mode == Mode::On).then(|| Quota {
-            account,
-            usage: state.usage.get(&account).copied().unwrap_or_default(),
-            limits: state.limits.get(&account).copied().unwrap_or_default(),
-        })
-    }
-
-    /// Returns what the tree that a file belongs to uses and may, if it has limits.
-    ///
-    /// # Errors
-    ///
-    /// Fails with `NOENT` if there is no such file, with `Corrupt` if a record is damaged, and as
-    /// the table does.
-    pub fn quota_of_tree(&self, id: FileId) -> Result<Option<Quota>> {
-        if !self.accounts.counts() {
-            return Ok(None);
-        }
-        let project = self.inode(id)?.project;
-        let quota = (project != 0).then(|| self.quota(Account::Tree(project))).flatten();
-        Ok(quota.filter(|quota| !quota.limits.are_none()))
     }
 }
 

@@ -61,10 +61,10 @@ impl Namespace {
         (offset, end): (u64, u64),
         privileges: Privileges<'_>,
     ) -> Result<Option<Reservation>> {
-        if !self.accounts.counts() {
+        if !self.tablet.accounts.counts() {
             return Ok(None);
         }
-        let of = self.accounts.limited(&self.inode(opened.id)?);
+        let of = self.tablet.accounts.limited(&self.tablet.inode(opened.id)?);
         if of.is_empty() {
             return Ok(None);
         }
@@ -73,7 +73,7 @@ impl Namespace {
         let bytes = match opened.object() {
             Some(Object::File(object)) => growth(object, offset, end)?,
             Some(Object::Chunks(chunked)) => chunked.growth(offset, end)?,
-            None if size <= self.configured().settings.inline_bytes_max as u64 => {
+            None if size <= self.tablet.configured().settings.inline_bytes_max as u64 => {
                 (size.div_ceil(BLOCK_BYTES) * BLOCK_BYTES).saturating_sub(taken)
             }
             // The contents move into an object.
@@ -83,8 +83,8 @@ impl Namespace {
             }
         };
         let is_bound = !matches!(privileges, Privileges::Keep);
-        let now_ns = self.now_ns();
-        let mut state = self.accounts.state.lock();
+        let now_ns = self.tablet.now_ns();
+        let mut state = self.tablet.accounts.state.lock();
         if is_bound {
             for account in &of {
                 let usage = state.usage.get(account).copied().unwrap_or_default();
@@ -95,7 +95,7 @@ impl Namespace {
             *state.reserved.entry(*account).or_default() += bytes;
         }
         drop(state);
-        Ok(Some(Reservation { accounts: self.accounts.clone(), of, bytes }))
+        Ok(Some(Reservation { accounts: self.tablet.accounts.clone(), of, bytes }))
     }
 
     /// Returns whether the bytes of a file's owner, group or tree have a limit, so that nobody may
@@ -105,10 +105,10 @@ impl Namespace {
     ///
     /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn is_limited(&self, id: crate::FileId) -> Result<bool> {
-        if !self.accounts.counts() {
+        if !self.tablet.accounts.counts() {
             return Ok(false);
         }
-        Ok(!self.accounts.limited(&self.inode(id)?).is_empty())
+        Ok(!self.tablet.accounts.limited(&self.tablet.inode(id)?).is_empty())
     }
 }
 

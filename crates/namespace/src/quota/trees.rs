@@ -26,7 +26,7 @@ impl Namespace {
     /// `NOSPC` if there are no numbers left, and as the table does.
     pub fn set_tree_limits(&self, directory: FileId, limits: Limits) -> Result<Account> {
         let _setting = self.setting.lock();
-        if !self.inode(directory)?.is_directory() {
+        if !self.tablet.inode(directory)?.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
         self.forget_empty_trees()?;
@@ -47,8 +47,8 @@ impl Namespace {
     pub fn remove_tree(&self, directory: FileId) -> Result<bool> {
         let _setting = self.setting.lock();
         let Some(project) = self.project_of(directory) else { return Ok(false) };
-        let above = self.parent(directory)?;
-        let outer = if above == directory { 0 } else { self.inode(above)?.project };
+        let above = self.tablet.parent(directory)?;
+        let outer = if above == directory { 0 } else { self.tablet.inode(above)?.project };
         self.mark(directory, outer)?;
         self.put_limits(Account::Tree(project), Limits::default())?;
         Ok(true)
@@ -63,7 +63,7 @@ impl Namespace {
     pub fn remove_tree_of_number(&self, project: u32) -> Result<bool> {
         let account = Account::Tree(project);
         let directory = self.quota(account).map_or(FileId::NONE, |quota| quota.limits.directory);
-        match self.inode(directory) {
+        match self.tablet.inode(directory) {
             Err(Error::Posix(Errno::NOENT)) => {}
             found => {
                 found?;
@@ -73,8 +73,8 @@ impl Namespace {
         let _setting = self.setting.lock();
         let left = self.files_of(project)?;
         for id in &left {
-            let outer = match self.names(*id)?.first() {
-                Some((parent, _)) => self.inode(*parent)?.project,
+            let outer = match self.tablet.names(*id)?.first() {
+                Some((parent, _)) => self.tablet.inode(*parent)?.project,
                 None => 0,
             };
             self.set_project(*id, if outer == project { 0 } else { outer })?;
@@ -102,7 +102,7 @@ impl Namespace {
 
     /// Returns the number of the tree that a directory is the top of.
     fn project_of(&self, directory: FileId) -> Option<u32> {
-        let state = self.accounts.state.lock();
+        let state = self.tablet.accounts.state.lock();
         state.limits.iter().find_map(|(account, limits)| match account {
             Account::Tree(project) if limits.directory == directory => Some(*project),
             _ => None,
@@ -122,7 +122,7 @@ impl Namespace {
     /// Forgets trees whose directories have gone, and that nothing is left of.
     fn forget_empty_trees(&self) -> Result<()> {
         let trees = {
-            let state = self.accounts.state.lock();
+            let state = self.tablet.accounts.state.lock();
             let is_empty =
                 |account: &Account| state.usage.get(account).is_none_or(|usage| usage.inodes == 0);
             let trees = state.limits.iter().filter(|(account, _)| is_empty(account));
@@ -131,7 +131,7 @@ impl Namespace {
         for (account, directory) in
             trees.into_iter().filter(|(_, directory)| *directory != FileId::NONE)
         {
-            if matches!(self.inode(directory), Err(Error::Posix(Errno::NOENT))) {
+            if matches!(self.tablet.inode(directory), Err(Error::Posix(Errno::NOENT))) {
                 self.put_limits(account, Limits::default())?;
             }
         }
@@ -141,7 +141,7 @@ impl Namespace {
     /// Gives a directory and all below it a number, but for other trees.
     fn mark(&self, top: FileId, project: u32) -> Result<()> {
         let others: HashSet<FileId> = {
-            let state = self.accounts.state.lock();
+            let state = self.tablet.accounts.state.lock();
             state.limits.values().map(|limits| limits.directory).collect()
         };
         let mut directories = vec![top];
@@ -150,7 +150,7 @@ impl Namespace {
             let (mut listing, mut after) = (Listing::new(directory), 0);
             loop {
                 let mut some = Vec::with_capacity(STEP);
-                self.list(&mut listing, after, |entry| {
+                self.tablet.list(&mut listing, after, |entry| {
                     let is_full = some.len() == STEP;
                     if !is_full {
                         after = entry.cookie;
@@ -175,7 +175,7 @@ impl Namespace {
     }
 
     fn set_project(&self, id: FileId, project: u32) -> Result<()> {
-        let set = self.change_inode(id, |inode, _| {
+        let set = self.tablet.change_inode(id, |inode, _| {
             // No time changes: the kernel may remember those that there were.
             inode.project = project;
             Ok(())

@@ -6,11 +6,11 @@
 
 use crate::contents::chunks::ChunkId;
 use crate::error::{Error, Result};
-use crate::namespace::{Namespace, check_name};
+use crate::namespace::Namespace;
 use crate::quota::{Account, Sums, Transaction};
 use crate::records::acl;
 use crate::records::inode::{Inode, flag};
-use crate::records::keys::{self, FileId, Space};
+use crate::records::keys::{self, FileId, Space, check_name};
 use crate::records::tablet::Writer;
 use crate::records::xattrs::XATTR_BYTES_MAX;
 use canopy_store::{Batch, Durability, Ingestion, IngestionPart};
@@ -115,8 +115,13 @@ impl<'a> Bulk<'a> {
         check_name(name)?;
         let batch = &mut self.batch;
         batch.put(keys::name_of(inode.id, parent, name).as_ref(), b"")?;
-        self.namespace.write_inode_uncounted(batch, &keys::name_in(parent, name), None, inode)?;
-        self.namespace.index_name(batch, inode, None, Some(name), false)?;
+        self.namespace.tablet.write_inode_uncounted(
+            batch,
+            &keys::name_in(parent, name),
+            None,
+            inode,
+        )?;
+        self.namespace.tablet.index_name(batch, inode, None, Some(name), false)?;
         self.count(inode);
         self.hand_over_full()
     }
@@ -132,7 +137,7 @@ impl<'a> Bulk<'a> {
         let batch = &mut self.batch;
         batch.put(keys::name_of(id, parent, name).as_ref(), b"")?;
         batch.put(keys::name_in(parent, name).as_ref(), &pointer.encode())?;
-        self.namespace.index_name(batch, &pointer, None, Some(name), true)?;
+        self.namespace.tablet.index_name(batch, &pointer, None, Some(name), true)?;
         self.hand_over_full()
     }
 
@@ -143,13 +148,13 @@ impl<'a> Bulk<'a> {
     /// Fails as storage does, and if records of an earlier call could not be written.
     pub fn add_linked(&mut self, inode: &Inode) -> Result<()> {
         let place = Space::Links.of(inode.id, b"");
-        self.namespace.write_inode_uncounted(&mut self.batch, &place, None, inode)?;
+        self.namespace.tablet.write_inode_uncounted(&mut self.batch, &place, None, inode)?;
         self.count(inode);
         self.hand_over_full()
     }
 
     fn count(&mut self, inode: &Inode) {
-        if self.namespace.accounts.counts() {
+        if self.namespace.tablet.accounts.counts() {
             let mut sums = Sums::default();
             sums.add(inode);
             sums.add_to(&mut self.sums);
@@ -179,13 +184,13 @@ impl<'a> Bulk<'a> {
         }
         inode.flags |= flag::XATTRS;
         self.batch.put(Space::Xattrs.of(inode.id, name).as_ref(), value)?;
-        self.namespace.index_xattr(&mut self.batch, inode.id, name, None, Some(value))?;
+        self.namespace.tablet.index_xattr(&mut self.batch, inode.id, name, None, Some(value))?;
         self.hand_over_full()
     }
 
     /// Returns how many bytes [`Bulk::add_contents`] takes.
     pub fn inline_bytes_max(&self) -> usize {
-        self.namespace.configured().settings.inline_bytes_max
+        self.namespace.tablet.configured().settings.inline_bytes_max
     }
 
     /// Adds the contents of a small file, which the inode then says that it has.
@@ -304,14 +309,20 @@ impl<'a> Bulk<'a> {
     /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn commit(mut self, directory: &Inode) -> Result<()> {
         let (place, before) = self.namespace.tablet.locate(directory.id)?;
-        self.namespace.write_inode_uncounted(&mut self.batch, &place, Some(&before), directory)?;
+        self.namespace.tablet.write_inode_uncounted(
+            &mut self.batch,
+            &place,
+            Some(&before),
+            directory,
+        )?;
         let mut change = Transaction::new();
-        if self.namespace.accounts.counts() {
+        if self.namespace.tablet.accounts.counts() {
             change.sums.subtract(&before);
             change.sums.add(directory);
             change.sums.add_all(&self.sums);
         }
-        let usage = self.namespace.accounts.admit(&mut change, self.namespace.now_ns())?;
+        let usage =
+            self.namespace.tablet.accounts.admit(&mut change, self.namespace.tablet.now_ns())?;
         self.hand_over()?;
         self.end_threads()?;
         let mut last = Batch::new();
@@ -335,7 +346,7 @@ impl<'a> Bulk<'a> {
         self.namespace.tablet.table.flush()?;
         self.ingestion.commit()?;
         self.namespace.tablet.table.refresh()?;
-        self.namespace.accounts.adopt(usage);
+        self.namespace.tablet.accounts.adopt(usage);
         self.namespace.has_strays.store(self.has_strays, Ordering::Release);
         drop(self.writer);
         self.namespace.sync()

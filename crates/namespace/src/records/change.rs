@@ -6,12 +6,11 @@
 mod rename;
 
 use crate::error::Result;
-use crate::namespace::{Namespace, check_name};
 use crate::quota::Transaction;
 use crate::records::acl;
 use crate::records::inode::{Inode, TYPE_MASK, file_type, flag};
-use crate::records::keys::{self, EntryName, FileId, Space};
-use crate::records::tablet::Writer;
+use crate::records::keys::{self, EntryName, FileId, Space, check_name};
+use crate::records::tablet::{Tablet, Writer};
 use canopy_model::Acl;
 use canopy_store::{Batch, Key};
 use parking_lot::MutexGuard;
@@ -87,12 +86,12 @@ pub enum Privileges<'a> {
 
 impl SetAttributes {
     /// Returns whether nothing is set: the kernel asks so for a file to lose what gives programs
-    /// privileges, which is up to whoever may change the file ([`Namespace::lets_change`]).
+    /// privileges, which is up to whoever may change the file ([`Tablet::lets_change`]).
     pub fn is_empty(&self) -> bool {
         self.size.is_none() && self.has_no_more_than_a_size()
     }
 
-    fn has_no_more_than_a_size(&self) -> bool {
+    pub(crate) fn has_no_more_than_a_size(&self) -> bool {
         self.mode.is_none()
             && self.uid.is_none()
             && self.gid.is_none()
@@ -101,7 +100,7 @@ impl SetAttributes {
     }
 }
 
-impl Namespace {
+impl Tablet {
     /// Makes a file, a directory or anything else and returns its inode. If `is_held`, it is held.
     ///
     /// # Errors
@@ -110,16 +109,12 @@ impl Namespace {
     /// directory or gone. Fails with `NOSPC` or `DQUOT` if there is no room. Fails as the table
     /// does.
     pub fn create(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
-        self.with_room(|| self.create_now(parent, name, new, is_held))
-    }
-
-    fn create_now(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
         check_name(name)?;
-        let mut writer = self.tablet.writer.lock();
+        let mut writer = self.writer.lock();
         self.limit_pending()?;
         let mut directory = self.directory(parent)?;
         let key = keys::name_in(parent, name);
-        if matches!(name, b"." | b"..") || self.tablet.table.get(key.as_ref())?.is_some() {
+        if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
             return Err(Errno::EXIST.into());
         }
         let (inode, acls) = self.new_inode(&directory, new, &mut writer)?;
@@ -140,8 +135,8 @@ impl Namespace {
                 let _ = self.release(inode.id, 1);
             }
         })?;
-        self.tablet.remember(directory);
-        self.tablet.places.insert(inode.id, key);
+        self.remember(directory);
+        self.places.insert(inode.id, key);
         Ok(inode)
     }
 
@@ -153,11 +148,7 @@ impl Namespace {
     /// Fails with `NOTDIR` or `NOENT` if the parent is not a directory or gone, and with `INVAL` if
     /// the file is not regular. Fails with `NOSPC` or `DQUOT` if there is no room.
     pub fn create_nameless(&self, parent: FileId, new: &New) -> Result<Inode> {
-        self.with_room(|| self.create_nameless_now(parent, new))
-    }
-
-    fn create_nameless_now(&self, parent: FileId, new: &New) -> Result<Inode> {
-        let mut writer = self.tablet.writer.lock();
+        let mut writer = self.writer.lock();
         let directory = self.directory(parent)?;
         let (mut inode, acls) = self.new_inode(&directory, new, &mut writer)?;
         if !inode.is_regular() {
@@ -172,9 +163,9 @@ impl Namespace {
         }
         self.write_inode(&mut batch, &Space::Orphans.of(inode.id, b""), None, &inode)?;
         self.hold(inode.id);
-        self.tablet.orphans.lock().insert(inode.id);
+        self.orphans.lock().insert(inode.id);
         self.commit(batch).inspect_err(|_| {
-            self.tablet.orphans.lock().remove(&inode.id);
+            self.orphans.lock().remove(&inode.id);
             // It has not been made, so this cannot fail.
             let _ = self.release(inode.id, 1);
         })?;
@@ -189,12 +180,12 @@ impl Namespace {
         writer: &mut MutexGuard<'_, Writer>,
     ) -> Result<(Inode, Vec<(&'static str, Vec<u8>)>)> {
         let kind = new.mode & TYPE_MASK;
-        if kind == file_type::SYMLINK {
-            match new.target.len() {
-                0 => return Err(Errno::NOENT.into()),
-                length if length > TARGET_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
-                _ => {}
-            }
+        match new.target.len() {
+            0 if kind == file_type::SYMLINK => return Err(Errno::NOENT.into()),
+            0 => {}
+            _ if kind != file_type::SYMLINK => return Err(Errno::INVAL.into()),
+            length if length > TARGET_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
+            _ => {}
         }
         let mut inode = Inode { mode: new.mode, uid: new.uid, gid: new.gid, ..Inode::default() };
         inode.nlink = if kind == file_type::DIRECTORY { 2 } else { 1 };
@@ -222,7 +213,7 @@ impl Namespace {
         let now_ns = self.now_ns();
         (inode.mtime_ns, inode.ctime_ns) = (now_ns, now_ns);
         (inode.atime_ns, inode.btime_ns) = (now_ns, now_ns);
-        inode.id = writer.new_id(&self.tablet.table)?;
+        inode.id = writer.new_id(&self.table)?;
         Ok((inode, acls))
     }
 
@@ -246,7 +237,7 @@ impl Namespace {
         if !directory.has(flag::XATTRS) {
             return Ok(None);
         }
-        let value = self.tablet.xattr_of(directory.id, acl::DEFAULT.as_bytes())?;
+        let value = self.xattr_of(directory.id, acl::DEFAULT.as_bytes())?;
         // What no ACL is was refused when it was set.
         Ok(value.and_then(|value| Acl::decode(&value).ok()))
     }
@@ -259,13 +250,9 @@ impl Namespace {
     /// and with `PERM` for a directory. Fails with `MLINK`, and with `XDEV` between trees with
     /// limits. Fails as the table does.
     pub fn link(&self, id: FileId, parent: FileId, name: &[u8]) -> Result<Inode> {
-        self.with_room(|| self.link_now(id, parent, name))
-    }
-
-    fn link_now(&self, id: FileId, parent: FileId, name: &[u8]) -> Result<Inode> {
         check_name(name)?;
-        let _writer = self.tablet.writer.lock();
-        let (place, before) = self.tablet.locate(id)?;
+        let _writer = self.writer.lock();
+        let (place, before) = self.locate(id)?;
         let mut inode = before.clone();
         self.overlay(&mut inode);
         if inode.is_directory() {
@@ -280,7 +267,7 @@ impl Namespace {
         let mut directory = self.directory(parent)?;
         check_tree(&directory, &inode)?;
         let key = keys::name_in(parent, name);
-        if matches!(name, b"." | b"..") || self.tablet.table.get(key.as_ref())?.is_some() {
+        if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
             return Err(Errno::EXIST.into());
         }
         let mut batch = Transaction::new();
@@ -307,9 +294,9 @@ impl Namespace {
         }
         self.touch(&mut directory, inode.ctime_ns);
         self.commit(batch)?;
-        self.tablet.orphans.lock().remove(&id);
-        self.tablet.remember(directory);
-        self.tablet.forget_pending(id);
+        self.orphans.lock().remove(&id);
+        self.remember(directory);
+        self.forget_pending(id);
         Ok(inode)
     }
 
@@ -339,17 +326,17 @@ impl Namespace {
 
     fn remove_name(&self, parent: FileId, name: &[u8], is_rmdir: bool) -> Result<FileId> {
         check_name(name)?;
-        let _writer = self.tablet.writer.lock();
+        let _writer = self.writer.lock();
         let mut directory = self.directory(parent)?;
         let key = keys::name_in(parent, name);
-        let found = self.tablet.record(&key)?.ok_or(Errno::NOENT)?;
+        let found = self.record(&key)?.ok_or(Errno::NOENT)?;
         match (found.is_directory(), is_rmdir) {
             (true, false) => return Err(Errno::ISDIR.into()),
             (false, true) => return Err(Errno::NOTDIR.into()),
             _ => {}
         }
-        if is_rmdir && !self.tablet.is_empty(found.id)? {
-            return Err(Errno::NOTEMPTY.into());
+        if is_rmdir {
+            self.check_empty(found.id)?;
         }
         let mut batch = Transaction::freeing();
         let now_ns = self.now_ns();
@@ -361,8 +348,8 @@ impl Namespace {
         let id = found.id;
         self.drop_name(&mut batch, EntryName::new(parent, name), found, now_ns)?;
         self.commit(batch)?;
-        self.tablet.forget_pending(id);
-        self.tablet.remember(directory);
+        self.forget_pending(id);
+        self.remember(directory);
         Ok(id)
     }
 
@@ -379,7 +366,7 @@ impl Namespace {
         let (place, before) = match found.has(flag::LINKED) {
             true => {
                 let links = Space::Links.of(id, b"");
-                let linked = self.tablet.record(&links)?;
+                let linked = self.record(&links)?;
                 (links, linked.ok_or(Errno::IO)?)
             }
             false => (key.clone(), found),
@@ -397,13 +384,13 @@ impl Namespace {
             return self.write_inode(batch, &place, Some(&before), &inode);
         }
         self.remove_record(batch, &place, &before)?;
-        self.tablet.removals.fetch_add(1, Ordering::AcqRel);
+        self.removals.fetch_add(1, Ordering::AcqRel);
         // Whoever lets it go meanwhile must find it here.
-        self.tablet.orphans.lock().insert(id);
-        if self.tablet.is_held(id) {
+        self.orphans.lock().insert(id);
+        if self.is_held(id) {
             return self.write_inode(batch, &Space::Orphans.of(id, b""), None, &inode);
         }
-        self.tablet.orphans.lock().remove(&id);
+        self.orphans.lock().remove(&id);
         self.remove_rest(batch, &inode)
     }
 
@@ -411,7 +398,7 @@ impl Namespace {
     /// outlasts a crash.
     pub(crate) fn remove_rest(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
         if inode.has(flag::XATTRS) {
-            for name in self.tablet.xattr_names(inode.id)? {
+            for name in self.xattr_names(inode.id)? {
                 self.unindex_xattr(batch, inode.id, &name)?;
                 batch.delete(Space::Xattrs.of(inode.id, &name).as_ref())?;
             }
@@ -421,64 +408,44 @@ impl Namespace {
         }
         if inode.has(flag::OBJECT) {
             batch.put(Space::Doomed.of(inode.id, b"").as_ref(), b"")?;
-            self.has_doomed.store(true, Ordering::Release);
+            self.files.doom();
         }
         Ok(())
     }
 
     /// Removes a file that has neither a name nor a holder any more.
     pub(crate) fn remove_orphan(&self, id: FileId) -> Result<()> {
-        let _writer = self.tablet.writer.lock();
-        if self.tablet.is_held(id) || !self.tablet.orphans.lock().remove(&id) {
+        let _writer = self.writer.lock();
+        if self.is_held(id) || !self.orphans.lock().remove(&id) {
             return Ok(());
         }
         let place = Space::Orphans.of(id, b"");
-        let Some(inode) = self.tablet.record(&place)? else { return Ok(()) };
+        let Some(inode) = self.record(&place)? else { return Ok(()) };
         let mut batch = Transaction::freeing();
         self.remove_record(&mut batch, &place, &inode)?;
         self.remove_rest(&mut batch, &inode)?;
         self.commit(batch)?;
-        self.tablet.forget_pending(id);
+        self.forget_pending(id);
         Ok(())
     }
 
     /// Removes what a crash left without a name.
-    pub(crate) fn remove_orphans(&self) -> Result<()> {
-        let mut ids = self.tablet.ids_in(Space::Orphans)?;
-        // What has a name after all is not removed: `check` tells of it.
-        ids.retain(|id| self.names(*id).is_ok_and(|names| names.is_empty()));
-        self.tablet.orphans.lock().extend(&ids);
-        ids.into_iter().try_for_each(|id| self.remove_orphan(id))
-    }
-
-    /// Sets attributes and returns the inode. Setting none counts as giving a file the owner that it
-    /// has: that is what the kernel asks for then (`FUSE_HANDLE_KILLPRIV_V2`).
-    /// All of them are set, or none.
     ///
     /// # Errors
     ///
-    /// Fails with `NOENT` if there is no such file, with `NOSPC` or `DQUOT` if there is no room,
-    /// and as the table does. Fails as [`truncate`](Self::truncate) does where it sets a length.
-    pub fn set_attributes(
-        &self,
-        id: FileId,
-        set: &SetAttributes,
-        privileges: Privileges<'_>,
-    ) -> Result<Inode> {
-        let Some(size) = set.size else {
-            return self.with_room(|| self.set_others(id, set, privileges, false));
-        };
-        if set.has_no_more_than_a_size() {
-            self.truncate(id, size, privileges)?;
-        } else {
-            let others = |frees| self.set_others(id, set, privileges, frees).map(drop);
-            self.with_room(|| self.resize(id, size, privileges, others))?;
-        }
-        self.inode(id)
+    /// Fails as the table does.
+    pub fn remove_orphans(&self) -> Result<()> {
+        let mut ids = self.ids_in(Space::Orphans)?;
+        // What has a name after all is not removed: `check` tells of it.
+        ids.retain(|id| self.names(*id).is_ok_and(|names| names.is_empty()));
+        self.orphans.lock().extend(&ids);
+        ids.into_iter().try_for_each(|id| self.remove_orphan(id))
     }
 
-    /// Sets all attributes but the length, together with a change that `frees` space or does not.
-    fn set_others(
+    /// Sets all attributes but the length, as a change that `frees` space or does not, and returns
+    /// the inode. All of them are set, or none. Setting none counts as giving a file the owner that
+    /// it has: that is what the kernel asks for then (`FUSE_HANDLE_KILLPRIV_V2`).
+    pub(crate) fn set_attributes(
         &self,
         id: FileId,
         set: &SetAttributes,
@@ -507,7 +474,7 @@ impl Namespace {
             inode.atime_ns = set.atime.map_or(inode.atime_ns, time);
             inode.mtime_ns = set.mtime.map_or(inode.mtime_ns, time);
             inode.ctime_ns = now_ns;
-            self.contents.set_times(inode, set)
+            self.files.set_times(inode, set)
         })?;
         self.overlay(&mut inode);
         Ok(inode)
@@ -517,26 +484,22 @@ impl Namespace {
     pub(crate) fn change_inode(
         &self,
         id: FileId,
-        change: impl FnOnce(&mut Inode, &mut Transaction) -> Result<()>,
+        change: impl Fn(&mut Inode, &mut Transaction) -> Result<()>,
     ) -> Result<Inode> {
+        self.check_changeable(id)?;
         // The size in the record is that of the contents there.
-        let opened = self.contents.find(id, false);
-        let mut inline = opened.as_ref().map(|opened| opened.inline.write());
-        if let (Some(opened), Some(inline)) = (&opened, &mut inline)
-            && inline.is_dirty
-        {
-            self.flush_inline(opened, inline)?;
-        }
-        let _writer = self.tablet.writer.lock();
-        let (place, before) = self.tablet.locate(id)?;
-        let mut inode = before.clone();
-        self.overlay(&mut inode);
-        let mut batch = Transaction::new();
-        change(&mut inode, &mut batch)?;
-        self.write_inode(&mut batch, &place, Some(&before), &inode)?;
-        self.commit(batch)?;
-        self.tablet.forget_pending(id);
-        Ok(inode)
+        self.files.with_recorded(self, id, &mut || {
+            let _writer = self.writer.lock();
+            let (place, before) = self.locate(id)?;
+            let mut inode = before.clone();
+            self.overlay(&mut inode);
+            let mut batch = Transaction::new();
+            change(&mut inode, &mut batch)?;
+            self.write_inode(&mut batch, &place, Some(&before), &inode)?;
+            self.commit(batch)?;
+            self.forget_pending(id);
+            Ok(inode)
+        })
     }
 
     /// Adds to `batch` that an ACL's mask, or what it says of the group, is that of the mode.
@@ -544,7 +507,7 @@ impl Namespace {
         if !inode.has(flag::XATTRS) {
             return Ok(());
         }
-        if let Some(value) = self.tablet.xattr_of(inode.id, acl::ACCESS.as_bytes())?
+        if let Some(value) = self.xattr_of(inode.id, acl::ACCESS.as_bytes())?
             && let Ok(access) = Acl::decode(&value)
         {
             let value = acl::with_mode(access, inode.mode).encode();
@@ -562,12 +525,8 @@ impl Namespace {
         before: Option<&Inode>,
         inode: &Inode,
     ) -> Result<()> {
-        if self.contents.chunks().is_none() {
-            return self.write_inode_with_size(batch, place, before, inode);
-        }
-        let mut inode = inode.clone();
-        self.contents.describe_recorded(&mut inode);
-        self.write_inode_with_size(batch, place, before, &inode)
+        let recorded = self.files.recorded(inode);
+        self.write_inode_with_size(batch, place, before, &recorded)
     }
 
     /// Like [`write_inode`](Self::write_inode), but records the size that `inode` states.
@@ -619,7 +578,7 @@ impl Namespace {
 
     /// Finds the current record of an inode and replaces it.
     fn rewrite_inode(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
-        let (place, before) = self.tablet.locate(inode.id)?;
+        let (place, before) = self.locate(inode.id)?;
         self.write_inode(batch, &place, Some(&before), inode)
     }
 

@@ -175,6 +175,14 @@ impl Inode {
         bytes
     }
 
+    /// Returns the target of a symbolic link; `INVAL` if it is not one.
+    pub(crate) fn into_target(self) -> Result<Vec<u8>> {
+        match self.file_type() {
+            file_type::SYMLINK => Ok(self.target),
+            _ => Err(rustix::io::Errno::INVAL.into()),
+        }
+    }
+
     /// Reads the value of a record.
     ///
     /// # Errors

@@ -31,9 +31,13 @@
 //! directory id has. The root has id 1 and the name "" in directory 0.
 
 use canopy_store::{Key, KeyRange, hash_of};
+use rustix::io::Errno;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::ops::Range;
+
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
 
 /// The id of a file of a namespace: never 0, never above [`FileId::MAX`], and never used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -273,4 +277,14 @@ pub fn attribute_of(first: u64) -> u64 {
 /// Returns the range of all entries of an index.
 pub fn index(attribute: u32) -> KeyRange {
     KeyRange::directory(INDEX | u64::from(attribute))
+}
+
+/// Returns an error for bytes that cannot be a name.
+pub(crate) fn check_name(name: &[u8]) -> crate::error::Result<()> {
+    match name {
+        [] => Err(Errno::NOENT.into()),
+        _ if name.len() > NAME_BYTES_MAX => Err(Errno::NAMETOOLONG.into()),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(Errno::INVAL.into()),
+        _ => Ok(()),
+    }
 }

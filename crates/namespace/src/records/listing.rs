@@ -6,10 +6,10 @@
 //! whoever goes on from anywhere but the last entry sees some again.
 
 use crate::error::Result;
-use crate::namespace::Namespace;
 use crate::operation::{Entries, Page};
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, Space};
+use crate::records::tablet::Tablet;
 use canopy_store::{Direction, Key, KeyRange, Scan};
 
 /// So many bits of a hash are not in cookies.
@@ -19,6 +19,9 @@ const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
 
 /// The least cookie of an entry; 1 and 2 are free for what every directory has.
 pub const COOKIE_MIN: u64 = 3;
+
+/// Cookies from here on are of no entry: each leads to the first entry of a group.
+const GROUPS: u64 = 3 << 61;
 
 /// Numbers of entries that are asked for at a time, the least and the most.
 const PAGE_MIN: u32 = 16;
@@ -107,13 +110,13 @@ impl Listing {
     fn resume(&self, after: u64) -> (Key, u64) {
         match &self.last {
             Some((cookie, key)) if *cookie == after => (key.clone().successor(), 0),
-            _ if after < COOKIE_MIN => {
-                (Key { directory: self.directory.0, hash: 0, name: Vec::new() }, 0)
-            }
             _ => {
-                let (group, number) = group_of(after);
-                let hash = group << HASH_SHIFT;
-                let skipped = if number == NUMBER_MAX { number } else { number + 1 };
+                let hash = hash_after(after);
+                let skipped = match group_of(after).1 {
+                    _ if !(COOKIE_MIN..GROUPS).contains(&after) => 0,
+                    NUMBER_MAX => NUMBER_MAX,
+                    number => number + 1,
+                };
                 (Key { directory: self.directory.0, hash, name: Vec::new() }, skipped)
             }
         }
@@ -164,7 +167,14 @@ impl Listing {
 
 /// Returns the hash from which on entries behind a cookie are looked for.
 pub(crate) fn hash_after(after: u64) -> u64 {
-    group_of(after).0 << HASH_SHIFT
+    let group = if after < GROUPS { group_of(after).0 } else { after - GROUPS };
+    group << HASH_SHIFT
+}
+
+/// Returns a cookie behind which the names with this hash and greater ones are listed, where the
+/// range of a tablet begins. Names that share the upper 54 bits of the hash are listed, too.
+pub fn cookie_before(hash: u64) -> u64 {
+    GROUPS + (hash >> HASH_SHIFT)
 }
 
 fn group_of(cookie: u64) -> (u64, u64) {
@@ -172,9 +182,9 @@ fn group_of(cookie: u64) -> (u64, u64) {
     (cookie >> NUMBER_BITS, cookie & NUMBER_MAX)
 }
 
-impl Namespace {
-    /// Tells the entries of a directory behind a cookie, 0 for all, until `tell` returns that it
-    /// does not take one.
+impl Tablet {
+    /// Passes the entries of a directory behind a cookie, 0 for all, to `tell`, until it returns
+    /// that it does not take one. Names that the tablet does not hold are left out.
     ///
     /// # Errors
     ///
@@ -186,11 +196,18 @@ impl Namespace {
         tell: impl FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
         let before = self.settlements();
-        let scan = |range: &_| Ok(self.tablet.table.scan(range, Direction::Forward)?);
+        let directory = listing.directory;
+        let scan = |range: &KeyRange| {
+            if !self.range.is_split(directory) {
+                return Ok(self.table.scan(range, Direction::Forward)?);
+            }
+            let held = range.intersection(&self.range.names_in(directory));
+            Ok(self.table.scan(&held, Direction::Forward)?)
+        };
         let newest = |mut inode: Inode| {
             if inode.has(flag::LINKED) {
                 // Its last name may have gone meanwhile.
-                match self.tablet.record(&Space::Links.of(inode.id, b""))? {
+                match self.record(&Space::Links.of(inode.id, b""))? {
                     Some(linked) => inode = linked,
                     None => return Ok(None),
                 }

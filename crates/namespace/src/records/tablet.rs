@@ -1,13 +1,26 @@
-//! A tablet: one table of records, the one lock of whoever changes them, and what is newer in
-//! memory than the records are. It knows nothing of contents, quotas, snapshots or indexes.
+//! A tablet: one table of records, a range of names, the one lock of whoever changes them, and what
+//! is newer in memory than the records are. It executes operations on names and attributes
+//! (`operation/tablet.rs`).
+//!
+//! It knows the settings of its namespace and the sums of quotas, since every change keeps indexes
+//! and sums current. Contents, snapshots, queries and repairs are rooms beside it. The interface to
+//! contents is `OpenFiles`.
 //!
 //! Readers take no lock. The maps here are locked for moments, and one at a time.
 
+use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::records::inode::{Inode, flag};
+use crate::quota::{Accounts, Transaction};
+use crate::records::inode::{Frequent, Inode};
 use crate::records::keys::{self, FileId, ROOT, Space};
+use crate::records::open_files::OpenFiles;
 use crate::records::places::Places;
-use canopy_store::{Batch, Direction, Durability, Key, Table};
+use crate::records::range::TabletRange;
+use crate::records::xattrs::Labels;
+use crate::settings::{Configured, Settings};
+use canopy_store::{
+    Batch, Direction, Durability, Environment, Options, SstableCache, Table, TableId,
+};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -18,15 +31,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Ids are taken from the table so many at a time.
 const IDS: u64 = 1 << 16;
 
-pub(crate) struct Tablet {
+/// Bytes of SSTables' blocks that stay in memory.
+pub(crate) const CACHE_BYTES: u64 = 256 << 20;
+
+/// Names and inodes of a namespace, all or a part of them, in one table that this process has open.
+/// Calls come from any number of threads.
+pub struct Tablet {
     pub(crate) table: Arc<Table>,
+    pub(crate) range: TabletRange,
+    pub(crate) configured: RwLock<Arc<Configured>>,
+    clock: Clock,
+    pub(crate) files: Arc<dyn OpenFiles>,
+    pub(crate) accounts: Arc<Accounts>,
+    /// The known state of SELinux labels.
+    pub(crate) labels: Labels,
     /// Held by whoever changes records.
     pub(crate) writer: Mutex<Writer>,
     /// Inodes whose times and sizes are newer here than in their records. Every other change of an
     /// inode writes its record and takes it out of here.
     pub(crate) pending: RwLock<HashMap<FileId, Inode>>,
     /// Counts the inodes that were taken out of `pending`.
-    pub(crate) flushes: AtomicU64,
+    flushes: AtomicU64,
     /// Where inodes were last seen.
     pub(crate) places: Arc<Places>,
     held: Held,
@@ -53,15 +78,51 @@ impl Held {
     }
 }
 
+/// Returns how the engine works for a namespace.
+pub(crate) fn options() -> Options {
+    Options { operator: Some(Arc::new(Frequent)), ..Options::default() }
+}
+
+/// Opens a table of a namespace.
+///
+/// # Errors
+///
+/// Fails with `Store` if another process has it, and as storage does.
+pub fn open_table(
+    environment: &Environment,
+    id: TableId,
+    cache: Arc<SstableCache>,
+) -> Result<Arc<Table>> {
+    Ok(Arc::new(Table::open(environment, id, cache, options())?))
+}
+
 impl Tablet {
-    /// Takes a table that is open.
-    pub(crate) fn new(table: Arc<Table>) -> Result<Self> {
+    /// Takes a table that is open, and that no other tablet has. `files` are the open files of the
+    /// process. Before others use the tablet, [`remove_orphans`](Self::remove_orphans) does what a
+    /// crash has left undone.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Corrupt` if it is not the table of a namespace, and as the table does.
+    pub fn new(
+        table: Arc<Table>,
+        range: TabletRange,
+        clock: Clock,
+        files: Arc<dyn OpenFiles>,
+    ) -> Result<Self> {
+        let settings = Settings::decode(table.get(keys::settings().as_ref())?.as_deref())?;
         let next_id = match table.get(keys::ids().as_ref())? {
             Some(bytes) => keys::parse_ids(&bytes).ok_or_else(|| Error::corrupt("the ids"))?,
             None => ROOT.next(),
         };
         Ok(Tablet {
+            configured: RwLock::new(Arc::new(settings.configured()?)),
+            accounts: Arc::new(Accounts::open(&table)?),
             table,
+            range,
+            clock,
+            files,
+            labels: Labels::default(),
             writer: Mutex::new(Writer { next_id, ids_end: next_id }),
             pending: RwLock::default(),
             flushes: AtomicU64::new(0),
@@ -72,10 +133,40 @@ impl Tablet {
         })
     }
 
-    /// Returns the inode that a record has.
-    pub(crate) fn record(&self, key: &Key) -> Result<Option<Inode>> {
-        let value = self.table.get(key.as_ref())?;
-        value.map(|value| Inode::decode(&value)).transpose()
+    /// Returns the table that has the records.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Returns the names that the tablet holds.
+    pub fn range(&self) -> &TabletRange {
+        &self.range
+    }
+
+    pub(crate) fn configured(&self) -> Arc<Configured> {
+        self.configured.read().clone()
+    }
+
+    /// Returns nanoseconds since 1970, as they are written into times.
+    pub fn now_ns(&self) -> i64 {
+        (self.clock)()
+    }
+
+    /// Writes a change, with the sums of quotas that it leads to. `EDQUOT` if it is bound and would
+    /// pass a limit. The caller has the writer's lock.
+    pub(crate) fn commit(&self, mut change: Transaction) -> Result<()> {
+        let updated = self.accounts.admit(&mut change, self.now_ns())?;
+        match change.frees {
+            true => self.table.write_freeing(&change, Durability::Visible)?,
+            false => self.table.write(&change, Durability::Visible)?,
+        }
+        self.accounts.adopt(updated);
+        Ok(())
+    }
+
+    /// Returns how often something newer in memory went into records.
+    pub(crate) fn settlements(&self) -> (u64, u64) {
+        (self.flushes.load(Ordering::Acquire), self.files.closings())
     }
 
     /// Gives an inode the times and the size that are not in its record yet.
@@ -87,6 +178,7 @@ impl Tablet {
             inode.ctime_ns = pending.ctime_ns;
             inode.atime_ns = pending.atime_ns;
         }
+        self.files.overlay(inode);
     }
 
     /// Remembers an inode whose times are newer than its record's. The caller has the writer's lock.
@@ -104,115 +196,6 @@ impl Tablet {
         }
     }
 
-    /// Returns the record that a name leads to; none if there is no such name.
-    pub(crate) fn recorded(&self, key: Key) -> Result<Option<Inode>> {
-        let Some(found) = self.record(&key)? else { return Ok(None) };
-        if found.has(flag::LINKED) {
-            // Its last name may have gone between the two.
-            return self.record(&Space::Links.of(found.id, b""));
-        }
-        self.places.insert(found.id, key);
-        Ok(Some(found))
-    }
-
-    /// Returns where the record of an inode lies, and the inode that it has.
-    pub(crate) fn locate(&self, id: FileId) -> Result<(Key, Inode)> {
-        if id == ROOT {
-            let root = self.record(&keys::root())?;
-            return Ok((keys::root(), root.ok_or_else(|| Error::corrupt("there is no root"))?));
-        }
-        if let Some(key) = self.places.get(id) {
-            let found = self.record(&key)?.filter(|found| found.id == id);
-            if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
-                return Ok((key, found));
-            }
-        }
-        // A rename between two of the steps below hides a file that is there.
-        for _ in 0..3 {
-            if let Some((parent, name)) = self.names(id)?.into_iter().next() {
-                let key = keys::name_in(parent, &name);
-                let found = self.record(&key)?.filter(|found| found.id == id);
-                if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
-                    self.places.insert(id, key.clone());
-                    return Ok((key, found));
-                }
-            }
-            for space in [Space::Links, Space::Orphans] {
-                let key = space.of(id, b"");
-                if let Some(found) = self.record(&key)? {
-                    return Ok((key, found));
-                }
-            }
-        }
-        Err(Errno::NOENT.into())
-    }
-
-    /// Returns the names of a file, each with its directory, in the order of directories.
-    pub(crate) fn names(&self, id: FileId) -> Result<Vec<(FileId, Vec<u8>)>> {
-        let mut scan = self.table.scan(&Space::Names.range_of(id), Direction::Forward)?;
-        let mut names = Vec::new();
-        while let Some(record) = scan.next()? {
-            let (parent, name) = keys::parse_name(record.key.name)
-                .ok_or_else(|| Error::corrupt(format!("a name of file {id}")))?;
-            names.push((parent, name.to_vec()));
-        }
-        Ok(names)
-    }
-
-    /// Returns the directory above a directory; the root is above itself.
-    pub(crate) fn parent(&self, directory: FileId) -> Result<FileId> {
-        match directory {
-            ROOT => Ok(ROOT),
-            _ => Ok(self.names(directory)?.first().map_or(directory, |(parent, _)| *parent)),
-        }
-    }
-
-    /// Returns the path of a file below the root, without a slash at its beginning; the first one,
-    /// if it has several. None if it has no name any more.
-    pub(crate) fn path(&self, id: FileId) -> Result<Option<Vec<u8>>> {
-        let (mut names, mut at) = (Vec::new(), id);
-        while at != ROOT {
-            let Some((parent, name)) = self.names(at)?.into_iter().next() else { return Ok(None) };
-            names.push(name);
-            at = parent;
-        }
-        names.reverse();
-        Ok(Some(names.join(&b'/')))
-    }
-
-    /// Returns whether a directory is another one or lies below it.
-    pub(crate) fn is_within(&self, directory: FileId, ancestor: FileId) -> Result<bool> {
-        let mut at = directory;
-        loop {
-            match at {
-                _ if at == ancestor => return Ok(true),
-                ROOT => return Ok(false),
-                _ => {}
-            }
-            let (parent, _) = self.names(at)?.into_iter().next().ok_or(Errno::NOENT)?;
-            at = parent;
-        }
-    }
-
-    /// Returns whether a directory has no names.
-    pub(crate) fn is_empty(&self, directory: FileId) -> Result<bool> {
-        let range = keys::names_in(directory);
-        Ok(self.table.scan(&range, Direction::Forward)?.next()?.is_none())
-    }
-
-    pub(crate) fn xattr_of(&self, id: FileId, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.table.get(Space::Xattrs.of(id, name).as_ref())?)
-    }
-
-    pub(crate) fn xattr_names(&self, id: FileId) -> Result<Vec<Vec<u8>>> {
-        let mut scan = self.table.scan(&Space::Xattrs.range_of(id), Direction::Forward)?;
-        let mut names = Vec::new();
-        while let Some(record) = scan.next()? {
-            names.push(record.key.name.to_vec());
-        }
-        Ok(names)
-    }
-
     /// Returns the ids of files that have records in a space.
     pub(crate) fn ids_in(&self, space: Space) -> Result<Vec<FileId>> {
         let mut scan = self.table.scan(&space.range(), Direction::Forward)?;
@@ -224,7 +207,7 @@ impl Tablet {
     }
 
     /// Holds a file that the caller knows to be there.
-    pub(crate) fn hold(&self, id: FileId) {
+    pub fn hold(&self, id: FileId) {
         *self.held.part(id).lock().entry(id).or_default() += 1;
     }
 

@@ -5,10 +5,11 @@
 //! (`canopy ns find`, `canopy index ns:`). No lock is taken, so a long search stops nobody.
 
 use crate::error::{Error, Result};
-use crate::namespace::{CACHE_BYTES, Namespace, options};
+use crate::namespace::Namespace;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, ROOT, Space};
 use crate::records::places::Places;
+use crate::records::tablet::{CACHE_BYTES, options};
 use crate::settings::{Configured, Settings, table_of};
 use canopy_store::{
     Direction, Environment, Key, KeyRange, KeyRef, Reader, Scan, SstableCache, TableSnapshot,
@@ -56,7 +57,7 @@ impl Namespace {
         match ReadView::new(Records::Table(snapshot.clone()), bytes) {
             // Those of now do, if those of then cannot be read: all else may be.
             Err(error) if error.is_damage() => {
-                let (records, configured) = (Records::Table(snapshot), self.configured());
+                let (records, configured) = (Records::Table(snapshot), self.tablet.configured());
                 let names_estimate = bytes / RECORD_BYTES;
                 Ok(ReadView { records, configured, names_estimate, places: None })
             }

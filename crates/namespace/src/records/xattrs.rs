@@ -1,11 +1,11 @@
 //! Extended attributes: a record each, by file and name.
 
 use crate::error::Result;
-use crate::namespace::{NAME_BYTES_MAX, Namespace};
 use crate::records::acl;
 use crate::records::change::{Privileges, SETGID};
 use crate::records::inode::{Inode, file_type, flag};
-use crate::records::keys::{FileId, Space};
+use crate::records::keys::{FileId, NAME_BYTES_MAX, Space};
+use crate::records::tablet::Tablet;
 use canopy_store::{Batch, Direction};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub enum SetXattr {
     Replace,
 }
 
-impl Namespace {
+impl Tablet {
     /// Returns whether no file is known to have a label of SELinux. Labels then count as unsupported
     /// here, so that programs need not ask for each file.
     pub(crate) fn lacks_labels(&self) -> bool {
@@ -51,7 +51,7 @@ impl Namespace {
         if is_known(&labels.are_missing) || is_known(&labels.are_there) {
             return Ok(());
         }
-        let mut scan = self.tablet.table.scan(&Space::Xattrs.range(), Direction::Forward)?;
+        let mut scan = self.table.scan(&Space::Xattrs.range(), Direction::Forward)?;
         while let Some(record) = scan.next()? {
             if record.key.name == LABEL {
                 labels.are_there.store(true, Ordering::Release);
@@ -73,7 +73,7 @@ impl Namespace {
     /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn xattr(&self, id: FileId, name: &[u8]) -> Result<Option<Vec<u8>>> {
         match self.inode(id)?.has(flag::XATTRS) {
-            true => self.tablet.xattr_of(id, name),
+            true => self.xattr_of(id, name),
             false => Ok(None),
         }
     }
@@ -85,7 +85,7 @@ impl Namespace {
     /// Fails with `NOENT` if there is no such file, and as the table does.
     pub fn xattrs(&self, id: FileId) -> Result<Vec<Vec<u8>>> {
         match self.inode(id)?.has(flag::XATTRS) {
-            true => self.tablet.xattr_names(id),
+            true => self.xattr_names(id),
             false => Ok(Vec::new()),
         }
     }
@@ -117,16 +117,6 @@ impl Namespace {
         if name == LABEL {
             self.labels.are_there.store(true, Ordering::Release);
         }
-        self.with_room(|| self.set_xattr_now(id, (name, value), how, privileges))
-    }
-
-    fn set_xattr_now(
-        &self,
-        id: FileId,
-        (name, value): (&[u8], &[u8]),
-        how: SetXattr,
-        privileges: Privileges<'_>,
-    ) -> Result<()> {
         self.change_inode(id, |inode, batch| {
             let names = self.names_of(inode)?;
             let is_there = names.iter().any(|one| one == name);
@@ -159,7 +149,7 @@ impl Namespace {
     }
 
     fn names_of(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
-        if inode.has(flag::XATTRS) { self.tablet.xattr_names(inode.id) } else { Ok(Vec::new()) }
+        if inode.has(flag::XATTRS) { self.xattr_names(inode.id) } else { Ok(Vec::new()) }
     }
 
     /// Adds to `batch` that the index of an attribute has no longer what it has of a file.
@@ -167,7 +157,7 @@ impl Namespace {
         if self.configured().indexes.xattr(name).is_none() {
             return Ok(());
         }
-        let before = self.tablet.xattr_of(id, name)?;
+        let before = self.xattr_of(id, name)?;
         self.index_xattr(batch, id, name, before.as_deref(), None)
     }
 

@@ -3,14 +3,14 @@
 mod file;
 
 use crate::error::Result;
-use crate::namespace::check_name;
 use crate::query::Expression;
+use crate::records::access::passes;
 use crate::records::inode::{Inode, flag};
-use crate::records::keys::{self, FileId, ROOT, Space};
+use crate::records::keys::{self, FileId, ROOT, Space, check_name};
 use crate::records::listing::{Entry, Listing};
 use crate::records::view::ReadView;
 use crate::search::{Found, Pace};
-use crate::snapshot::present::{Present, passes};
+use crate::snapshot::present::Present;
 use canopy_model::{Credentials, Wanted};
 use canopy_store::{Key, KeyRange};
 use rustix::io::Errno;

@@ -181,7 +181,7 @@ impl Namespace {
         self.flush_pending()?;
         let (number, ids_end) = {
             let writer = self.tablet.writer.lock();
-            self.flush_all_inodes()?;
+            self.tablet.flush_all_inodes()?;
             self.tablet.table.flush()?;
             (self.tablet.table.checkpoint(CREATION_MS)?, writer.next_id)
         };
@@ -195,7 +195,7 @@ impl Namespace {
             self.tablet.table.release_checkpoint(number)?;
             return Ok(None);
         }
-        let created_ns = self.now_ns();
+        let created_ns = self.tablet.now_ns();
         let info =
             SnapshotInfo { name: name.into(), created_ns, files: None, bytes: None, ids_end };
         let past = Some(self.past_of(number)?);

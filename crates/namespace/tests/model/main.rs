@@ -6,6 +6,7 @@
 mod place;
 mod reference;
 mod step;
+mod tablets;
 mod threads;
 
 use canopy_namespace::{Settings, create_namespace, system_clock};

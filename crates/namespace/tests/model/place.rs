@@ -1,6 +1,6 @@
 //! The operations on a namespace, as the kernel would ask for them.
 
-use crate::step::{Act, Step, bytes};
+use crate::step::{Act, Names, Step, bytes};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Change, Hold, Moment};
@@ -33,7 +33,7 @@ pub(crate) struct Fixture {
     root: FileId,
 }
 
-fn as_errno<T>(result: canopy_namespace::Result<T>) -> Result<T> {
+pub(crate) fn as_errno<T>(result: canopy_namespace::Result<T>) -> Result<T> {
     result.map_err(|error| error.errno())
 }
 
@@ -42,6 +42,34 @@ pub(crate) fn crash(place: &Fixture, copy: &Path) -> Fixture {
     let copied = Command::new("cp").arg("-a").arg(&place.directory).arg(copy).status();
     assert!(copied.expect("cp").success());
     Fixture::open(copy.into())
+}
+
+/// Executes an operation as a server does: as it arrives in a message. So does the outcome.
+pub(crate) fn by_message(
+    operation: &Operation<'_>,
+    execute: impl FnOnce(&Operation<'_>) -> canopy_namespace::Result<Reply>,
+) -> canopy_namespace::Result<Reply> {
+    let message = postcard::to_extend(operation, Vec::new()).expect("a message");
+    let arrived: Operation<'_> = postcard::from_bytes(&message).expect("an operation");
+    assert_eq!(arrived, *operation);
+    assert_eq!(arrived.target(), operation.target());
+    let outcome = execute(&arrived).map_err(|error| Failure::from(&error));
+    let message = postcard::to_extend(&outcome, Vec::new()).expect("a message");
+    let arrived: std::result::Result<Reply, Failure> =
+        postcard::from_bytes(&message).expect("an outcome");
+    assert_eq!(arrived, outcome);
+    arrived.map_err(canopy_namespace::Error::from)
+}
+
+impl Names for Fixture {
+    fn root(&self) -> FileId {
+        self.root
+    }
+
+    fn lookup(&self, name: EntryName<'_>) -> Result<Inode> {
+        let execute: &dyn Execute = &*self.namespace;
+        as_errno(execute.lookup(Moment::Now, name))
+    }
 }
 
 impl Fixture {
@@ -187,37 +215,8 @@ impl Fixture {
         }
     }
 
-    /// Returns the directory that names lead to from the root on.
-    pub(crate) fn reach<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<FileId> {
-        let mut at = self.root;
-        for name in names {
-            let found = self.lookup(EntryName::new(at, name.as_bytes()))?;
-            match found.file_type() {
-                file_type::DIRECTORY => at = found.id,
-                file_type::SYMLINK => return Err(Errno::NOENT),
-                _ => return Err(Errno::NOTDIR),
-            }
-        }
-        Ok(at)
-    }
-
-    pub(crate) fn lookup(&self, name: EntryName<'_>) -> Result<Inode> {
-        let execute: &dyn Execute = &*self.namespace;
-        as_errno(execute.lookup(Moment::Now, name))
-    }
-
-    /// Executes an operation as a server does: as it arrives in a message. So does the outcome.
     fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
-        let message = postcard::to_extend(operation, Vec::new()).expect("a message");
-        let arrived: Operation<'_> = postcard::from_bytes(&message).expect("an operation");
-        assert_eq!(arrived, *operation);
-        assert_eq!(arrived.target(), operation.target());
-        let outcome = self.namespace.execute(&arrived).map_err(|error| Failure::from(&error));
-        let message = postcard::to_extend(&outcome, Vec::new()).expect("a message");
-        let arrived: std::result::Result<Reply, Failure> =
-            postcard::from_bytes(&message).expect("an outcome");
-        assert_eq!(arrived, outcome);
-        as_errno(arrived.map_err(canopy_namespace::Error::from))
+        as_errno(by_message(operation, |operation| self.namespace.execute(operation)))
     }
 
     pub(crate) fn apply(&self, step: &Step) -> Result<Reply> {

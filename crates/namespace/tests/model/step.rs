@@ -1,7 +1,7 @@
 //! Steps at random: operations, as a kernel makes them of paths. It walks to the directories first,
 //! and refuses some requests without asking.
 
-use crate::place::{Fixture, Result};
+use crate::place::Result;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Change, Changer, Moment, Operation, Page, Read};
 use canopy_namespace::{
@@ -65,9 +65,32 @@ impl Step {
     }
 }
 
+/// A namespace, as far as a walk needs it.
+pub(crate) trait Names {
+    /// Returns the directory that paths begin at.
+    fn root(&self) -> FileId;
+
+    /// Returns the inode of a name.
+    fn lookup(&self, name: EntryName<'_>) -> Result<Inode>;
+}
+
+/// Returns the directory that names lead to from the root on.
+pub(crate) fn reach<'a>(place: &dyn Names, names: impl Iterator<Item = &'a str>) -> Result<FileId> {
+    let mut at = place.root();
+    for name in names {
+        let found = place.lookup(EntryName::new(at, name.as_bytes()))?;
+        match found.file_type() {
+            file_type::DIRECTORY => at = found.id,
+            file_type::SYMLINK => return Err(Errno::NOENT),
+            _ => return Err(Errno::NOTDIR),
+        }
+    }
+    Ok(at)
+}
+
 /// Walks through a namespace.
 struct Walk<'a> {
-    place: &'a Fixture,
+    place: &'a dyn Names,
     paths: HashMap<FileId, String>,
 }
 
@@ -78,7 +101,7 @@ impl Walk<'_> {
     /// Returns a path's last name in its directory.
     fn parent(&mut self, path: &Path) -> std::result::Result<EntryName<'static>, Lost> {
         let (last, above) = path.split_last().expect("a name");
-        let found = self.place.reach(above.iter().copied());
+        let found = reach(self.place, above.iter().copied());
         let directory = found.map_err(|errno| Lost(path.join("/"), errno))?;
         self.paths.insert(directory, above.join("/"));
         Ok(EntryName::new(directory, last.as_bytes()))
@@ -290,7 +313,7 @@ fn path(random: &mut StdRng) -> Path {
 }
 
 /// Returns the next step on a namespace.
-pub(crate) fn step(random: &mut StdRng, place: &Fixture) -> Step {
+pub(crate) fn step(random: &mut StdRng, place: &dyn Names) -> Step {
     let mut walk = Walk { place, paths: HashMap::new() };
     let act = match random.random_ratio(1, 6) {
         true => walk.read(random),

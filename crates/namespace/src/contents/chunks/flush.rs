@@ -163,7 +163,7 @@ impl Namespace {
     }
 
     fn flush_reserved(&self, chunked: &Chunked) -> Result<()> {
-        let (state, inline) = chunked.take(self.configured().settings.inline_bytes_max)?;
+        let (state, inline) = chunked.take(self.tablet.configured().settings.inline_bytes_max)?;
         let mut sendings = Vec::new();
         if inline.is_none() {
             sendings = chunked.sendings(&state);
@@ -220,7 +220,7 @@ impl Namespace {
             located => located?,
         };
         let mut inode = before.clone();
-        self.overlay(&mut inode);
+        self.tablet.overlay(&mut inode);
         let mut batch = Transaction::new();
         let mut taken = if before.has(flag::OBJECT) { before.blocks } else { 0 };
         // Where the file ends while not all is written.
@@ -268,9 +268,9 @@ impl Namespace {
             _ if before.has(flag::INLINE) => batch.delete(contents.as_ref())?,
             _ => {}
         }
-        self.write_inode_with_size(&mut batch, &place, Some(&before), &inode)?;
+        self.tablet.write_inode_with_size(&mut batch, &place, Some(&before), &inode)?;
         store.collecting.lock().note();
-        self.commit(batch)?;
+        self.tablet.commit(batch)?;
         chunked.state.lock().recorded = (inode.size, inode.blocks);
         self.tablet.forget_pending(id);
         Ok(true)

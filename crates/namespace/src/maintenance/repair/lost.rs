@@ -304,7 +304,7 @@ impl Repair<'_> {
     }
 
     fn is_indexed(&self, attribute: Attribute, inode: &Inode) -> Result<bool> {
-        let configured = self.namespace.configured();
+        let configured = self.namespace.tablet.configured();
         let value = attribute.value(inode, b"");
         match value.filter(|_| configured.ready.has(attribute)) {
             Some(value) => self.is_there(&attribute.entry(&value, inode.id)),
@@ -382,7 +382,7 @@ impl Repair<'_> {
     fn hints(&self, lost: &[LostName]) -> Result<HashMap<FileId, Hint>> {
         let ids: BTreeSet<FileId> = lost.iter().map(|one| one.id).collect();
         let mut hints: HashMap<FileId, Hint> = HashMap::new();
-        let configured = self.namespace.configured();
+        let configured = self.namespace.tablet.configured();
         for attribute in configured.ready.attributes.iter().copied() {
             let is_used = matches!(
                 attribute,

@@ -1,12 +1,11 @@
 //! Renaming: the only change that concerns two directories.
 
-use super::{Namespace, New, check_tree};
+use super::{New, check_tree};
 use crate::error::Result;
-use crate::namespace::check_name;
 use crate::quota::Transaction;
 use crate::records::inode::{Inode, file_type, flag};
-use crate::records::keys::{EntryName, FileId, Space};
-use crate::records::tablet::Writer;
+use crate::records::keys::{EntryName, FileId, Space, check_name};
+use crate::records::tablet::{Tablet, Writer};
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -22,7 +21,7 @@ pub enum RenameMode {
     Exchange,
 }
 
-impl Namespace {
+impl Tablet {
     /// Renames a file or a directory. Both names change at once.
     ///
     /// # Errors
@@ -30,7 +29,7 @@ impl Namespace {
     /// Fails with `NOENT`, `EXIST`, `NOTEMPTY`, `ISDIR`, `NOTDIR`, `INVAL`, `BUSY` and `XDEV` where
     /// rename(2) does, and with `DQUOT` where a limit is reached. Fails as the table does.
     pub fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> Result<()> {
-        self.with_room(|| self.rename_now(from, to, mode, None))
+        self.rename_now(from, to, mode, None)
     }
 
     /// Like [`rename`](Self::rename), and leaves a whiteout of this owner and group under the old
@@ -52,7 +51,7 @@ impl Namespace {
             return Err(Errno::INVAL.into());
         }
         let whiteout = New { mode: file_type::CHARACTER, uid, gid, ..New::default() };
-        self.with_room(|| self.rename_now(from, to, mode, Some(&whiteout)))
+        self.rename_now(from, to, mode, Some(&whiteout))
     }
 
     fn rename_now(
@@ -67,16 +66,16 @@ impl Namespace {
         if [from.name, to.name].iter().any(|name| matches!(*name, b"." | b"..")) {
             return Err(Errno::BUSY.into());
         }
-        self.flush_contents_of(from)?;
-        let mut writer = self.tablet.writer.lock();
+        self.record_contents_of(from)?;
+        let mut writer = self.writer.lock();
         self.limit_pending()?;
         let mut directories = vec![self.directory(from.directory)?];
         if to.directory != from.directory {
             directories.push(self.directory(to.directory)?);
         }
         let (old, new) = (from.key(), to.key());
-        let moved = self.tablet.record(&old)?.ok_or(Errno::NOENT)?;
-        let replaced = self.tablet.record(&new)?;
+        let moved = self.record(&old)?.ok_or(Errno::NOENT)?;
+        let replaced = self.record(&new)?;
         match (mode, &replaced) {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
@@ -125,10 +124,10 @@ impl Namespace {
             }
         }
         self.commit(batch)?;
-        ids.into_iter().flatten().for_each(|id| self.tablet.forget_pending(id));
-        directories.into_iter().for_each(|directory| self.tablet.remember(directory));
+        ids.into_iter().flatten().for_each(|id| self.forget_pending(id));
+        directories.into_iter().for_each(|directory| self.remember(directory));
         if let Some(id) = left {
-            self.tablet.places.insert(id, old);
+            self.places.insert(id, old);
         }
         Ok(())
     }
@@ -150,18 +149,17 @@ impl Namespace {
 
     /// Puts the contents of a file into its records, if it is open and they are not there yet: who
     /// replaces a file by renaming a new one finds one of the two after a crash, never none.
-    fn flush_contents_of(&self, name: EntryName<'_>) -> Result<()> {
-        let Some(found) = self.tablet.record(&name.key())? else { return Ok(()) };
-        match self.contents.find(found.id, false) {
-            Some(opened) if opened.object().is_none() => self.flush_file(&opened),
-            _ => Ok(()),
+    fn record_contents_of(&self, name: EntryName<'_>) -> Result<()> {
+        match self.record(&name.key())? {
+            Some(found) => self.files.record(self, found.id),
+            None => Ok(()),
         }
     }
 
     /// Returns the inode of a file, of which a name's record is `found`.
     fn inode_of_name(&self, found: &Inode) -> Result<Inode> {
         match found.has(flag::LINKED) {
-            true => Ok(self.tablet.record(&Space::Links.of(found.id, b""))?.ok_or(Errno::IO)?),
+            true => Ok(self.record(&Space::Links.of(found.id, b""))?.ok_or(Errno::IO)?),
             false => Ok(found.clone()),
         }
     }
@@ -173,20 +171,22 @@ impl Namespace {
         (to, replaced): (FileId, Option<&Inode>),
         mode: RenameMode,
     ) -> Result<()> {
-        if moved.is_directory() && from != to && self.tablet.is_within(to, moved.id)? {
+        for directory in [Some(moved), replaced].into_iter().flatten() {
+            self.check_changeable(directory.id)?;
+        }
+        if moved.is_directory() && from != to && self.is_within(to, moved.id)? {
             return Err(Errno::INVAL.into());
         }
         let Some(replaced) = replaced else { return Ok(()) };
         if mode == RenameMode::Exchange {
-            let is_loop = replaced.is_directory()
-                && from != to
-                && self.tablet.is_within(from, replaced.id)?;
+            let is_loop =
+                replaced.is_directory() && from != to && self.is_within(from, replaced.id)?;
             return if is_loop { Err(Errno::INVAL.into()) } else { Ok(()) };
         }
         match (moved.is_directory(), replaced.is_directory()) {
             (true, false) => Err(Errno::NOTDIR.into()),
             (false, true) => Err(Errno::ISDIR.into()),
-            (true, true) if !self.tablet.is_empty(replaced.id)? => Err(Errno::NOTEMPTY.into()),
+            (true, true) => self.check_empty(replaced.id),
             _ => Ok(()),
         }
     }
@@ -209,7 +209,7 @@ impl Namespace {
             true => {
                 let links = Space::Links.of(id, b"");
                 batch.put(new.as_ref(), &found.encode())?;
-                let linked = self.tablet.record(&links)?.ok_or(Errno::IO)?;
+                let linked = self.record(&links)?.ok_or(Errno::IO)?;
                 (links, linked)
             }
             false => (new, found),
@@ -217,7 +217,7 @@ impl Namespace {
         let mut inode = before.clone();
         self.overlay(&mut inode);
         inode.ctime_ns = now_ns;
-        self.contents.describe_recorded(&mut inode);
+        inode = self.files.recorded(&inode).into_owned();
         match is_linked {
             true => self.write_inode(batch, &place, Some(&before), &inode)?,
             false => {

@@ -2,10 +2,10 @@
 //! the change, so that they always agree with the records. Files without a name have none.
 
 use crate::error::Result;
-use crate::namespace::Namespace;
 use crate::records::attributes::Attribute;
 use crate::records::inode::Inode;
 use crate::records::keys::{EntryName, FileId};
+use crate::records::tablet::Tablet;
 use canopy_store::Batch;
 
 /// Returns whether an attribute is one of names, of which a file may have several.
@@ -13,7 +13,7 @@ pub(crate) fn is_of_names(attribute: Attribute) -> bool {
     matches!(attribute, Attribute::Extension | Attribute::Name)
 }
 
-impl Namespace {
+impl Tablet {
     /// Adds to `batch` what indexes have of an inode, and takes away what they had `before`.
     pub(crate) fn index_inode(
         &self,
