@@ -5,10 +5,8 @@ use canopy_index::ColumnId;
 use canopy_index::column::*;
 use canopy_model::{Attributes, FileType};
 use canopy_namespace::inode::flag;
-use canopy_namespace::query::{
-    Expression, Field, Kind, Pattern, Span, Test, TextField, Types, XattrTest,
-};
 use canopy_namespace::{FileId, Inode, ROOT, ReadView};
+use canopy_query::{Expression, Field, Kind, Pattern, Span, Test, TextField, Types, XattrTest};
 use canopy_tools::find::{Bound, Lookup, Record, Records};
 use std::io;
 

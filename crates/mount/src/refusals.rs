@@ -2,15 +2,11 @@
 //! the directory that was asked.
 
 use crate::node::Node;
-use canopy_namespace::query::shown;
+use canopy_query::shown;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The attribute of a directory with the reason why the last query below it failed, for the user who
-/// asked.
-pub const ERROR: &str = "user.canopy.error";
 
 /// How many refused queries a minute get into the log: anybody may ask anything.
 const LINES_MAX: u32 = 100;

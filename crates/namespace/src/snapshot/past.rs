@@ -4,7 +4,6 @@ mod file;
 
 use crate::error::Result;
 use crate::namespace::check_name;
-use crate::query::Expression;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, ROOT, Space};
 use crate::records::listing::{Entry, Listing};
@@ -12,6 +11,7 @@ use crate::records::view::ReadView;
 use crate::search::{Found, Pace};
 use crate::snapshot::present::{Present, passes};
 use canopy_model::{Credentials, Wanted};
+use canopy_query::Expression;
 use canopy_store::{Key, KeyRange};
 use rustix::io::Errno;
 use std::sync::Arc;

@@ -1,11 +1,21 @@
 //! Normal forms: expressions are joined so that they are in normal form if their parts are.
 //!
 //! Spans of one field become one in an And, kinds of files in both And and Or. What is true of all
-//! files, or of none, disappears or is all that remains. Nothing is negated but patterns and
-//! extended attributes: all other tests have an opposite.
+//! files, or of none, disappears or is all that remains. Nothing is negated but permissions,
+//! patterns, extended attributes and times that may be unknown: all other tests have an opposite.
 
-use super::expression::Expression;
-use super::test::{Field, Span, Test, Types};
+use crate::expression::Expression;
+use crate::test::{Field, Span, Test, Types};
+
+impl From<Test> for Expression {
+    fn from(test: Test) -> Self {
+        match test {
+            Test::Span(field, span) => Self::span(field, span),
+            Test::Type(types) => Self::types(types),
+            test => Expression::Test(test),
+        }
+    }
+}
 
 impl Expression {
     /// Returns an expression that is true of all files, or of none.
@@ -16,7 +26,7 @@ impl Expression {
     /// Returns the test that a field is in a span.
     pub fn span(field: Field, span: Span) -> Self {
         let (span, domain) = (span.intersection(field.domain()), field.domain());
-        if span.is_empty() || span == domain {
+        if span.is_empty() || (span == domain && !field.may_be_unknown()) {
             return Self::always(!span.is_empty());
         }
         Expression::Test(Test::Span(field, span))
@@ -48,7 +58,9 @@ impl Expression {
             Expression::Not(test) => Expression::Test(test),
             Expression::Test(Test::Always(passes)) => Self::always(!passes),
             Expression::Test(Test::Type(types)) => Self::types(types.complement()),
-            Expression::Test(Test::Span(field, Span { least, most })) => {
+            Expression::Test(Test::Span(field, Span { least, most }))
+                if !field.may_be_unknown() =>
+            {
                 let domain = field.domain();
                 Self::any([
                     Self::span(field, Span { most: least - 1, ..domain }),
@@ -61,8 +73,10 @@ impl Expression {
 
     /// Joins parts in normal form by And, if `all`, or by Or.
     fn join(parts: impl IntoIterator<Item = Expression>, all: bool) -> Self {
-        let mut joined: Vec<Expression> = Vec::new();
-        for part in parts.into_iter().flat_map(|part| part.operands(all)) {
+        let mut parts = parts.into_iter();
+        // Operands of one part are in normal form already.
+        let mut joined = parts.next().map(|first| first.operands(all)).unwrap_or_default();
+        for part in parts.flat_map(|part| part.operands(all)) {
             add(&mut joined, part, all);
         }
         // What leaves the others to decide, and what decides on its own.
