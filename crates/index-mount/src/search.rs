@@ -14,7 +14,7 @@ use canopy_fuse::results::{
 use canopy_index::column::TARGET;
 use canopy_index::{FileKind, Index};
 use canopy_model::{Attributes, base_name, escape, unescape};
-use canopy_query::{Expression, Field, Test, shown};
+use canopy_query::{AttributeTest, Expression, Field, Test, shown};
 use canopy_read::conditions::{NamedRow, may_pass, select};
 use canopy_read::inode::{ENTRY, InodeColumns, text_or_empty};
 use canopy_read::locate::{look_up, source_of};
@@ -209,6 +209,8 @@ fn about(attributes: &Attributes) -> About {
 
 fn asks_for_project(expression: &Expression) -> bool {
     let mut asks = false;
-    expression.each_test(&mut |test| asks |= matches!(test, Test::Span(Field::Project, _)));
+    expression.each_test(&mut |test| {
+        asks |= matches!(test, Test::Attribute(AttributeTest::Span(Field::Project, _)));
+    });
     asks
 }

@@ -5,7 +5,9 @@ use crate::cursor::{Operator, Value, shown};
 use crate::expression::Expression;
 use crate::moments::{self, Times};
 use crate::pattern::{Kind, Pattern};
-use crate::test::{Decimal, Field, Order, PermissionMatch, Span, Test, TextField, XattrTest};
+use crate::test::{
+    AttributeTest, Decimal, Field, Order, PermissionMatch, Span, Test, TextField, XattrTest,
+};
 use crate::values::{self, Unit};
 use canopy_text::Error as TextError;
 
@@ -237,7 +239,7 @@ fn permissions(kind: PermissionMatch, text: &str) -> Result<Expression> {
     };
     match (kind, values::permissions(octal)?) {
         (PermissionMatch::Any, 0) => Err("perm-any needs a bit, as in perm-any=022".to_owned()),
-        (kind, bits) => Ok(Expression::Test(Test::Permissions(kind, bits))),
+        (kind, bits) => Ok(AttributeTest::Permissions(kind, bits).into()),
     }
 }
 

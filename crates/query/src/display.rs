@@ -4,7 +4,7 @@
 use crate::Component;
 use crate::expression::Expression;
 use crate::pattern::{Kind, Pattern};
-use crate::test::{Decimal, Field, PermissionMatch, Span, Test, Types, XattrTest};
+use crate::test::{AttributeTest, Decimal, Field, PermissionMatch, Span, Test, Types, XattrTest};
 use canopy_text::safe::turns_text;
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -87,22 +87,32 @@ impl Test {
         let not = if negated { "!" } else { "" };
         match self {
             Test::Always(passes) => write!(f, "{passes}"),
-            Test::Span(field, span) if negated => write!(f, "not ({})", ShownSpan(*field, *span)),
-            Test::Span(field, span) => write!(f, "{}", ShownSpan(*field, *span)),
-            Test::Type(types) => show_types(f, *types),
-            Test::Permissions(kind, bits) => {
-                let name = match kind {
-                    PermissionMatch::Exactly => "perm",
-                    PermissionMatch::All => "perm-all",
-                    PermissionMatch::Any => "perm-any",
-                };
-                write!(f, "{name}{not}={bits:o}")
-            }
+            Test::Attribute(test) => test.show(f, negated),
             Test::Text(field, pattern) => {
                 let case = if pattern.ignores_case() { "i" } else { "" };
                 write!(f, "{case}{}{not}{pattern}", field.name())
             }
             Test::Xattr(name, test) => show_xattr(f, name, test, negated),
+        }
+    }
+}
+
+impl AttributeTest {
+    fn show(self, f: &mut Formatter<'_>, negated: bool) -> fmt::Result {
+        match self {
+            AttributeTest::Span(field, span) if negated => {
+                write!(f, "not ({})", ShownSpan(field, span))
+            }
+            AttributeTest::Span(field, span) => write!(f, "{}", ShownSpan(field, span)),
+            AttributeTest::Type(types) => show_types(f, types),
+            AttributeTest::Permissions(kind, bits) => {
+                let name = match kind {
+                    PermissionMatch::Exactly => "perm",
+                    PermissionMatch::All => "perm-all",
+                    PermissionMatch::Any => "perm-any",
+                };
+                write!(f, "{name}{}={bits:o}", if negated { "!" } else { "" })
+            }
         }
     }
 }

@@ -41,7 +41,8 @@ pub use expression::{Candidate, Expression, Needs};
 pub use outcomes::Outcomes;
 pub use pattern::{Kind, Pattern};
 pub use test::{
-    Decimal, Field, Order, PermissionMatch, Span, Test, TextField, Types, XattrTest, extension,
+    AttributeTest, Decimal, Field, Order, PermissionMatch, Span, Test, TextField, Types, XattrTest,
+    extension,
 };
 
 use jiff::tz::TimeZone;

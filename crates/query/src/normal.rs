@@ -5,14 +5,14 @@
 //! patterns, extended attributes and times that may be unknown: all other tests have an opposite.
 
 use crate::expression::Expression;
-use crate::test::{Field, Span, Test, Types};
+use crate::test::{AttributeTest, Field, Span, Test, Types};
 
-impl From<Test> for Expression {
-    fn from(test: Test) -> Self {
+impl From<AttributeTest> for Expression {
+    fn from(test: AttributeTest) -> Self {
         match test {
-            Test::Span(field, span) => Self::span(field, span),
-            Test::Type(types) => Self::types(types),
-            test => Expression::Test(test),
+            AttributeTest::Span(field, span) => Self::span(field, span),
+            AttributeTest::Type(types) => Self::types(types),
+            AttributeTest::Permissions(..) => Expression::Test(Test::Attribute(test)),
         }
     }
 }
@@ -29,7 +29,7 @@ impl Expression {
         if span.is_empty() || (span == domain && !field.may_be_unknown()) {
             return Self::always(!span.is_empty());
         }
-        Expression::Test(Test::Span(field, span))
+        Expression::Test(Test::Attribute(AttributeTest::Span(field, span)))
     }
 
     /// Returns the test that a file is of one of some kinds.
@@ -37,7 +37,7 @@ impl Expression {
         if types == Types::default() || types == Types::ALL {
             return Self::always(types == Types::ALL);
         }
-        Expression::Test(Test::Type(types))
+        Expression::Test(Test::Attribute(AttributeTest::Type(types)))
     }
 
     /// Returns what is true if all of these are.
@@ -57,8 +57,10 @@ impl Expression {
             Expression::Or(parts) => Self::all(parts.into_iter().map(Self::negated)),
             Expression::Not(test) => Expression::Test(test),
             Expression::Test(Test::Always(passes)) => Self::always(!passes),
-            Expression::Test(Test::Type(types)) => Self::types(types.complement()),
-            Expression::Test(Test::Span(field, Span { least, most }))
+            Expression::Test(Test::Attribute(AttributeTest::Type(types))) => {
+                Self::types(types.complement())
+            }
+            Expression::Test(Test::Attribute(AttributeTest::Span(field, Span { least, most })))
                 if !field.may_be_unknown() =>
             {
                 let domain = field.domain();
@@ -116,13 +118,8 @@ impl Expression {
 /// Adds a part to others that are joined with it: to one of them, if that says both.
 fn add(joined: &mut Vec<Expression>, part: Expression, all: bool) {
     let both = |known: &Expression| match (known, &part) {
-        (Expression::Test(Test::Type(a)), Expression::Test(Test::Type(b))) => {
-            Some(Expression::types(if all { a.intersection(*b) } else { a.union(*b) }))
-        }
-        (Expression::Test(Test::Span(f, a)), Expression::Test(Test::Span(g, b)))
-            if all && f == g =>
-        {
-            Some(Expression::span(*f, a.intersection(*b)))
+        (Expression::Test(Test::Attribute(a)), Expression::Test(Test::Attribute(b))) => {
+            joined_test(*a, *b, all)
         }
         (known, part) if known == part => Some(known.clone()),
         _ => None,
@@ -134,4 +131,17 @@ fn add(joined: &mut Vec<Expression>, part: Expression, all: bool) {
         }
     }
     joined.push(part);
+}
+
+/// Returns one test for two that are joined, if there is one.
+fn joined_test(a: AttributeTest, b: AttributeTest, all: bool) -> Option<Expression> {
+    match (a, b) {
+        (AttributeTest::Type(a), AttributeTest::Type(b)) => {
+            Some(Expression::types(if all { a.intersection(b) } else { a.union(b) }))
+        }
+        (AttributeTest::Span(f, a), AttributeTest::Span(g, b)) if all && f == g => {
+            Some(Expression::span(f, a.intersection(b)))
+        }
+        _ => (a == b).then(|| a.into()),
+    }
 }

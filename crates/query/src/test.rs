@@ -347,16 +347,37 @@ impl XattrTest {
 pub enum Test {
     /// All files pass, or none.
     Always(bool),
-    /// A number or time is in a span.
+    /// An attribute of the inode is as asked for.
+    Attribute(AttributeTest),
+    /// A text is as a pattern says.
+    Text(TextField, Pattern),
+    /// An extended attribute of this name is as asked for.
+    Xattr(Vec<u8>, XattrTest),
+}
+
+/// One test of an attribute that is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttributeTest {
+    /// A number or time is in a span. False of one that is not known.
     Span(Field, Span),
     /// The file is of one of some kinds.
     Type(Types),
     /// The lower twelve bits of the mode are as asked for.
     Permissions(PermissionMatch, u32),
-    /// A text is as a pattern says.
-    Text(TextField, Pattern),
-    /// An extended attribute of this name is as asked for.
-    Xattr(Vec<u8>, XattrTest),
+}
+
+impl AttributeTest {
+    /// Returns whether a file passes.
+    pub fn passes(self, candidate: &impl Candidate) -> bool {
+        match self {
+            AttributeTest::Span(field, span) => {
+                let value = candidate.number(field);
+                span.contains(value) && !(value == 0 && field.may_be_unknown())
+            }
+            AttributeTest::Type(types) => types.contains(candidate.mode()),
+            AttributeTest::Permissions(kind, bits) => kind.holds(candidate.mode(), bits),
+        }
+    }
 }
 
 impl Test {
@@ -364,12 +385,7 @@ impl Test {
     pub fn passes(&self, candidate: &impl Candidate) -> bool {
         match self {
             Test::Always(passes) => *passes,
-            Test::Span(field, span) => {
-                let value = candidate.number(*field);
-                span.contains(value) && !(value == 0 && field.may_be_unknown())
-            }
-            Test::Type(types) => types.contains(candidate.mode()),
-            Test::Permissions(kind, bits) => kind.holds(candidate.mode(), *bits),
+            Test::Attribute(test) => test.passes(candidate),
             Test::Text(field, pattern) => {
                 field.of(candidate).is_some_and(|text| pattern.matches(text))
             }
@@ -382,7 +398,7 @@ impl Test {
     /// Returns how much it takes to find out, for the order in which tests are made.
     pub(crate) fn cost(&self) -> u8 {
         match self {
-            Test::Always(_) | Test::Span(..) | Test::Type(_) | Test::Permissions(..) => 0,
+            Test::Always(_) | Test::Attribute(_) => 0,
             Test::Text(..) => 1,
             Test::Xattr(..) => 2,
         }

@@ -10,7 +10,9 @@ use crate::plan::{Unit, push_row};
 use canopy_index::column::{ATIME, BLOCKS, BTIME, CTIME, GID, INO, MODE, MTIME, NLINK, SIZE, UID};
 use canopy_index::{ColumnId, Columns, FileKind, RowRange};
 use canopy_model::{Attributes, FileType};
-use canopy_query::{Candidate, Expression, Field, Outcomes, Span, Test, TextField, Types};
+use canopy_query::{
+    AttributeTest, Candidate, Expression, Field, Outcomes, Span, Test, TextField, Types,
+};
 use std::convert::Infallible;
 
 /// Fields with the columns that have their values. An index does not know projects.
@@ -40,12 +42,11 @@ pub fn field_of(column: ColumnId) -> Option<Field> {
     COLUMNS.iter().find(|(_, known)| *known == column).map(|(field, _)| *field)
 }
 
-/// Returns the columns of attributes that a test asks for.
-pub fn columns(test: &Test) -> Columns {
+/// Returns the columns that a test asks for.
+pub fn columns(test: AttributeTest) -> Columns {
     match test {
-        Test::Span(field, _) => column_of(*field).map_or(Columns::NONE, Columns::from),
-        Test::Type(_) | Test::Permissions(..) | Test::Text(TextField::Target, _) => MODE.into(),
-        Test::Always(_) | Test::Text(..) | Test::Xattr(..) => Columns::NONE,
+        AttributeTest::Span(field, _) => column_of(field).map_or(Columns::NONE, Columns::from),
+        AttributeTest::Type(_) | AttributeTest::Permissions(..) => MODE.into(),
     }
 }
 
@@ -56,25 +57,24 @@ pub fn columns(test: &Test) -> Columns {
 ///
 /// Fails as `bounds` does.
 pub fn outcomes<E>(
-    test: &Test,
+    test: AttributeTest,
     dirs: bool,
-    bounds: &dyn Fn(ColumnId) -> Result<Option<(i64, i64)>, E>,
+    bounds: impl Fn(ColumnId) -> Result<Option<(i64, i64)>, E>,
 ) -> Result<Outcomes, E> {
     Ok(match test {
-        Test::Always(passes) => Outcomes::certain(*passes),
-        Test::Span(field, span) => {
-            let bounds = column_of(*field).map(bounds).transpose()?.flatten();
+        AttributeTest::Span(field, span) => {
+            let bounds = column_of(field).map(bounds).transpose()?.flatten();
             bounds.map_or(Outcomes::EITHER, |bounds| {
-                Outcomes::of_span(*field, *span, values_between(*field, bounds))
+                Outcomes::of_span(field, span, values_between(field, bounds))
             })
         }
-        Test::Type(types) if dirs => Outcomes::certain(types.contains(DIRECTORY)),
-        Test::Type(types) => {
+        AttributeTest::Type(types) if dirs => Outcomes::certain(types.contains(DIRECTORY)),
+        AttributeTest::Type(types) => {
             let directory = Types::of('d').unwrap_or_default();
             let others = types.intersection(directory.complement());
             Outcomes { may_pass: others != Types::default(), may_fail: true }
         }
-        Test::Permissions(..) | Test::Text(..) | Test::Xattr(..) => Outcomes::EITHER,
+        AttributeTest::Permissions(..) => Outcomes::EITHER,
     })
 }
 
@@ -95,8 +95,12 @@ fn values_between(field: Field, (least, most): (i64, i64)) -> Span {
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn may_pass(expression: &Expression, unit: &Unit) -> Result<bool> {
     let dirs = unit.kind == FileKind::Dirs;
-    let bounds = |column| unit.bounds(column);
-    Ok(expression.outcomes(&mut |test| outcomes(test, dirs, &bounds))?.may_pass)
+    let remaining = expression.outcomes(&mut |test| match test {
+        Test::Always(passes) => Ok(Outcomes::certain(*passes)),
+        Test::Attribute(test) => outcomes(*test, dirs, |column| unit.bounds(column)),
+        Test::Text(..) | Test::Xattr(..) => Ok(Outcomes::EITHER),
+    });
+    Ok(remaining?.may_pass)
 }
 
 /// Returns the rows of a unit that may pass, by columns of attributes.
@@ -106,7 +110,11 @@ pub fn may_pass(expression: &Expression, unit: &Unit) -> Result<bool> {
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn select(expression: &Expression, unit: &Unit) -> Result<Vec<RowRange>> {
     let mut asked = Columns::NONE;
-    expression.each_test(&mut |test| asked.add(columns(test)));
+    expression.each_test(&mut |test| match test {
+        Test::Attribute(test) => asked.add(columns(*test)),
+        Test::Text(TextField::Target, _) => asked.add(MODE),
+        Test::Always(_) | Test::Text(..) | Test::Xattr(..) => {}
+    });
     if asked.is_empty() {
         return Ok(unit.rows.clone());
     }
@@ -128,9 +136,12 @@ pub fn select(expression: &Expression, unit: &Unit) -> Result<Vec<RowRange>> {
 fn row_may_pass(expression: &Expression, attributes: &Attributes) -> bool {
     let outcomes = expression.outcomes(&mut |test| {
         Ok::<_, Infallible>(match test {
+            Test::Always(passes) => Outcomes::certain(*passes),
+            Test::Attribute(test) => {
+                Outcomes::certain(test.passes(&NamedRow::nameless(attributes)))
+            }
             Test::Text(TextField::Target, _) if !is_link(attributes) => Outcomes::certain(false),
             Test::Text(..) | Test::Xattr(..) => Outcomes::EITHER,
-            test => Outcomes::certain(test.passes(&NamedRow::nameless(attributes))),
         })
     });
     let Ok(outcomes) = outcomes;

@@ -7,7 +7,9 @@
 
 use crate::records::attributes::{Attribute, Indexes, Value};
 use crate::records::keys::FileId;
-use canopy_query::{Expression, Field, Order, Pattern, Span, Test, TextField, Types, XattrTest};
+use canopy_query::{
+    AttributeTest, Expression, Field, Order, Pattern, Span, Test, TextField, Types, XattrTest,
+};
 use canopy_store::KeyRange;
 use std::ops::RangeInclusive;
 
@@ -109,16 +111,18 @@ impl Candidates {
         let indexed = |attribute| indexes.has(attribute).then_some(attribute);
         match test {
             Test::Always(passes) => (!passes).then(|| Candidates::Union(Vec::new())),
-            Test::Span(Field::Inode, span) => {
+            Test::Attribute(AttributeTest::Span(Field::Inode, span)) => {
                 let (least, most) = (span.least.try_into().ok()?, span.most.try_into().ok()?);
                 Some(Candidates::Source(Source::Files(FileId(least)..=FileId(most))))
             }
-            Test::Span(field, span) => {
+            Test::Attribute(AttributeTest::Span(field, span)) => {
                 let attribute = indexed(attribute_of(*field)?)?;
                 Some(Self::of_range(attribute, span_range(attribute, *field, *span)?))
             }
-            Test::Type(types) => Some(type_ranges(indexed(Attribute::Type)?, *types)),
-            Test::Permissions(..) => None,
+            Test::Attribute(AttributeTest::Type(types)) => {
+                Some(type_ranges(indexed(Attribute::Type)?, *types))
+            }
+            Test::Attribute(AttributeTest::Permissions(..)) => None,
             Test::Text(field, pattern) => {
                 let attribute = match field {
                     TextField::Name => indexed(Attribute::Name)?,
