@@ -2,6 +2,7 @@
 
 use crate::expression::Candidate;
 use crate::pattern::Pattern;
+use canopy_model::FileType;
 use std::cmp::Ordering;
 
 /// A number or a time of an inode.
@@ -60,6 +61,14 @@ impl Field {
             true => Span { least: i64::MIN.into(), most: i64::MAX.into() },
             false => Span { least: 0, most: u64::MAX.into() },
         }
+    }
+
+    /// Returns the first and the last value of a span as a column of `i64` has them; `None` if it
+    /// has none of them. What is less than nothing counts as nothing.
+    pub fn signed(self, span: Span) -> Option<(i64, i64)> {
+        let counts_from_nothing = !self.is_time() && span.least <= 0;
+        let least = if counts_from_nothing { i64::MIN.into() } else { span.least };
+        Span { least, ..span }.within(i64::MIN, i64::MAX)
     }
 
     /// Returns whether 0 stands for a value that is not known, of which no test is true.
@@ -157,6 +166,22 @@ impl Types {
     #[inline]
     pub fn contains(self, mode: u32) -> bool {
         self.0 >> ((mode & TYPE_MASK) >> 12) & 1 == 1
+    }
+
+    /// Returns whether a kind is among them. `Unknown` is if any kind without a letter is.
+    #[inline]
+    pub fn has(self, kind: FileType) -> bool {
+        let bits = match kind {
+            FileType::Regular => 1 << 0o10,
+            FileType::Directory => 1 << 0o4,
+            FileType::Symlink => 1 << 0o12,
+            FileType::Fifo => 1 << 0o1,
+            FileType::Socket => 1 << 0o14,
+            FileType::Block => 1 << 0o6,
+            FileType::Character => 1 << 0o2,
+            FileType::Unknown => !0b0001_0101_0101_0110,
+        };
+        self.0 & bits != 0
     }
 
     /// Returns find's letters for them; `None` if there are no letters for all of them.
