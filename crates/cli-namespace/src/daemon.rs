@@ -3,7 +3,7 @@
 use crate::{place, unmount};
 use anyhow::{Context, bail};
 use canopy::Outcome;
-use canopy_mount::Unmounter;
+use canopy_fuse::mounted::Unmounter;
 use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;

@@ -2,10 +2,10 @@
 
 use anyhow::{Context, bail};
 use canopy::Outcome;
+use canopy_fuse::attributes::{ERROR, PLAN};
+use canopy_fuse::results::{Refusal, is_query, parsed};
 use canopy_ingest::now_ns;
-use canopy_mount::results::{Refusal, is_query, parsed};
-use canopy_mount::{ERROR, PLAN};
-use canopy_namespace::query::{Component as Query, shown};
+use canopy_query::{Component as Query, shown};
 use canopy_text::Quoting;
 use canopy_text::locale::is_utf8;
 use canopy_text::safe::{message_line, message_lines, terminal_name};

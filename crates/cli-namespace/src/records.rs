@@ -1,15 +1,11 @@
 //! The records of a namespace as `find` searches them.
 
 use crate::viewed::Viewed;
-use canopy_index::ColumnId;
-use canopy_index::column::*;
-use canopy_model::{Attributes, FileType};
+use canopy_model::Attributes;
 use canopy_namespace::inode::flag;
-use canopy_namespace::query::{
-    Expression, Field, Kind, Pattern, Span, Test, TextField, Types, XattrTest,
-};
 use canopy_namespace::{FileId, Inode, ROOT, ReadView};
-use canopy_tools::find::{Bound, Lookup, Record, Records};
+use canopy_query::Expression;
+use canopy_tools::find::{Lookup, Record, Records};
 use std::io;
 
 /// So many links are followed on one way, as by the kernel.
@@ -85,10 +81,10 @@ impl Records for NamespaceRecords<'_> {
     fn select(
         &self,
         directory: u64,
-        bound: &Bound,
+        needed: &Expression,
         tell: &mut dyn FnMut(&[u8], Record) -> bool,
     ) -> io::Result<bool> {
-        let selected = self.view.search_by_index(FileId(directory), &expression(bound), |found| {
+        let selected = self.view.search_by_index(FileId(directory), needed, |found| {
             tell(&found.path, record(found.inode))
         });
         selected.map_err(io::Error::other)
@@ -150,69 +146,5 @@ impl NamespaceRecords<'_> {
             ahead.extend(names(&found.target));
         }
         Ok(way.pop().ok_or(Lookup::Missing))
-    }
-}
-
-/// Returns the query that asks for all that may be as a bound says.
-fn expression(bound: &Bound) -> Expression {
-    let text = |field, kind, text: &[u8]| match Pattern::new(kind, text, false) {
-        Ok(pattern) => Expression::Test(Test::Text(field, pattern)),
-        Err(_) => Expression::always(true),
-    };
-    match bound {
-        Bound::Always(passes) => Expression::always(*passes),
-        Bound::All(parts) => Expression::all(parts.iter().map(expression)),
-        Bound::Any(parts) => Expression::any(parts.iter().map(expression)),
-        Bound::Number(column, least, most) => match field(*column) {
-            Some(field) => {
-                let domain = field.domain();
-                let least = if *least == i64::MIN { domain.least } else { i128::from(*least) };
-                let most = if *most == i64::MAX { domain.most } else { i128::from(*most) };
-                Expression::span(field, Span { least, most })
-            }
-            None => Expression::always(true),
-        },
-        Bound::Type(kinds) => Expression::types(types(kinds)),
-        Bound::Name(name) => text(TextField::Name, Kind::Equal, name),
-        Bound::NameStart(start) => text(TextField::Name, Kind::Glob, &[start, &b"*"[..]].concat()),
-        Bound::Extension(extension) => text(TextField::Extension, Kind::Equal, extension),
-        Bound::Xattr(name) => Expression::Test(Test::Xattr(name.clone(), XattrTest::Exists)),
-    }
-}
-
-fn field(column: ColumnId) -> Option<Field> {
-    const FIELDS: [(ColumnId, Field); 10] = [
-        (INO.id(), Field::Inode),
-        (NLINK.id(), Field::Links),
-        (UID.id(), Field::Uid),
-        (GID.id(), Field::Gid),
-        (SIZE.id(), Field::Size),
-        (BLOCKS.id(), Field::Blocks),
-        (ATIME.id(), Field::Atime),
-        (MTIME.id(), Field::Mtime),
-        (CTIME.id(), Field::Ctime),
-        (BTIME.id(), Field::Btime),
-    ];
-    FIELDS.iter().find(|(known, _)| *known == column).map(|(_, field)| *field)
-}
-
-fn types(kinds: &[FileType]) -> Types {
-    const KNOWN: [FileType; 7] = [
-        FileType::Regular,
-        FileType::Directory,
-        FileType::Symlink,
-        FileType::Fifo,
-        FileType::Socket,
-        FileType::Block,
-        FileType::Character,
-    ];
-    let of = |kinds: &mut dyn Iterator<Item = FileType>| {
-        let types = kinds.filter_map(|kind| Types::of(kind.letter()));
-        types.fold(Types::default(), Types::union)
-    };
-    match kinds.contains(&FileType::Unknown) {
-        // All but the known ones that are missing.
-        true => of(&mut KNOWN.into_iter().filter(|kind| !kinds.contains(kind))).complement(),
-        false => of(&mut kinds.iter().copied()),
     }
 }

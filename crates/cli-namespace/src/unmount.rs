@@ -50,7 +50,7 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
 /// Returns the process that answers for a mount, if it runs this program and the caller may look
 /// into it.
 fn process_of(directory: &Path) -> Option<OwnedFd> {
-    let id = place::ask(directory, canopy_mount::PROCESS).ok()??.parse().ok()?;
+    let id = place::ask(directory, canopy_fuse::attributes::PROCESS).ok()??.parse().ok()?;
     let id = Pid::from_raw(id)?;
     let process = pidfd_open(id, PidfdFlags::empty()).ok()?;
     // A mount could name any process, and waiting for it would take for ever.
@@ -71,7 +71,7 @@ fn wait_for_end(process: &OwnedFd) -> anyhow::Result<()> {
 }
 
 fn unmount_as_user(directory: &Path) -> anyhow::Result<()> {
-    canopy_mount::check_search_path()?;
+    canopy_fuse::mounted::check_search_path()?;
     let ran = Command::new("fusermount3").arg("-u").arg("--").arg(directory).output();
     let Ok(ran) = ran else { bail!("only root may, where fusermount3 is not installed") };
     match ran.status.success() {

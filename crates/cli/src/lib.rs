@@ -46,8 +46,8 @@ mod command_line;
 pub mod commands;
 mod companion;
 mod engine;
-mod events;
 mod environment;
+mod events;
 
 pub mod interrupt;
 mod invocation;

@@ -8,10 +8,10 @@ use crate::recent::Recent;
 use crate::view::UserView;
 use crate::views::Views;
 use canopy_as_user::{Accounts, Class};
+use canopy_fuse::attributes::{ERROR, PLAN, process};
+use canopy_fuse::caller::credentials;
+use canopy_fuse::results::is_query;
 use canopy_model::Credentials;
-use canopy_mount::caller::credentials;
-use canopy_mount::results::is_query;
-use canopy_mount::{ERROR, PLAN};
 use fuser::{
     AccessFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
@@ -544,7 +544,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if let Some(process) = canopy_mount::process(id, name.as_bytes(), request.uid()) {
+        if let Some(process) = process(id, name.as_bytes(), request.uid()) {
             return xattr(reply, Ok(ReplyKind::Bytes(process)), size);
         }
         let name = name.as_bytes().to_vec();

@@ -33,13 +33,13 @@ mod view;
 mod views;
 mod xattrs;
 
-pub use canopy_mount::mounted::Unmounter;
+pub use canopy_fuse::mounted::Unmounter;
 pub use service::VIEW;
 pub use view::Opener;
 
 use canopy_as_user::Accounts;
+use canopy_fuse::mounted::{Mounted, Terms};
 use canopy_model::{Credentials, escape};
-use canopy_mount::mounted::{Mounted, Terms};
 use filesystem::Filesystem;
 use std::io;
 use std::os::unix::ffi::OsStrExt;

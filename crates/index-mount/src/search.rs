@@ -8,18 +8,17 @@
 use crate::protocol::Failure;
 use crate::view::{Result, is_under};
 use crate::xattrs::{Pairs, add};
-use arrow::array::RecordBatch;
-use canopy_index::column::{
-    ATIME, BLOCKS, BTIME, CTIME, GID, INO, MODE, MTIME, NLINK, SIZE, TARGET, UID,
+use canopy_fuse::results::{
+    About, BYTES_MAX, DEPTH_MAX, Findings, FoundFile, Hits, RESULTS_MAX, meaning,
 };
-use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange};
+use canopy_index::column::TARGET;
+use canopy_index::{FileKind, Index};
 use canopy_model::{Attributes, base_name, escape, unescape};
-use canopy_mount::results::{BYTES_MAX, DEPTH_MAX, Findings, Hits, RESULTS_MAX, meaning};
-use canopy_namespace::query::{Candidate, Expression, Field, Test, TextField, Types, shown};
-use canopy_namespace::{FileId, Found, Inode};
+use canopy_query::{AttributeTest, Expression, Field, Test, shown};
+use canopy_read::conditions::{NamedRow, may_pass, select};
 use canopy_read::inode::{ENTRY, InodeColumns, text_or_empty};
 use canopy_read::locate::{look_up, source_of};
-use canopy_read::plan::{Unit, below, push_row};
+use canopy_read::plan::{Unit, below};
 use canopy_read::work::in_parallel;
 use nix::errno::Errno;
 use parking_lot::Mutex;
@@ -38,14 +37,6 @@ pub(crate) struct Search<'a> {
     expression: Expression,
     found: Mutex<Findings>,
     is_too_much: AtomicBool,
-}
-
-/// What is known of a row before all of it is read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    No,
-    Maybe,
-    Yes,
 }
 
 impl Search<'_> {
@@ -106,8 +97,8 @@ impl Search<'_> {
     fn search_root(&self, source: &canopy_index::SourceRecord) -> Result<()> {
         let Some(inode) = look_up(self.view, source, "")? else { return Ok(()) };
         let values = self.values(source.id, "")?;
-        let inode = inode_of(&inode.attributes, &inode.target);
-        let found = self.take(inode, base_name(&source.root), &source.root, values.get(""))?;
+        let entry = (&inode.attributes, &*inode.target);
+        let found = self.take(entry, base_name(&source.root), &source.root, values.get(""))?;
         self.add(found.as_slice());
         Ok(())
     }
@@ -117,7 +108,7 @@ impl Search<'_> {
         for range in below(self.view, source, path)? {
             for kind in [FileKind::Entries, FileKind::Dirs] {
                 for unit in range.units(kind, &range.rows(kind)?) {
-                    if self.may_have(&self.expression, &unit)? {
+                    if may_pass(&self.expression, &unit)? {
                         units.push(unit);
                     }
                 }
@@ -139,42 +130,11 @@ impl Search<'_> {
         Ok(values)
     }
 
-    /// Returns whether bounds leave a row of a unit that passes.
-    fn may_have(&self, expression: &Expression, unit: &Unit) -> Result<bool> {
-        Ok(match expression {
-            Expression::And(all) => {
-                let mut all = all.iter();
-                all.try_fold(true, |may, one| Ok::<_, Failure>(may && self.may_have(one, unit)?))?
-            }
-            Expression::Or(any) => {
-                let mut any = any.iter();
-                any.try_fold(false, |may, one| Ok::<_, Failure>(may || self.may_have(one, unit)?))?
-            }
-            Expression::Test(Test::Always(passes)) => *passes,
-            Expression::Test(Test::Span(field, span)) => {
-                match column_of(*field).map(|column| unit.bounds(column)).transpose()?.flatten() {
-                    Some((least, most)) => {
-                        i128::from(least) <= span.most && span.least <= i128::from(most)
-                    }
-                    None => true,
-                }
-            }
-            Expression::Test(Test::Type(types)) => {
-                let directories = Types::of('d').unwrap_or_default();
-                match unit.kind {
-                    FileKind::Dirs => types.contains(0o040_000),
-                    _ => *types != directories,
-                }
-            }
-            Expression::Test(_) | Expression::Not(_) => true,
-        })
-    }
-
     fn read(&self, unit: &Unit, root: &str, values: &HashMap<String, Pairs>) -> Result<()> {
         if self.is_too_much.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let rows = self.select(unit)?;
+        let rows = select(&self.expression, unit)?;
         if !rows.is_empty() {
             for placed in unit.read_placed(ENTRY, &rows, false)? {
                 let placed = placed?;
@@ -182,15 +142,12 @@ impl Search<'_> {
                 let targets = TARGET.find(&placed.batch);
                 let mut found = Vec::new();
                 for at in 0..placed.batch.num_rows() {
-                    let inode = inode_of(&inodes.row(at), text_or_empty(targets, at));
+                    let attributes = inodes.row(at);
+                    let entry = (&attributes, text_or_empty(targets, at));
                     let path = placed.path(at)?;
                     let absolute = canopy_model::join_absolute(root, &path);
-                    found.extend(self.take(
-                        inode,
-                        base_name(&path),
-                        &absolute,
-                        values.get(&path),
-                    )?);
+                    let name = base_name(&path);
+                    found.extend(self.take(entry, name, &absolute, values.get(&path))?);
                 }
                 if !self.add(&found) {
                     break;
@@ -202,7 +159,7 @@ impl Search<'_> {
     }
 
     /// Adds results; returns whether more are wanted.
-    fn add(&self, found: &[Found]) -> bool {
+    fn add(&self, found: &[FoundFile]) -> bool {
         let mut all = self.found.lock();
         for one in found {
             if self.is_too_much.load(Ordering::Relaxed) {
@@ -216,46 +173,26 @@ impl Search<'_> {
         true
     }
 
-    /// Returns the rows of a unit that do not fail for sure.
-    fn select(&self, unit: &Unit) -> Result<Vec<RowRange>> {
-        let mut columns = Columns::NONE;
-        add_columns(&self.expression, &mut columns);
-        if columns.is_empty() {
-            return Ok(unit.rows.clone());
-        }
-        let mut rows = unit.rows.iter().flat_map(|range| range.clone());
-        let mut selected: Vec<RowRange> = Vec::new();
-        for batch in unit.read(columns)? {
-            let batch: RecordBatch = batch?;
-            let inodes = InodeColumns::of(&batch);
-            for (at, row) in (0..batch.num_rows()).zip(&mut rows) {
-                if verdict(&self.expression, &inode_of(&inodes.row(at), "")) == Verdict::No {
-                    continue;
-                }
-                push_row(&mut selected, row);
-            }
-        }
-        Ok(selected)
-    }
-
-    /// Returns what is found if the whole query is true of an entry.
+    /// Returns an entry, of which the target comes with the attributes, if the whole query is true
+    /// of it.
     fn take(
         &self,
-        inode: Inode,
+        (attributes, target): (&Attributes, &str),
         name: &str,
         absolute: &str,
         values: Option<&Pairs>,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<FoundFile>> {
         let Some(path) = absolute.strip_prefix(&self.prefix) else { return Ok(None) };
-        let (name, path) = (unescape(name), unescape(path).into_owned());
+        let (name, path, target) = (unescape(name), unescape(path).into_owned(), unescape(target));
         let xattr = |wanted: &[u8]| {
             let wanted = escape(wanted);
             let value = values?.iter().find(|(key, _)| *key == wanted)?;
             Some(unescape(&value.1).into_owned())
         };
-        let candidate = Candidate { inode: &inode, name: &name, path: &path, xattr: &xattr };
-        let matches = self.expression.matches(&candidate);
-        Ok(matches.then_some(Found { path, is_beyond: false, inode }))
+        let row = NamedRow { attributes, name: &name, path: &path, target: &target, xattr: &xattr };
+        let (id, about) = (attributes.ino, about(attributes));
+        let matches = self.expression.matches(&row);
+        Ok(matches.then(|| FoundFile { path, is_beyond: false, id, about }))
     }
 }
 
@@ -265,102 +202,15 @@ fn now_ns() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-fn inode_of(a: &Attributes, target: &str) -> Inode {
-    Inode {
-        mode: a.mode,
-        uid: a.uid,
-        gid: a.gid,
-        nlink: a.nlink,
-        size: a.size_bytes.try_into().unwrap_or(0),
-        blocks: a.blocks.try_into().unwrap_or(0),
-        mtime_ns: a.mtime_ns,
-        ctime_ns: a.ctime_ns,
-        atime_ns: a.atime_ns,
-        btime_ns: a.btime_ns,
-        id: FileId(a.ino),
-        target: unescape(target).into_owned(),
-        ..Inode::default()
-    }
-}
-
-fn column_of(field: Field) -> Option<ColumnId> {
-    Some(match field {
-        Field::Size => SIZE.id(),
-        Field::Blocks => BLOCKS.id(),
-        Field::Uid => UID.id(),
-        Field::Gid => GID.id(),
-        Field::Links => NLINK.id(),
-        Field::Inode => INO.id(),
-        Field::Mtime => MTIME.id(),
-        Field::Ctime => CTIME.id(),
-        Field::Atime => ATIME.id(),
-        Field::Btime => BTIME.id(),
-        Field::Project => return None,
-    })
+fn about(attributes: &Attributes) -> About {
+    let Attributes { uid, gid, mtime_ns, ctime_ns, atime_ns, btime_ns, .. } = *attributes;
+    About { uid, gid, mtime_ns, ctime_ns, atime_ns, btime_ns }
 }
 
 fn asks_for_project(expression: &Expression) -> bool {
-    match expression {
-        Expression::And(parts) | Expression::Or(parts) => parts.iter().any(asks_for_project),
-        Expression::Not(test) | Expression::Test(test) => {
-            matches!(test, Test::Span(Field::Project, _))
-        }
-    }
-}
-
-/// Adds the columns that tests of attributes look at.
-fn add_columns(expression: &Expression, columns: &mut Columns) {
-    match expression {
-        Expression::And(parts) | Expression::Or(parts) => {
-            parts.iter().for_each(|part| add_columns(part, columns));
-        }
-        Expression::Not(test) | Expression::Test(test) => match test {
-            Test::Span(field, _) => {
-                columns.add(column_of(*field).map_or(Columns::NONE, Columns::from));
-            }
-            Test::Type(_) | Test::Permissions(..) | Test::Text(TextField::Target, _) => {
-                columns.add(MODE);
-            }
-            _ => {}
-        },
-    }
-}
-
-/// Returns what an inode without its names, target and extended attributes tells.
-fn verdict(expression: &Expression, inode: &Inode) -> Verdict {
-    let of = |test: &Test| match test {
-        Test::Text(TextField::Target, _) if inode.mode & 0o170_000 != 0o120_000 => Verdict::No,
-        Test::Text(..) | Test::Xattr(..) => Verdict::Maybe,
-        test => {
-            let xattr = |_: &[u8]| None;
-            match test.passes(&Candidate { inode, name: b"", path: b"", xattr: &xattr }) {
-                true => Verdict::Yes,
-                false => Verdict::No,
-            }
-        }
-    };
-    match expression {
-        Expression::And(all) => {
-            let verdicts = all.iter().map(|one| verdict(one, inode));
-            verdicts.fold(Verdict::Yes, |all, one| match (all, one) {
-                (Verdict::No, _) | (_, Verdict::No) => Verdict::No,
-                (Verdict::Maybe, _) | (_, Verdict::Maybe) => Verdict::Maybe,
-                _ => Verdict::Yes,
-            })
-        }
-        Expression::Or(any) => {
-            let verdicts = any.iter().map(|one| verdict(one, inode));
-            verdicts.fold(Verdict::No, |any, one| match (any, one) {
-                (Verdict::Yes, _) | (_, Verdict::Yes) => Verdict::Yes,
-                (Verdict::Maybe, _) | (_, Verdict::Maybe) => Verdict::Maybe,
-                _ => Verdict::No,
-            })
-        }
-        Expression::Not(test) => match of(test) {
-            Verdict::No => Verdict::Yes,
-            Verdict::Maybe => Verdict::Maybe,
-            Verdict::Yes => Verdict::No,
-        },
-        Expression::Test(test) => of(test),
-    }
+    let mut asks = false;
+    expression.each_test(&mut |test| {
+        asks |= matches!(test, Test::Attribute(AttributeTest::Span(Field::Project, _)));
+    });
+    asks
 }

@@ -10,12 +10,11 @@ use crate::protocol::{
 };
 use crate::search::Search;
 use crate::xattrs::Values;
+use canopy_fuse::attributes::ERROR;
+use canopy_fuse::results::{BYTES_MAX, Hits, NAME_BYTES_MAX, is_query};
 use canopy_index::{FileKind, Index, SourceRecord};
 use canopy_model::{Wanted, escape, is_below, join_absolute, unescape, xattr_names};
 use canopy_model::{XattrAccess, base_name};
-use canopy_mount::ERROR;
-use canopy_mount::results::{BYTES_MAX, Hits, is_query};
-use canopy_namespace::NAME_BYTES_MAX;
 use canopy_read::links::parent_of;
 use canopy_read::locate::{look_up, may_search, permits, source_of};
 use nix::errno::Errno;

@@ -2,8 +2,8 @@
 //! record has. Only who has the right to administer the system gets to `trusted` attributes.
 
 use crate::node::Node;
+use canopy_fuse::attributes::is_owner;
 use canopy_namespace::{Error, Execute, ROOT};
-use fuser::INodeNo;
 use rustix::io::Errno;
 
 /// The names of indexes, with spaces between them; those that are still being built in parentheses.
@@ -17,13 +17,10 @@ pub const CHECK: &str = "trusted.canopy.check";
 
 /// Nothing. Reading it writes all that is in memory into the table's files, for who reads those.
 pub const FLUSH: &str = "trusted.canopy.flush";
+
 /// The snapshots, a JSON object on a line for each, with what it takes on the disk. `create NAME`
 /// and `delete NAME` change which there are. For root and for whoever mounted it.
 pub const SNAPSHOTS: &str = "user.canopy.snapshots";
-
-/// The number of the process that answers for the mount, so that others can wait for its end. For
-/// root and for whoever mounted it.
-pub const PROCESS: &str = "user.canopy.process";
 
 /// The same; what is read are also the contents of files, if they lie in storage.
 pub const CHECK_DATA: &str = "trusted.canopy.check-data";
@@ -40,16 +37,6 @@ pub const LEFT: char = '!';
 
 /// More of the faults is not told.
 const ANSWER_BYTES_MAX: usize = 60_000;
-
-/// Returns the value of [`PROCESS`] to root and to the user who mounted it.
-pub fn process(id: INodeNo, name: &[u8], uid: u32) -> Option<Vec<u8>> {
-    let is_asked = id == INodeNo::ROOT && name == PROCESS.as_bytes() && is_owner(uid);
-    is_asked.then(|| std::process::id().to_string().into_bytes())
-}
-
-fn is_owner(uid: u32) -> bool {
-    uid == 0 || uid == rustix::process::geteuid().as_raw()
-}
 
 /// Returns whether an attribute is one of ours for a user.
 pub(crate) fn is_control(node: Node, name: &[u8], uid: u32) -> bool {

@@ -6,14 +6,14 @@
 //! are left out, and a file with several names counts once.
 
 use crate::node::Node;
-use crate::places::{PackedPath, PackedPaths};
 use crate::pool::Turn;
-use crate::queries::Queries;
-use crate::results::{Findings, RESULTS_MAX};
+use crate::queries::{Queries, about};
+use canopy_fuse::places::{PackedPath, PackedPaths};
+use canopy_fuse::results::{Findings, FoundFile, RESULTS_MAX};
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::operation::{Moment, PastHandle};
-use canopy_namespace::query::Expression;
-use canopy_namespace::{Error, FileId, Found, Inode, NAME_BYTES_MAX};
+use canopy_namespace::{Error, FileId, Inode, NAME_BYTES_MAX};
+use canopy_query::Expression;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -99,7 +99,12 @@ pub(crate) fn duplicates(
             let mut name = format!("{}-{}-", &digits[..DIGITS], at + 1).into_bytes();
             name.extend_from_slice(places.name(place));
             name.truncate(NAME_BYTES_MAX);
-            let found = Found { path: places.path(place), is_beyond: false, inode };
+            let found = FoundFile {
+                path: places.path(place),
+                is_beyond: false,
+                id: inode.id.0,
+                about: about(&inode),
+            };
             all.add_named(&found, Some(name));
         }
         has_room(places.bytes() + all.bytes()).map_err(refused)?;

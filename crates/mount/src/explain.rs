@@ -3,13 +3,10 @@
 use crate::node::{Node, QueryId};
 use crate::pool::Turn;
 use crate::queries::{Meaning, Queries};
-use crate::results::RESULTS_MAX;
+use canopy_fuse::results::RESULTS_MAX;
 use canopy_model::Credentials;
 use canopy_namespace::Error;
 use canopy_namespace::operation::Query;
-
-/// The attribute of a query that says how it is answered.
-pub const PLAN: &str = "user.canopy.plan";
 
 impl Queries {
     /// Returns how a query is answered, in lines. Root gets the number of candidates, too: it counts

@@ -6,15 +6,16 @@ mod contents;
 mod directories;
 mod names;
 
-use crate::caller::credentials;
+use crate::Options;
 use crate::convert::{errno, set_time};
 use crate::handles::{Directories, Modes};
 use crate::node::Node;
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
-use crate::{Options, control};
 use canopy_as_user::Accounts;
 use canopy_events::LimitedEvents;
+use canopy_fuse::attributes::process;
+use canopy_fuse::caller::credentials;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::{EntryName, Error, Execute, FileId, New, ROOT, SetAttributes};
@@ -405,7 +406,7 @@ impl fuser::Filesystem for Filesystem {
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if let Some(process) = control::process(id, name.as_bytes(), request.uid()) {
+        if let Some(process) = process(id, name.as_bytes(), request.uid()) {
             return attributes::xattr(reply, &process, size);
         }
         self.reply_xattr(request, self.node(id), name, size, reply);

@@ -1,6 +1,6 @@
 //! What is open through a mount: listings of directories by handle, and how files are.
 
-use crate::results::Hits;
+use canopy_fuse::results::Hits;
 use canopy_namespace::{FileId, Listing};
 use fuser::{BackingId, FileHandle};
 use parking_lot::Mutex;

@@ -1,9 +1,9 @@
 //! Keeps the latest results of queries, in which names are looked up. Open results stay; others are
 //! dropped when memory is short.
 
-use crate::budget::{Budget, Charge};
 use crate::node::QueryId;
-use crate::results::Hits;
+use canopy_fuse::budget::{Budget, Charge};
+use canopy_fuse::results::Hits;
 use canopy_model::Credentials;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -119,15 +119,14 @@ fn let_go(all: &mut [One], is_it: impl Fn(&One) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Findings, RESULTS_MAX};
-    use canopy_namespace::{Found, Inode};
+    use canopy_fuse::results::{Findings, FoundFile, RESULTS_MAX};
     use std::time::Duration;
 
     fn hits(kept: &ResultCache, account: u32, count: usize) -> Option<Arc<Hits>> {
         let mut findings = Findings::new(RESULTS_MAX);
         for number in 0..count {
             let path = number.to_string().into_bytes();
-            findings.add(&Found { path, is_beyond: false, inode: Inode::default() });
+            findings.add(&FoundFile { path, ..FoundFile::default() });
         }
         let mut charge = kept.charge(account);
         let has_room = kept.cover(&mut charge, account, findings.bytes());

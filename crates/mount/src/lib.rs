@@ -7,15 +7,14 @@
 //! | a request of the kernel | `filesystem.rs`, one function each |
 //! | its effect | `filesystem/`: `names.rs`, `contents.rs`, `directories.rs`, `attributes.rs` |
 //! | the meaning of inode numbers | `node` |
-//! | query directories | `queries`, `results`, `duplicates`; refused queries: `refusals` |
+//! | query directories | `queries`, `duplicates`; results: `canopy_fuse`; refused queries: `refusals` |
 //! | turns of queries between accounts | `pool` |
-//! | memory of results | `budget`, `kept`, `places` |
+//! | memory of results | `kept` |
 //! | snapshots | `past` |
 //! | quotas | `quotas` |
 //! | requests of root to a mount | `control` |
 
-mod budget;
-pub mod caller;
+mod caller;
 mod control;
 mod convert;
 mod duplicates;
@@ -23,28 +22,20 @@ mod explain;
 mod filesystem;
 mod handles;
 mod kept;
-pub mod mounted;
 mod node;
 mod nodes;
 mod past;
-mod places;
 mod pool;
 mod queries;
 mod quotas;
 mod refusals;
-pub mod results;
 
-pub use control::{
-    CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, PROCESS, REPAIR, REPAIR_DATA, SNAPSHOTS, process,
-};
-pub use explain::PLAN;
-pub use mounted::{Unmounter, check_search_path};
+pub use control::{CHECK, CHECK_DATA, FLUSH, INDEXES, LEFT, REPAIR, REPAIR_DATA, SNAPSHOTS};
 pub use quotas::{QUOTA, QuotaReport, Wanted};
-pub use refusals::ERROR;
 
+use canopy_fuse::mounted::{Mounted, Terms, Unmounter};
 use canopy_namespace::Execute;
 use filesystem::Filesystem;
-use mounted::{Mounted, Terms};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

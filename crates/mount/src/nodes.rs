@@ -1,7 +1,7 @@
 //! Queries that the kernel knows, and links to their results.
 
 use crate::node::{Node, QueryId, Shown};
-use crate::results::{About, Hits};
+use canopy_fuse::results::{About, Hits};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::{Error, Inode};
 use parking_lot::Mutex;
@@ -181,8 +181,8 @@ fn attributes_of(node: &QueryNode) -> Inode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Findings, RESULTS_MAX};
-    use canopy_namespace::{FileId, Found};
+    use canopy_fuse::results::{Findings, FoundFile, RESULTS_MAX};
+    use canopy_namespace::FileId;
 
     #[test]
     fn links_know_where_they_lead_while_that_is_kept() {
@@ -191,8 +191,8 @@ mod tests {
         let (query, _) = nodes.hold_query(directory, b"[true]");
         let hits = |path: &str| {
             let mut findings = Findings::new(RESULTS_MAX);
-            let (path, is_beyond) = (path.as_bytes().to_vec(), false);
-            findings.add(&Found { path, is_beyond, inode: Inode::default() });
+            let path = path.as_bytes().to_vec();
+            findings.add(&FoundFile { path, ..FoundFile::default() });
             Arc::new(findings.into_hits(1))
         };
         let (one, other) = (hits("a/x"), hits("b/x"));

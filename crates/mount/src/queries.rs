@@ -4,7 +4,6 @@
 //! Queries run in threads of their own (`pool`), so that nobody's questions keep those busy that
 //! everybody needs.
 
-use crate::budget::Budget;
 use crate::duplicates::{Refused, duplicates};
 use crate::kept::ResultCache;
 use crate::node::{Node, QueryId, Shown};
@@ -12,12 +11,15 @@ use crate::nodes::{QueryNodes, Target, target_with};
 use crate::past::Pasts;
 use crate::pool::{Pool, QUERIES, Turn};
 use crate::refusals::{Asking, Refusals};
-use crate::results::{self, BYTES_MAX, DEPTH_MAX, Findings, Hits, RESULTS_MAX};
 use canopy_as_user::Accounts;
+use canopy_fuse::budget::Budget;
+use canopy_fuse::results::{
+    self, About, BYTES_MAX, DEPTH_MAX, Findings, FoundFile, Hits, RESULTS_MAX,
+};
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Moment, Query};
-use canopy_namespace::query::{Component, Expression};
 use canopy_namespace::{Error, Execute, FileId, Found, Inode, SnapshotInfo};
+use canopy_query::{Component, Expression};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -287,7 +289,7 @@ impl Queries {
             let mut found = Findings::new(limit);
             let mut room = Ok(());
             self.search(base, &expression, who, turn, |one| {
-                found.add(&one);
+                found.add(&found_file(one));
                 room = match found.count() > RESULTS_MAX {
                     true => Err((
                         format!("more than {RESULTS_MAX} files; ask for fewer"),
@@ -352,14 +354,25 @@ impl Queries {
     }
 }
 
+fn found_file(found: Found) -> FoundFile {
+    let Found { path, is_beyond, inode } = found;
+    FoundFile { path, is_beyond, id: inode.id.0, about: about(&inode) }
+}
+
+/// Returns what a link shows of the file that it leads to.
+pub(crate) fn about(inode: &Inode) -> About {
+    let Inode { uid, gid, mtime_ns, ctime_ns, atime_ns, btime_ns, .. } = *inode;
+    About { uid, gid, mtime_ns, ctime_ns, atime_ns, btime_ns }
+}
+
 /// Links to all snapshots by their names.
 fn links_to_snapshots(snapshots: Vec<SnapshotInfo>) -> Hits {
     let mut links = Findings::new(RESULTS_MAX);
     for snapshot in snapshots {
         let time_ns = snapshot.created_ns;
-        let inode = Inode { mtime_ns: time_ns, ctime_ns: time_ns, ..Inode::default() };
+        let about = About { mtime_ns: time_ns, ctime_ns: time_ns, ..About::default() };
         let path = format!("[@{}]", snapshot.name).into_bytes();
-        let found = Found { path, is_beyond: false, inode };
+        let found = FoundFile { path, about, ..FoundFile::default() };
         links.add_named(&found, Some(snapshot.name.into_bytes()));
     }
     Hits::of(links, 1)

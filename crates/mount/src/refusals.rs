@@ -3,13 +3,9 @@
 
 use crate::node::Node;
 use canopy_events::LimitedEvents;
-use canopy_namespace::query::shown;
+use canopy_query::shown;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-
-/// The attribute of a directory with the reason why the last query below it failed, for the user who
-/// asked.
-pub const ERROR: &str = "user.canopy.error";
 
 /// How many reasons are kept of one account, and of all.
 const OF_ACCOUNT: usize = 16;

@@ -10,7 +10,6 @@ use crate::operation::{
     Access, Administration, Change, Changer, Execute, FileContents, Hold, Moment, OnQuotas,
     OnSnapshots, Operation, Page, Query, Read,
 };
-use crate::query::Expression;
 use crate::quota::{Account, Limits};
 use crate::records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
 use crate::records::inode::file_type;
@@ -19,6 +18,7 @@ use crate::records::xattrs::SetXattr;
 use crate::settings::Settings;
 use canopy_model::fuzzing::Target;
 use canopy_model::{Credentials, Wanted};
+use canopy_query::Expression;
 use canopy_store::storage::MemoryStorage;
 use canopy_store::{Clock, Environment, Random};
 use std::borrow::Cow;

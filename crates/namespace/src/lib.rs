@@ -14,7 +14,7 @@
 //! | reading at one moment; changes between two moments | `records/view`, `records/changed` |
 //! | contents of files | `contents/files`, on `contents` and `contents/object` (the two kinds) |
 //! | contents in a bucket | `contents/chunks/mod.rs`; `cache`, `file`, `flush`, `collect` there |
-//! | searching | `query/` (language), `search` (planner) |
+//! | searching | `search` (planner), `search/candidates` (ranges of indexes) |
 //! | quotas | `quota`; `quota/`: `accounts` (sums), `counting`, `trees`, `reservation` |
 //! | snapshots | `snapshot/`: `snapshots`, `kept` (objects), `past`, `present`, `restore` |
 //! | checking and repairing | `maintenance/`: `check`; `repair`; damaged files: `salvage` |
@@ -51,7 +51,6 @@ mod maintenance;
 mod names;
 mod namespace;
 pub mod operation;
-pub mod query;
 pub mod quota;
 mod records;
 mod search;
@@ -78,7 +77,8 @@ pub use records::tablet::{Tablet, open_table};
 pub use records::view::ReadView;
 pub use records::xattrs::{LABEL, SetXattr, XATTR_BYTES_MAX};
 pub use records::{acl, attributes, inode, keys};
-pub use search::{Found, Pace};
+pub use search::candidates::{Candidates, Source};
+pub use search::{Found, NamedInode, Pace};
 pub use settings::{FORMAT, Settings, table_of};
 pub use snapshot::past::{Past, PastFile};
 pub use snapshot::present::Present;

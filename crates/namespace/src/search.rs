@@ -5,17 +5,19 @@
 //! records is faster. So it keeps no statistics, which could be wrong. It looks only at files that
 //! are candidates of all indexes: reading an index entry takes a hundredth of looking at its file.
 
+pub(crate) mod candidates;
 mod explain;
 
 use crate::error::Result;
 use crate::namespace::Namespace;
-use crate::query::{Candidate, Expression, Source};
 use crate::records::access::passes;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, ROOT, Space};
 use crate::records::view::ReadView;
 use crate::snapshot::present::Present;
+use candidates::{Candidates, Source};
 use canopy_model::{Credentials, Wanted};
+use canopy_query::{Candidate, Expression, Field};
 use canopy_store::{Key, KeyRange};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -43,6 +45,59 @@ pub struct Found {
     pub is_beyond: bool,
     /// Its attributes.
     pub inode: Inode,
+}
+
+/// An inode with one of its names, as conditions are tested on it.
+#[derive(Clone, Copy)]
+pub struct NamedInode<'a> {
+    /// The inode.
+    pub inode: &'a Inode,
+    /// Its name, if [`canopy_query::Needs::name`] asks for it.
+    pub name: &'a [u8],
+    /// Its path from the directory that is searched, without a '/' in front, if
+    /// [`canopy_query::Needs::path`] asks for it.
+    pub path: &'a [u8],
+    /// Returns the value of an extended attribute, if there is one of this name.
+    pub xattr: &'a dyn Fn(&[u8]) -> Option<Vec<u8>>,
+}
+
+impl Candidate for NamedInode<'_> {
+    fn number(&self, field: Field) -> i128 {
+        let inode = self.inode;
+        match field {
+            Field::Size => inode.size.into(),
+            Field::Blocks => inode.blocks.into(),
+            Field::Uid => inode.uid.into(),
+            Field::Gid => inode.gid.into(),
+            Field::Links => inode.nlink.into(),
+            Field::Project => inode.project.into(),
+            Field::Inode => inode.id.0.into(),
+            Field::Mtime => inode.mtime_ns.into(),
+            Field::Ctime => inode.ctime_ns.into(),
+            Field::Atime => inode.atime_ns.into(),
+            Field::Btime => inode.btime_ns.into(),
+        }
+    }
+
+    fn mode(&self) -> u32 {
+        self.inode.mode
+    }
+
+    fn name(&self) -> &[u8] {
+        self.name
+    }
+
+    fn path(&self) -> &[u8] {
+        self.path
+    }
+
+    fn target(&self) -> &[u8] {
+        &self.inode.target
+    }
+
+    fn xattr(&self, name: &[u8]) -> Option<Vec<u8>> {
+        (self.xattr)(name)
+    }
 }
 
 /// Is called for each record that a search looks at, with the memory that the search takes, about,
@@ -225,7 +280,7 @@ impl<'a> Search<'a> {
         if !self.expression.is_possible() {
             return Ok(Some(Vec::new()));
         }
-        let Some(candidates) = self.expression.candidates(&self.view.configured.ready) else {
+        let Some(candidates) = Candidates::of(self.expression, &self.view.configured.ready) else {
             return Ok(None);
         };
         let names = self.view.names_estimate;
@@ -314,7 +369,7 @@ impl<'a> Search<'a> {
 
     fn matches(&self, inode: &Inode, name: &[u8], path: &[u8]) -> bool {
         let xattr = |xattr: &[u8]| self.xattr(inode, xattr);
-        self.expression.matches(&Candidate { inode, name, path, xattr: &xattr })
+        self.expression.matches(&NamedInode { inode, name, path, xattr: &xattr })
     }
 
     /// Returns the value of an extended attribute that the kernel would show to who asks.
@@ -411,11 +466,11 @@ mod tests {
     use crate::RenameMode::{Exchange, Replace};
     use crate::contents::Contents;
     use crate::namespace::{create_namespace, system_clock};
-    use crate::query::{Component, Context, parse};
     use crate::records::change::New;
     use crate::records::inode::file_type;
     use crate::records::keys::EntryName;
     use crate::settings::Settings;
+    use canopy_query::{Component, Context, parse};
     use canopy_store::Environment;
     use canopy_store::storage::LocalStorage;
     use jiff::tz::TimeZone;

@@ -6,13 +6,13 @@ use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
     Access, Administration, Change, Changer, Hold, Moment, OnQuotas, OnSnapshots, Page, Query, Read,
 };
-use canopy_namespace::query::{Component, Context, Expression, parse};
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
     Contents, EntryName, Error, Execute, FileContents, FileId, Listing, Namespace, New, Operation,
     Privileges, ROOT, RenameMode, Reply, Result, SetAttributes, SetXattr, Settings,
     create_namespace, system_clock,
 };
+use canopy_query::{Component, Context, Expression, parse};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
 use rand::rngs::StdRng;

@@ -5,6 +5,7 @@
 //! | the meaning of a user's path | `resolve`, on `links` and `locate`: finds every start |
 //! | how a subtree becomes rows | `plan`, `cursor`, `listings`; `shard/lookup.rs` of the index |
 //! | the order of directories | `depth_first` |
+//! | conditions pushed down to columns | `conditions` |
 //! | sums of subtrees | `totals`, `tree_totals`, `summaries` (by block), `fold` (along a tree) |
 //! | links in the index (`find -L`, `-xtype`, `stat -L`, `du -D`, `ls`, reports) | `links`, `follow` |
 //! | directories that cannot be listed, or are bound below themselves | `gaps` |
@@ -20,6 +21,7 @@
 //! Not its job: output, arguments, SQL, and deciding who may see a row.
 
 pub mod ages;
+pub mod conditions;
 pub mod contents;
 pub mod contexts;
 pub mod cursor;

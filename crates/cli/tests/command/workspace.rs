@@ -18,7 +18,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-import", &["canopy-model"]),
     ("canopy-text", &["canopy-model"]),
     ("canopy-watch", &["canopy-as-user", "canopy-model", "canopy-scan"]),
-    ("canopy-read", &["canopy-model", "canopy-index"]),
+    ("canopy-query", &["canopy-model", "canopy-text"]),
+    ("canopy-read", &["canopy-model", "canopy-index", "canopy-query"]),
     ("canopy-site", &["canopy-index", "canopy-model", "canopy-scan"]),
     (
         "canopy-ingest",
@@ -35,11 +36,25 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "canopy-tools",
-        &["canopy-model", "canopy-index", "canopy-scan", "canopy-read", "canopy-text"],
+        &[
+            "canopy-model",
+            "canopy-index",
+            "canopy-query",
+            "canopy-scan",
+            "canopy-read",
+            "canopy-text",
+        ],
     ),
     (
         "canopy-sql",
-        &["canopy-model", "canopy-index", "canopy-import", "canopy-read", "canopy-text"],
+        &[
+            "canopy-model",
+            "canopy-index",
+            "canopy-import",
+            "canopy-query",
+            "canopy-read",
+            "canopy-text",
+        ],
     ),
     (
         "canopy",
@@ -78,16 +93,27 @@ const ARROWS: &[(&str, &[&str])] = &[
         "canopy-store-command",
         &["canopy", "canopy-store", "canopy-object-storage", "canopy-model", "canopy-text"],
     ),
-    ("canopy-namespace", &["canopy-model", "canopy-store", "canopy-text"]),
-    ("canopy-mount", &["canopy-as-user", "canopy-events", "canopy-model", "canopy-namespace"]),
+    ("canopy-namespace", &["canopy-model", "canopy-query", "canopy-store"]),
+    ("canopy-fuse", &["canopy-model", "canopy-query"]),
+    (
+        "canopy-mount",
+        &[
+            "canopy-as-user",
+            "canopy-events",
+            "canopy-fuse",
+            "canopy-model",
+            "canopy-namespace",
+            "canopy-query",
+        ],
+    ),
     (
         "canopy-index-mount",
         &[
             "canopy-as-user",
+            "canopy-fuse",
             "canopy-index",
             "canopy-model",
-            "canopy-mount",
-            "canopy-namespace",
+            "canopy-query",
             "canopy-read",
         ],
     ),
@@ -96,6 +122,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "canopy",
             "canopy-as-user",
+            "canopy-fuse",
             "canopy-index",
             "canopy-ingest",
             "canopy-site",
@@ -104,6 +131,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-mount",
             "canopy-namespace",
             "canopy-object-storage",
+            "canopy-query",
             "canopy-scan",
             "canopy-store",
             "canopy-text",
@@ -120,7 +148,7 @@ const HEAVY: &[(&str, &[&str])] = &[
     ("clap", &["canopy", "canopy-sql-command", "canopy-bench"]),
     ("tokio", &["canopy-sql", "canopy-object-storage", "canopy-unify"]),
     ("object_store", &["canopy-object-storage"]),
-    ("fuser", &["canopy-mount", "canopy-index-mount"]),
+    ("fuser", &["canopy-fuse", "canopy-mount", "canopy-index-mount"]),
 ];
 
 fn cargo(arguments: &[&str]) -> String {

@@ -3,11 +3,10 @@
 use super::{Answer, Filesystem, asking, empty, real};
 use crate::caller::By;
 use crate::convert::{attributes, errno};
-use crate::explain::PLAN;
 use crate::node::{Node, QueryId, Shown};
 use crate::past::SETUID_SETGID;
-use crate::refusals::ERROR;
 use crate::{control, quotas};
+use canopy_fuse::attributes::{ERROR, PLAN};
 use canopy_namespace::operation::{Changer, Moment};
 use canopy_namespace::quota::Quota;
 use canopy_namespace::{FileId, LABEL, NAME_BYTES_MAX, SetAttributes, SetXattr, acl};

@@ -1,10 +1,10 @@
 //! Directories that are open: listings of what they have, and what queries have found.
 
 use super::{Answer, Filesystem, GENERATION, asking};
-use crate::caller::credentials;
 use crate::convert::{attributes_of, errno, kind};
 use crate::handles::Directory;
 use crate::node::{Node, QueryId, Shown};
+use canopy_fuse::caller::credentials;
 use canopy_namespace::operation::Moment;
 use canopy_namespace::{Entry, Error, FileId, Inode, Listing};
 use fuser::{FileHandle, FopenFlags, ReplyDirectory, ReplyDirectoryPlus, ReplyOpen, Request};

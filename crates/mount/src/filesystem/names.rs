@@ -1,10 +1,10 @@
 //! Names: finding what they stand for, making, renaming and linking them.
 
 use super::{Answer, Filesystem, GENERATION, asking, empty, real};
-use crate::caller::credentials;
 use crate::convert::{attributes, attributes_of, errno};
 use crate::node::{Node, QueryId, Shown};
-use crate::results::is_query;
+use canopy_fuse::caller::credentials;
+use canopy_fuse::results::is_query;
 use canopy_namespace::operation::Moment;
 use canopy_namespace::{EntryName, Error, FileId, Inode, New, RenameMode};
 use fuser::{Errno, RenameFlags, ReplyData, ReplyEmpty, ReplyEntry, Request};

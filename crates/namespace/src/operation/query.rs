@@ -1,9 +1,9 @@
 //! Queries as messages.
 
 use super::Moment;
-use crate::query::Expression;
 use crate::records::keys::FileId;
 use canopy_model::Credentials;
+use canopy_query::Expression;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -41,7 +41,7 @@ impl<'a> Query<'a> {
 /// component of a path, and all together longer.
 mod text {
     use super::{Cow, Expression};
-    use crate::query::{Component, Context, parse_inner};
+    use canopy_query::{Component, Context, parse_inner};
     use jiff::tz::TimeZone;
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;

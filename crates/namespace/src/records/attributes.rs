@@ -13,6 +13,7 @@
 use crate::records::inode::Inode;
 use crate::records::keys;
 use crate::records::keys::FileId;
+use canopy_query::extension;
 use canopy_store::{Key, KeyRange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -124,13 +125,6 @@ fn text_start(text: &[u8]) -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// Returns what follows the last dot of a name; `None` if there is nothing, or the name only begins
-/// with a dot.
-pub fn extension(name: &[u8]) -> Option<&[u8]> {
-    let dot = name.iter().rposition(|byte| *byte == b'.').filter(|at| *at > 0)?;
-    Some(&name[dot + 1..]).filter(|extension| !extension.is_empty())
 }
 
 impl Attribute {
@@ -305,21 +299,6 @@ mod tests {
             assert_eq!(attribute.name().and_then(Attribute::named), Some(attribute));
         }
         assert_eq!(Attribute::Xattr(7).number(), XATTR + 7);
-    }
-
-    #[test]
-    fn extensions_follow_the_last_dot() {
-        for (name, expected) in [
-            ("a.h5", Some("h5")),
-            ("a.tar.gz", Some("gz")),
-            (".bashrc", None),
-            ("a.", None),
-            ("a", None),
-            ("", None),
-            (".a.b", Some("b")),
-        ] {
-            assert_eq!(extension(name.as_bytes()), expected.map(str::as_bytes), "{name}");
-        }
     }
 
     fn random_text(random: &mut StdRng) -> Vec<u8> {

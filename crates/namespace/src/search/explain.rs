@@ -1,8 +1,9 @@
 //! How a search finds its files, in words.
 
-use crate::query::{Candidates, Expression, Source};
+use super::candidates::{Candidates, Source};
 use crate::records::attributes::Indexes;
 use crate::records::view::ReadView;
+use canopy_query::Expression;
 use std::collections::BTreeSet;
 
 impl ReadView {
@@ -10,7 +11,7 @@ impl ReadView {
     /// expression and on which indexes there are, not on what is in them.
     pub fn explain(&self, expression: &Expression) -> String {
         let indexes = &self.configured.ready;
-        let candidates = expression.candidates(indexes);
+        let candidates = Candidates::of(expression, indexes);
         match candidates {
             _ if !expression.is_possible() => "nowhere: no file can pass".to_owned(),
             Some(Candidates::Union(parts)) if parts.is_empty() => {

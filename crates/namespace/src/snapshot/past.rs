@@ -3,7 +3,6 @@
 mod file;
 
 use crate::error::Result;
-use crate::query::Expression;
 use crate::records::access::passes;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, ROOT, Space, check_name};
@@ -12,6 +11,7 @@ use crate::records::view::ReadView;
 use crate::search::{Found, Pace};
 use crate::snapshot::present::Present;
 use canopy_model::{Credentials, Wanted};
+use canopy_query::Expression;
 use canopy_store::{Key, KeyRange};
 use rustix::io::Errno;
 use std::sync::Arc;

@@ -4,12 +4,12 @@ use crate::step::{Act, Names, Step, bytes};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Change, Hold, Moment};
-use canopy_namespace::query::{Candidate, Component, Context, Expression};
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
-    Contents, EntryName, Execute, Failure, FileContents, FileId, Inode, Listing, Namespace, New,
-    Operation, Privileges, ROOT, Reply, system_clock,
+    Contents, EntryName, Execute, Failure, FileContents, FileId, Inode, Listing, NamedInode,
+    Namespace, New, Operation, Privileges, ROOT, Reply, system_clock,
 };
+use canopy_query::{Component, Context, Expression};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
 use rand::RngExt;
@@ -162,7 +162,7 @@ impl Fixture {
             group: &nobody,
         };
         for query in queries {
-            let component = canopy_namespace::query::parse(query.as_bytes(), &context);
+            let component = canopy_query::parse(query.as_bytes(), &context);
             let Ok(Some(Component::Search(expression))) = component else {
                 panic!("{query}: {component:?}")
             };
@@ -186,7 +186,7 @@ impl Fixture {
         let zone = jiff::tz::TimeZone::UTC;
         let context = Context { now_ns: 0, zone, user: &nobody, group: &nobody };
         for query in ["[size>100]", "[type=d]", "[ext=txt or user.one]"] {
-            let component = canopy_namespace::query::parse(query.as_bytes(), &context);
+            let component = canopy_query::parse(query.as_bytes(), &context);
             let Ok(Some(Component::Search(expression))) = component else { panic!("{query}") };
             let root = Credentials::new(0, [0]);
             let searched = self.namespace.search(ROOT, &expression, &root, |_| true);
@@ -205,7 +205,7 @@ impl Fixture {
             let below = format!("{path}{}", String::from_utf8_lossy(&name));
             let xattr = |name: &[u8]| self.namespace.xattr(inode.id, name).expect("an attribute");
             let candidate =
-                Candidate { inode: &inode, name: &name, path: below.as_bytes(), xattr: &xattr };
+                NamedInode { inode: &inode, name: &name, path: below.as_bytes(), xattr: &xattr };
             if expression.matches(&candidate) {
                 found.push(below.clone());
             }

@@ -1,11 +1,10 @@
-//! The language of query directories: what queries mean, what is wrong with others, and that random
-//! ones mean the same to everything that reads them.
+//! Queries of namespaces: ranges of indexes for them, and random queries, which mean the same to
+//! everything that reads them.
 
-mod errors;
-mod meaning;
+mod candidates;
 mod random;
 
-use canopy_namespace::query::{Component, Context, QueryError, parse};
+use canopy_query::{Component, Context, QueryError, parse};
 use jiff::tz::TimeZone;
 
 /// 2023-11-14T22:13:20Z.

@@ -2,9 +2,9 @@
 //! and candidates have all files that match.
 
 use super::{component, read};
-use canopy_namespace::attributes::{Attribute, Indexes, extension};
-use canopy_namespace::query::{Candidate, Candidates, Component, Expression, Source};
-use canopy_namespace::{FileId, Inode};
+use canopy_namespace::attributes::{Attribute, Indexes};
+use canopy_namespace::{Candidates, FileId, Inode, NamedInode, Source};
+use canopy_query::{Component, Expression, extension};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -99,7 +99,12 @@ fn time(random: &mut StdRng) -> Query {
     let (name, field) = pick(random, &fields);
     let second: i64 = random.random_range(-2..3);
     let (operator, holds) = comparison::<i64>(random);
-    let test = move |file: &File| holds(field(&file.inode).div_euclid(SECOND_NS), second);
+    // A birth that is not known passes no test, and its opposite; `!=` is one.
+    let (is_birth, is_opposite) = (name == "btime", operator.contains('!'));
+    let test = move |file: &File| match field(&file.inode) {
+        0 if is_birth => is_opposite,
+        time_ns => holds(time_ns.div_euclid(SECOND_NS), second),
+    };
     Query(format!("{name}{operator}@{second}"), Box::new(test), 2)
 }
 
@@ -243,7 +248,7 @@ fn matches(expression: &Expression, file: &File) -> bool {
         file.run.map(|run| run.as_bytes().to_vec())
     };
     let (name, path) = (file.name.as_bytes(), file.path.as_bytes());
-    expression.matches(&Candidate { inode: &file.inode, name, path, xattr: &xattr })
+    expression.matches(&NamedInode { inode: &file.inode, name, path, xattr: &xattr })
 }
 
 /// Returns whether every choice of sources has the file.
@@ -277,7 +282,7 @@ fn random_queries_mean_what_they_say() {
         let attributes = Attribute::built_in().filter(|_| random.random_bool(0.7)).collect();
         let xattrs = [(b"user.run".to_vec(), 3)].into_iter().filter(|_| random.random_bool(0.7));
         let indexes = Indexes { attributes, xattrs: xattrs.collect() };
-        let candidates = expression.candidates(&indexes);
+        let candidates = Candidates::of(&expression, &indexes);
         helped += usize::from(candidates.is_some());
         for file in &files {
             let expected = test(file);

@@ -32,4 +32,4 @@ pub use language::{
 pub use live::run_live;
 pub use messages::in_locale;
 pub(crate) use messages::quoted;
-pub use records::{Bound, Lookup, Record, Records, run_records};
+pub use records::{Lookup, Record, Records, run_records};

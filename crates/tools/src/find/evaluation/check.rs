@@ -4,7 +4,10 @@ use super::candidates::{Among, Candidates, Numeric, Over};
 use crate::error::Result;
 use crate::find::language::Test;
 use arrow::buffer::BooleanBuffer;
-use canopy_index::column::{ATIME, BTIME, CTIME, Column, INO, MODE, SIZE};
+use canopy_index::column::{
+    ATIME, BLOCKS, BTIME, CTIME, Column, GID, INO, MODE, MTIME, NLINK, SIZE, UID,
+};
+use canopy_query::{AttributeTest, Field, Span};
 use std::cell::Cell;
 
 impl Test {
@@ -44,23 +47,8 @@ impl Test {
                 }
                 outcome
             }
-            Test::Type(types) => {
-                let kinds = rows.types()?;
-                over.each(|at| kinds(at).is_some_and(|kind| types.contains(&kind)))
-            }
-            Test::Size(number, unit) => {
-                let (after, until) = number.span(*unit);
-                of_number(rows, over, SIZE, |size| after < size && size <= until)?
-            }
+            Test::Condition(test) => condition(*test, rows, over)?,
             Test::Empty => over.each(rows.empties()?),
-            Test::Time(column, after, until) => {
-                let is_known = |time: i64| time != 0 || column.id() != BTIME.id();
-                of_number(rows, over, *column, |time| {
-                    is_known(time) && *after < time && time <= *until
-                })?
-            }
-            Test::Id(column, number) => of_number(rows, over, *column, |id| number.holds(id))?,
-            Test::Inode(number) => of_number(rows, over, INO, |inode| number.holds(inode))?,
             Test::Xattr(test) => over.each(rows.xattrs(test)?),
             Test::Target(glob) => {
                 let targets = rows.targets();
@@ -88,10 +76,53 @@ impl Test {
             }
             Test::FileSystem(name) => over.each(|at| rows.is_on(name, at)),
             Test::Access(wanted) => over.each(rows.may_access(*wanted)?),
-            Test::Perm(bits, kind) => {
-                of_number(rows, over, MODE, |mode| bits.match_mode(mode as u32, *kind))?
-            }
         })
+    }
+}
+
+/// Carries out a test of an attribute, as a comparison of two numbers with each of a column.
+fn condition<O: Over>(test: AttributeTest, rows: &impl Candidates, over: O) -> Result<O::Outcome> {
+    match test {
+        AttributeTest::Type(types) => {
+            let kinds = rows.types()?;
+            Ok(over.each(|at| kinds(at).is_some_and(|kind| types.has(kind))))
+        }
+        AttributeTest::Permissions(kind, bits) => {
+            of_number(rows, over, MODE, |mode| kind.holds(mode as u32, bits))
+        }
+        AttributeTest::Span(field, span) => in_span(field, span, rows, over),
+    }
+}
+
+fn in_span<O: Over>(
+    field: Field,
+    span: Span,
+    rows: &impl Candidates,
+    over: O,
+) -> Result<O::Outcome> {
+    // No number is in the other order.
+    let (least, most) = field.signed(span).unwrap_or((1, 0));
+    let is_in = |value: i64| least <= value && value <= most;
+    let time = |over: O, column| {
+        let is_known = |time: i64| time != 0 || !field.may_be_unknown();
+        of_number(rows, over, column, |time| is_known(time) && is_in(time))
+    };
+    match field {
+        Field::Size => of_number(rows, over, SIZE, is_in),
+        Field::Blocks => of_number(rows, over, BLOCKS, is_in),
+        Field::Uid => of_number(rows, over, UID, is_in),
+        Field::Gid => of_number(rows, over, GID, is_in),
+        Field::Links => of_number(rows, over, NLINK, is_in),
+        Field::Mtime => time(over, MTIME),
+        Field::Ctime => time(over, CTIME),
+        Field::Atime => time(over, ATIME),
+        Field::Btime => time(over, BTIME),
+        Field::Inode => {
+            let (least, most) = span.within(0, u64::MAX).unwrap_or((1, 0));
+            of_number(rows, over, INO, |ino| least <= ino as u64 && ino as u64 <= most)
+        }
+        // find has no test of projects as a quota counts them.
+        Field::Project => Ok(over.each(|_| false)),
     }
 }
 

@@ -3,21 +3,37 @@
 
 use super::hints::{Misunderstood, of_age, of_size, of_user, with_hint};
 use super::moment::{DAY_NS, SECOND_NS};
-use super::test::{Number, PermBits, PermMatch, Test};
-use canopy_index::column::{ATIME, BTIME, CTIME, Column, MTIME, Time};
+use super::test::{Number, Test};
 use canopy_model::FileType;
+use canopy_query::{AttributeTest, Field, PermissionMatch, Span};
 
 const MINUTE_NS: i64 = 60 * SECOND_NS;
 
-/// Returns the column of a time by find's letter: `a`, `B`, `c` or `m`.
-pub(super) fn time_column(letter: char) -> Option<Column<Time>> {
+/// The bits that `-perm` asks for, which `X` makes others for directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PermBits {
+    /// Of directories.
+    pub(super) dirs: u32,
+    /// Of all else.
+    pub(super) others: u32,
+}
+
+/// Returns the time that find has a letter for: `a`, `B`, `c` or `m`.
+pub(super) fn time_field(letter: char) -> Option<Field> {
     Some(match letter {
-        'a' => ATIME,
-        'B' => BTIME,
-        'c' => CTIME,
-        'm' => MTIME,
+        'a' => Field::Atime,
+        'B' => Field::Btime,
+        'c' => Field::Ctime,
+        'm' => Field::Mtime,
         _ => return None,
     })
+}
+
+/// Returns the test that a time is later than the first moment (exclusive) and up to the second one
+/// (inclusive), in nanoseconds since 1970; the least `i64` stands for no moment.
+pub(super) fn time_test(field: Field, after: i64, until: i64) -> Test {
+    let least = if after == i64::MIN { after.into() } else { i128::from(after) + 1 };
+    Test::Condition(AttributeTest::Span(field, Span { least, most: until.into() }))
 }
 
 pub(super) fn invalid(name: &str, text: &str) -> String {
@@ -28,7 +44,7 @@ fn invalid_age(name: &str, text: &str) -> Misunderstood {
     with_hint(invalid(name, text), of_age(name, text))
 }
 
-fn split_sign(text: &str) -> (fn(i64) -> Number, &str) {
+fn split_sign(text: &str) -> (fn(u64) -> Number, &str) {
     match text.split_at_checked(1) {
         Some(("+", digits)) => (Number::More, digits),
         Some(("-", digits)) => (Number::Less, digits),
@@ -36,14 +52,13 @@ fn split_sign(text: &str) -> (fn(i64) -> Number, &str) {
     }
 }
 
-/// Takes a number as strtoumax(3) does, with find's sign in front. Larger ones than any attribute
-/// are as good as the largest.
+/// Takes a number as strtoumax(3) does, with find's sign in front.
 fn signed_number(text: &str) -> Option<Number> {
     let (make, number) = split_sign(text);
     let number = number.trim_start_matches(is_space);
     let digits = number.strip_prefix('+').unwrap_or(number);
     let number: u64 = is_digits(digits).then(|| digits.parse().ok())??;
-    Some(make(i64::try_from(number).unwrap_or(i64::MAX)))
+    Some(make(number))
 }
 
 /// Returns whether a text is digits and nothing else.
@@ -118,13 +133,13 @@ pub(super) fn parse_size(text: &str) -> Result<Test, Misunderstood> {
     };
     let invalid = || with_hint(format!("Invalid argument `{text}' to -size"), of_size(text));
     let number = signed_number(number).ok_or_else(invalid)?;
-    Ok(Test::Size(number, unit))
+    Ok(number.of(Field::Size, unit))
 }
 
 /// Parses the argument of `-mtime` and its like: `n` means from n to n + 1 days ago. The second by
 /// which `-n` reaches further is GNU find's.
 pub(super) fn days_test(
-    column: Column<Time>,
+    field: Field,
     now_ns: i64,
     name: &str,
     text: &str,
@@ -138,12 +153,12 @@ pub(super) fn days_test(
             (until.saturating_sub(DAY_NS), until)
         }
     };
-    Ok(Test::Time(column, after, until))
+    Ok(time_test(field, after, until))
 }
 
 /// Parses the argument of `-mmin` and its like: `n` means from n - 1 to n minutes ago.
 pub(super) fn minutes_test(
-    column: Column<Time>,
+    field: Field,
     now_ns: i64,
     name: &str,
     text: &str,
@@ -155,7 +170,7 @@ pub(super) fn minutes_test(
         Number::Less(_) => (from, i64::MAX),
         Number::Exactly(_) => (from, from.saturating_add(MINUTE_NS)),
     };
-    Ok(Test::Time(column, after, until))
+    Ok(time_test(field, after, until))
 }
 
 /// Parses the argument of `-used`, how long after its last change an entry was last read: `n`
@@ -218,7 +233,7 @@ pub(super) fn parse_owner(
     id: impl Fn(&str) -> Option<u32>,
     is_user: bool,
 ) -> Result<Number, Misunderstood> {
-    let exactly = |id: u32| Ok(Number::Exactly(i64::from(id)));
+    let exactly = |id: u32| Ok(Number::Exactly(id.into()));
     if is_digits(text) {
         return match id(text).map(exactly) {
             Some(known) => known,
@@ -249,17 +264,17 @@ pub(super) fn parse_owner(
     })
 }
 
-pub(super) fn parse_perm(text: &str) -> Result<(PermBits, PermMatch), String> {
+pub(super) fn parse_perm(text: &str) -> Result<(PermBits, PermissionMatch), String> {
     let (kind, mode) = match text.split_at_checked(1) {
-        Some(("-", mode)) => (PermMatch::All, mode),
-        Some(("/", mode)) => (PermMatch::Any, mode),
-        _ => (PermMatch::Exactly, text),
+        Some(("-", mode)) => (PermissionMatch::All, mode),
+        Some(("/", mode)) => (PermissionMatch::Any, mode),
+        _ => (PermissionMatch::Exactly, text),
     };
     let digits = is_digits(mode);
     // A '+' before octal digits once meant '/': refused, as by find.
     let old = text.starts_with('+') && text[1..].starts_with(|c: char| c.is_ascii_digit());
     let bits = match digits {
-        true => octal(mode).map(PermBits::of),
+        true => octal(mode).map(|bits| PermBits { dirs: bits, others: bits }),
         false if old => None,
         false => symbolic_mode(mode, false)
             .and_then(|others| Some(PermBits { others, dirs: symbolic_mode(mode, true)? })),
@@ -348,7 +363,7 @@ mod tests {
             ("++0", Some(Number::More(0))),
             ("- 3", Some(Number::Less(3))),
             (" 1", Some(Number::Exactly(1))),
-            ("18446744073709551615", Some(Number::Exactly(i64::MAX))),
+            ("18446744073709551615", Some(Number::Exactly(u64::MAX))),
             ("18446744073709551616", None),
             ("--1", None),
             ("+-1", None),

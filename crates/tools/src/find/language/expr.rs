@@ -1,9 +1,10 @@
 //! The expression of a find: tests and actions joined by operators.
 
-use super::test::{Outcomes, Test};
+use super::test::Test;
 use crate::error::Result;
 use crate::find::actions::Action;
 use canopy_index::Columns;
+use canopy_query::{AttributeTest, Outcomes};
 use std::sync::Arc;
 
 /// An expression. Actions and pruning are true where they are reached.
@@ -199,7 +200,7 @@ impl Expr {
     fn cost(&self) -> u32 {
         match self {
             Expr::Test(test) if test.reads_names_only() => 0,
-            Expr::Test(test) if matches!(**test, Test::Type(_)) => 1,
+            Expr::Test(test) if matches!(**test, Test::Condition(AttributeTest::Type(_))) => 1,
             Expr::Not(inner) => inner.cost(),
             _ => 2,
         }

@@ -17,5 +17,5 @@ pub(crate) use globals::Globals;
 pub use hints::Misunderstood;
 pub use moment::parse_moment;
 pub use parse::{Find, parse, parse_for_records};
-pub(crate) use test::{AskedXattr, NamedFile, Number, Test, XattrTest};
+pub(crate) use test::{AskedXattr, NamedFile, Test, XattrTest};
 pub use words::{Operand, words};

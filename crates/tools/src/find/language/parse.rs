@@ -11,7 +11,7 @@ use super::test::{Number, Test};
 use crate::find::actions::{Action, Destination, EntryFormat};
 use crate::find::messages::system_message;
 use crate::ls::Colors;
-use canopy_index::column::UID;
+use canopy_query::Field;
 use canopy_text::regular::Syntax;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -136,7 +136,7 @@ fn parse_for(arguments: &[OsString], now_ns: i64, of_records: bool) -> Result<Fi
         expr = expr.and(Expr::Action(parser.actions.len() - 1));
     }
     if let Some(owner) = parser.globals.owner {
-        let is_own = Test::Id(UID, Number::Exactly(owner.into()));
+        let is_own = Number::Exactly(owner.into()).of(Field::Uid, 1);
         expr.act_only_where(&Arc::new(is_own));
     }
     if parser.actions.len() > 64 {

@@ -2,7 +2,7 @@
 
 use super::arguments::{
     days_test, invalid, is_digits, minutes_test, parse_number, parse_owner, parse_perm, parse_size,
-    parse_types, time_column, used_test,
+    parse_types, time_field, time_test, used_test,
 };
 use super::expr::Expr;
 use super::globals::ColorWhen;
@@ -10,11 +10,12 @@ use super::hints::{Misunderstood, of_user, of_word, with_hint};
 use super::moment::{end_of_day, parse_moment};
 use super::parse::Parser;
 use super::storage::StorageTest;
-use super::test::{AskedXattr, NamedFile, Number, PermBits, PermMatch, Test, XattrTest};
+use super::test::{AskedXattr, NamedFile, Number, Test, XattrTest};
 use crate::find::actions::{Action, Destination, EntryFormat, Exec, PrintfFormat, SortField};
 use crate::find::messages::system_message;
-use canopy_index::column::{GID, MTIME, NLINK, UID};
+use canopy_index::column::{GID, UID};
 use canopy_model::{Attributes, Wanted, escape};
+use canopy_query::{AttributeTest, Field, PermissionMatch, Types};
 use canopy_text::clock::time_of;
 use canopy_text::regular::{PathRegex, Syntax};
 use canopy_text::{Characters, Glob, group_id, group_name, user_id, user_name};
@@ -153,6 +154,9 @@ impl Parser<'_> {
         if let Some(expr) = self.action(&name)? {
             return Ok(expr);
         }
+        if name == "-perm" {
+            return Ok(self.permissions()?);
+        }
         self.test(&name)?.map(|test| Expr::Test(Arc::new(test))).ok_or_else(|| unknown(&name))
     }
 
@@ -252,7 +256,7 @@ impl Parser<'_> {
 
     #[expect(clippy::too_many_lines, reason = "a list of words")]
     fn test(&mut self, name: &str) -> Result<Option<Test>, Misunderstood> {
-        let column = time_column(char::from(name.as_bytes()[1])).unwrap_or(MTIME);
+        let field = time_field(char::from(name.as_bytes()[1])).unwrap_or(Field::Mtime);
         Ok(Some(match name {
             "-true" => Test::Always(true),
             "-false" => Test::Always(false),
@@ -302,42 +306,64 @@ impl Parser<'_> {
                 let (file, dev) = self.look_at(name)?;
                 Test::SameFile(NamedFile { path, follows, dev, ino: file.ino })
             }
-            "-type" => Test::Type(parse_types(name, &self.text(name)?)?),
+            "-type" => {
+                let types = parse_types(name, &self.text(name)?)?;
+                let types = types.into_iter().filter_map(|one| Types::of(one.letter()));
+                Test::Condition(AttributeTest::Type(types.fold(Types::default(), Types::union)))
+            }
             "-xtype" => Test::TargetType(parse_types(name, &self.text(name)?)?),
             "-size" => parse_size(&self.text(name)?)?,
-            "-uid" => Test::Id(UID, self.number(name)?),
-            "-gid" => Test::Id(GID, self.number(name)?),
-            "-links" => Test::Id(NLINK, self.number(name)?),
-            "-inum" => Test::Inode(self.number(name)?),
-            "-mine" => Test::Id(UID, Number::Exactly(rustix::process::geteuid().as_raw().into())),
-            "-user" => Test::Id(UID, parse_owner(&self.text(name)?, user_id, true)?),
-            "-group" => Test::Id(GID, parse_owner(&self.text(name)?, group_id, false)?),
-            "-perm" => {
-                let text = self.text(name)?;
-                let (bits, kind) = parse_perm(&text)?;
-                if kind == PermMatch::Any && bits == PermBits::of(0) {
-                    self.warnings.push(format!(
-                        "warning: you have specified a mode pattern {text} (which is equivalent to \
-                         /000). The meaning of -perm /000 has now been changed to be consistent \
-                         with -perm -000; that is, while it used to match no files, it now matches \
-                         all files."
-                    ));
-                }
-                Test::Perm(bits, kind)
+            "-uid" => self.number(name)?.of(Field::Uid, 1),
+            "-gid" => self.number(name)?.of(Field::Gid, 1),
+            "-links" => self.number(name)?.of(Field::Links, 1),
+            "-inum" => self.number(name)?.of(Field::Inode, 1),
+            "-mine" => {
+                Number::Exactly(rustix::process::geteuid().as_raw().into()).of(Field::Uid, 1)
             }
+            "-user" => parse_owner(&self.text(name)?, user_id, true)?.of(Field::Uid, 1),
+            "-group" => parse_owner(&self.text(name)?, group_id, false)?.of(Field::Gid, 1),
             "-used" => used_test(&self.text(name)?)?,
             "-fstype" => Test::FileSystem(self.text(name)?.into_owned()),
             "-amin" | "-cmin" | "-mmin" => {
-                minutes_test(column, self.now_ns, name, &self.text(name)?)?
+                minutes_test(field, self.now_ns, name, &self.text(name)?)?
             }
             "-atime" | "-ctime" | "-mtime" => {
-                days_test(column, self.now_ns, name, &self.text(name)?)?
+                days_test(field, self.now_ns, name, &self.text(name)?)?
             }
             _ => match name.strip_prefix("-newer") {
                 Some(letters) => self.newer_xy(letters, name)?,
                 None => return Ok(None),
             },
         }))
+    }
+
+    /// Takes the argument of `-perm`.
+    fn permissions(&mut self) -> Result<Expr, String> {
+        let text = self.text("-perm")?;
+        let (bits, kind) = parse_perm(&text)?;
+        if kind == PermissionMatch::Any && (bits.dirs, bits.others) == (0, 0) {
+            self.warnings.push(format!(
+                "warning: you have specified a mode pattern {text} (which is equivalent to \
+                 /000). The meaning of -perm /000 has now been changed to be consistent \
+                 with -perm -000; that is, while it used to match no files, it now matches \
+                 all files."
+            ));
+        }
+        // Any of no bits is none that is missing.
+        let of = |bits: u32| match kind {
+            PermissionMatch::Any if bits == 0 => {
+                AttributeTest::Permissions(PermissionMatch::All, 0)
+            }
+            kind => AttributeTest::Permissions(kind, bits),
+        };
+        let condition = |test| Expr::Test(Arc::new(Test::Condition(test)));
+        let others = condition(of(bits.others));
+        if bits.dirs == bits.others {
+            return Ok(others);
+        }
+        let directory = AttributeTest::Type(Types::of('d').unwrap_or_default());
+        let dirs = condition(directory).and(condition(of(bits.dirs)));
+        Ok(dirs.or(Expr::Not(Box::new(condition(directory))).and(others)))
     }
 
     /// Takes a number; as find(1), which takes the name itself for one that is missing.
@@ -353,7 +379,7 @@ impl Parser<'_> {
         let letters: Vec<char> = letters.chars().collect();
         let invalid_name = || Err(format!("invalid predicate `{name}'"));
         let [of, than] = letters[..] else { return invalid_name() };
-        if time_column(of).is_none() || (than != 't' && time_column(than).is_none()) {
+        if time_field(of).is_none() || (than != 't' && time_field(than).is_none()) {
             return invalid_name();
         }
         if self.peek().is_none() {
@@ -380,8 +406,8 @@ impl Parser<'_> {
                 time_of(letter, &file)
             }
         };
-        let column = time_column(of).unwrap_or(MTIME);
-        Ok(Test::Time(column, reference, i64::MAX))
+        let field = time_field(of).unwrap_or(Field::Mtime);
+        Ok(time_test(field, reference, i64::MAX))
     }
 
     /// Asks the live file system about the file that is the argument of `name`.

@@ -101,9 +101,8 @@ impl StorageTest {
                 number.holds(layout.main().map_or(0, |part| count(part.stripe_count)))
             }
             StorageTest::StripeSize(number, unit) => {
-                let (after, until) = number.span(*unit);
-                let size = layout.main().map(|part| part.stripe_size as i64);
-                size.is_some_and(|size| after < size && size <= until)
+                let size = layout.main().map(|part| part.stripe_size);
+                size.is_some_and(|size| number.units(*unit).contains(size.into()))
             }
             StorageTest::ComponentCount(number) => match layout.is_composite {
                 true => {

@@ -7,6 +7,8 @@ use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns};
 use canopy_model::lustre::PROJECT_KEY;
 use canopy_model::{FileType, Wanted, XattrAccess, unescape, xattr_names};
+use canopy_query::{AttributeTest, Field, Outcomes, Span};
+use canopy_read::conditions;
 use canopy_text::Glob;
 use canopy_text::regular::PathRegex;
 use std::ffi::CStr;
@@ -15,83 +17,33 @@ use std::ffi::CStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
     /// `+n`
-    More(i64),
+    More(u64),
     /// `-n`
-    Less(i64),
+    Less(u64),
     /// `n`
-    Exactly(i64),
+    Exactly(u64),
 }
 
 impl Number {
     /// Returns whether a value is such a number.
     pub(crate) fn holds(self, value: i64) -> bool {
+        self.units(1).contains(value.into())
+    }
+
+    /// Returns which values are such a number of units, rounded up.
+    pub(crate) fn units(self, unit: i64) -> Span {
+        let Span { least, most } = Field::Size.domain();
+        let units = |n: u64, less: i128| (i128::from(n) - less) * i128::from(unit);
         match self {
-            Number::More(n) => value > n,
-            Number::Less(n) => value < n,
-            Number::Exactly(n) => value == n,
+            Number::More(n) => Span { least: units(n, 0) + 1, most },
+            Number::Less(n) => Span { least, most: units(n, 1) },
+            Number::Exactly(n) => Span { least: units(n, 1) + 1, most: units(n, 0) },
         }
     }
 
-    /// Returns which values are such a number of units, rounded up: those larger than the first and
-    /// up to the second.
-    pub(crate) fn span(self, unit: i64) -> (i64, i64) {
-        match self {
-            Number::More(n) => (n.saturating_mul(unit), i64::MAX),
-            Number::Less(n) => (i64::MIN, n.saturating_sub(1).saturating_mul(unit)),
-            Number::Exactly(n) => {
-                (n.saturating_sub(1).saturating_mul(unit), n.saturating_mul(unit))
-            }
-        }
-    }
-
-    /// Returns what may come of it for values between two bounds.
-    fn outcomes(self, (low, high): (i64, i64)) -> Outcomes {
-        let (may_pass, may_fail) = match self {
-            Number::More(n) => (high > n, low <= n),
-            Number::Less(n) => (low < n, high >= n),
-            Number::Exactly(n) => (low <= n && n <= high, low != n || high != n),
-        };
-        Outcomes { may_pass, may_fail }
-    }
-}
-
-/// How the bits of `-perm` are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PermMatch {
-    /// `mode`: exactly these.
-    Exactly,
-    /// `-mode`: all of these.
-    All,
-    /// `/mode`: any of these, or none asked for.
-    Any,
-}
-
-/// The bits that `-perm` asks for, which `X` makes others for directories.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PermBits {
-    /// Of directories.
-    pub dirs: u32,
-    /// Of all else.
-    pub others: u32,
-}
-
-impl PermBits {
-    /// The same bits for all.
-    pub(crate) fn of(bits: u32) -> Self {
-        PermBits { dirs: bits, others: bits }
-    }
-
-    /// Returns whether the mode of an entry, its type included, is as asked for.
-    pub(crate) fn match_mode(self, mode: u32, kind: PermMatch) -> bool {
-        let bits = match FileType::of_mode(mode) {
-            FileType::Directory => self.dirs,
-            _ => self.others,
-        };
-        match kind {
-            PermMatch::Exactly => mode & 0o7777 == bits,
-            PermMatch::All => mode & bits == bits,
-            PermMatch::Any => bits == 0 || mode & bits != 0,
-        }
+    /// Returns the test that a field is such a number of units, rounded up.
+    pub(crate) fn of(self, field: Field, unit: i64) -> Test {
+        Test::Condition(AttributeTest::Span(field, self.units(unit)))
     }
 }
 
@@ -117,22 +69,10 @@ pub enum Test {
     Path(Glob),
     /// `-regex`
     Regex(PathRegex),
-    /// `-type`, by letters
-    Type(Vec<FileType>),
-    /// `-size`, in units of so many bytes, rounded up
-    Size(Number, i64),
+    /// `-type`, `-size`, `-mtime` and other times, `-uid`, `-links`, `-inum`, `-perm` and their like
+    Condition(AttributeTest),
     /// `-empty`
     Empty,
-    /// A time column later than the first moment (exclusive) and up to the second one (inclusive),
-    /// in nanoseconds since 1970: `-mtime`, `-mmin`, `-newer` and their like. False of a birth that
-    /// is not known.
-    Time(Column<Time>, i64, i64),
-    /// A column of unsigned 32 bits: `-uid`, `-gid`, `-links`, `-user`, `-group`
-    Id(Column<u32>, Number),
-    /// `-inum`
-    Inode(Number),
-    /// `-perm`
-    Perm(PermBits, PermMatch),
     /// `-xattr`, `-acl`, `-ost` and its like
     Xattr(XattrTest),
     /// `-lname`, `-ilname`
@@ -214,25 +154,6 @@ impl XattrTest {
     }
 }
 
-/// Which outcomes a test may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcomes {
-    /// Whether it may pass.
-    pub may_pass: bool,
-    /// Whether it may fail.
-    pub may_fail: bool,
-}
-
-impl Outcomes {
-    const EITHER: Outcomes = Outcomes { may_pass: true, may_fail: true };
-
-    /// Returns what may come of asking whether values between two bounds are larger than `after`
-    /// and at most `until`.
-    fn within((after, until): (i64, i64), (low, high): (i64, i64)) -> Self {
-        Outcomes { may_pass: high > after && low <= until, may_fail: low <= after || high > until }
-    }
-}
-
 /// Where paths come from.
 const PLACE: Columns = Columns::of(&[LISTING.id(), NAME.id()]);
 
@@ -244,13 +165,9 @@ impl Test {
             Test::Always(_) => Columns::NONE,
             Test::Name(_) => NAME.into(),
             Test::Path(_) | Test::Regex(_) | Test::FileSystem(_) => PLACE,
-            Test::Type(_) | Test::Perm(..) => MODE.into(),
-            Test::Size(..) => SIZE.into(),
+            Test::Condition(test) => conditions::columns(*test),
             Test::Empty if dirs => PLACE,
             Test::Empty => SIZE | MODE,
-            Test::Time(column, ..) => (*column).into(),
-            Test::Id(column, _) => (*column).into(),
-            Test::Inode(_) => INO.into(),
             Test::Xattr(test) => PLACE.when(test.reads_values()) | XATTRS,
             Test::Target(_) => TARGET.into(),
             Test::TargetType(_) => PLACE | MODE | TARGET,
@@ -278,36 +195,23 @@ impl Test {
         dirs: bool,
         bounds: &dyn Fn(ColumnId) -> Result<Option<(i64, i64)>>,
     ) -> Result<Outcomes> {
-        let known = |column: ColumnId, of: &dyn Fn((i64, i64)) -> Outcomes| -> Result<Outcomes> {
-            Ok(bounds(column)?.map_or(Outcomes::EITHER, of))
-        };
         match self {
-            Test::Always(outcome) => Ok(Outcomes { may_pass: *outcome, may_fail: !outcome }),
-            Test::Type(types) => {
-                let dir = types.contains(&FileType::Directory);
-                Ok(match dirs {
-                    true => Outcomes { may_pass: dir, may_fail: !dir },
-                    false => Outcomes { may_pass: types.len() > usize::from(dir), may_fail: true },
-                })
+            Test::Always(outcome) => Ok(Outcomes::certain(*outcome)),
+            Test::Condition(test) => conditions::outcomes(*test, dirs, bounds),
+            Test::SameFile(file) => {
+                let is_asked = file.inode_test();
+                let outcomes = conditions::outcomes(is_asked, dirs, bounds)?;
+                Ok(Outcomes { may_fail: true, ..outcomes })
             }
-            Test::Size(number, unit) => {
-                known(SIZE.id(), &|bounds| Outcomes::within(number.span(*unit), bounds))
-            }
-            Test::Time(column, after, until) => {
-                known(column.id(), &|(low, high)| {
-                    let mut outcomes = Outcomes::within((*after, *until), (low, high));
-                    // A birth that is not known is 0, and no test is true of it.
-                    outcomes.may_fail |= column.id() == BTIME.id() && low <= 0 && 0 <= high;
-                    outcomes
-                })
-            }
-            Test::Id(column, number) => known(column.id(), &|bounds| number.outcomes(bounds)),
-            Test::Inode(number) => known(INO.id(), &|bounds| number.outcomes(bounds)),
-            Test::SameFile(file) => known(INO.id(), &|(low, high)| Outcomes {
-                may_pass: low <= file.ino as i64 && file.ino as i64 <= high,
-                may_fail: true,
-            }),
             _ => Ok(Outcomes::EITHER),
         }
+    }
+}
+
+impl NamedFile {
+    /// Returns the test that an entry has the inode number of the file.
+    pub(crate) fn inode_test(&self) -> AttributeTest {
+        let ino = self.ino.into();
+        AttributeTest::Span(Field::Inode, Span { least: ino, most: ino })
     }
 }

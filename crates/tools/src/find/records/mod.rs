@@ -2,8 +2,8 @@
 //! and the actions that the index has.
 //!
 //! 1. Each start is looked up (`run_records`).
-//! 2. What entries must be like for anything to be done (`bound`) is given to the records, which
-//!    may have an index that has few candidates. Each is evaluated.
+//! 2. The condition that entries meet if anything is done with them (`needed`) is given to the
+//!    records, which may have an index with few candidates. Each is evaluated.
 //! 3. Where no index helps, or where it matters which directories are passed (`-prune`, `-L`),
 //!    threads share the directories below the start (`walk`).
 //! 4. What has to be put in order is held until all is there.
@@ -11,11 +11,9 @@
 //! What records say is the same during the whole search. Nothing is changed, and no commands are
 //! run: their paths would be those of other files.
 
-mod bound;
 mod entry;
+mod needed;
 mod walk;
-
-pub use bound::Bound;
 
 use crate::error::Result;
 use crate::find::actions::{ActionSink, Actor, Held, SortField, SortKey, Sortable, in_order};
@@ -24,6 +22,7 @@ use crate::find::language::Find;
 use crate::find::messages::quoted;
 use crate::find::path::{file_name, push_component, trim_slashes};
 use canopy_model::{Attributes, Credentials, FileType, base_name, escape};
+use canopy_query::Expression;
 use entry::RecordEntry;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -68,13 +67,13 @@ pub trait Records: Sync {
     fn is_empty(&self, directory: u64) -> io::Result<bool>;
     /// Returns the names and values of the extended attributes of an entry.
     fn xattrs(&self, id: u64) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>;
-    /// Tells all entries below a directory that may be as `bound` says, and maybe others, with
-    /// their paths below it, until `tell` returns false. Returns false, and tells nothing, if
-    /// listing directories is as fast.
+    /// Passes all entries below a directory that meet a condition, and maybe others, with their
+    /// paths below it, to `tell` until it returns false. Returns false, and passes none, if listing
+    /// directories is as fast.
     fn select(
         &self,
         directory: u64,
-        bound: &Bound,
+        needed: &Expression,
         tell: &mut dyn FnMut(&[u8], Record) -> bool,
     ) -> io::Result<bool>;
     /// Returns the device that entries are said to be on.
@@ -187,13 +186,13 @@ impl<'s, 'a, R: Records> Search<'s, 'a, R> {
         if globals.follow_all || globals.depth_max <= 1 || find.expr.prunes() {
             return Ok(false);
         }
-        let bound = Bound::of_acting(find);
-        if bound == Bound::Always(true) {
+        let needed = needed::for_acting(find);
+        if needed == Expression::always(true) {
             return Ok(false);
         }
         let mut outcome = Ok(());
         let mut shown = Vec::new();
-        let selected = self.records.select(id, &bound, &mut |path, record| {
+        let selected = self.records.select(id, &needed, &mut |path, record| {
             let depth = 1 + memchr::memchr_iter(b'/', path).count();
             let depth = u32::try_from(depth).unwrap_or(u32::MAX);
             if depth > globals.depth_max {

@@ -1,13 +1,13 @@
 //! Values of tests that are numbers: sizes, counts, ids, types and permissions.
 
-use super::test::Types;
+use crate::test::Types;
 use canopy_text::parse_size;
 
 type Result<T> = std::result::Result<T, String>;
 
 /// What a number is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(crate) enum Unit {
     /// Nothing: an id or a count.
     One,
     /// Bytes, with the units that du(1) and ls(1) have for them.
@@ -18,7 +18,7 @@ pub(super) enum Unit {
 
 /// Reads a number. Returns the least one that is not less, and the largest that is not more: the
 /// same, but for amounts that are between two.
-pub(super) fn number(name: &str, text: &str, unit: Unit) -> Result<(i128, i128)> {
+pub(crate) fn number(name: &str, text: &str, unit: Unit) -> Result<(i128, i128)> {
     match unit {
         Unit::One => whole(name, text).map(|number| (number, number)),
         Unit::Byte => size(text, 1),
@@ -96,7 +96,7 @@ fn unit_of(suffix: &str) -> Option<u64> {
 }
 
 /// Reads types: letters as find(1) has them, several for any of them, or a word for one.
-pub(super) fn types(text: &str) -> Result<Types> {
+pub(crate) fn types(text: &str) -> Result<Types> {
     const WORDS: [(&str, char); 12] = [
         ("file", 'f'),
         ("regular", 'f'),
@@ -125,7 +125,7 @@ pub(super) fn types(text: &str) -> Result<Types> {
 }
 
 /// Reads permissions, which are octal.
-pub(super) fn permissions(text: &str) -> Result<u32> {
+pub(crate) fn permissions(text: &str) -> Result<u32> {
     let octal = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     let bits = octal.then(|| u32::from_str_radix(text, 8).ok()).flatten();
     bits.filter(|bits| *bits <= 0o7777).ok_or_else(|| {

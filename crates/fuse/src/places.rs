@@ -19,7 +19,7 @@ struct Directory {
 
 /// One path, as [`PackedPaths`] keeps it.
 #[derive(Clone, Copy)]
-pub(crate) struct PackedPath {
+pub struct PackedPath {
     directory: u32,
     name: Span,
 }
@@ -28,7 +28,7 @@ pub(crate) struct PackedPath {
 const BASE: u32 = 0;
 
 /// Paths, in less than 4 GiB: whoever adds some looks at [`bytes`](Self::bytes).
-pub(crate) struct PackedPaths {
+pub struct PackedPaths {
     text: Vec<u8>,
     directories: Vec<Directory>,
     /// Directories by a hash of the one above and the name. Where two have one, the second may be
@@ -40,7 +40,8 @@ pub(crate) struct PackedPaths {
 }
 
 impl PackedPaths {
-    pub(crate) fn new() -> Self {
+    /// No path is kept yet.
+    pub fn new() -> Self {
         let base = Directory { above: BASE, name: Span { start: 0, length: 0 } };
         PackedPaths {
             text: Vec::new(),
@@ -52,7 +53,7 @@ impl PackedPaths {
     }
 
     /// Adds a path without a slash in front.
-    pub(crate) fn add(&mut self, path: &[u8]) -> PackedPath {
+    pub fn add(&mut self, path: &[u8]) -> PackedPath {
         let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
             None => (&b""[..], path),
@@ -94,12 +95,12 @@ impl PackedPaths {
     }
 
     /// Returns the last name of a path.
-    pub(crate) fn name(&self, place: PackedPath) -> &[u8] {
+    pub fn name(&self, place: PackedPath) -> &[u8] {
         self.text(place.name)
     }
 
     /// Adds a path to the end of a text.
-    pub(crate) fn append(&self, place: PackedPath, path: &mut Vec<u8>) {
+    pub fn append(&self, place: PackedPath, path: &mut Vec<u8>) {
         let mut way = Vec::new();
         let mut at = place.directory;
         while at != BASE {
@@ -115,21 +116,21 @@ impl PackedPaths {
     }
 
     /// Returns a path.
-    pub(crate) fn path(&self, place: PackedPath) -> Vec<u8> {
+    pub fn path(&self, place: PackedPath) -> Vec<u8> {
         let mut path = Vec::new();
         self.append(place, &mut path);
         path
     }
 
     /// Returns the memory that this takes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let of_known = self.known.capacity() * (size_of::<(u64, u32)>() + 1);
         let of_directories = self.directories.capacity() * size_of::<Directory>();
         self.text.capacity() + of_directories + of_known + self.last.0.capacity()
     }
 
     /// Drops the state that only adding needs.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         self.known = HashMap::new();
         self.last = (Vec::new(), BASE);
         self.text.shrink_to_fit();
@@ -137,7 +138,7 @@ impl PackedPaths {
     }
 
     /// Returns a number for each directory, by which they are in the order of their names.
-    pub(crate) fn ranks(&self) -> Vec<u32> {
+    pub fn ranks(&self) -> Vec<u32> {
         let above = |number: u32| self.directories[number as usize].above;
         let name = |number: u32| self.text(self.directories[number as usize].name);
         let mut below: Vec<u32> = (1..self.directories.len() as u32).collect();
@@ -158,7 +159,7 @@ impl PackedPaths {
     }
 
     /// Returns the number of the directory that a path lies in.
-    pub(crate) fn directory_of(&self, place: PackedPath) -> usize {
+    pub fn directory_of(&self, place: PackedPath) -> usize {
         place.directory as usize
     }
 }

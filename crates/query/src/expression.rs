@@ -1,10 +1,9 @@
-//! What a query asks: tests, joined by and, or and not.
+//! Conditions of entries: tests, joined by and, or and not.
 
-use super::test::{Test, TextField};
-use crate::records::inode::Inode;
+use crate::test::{Field, Test, TextField};
 use std::collections::BTreeSet;
 
-/// What a query asks of files, in normal form: no And directly in an And, no Or directly in an Or,
+/// A condition of entries, in normal form: no And directly in an And, no Or directly in an Or,
 /// at least two expressions in each, Not of nothing but tests that have no opposite, and the tests
 /// that take less first.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,21 +18,29 @@ pub enum Expression {
     Test(Test),
 }
 
-/// A file that may be one that a query asks for.
-#[derive(Clone, Copy)]
-pub struct Candidate<'a> {
-    /// Its inode.
-    pub inode: &'a Inode,
-    /// Its name, if [`Needs::name`] asks for it.
-    pub name: &'a [u8],
-    /// Its path from the directory that the query hangs below, without a '/' in front, if
+/// An entry that may be one that a condition is true of.
+pub trait Candidate {
+    /// Returns a number or a time; 0 for a birth that is not known.
+    fn number(&self, field: Field) -> i128;
+
+    /// Returns the type and the permissions, as in `st_mode`.
+    fn mode(&self) -> u32;
+
+    /// Returns the name, if [`Needs::name`] asks for it.
+    fn name(&self) -> &[u8];
+
+    /// Returns the path from the directory that the query hangs below, without a '/' in front, if
     /// [`Needs::path`] asks for it.
-    pub path: &'a [u8],
+    fn path(&self) -> &[u8];
+
+    /// Returns where a symbolic link leads; asked of nothing else.
+    fn target(&self) -> &[u8];
+
     /// Returns the value of an extended attribute, if there is one of this name.
-    pub xattr: &'a dyn Fn(&[u8]) -> Option<Vec<u8>>,
+    fn xattr(&self, name: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// What beyond the inode tells whether a file passes.
+/// Data beyond the inode that decide whether a file passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// The name.
@@ -47,7 +54,7 @@ pub struct Needs {
 impl Expression {
     /// Returns whether a file is asked for. Extended attributes are looked at last, and only where
     /// nothing else has decided.
-    pub fn matches(&self, candidate: &Candidate<'_>) -> bool {
+    pub fn matches(&self, candidate: &impl Candidate) -> bool {
         match self {
             Expression::And(all) => all.iter().all(|one| one.matches(candidate)),
             Expression::Or(any) => any.iter().any(|one| one.matches(candidate)),
@@ -59,23 +66,24 @@ impl Expression {
     /// Returns what of a [`Candidate`] is looked at beyond the inode.
     pub fn needs(&self) -> Needs {
         let mut needs = Needs::default();
-        self.collect_needs(&mut needs);
+        self.each_test(&mut |test| match test {
+            Test::Text(TextField::Name | TextField::Extension, _) => needs.name = true,
+            Test::Text(TextField::Path, _) => needs.path = true,
+            Test::Xattr(name, _) => {
+                needs.xattrs.insert(name.clone());
+            }
+            _ => {}
+        });
         needs
     }
 
-    fn collect_needs(&self, needs: &mut Needs) {
+    /// Calls `visit` with every test.
+    pub fn each_test<'a>(&'a self, visit: &mut dyn FnMut(&'a Test)) {
         match self {
             Expression::And(parts) | Expression::Or(parts) => {
-                parts.iter().for_each(|part| part.collect_needs(needs));
+                parts.iter().for_each(|part| part.each_test(visit));
             }
-            Expression::Not(test) | Expression::Test(test) => match test {
-                Test::Text(TextField::Name | TextField::Extension, _) => needs.name = true,
-                Test::Text(TextField::Path, _) => needs.path = true,
-                Test::Xattr(name, _) => {
-                    needs.xattrs.insert(name.clone());
-                }
-                _ => {}
-            },
+            Expression::Not(test) | Expression::Test(test) => visit(test),
         }
     }
 

@@ -1,9 +1,8 @@
 //! Single tests of a query: what of a file they compare, and with what.
 
-use super::expression::Candidate;
-use super::pattern::Pattern;
-use crate::records::attributes::{Attribute, extension};
-use crate::records::inode::{Inode, TYPE_MASK, file_type};
+use crate::expression::Candidate;
+use crate::pattern::Pattern;
+use canopy_model::FileType;
 use std::cmp::Ordering;
 
 /// A number or a time of an inode.
@@ -36,24 +35,19 @@ pub enum Field {
 impl Field {
     /// Returns the name that queries have for it.
     pub fn name(self) -> &'static str {
-        self.attribute().and_then(Attribute::name).unwrap_or("inode")
-    }
-
-    /// Returns what an index of it is of, if there can be one.
-    pub fn attribute(self) -> Option<Attribute> {
-        Some(match self {
-            Field::Size => Attribute::Size,
-            Field::Blocks => Attribute::Blocks,
-            Field::Uid => Attribute::Uid,
-            Field::Gid => Attribute::Gid,
-            Field::Links => Attribute::Links,
-            Field::Project => Attribute::Project,
-            Field::Inode => return None,
-            Field::Mtime => Attribute::Mtime,
-            Field::Ctime => Attribute::Ctime,
-            Field::Atime => Attribute::Atime,
-            Field::Btime => Attribute::Btime,
-        })
+        match self {
+            Field::Size => "size",
+            Field::Blocks => "blocks",
+            Field::Uid => "uid",
+            Field::Gid => "gid",
+            Field::Links => "links",
+            Field::Project => "project",
+            Field::Inode => "inode",
+            Field::Mtime => "mtime",
+            Field::Ctime => "ctime",
+            Field::Atime => "atime",
+            Field::Btime => "btime",
+        }
     }
 
     /// Returns whether it is a time, in nanoseconds since 1970.
@@ -69,21 +63,17 @@ impl Field {
         }
     }
 
-    /// Returns the value that a file has.
-    pub fn of(self, inode: &Inode) -> i128 {
-        match self {
-            Field::Size => inode.size.into(),
-            Field::Blocks => inode.blocks.into(),
-            Field::Uid => inode.uid.into(),
-            Field::Gid => inode.gid.into(),
-            Field::Links => inode.nlink.into(),
-            Field::Project => inode.project.into(),
-            Field::Inode => inode.id.0.into(),
-            Field::Mtime => inode.mtime_ns.into(),
-            Field::Ctime => inode.ctime_ns.into(),
-            Field::Atime => inode.atime_ns.into(),
-            Field::Btime => inode.btime_ns.into(),
-        }
+    /// Returns the first and the last value of a span as a column of `i64` has them; `None` if it
+    /// has none of them. What is less than nothing counts as nothing.
+    pub fn signed(self, span: Span) -> Option<(i64, i64)> {
+        let counts_from_nothing = !self.is_time() && span.least <= 0;
+        let least = if counts_from_nothing { i64::MIN.into() } else { span.least };
+        Span { least, ..span }.within(i64::MIN, i64::MAX)
+    }
+
+    /// Returns whether 0 stands for a value that is not known, of which no test is true.
+    pub fn may_be_unknown(self) -> bool {
+        self == Field::Btime
     }
 }
 
@@ -111,21 +101,40 @@ impl Span {
     pub fn intersection(self, other: Self) -> Self {
         Span { least: self.least.max(other.least), most: self.most.min(other.most) }
     }
+
+    /// Returns the first and the last value as numbers of another type: if the span reaches
+    /// beyond all of them, the least or the largest of the type. `None` if no number of the type is
+    /// in the span.
+    pub fn within<T: TryFrom<i128>>(self, least: T, most: T) -> Option<(T, T)>
+    where
+        i128: From<T>,
+        T: Copy,
+    {
+        let both = self.intersection(Span { least: least.into(), most: most.into() });
+        let ends = (both.least.try_into().ok()?, both.most.try_into().ok()?);
+        (!both.is_empty()).then_some(ends)
+    }
 }
 
 /// Kinds of files: a bit for each value that the upper four bits of a mode have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Types(u16);
 
+/// The bits of a mode that say what kind of file it is.
+const TYPE_MASK: u32 = 0o170_000;
+
+/// Those of a symbolic link.
+const SYMLINK: u32 = 0o120_000;
+
 /// The kinds of files by find's letters for them.
 const LETTERS: [(char, u32); 7] = [
-    ('f', file_type::REGULAR),
-    ('d', file_type::DIRECTORY),
-    ('l', file_type::SYMLINK),
-    ('p', file_type::FIFO),
-    ('s', file_type::SOCKET),
-    ('b', file_type::BLOCK),
-    ('c', file_type::CHARACTER),
+    ('f', 0o100_000),
+    ('d', 0o040_000),
+    ('l', SYMLINK),
+    ('p', 0o010_000),
+    ('s', 0o140_000),
+    ('b', 0o060_000),
+    ('c', 0o020_000),
 ];
 
 impl Types {
@@ -153,9 +162,26 @@ impl Types {
         Types(!self.0)
     }
 
-    /// Returns whether the kind that a mode tells is among them.
+    /// Returns whether the kind in a mode is among them.
+    #[inline]
     pub fn contains(self, mode: u32) -> bool {
         self.0 >> ((mode & TYPE_MASK) >> 12) & 1 == 1
+    }
+
+    /// Returns whether a kind is among them. `Unknown` is if any kind without a letter is.
+    #[inline]
+    pub fn has(self, kind: FileType) -> bool {
+        let bits = match kind {
+            FileType::Regular => 1 << 0o10,
+            FileType::Directory => 1 << 0o4,
+            FileType::Symlink => 1 << 0o12,
+            FileType::Fifo => 1 << 0o1,
+            FileType::Socket => 1 << 0o14,
+            FileType::Block => 1 << 0o6,
+            FileType::Character => 1 << 0o2,
+            FileType::Unknown => !0b0001_0101_0101_0110,
+        };
+        self.0 & bits != 0
     }
 
     /// Returns find's letters for them; `None` if there are no letters for all of them.
@@ -180,6 +206,18 @@ pub enum PermissionMatch {
     All,
     /// `perm-any`: at least one of these is set.
     Any,
+}
+
+impl PermissionMatch {
+    /// Returns whether a mode is as bits ask for.
+    #[inline]
+    pub fn holds(self, mode: u32, bits: u32) -> bool {
+        match self {
+            PermissionMatch::Exactly => mode & 0o7777 == bits,
+            PermissionMatch::All => mode & bits == bits,
+            PermissionMatch::Any => mode & bits != 0,
+        }
+    }
 }
 
 /// A text that belongs to a file.
@@ -207,17 +245,24 @@ impl TextField {
     }
 
     /// Returns the text of a file.
-    fn of<'a>(self, candidate: &Candidate<'a>) -> Option<&'a [u8]> {
+    fn of(self, candidate: &impl Candidate) -> Option<&[u8]> {
         match self {
-            TextField::Name => Some(candidate.name),
-            TextField::Extension => extension(candidate.name),
-            TextField::Path => Some(candidate.path),
+            TextField::Name => Some(candidate.name()),
+            TextField::Extension => extension(candidate.name()),
+            TextField::Path => Some(candidate.path()),
             TextField::Target => {
-                let is_link = candidate.inode.file_type() == file_type::SYMLINK;
-                is_link.then_some(&candidate.inode.target)
+                let is_link = candidate.mode() & TYPE_MASK == SYMLINK;
+                is_link.then(|| candidate.target())
             }
         }
     }
+}
+
+/// Returns what follows the last dot of a name; `None` if there is nothing, or the name only begins
+/// with a dot.
+pub fn extension(name: &[u8]) -> Option<&[u8]> {
+    let dot = name.iter().rposition(|byte| *byte == b'.').filter(|at| *at > 0)?;
+    Some(&name[dot + 1..]).filter(|extension| !extension.is_empty())
 }
 
 /// A comparison of what is in an order.
@@ -327,42 +372,58 @@ impl XattrTest {
 pub enum Test {
     /// All files pass, or none.
     Always(bool),
-    /// A number or time is in a span.
-    Span(Field, Span),
-    /// The file is of one of some kinds.
-    Type(Types),
-    /// The lower twelve bits of the mode are as asked for.
-    Permissions(PermissionMatch, u32),
+    /// An attribute of the inode is as asked for.
+    Attribute(AttributeTest),
     /// A text is as a pattern says.
     Text(TextField, Pattern),
     /// An extended attribute of this name is as asked for.
     Xattr(Vec<u8>, XattrTest),
 }
 
+/// One test of an attribute that is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttributeTest {
+    /// A number or time is in a span. False of one that is not known.
+    Span(Field, Span),
+    /// The file is of one of some kinds.
+    Type(Types),
+    /// The lower twelve bits of the mode are as asked for.
+    Permissions(PermissionMatch, u32),
+}
+
+impl AttributeTest {
+    /// Returns whether a file passes.
+    pub fn passes(self, candidate: &impl Candidate) -> bool {
+        match self {
+            AttributeTest::Span(field, span) => {
+                let value = candidate.number(field);
+                span.contains(value) && !(value == 0 && field.may_be_unknown())
+            }
+            AttributeTest::Type(types) => types.contains(candidate.mode()),
+            AttributeTest::Permissions(kind, bits) => kind.holds(candidate.mode(), bits),
+        }
+    }
+}
+
 impl Test {
     /// Returns whether a file passes.
-    pub fn passes(&self, candidate: &Candidate<'_>) -> bool {
-        let mode = candidate.inode.mode;
+    pub fn passes(&self, candidate: &impl Candidate) -> bool {
         match self {
             Test::Always(passes) => *passes,
-            Test::Span(field, span) => span.contains(field.of(candidate.inode)),
-            Test::Type(types) => types.contains(mode),
-            Test::Permissions(PermissionMatch::Exactly, bits) => mode & 0o7777 == *bits,
-            Test::Permissions(PermissionMatch::All, bits) => mode & bits == *bits,
-            Test::Permissions(PermissionMatch::Any, bits) => mode & bits != 0,
+            Test::Attribute(test) => test.passes(candidate),
             Test::Text(field, pattern) => {
                 field.of(candidate).is_some_and(|text| pattern.matches(text))
             }
             Test::Xattr(name, test) => {
-                (candidate.xattr)(name).is_some_and(|value| test.passes(&value))
+                candidate.xattr(name).is_some_and(|value| test.passes(&value))
             }
         }
     }
 
     /// Returns how much it takes to find out, for the order in which tests are made.
-    pub(super) fn cost(&self) -> u8 {
+    pub(crate) fn cost(&self) -> u8 {
         match self {
-            Test::Always(_) | Test::Span(..) | Test::Type(_) | Test::Permissions(..) => 0,
+            Test::Always(_) | Test::Attribute(_) => 0,
             Test::Text(..) => 1,
             Test::Xattr(..) => 2,
         }
@@ -408,5 +469,20 @@ mod tests {
         assert_eq!(types.values().collect::<Vec<_>>(), [4, 8]);
         assert_eq!(Types::ALL.values().count(), 16);
         assert_eq!(Types::of('x'), None);
+    }
+
+    #[test]
+    fn extensions_follow_the_last_dot() {
+        for (name, expected) in [
+            ("a.h5", Some("h5")),
+            ("a.tar.gz", Some("gz")),
+            (".bashrc", None),
+            ("a.", None),
+            ("a", None),
+            ("", None),
+            (".a.b", Some("b")),
+        ] {
+            assert_eq!(extension(name.as_bytes()), expected.map(str::as_bytes), "{name}");
+        }
     }
 }

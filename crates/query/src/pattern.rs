@@ -62,6 +62,17 @@ impl Pattern {
         Ok(Pattern { kind, source: source.to_vec(), ignore_case, compiled })
     }
 
+    /// Compiles the pattern of all texts that begin with this one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is too large.
+    pub fn beginning_with(text: &[u8]) -> canopy_text::Result<Self> {
+        let mut source = literal(text);
+        source.push(b'*');
+        Self::new(Kind::Glob, &source, false)
+    }
+
     /// Returns how the pattern is read.
     pub fn kind(&self) -> Kind {
         self.kind

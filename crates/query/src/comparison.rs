@@ -1,18 +1,20 @@
 //! What a test compares, and what it makes of an operator and a value.
 
-use super::Context;
-use super::cursor::{Operator, Value, shown};
-use super::expression::Expression;
-use super::moments::{self, Times};
-use super::pattern::{Kind, Pattern};
-use super::test::{Decimal, Field, Order, PermissionMatch, Span, Test, TextField, XattrTest};
-use super::values::{self, Unit};
+use crate::Context;
+use crate::cursor::{Operator, Value, shown};
+use crate::expression::Expression;
+use crate::moments::{self, Times};
+use crate::pattern::{Kind, Pattern};
+use crate::test::{
+    AttributeTest, Decimal, Field, Order, PermissionMatch, Span, Test, TextField, XattrTest,
+};
+use crate::values::{self, Unit};
 use canopy_text::Error as TextError;
 
 type Result<T> = std::result::Result<T, String>;
 
 /// What a test is of.
-pub(super) enum Subject {
+pub(crate) enum Subject {
     Number(Field, Unit),
     User,
     Group,
@@ -27,7 +29,7 @@ pub(super) enum Subject {
 
 impl Subject {
     /// Returns what an attribute's name stands for.
-    pub(super) fn named(name: &[u8]) -> Option<Self> {
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
         let name = std::str::from_utf8(name).ok()?;
         Some(match name {
             "size" => Subject::Number(Field::Size, Unit::Byte),
@@ -58,7 +60,7 @@ impl Subject {
     }
 
     /// Returns a test for messages.
-    pub(super) fn example(&self) -> &'static str {
+    pub(crate) fn example(&self) -> &'static str {
         match self {
             Subject::Number(Field::Size, _) => "size>1M",
             Subject::Number(_, Unit::Block) => "allocated>1M",
@@ -97,7 +99,7 @@ impl Subject {
     }
 
     /// Returns the test of a value; `name` is what the query calls the attribute.
-    pub(super) fn compare(
+    pub(crate) fn compare(
         &self,
         name: &str,
         operator: Operator,
@@ -211,7 +213,7 @@ fn pattern(kind: Kind, value: &Value, ignore_case: bool) -> Result<Pattern> {
 }
 
 /// Returns the order that an operator asks for, if it does.
-pub(super) fn order_of(operator: Operator) -> Option<Order> {
+pub(crate) fn order_of(operator: Operator) -> Option<Order> {
     Some(match operator {
         Operator::Less => Order::Less,
         Operator::LessEqual => Order::LessEqual,
@@ -237,7 +239,7 @@ fn permissions(kind: PermissionMatch, text: &str) -> Result<Expression> {
     };
     match (kind, values::permissions(octal)?) {
         (PermissionMatch::Any, 0) => Err("perm-any needs a bit, as in perm-any=022".to_owned()),
-        (kind, bits) => Ok(Expression::Test(Test::Permissions(kind, bits))),
+        (kind, bits) => Ok(AttributeTest::Permissions(kind, bits).into()),
     }
 }
 

@@ -4,7 +4,7 @@
 //! `=` and `>` exactly one is true of any time. A duration leads to a moment, which no file's time
 //! is by more than chance.
 
-use super::Context;
+use crate::Context;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::{Offset, TimeZone};
 use jiff::{Span, Timestamp, Zoned};
@@ -16,7 +16,7 @@ const DAY_NS: i128 = 24 * HOUR_NS;
 
 /// The times that a value stands for, from the first to the last, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Times {
+pub(crate) struct Times {
     pub first_ns: i64,
     pub last_ns: i64,
     /// Whether it is a moment that depends on the present.
@@ -26,7 +26,7 @@ pub(super) struct Times {
 type Result<T> = std::result::Result<T, String>;
 
 /// Reads a time.
-pub(super) fn times(text: &str, context: &Context<'_>) -> Result<Times> {
+pub(crate) fn times(text: &str, context: &Context<'_>) -> Result<Times> {
     let lower = text.to_ascii_lowercase();
     match lower.as_str() {
         "now" => return moment(context.now_ns.into()),
@@ -47,7 +47,7 @@ pub(super) fn times(text: &str, context: &Context<'_>) -> Result<Times> {
 }
 
 /// Reads how long ago something was, such as `30d` or `1h30min`.
-pub(super) fn ago(text: &str, context: &Context<'_>) -> Result<Times> {
+pub(crate) fn ago(text: &str, context: &Context<'_>) -> Result<Times> {
     away(text, context, -1)
 }
 

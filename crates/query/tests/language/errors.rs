@@ -1,7 +1,7 @@
 //! What is wrong with queries, and what is said of it.
 
 use super::component;
-use canopy_namespace::query::{QUERY_BYTES_MAX, shown};
+use canopy_query::{QUERY_BYTES_MAX, shown};
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a list of cases")]

@@ -1,9 +1,7 @@
 //! What queries mean, as queries in their normal form.
 
 use super::{NOW_NS, component, read};
-use canopy_namespace::attributes::{Attribute, Indexes};
-use canopy_namespace::query::{Candidate, Candidates, Component, Expression, Source};
-use canopy_namespace::{FileId, Inode};
+use canopy_query::{Candidate, Component, Expression, Field};
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a list of cases")]
@@ -63,6 +61,13 @@ fn queries_have_a_normal_form() {
         ("[age>1d]", "[mtime<=@1699913599.999999999]"),
         ("[age<=1D]", "[mtime>=@1699913600.000000000]"),
         ("[mtime<=now]", "[mtime<=@1700000000.000000000]"),
+        // Births that are not known pass no test, and all opposites.
+        ("[btime=@5]", "[btime>=@5.000000000 and btime<=@5.999999999]"),
+        ("[btime!=@5]", "[not (btime>=@5.000000000 and btime<=@5.999999999)]"),
+        ("[not btime<@5]", "[not (btime<=@4.999999999)]"),
+        ("[not not btime<@5]", "[btime<=@4.999999999]"),
+        ("[btime<@5 and btime>@7]", "[false]"),
+        ("[btime>=@-9223372036.854775808]", "[btime<=@9223372036.854775807]"),
         // Texts.
         ("[name=a.c]", "[name=a.c]"),
         ("[name='*']", "[name=\"*\"]"),
@@ -142,18 +147,55 @@ fn expression(text: &str) -> Expression {
     }
 }
 
+struct Entry<'a> {
+    mode: u32,
+    size: i128,
+    mtime_ns: i64,
+    name: &'a [u8],
+    path: &'a [u8],
+    target: &'a [u8],
+}
+
+impl Candidate for Entry<'_> {
+    fn number(&self, field: Field) -> i128 {
+        match field {
+            Field::Size => self.size,
+            Field::Mtime => self.mtime_ns.into(),
+            _ => 0,
+        }
+    }
+
+    fn mode(&self) -> u32 {
+        self.mode
+    }
+
+    fn name(&self) -> &[u8] {
+        self.name
+    }
+
+    fn path(&self) -> &[u8] {
+        self.path
+    }
+
+    fn target(&self) -> &[u8] {
+        self.target
+    }
+
+    fn xattr(&self, name: &[u8]) -> Option<Vec<u8>> {
+        (name == b"user.run").then(|| b"42\n".to_vec())
+    }
+}
+
 #[test]
 fn files_match_by_what_they_have() {
-    let inode = Inode {
+    let candidate = Entry {
         mode: 0o120_777,
         size: 11,
         mtime_ns: NOW_NS,
-        target: b"../lib/x.so".to_vec(),
-        ..Inode::default()
+        name: b"Run\xff.SO",
+        path: b"src/a/Run\xff.SO",
+        target: b"../lib/x.so",
     };
-    let xattr = |name: &[u8]| (name == b"user.run").then(|| b"42\n".to_vec());
-    let name = b"Run\xff.SO";
-    let candidate = Candidate { inode: &inode, name, path: b"src/a/Run\xff.SO", xattr: &xattr };
     for (query, matches) in [
         ("[type=l]", true),
         ("[empty]", false),
@@ -182,11 +224,13 @@ fn files_match_by_what_they_have() {
         ("[perm-all=022]", true),
         ("[mtime=today]", true),
         ("[age<1s]", true),
+        ("[btime<now]", false),
+        ("[not btime<now]", true),
+        ("[btime>=@-9223372036.854775808]", false),
     ] {
         assert_eq!(expression(query).matches(&candidate), matches, "{query}");
     }
-    let plain = Inode { mode: 0o100_644, ..Inode::default() };
-    let candidate = Candidate { inode: &plain, name: b"a", ..candidate };
+    let candidate = Entry { mode: 0o100_644, size: 0, name: b"a", target: b"", ..candidate };
     for (query, matches) in
         [("[target~*]", false), ("[target!~*]", true), ("[ext~*]", false), ("[empty]", true)]
     {
@@ -201,67 +245,6 @@ fn needs_are_what_is_looked_at() {
     assert_eq!(needs.xattrs, [b"user.a".to_vec(), b"user.b".to_vec()].into());
     assert!(expression("[ext=c]").needs().name);
     assert_eq!(expression("[type=l]").needs(), Default::default());
-}
-
-#[test]
-fn candidates_are_alternatives_and_unions() {
-    let indexes = Indexes {
-        attributes: [Attribute::Size, Attribute::Uid, Attribute::Extension].into(),
-        xattrs: [(b"user.run".to_vec(), 0)].into(),
-    };
-    let shape = |text: &str| {
-        let candidates = expression(text).candidates(&indexes);
-        candidates.map(|candidates| shape_of(&candidates))
-    };
-    for (query, expected) in [
-        ("[size>1]", Some("Size")),
-        ("[gid=1]", None),
-        ("[size>1 and gid=1]", Some("Size")),
-        ("[size>1 and uid=1]", Some("either(Size Uid)")),
-        ("[size>1 or gid=1]", None),
-        ("[size>1 or uid=1]", Some("union(Size Uid)")),
-        ("[size!=1]", Some("union(Size Size)")),
-        ("[(size>1 or uid=1) and ext=c]", Some("either(union(Size Uid) Extension)")),
-        ("[ext!=c]", None),
-        ("[ext~c*]", Some("Extension")),
-        ("[name=a.c]", None),
-        ("[user.run>5]", Some("Xattr(0)")),
-        ("[user.walk]", None),
-        ("[inode=7]", Some("files 7 to 7")),
-        ("[true]", None),
-        ("[false]", Some("union()")),
-    ] {
-        assert_eq!(shape(query).as_deref(), expected, "{query}");
-    }
-    // What every part of an And has, and whatever one of an Or has.
-    let candidates = expression("[(size>1 or uid=1) and ext=c]").candidates(&indexes).unwrap();
-    let ids = |of: &[u64]| Ok::<_, ()>(Some(of.iter().copied().map(FileId).collect()));
-    let (sizes, uids) = (Vec::from_iter((0..40).rev()), Vec::from_iter(30..60));
-    let mut all = |source: &Source| match source {
-        Source::Index(Attribute::Size, _) => ids(&sizes),
-        Source::Index(Attribute::Uid, _) => ids(&uids),
-        _ => ids(&[3, 59, 61, 3]),
-    };
-    assert_eq!(candidates.files(&mut all), ids(&[3, 59]));
-    // A source that has too many is left out, if there is another.
-    let mut without = |source: &Source| match source {
-        Source::Index(Attribute::Uid, _) => Ok(None),
-        _ => all(source),
-    };
-    assert_eq!(candidates.files(&mut without), ids(&[3, 59, 61]));
-    let either = expression("[size>1 or uid=1]").candidates(&indexes).unwrap();
-    assert_eq!(either.files(&mut without), Ok(None));
-    assert_eq!(either.files(&mut |_| Err(5)), Err(5));
-}
-
-fn shape_of(candidates: &Candidates) -> String {
-    let parts = |parts: &[Candidates]| parts.iter().map(shape_of).collect::<Vec<_>>().join(" ");
-    match candidates {
-        Candidates::Source(Source::Index(attribute, _)) => format!("{attribute:?}"),
-        Candidates::Source(Source::Files(ids)) => format!("files {} to {}", ids.start(), ids.end()),
-        Candidates::Either(choices) => format!("either({})", parts(choices)),
-        Candidates::Union(all) => format!("union({})", parts(all)),
-    }
 }
 
 #[test]

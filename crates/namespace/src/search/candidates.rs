@@ -5,15 +5,15 @@
 //! test that only fails, and of attributes without an index. So what comes out has all files that
 //! the expression is true of, and others: each is to be tested ([`Expression::matches`]).
 
-use super::expression::Expression;
-use super::pattern::Pattern;
-use super::test::{Field, Order, Span, Test, TextField, Types, XattrTest};
 use crate::records::attributes::{Attribute, Indexes, Value};
 use crate::records::keys::FileId;
+use canopy_query::{
+    AttributeTest, Expression, Field, Order, Pattern, Span, Test, TextField, Types, XattrTest,
+};
 use canopy_store::KeyRange;
 use std::ops::RangeInclusive;
 
-/// So few candidates are looked at at once.
+/// At most this many candidates are looked at without reading more indexes.
 const FEW: usize = 16;
 
 /// One place that has files.
@@ -84,19 +84,14 @@ impl Candidates {
         })
     }
 
-    fn of(attribute: Attribute, range: KeyRange) -> Self {
-        Candidates::Source(Source::Index(attribute, range))
-    }
-}
-
-impl Expression {
-    /// Returns where all files are that this is true of; `None` if the indexes do not tell, so
-    /// that all files have to be tested. An empty union means that there is no such file.
-    pub fn candidates(&self, indexes: &Indexes) -> Option<Candidates> {
-        match self {
+    /// Returns where all files are that an expression is true of; `None` if the indexes do not
+    /// contain them, so that all files have to be tested. An empty union means that there is no
+    /// such file.
+    pub fn of(expression: &Expression, indexes: &Indexes) -> Option<Self> {
+        match expression {
             Expression::And(parts) => {
                 let mut choices: Vec<Candidates> =
-                    parts.iter().filter_map(|part| part.candidates(indexes)).collect();
+                    parts.iter().filter_map(|part| Self::of(part, indexes)).collect();
                 match choices.len() {
                     0 | 1 => choices.pop(),
                     _ => Some(Candidates::Either(choices)),
@@ -104,30 +99,30 @@ impl Expression {
             }
             Expression::Or(parts) => {
                 let parts: Option<Vec<_>> =
-                    parts.iter().map(|part| part.candidates(indexes)).collect();
+                    parts.iter().map(|part| Self::of(part, indexes)).collect();
                 parts.map(Candidates::Union)
             }
             Expression::Not(_) => None,
-            Expression::Test(test) => test.candidates(indexes),
+            Expression::Test(test) => Self::of_test(test, indexes),
         }
     }
-}
 
-impl Test {
-    fn candidates(&self, indexes: &Indexes) -> Option<Candidates> {
+    fn of_test(test: &Test, indexes: &Indexes) -> Option<Self> {
         let indexed = |attribute| indexes.has(attribute).then_some(attribute);
-        match self {
+        match test {
             Test::Always(passes) => (!passes).then(|| Candidates::Union(Vec::new())),
-            Test::Span(Field::Inode, span) => {
+            Test::Attribute(AttributeTest::Span(Field::Inode, span)) => {
                 let (least, most) = (span.least.try_into().ok()?, span.most.try_into().ok()?);
                 Some(Candidates::Source(Source::Files(FileId(least)..=FileId(most))))
             }
-            Test::Span(field, span) => {
-                let attribute = indexed(field.attribute()?)?;
-                Some(Candidates::of(attribute, span_range(attribute, *field, *span)?))
+            Test::Attribute(AttributeTest::Span(field, span)) => {
+                let attribute = indexed(attribute_of(*field)?)?;
+                Some(Self::of_range(attribute, span_range(attribute, *field, *span)?))
             }
-            Test::Type(types) => Some(type_ranges(indexed(Attribute::Type)?, *types)),
-            Test::Permissions(..) => None,
+            Test::Attribute(AttributeTest::Type(types)) => {
+                Some(type_ranges(indexed(Attribute::Type)?, *types))
+            }
+            Test::Attribute(AttributeTest::Permissions(..)) => None,
             Test::Text(field, pattern) => {
                 let attribute = match field {
                     TextField::Name => indexed(Attribute::Name)?,
@@ -137,14 +132,35 @@ impl Test {
                 let range = pattern_range(attribute, pattern);
                 // All files have a name, so that this would be no choice.
                 (*field == TextField::Extension || range != attribute.all())
-                    .then(|| Candidates::of(attribute, range))
+                    .then(|| Self::of_range(attribute, range))
             }
             Test::Xattr(name, test) => {
                 let attribute = indexes.xattr(name)?;
-                Some(Candidates::of(attribute, xattr_range(attribute, test)))
+                Some(Self::of_range(attribute, xattr_range(attribute, test)))
             }
         }
     }
+
+    fn of_range(attribute: Attribute, range: KeyRange) -> Self {
+        Candidates::Source(Source::Index(attribute, range))
+    }
+}
+
+/// Returns the attribute that an index of a field is of; none of inode numbers, which need no index.
+fn attribute_of(field: Field) -> Option<Attribute> {
+    Some(match field {
+        Field::Size => Attribute::Size,
+        Field::Blocks => Attribute::Blocks,
+        Field::Uid => Attribute::Uid,
+        Field::Gid => Attribute::Gid,
+        Field::Links => Attribute::Links,
+        Field::Project => Attribute::Project,
+        Field::Inode => return None,
+        Field::Mtime => Attribute::Mtime,
+        Field::Ctime => Attribute::Ctime,
+        Field::Atime => Attribute::Atime,
+        Field::Btime => Attribute::Btime,
+    })
 }
 
 fn span_range(attribute: Attribute, field: Field, span: Span) -> Option<KeyRange> {
@@ -166,7 +182,7 @@ fn type_ranges(attribute: Attribute, types: Types) -> Candidates {
     }
     let range = |(first, last)| attribute.range(&Value::number(first), &Value::number(last));
     let mut ranges: Vec<Candidates> =
-        runs.into_iter().map(|run| Candidates::of(attribute, range(run))).collect();
+        runs.into_iter().map(|run| Candidates::of_range(attribute, range(run))).collect();
     match ranges.pop() {
         Some(only) if ranges.is_empty() => only,
         last => {

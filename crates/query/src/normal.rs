@@ -1,11 +1,21 @@
 //! Normal forms: expressions are joined so that they are in normal form if their parts are.
 //!
 //! Spans of one field become one in an And, kinds of files in both And and Or. What is true of all
-//! files, or of none, disappears or is all that remains. Nothing is negated but patterns and
-//! extended attributes: all other tests have an opposite.
+//! files, or of none, disappears or is all that remains. Nothing is negated but permissions,
+//! patterns, extended attributes and times that may be unknown: all other tests have an opposite.
 
-use super::expression::Expression;
-use super::test::{Field, Span, Test, Types};
+use crate::expression::Expression;
+use crate::test::{AttributeTest, Field, Span, Test, Types};
+
+impl From<AttributeTest> for Expression {
+    fn from(test: AttributeTest) -> Self {
+        match test {
+            AttributeTest::Span(field, span) => Self::span(field, span),
+            AttributeTest::Type(types) => Self::types(types),
+            AttributeTest::Permissions(..) => Expression::Test(Test::Attribute(test)),
+        }
+    }
+}
 
 impl Expression {
     /// Returns an expression that is true of all files, or of none.
@@ -16,10 +26,10 @@ impl Expression {
     /// Returns the test that a field is in a span.
     pub fn span(field: Field, span: Span) -> Self {
         let (span, domain) = (span.intersection(field.domain()), field.domain());
-        if span.is_empty() || span == domain {
+        if span.is_empty() || (span == domain && !field.may_be_unknown()) {
             return Self::always(!span.is_empty());
         }
-        Expression::Test(Test::Span(field, span))
+        Expression::Test(Test::Attribute(AttributeTest::Span(field, span)))
     }
 
     /// Returns the test that a file is of one of some kinds.
@@ -27,7 +37,7 @@ impl Expression {
         if types == Types::default() || types == Types::ALL {
             return Self::always(types == Types::ALL);
         }
-        Expression::Test(Test::Type(types))
+        Expression::Test(Test::Attribute(AttributeTest::Type(types)))
     }
 
     /// Returns what is true if all of these are.
@@ -47,8 +57,12 @@ impl Expression {
             Expression::Or(parts) => Self::all(parts.into_iter().map(Self::negated)),
             Expression::Not(test) => Expression::Test(test),
             Expression::Test(Test::Always(passes)) => Self::always(!passes),
-            Expression::Test(Test::Type(types)) => Self::types(types.complement()),
-            Expression::Test(Test::Span(field, Span { least, most })) => {
+            Expression::Test(Test::Attribute(AttributeTest::Type(types))) => {
+                Self::types(types.complement())
+            }
+            Expression::Test(Test::Attribute(AttributeTest::Span(field, Span { least, most })))
+                if !field.may_be_unknown() =>
+            {
                 let domain = field.domain();
                 Self::any([
                     Self::span(field, Span { most: least - 1, ..domain }),
@@ -61,8 +75,10 @@ impl Expression {
 
     /// Joins parts in normal form by And, if `all`, or by Or.
     fn join(parts: impl IntoIterator<Item = Expression>, all: bool) -> Self {
-        let mut joined: Vec<Expression> = Vec::new();
-        for part in parts.into_iter().flat_map(|part| part.operands(all)) {
+        let mut parts = parts.into_iter();
+        // Operands of one part are in normal form already.
+        let mut joined = parts.next().map(|first| first.operands(all)).unwrap_or_default();
+        for part in parts.flat_map(|part| part.operands(all)) {
             add(&mut joined, part, all);
         }
         // What leaves the others to decide, and what decides on its own.
@@ -102,13 +118,8 @@ impl Expression {
 /// Adds a part to others that are joined with it: to one of them, if that says both.
 fn add(joined: &mut Vec<Expression>, part: Expression, all: bool) {
     let both = |known: &Expression| match (known, &part) {
-        (Expression::Test(Test::Type(a)), Expression::Test(Test::Type(b))) => {
-            Some(Expression::types(if all { a.intersection(*b) } else { a.union(*b) }))
-        }
-        (Expression::Test(Test::Span(f, a)), Expression::Test(Test::Span(g, b)))
-            if all && f == g =>
-        {
-            Some(Expression::span(*f, a.intersection(*b)))
+        (Expression::Test(Test::Attribute(a)), Expression::Test(Test::Attribute(b))) => {
+            joined_test(*a, *b, all)
         }
         (known, part) if known == part => Some(known.clone()),
         _ => None,
@@ -120,4 +131,17 @@ fn add(joined: &mut Vec<Expression>, part: Expression, all: bool) {
         }
     }
     joined.push(part);
+}
+
+/// Returns one test for two that are joined, if there is one.
+fn joined_test(a: AttributeTest, b: AttributeTest, all: bool) -> Option<Expression> {
+    match (a, b) {
+        (AttributeTest::Type(a), AttributeTest::Type(b)) => {
+            Some(Expression::types(if all { a.intersection(b) } else { a.union(b) }))
+        }
+        (AttributeTest::Span(f, a), AttributeTest::Span(g, b)) if all && f == g => {
+            Some(Expression::span(f, a.intersection(b)))
+        }
+        _ => (a == b).then(|| a.into()),
+    }
 }

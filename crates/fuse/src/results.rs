@@ -1,25 +1,25 @@
-//! What queries mean and find, for every mount that has them: their results are symbolic links with
-//! names that no other result has.
+//! The meaning of nested queries, and their results: symbolic links with names that no other result
+//! has.
 
 use crate::budget::Charge;
 use crate::places::{PackedPath, PackedPaths};
-use canopy_namespace::query::{
-    Component, Context, Expression, Field, Span, Types, parse, system_zone,
-};
-use canopy_namespace::{FileId, Found, Inode, NAME_BYTES_MAX};
+use canopy_query::{Component, Context, Expression, Field, Span, Types, parse, system_zone};
 use std::collections::{HashMap, HashSet};
 
-/// So many queries one below the other.
+/// Bytes of the longest name of a file.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Most queries that are nested.
 pub const DEPTH_MAX: usize = 16;
 
 /// A query that finds more fails, and so does opening one if a user's open ones have more together:
 /// what they found is in memory.
 pub const RESULTS_MAX: usize = 500_000;
 
-/// What is said of a component that names something else.
-pub(crate) const NO_QUERY: &str = "this is not a query, and stands neither in nor below one here";
+/// The reason for refusing a component that names something else.
+pub const NO_QUERY: &str = "this is not a query, and stands neither in nor below one here";
 
-/// So many files are recent if nobody says since when.
+/// Number of files that are recent if a query gives no time.
 const RECENT: usize = 1000;
 
 /// Most bytes of names that the results of one query keep in memory.
@@ -37,16 +37,22 @@ pub struct About {
     pub btime_ns: i64,
 }
 
-impl About {
-    fn of(inode: &Inode) -> Self {
-        let Inode { uid, gid, mtime_ns, ctime_ns, atime_ns, btime_ns, .. } = *inode;
-        About { uid, gid, mtime_ns, ctime_ns, atime_ns, btime_ns }
-    }
+/// A file that a query has found.
+#[derive(Clone, Debug, Default)]
+pub struct FoundFile {
+    /// Its path below the directory that was searched.
+    pub path: Vec<u8>,
+    /// Whether the path is too long for a link: it is the name alone then.
+    pub is_beyond: bool,
+    /// Its inode number.
+    pub id: u64,
+    /// Its owner and times.
+    pub about: About,
 }
 
 /// One file that was found.
 struct Hit {
-    id: FileId,
+    id: u64,
     /// None if its path is too long for a link; it has the name then.
     is_beyond: bool,
     place: PackedPath,
@@ -92,6 +98,10 @@ pub fn is_query(name: &[u8]) -> bool {
 }
 
 /// Reads a component; none if it is in no brackets.
+///
+/// # Errors
+///
+/// Fails if the query is wrong.
 pub fn parsed(component: &[u8], now_ns: i64) -> Result<Option<Component>, Refusal<'_>> {
     let user = |name: &str| {
         let user = nix::unistd::User::from_name(name).ok().flatten();
@@ -106,7 +116,11 @@ pub fn parsed(component: &[u8], now_ns: i64) -> Result<Option<Component>, Refusa
     parsed.map_err(|error| Refusal { component, why: error.to_string(), at: error.at })
 }
 
-/// Returns what queries ask for together, and how many results the last of them wants.
+/// Returns the condition of nested queries, and how many results the last of them wants.
+///
+/// # Errors
+///
+/// Fails with the first component that is wrong or is not a search.
 pub fn meaning(components: &[Vec<u8>], now_ns: i64) -> Result<(Expression, usize), Refusal<'_>> {
     let (mut all, mut limit) = (Vec::new(), RESULTS_MAX);
     for component in components {
@@ -139,7 +153,7 @@ impl Findings {
     }
 
     /// Adds a file.
-    pub fn add(&mut self, found: &Found) {
+    pub fn add(&mut self, found: &FoundFile) {
         self.add_named(found, None);
         if self.limit < RESULTS_MAX && self.hits.len() > 4 * self.limit {
             self.keep_recent();
@@ -147,13 +161,13 @@ impl Findings {
     }
 
     /// Adds a file that has another name among the results.
-    pub(crate) fn add_named(&mut self, found: &Found, name: Option<Vec<u8>>) {
+    pub fn add_named(&mut self, found: &FoundFile, name: Option<Vec<u8>>) {
         self.hits.push(Hit {
-            id: found.inode.id,
+            id: found.id,
             is_beyond: found.is_beyond,
             place: self.places.add(&found.path),
             name: name.map(Vec::into_boxed_slice),
-            about: About::of(&found.inode),
+            about: found.about,
         });
     }
 
@@ -193,7 +207,7 @@ impl Findings {
         // Names that are given, beside those that files have.
         let mut given: HashSet<Vec<u8>> = HashSet::new();
         // Of each file, where to go on looking for a number: it may have very many names.
-        let mut numbers: HashMap<FileId, u64> = HashMap::new();
+        let mut numbers: HashMap<u64, u64> = HashMap::new();
         for at in 0..hits.len() {
             let own = places.name(hits[at].place);
             let is_same = at > 0 && places.name(hits[at - 1].place) == own;
@@ -220,7 +234,7 @@ fn bytes_of(places: &PackedPaths, hits: usize) -> usize {
 
 impl Hits {
     /// Gives results that have names of their own.
-    pub(crate) fn of(findings: Findings, depth: usize) -> Self {
+    pub fn of(findings: Findings, depth: usize) -> Self {
         let Findings { mut places, mut hits, .. } = findings;
         places.finish();
         hits.shrink_to_fit();
@@ -231,7 +245,7 @@ impl Hits {
     }
 
     /// Has the results take their memory from a charge until they are dropped.
-    pub(crate) fn charged(mut self, mut charge: Charge) -> Self {
+    pub fn charged(mut self, mut charge: Charge) -> Self {
         charge.settle(self.bytes());
         self.charge = Some(charge);
         self
@@ -282,7 +296,7 @@ fn name_of<'a>(places: &'a PackedPaths, hit: &'a Hit) -> &'a [u8] {
 
 /// Returns a name that is not used yet, made of one that is: with the id, and if need be with a
 /// number above the last one of this file.
-fn unused(name: &[u8], id: FileId, is_used: impl Fn(&Vec<u8>) -> bool, last: &mut u64) -> Vec<u8> {
+fn unused(name: &[u8], id: u64, is_used: impl Fn(&Vec<u8>) -> bool, last: &mut u64) -> Vec<u8> {
     let with = |suffix: String| {
         let kept = &name[..name.len().min(NAME_BYTES_MAX - suffix.len())];
         [kept, suffix.as_bytes()].concat()
@@ -303,8 +317,7 @@ mod tests {
     fn hits(found: impl Iterator<Item = (String, u64)>, depth: usize) -> Hits {
         let mut findings = Findings::new(RESULTS_MAX);
         for (path, id) in found {
-            let inode = Inode { id: FileId(id), ..Inode::default() };
-            findings.add(&Found { path: path.into_bytes(), is_beyond: false, inode });
+            findings.add(&FoundFile { path: path.into_bytes(), id, ..FoundFile::default() });
         }
         findings.into_hits(depth)
     }
@@ -361,9 +374,9 @@ mod tests {
     fn only_recent_files_stay() {
         let mut findings = Findings::new(10);
         for number in 0..1000_i64 {
-            let inode = Inode { mtime_ns: number * 7 % 1000, ..Inode::default() };
-            let path = format!("a{number}/b/c{}", inode.mtime_ns).into_bytes();
-            findings.add(&Found { path, is_beyond: false, inode });
+            let about = About { mtime_ns: number * 7 % 1000, ..About::default() };
+            let path = format!("a{number}/b/c{}", about.mtime_ns).into_bytes();
+            findings.add(&FoundFile { path, about, ..FoundFile::default() });
             assert!(findings.count() <= 40);
         }
         let hits = findings.into_hits(1);

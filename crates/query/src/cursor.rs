@@ -1,12 +1,12 @@
 //! The words of a query: names, operators, and values as they are or in quotes.
 
-use super::QueryError;
+use crate::QueryError;
 use canopy_text::safe::message_line;
 use std::borrow::Cow;
 
 /// An operator between an attribute and a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operator {
+pub(crate) enum Operator {
     Equal,
     Less,
     LessEqual,
@@ -33,7 +33,7 @@ const OPERATORS: [(&str, Operator, bool); 11] = [
 
 /// A value, and whether it was in quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Value {
+pub(crate) struct Value {
     pub bytes: Vec<u8>,
     pub quoted: bool,
     pub at: usize,
@@ -41,57 +41,57 @@ pub(super) struct Value {
 
 impl Value {
     /// Returns the value for a message.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         shown(&self.bytes)
     }
 
     /// Returns the value as text; bytes that are none make it one that nothing is called.
-    pub(super) fn text(&self) -> Cow<'_, str> {
+    pub(crate) fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.bytes)
     }
 
-    pub(super) fn wrong(&self, message: impl Into<String>) -> QueryError {
+    pub(crate) fn wrong(&self, message: impl Into<String>) -> QueryError {
         QueryError { message: message.into(), at: self.at }
     }
 }
 
 /// Returns bytes for a message.
-pub(super) fn shown(bytes: &[u8]) -> String {
+pub(crate) fn shown(bytes: &[u8]) -> String {
     message_line(&String::from_utf8_lossy(bytes)).into_owned()
 }
 
 /// A place in a query.
 #[derive(Clone)]
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     text: &'a [u8],
     pub at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(text: &'a [u8]) -> Self {
+    pub(crate) fn new(text: &'a [u8]) -> Self {
         Cursor { text, at: 0 }
     }
 
-    pub(super) fn rest(&self) -> &'a [u8] {
+    pub(crate) fn rest(&self) -> &'a [u8] {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    pub(super) fn wrong(&self, message: impl Into<String>) -> QueryError {
+    pub(crate) fn wrong(&self, message: impl Into<String>) -> QueryError {
         QueryError { message: message.into(), at: self.at }
     }
 
-    pub(super) fn skip_space(&mut self) {
+    pub(crate) fn skip_space(&mut self) {
         self.at += self.rest().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     }
 
     /// Returns the next byte behind white space.
-    pub(super) fn peek(&mut self) -> Option<u8> {
+    pub(crate) fn peek(&mut self) -> Option<u8> {
         self.skip_space();
         self.rest().first().copied()
     }
 
     /// Takes these bytes if they stand here, behind white space.
-    pub(super) fn take(&mut self, bytes: &str) -> bool {
+    pub(crate) fn take(&mut self, bytes: &str) -> bool {
         self.skip_space();
         let found = self.rest().starts_with(bytes.as_bytes());
         self.at += if found { bytes.len() } else { 0 };
@@ -99,21 +99,21 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns the word that stands here: what has no white space and no sign of the language.
-    pub(super) fn peek_word(&mut self) -> &'a [u8] {
+    pub(crate) fn peek_word(&mut self) -> &'a [u8] {
         self.skip_space();
         let rest = self.rest();
         let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"=!<>~&|(),\"'{}".contains(byte);
         &rest[..rest.iter().position(is_end).unwrap_or(rest.len())]
     }
 
-    pub(super) fn take_word(&mut self) -> &'a [u8] {
+    pub(crate) fn take_word(&mut self) -> &'a [u8] {
         let word = self.peek_word();
         self.at += word.len();
         word
     }
 
     /// Takes a word of the language, whichever case it has.
-    pub(super) fn take_keyword(&mut self, keyword: &str) -> bool {
+    pub(crate) fn take_keyword(&mut self, keyword: &str) -> bool {
         let word = self.peek_word();
         let found = word.eq_ignore_ascii_case(keyword.as_bytes());
         self.at += if found { word.len() } else { 0 };
@@ -121,7 +121,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes an operator, if one stands here; `true` with it means the opposite.
-    pub(super) fn operator(&mut self) -> Result<Option<(Operator, bool)>, QueryError> {
+    pub(crate) fn operator(&mut self) -> Result<Option<(Operator, bool)>, QueryError> {
         self.skip_space();
         let length = self.rest().iter().take_while(|byte| b"=!<>~".contains(byte)).count();
         if length == 0 {
@@ -141,7 +141,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes one value, or several in braces. Whether they were in braces comes with them.
-    pub(super) fn values(&mut self) -> Result<(Vec<Value>, bool), QueryError> {
+    pub(crate) fn values(&mut self) -> Result<(Vec<Value>, bool), QueryError> {
         if !self.take("{") {
             return Ok((vec![self.value()?], false));
         }
@@ -156,7 +156,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a value.
-    pub(super) fn value(&mut self) -> Result<Value, QueryError> {
+    pub(crate) fn value(&mut self) -> Result<Value, QueryError> {
         match self.peek() {
             Some(b'"') => self.escaped(),
             Some(b'\'') => self.literal(),

@@ -8,14 +8,14 @@ use std::sync::Arc;
 const STEP_BYTES: usize = 256 << 10;
 
 /// How much memory there is.
-pub(crate) struct Budget {
+pub struct Budget {
     most: usize,
     of_account: usize,
     used: Mutex<HashMap<u32, usize>>,
 }
 
 /// Memory of one piece of work or one result; released on drop.
-pub(crate) struct Charge {
+pub struct Charge {
     budget: Arc<Budget>,
     account: u32,
     bytes: usize,
@@ -23,17 +23,17 @@ pub(crate) struct Charge {
 
 impl Budget {
     /// Returns a budget of `most` bytes, and of `of_account` for one account.
-    pub(crate) fn new(most: usize, of_account: usize) -> Arc<Self> {
+    pub fn new(most: usize, of_account: usize) -> Arc<Self> {
         Arc::new(Budget { most, of_account, used: Mutex::default() })
     }
 
     /// Returns how much an account may have at most, when nobody else has any.
-    pub(crate) fn of_account(&self) -> usize {
+    pub fn of_account(&self) -> usize {
         self.of_account
     }
 
     /// Returns a charge of nothing yet.
-    pub(crate) fn charge(self: &Arc<Self>, account: u32) -> Charge {
+    pub fn charge(self: &Arc<Self>, account: u32) -> Charge {
         Charge { budget: self.clone(), account, bytes: 0 }
     }
 }
@@ -41,7 +41,7 @@ impl Budget {
 impl Charge {
     /// Has it cover at least so many bytes. Returns whether it does: an account may have half of what
     /// others leave, so that there is always some for one more.
-    pub(crate) fn cover(&mut self, bytes: usize) -> bool {
+    pub fn cover(&mut self, bytes: usize) -> bool {
         if bytes <= self.bytes {
             return true;
         }
@@ -60,7 +60,7 @@ impl Charge {
     }
 
     /// Releases the memory beyond `bytes`.
-    pub(crate) fn settle(&mut self, bytes: usize) {
+    pub fn settle(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;
         let mut used = self.budget.used.lock();

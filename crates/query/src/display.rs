@@ -1,10 +1,10 @@
 //! How queries show themselves: as queries that mean the same, whenever they are read, and that can
 //! be components of a path.
 
-use super::Component;
-use super::expression::Expression;
-use super::pattern::{Kind, Pattern};
-use super::test::{Decimal, Field, PermissionMatch, Span, Test, Types, XattrTest};
+use crate::Component;
+use crate::expression::Expression;
+use crate::pattern::{Kind, Pattern};
+use crate::test::{AttributeTest, Decimal, Field, PermissionMatch, Span, Test, Types, XattrTest};
 use canopy_text::safe::turns_text;
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -81,21 +81,13 @@ fn separated(
 }
 
 impl Test {
-    /// Shows the test or its opposite. Of spans and types there is none: they are never negated.
+    /// Shows the test or its opposite. Types are never negated, and spans only of times that may be
+    /// unknown.
     fn show(&self, f: &mut Formatter<'_>, negated: bool) -> fmt::Result {
         let not = if negated { "!" } else { "" };
         match self {
             Test::Always(passes) => write!(f, "{passes}"),
-            Test::Span(field, span) => show_span(f, *field, *span),
-            Test::Type(types) => show_types(f, *types),
-            Test::Permissions(kind, bits) => {
-                let name = match kind {
-                    PermissionMatch::Exactly => "perm",
-                    PermissionMatch::All => "perm-all",
-                    PermissionMatch::Any => "perm-any",
-                };
-                write!(f, "{name}{not}={bits:o}")
-            }
+            Test::Attribute(test) => test.show(f, negated),
             Test::Text(field, pattern) => {
                 let case = if pattern.ignores_case() { "i" } else { "" };
                 write!(f, "{case}{}{not}{pattern}", field.name())
@@ -105,18 +97,43 @@ impl Test {
     }
 }
 
-fn show_span(f: &mut Formatter<'_>, field: Field, span: Span) -> fmt::Result {
-    let (name, domain) = (field.name(), field.domain());
-    let value = |value: i128| match field.is_time() {
-        true => Seconds(value).to_string(),
-        false => value.to_string(),
-    };
-    let (least, most) = (value(span.least), value(span.most));
-    match (span.least == domain.least, span.most == domain.most) {
-        _ if span.least == span.most => write!(f, "{name}={least}"),
-        (false, true) => write!(f, "{name}>={least}"),
-        (true, _) => write!(f, "{name}<={most}"),
-        (false, false) => write!(f, "{name}>={least} and {name}<={most}"),
+impl AttributeTest {
+    fn show(self, f: &mut Formatter<'_>, negated: bool) -> fmt::Result {
+        match self {
+            AttributeTest::Span(field, span) if negated => {
+                write!(f, "not ({})", ShownSpan(field, span))
+            }
+            AttributeTest::Span(field, span) => write!(f, "{}", ShownSpan(field, span)),
+            AttributeTest::Type(types) => show_types(f, types),
+            AttributeTest::Permissions(kind, bits) => {
+                let name = match kind {
+                    PermissionMatch::Exactly => "perm",
+                    PermissionMatch::All => "perm-all",
+                    PermissionMatch::Any => "perm-any",
+                };
+                write!(f, "{name}{}={bits:o}", if negated { "!" } else { "" })
+            }
+        }
+    }
+}
+
+struct ShownSpan(Field, Span);
+
+impl Display for ShownSpan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let ShownSpan(field, span) = *self;
+        let (name, domain) = (field.name(), field.domain());
+        let value = |value: i128| match field.is_time() {
+            true => Seconds(value).to_string(),
+            false => value.to_string(),
+        };
+        let (least, most) = (value(span.least), value(span.most));
+        match (span.least == domain.least, span.most == domain.most) {
+            _ if span.least == span.most => write!(f, "{name}={least}"),
+            (false, true) => write!(f, "{name}>={least}"),
+            (true, _) => write!(f, "{name}<={most}"),
+            (false, false) => write!(f, "{name}>={least} and {name}<={most}"),
+        }
     }
 }
 

@@ -1,31 +1,50 @@
-//! Query directories: a component of a path in brackets asks for files, as in
-//! `/mnt/[size>1M and name~*.h5]` (Loris, section III-B). `docs/queries.md` describes the language.
+//! Conditions of entries: one syntax tree ([`Expression`]) for all that search.
 //!
-//! [`parse`] reads a component. What it yields can test a file ([`Expression::matches`]), say which
-//! ranges of indexes have all files that pass ([`Expression::candidates`]), and show itself as a
-//! query that means the same at any time.
+//! | front end | yields it in |
+//! | --- | --- |
+//! | queries in brackets, `/mnt/[size>1M and name~*.h5]` (Loris, section III-B) | [`parse`] |
+//! | find(1): conditions of one entry; all that a search needs to reach an action | `tools::find` |
+//! | predicates of SQL | `sql::restriction` |
 //!
-//! Not its job: finding files. Nothing here reads a table, a clock or the system's users.
+//! | back end | judges it in |
+//! | --- | --- |
+//! | one entry in memory | [`Expression::matches`], by [`Candidate`] |
+//! | columns of an index, bounds of row groups | `read::conditions`, by [`Expression::outcomes`] |
+//! | indexes of attributes of a namespace | `namespace::Candidates` |
+//!
+//! `docs/queries.md` describes the language in brackets. An expression shows itself as a query in
+//! brackets that has one meaning at any time.
+//!
+//! Invariants:
+//!
+//! - Expressions are in normal form ([`Expression::all`], [`Expression::any`],
+//!   [`Expression::negated`]).
+//! - A birth that is not known (0) passes no test of `btime`. Such a test therefore has no opposite
+//!   that is a span.
+//!
+//! Not its job: finding files. Nothing here reads an index, a table, a clock or the system's users.
 
-mod candidates;
 mod comparison;
 mod cursor;
 mod display;
 mod expression;
 mod moments;
 mod normal;
+mod outcomes;
 mod parser;
 mod pattern;
 mod test;
 mod values;
 
-pub use candidates::{Candidates, Source};
 pub use display::shown;
 pub use expression::{Candidate, Expression, Needs};
+pub use outcomes::Outcomes;
 pub use pattern::{Kind, Pattern};
-pub use test::{Decimal, Field, Order, PermissionMatch, Span, Test, TextField, Types, XattrTest};
+pub use test::{
+    AttributeTest, Decimal, Field, Order, PermissionMatch, Span, Test, TextField, Types, XattrTest,
+    extension,
+};
 
-use crate::error::Error;
 use jiff::tz::TimeZone;
 
 /// Longer components are refused. The kernel's are shorter; this is for what other programs ask,
@@ -64,16 +83,10 @@ pub struct Context<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {
-    /// What to tell the user.
+    /// The reason, for the user.
     pub message: String,
     /// The byte of the component at which it was found.
     pub at: usize,
-}
-
-impl From<QueryError> for Error {
-    fn from(error: QueryError) -> Self {
-        Error::Invalid(error.message)
-    }
 }
 
 /// Returns the zone of this machine.
@@ -98,6 +111,10 @@ pub fn parse(component: &[u8], context: &Context<'_>) -> Result<Option<Component
 }
 
 /// Reads what is between the brackets of a component, however long it is.
-pub(crate) fn parse_inner(inner: &[u8], context: &Context<'_>) -> Result<Component, QueryError> {
+///
+/// # Errors
+///
+/// Fails if the query is wrong, with what would be right.
+pub fn parse_inner(inner: &[u8], context: &Context<'_>) -> Result<Component, QueryError> {
     parser::Parser::new(inner, context).component()
 }

@@ -9,12 +9,14 @@
 //!            | attribute operator (value | "{" value { "," value } "}")
 //! ```
 
-use super::comparison::{Subject, order_of};
-use super::cursor::{Cursor, Operator, Value, shown};
-use super::expression::Expression;
-use super::test::{Field, Span, Test, XattrTest};
-use super::{Component, Context, QueryError, moments, values};
-use crate::records::attributes::TEXT_BYTES_MAX;
+use crate::comparison::{Subject, order_of};
+use crate::cursor::{Cursor, Operator, Value, shown};
+use crate::expression::Expression;
+use crate::test::{Field, Span, Test, XattrTest};
+use crate::{Component, Context, QueryError, moments, values};
+
+/// Bytes of the longest name of an extended attribute.
+const XATTR_NAME_BYTES_MAX: usize = 255;
 
 /// Parentheses and nots inside of each other.
 const DEPTH_MAX: usize = 32;
@@ -27,7 +29,7 @@ const REGEXES_MAX: usize = 8;
 
 type Result<T> = std::result::Result<T, QueryError>;
 
-pub(super) struct Parser<'a> {
+pub(crate) struct Parser<'a> {
     cursor: Cursor<'a>,
     context: &'a Context<'a>,
     depth: usize,
@@ -41,14 +43,14 @@ pub(super) struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     /// Begins to read what is in the brackets.
-    pub(super) fn new(text: &'a [u8], context: &'a Context<'a>) -> Self {
+    pub(crate) fn new(text: &'a [u8], context: &'a Context<'a>) -> Self {
         let cursor = Cursor::new(text);
         let (after_type, after_sign) = (false, false);
         Parser { cursor, context, depth: 0, tests: 0, regexes: 0, after_type, after_sign }
     }
 
     /// Reads all of it.
-    pub(super) fn component(mut self) -> Result<Component> {
+    pub(crate) fn component(mut self) -> Result<Component> {
         let component = if self.cursor.take("@") {
             self.snapshot()?
         } else if self.cursor.take_keyword("recent") {
@@ -283,5 +285,7 @@ impl<'a> Parser<'a> {
 fn is_xattr(name: &[u8]) -> bool {
     let prefixes: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
     let rest = prefixes.iter().find_map(|prefix| name.strip_prefix(*prefix));
-    rest.is_some_and(|rest| !rest.is_empty()) && name.len() <= TEXT_BYTES_MAX && !name.contains(&0)
+    rest.is_some_and(|rest| !rest.is_empty())
+        && name.len() <= XATTR_NAME_BYTES_MAX
+        && !name.contains(&0)
 }
