@@ -5,7 +5,6 @@ use canopy_model::Attributes;
 use canopy_namespace::inode::flag;
 use canopy_namespace::{FileId, Inode, ROOT, ReadView};
 use canopy_query::Expression;
-use canopy_query::{Expression, Field, Kind, Pattern, Span, Test, TextField, Types, XattrTest};
 use canopy_tools::find::{Lookup, Record, Records};
 use std::io;
 
