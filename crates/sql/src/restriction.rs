@@ -1,20 +1,22 @@
-//! What the predicates of a query rule out before anything is read.
+//! Rows that the predicates of a query rule out before anything is read.
 
 use super::places::{self, PathScope, comparison, disjoint};
 use canopy_index::{ColumnId, SourceRecord};
 use canopy_model::{is_below, parent};
+use canopy_query::{Expression, Span};
+use canopy_read::conditions;
 use canopy_read::plan::Unit;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Expr, Operator};
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 /// Necessary conditions of the rows of an answer. The engine checks the predicates themselves.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Restriction {
     /// Where all paths are; `None` if that can be anywhere.
     places: Option<Vec<PathScope>>,
-    /// Ranges of columns of the files, both ends included.
-    bounds: Vec<(ColumnId, i64, i64)>,
+    /// The condition that attributes meet.
+    condition: Expression,
 }
 
 /// Of what the path of a row is.
@@ -30,20 +32,8 @@ impl Restriction {
     /// Finds what predicates, all of which hold, demand of a row.
     pub(super) fn new(filters: &[Expr]) -> Self {
         let filters: Vec<&Expr> = filters.iter().flat_map(split_conjunction).collect();
-        let bounds = filters.iter().filter_map(|filter| {
-            let (column, op, value) = comparison(filter)?;
-            let (column, value) = (ColumnId::named(&column.name)?, number(value)?);
-            let (low, high) = match op {
-                Operator::Eq => (value, value),
-                Operator::Gt => (value.saturating_add(1), i64::MAX),
-                Operator::GtEq => (value, i64::MAX),
-                Operator::Lt => (i64::MIN, value.saturating_sub(1)),
-                Operator::LtEq => (i64::MIN, value),
-                _ => return None,
-            };
-            Some((column, low, high))
-        });
-        Restriction { bounds: bounds.collect(), places: places::of_all(&filters) }
+        let condition = Expression::all(filters.iter().filter_map(|filter| condition(filter)));
+        Restriction { condition, places: places::of_all(&filters) }
     }
 
     /// Returns where all paths are, in no order; `None` if that can be anywhere.
@@ -96,21 +86,49 @@ impl Restriction {
 
     /// Returns whether rows of a unit may fulfil the predicates, by the bounds of its row group.
     pub(super) fn admits(&self, unit: &Unit) -> canopy_read::Result<bool> {
-        for &(column, low, high) in &self.bounds {
-            if unit.bounds(column)?.is_some_and(|(min, max)| max < low || high < min) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        conditions::may_pass(&self.condition, unit)
     }
 }
 
-fn number(value: &ScalarValue) -> Option<i64> {
+/// Returns a condition that rows meet of which a predicate is true; `None` if none is known. A
+/// value that is null, such as a birth that is not known, is in no order.
+fn condition(filter: &Expr) -> Option<Expression> {
+    if let Expr::BinaryExpr(BinaryExpr { left, op, right }) = filter {
+        match op {
+            Operator::Or => return Some(Expression::any([condition(left)?, condition(right)?])),
+            Operator::And => {
+                let parts = [condition(left), condition(right)];
+                return Some(Expression::all(parts.into_iter().flatten()));
+            }
+            _ => {}
+        }
+    }
+    let (column, op, value) = comparison(filter)?;
+    let field = conditions::field_of(ColumnId::named(&column.name)?)?;
+    let (value, domain) = (number(value)?, field.domain());
+    // A column may have numbers below nothing, which conditions count as nothing.
+    if value < domain.least {
+        return None;
+    }
+    let span = match op {
+        Operator::Eq => Span { least: value, most: value },
+        Operator::Gt => Span { least: value + 1, ..domain },
+        Operator::GtEq => Span { least: value, ..domain },
+        Operator::Lt => Span { most: value - 1, ..domain },
+        Operator::LtEq => Span { most: value, ..domain },
+        _ => return None,
+    };
+    Some(Expression::span(field, span))
+}
+
+fn number(value: &ScalarValue) -> Option<i128> {
     match value {
-        ScalarValue::Int64(value) | ScalarValue::TimestampNanosecond(value, _) => *value,
-        ScalarValue::UInt64(value) => value.and_then(|value| i64::try_from(value).ok()),
-        ScalarValue::UInt32(value) => value.map(i64::from),
-        ScalarValue::Int32(value) => value.map(i64::from),
+        ScalarValue::Int64(value) | ScalarValue::TimestampNanosecond(value, _) => {
+            value.map(i128::from)
+        }
+        ScalarValue::UInt64(value) => value.map(i128::from),
+        ScalarValue::UInt32(value) => value.map(i128::from),
+        ScalarValue::Int32(value) => value.map(i128::from),
         _ => None,
     }
 }

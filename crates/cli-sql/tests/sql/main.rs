@@ -1,5 +1,6 @@
 //! Tests of SQL, its prompt and its tables: each module says what it asks. They need root.
 
+mod agreement;
 #[path = "../../../cli/tests/common/mod.rs"]
 mod common;
 mod forms;

@@ -1,6 +1,7 @@
 //! Queries of namespaces: ranges of indexes for them, and random queries, which mean the same to
 //! everything that reads them.
 
+mod agreement;
 mod candidates;
 mod random;
 

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::find::language::Test;
 use arrow::buffer::BooleanBuffer;
 use canopy_index::column::{
-    ATIME, BLOCKS, BTIME, CTIME, Column, GID, INO, MODE, MTIME, NLINK, SIZE, UID,
+    ATIME, BLOCKS, BTIME, CTIME, Column, GID, INO, MODE, MTIME, NLINK, SIZE, Time, UID,
 };
 use canopy_query::{AttributeTest, Field, Span};
 use std::cell::Cell;
@@ -100,29 +100,42 @@ fn in_span<O: Over>(
     rows: &impl Candidates,
     over: O,
 ) -> Result<O::Outcome> {
-    // No number is in the other order.
-    let (least, most) = field.signed(span).unwrap_or((1, 0));
+    // No number is in the other order, and find knows no project of an entry.
+    let ends = field.signed(span).filter(|_| field != Field::Project);
+    let (least, most) = ends.unwrap_or((1, 0));
     let is_in = |value: i64| least <= value && value <= most;
-    let time = |over: O, column| {
-        let is_known = |time: i64| time != 0 || !field.may_be_unknown();
-        of_number(rows, over, column, |time| is_known(time) && is_in(time))
-    };
+    // One call for each type of columns: there is a loop for each.
     match field {
-        Field::Size => of_number(rows, over, SIZE, is_in),
-        Field::Blocks => of_number(rows, over, BLOCKS, is_in),
-        Field::Uid => of_number(rows, over, UID, is_in),
-        Field::Gid => of_number(rows, over, GID, is_in),
-        Field::Links => of_number(rows, over, NLINK, is_in),
-        Field::Mtime => time(over, MTIME),
-        Field::Ctime => time(over, CTIME),
-        Field::Atime => time(over, ATIME),
-        Field::Btime => time(over, BTIME),
+        Field::Size | Field::Blocks | Field::Project => {
+            of_number(rows, over, if field == Field::Blocks { BLOCKS } else { SIZE }, is_in)
+        }
+        Field::Uid | Field::Gid | Field::Links => of_number(rows, over, id_column(field), is_in),
+        Field::Mtime | Field::Ctime | Field::Atime | Field::Btime => {
+            let is_known = |time: i64| time != 0 || !field.may_be_unknown();
+            let column = time_column(field);
+            of_number(rows, over, column, |time| is_known(time) && is_in(time))
+        }
         Field::Inode => {
             let (least, most) = span.within(0, u64::MAX).unwrap_or((1, 0));
             of_number(rows, over, INO, |ino| least <= ino as u64 && ino as u64 <= most)
         }
-        // find has no test of projects as a quota counts them.
-        Field::Project => Ok(over.each(|_| false)),
+    }
+}
+
+fn id_column(field: Field) -> Column<u32> {
+    match field {
+        Field::Uid => UID,
+        Field::Gid => GID,
+        _ => NLINK,
+    }
+}
+
+fn time_column(field: Field) -> Column<Time> {
+    match field {
+        Field::Ctime => CTIME,
+        Field::Atime => ATIME,
+        Field::Btime => BTIME,
+        _ => MTIME,
     }
 }
 

@@ -143,3 +143,40 @@ fn extension(end: &str, is_longer: bool) -> Expression {
         false => Expression::any([extension, equal(TextField::Name, end)]),
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../query/tests/table/mod.rs"]
+mod table;
+
+#[cfg(test)]
+mod tests {
+    use super::table::{CASES, ENTRIES};
+    use super::*;
+    use crate::find::parse_for_records;
+
+    fn needed(words: &[&str]) -> Expression {
+        let words = [&["/", "("], words, &[")", "-print"]].concat();
+        let words: Vec<_> = words.into_iter().map(Into::into).collect();
+        let find = parse_for_records(&words, 0).unwrap_or_else(|error| panic!("{error}"));
+        for_acting(&find)
+    }
+
+    #[test]
+    fn what_is_needed_agrees_with_the_table() {
+        for case in CASES {
+            let (needed, is_exact) = (needed(case.find), !case.find.contains(&"-name"));
+            for entry in &ENTRIES {
+                let (needs, finds) = (needed.matches(entry), case.finds(entry));
+                assert!(needs || !finds, "{:?} {entry:?}: {needed}", case.find);
+                assert!(finds || !needs || !is_exact, "{:?} {entry:?}: {needed}", case.find);
+            }
+        }
+    }
+
+    #[test]
+    fn names_with_signs_of_patterns_are_themselves() {
+        let needed = needed(&["-name", "k\\[1\\]*"]);
+        let found = ENTRIES.iter().filter(|entry| needed.matches(*entry)).map(|entry| entry.name);
+        assert_eq!(Vec::from_iter(found), [b"k[1]*"]);
+    }
+}
