@@ -12,7 +12,7 @@ use arrow::array::RecordBatch;
 use canopy_index::column::{
     ATIME, BLOCKS, BTIME, CTIME, GID, INO, MODE, MTIME, NLINK, SIZE, TARGET, UID,
 };
-use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange};
+use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, SourceId};
 use canopy_model::{Attributes, base_name, escape, unescape};
 use canopy_mount::results::{BYTES_MAX, DEPTH_MAX, Findings, Hits, RESULTS_MAX, meaning};
 use canopy_namespace::query::{Candidate, Expression, Field, Test, TextField, Types, shown};
@@ -112,7 +112,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn search(&self, source: u32, root: &str, path: &str) -> Result<()> {
+    fn search(&self, source: SourceId, root: &str, path: &str) -> Result<()> {
         let mut units = Vec::new();
         for range in below(self.view, source, path)? {
             for kind in [FileKind::Entries, FileKind::Dirs] {
@@ -129,7 +129,7 @@ impl Search<'_> {
     }
 
     /// Returns the values of extended attributes that the query asks for, by path in the source.
-    fn values(&self, source: u32, path: &str) -> Result<HashMap<String, Pairs>> {
+    fn values(&self, source: SourceId, path: &str) -> Result<HashMap<String, Pairs>> {
         let mut values = HashMap::new();
         if !self.expression.needs().xattrs.is_empty() {
             for shard in self.view.shards_with_values(source, path)? {

@@ -13,6 +13,7 @@ use crate::packed::PackedList;
 use crate::schema::{FENCE_ROWS, FENCES_END, FENCES_KEY, FileKind};
 use crate::shard::{HIGH_KEY, Highs};
 use crate::shard_record::{Cover, FileRecord, HardLink, ShardRecord};
+use crate::source_id::SourceId;
 use crate::summaries::of_blocks;
 use arrow::array::{
     ArrayRef, BinaryArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray,
@@ -45,7 +46,7 @@ pub(crate) struct ShardTarget<'a> {
     pub(crate) disk: Option<&'a Disk>,
     pub(crate) directory: &'a Path,
     pub(crate) id: String,
-    pub(crate) source: u32,
+    pub(crate) source: SourceId,
 }
 
 /// The files of a shard that is kept in memory, by kind.

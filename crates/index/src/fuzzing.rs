@@ -27,6 +27,7 @@ use crate::sealed::{self, SealedFile, SealedInode, SealedPart, SealedRecord};
 use crate::sealed_rows::SealedRows;
 use crate::shard::Shard;
 use crate::shard_record::{Cover, DeadListings, FileRecord, HardLink, ShardRecord};
+use crate::source_id::SourceId;
 use crate::summaries::{self, BlockSummary};
 use crate::thrift;
 use crate::unfinished::{
@@ -332,7 +333,7 @@ fn shard() -> ShardRecord {
     let link = HardLink { listing: 1, dev: 2, ino: 3, size_bytes: 4, blocks: 5 };
     ShardRecord {
         id: "7-0".to_owned(),
-        source: 1,
+        source: SourceId(1),
         files: [Some(file), None, Some(file), None, None, None, Some(file)],
         totals,
         parts: false,
@@ -356,7 +357,7 @@ fn page() -> Page {
 fn extent() -> Extent {
     let ShardRecord { totals, repeats, open_links, .. } = shard();
     Extent {
-        source: 1,
+        source: SourceId(1),
         shards: 1,
         bytes: 210_000,
         files: [(1, 2); FileKind::COUNT],
@@ -381,7 +382,7 @@ fn shards() -> ShardSet {
 
 fn source() -> SourceRecord {
     SourceRecord {
-        id: 1,
+        id: SourceId(1),
         name: "home".to_owned(),
         root: "/home".to_owned(),
         dev: 64,
@@ -396,7 +397,7 @@ fn class_manifest() -> Manifest {
     let file = FileRecord { rows: 3, bytes: 70_000 };
     let sealed = SealedFile {
         id: "7-1".to_owned(),
-        source: 1,
+        source: SourceId(1),
         records: 2,
         bytes: 96,
         sums: packed(vec![4]),
@@ -420,7 +421,7 @@ fn class_manifest() -> Manifest {
 }
 
 fn class_manifests() -> ClassManifest {
-    let hidden = vec![HiddenSource { source: 1, passage: "/home/ann".to_owned() }];
+    let hidden = vec![HiddenSource { source: SourceId(1), passage: "/home/ann".to_owned() }];
     ClassManifest { class: class(), manifest: class_manifest(), gated: shards(), hidden }
 }
 
@@ -437,8 +438,11 @@ fn all_manifests() -> AllManifests {
         lists: packed(lists()),
         tables: tables(),
         queries: [("d".to_owned(), "SELECT size FROM entries".to_owned())].into(),
-        scans: [(1, ScanRecord { excludes: vec!["*.o".to_owned()], ..ScanRecord::default() })]
-            .into(),
+        scans: [(
+            SourceId(1),
+            ScanRecord { excludes: vec!["*.o".to_owned()], ..ScanRecord::default() },
+        )]
+        .into(),
     }
 }
 
@@ -465,7 +469,7 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
     builder.push(&listing, Digests::default(), &mut Vec::new());
     let part = SealedPart {
         listers: [1; 16],
-        source: 1,
+        source: SourceId(1),
         root: "/home".to_owned(),
         gates: vec!["ann".to_owned()],
         shards: vec![shard()],

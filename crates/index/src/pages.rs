@@ -21,6 +21,7 @@ use crate::packed::PackedList;
 use crate::schema::FileKind;
 use crate::shard::{ClassDir, Shard, missing};
 use crate::shard_record::{HardLink, Overlap, ShardRecord, TotalsRecord};
+use crate::source_id::SourceId;
 use canopy_model::{Generation, Totals, compare_paths, is_below};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
@@ -55,7 +56,7 @@ impl Document for Page {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Extent {
     /// The source that the shards belong to.
-    pub(crate) source: u32,
+    pub(crate) source: SourceId,
     /// How many shards there are.
     pub(crate) shards: u32,
     /// The size of all files of the shards in bytes.
@@ -222,7 +223,7 @@ impl Extent {
         }
         let (totals, repeats, open_links) = sums.finish();
         Ok(Extent {
-            source: records().next().map_or(0, |shard| shard.source),
+            source: records().next().map_or(SourceId(0), |shard| shard.source),
             shards: shards.len() as u32,
             bytes: records().map(ShardRecord::bytes).sum(),
             files,

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::parquet_file::{self, PageFile};
 use crate::schema::{FileKind, ROW_GROUP_ROWS};
 use crate::shard_record::{Cover, HardLink, ShardRecord};
+use crate::source_id::SourceId;
 use crate::summaries::{self, BlockSummary};
 use arrow::array::{Array, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{Field, Schema};
@@ -76,7 +77,11 @@ impl Shard {
     }
 
     /// Makes a shard in memory of the rows that were collected. `directory` is for messages.
-    pub(crate) fn in_memory(source: u32, directory: PathBuf, builder: Builder) -> Result<Self> {
+    pub(crate) fn in_memory(
+        source: SourceId,
+        directory: PathBuf,
+        builder: Builder,
+    ) -> Result<Self> {
         let id = "memory".to_owned();
         let target = ShardTarget { disk: None, directory: &directory, id, source };
         let (record, memory) = encode_shard(target, builder)?;

@@ -3,6 +3,7 @@
 use crate::names;
 use crate::packed::PackedList;
 use crate::schema::FileKind;
+use crate::source_id::SourceId;
 use canopy_model::{Totals, is_below};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ pub struct ShardRecord {
     /// `GENERATION-NUMBER`: how the names of its files begin.
     pub id: String,
     /// The source it belongs to.
-    pub source: u32,
+    pub source: SourceId,
     /// Its files, by the place of their kind in [`FileKind::ALL`]; `None` for one without rows.
     pub files: [Option<FileRecord>; FileKind::COUNT],
     /// Sums over all its entries.

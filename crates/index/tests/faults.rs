@@ -4,7 +4,7 @@
 use canopy_index::column::{ATIME, BTIME, BTIME_AFTER_MTIME, CTIME};
 use canopy_index::{
     Columns, Disk, Error, Faults, FileKind, Index, Moment, NewSource, Result, Retention,
-    ShardWriter, Writer, WriterOptions,
+    ShardWriter, SourceId, Writer, WriterOptions,
 };
 use canopy_model::{Approach, Attributes, Generation, Listing, Permissions, Rows};
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ fn publish_with(
     Ok(writer.publish()?.generation)
 }
 
-fn add_source(writer: &mut Writer, root: &str) -> Result<u32> {
+fn add_source(writer: &mut Writer, root: &str) -> Result<SourceId> {
     writer.add_source(NewSource {
         name: None,
         root: root.to_owned(),

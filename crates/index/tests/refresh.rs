@@ -7,7 +7,8 @@ mod length;
 
 use canopy_index::column::{LISTING, NAME, PATH, SIZE};
 use canopy_index::{
-    Disk, Due, Faults, FileKind, Index, NewSource, Result, RowRange, Shard, Writer, WriterOptions,
+    Disk, Due, Faults, FileKind, Index, NewSource, Result, RowRange, Shard, SourceId, Writer,
+    WriterOptions,
 };
 use canopy_model::{
     Approach, Attributes, Generation, Listing, Permissions, Rows, Totals, clamped, is_below, join,
@@ -51,7 +52,7 @@ fn directory(open: bool) -> Attributes {
 }
 
 /// Hands over the listings of some directories.
-fn push(writer: &Writer, begun: u32, tree: &Tree, paths: &BTreeSet<String>) -> Result<()> {
+fn push(writer: &Writer, begun: SourceId, tree: &Tree, paths: &BTreeSet<String>) -> Result<()> {
     let mut sinks = writer.shard_writers(begun);
     for path in paths {
         let Some(own) = tree.get(path) else { continue };

@@ -3,7 +3,9 @@
 
 use canopy_index::column::{LISTING, NAME, PATH, SIZE};
 use canopy_index::fuzzing::unsealed;
-use canopy_index::{Disk, Due, Faults, FileKind, NewSource, Result, Writer, WriterOptions};
+use canopy_index::{
+    Disk, Due, Faults, FileKind, NewSource, Result, SourceId, Writer, WriterOptions,
+};
 use canopy_model::{
     Approach, Attributes, Listing, Permissions, Rows, is_below, join, join_absolute,
 };
@@ -38,7 +40,7 @@ fn source() -> NewSource {
 }
 
 /// Hands over the listings of some directories.
-fn push(writer: &Writer, begun: u32, tree: &Tree, paths: &BTreeSet<String>) -> Result<()> {
+fn push(writer: &Writer, begun: SourceId, tree: &Tree, paths: &BTreeSet<String>) -> Result<()> {
     let mut sinks = writer.shard_writers(begun);
     for path in paths {
         let Some(files) = tree.get(path) else { continue };

@@ -7,7 +7,7 @@ use crate::scan::notes::Notes;
 use crate::sinks::{Listings, Stopped, Whereabouts};
 use crate::update::costs::Costs;
 use anyhow::Context as _;
-use canopy_index::{Configured, NewSource, ScanRecord, ShardWriter, Writer};
+use canopy_index::{Configured, NewSource, ScanRecord, ShardWriter, SourceId, Writer};
 use canopy_scan::{
     Counts, Excludes, Fault, Left, MountRules, Pauses, RateLimit, Root, ScanError, ScanOptions,
     Step, Subtree, scan,
@@ -141,7 +141,7 @@ impl<'a> Scans<'a> {
     pub fn scan(
         &self,
         writer: &Writer,
-        begun: u32,
+        begun: SourceId,
         part: (Root, Option<Subtree<'_>>),
         rules: &MountRules,
         record: &ScanRecord,
@@ -158,7 +158,7 @@ impl<'a> Scans<'a> {
     pub fn walk<'w>(
         &self,
         writer: &'w Writer,
-        begun: u32,
+        begun: SourceId,
         (root, part): (Root, Option<Subtree<'_>>),
         rules: &MountRules,
         record: &ScanRecord,

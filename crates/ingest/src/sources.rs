@@ -5,7 +5,7 @@ use crate::Context;
 use crate::known::with_known;
 use crate::listing::Scans;
 use crate::sinks::Shards;
-use canopy_index::{NewSource, ScanRecord, Writer};
+use canopy_index::{NewSource, ScanRecord, SourceId, Writer};
 use canopy_model::{Approach, Attributes, Audience, ClassTable, escape};
 use canopy_scan::{
     Counts, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection, Subtree,
@@ -164,7 +164,7 @@ impl<'a> Reading<'a> {
         writer: &mut Writer,
         scans: &Scans<'_>,
         selection: Option<&Selection>,
-    ) -> anyhow::Result<(u32, anyhow::Result<()>)> {
+    ) -> anyhow::Result<(SourceId, anyhow::Result<()>)> {
         let new = self.new.clone();
         let Some(selection) = selection else {
             let begun = writer.add_source(new)?;
@@ -181,7 +181,7 @@ impl<'a> Reading<'a> {
         &self,
         writer: &Writer,
         scans: &Scans<'_>,
-        begun: u32,
+        begun: SourceId,
         part: Option<Subtree<'_>>,
     ) -> anyhow::Result<()> {
         let root = &self.root;

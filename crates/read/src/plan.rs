@@ -12,7 +12,9 @@ use crate::listings::{ListingHead, ListingHeads};
 use arrow::array::RecordBatch;
 use canopy_index::column::{LISTING, NAME};
 use canopy_index::schema::ROW_GROUP_ROWS;
-use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, ShardRead, holds};
+use canopy_index::{
+    ColumnId, Columns, FileKind, Index, RowRange, Shard, ShardRead, SourceId, holds,
+};
 use canopy_model::{join, parent};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,7 +57,7 @@ pub struct Placed {
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn below(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> {
+pub fn below(index: &Index, source: SourceId, path: &str) -> Result<Vec<ShardRange>> {
     ranges(index.shards_below(source, path)?, |shard| shard.listings_below(path))
 }
 
@@ -64,7 +66,7 @@ pub fn below(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> 
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn at(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> {
+pub fn at(index: &Index, source: SourceId, path: &str) -> Result<Vec<ShardRange>> {
     ranges(index.shards_at(source, path)?, |shard| shard.listings_at(path))
 }
 
@@ -90,7 +92,12 @@ fn ranges<'a>(
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn units_below(index: &Index, source: u32, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
+pub fn units_below(
+    index: &Index,
+    source: SourceId,
+    path: &str,
+    kind: FileKind,
+) -> Result<Vec<Unit>> {
     if kind == FileKind::Xattrs {
         let mut all = Vec::new();
         // The path may be that of an entry.
@@ -108,7 +115,7 @@ pub fn units_below(index: &Index, source: u32, path: &str, kind: FileKind) -> Re
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn units_at(index: &Index, source: u32, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
+pub fn units_at(index: &Index, source: SourceId, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
     units_of(index.shards_at(source, path)?, kind, |shard| shard.listings_at(path))
 }
 

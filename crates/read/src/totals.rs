@@ -11,7 +11,7 @@ use crate::locate::Start;
 use crate::plan::BATCH_ROWS;
 use crate::work::in_parallel;
 use canopy_index::column::*;
-use canopy_index::{FileKind, Index, RowRange, Shard, SumColumn};
+use canopy_index::{FileKind, Index, RowRange, Shard, SourceId, SumColumn};
 use canopy_model::{Totals, compare_paths, join};
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
@@ -27,7 +27,7 @@ pub struct VisibleTree<'a> {
     /// The index as the caller sees it.
     pub index: &'a Index,
     /// Number of its source.
-    pub source: u32,
+    pub source: SourceId,
     /// Path below the root of the source, escaped.
     pub path: &'a str,
     /// How many threads look shards up.

@@ -22,7 +22,7 @@ use super::summary_rows::Reader;
 use super::tables::{PATH_COLUMN, external};
 use arrow::datatypes::{DataType, Field, Schema};
 use canopy_index::column::{GID, PART, UID};
-use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, SourceRecord};
+use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, SourceId, SourceRecord};
 use canopy_model::{Parts, Totals, clamped, is_below};
 use canopy_read::listings::ListingHeads;
 use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
@@ -310,7 +310,7 @@ fn extent(index: &Index, table: &Table, work: &VecDeque<Work>) -> Extent {
                 Work::Subtree { source, .. } => Some(source.id),
                 _ => None,
             };
-            let read: HashSet<u32> = work.iter().filter_map(source).collect();
+            let read: HashSet<SourceId> = work.iter().filter_map(source).collect();
             ("sources", read.len(), index.sources().len())
         }
         Scope::Directory => {

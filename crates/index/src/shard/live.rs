@@ -127,6 +127,7 @@ mod tests {
     use crate::digest::Digests;
     use crate::packed::PackedList;
     use crate::shard::holds;
+    use crate::source_id::SourceId;
     use canopy_model::{Access, Attributes, Listing, Rows, compare_paths, is_below};
     use std::collections::BTreeSet;
     use std::path::PathBuf;
@@ -238,7 +239,7 @@ mod tests {
             known.push(Known { path, totals, links, live: true });
         }
         known.sort_by(|a, b| compare_paths(&a.path, &b.path));
-        (Shard::in_memory(1, PathBuf::from("memory"), builder).unwrap(), known)
+        (Shard::in_memory(SourceId(1), PathBuf::from("memory"), builder).unwrap(), known)
     }
 
     /// Has up to so many ranges of listings count no longer.

@@ -22,6 +22,7 @@ use crate::schema::FileKind;
 use crate::sealed::SealedFile;
 use crate::shard::{RowRange, Shard};
 use crate::shard_record::{DeadListings, ShardRecord};
+use crate::source_id::SourceId;
 use canopy_model::ClassId;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
@@ -62,7 +63,7 @@ struct Rest {
 impl Writer {
     /// Takes listings out of the shards of a source, for what was begun under this number. What is
     /// written anew is added to the builders of its class.
-    pub(super) fn cut(&self, begun: u32, replaced: &Replaced, left: &mut Rows) -> Result<()> {
+    pub(super) fn cut(&self, begun: SourceId, replaced: &Replaced, left: &mut Rows) -> Result<()> {
         let Some(begun) = self.begun.get(&begun) else { return Ok(()) };
         let source = replaced.source;
         let max = self.options.page_shards_max;

@@ -17,6 +17,7 @@ use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::sealed::{Sealed, SealedBuilder, SealedPart};
 use crate::shard::{RowRange, Shard};
+use crate::source_id::SourceId;
 use canopy_model::{ClassId, join, join_absolute};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ impl Writer {
     /// Takes note of what is dead of a source's sealed records: those of what is in replaced listings,
     /// whose paths the writer knows from the rows of the listers. What lies behind other passages is
     /// sealed again without what is replaced.
-    pub(super) fn cut_sealed(&self, number: u32, replaced: &Replaced) -> Result<()> {
+    pub(super) fn cut_sealed(&self, number: SourceId, replaced: &Replaced) -> Result<()> {
         let Some(begun) = self.begun.get(&number) else { return Ok(()) };
         let mut classes: BTreeMap<ClassId, Vec<KnownFile>> = BTreeMap::new();
         for (&class, Held { manifest, .. }) in &self.classes {
@@ -86,7 +87,7 @@ impl Writer {
         &self,
         class: ClassId,
         mut files: Vec<KnownFile>,
-        (number, begun): (u32, &Begun),
+        (number, begun): (SourceId, &Begun),
         replaced: &Replaced,
         (found, passages): (&FxHashMap<[u8; 16], Option<String>>, &FxHashSet<String>),
     ) -> Result<()> {

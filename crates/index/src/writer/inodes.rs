@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
+use crate::source_id::SourceId;
 
 impl Writer {
     /// Returns the directories of a source, by their paths below its root, which are at or below
@@ -14,7 +15,7 @@ impl Writer {
     /// inodes, which are sorted; some of them several times. `None` if there are more than `max`.
     pub fn directories_with(
         &self,
-        source: u32,
+        source: SourceId,
         directory: &str,
         inodes: &[u64],
         max: usize,

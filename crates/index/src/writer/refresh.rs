@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
+use crate::source_id::SourceId;
 use crate::unfinished::{RemainingDirectory, RemainingExtent, UnfinishedSource};
 use canopy_model::{Access, Attributes, ClassId, FileType, Listing, join};
 use parking_lot::RwLock;
@@ -34,7 +35,7 @@ const COMPARED_MAX: usize = 1000;
 /// A source of which directories are listed again.
 pub(super) struct Refresh {
     /// Its number.
-    pub(super) source: u32,
+    pub(super) source: SourceId,
     pub(super) shards: Vec<(ClassId, Shard)>,
     /// Listings that may be as they were, by the digest of their place.
     pub(super) known: FxHashMap<u64, KnownListing>,
@@ -175,7 +176,7 @@ impl Writer {
         &mut self,
         new: NewSource,
         selection: impl IntoIterator<Item = (String, bool)>,
-    ) -> Result<u32> {
+    ) -> Result<SourceId> {
         let (whole, alone): (Vec<_>, Vec<_>) = selection.into_iter().partition(|(_, whole)| *whole);
         let selected = Selected {
             compares: alone.len() <= COMPARED_MAX,
@@ -187,7 +188,7 @@ impl Writer {
     }
 
     /// Goes on with a source whose scan was interrupted.
-    pub fn resume_source(&mut self, new: NewSource, from: &UnfinishedSource) -> Result<u32> {
+    pub fn resume_source(&mut self, new: NewSource, from: &UnfinishedSource) -> Result<SourceId> {
         let mut selected = Selected { scanned_ns: Some(from.scanned_ns), ..Selected::default() };
         for directory in &from.remaining {
             let path = directory.path.clone();
@@ -206,7 +207,7 @@ impl Writer {
         self.begin_refresh(new, selected)
     }
 
-    fn begin_refresh(&mut self, new: NewSource, selected: Selected) -> Result<u32> {
+    fn begin_refresh(&mut self, new: NewSource, selected: Selected) -> Result<SourceId> {
         self.settle();
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
         let own = sources.filter(|source| source.root == new.root);
@@ -274,7 +275,7 @@ impl Writer {
         Ok(gone)
     }
 
-    pub(super) fn refresh(&self, begun: u32) -> Option<&Refresh> {
+    pub(super) fn refresh(&self, begun: SourceId) -> Option<&Refresh> {
         self.begun.get(&begun)?.refresh.as_ref()
     }
 
@@ -282,7 +283,7 @@ impl Writer {
     /// index has them.
     pub fn known_subdirectories(
         &self,
-        begun: u32,
+        begun: SourceId,
         path: &str,
     ) -> Result<HashMap<String, Attributes>> {
         let mut found = HashMap::new();
@@ -304,7 +305,7 @@ impl Writer {
     /// of the same inode and for those who may see it now.
     pub fn has_listing(
         &self,
-        begun: u32,
+        begun: SourceId,
         path: &str,
         (dev, ino): (u64, u64),
         access: &Access,
@@ -330,7 +331,7 @@ impl Writer {
     }
 
     /// Takes note that a directory of a source that is listed again is listed with all below it.
-    pub fn replaces(&self, begun: u32, path: &str) {
+    pub fn replaces(&self, begun: SourceId, path: &str) {
         if let Some(refresh) = self.refresh(begun) {
             refresh.whole.write().insert(path.to_owned());
         }

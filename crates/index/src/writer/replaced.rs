@@ -2,6 +2,7 @@
 
 use crate::digest::DigestKey;
 use crate::pages::PageRecord;
+use crate::source_id::SourceId;
 use canopy_model::{compare_paths, is_below};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Ordering;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Default)]
 pub(super) struct Replaced {
     /// Number of the source.
-    pub(super) source: u32,
+    pub(super) source: SourceId,
     /// Its root, absolute and escaped.
     pub(super) root: String,
     /// Directories that are replaced with all below them, in path order, none below another one.
@@ -87,7 +88,7 @@ impl Replaced {
     /// Returns what replaces directories with all below them, but for those that are left out and
     /// all below these, and listings alone, which may be below what is left out.
     pub(super) fn new(
-        source: u32,
+        source: SourceId,
         root: &str,
         whole: impl IntoIterator<Item = String>,
         left_out: impl IntoIterator<Item = String>,
@@ -173,7 +174,7 @@ mod tests {
     fn what_is_replaced_is_known_by_its_path() {
         let own = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
         let whole = own(&["a/b", "a-b", "a/b/c", "x"]);
-        let replaced = Replaced::new(0, "/", whole, [], own(&["a", "x/y", "a/d"]));
+        let replaced = Replaced::new(SourceId(0), "/", whole, [], own(&["a", "x/y", "a/d"]));
         assert_eq!(replaced.whole().collect::<Vec<_>>(), ["a/b", "a-b", "x"]);
         assert_eq!(replaced.alone().collect::<Vec<_>>(), ["a", "a/d"]);
         for path in ["a", "a/b", "a/b/c/d", "a-b", "a-b/c", "a/d", "x/y/z"] {
@@ -182,9 +183,9 @@ mod tests {
         for path in ["", "a/bc", "a/d/e", "a-", "xx", "a/c"] {
             assert!(!replaced.holds(path), "{path}");
         }
-        assert!(Replaced::new(0, "/", own(&[""]), [], []).holds("any/thing"));
+        assert!(Replaced::new(SourceId(0), "/", own(&[""]), [], []).holds("any/thing"));
         let left_out = own(&["b", "a/c", "b/c"]);
-        let replaced = Replaced::new(0, "/", own(&[""]), left_out, own(&["b/x", "d"]));
+        let replaced = Replaced::new(SourceId(0), "/", own(&[""]), left_out, own(&["b/x", "d"]));
         assert_eq!(replaced.alone().collect::<Vec<_>>(), ["b/x"]);
         for path in ["", "a", "a/cc", "b/x", "b-"] {
             assert!(replaced.holds(path), "{path}");

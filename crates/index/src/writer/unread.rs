@@ -16,6 +16,7 @@ use crate::digest::{DigestKey, Digester};
 use crate::error::Result;
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
+use crate::source_id::SourceId;
 use canopy_model::{Attributes, ClassTable, DOUBTFUL_PART, Listing};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -162,7 +163,7 @@ impl Refresh {
 impl Writer {
     /// Has directories of a source that is listed again as a whole not be read where their times
     /// tell that they need not. The source must be scanned as its record says.
-    pub fn trust_directory_times(&mut self, begun: u32) -> Result<()> {
+    pub fn trust_directory_times(&mut self, begun: SourceId) -> Result<()> {
         let Some(refresh) = self.refresh(begun) else { return Ok(()) };
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
         let own = sources.filter(|source| source.id == refresh.source);
@@ -182,7 +183,7 @@ impl Writer {
     /// though it was not read. `look` looks at directories in it, by name.
     pub fn has_unread(
         &self,
-        begun: u32,
+        begun: SourceId,
         listing: &Listing<'_>,
         look: &mut dyn FnMut(&str) -> Option<Attributes>,
     ) -> bool {
@@ -192,7 +193,7 @@ impl Writer {
 
     /// Takes note that a listing stays, given without rows, whose directory was not read; returns
     /// how many entries it has.
-    pub fn keeps(&self, begun: u32, listing: &Listing<'_>) -> u64 {
+    pub fn keeps(&self, begun: SourceId, listing: &Listing<'_>) -> u64 {
         self.note_limits(listing);
         self.refresh(begun).map_or(0, |refresh| refresh.keeps(listing.path))
     }

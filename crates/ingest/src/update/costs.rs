@@ -1,6 +1,7 @@
 //! Which request caused which listing, where several are carried out together: each is charged for
 //! its own directories.
 
+use canopy_index::SourceId;
 use canopy_watch::requests::Share;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -9,7 +10,7 @@ use std::collections::HashMap;
 const LINE: &str = "costs";
 
 /// A path in a source, by the source's number.
-type SourcePath = (u32, String);
+type SourcePath = (SourceId, String);
 
 /// Listings, counted by request.
 #[derive(Default)]
@@ -18,7 +19,7 @@ pub(crate) struct Costs(Mutex<Inner>);
 #[derive(Default)]
 struct Inner {
     /// The source that is scanned.
-    source: u32,
+    source: SourceId,
     /// Requests for each directory.
     asked: HashMap<SourcePath, Vec<usize>>,
     /// Requests for entries of a directory, which is listed for their rows.
@@ -30,7 +31,7 @@ struct Inner {
 
 impl Costs {
     /// Notes the next request: a directory, and whether the one above is listed, too.
-    pub(crate) fn request(&self, source: u32, path: &str, with_row: bool) {
+    pub(crate) fn request(&self, source: SourceId, path: &str, with_row: bool) {
         let mut inner = self.0.lock();
         let number = inner.requests;
         inner.requests += 1;
@@ -41,7 +42,7 @@ impl Costs {
     }
 
     /// Notes the source of the next listings.
-    pub(crate) fn begin(&self, source: u32) {
+    pub(crate) fn begin(&self, source: SourceId) {
         self.0.lock().source = source;
     }
 
@@ -117,12 +118,12 @@ mod tests {
     #[test]
     fn each_request_has_its_own_directories() {
         let costs = Costs::default();
-        costs.request(1, "large", true);
-        costs.request(1, "small/a", true);
-        costs.request(1, "small/a", false);
-        costs.request(1, "small/b", true);
-        costs.request(2, "large", false);
-        costs.begin(1);
+        costs.request(SourceId(1), "large", true);
+        costs.request(SourceId(1), "small/a", true);
+        costs.request(SourceId(1), "small/a", false);
+        costs.request(SourceId(1), "small/b", true);
+        costs.request(SourceId(2), "large", false);
+        costs.begin(SourceId(1));
         costs.listed("large", 100_000);
         costs.listed("large", 100_000);
         costs.listed("large/new/below", 7);
@@ -130,7 +131,7 @@ mod tests {
         // For the rows of a and b.
         costs.listed("small", 5);
         costs.listed("", 3);
-        costs.begin(2);
+        costs.begin(SourceId(2));
         costs.listed("large", 1);
         let line = costs.line();
         assert_eq!(line, "costs 4:200010 2:8 1:5 1:3 1:1");

@@ -14,7 +14,7 @@ mod walk;
 
 use crate::error::{Error, Result, found_or_failed};
 use crate::find::Outside;
-use canopy_index::Index;
+use canopy_index::{Index, SourceId};
 use canopy_model::{Attributes, Totals, compare_paths, escape, is_below, join, unescape};
 use canopy_read::Lost;
 use canopy_read::fold::fold_tree;
@@ -273,7 +273,7 @@ impl Tally {
 
 /// An argument that was counted, and is not counted again where another one meets it.
 struct Counted {
-    source: u32,
+    source: SourceId,
     path: String,
     dev: u64,
     /// Its device and inode, where another path may lead to the same directory.

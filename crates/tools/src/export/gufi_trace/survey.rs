@@ -3,7 +3,7 @@
 use super::super::xattrs::Values;
 use crate::error::Result;
 use canopy_index::column::{FIRST_ENTRY, INO, INODE, PART, PATH};
-use canopy_index::{FileKind, RowRange, Shard};
+use canopy_index::{FileKind, RowRange, Shard, SourceId};
 use canopy_model::{Attributes, is_below, parent};
 use canopy_read::inode::InodeColumns;
 use canopy_read::listings::RowCounts;
@@ -31,8 +31,8 @@ pub(super) struct FurtherPart {
 /// What stanzas need to know of other listings, by source and path.
 #[derive(Default)]
 pub(super) struct Survey {
-    pub(super) inodes: FxHashMap<(u32, String), u64>,
-    pub(super) parts: FxHashMap<(u32, String), Vec<FurtherPart>>,
+    pub(super) inodes: FxHashMap<(SourceId, String), u64>,
+    pub(super) parts: FxHashMap<(SourceId, String), Vec<FurtherPart>>,
 }
 
 /// The head of a stanza.
@@ -49,7 +49,7 @@ impl Survey {
     /// Looks for directories whose parent is not before them in the same unit, and for further
     /// parts of directories.
     pub(super) fn of(units: &[ListingsUnit<'_>], threads: usize) -> Result<Survey> {
-        let parts: Mutex<FxHashMap<(u32, String), Vec<FurtherPart>>> = Mutex::default();
+        let parts: Mutex<FxHashMap<(SourceId, String), Vec<FurtherPart>>> = Mutex::default();
         let wanted = Mutex::new(FxHashSet::default());
         in_parallel(threads, units, |unit| -> Result<()> {
             let source = unit.start.source.id;
@@ -78,9 +78,9 @@ impl Survey {
 /// Reads the inode numbers of some directories, by source and path.
 fn inodes_of(
     listings: &[ListingsUnit<'_>],
-    wanted: &FxHashSet<(u32, String)>,
+    wanted: &FxHashSet<(SourceId, String)>,
     threads: usize,
-) -> Result<FxHashMap<(u32, String), u64>> {
+) -> Result<FxHashMap<(SourceId, String), u64>> {
     let found = listed(threads, listings, |listings| -> Result<_> {
         let mut found = Vec::new();
         for unit in listings.units() {

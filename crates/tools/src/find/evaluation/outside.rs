@@ -9,7 +9,7 @@
 //! 3. Directories that are reached so are not searched: no index has what is in them.
 
 use crate::find::path::{push_component, trim_slashes};
-use canopy_index::SourceRecord;
+use canopy_index::{SourceId, SourceRecord};
 use canopy_model::{Attributes, FileType, Wanted, unescape};
 use canopy_read::locate::{Start, absolute_path, to_path};
 use canopy_read::{Inode, Lost};
@@ -33,7 +33,7 @@ pub(crate) type Reached = Result<(Attributes, u64), Errno>;
 #[derive(Default)]
 pub(crate) struct Outside {
     /// By number of a source: whether it is what lies at its root now.
-    here: Mutex<FxHashMap<u32, bool>>,
+    here: Mutex<FxHashMap<SourceId, bool>>,
     /// Where the kernel is not asked.
     others_mounts: OnceLock<OthersMounts>,
     /// Hashes of links that nobody can follow.
