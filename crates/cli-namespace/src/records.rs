@@ -3,7 +3,7 @@
 use crate::viewed::Viewed;
 use canopy_index::ColumnId;
 use canopy_index::column::*;
-use canopy_model::{Attributes, FileType};
+use canopy_model::{Attributes, Device, FileType};
 use canopy_namespace::inode::flag;
 use canopy_namespace::query::{
     Expression, Field, Kind, Pattern, Span, Test, TextField, Types, XattrTest,
@@ -21,13 +21,13 @@ const BLOCK_BYTES: u32 = 4096;
 /// The records of a namespace at one moment.
 pub struct NamespaceRecords<'a> {
     view: &'a ReadView,
-    dev: u64,
+    dev: Device,
 }
 
 impl<'a> NamespaceRecords<'a> {
     /// Makes them searchable.
     pub fn new(viewed: &'a Viewed) -> Self {
-        let dev = viewed.mount.as_ref().map_or(0, |mount| mount.dev);
+        let dev = viewed.mount.as_ref().map_or(Device(0), |mount| mount.dev);
         NamespaceRecords { view: &viewed.view, dev }
     }
 }
@@ -94,7 +94,7 @@ impl Records for NamespaceRecords<'_> {
         selected.map_err(io::Error::other)
     }
 
-    fn dev(&self) -> u64 {
+    fn dev(&self) -> Device {
         self.dev
     }
 

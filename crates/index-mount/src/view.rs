@@ -11,7 +11,7 @@ use crate::protocol::{
 use crate::search::Search;
 use crate::xattrs::Values;
 use canopy_index::{FileKind, Index, SourceRecord};
-use canopy_model::{Wanted, escape, is_below, join_absolute, unescape, xattr_names};
+use canopy_model::{Device, Wanted, escape, is_below, join_absolute, unescape, xattr_names};
 use canopy_model::{XattrAccess, base_name};
 use canopy_mount::ERROR;
 use canopy_mount::results::{BYTES_MAX, Hits, is_query};
@@ -603,7 +603,7 @@ impl Opened {
 }
 
 impl Found {
-    fn identity(&self) -> (u64, u64) {
+    fn identity(&self) -> (Device, u64) {
         (self.item.entry.dev, self.item.entry.ino)
     }
 }

@@ -11,6 +11,7 @@ use crate::digest::Digests;
 use crate::disk::BLOCK_BYTES;
 use crate::error::Error;
 use crate::hidden::{HiddenSource, KnownSource, SealedSource};
+use crate::listing_ordinal::ListingOrdinal;
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, Document, GrantRecord,
     Manifest, ScanRecord, ShardSet, SourceRecord,
@@ -35,8 +36,8 @@ use crate::unfinished::{
 };
 use canopy_model::fuzzing::Target;
 use canopy_model::{
-    Access, Attributes, ClassTable, Generation, Grant, GrantId, Listing, OwnerLimits, Parts,
-    Principal, Rows, Summary, Totals, Xattr,
+    Access, Attributes, ClassTable, Device, Generation, Grant, GrantId, Listing, OwnerLimits,
+    Parts, Principal, Rows, Summary, Totals, Xattr,
 };
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -330,7 +331,8 @@ fn tables() -> Vec<TableRecord> {
 fn shard() -> ShardRecord {
     let totals = Totals { entries: 3, dirs: 1, bytes: -5, dir_bytes: 4096, blocks: 1 << 40 };
     let file = FileRecord { rows: 3, bytes: 70_000 };
-    let link = HardLink { listing: 1, dev: 2, ino: 3, size_bytes: 4, blocks: 5 };
+    let link =
+        HardLink { listing: ListingOrdinal(1), dev: Device(2), ino: 3, size_bytes: 4, blocks: 5 };
     ShardRecord {
         id: "7-0".to_owned(),
         source: SourceId(1),
@@ -342,8 +344,18 @@ fn shard() -> ShardRecord {
         links: packed(vec![link, link]),
         repeats: totals,
         open_links: Some(packed(vec![link])),
-        covers: packed(vec![Cover { prefix: "home".to_owned(), first: 0, end: 3, totals }]),
-        dead: packed(vec![DeadListings { first: 1, end: 2, before: totals, totals }]),
+        covers: packed(vec![Cover {
+            prefix: "home".to_owned(),
+            first: ListingOrdinal(0),
+            end: ListingOrdinal(3),
+            totals,
+        }]),
+        dead: packed(vec![DeadListings {
+            first: ListingOrdinal(1),
+            end: ListingOrdinal(2),
+            before: totals,
+            totals,
+        }]),
         dead_values: packed(vec![(0, 2)]),
         values_prefix: Some("home".to_owned()),
         dead_since_ns: Some(1),
@@ -385,7 +397,7 @@ fn source() -> SourceRecord {
         id: SourceId(1),
         name: "home".to_owned(),
         root: "/home".to_owned(),
-        dev: 64,
+        dev: Device(64),
         scanned_ns: -1,
         updated_ns: 1,
         attributes: Attributes { mode: 0o040_755, ..Attributes::default() },
@@ -449,7 +461,7 @@ fn all_manifests() -> AllManifests {
 fn sealed_seeds() -> Vec<Vec<u8>> {
     let attributes = Attributes { mode: 0o120_777, mtime_ns: 5, ..Attributes::default() };
     let (target, xattrs) = ("ann".to_owned(), "user.a".to_owned());
-    let inode = SealedInode { dev: 64, attributes, target, xattrs };
+    let inode = SealedInode { dev: Device(64), attributes, target, xattrs };
     let xattrs = vec![("user.a".to_owned(), "value".to_owned())];
     let record = SealedRecord { inode: Some(inode), xattrs };
     let mut rows = Rows::default();
@@ -461,7 +473,7 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
         path: "ann",
         depth: 1,
         part: 0,
-        dev: 64,
+        dev: Device(64),
         directory: &attributes,
         access: &Access::EVERYONE,
         rows: &rows,
@@ -497,7 +509,12 @@ fn summary() -> (Vec<u8>, Vec<u8>) {
         let attributes = Attributes { size_bytes, mode: 0o100_644, ..Attributes::default() };
         summary.add(&attributes, name, false, Parts::ALL);
     }
-    let block = BlockSummary { listings: 0..1, owner: (0, 0), summary, extensions: true };
+    let block = BlockSummary {
+        listings: ListingOrdinal(0)..ListingOrdinal(1),
+        owner: (0, 0),
+        summary,
+        extensions: true,
+    };
     let (summary, extensions) = block.encode().expect("a summary can be encoded");
     (summary, extensions.unwrap_or_default())
 }

@@ -69,6 +69,7 @@ mod failures;
 pub mod fuzzing;
 mod hidden;
 mod journal;
+mod listing_ordinal;
 mod manifest;
 mod marker;
 mod names;
@@ -99,6 +100,7 @@ pub use column::{Column, ColumnId, Columns};
 pub use disk::{Disk, Faults};
 pub use error::{Error, Result, parquet_write_error};
 pub use failures::{Checked, Failure};
+pub use listing_ordinal::{ListingOrdinal, ListingRange};
 pub use manifest::{Configured, Layout, ScanRecord, SourceRecord};
 pub use own_tables::{
     ColumnType, TableColumn, TableFile, TableFormat, TableKind, TableRead, TableRecord,

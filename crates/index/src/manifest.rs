@@ -22,7 +22,7 @@ use crate::schema::FORMAT;
 use crate::sealed::{SealedFile, padded};
 use crate::shard_record::ShardRecord;
 use crate::source_id::SourceId;
-use canopy_model::{Attributes, Generation, Grant, GrantId, Principal};
+use canopy_model::{Attributes, Device, Generation, Grant, GrantId, Principal};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -214,7 +214,7 @@ pub struct SourceRecord {
     /// Absolute path of its root, escaped.
     pub root: String,
     /// Device of the root.
-    pub dev: u64,
+    pub dev: Device,
     /// When the scan of all of it began, in nanoseconds since 1970.
     pub scanned_ns: i64,
     /// When the last scan of it or of a part of it began, likewise.
@@ -235,7 +235,7 @@ impl SourceRecord {
 }
 
 /// The lowest number of a device that was made up: Linux has device numbers of 32 bits.
-const MADE_UP_DEVICE: u64 = 1 << 40;
+const MADE_UP_DEVICE: Device = Device(1 << 40);
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Attributes")]

@@ -22,7 +22,7 @@ use crate::schema::FileKind;
 use crate::shard::{ClassDir, Shard, missing};
 use crate::shard_record::{HardLink, Overlap, ShardRecord, TotalsRecord};
 use crate::source_id::SourceId;
-use canopy_model::{Generation, Totals, compare_paths, is_below};
+use canopy_model::{Device, Generation, Totals, compare_paths, is_below};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -360,7 +360,7 @@ pub(crate) fn divide(mut shards: Vec<Arc<Shard>>, max: usize) -> Result<Vec<Vec<
 struct Sums {
     totals: Totals,
     repeats: Totals,
-    seen: FxHashSet<(u64, u64)>,
+    seen: FxHashSet<(Device, u64)>,
     open: Option<Vec<HardLink>>,
 }
 

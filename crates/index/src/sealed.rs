@@ -45,7 +45,7 @@ use crate::shard::{ClassDir, Shard, missing};
 use crate::shard_record::ShardRecord;
 use crate::source_id::SourceId;
 use bytes::Bytes;
-use canopy_model::{Attributes, ClassId};
+use canopy_model::{Attributes, ClassId, Device};
 use parquet::file::reader::ChunkReader;
 use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
@@ -114,7 +114,7 @@ pub struct SealedRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SealedInode {
     /// Device that holds it.
-    pub dev: u64,
+    pub dev: Device,
     /// Its attributes.
     #[serde(with = "AttributesRecord")]
     pub attributes: Attributes,

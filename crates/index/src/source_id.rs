@@ -1,11 +1,10 @@
 //! Numbers of the sources of an index.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The number of a source within its index, never given out twice.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SourceId(pub u32);
 
@@ -26,5 +25,11 @@ impl SourceId {
     /// Returns the number after this one.
     pub(crate) fn next(self) -> Self {
         SourceId(self.0 + 1)
+    }
+}
+
+impl fmt::Debug for SourceId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
     }
 }

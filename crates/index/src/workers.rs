@@ -45,7 +45,7 @@ use crate::packed::PackedList;
 use crate::retention::Retention;
 use crate::safety;
 use crate::source_id::SourceId;
-use canopy_model::Generation;
+use canopy_model::{Device, Generation};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -63,7 +63,7 @@ pub struct SharedScan {
     /// The root, escaped.
     pub root: String,
     /// The device of the root.
-    pub dev: u64,
+    pub dev: Device,
     /// What the source is to be called, if that is said.
     pub name: Option<String>,
     /// How it is scanned.

@@ -32,7 +32,7 @@ use crate::shard_record::ShardRecord;
 use crate::source_id::SourceId;
 use crate::unfinished::Found;
 use canopy_model::{
-    Approach, Audience, ClassId, ClassTable, Generation, OwnerLimits, Principal, parallel,
+    Approach, Audience, ClassId, ClassTable, Device, Generation, OwnerLimits, Principal, parallel,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -139,7 +139,7 @@ pub struct NewSource {
     /// Absolute path of its root, escaped.
     pub root: String,
     /// Device of the root.
-    pub dev: u64,
+    pub dev: Device,
     /// When the scan begins, in nanoseconds since 1970.
     pub scanned_ns: i64,
     /// Attributes of the root directory.

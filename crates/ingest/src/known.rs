@@ -3,7 +3,7 @@
 use crate::listing::Scans;
 use crate::update::costs::Costs;
 use canopy_index::{ScanRecord, SourceId, Writer};
-use canopy_model::{Access, Attributes, Listing};
+use canopy_model::{Access, Attributes, Device, Listing};
 use canopy_scan::{Known, MountRules, Root, Selection, Subtree};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -60,7 +60,7 @@ impl Known for KnownListings<'_> {
         self.or_unknown(self.writer.known_subdirectories(self.begun, path))
     }
 
-    fn has(&self, path: &str, dev: u64, ino: u64, access: &Access) -> bool {
+    fn has(&self, path: &str, dev: Device, ino: u64, access: &Access) -> bool {
         self.or_unknown(self.writer.has_listing(self.begun, path, (dev, ino), access))
     }
 

@@ -6,7 +6,7 @@ use crate::outcome::{Outcome, message, without_numbers};
 use canopy_index::{Index, SourceRecord};
 use canopy_ingest::count;
 use canopy_ingest::scan::ScanRequest;
-use canopy_model::{Generation, unescape};
+use canopy_model::{Device, Generation, unescape};
 use canopy_scan::{Mount, MountRules, mounts};
 use canopy_site::{Settings, check_links, namespace_of, prune_reasons};
 use canopy_text::counted;
@@ -86,7 +86,7 @@ impl<'a> Plan<'a> {
                 let point = Path::new(OsStr::from_bytes(&mount.point));
                 !is_namespace && point != root && point.starts_with(&root)
             });
-            let device = root.metadata().ok().map(|about| about.dev());
+            let device = root.metadata().ok().map(|about| Device(about.dev()));
             let around = mount_of(&mounted, &root);
             let told = |mount: &Mount| {
                 let point = PathBuf::from(OsStr::from_bytes(&mount.point));

@@ -10,9 +10,10 @@ use super::cut::Cut;
 use super::{Held, Writer, now_ns};
 use crate::builder::{Builder, SHARD_ROWS_MAX};
 use crate::error::Result;
+use crate::listing_ordinal::ListingRange;
 use crate::pages::PageRecord;
 use crate::schema::FileKind;
-use crate::shard::{RowRange, SMALL_ROWS_MAX, Shard};
+use crate::shard::{SMALL_ROWS_MAX, Shard};
 use crate::source_id::SourceId;
 use canopy_model::{ClassId, parallel};
 use parking_lot::Mutex;
@@ -209,14 +210,14 @@ impl Writer {
 }
 
 /// Returns the first listings of a range, as many as fit into memory well.
-fn first_listings(shard: &Shard, listings: RowRange) -> Result<RowRange> {
+fn first_listings(shard: &Shard, listings: ListingRange) -> Result<ListingRange> {
     let mut some = listings.start..listings.end.min(listings.start + LISTINGS);
-    while some.len() > 1 {
+    while some.end - some.start > 1 {
         let (entries, dirs) = shard.rows_of_range(some.clone())?;
         if entries.len() + dirs.len() <= COPIED_ROWS {
             break;
         }
-        some.end = some.start + some.len() / 2;
+        some.end = some.start + (some.end - some.start) / 2;
     }
     Ok(some)
 }

@@ -9,7 +9,7 @@
 //! 3. When all are handed over, [`Writer::replaced`] says what they replace: the listings of all
 //!    directories in 1 and 2 that were not kept, and all below directories that are gone.
 
-use super::copying::{attributes, read};
+use super::copying::{attributes, read, read_listings};
 use super::replaced::{KeptListings, KeptValues, Replaced};
 use super::sources::Begun;
 use super::unread::Unread;
@@ -17,12 +17,13 @@ use super::{NewSource, Writer};
 use crate::column::*;
 use crate::digest::{DigestKey, Digester, Digests};
 use crate::error::{Error, Result};
+use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::pages::PageRecord;
 use crate::schema::FileKind;
-use crate::shard::{RowRange, Shard};
+use crate::shard::Shard;
 use crate::source_id::SourceId;
 use crate::unfinished::{RemainingDirectory, RemainingExtent, UnfinishedSource};
-use canopy_model::{Access, Attributes, ClassId, FileType, Listing, join};
+use canopy_model::{Access, Attributes, ClassId, Device, FileType, Listing, join};
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -79,7 +80,7 @@ pub(super) struct KnownListing {
     pub(super) digests: Digests,
     /// Its shard, by its place in [`Refresh::shards`].
     pub(super) shard: u32,
-    pub(super) ordinal: u32,
+    pub(super) ordinal: ListingOrdinal,
 }
 
 /// What a thread has seen of a source.
@@ -307,7 +308,7 @@ impl Writer {
         &self,
         begun: SourceId,
         path: &str,
-        (dev, ino): (u64, u64),
+        (dev, ino): (Device, u64),
         access: &Access,
     ) -> Result<bool> {
         let access = Digester::new(self.digest_key).of_access(access, &self.table);
@@ -315,12 +316,12 @@ impl Writer {
         let Some(refresh) = self.refresh(begun) else { return Ok(false) };
         for shard in self.shards_at(refresh.source, path)? {
             let listings = shard.listings_at(path)?;
-            for batch in read(&shard, FileKind::Listings, DEV | INO | ACCESS, &listings)? {
+            for batch in read_listings(&shard, DEV | INO | ACCESS, &listings)? {
                 let batch = batch?;
                 let (devs, inos) = (DEV.of(&batch)?, INO.of(&batch)?);
                 let accesses = ACCESS.of(&batch)?;
                 for at in 0..batch.num_rows() {
-                    if (devs[at], inos[at], accesses[at]) != (dev, ino, access) {
+                    if (devs.value(at), inos[at], accesses[at]) != (dev, ino, access) {
                         return Ok(false);
                     }
                     has = true;
@@ -411,19 +412,19 @@ fn holds_or_above(set: &FxHashSet<String>, path: &str) -> bool {
 fn read_known(
     shard: &Shard,
     number: u32,
-    listings: &[RowRange],
+    listings: &[ListingRange],
     key: DigestKey,
     known: &mut FxHashMap<u64, KnownListing>,
 ) -> Result<()> {
-    let mut ordinals = listings.iter().cloned().flatten();
-    for batch in read(shard, FileKind::Listings, PATH | PART | CONTENT | ACCESS, listings)? {
+    let mut ordinals = ListingOrdinal::each(listings);
+    for batch in read_listings(shard, PATH | PART | CONTENT | ACCESS, listings)? {
         let batch = batch?;
         let (paths, parts) = (PATH.of(&batch)?, PART.of(&batch)?);
         let (contents, accesses) = (CONTENT.of(&batch)?, ACCESS.of(&batch)?);
         for (at, ordinal) in (0..batch.num_rows()).zip(&mut ordinals) {
             let digests = Digests { content: contents[at], access: accesses[at] };
             let place = key.of_place(paths.value(at), parts[at]);
-            known.insert(place, KnownListing { digests, shard: number, ordinal: ordinal as u32 });
+            known.insert(place, KnownListing { digests, shard: number, ordinal });
         }
     }
     Ok(())

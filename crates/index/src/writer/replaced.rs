@@ -1,6 +1,7 @@
 //! Which directories of a source something newer replaces.
 
 use crate::digest::DigestKey;
+use crate::listing_ordinal::ListingOrdinal;
 use crate::pages::PageRecord;
 use crate::source_id::SourceId;
 use canopy_model::{compare_paths, is_below};
@@ -53,9 +54,9 @@ impl KeptListings {
     }
 
     /// Takes note that a listing of the shard at this place stays.
-    pub(super) fn add(&self, shard: u32, ordinal: u32) {
+    pub(super) fn add(&self, shard: u32, ordinal: ListingOrdinal) {
         let words = &self.shards[shard as usize].0;
-        words[ordinal as usize / 64].fetch_or(1 << (ordinal % 64), Relaxed);
+        words[ordinal.row() / 64].fetch_or(1 << (ordinal.row() % 64), Relaxed);
     }
 
     /// Returns those of a shard, by its id.
@@ -65,9 +66,9 @@ impl KeptListings {
 }
 
 impl KeptOfShard {
-    pub(super) fn has(&self, ordinal: u32) -> bool {
-        let word = self.0.get(ordinal as usize / 64);
-        word.is_some_and(|word| word.load(Relaxed) >> (ordinal % 64) & 1 == 1)
+    pub(super) fn has(&self, ordinal: ListingOrdinal) -> bool {
+        let word = self.0.get(ordinal.row() / 64);
+        word.is_some_and(|word| word.load(Relaxed) >> (ordinal.row() % 64) & 1 == 1)
     }
 }
 

@@ -3,12 +3,12 @@
 use super::super::xattrs::Values;
 use crate::error::Result;
 use canopy_index::column::{FIRST_ENTRY, INO, INODE, PART, PATH};
-use canopy_index::{FileKind, RowRange, Shard, SourceId};
+use canopy_index::{FileKind, ListingOrdinal, RowRange, Shard, SourceId};
 use canopy_model::{Attributes, is_below, parent};
 use canopy_read::inode::InodeColumns;
 use canopy_read::listings::RowCounts;
 use canopy_read::locate::Start;
-use canopy_read::plan::{ShardRange, row_count, units};
+use canopy_read::plan::{ShardRange, units};
 use canopy_read::work::{in_parallel, listed};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -101,13 +101,14 @@ fn inodes_of(
 
 impl ListingsUnit<'_> {
     fn units(&self) -> Vec<canopy_read::plan::Unit> {
-        units(&self.range.shard, FileKind::Listings, &self.range.listings)
+        let rows: Vec<RowRange> = self.range.listings.iter().map(ListingOrdinal::rows).collect();
+        units(&self.range.shard, FileKind::Listings, &rows)
     }
 
     /// Reads its heads. A directory whose parent is not before it in the unit has parent 0, and
     /// `missing` gets the parent's path.
     pub(super) fn heads(&self, mut missing: impl FnMut(&str)) -> Result<Vec<Head>> {
-        let mut heads: Vec<Head> = Vec::with_capacity(row_count(&self.range.listings));
+        let mut heads: Vec<Head> = Vec::with_capacity(ListingOrdinal::count(&self.range.listings));
         // Directories at or above the last one, with their inodes.
         let mut above: Vec<(String, u64)> = Vec::new();
         for unit in self.units() {

@@ -10,7 +10,7 @@
 
 use crate::find::path::{push_component, trim_slashes};
 use canopy_index::{SourceId, SourceRecord};
-use canopy_model::{Attributes, FileType, Wanted, unescape};
+use canopy_model::{Attributes, Device, FileType, Wanted, unescape};
 use canopy_read::locate::{Start, absolute_path, to_path};
 use canopy_read::{Inode, Lost};
 use canopy_scan::{Mount, look_at, look_at_open};
@@ -27,7 +27,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
 /// Attributes and device of what a link leads to, or why the kernel does not follow it.
-pub(crate) type Reached = Result<(Attributes, u64), Errno>;
+pub(crate) type Reached = Result<(Attributes, Device), Errno>;
 
 /// The links of a search that its index cannot follow.
 #[derive(Default)]
@@ -148,7 +148,7 @@ fn open_end(path: &CStr) -> Result<Option<OwnedFd>, Errno> {
 }
 
 /// Returns an inode of which the live file system reports the attributes.
-pub(crate) fn inode_outside(attributes: Attributes, dev: u64) -> Inode {
+pub(crate) fn inode_outside(attributes: Attributes, dev: Device) -> Inode {
     Inode { attributes, target: String::new(), dev, xattrs: String::new() }
 }
 

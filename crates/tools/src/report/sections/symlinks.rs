@@ -6,7 +6,7 @@
 use super::*;
 use crate::report::details;
 use canopy_index::column::{FIRST_DIR, FIRST_ENTRY, MODE, NAME, PATH, TARGET};
-use canopy_index::{Index, RowRange, Shard, SourceId, holds};
+use canopy_index::{Index, ListingOrdinal, RowRange, Shard, SourceId, holds};
 use canopy_model::{FileType, is_below};
 use canopy_read::inode::text_or_empty;
 use canopy_read::links::{NameKind, Trail, TrailEnd};
@@ -308,7 +308,8 @@ fn directories_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<Vec<WantedD
         for (at, ordinal) in (0..batch.num_rows()).zip(&mut ordinals) {
             let first = [entries[at] as usize, dirs[at] as usize];
             end(&mut found, is_open, first);
-            is_open = wanted.contains_key(paths.value(at)) && holds(&live, ordinal);
+            is_open = wanted.contains_key(paths.value(at))
+                && holds(&live, ListingOrdinal::of_row(ordinal));
             if is_open {
                 let path = paths.value(at).to_owned();
                 found.push(WantedDirectory { path, rows: first.map(|first| first..first) });
