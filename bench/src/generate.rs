@@ -10,7 +10,8 @@
 use crate::measure::peak_memory_bytes;
 use canopy_index::{NewSource, ShardWriter, Writer, WriterOptions};
 use canopy_model::{
-    Access, Approach, Attributes, ClassTable, Listing, Permissions, Rows, Xattr, join_absolute,
+    Access, Approach, Attributes, ClassTable, Device, Listing, Permissions, Rows, Xattr,
+    join_absolute,
 };
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -101,7 +102,7 @@ pub fn generate(index: &Path, site: Site, options: WriterOptions) -> anyhow::Res
     let source = writer.add_source(NewSource {
         name: None,
         root: ROOT.to_owned(),
-        dev: 1,
+        dev: Device(1),
         scanned_ns: 1_730_000_000 * SECOND_NS,
         attributes: directory(0o755, 0, 0, 2),
         approach: Approach::EVERYONE,
@@ -395,7 +396,15 @@ impl<'a> Generator<'a> {
         access: &Access,
         rows: &Rows,
     ) -> anyhow::Result<()> {
-        Ok(self.sink.push(&Listing { path, depth, part: 0, dev: 1, directory, access, rows })?)
+        Ok(self.sink.push(&Listing {
+            path,
+            depth,
+            part: 0,
+            dev: Device(1),
+            directory,
+            access,
+            rows,
+        })?)
     }
 }
 

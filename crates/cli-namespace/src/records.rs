@@ -1,7 +1,7 @@
 //! The records of a namespace as `find` searches them.
 
 use crate::viewed::Viewed;
-use canopy_model::Attributes;
+use canopy_model::{Attributes, Device};
 use canopy_namespace::inode::flag;
 use canopy_namespace::{FileId, Inode, ROOT, ReadView};
 use canopy_query::Expression;
@@ -17,13 +17,13 @@ const BLOCK_BYTES: u32 = 4096;
 /// The records of a namespace at one moment.
 pub struct NamespaceRecords<'a> {
     view: &'a ReadView,
-    dev: u64,
+    dev: Device,
 }
 
 impl<'a> NamespaceRecords<'a> {
     /// Makes them searchable.
     pub fn new(viewed: &'a Viewed) -> Self {
-        let dev = viewed.mount.as_ref().map_or(0, |mount| mount.dev);
+        let dev = viewed.mount.as_ref().map_or(Device(0), |mount| mount.dev);
         NamespaceRecords { view: &viewed.view, dev }
     }
 }
@@ -90,7 +90,7 @@ impl Records for NamespaceRecords<'_> {
         selected.map_err(io::Error::other)
     }
 
-    fn dev(&self) -> u64 {
+    fn dev(&self) -> Device {
         self.dev
     }
 

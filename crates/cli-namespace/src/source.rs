@@ -18,8 +18,8 @@ use crate::viewed::{self, Known as KnownState, Now, Viewed};
 use anyhow::{Context, bail};
 use canopy_ingest::{Followed, ListingSource, Namespaces, Shards, SourceRun, Stopped};
 use canopy_model::{
-    Access, Acl, Approach, Attributes, Audience, ClassTable, Grant, Listing, Permissions, Rows,
-    Sink, Xattr, escape, join_absolute,
+    Access, Acl, Approach, Attributes, Audience, ClassTable, Device, Grant, Listing, Permissions,
+    Rows, Sink, Xattr, escape, join_absolute,
 };
 use canopy_namespace::inode::flag;
 use canopy_namespace::{FileId, Inode, ROOT, ReadView};
@@ -115,8 +115,8 @@ struct Tree {
 }
 
 impl ListingSource for Tree {
-    fn about(&self) -> (Attributes, u64) {
-        let dev = self.viewed.mount.as_ref().map_or(0, |mount| mount.dev);
+    fn about(&self) -> (Attributes, Device) {
+        let dev = self.viewed.mount.as_ref().map_or(Device(0), |mount| mount.dev);
         (attributes(&self.root), dev)
     }
 
@@ -231,7 +231,7 @@ enum Selected<'a> {
 
 struct Walk<'a> {
     view: &'a ReadView,
-    dev: u64,
+    dev: Device,
     /// Absolute path of the root, escaped.
     root: String,
     run: &'a SourceRun<'a>,

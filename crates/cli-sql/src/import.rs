@@ -7,7 +7,7 @@ use canopy::{Invocation, Outcome, message, say, say_json};
 use canopy_import::{Counts, FoundXattr, Import, Problems};
 use canopy_index::{Published, WriterOptions};
 use canopy_ingest::{Held, ListingSource, Shards, SourceRun, count_of, import};
-use canopy_model::{Approach, Attributes, Audience, ClassTable};
+use canopy_model::{Approach, Attributes, Audience, ClassTable, Device};
 use canopy_site::check_links;
 use canopy_text::{counted, human_size};
 use parking_lot::Mutex;
@@ -72,7 +72,7 @@ struct Source<'a> {
 }
 
 impl ListingSource for Source<'_> {
-    fn about(&self) -> (Attributes, u64) {
+    fn about(&self) -> (Attributes, Device) {
         let import = self.import.lock();
         (import.attributes(), import.dev())
     }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, RunError};
 use crate::tree::{Tree, with_permissions};
-use canopy_model::{Acl, Attributes, ClassTable, Listing, Rows, Sink, Xattr, escape};
+use canopy_model::{Acl, Attributes, ClassTable, Device, Listing, Rows, Sink, Xattr, escape};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ pub(crate) struct Emitter<'a, S> {
     classes: &'a ClassTable,
     counts: &'a Counts,
     /// Device of the source.
-    dev: u64,
+    dev: Device,
     dir: u32,
     part: u32,
     rows: Rows,
@@ -53,7 +53,7 @@ impl<'a, S: Sink<Error: std::error::Error>> Emitter<'a, S> {
         tree: &'a Tree,
         classes: &'a ClassTable,
         counts: &'a Counts,
-        dev: u64,
+        dev: Device,
         sink: S,
     ) -> Self {
         let (rows, seen, hash) = (Rows::default(), HashSet::default(), RandomState::new());

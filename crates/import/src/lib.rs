@@ -42,7 +42,7 @@ pub use foreign_sqlite::{open_foreign_sqlite, plain_sqlite_tables};
 pub use parquet_pages::bounded_batch_rows;
 pub use trace::Form;
 
-use canopy_model::{Approach, Attributes, Audience, ClassTable, Sink, unescape};
+use canopy_model::{Approach, Attributes, Audience, ClassTable, Device, Sink, unescape};
 use emitter::Emitter;
 use first_pass::RootRule;
 use flat::{Collector, Flat, ncdu, parquet, readers};
@@ -229,13 +229,13 @@ impl Import {
 
     /// Returns the device that the source is said to be on. No input tells it for certain; this one
     /// is a hash of the path, so that inodes of two sources are not taken for the same.
-    pub fn dev(&self) -> u64 {
+    pub fn dev(&self) -> Device {
         // Linux has device numbers of 32 bits.
         const NEVER_A_REAL_DEVICE: u64 = 1 << 40;
         let hash = blake3::hash(&unescape(&self.tree.root));
         let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
         // One bit less, so that it is a number of 64 bits with a sign too.
-        NEVER_A_REAL_DEVICE | u64::from_le_bytes([a, b, c, d, e, f, g, h]) >> 1
+        Device(NEVER_A_REAL_DEVICE | u64::from_le_bytes([a, b, c, d, e, f, g, h]) >> 1)
     }
 
     /// Makes the second pass: hands all listings over, one thread a sink, and gives the sinks back.

@@ -3,7 +3,7 @@
 //! An id gives nobody anything: whoever asks by it is answered by what is at its path for them.
 
 use crate::protocol::{Entry, Folder, KnownEntry};
-use canopy_model::Credentials;
+use canopy_model::{Credentials, Device};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ pub(crate) struct Hit {
 /// What makes two of them the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Identity {
-    Inode(u64, u64),
+    Inode(Device, u64),
     Path(Vec<u8>),
     Query(Folder),
     /// By query, name, where it leads, and who asked.
@@ -158,20 +158,20 @@ impl All {
 mod tests {
     use super::*;
 
-    fn entry(dev: u64, ino: u64) -> Entry {
+    fn entry(dev: Device, ino: u64) -> Entry {
         Entry { dev, ino, ..Entry::default() }
     }
 
     #[test]
     fn ids_are_inode_numbers_where_they_can_be() {
         let nodes = Nodes::new();
-        let first = nodes.hold_entry(&entry(7, 100), b"a".to_vec());
+        let first = nodes.hold_entry(&entry(Device(7), 100), b"a".to_vec());
         assert_eq!(first, 100);
-        assert_eq!(nodes.hold_entry(&entry(7, 100), b"b".to_vec()), 100);
-        let other = nodes.hold_entry(&entry(8, 100), b"c".to_vec());
+        assert_eq!(nodes.hold_entry(&entry(Device(7), 100), b"b".to_vec()), 100);
+        let other = nodes.hold_entry(&entry(Device(8), 100), b"c".to_vec());
         assert!(other > FIRST);
         for ino in [0, ROOT, FIRST, u64::MAX] {
-            assert!(nodes.hold_entry(&entry(7, ino), b"d".to_vec()) > FIRST, "{ino}");
+            assert!(nodes.hold_entry(&entry(Device(7), ino), b"d".to_vec()) > FIRST, "{ino}");
         }
         let Some(Node::Entry(place)) = nodes.get(100) else { panic!("an entry") };
         assert_eq!(place.paths, [b"b".to_vec(), b"a".to_vec()]);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn results_belong_to_who_asked() {
         let nodes = Nodes::new();
-        let hit = |uid| Hit { who: Credentials::new(uid, [1]), entry: entry(0, 0) };
+        let hit = |uid| Hit { who: Credentials::new(uid, [1]), entry: entry(Device(0), 0) };
         let query = Folder { place: KnownEntry::default(), queries: vec![b"[true]".to_vec()] };
         let (one, other) =
             (nodes.hold_hit(&query, b"x", hit(1)), nodes.hold_hit(&query, b"x", hit(2)));

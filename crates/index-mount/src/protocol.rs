@@ -4,6 +4,7 @@
 //! The answering process has the rights of the user who asked, and no others. The answer is believed for
 //! that user alone.
 
+use canopy_model::Device;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -26,7 +27,7 @@ pub(crate) struct Setup {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct KnownEntry {
     pub(crate) paths: Vec<Vec<u8>>,
-    pub(crate) inode: Option<(u64, u64)>,
+    pub(crate) inode: Option<(Device, u64)>,
 }
 
 /// Which directory's entries are wanted.
@@ -81,7 +82,7 @@ pub(crate) enum ReplyKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     /// The device, which tells inodes with the same number apart.
-    pub(crate) dev: u64,
+    pub(crate) dev: Device,
     /// 0 for directories above all sources.
     pub(crate) ino: u64,
     pub(crate) mode: u32,

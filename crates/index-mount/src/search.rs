@@ -12,7 +12,7 @@ use canopy_fuse::results::{
     About, BYTES_MAX, DEPTH_MAX, Findings, FoundFile, Hits, RESULTS_MAX, meaning,
 };
 use canopy_index::column::TARGET;
-use canopy_index::{FileKind, Index};
+use canopy_index::{FileKind, Index, SourceId};
 use canopy_model::{Attributes, base_name, escape, unescape};
 use canopy_query::{AttributeTest, Expression, Field, Test, shown};
 use canopy_read::conditions::{NamedRow, may_pass, select};
@@ -103,7 +103,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn search(&self, source: u32, root: &str, path: &str) -> Result<()> {
+    fn search(&self, source: SourceId, root: &str, path: &str) -> Result<()> {
         let mut units = Vec::new();
         for range in below(self.view, source, path)? {
             for kind in [FileKind::Entries, FileKind::Dirs] {
@@ -120,7 +120,7 @@ impl Search<'_> {
     }
 
     /// Returns the values of extended attributes that the query asks for, by path in the source.
-    fn values(&self, source: u32, path: &str) -> Result<HashMap<String, Pairs>> {
+    fn values(&self, source: SourceId, path: &str) -> Result<HashMap<String, Pairs>> {
         let mut values = HashMap::new();
         if !self.expression.needs().xattrs.is_empty() {
             for shard in self.view.shards_with_values(source, path)? {

@@ -13,7 +13,7 @@ use crate::xattrs::Values;
 use canopy_fuse::attributes::ERROR;
 use canopy_fuse::results::{BYTES_MAX, Hits, NAME_BYTES_MAX, is_query};
 use canopy_index::{FileKind, Index, SourceRecord};
-use canopy_model::{Wanted, escape, is_below, join_absolute, unescape, xattr_names};
+use canopy_model::{Device, Wanted, escape, is_below, join_absolute, unescape, xattr_names};
 use canopy_model::{XattrAccess, base_name};
 use canopy_read::links::parent_of;
 use canopy_read::locate::{look_up, may_search, permits, source_of};
@@ -602,7 +602,7 @@ impl Opened {
 }
 
 impl Found {
-    fn identity(&self) -> (u64, u64) {
+    fn identity(&self) -> (Device, u64) {
         (self.item.entry.dev, self.item.entry.ino)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::view::Result;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
-use canopy_index::{Index, Shard, SourceRecord};
+use canopy_index::{Index, Shard, SourceId, SourceRecord};
 use canopy_model::join;
 use canopy_read::locate::{absolute_path, read_xattrs, xattrs_of};
 use canopy_read::plan::row_count;
@@ -21,7 +21,7 @@ type ByPath = Arc<HashMap<String, Pairs>>;
 
 /// The values of the sources that were asked for, by number of the source.
 #[derive(Default)]
-pub(crate) struct Values(Mutex<HashMap<u32, ByPath>>);
+pub(crate) struct Values(Mutex<HashMap<SourceId, ByPath>>);
 
 impl Values {
     /// Returns the values of an entry of a source in what is seen from it. `index` is what is seen

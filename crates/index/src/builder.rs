@@ -4,7 +4,9 @@
 //! small shards.
 
 use crate::digest::Digests;
-use canopy_model::{Attributes, Listing, Rows, Xattr, XattrAccess, compare_paths, xattr_names};
+use canopy_model::{
+    Attributes, Device, Listing, Rows, Xattr, XattrAccess, compare_paths, xattr_names,
+};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -50,7 +52,7 @@ pub(crate) struct Head {
     path: Range<u32>,
     pub(crate) depth: u32,
     pub(crate) part: u32,
-    pub(crate) dev: u64,
+    pub(crate) dev: Device,
     pub(crate) directory: Attributes,
     pub(crate) digests: Digests,
     /// Rows of `entries`.

@@ -15,6 +15,7 @@ use crate::manifest::{self, ClassManifest, ClassRecord, Document};
 use crate::names::ClassPlace;
 use crate::pages::Extent;
 use crate::shard::missing;
+use crate::source_id::SourceId;
 use canopy_model::{Generation, compare_paths};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -147,7 +148,7 @@ impl BundleRecord {
     }
 
     fn of(id: BundleId, bundle: &Bundle) -> postcard::Result<Self> {
-        let mut by_source: BTreeMap<u32, Vec<&Extent>> = BTreeMap::new();
+        let mut by_source: BTreeMap<SourceId, Vec<&Extent>> = BTreeMap::new();
         for page in bundle.classes.iter().flat_map(|class| &class.manifest.shards.pages) {
             by_source.entry(page.extent.source).or_default().push(&page.extent);
         }

@@ -5,10 +5,12 @@
 //! [`crate::Shard::read`] takes it. Which file has which columns is in `schema`.
 
 use crate::error::{Error, Result};
+use crate::listing_ordinal::ListingOrdinal;
 use arrow::array::{ArrayRef, AsArray, BinaryArray, RecordBatch, StringArray};
 use arrow::datatypes::{
     DataType, Field, Int64Type, TimeUnit, TimestampNanosecondType, UInt32Type, UInt64Type,
 };
+use canopy_model::Device;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::BitOr;
@@ -37,6 +39,51 @@ pub struct Bytes;
 #[derive(Debug)]
 pub struct Time;
 
+/// A number that has a type of its own, and is written as a plain one.
+pub trait TypedNumber: Copy {
+    /// The plain number.
+    type Plain: Copy + 'static;
+
+    /// Gives a number its type.
+    fn of_plain(plain: Self::Plain) -> Self;
+}
+
+/// Numbers with a type of their own, by row.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers<'a, T: TypedNumber>(&'a [T::Plain]);
+
+impl<'a, T: TypedNumber> Numbers<'a, T> {
+    /// Returns the number in a row. Panics if there is no such row.
+    #[inline]
+    pub fn value(self, row: usize) -> T {
+        T::of_plain(self.0[row])
+    }
+
+    /// Returns the numbers of all rows.
+    #[inline]
+    pub fn iter(self) -> impl ExactSizeIterator<Item = T> + use<'a, T> {
+        self.0.iter().map(|&plain| T::of_plain(plain))
+    }
+}
+
+impl TypedNumber for ListingOrdinal {
+    type Plain = u32;
+
+    #[inline]
+    fn of_plain(plain: u32) -> Self {
+        ListingOrdinal(plain)
+    }
+}
+
+impl TypedNumber for Device {
+    type Plain = u64;
+
+    #[inline]
+    fn of_plain(plain: u64) -> Self {
+        Device(plain)
+    }
+}
+
 macro_rules! values {
     ($($value:ty, $slice:ty, $data_type:expr, $array:ident => $values:expr;)*) => {
         $(impl Value for $value {
@@ -59,6 +106,10 @@ values! {
     i64, &'a [i64], DataType::Int64, array => Some(array.as_primitive_opt::<Int64Type>()?.values());
     Time, &'a [i64], DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())), array =>
         Some(array.as_primitive_opt::<TimestampNanosecondType>()?.values());
+    ListingOrdinal, Numbers<'a, ListingOrdinal>, DataType::UInt32, array =>
+        Some(Numbers(array.as_primitive_opt::<UInt32Type>()?.values()));
+    Device, Numbers<'a, Device>, DataType::UInt64, array =>
+        Some(Numbers(array.as_primitive_opt::<UInt64Type>()?.values()));
     Text, &'a StringArray, DataType::Utf8, array => array.as_string_opt();
     Bytes, &'a BinaryArray, DataType::Binary, array => array.as_binary_opt();
 }
@@ -139,9 +190,9 @@ columns! {
     /// Which part of a huge directory it is, from 0.
     PART: u32 = "part", false, Dictionary, false;
     /// Device that holds a directory, or an entry with several links.
-    DEV: u64 = "dev", false, Dictionary, false;
+    DEV: Device = "dev", false, Dictionary, false;
     /// Ordinal of the listing that an entry is in.
-    LISTING: u32 = "listing", false, Delta, false;
+    LISTING: ListingOrdinal = "listing", false, Delta, false;
     /// Name of an entry, escaped.
     NAME: Text = "name", false, Lz4, false;
     /// Inode number.
@@ -209,9 +260,9 @@ columns! {
     /// How many entries a row of `usage` stands for.
     COUNT: i64 = "count", false, Plain, false;
     /// First listing of a block.
-    FIRST_LISTING: u32 = "first_listing", false, Delta, false;
+    FIRST_LISTING: ListingOrdinal = "first_listing", false, Delta, false;
     /// Listing behind the last one of a block.
-    END_LISTING: u32 = "end_listing", false, Delta, false;
+    END_LISTING: ListingOrdinal = "end_listing", false, Delta, false;
     /// Statistics, encoded; see `schema`.
     SUMMARY: Bytes = "summary", false, Plain, false;
     /// Statistics by extension, encoded; see `schema`.

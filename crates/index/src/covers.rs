@@ -5,6 +5,7 @@
 //! totals. With them, `du -s` of most directories opens no file.
 
 use crate::builder::Builder;
+use crate::listing_ordinal::ListingOrdinal;
 use crate::shard_record::Cover;
 use canopy_model::Totals;
 
@@ -36,7 +37,12 @@ pub(crate) fn covers(builder: &Builder, before: &[Totals]) -> Vec<Cover> {
             let mut totals = before[end];
             totals -= before[first];
             let prefix = common_directory(low, high).0.to_owned();
-            let cover = Cover { prefix, first: first as u32, end: end as u32, totals };
+            let cover = Cover {
+                prefix,
+                first: ListingOrdinal::of_row(first),
+                end: ListingOrdinal::of_row(end),
+                totals,
+            };
             first = end;
             cover
         })

@@ -7,7 +7,7 @@
 //! keyed hash that is fast on short inputs.
 
 use crate::names::Key;
-use canopy_model::{Access, Approach, Attributes, ClassId, ClassTable, Listing};
+use canopy_model::{Access, Approach, Attributes, ClassId, ClassTable, Device, Listing};
 use rustc_hash::FxHashMap;
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
@@ -39,10 +39,10 @@ impl DigestKey {
 
     /// Returns the digest of a directory by itself: of its device and attributes but the time of
     /// access.
-    pub(crate) fn of_directory(self, dev: u64, attributes: &Attributes) -> u64 {
+    pub(crate) fn of_directory(self, dev: Device, attributes: &Attributes) -> u64 {
         let mut hasher = self.0;
         add_numbers(&mut hasher, numbers_of(&Attributes { atime_ns: 0, ..*attributes }));
-        add_numbers(&mut hasher, [dev]);
+        add_numbers(&mut hasher, [dev.0]);
         hasher.finish()
     }
 
@@ -71,7 +71,7 @@ impl Digester {
         let Listing { path, part, dev, directory, access, rows, .. } = *listing;
         let mut hasher = self.key.0;
         add_numbers(&mut hasher, numbers_of(directory));
-        add_numbers(&mut hasher, [u64::from(part), dev]);
+        add_numbers(&mut hasher, [u64::from(part), dev.0]);
         hasher.write(path.as_bytes());
         let mut content = hasher.finish();
         for (at, row) in rows.iter().enumerate() {

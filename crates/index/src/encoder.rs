@@ -9,17 +9,19 @@ use crate::builder::{Builder, Head, Value, shown_names};
 use crate::covers::{common_directory, covers};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
+use crate::listing_ordinal::ListingOrdinal;
 use crate::packed::PackedList;
 use crate::schema::{FENCE_ROWS, FENCES_END, FENCES_KEY, FileKind};
 use crate::shard::{HIGH_KEY, Highs};
 use crate::shard_record::{Cover, FileRecord, HardLink, ShardRecord};
+use crate::source_id::SourceId;
 use crate::summaries::of_blocks;
 use arrow::array::{
     ArrayRef, BinaryArray, Int64Array, RecordBatch, StringBuilder, TimestampNanosecondArray,
     UInt32Array, UInt64Array,
 };
 use bytes::Bytes;
-use canopy_model::{Attributes, FileType, Rows, Totals};
+use canopy_model::{Attributes, Device, FileType, Rows, Totals};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::file::metadata::KeyValue;
@@ -45,7 +47,7 @@ pub(crate) struct ShardTarget<'a> {
     pub(crate) disk: Option<&'a Disk>,
     pub(crate) directory: &'a Path,
     pub(crate) id: String,
-    pub(crate) source: u32,
+    pub(crate) source: SourceId,
 }
 
 /// The files of a shard that is kept in memory, by kind.
@@ -125,7 +127,7 @@ fn once(links: &[(HardLink, u32)]) -> (Totals, Vec<HardLink>) {
         all: u32,
         counted: bool,
     }
-    let mut inodes: FxHashMap<(u64, u64), Names> = FxHashMap::default();
+    let mut inodes: FxHashMap<(Device, u64), Names> = FxHashMap::default();
     for (link, nlink) in links {
         let names = inodes.entry(link.id()).or_default();
         names.here += 1;
@@ -203,7 +205,7 @@ impl Encoder<'_> {
                 strings(heads.iter().map(|head| Some(builder.path(head)))),
                 u32s(heads.iter().map(|head| head.depth)),
                 u32s(heads.iter().map(|head| head.part)),
-                u64s(heads.iter().map(|head| head.dev)),
+                u64s(heads.iter().map(|head| head.dev.0)),
             ];
             inode_columns(&mut columns, || heads.iter().map(|head| &head.directory));
             for number in Sums::NUMBERS {
@@ -314,7 +316,7 @@ impl Encoder<'_> {
             let entries = attributes_of(&builder.entries, &head.entries).iter();
             entries.filter(|attributes| attributes.nlink > 1).map(move |attributes| {
                 let link = HardLink {
-                    listing: ordinal as u32,
+                    listing: ListingOrdinal::of_row(ordinal),
                     dev,
                     ino: attributes.ino,
                     size_bytes: attributes.size_bytes,
@@ -338,8 +340,8 @@ impl Encoder<'_> {
         let mut output = self.open(FileKind::Hardlinks, rows.len())?;
         for rows in rows.chunks(BATCH_ROWS) {
             output.write(vec![
-                u32s(rows.iter().map(|row| row.listing)),
-                u64s(rows.iter().map(|row| row.dev)),
+                u32s(rows.iter().map(|row| row.listing.0)),
+                u64s(rows.iter().map(|row| row.dev.0)),
                 u64s(rows.iter().map(|row| row.ino)),
                 i64s(rows.iter().map(|row| row.size_bytes)),
                 i64s(rows.iter().map(|row| row.blocks)),
@@ -364,8 +366,8 @@ impl Encoder<'_> {
                 extensions.push(counts);
             }
             output.write(vec![
-                u32s(blocks.iter().map(|block| block.listings.start as u32)),
-                u32s(blocks.iter().map(|block| block.listings.end as u32)),
+                u32s(blocks.iter().map(|block| block.listings.start.0)),
+                u32s(blocks.iter().map(|block| block.listings.end.0)),
                 u32s(blocks.iter().map(|block| block.owner.0)),
                 u32s(blocks.iter().map(|block| block.owner.1)),
                 Arc::new(BinaryArray::from_iter_values(summaries)),
@@ -657,11 +659,21 @@ mod tests {
         let link = |listing, dev, ino| HardLink { listing, dev, ino, size_bytes: 10, blocks: 8 };
         // One inode with all its three names, one of the same number on another device, one with a
         // name elsewhere.
-        let (whole, other, part) = (|at| link(at, 1, 5), link(4, 2, 5), |at| link(at, 1, 6));
-        let links =
-            [(whole(0), 3), (part(0), 3), (whole(1), 3), (other, 2), (whole(2), 3), (part(2), 3)];
+        let (whole, other, part) = (
+            |at| link(at, Device(1), 5),
+            link(ListingOrdinal(4), Device(2), 5),
+            |at| link(at, Device(1), 6),
+        );
+        let links = [
+            (whole(ListingOrdinal(0)), 3),
+            (part(ListingOrdinal(0)), 3),
+            (whole(ListingOrdinal(1)), 3),
+            (other, 2),
+            (whole(ListingOrdinal(2)), 3),
+            (part(ListingOrdinal(2)), 3),
+        ];
         let (repeats, open) = once(&links);
         assert_eq!(repeats, Totals { entries: 2, bytes: 20, blocks: 16, ..Totals::default() });
-        assert_eq!(open, [part(0), other, part(2)]);
+        assert_eq!(open, [part(ListingOrdinal(0)), other, part(ListingOrdinal(2))]);
     }
 }

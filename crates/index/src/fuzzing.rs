@@ -11,6 +11,7 @@ use crate::digest::Digests;
 use crate::disk::BLOCK_BYTES;
 use crate::error::Error;
 use crate::hidden::{HiddenSource, KnownSource, SealedSource};
+use crate::listing_ordinal::ListingOrdinal;
 use crate::manifest::{
     self, AllManifests, Catalog, ClassManifest, ClassRecord, Current, Document, GrantRecord,
     Manifest, ScanRecord, ShardSet, SourceRecord,
@@ -27,6 +28,7 @@ use crate::sealed::{self, SealedFile, SealedInode, SealedPart, SealedRecord};
 use crate::sealed_rows::SealedRows;
 use crate::shard::Shard;
 use crate::shard_record::{Cover, DeadListings, FileRecord, HardLink, ShardRecord};
+use crate::source_id::SourceId;
 use crate::summaries::{self, BlockSummary};
 use crate::thrift;
 use crate::unfinished::{
@@ -34,8 +36,8 @@ use crate::unfinished::{
 };
 use canopy_model::fuzzing::Target;
 use canopy_model::{
-    Access, Attributes, ClassTable, Generation, Grant, GrantId, Listing, OwnerLimits, Parts,
-    Principal, Rows, Summary, Totals, Xattr,
+    Access, Attributes, ClassTable, Device, Generation, Grant, GrantId, Listing, OwnerLimits,
+    Parts, Principal, Rows, Summary, Totals, Xattr,
 };
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -329,10 +331,11 @@ fn tables() -> Vec<TableRecord> {
 fn shard() -> ShardRecord {
     let totals = Totals { entries: 3, dirs: 1, bytes: -5, dir_bytes: 4096, blocks: 1 << 40 };
     let file = FileRecord { rows: 3, bytes: 70_000 };
-    let link = HardLink { listing: 1, dev: 2, ino: 3, size_bytes: 4, blocks: 5 };
+    let link =
+        HardLink { listing: ListingOrdinal(1), dev: Device(2), ino: 3, size_bytes: 4, blocks: 5 };
     ShardRecord {
         id: "7-0".to_owned(),
-        source: 1,
+        source: SourceId(1),
         files: [Some(file), None, Some(file), None, None, None, Some(file)],
         totals,
         parts: false,
@@ -341,8 +344,18 @@ fn shard() -> ShardRecord {
         links: packed(vec![link, link]),
         repeats: totals,
         open_links: Some(packed(vec![link])),
-        covers: packed(vec![Cover { prefix: "home".to_owned(), first: 0, end: 3, totals }]),
-        dead: packed(vec![DeadListings { first: 1, end: 2, before: totals, totals }]),
+        covers: packed(vec![Cover {
+            prefix: "home".to_owned(),
+            first: ListingOrdinal(0),
+            end: ListingOrdinal(3),
+            totals,
+        }]),
+        dead: packed(vec![DeadListings {
+            first: ListingOrdinal(1),
+            end: ListingOrdinal(2),
+            before: totals,
+            totals,
+        }]),
         dead_values: packed(vec![(0, 2)]),
         values_prefix: Some("home".to_owned()),
         dead_since_ns: Some(1),
@@ -356,7 +369,7 @@ fn page() -> Page {
 fn extent() -> Extent {
     let ShardRecord { totals, repeats, open_links, .. } = shard();
     Extent {
-        source: 1,
+        source: SourceId(1),
         shards: 1,
         bytes: 210_000,
         files: [(1, 2); FileKind::COUNT],
@@ -381,10 +394,10 @@ fn shards() -> ShardSet {
 
 fn source() -> SourceRecord {
     SourceRecord {
-        id: 1,
+        id: SourceId(1),
         name: "home".to_owned(),
         root: "/home".to_owned(),
-        dev: 64,
+        dev: Device(64),
         scanned_ns: -1,
         updated_ns: 1,
         attributes: Attributes { mode: 0o040_755, ..Attributes::default() },
@@ -396,7 +409,7 @@ fn class_manifest() -> Manifest {
     let file = FileRecord { rows: 3, bytes: 70_000 };
     let sealed = SealedFile {
         id: "7-1".to_owned(),
-        source: 1,
+        source: SourceId(1),
         records: 2,
         bytes: 96,
         sums: packed(vec![4]),
@@ -420,7 +433,7 @@ fn class_manifest() -> Manifest {
 }
 
 fn class_manifests() -> ClassManifest {
-    let hidden = vec![HiddenSource { source: 1, passage: "/home/ann".to_owned() }];
+    let hidden = vec![HiddenSource { source: SourceId(1), passage: "/home/ann".to_owned() }];
     ClassManifest { class: class(), manifest: class_manifest(), gated: shards(), hidden }
 }
 
@@ -437,15 +450,18 @@ fn all_manifests() -> AllManifests {
         lists: packed(lists()),
         tables: tables(),
         queries: [("d".to_owned(), "SELECT size FROM entries".to_owned())].into(),
-        scans: [(1, ScanRecord { excludes: vec!["*.o".to_owned()], ..ScanRecord::default() })]
-            .into(),
+        scans: [(
+            SourceId(1),
+            ScanRecord { excludes: vec!["*.o".to_owned()], ..ScanRecord::default() },
+        )]
+        .into(),
     }
 }
 
 fn sealed_seeds() -> Vec<Vec<u8>> {
     let attributes = Attributes { mode: 0o120_777, mtime_ns: 5, ..Attributes::default() };
     let (target, xattrs) = ("ann".to_owned(), "user.a".to_owned());
-    let inode = SealedInode { dev: 64, attributes, target, xattrs };
+    let inode = SealedInode { dev: Device(64), attributes, target, xattrs };
     let xattrs = vec![("user.a".to_owned(), "value".to_owned())];
     let record = SealedRecord { inode: Some(inode), xattrs };
     let mut rows = Rows::default();
@@ -457,7 +473,7 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
         path: "ann",
         depth: 1,
         part: 0,
-        dev: 64,
+        dev: Device(64),
         directory: &attributes,
         access: &Access::EVERYONE,
         rows: &rows,
@@ -465,7 +481,7 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
     builder.push(&listing, Digests::default(), &mut Vec::new());
     let part = SealedPart {
         listers: [1; 16],
-        source: 1,
+        source: SourceId(1),
         root: "/home".to_owned(),
         gates: vec!["ann".to_owned()],
         shards: vec![shard()],
@@ -493,7 +509,12 @@ fn summary() -> (Vec<u8>, Vec<u8>) {
         let attributes = Attributes { size_bytes, mode: 0o100_644, ..Attributes::default() };
         summary.add(&attributes, name, false, Parts::ALL);
     }
-    let block = BlockSummary { listings: 0..1, owner: (0, 0), summary, extensions: true };
+    let block = BlockSummary {
+        listings: ListingOrdinal(0)..ListingOrdinal(1),
+        owner: (0, 0),
+        summary,
+        extensions: true,
+    };
     let (summary, extensions) = block.encode().expect("a summary can be encoded");
     (summary, extensions.unwrap_or_default())
 }

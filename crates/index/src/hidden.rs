@@ -7,13 +7,14 @@ use crate::error::{Error, Result};
 use crate::manifest::SourceRecord;
 use crate::names::{Names, Secret};
 use crate::sealed::padded;
+use crate::source_id::SourceId;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// A source that a class has sealed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HiddenSource {
-    pub(crate) source: u32,
+    pub(crate) source: SourceId,
     /// The last passage to its root, absolute and escaped.
     pub(crate) passage: String,
 }

@@ -21,7 +21,8 @@ use crate::retention::{KeptGeneration, Leaving, Retention};
 use crate::schema::FORMAT;
 use crate::sealed::{SealedFile, padded};
 use crate::shard_record::ShardRecord;
-use canopy_model::{Attributes, Generation, Grant, GrantId, Principal};
+use crate::source_id::SourceId;
+use canopy_model::{Attributes, Device, Generation, Grant, GrantId, Principal};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -131,7 +132,7 @@ pub(crate) struct AllManifests {
     /// Queries of the derived ones, by name.
     pub(crate) queries: BTreeMap<String, String>,
     /// How sources were scanned, by number.
-    pub(crate) scans: BTreeMap<u32, ScanRecord>,
+    pub(crate) scans: BTreeMap<SourceId, ScanRecord>,
 }
 
 /// How a source was scanned, so that it can be again.
@@ -207,13 +208,13 @@ pub(crate) struct ClassManifest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SourceRecord {
     /// Number within the index, never given out twice.
-    pub id: u32,
+    pub id: SourceId,
     /// The name that the administrator gave it, or its root.
     pub name: String,
     /// Absolute path of its root, escaped.
     pub root: String,
     /// Device of the root.
-    pub dev: u64,
+    pub dev: Device,
     /// When the scan of all of it began, in nanoseconds since 1970.
     pub scanned_ns: i64,
     /// When the last scan of it or of a part of it began, likewise.
@@ -234,7 +235,7 @@ impl SourceRecord {
 }
 
 /// The lowest number of a device that was made up: Linux has device numbers of 32 bits.
-const MADE_UP_DEVICE: u64 = 1 << 40;
+const MADE_UP_DEVICE: Device = Device(1 << 40);
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Attributes")]
@@ -280,7 +281,7 @@ impl ShardSet {
     }
 
     /// Leaves out the shards of some sources; returns whether there were any.
-    pub(crate) fn retain_sources(&mut self, stays: impl Fn(u32) -> bool) -> bool {
+    pub(crate) fn retain_sources(&mut self, stays: impl Fn(SourceId) -> bool) -> bool {
         let before = (self.pages.len(), self.loose.len());
         self.pages.retain(|page| stays(page.extent.source));
         self.loose.retain(|shard| stays(shard.source));

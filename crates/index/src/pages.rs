@@ -21,7 +21,8 @@ use crate::packed::PackedList;
 use crate::schema::FileKind;
 use crate::shard::{ClassDir, Shard, missing};
 use crate::shard_record::{HardLink, Overlap, ShardRecord, TotalsRecord};
-use canopy_model::{Generation, Totals, compare_paths, is_below};
+use crate::source_id::SourceId;
+use canopy_model::{Device, Generation, Totals, compare_paths, is_below};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -55,7 +56,7 @@ impl Document for Page {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Extent {
     /// The source that the shards belong to.
-    pub(crate) source: u32,
+    pub(crate) source: SourceId,
     /// How many shards there are.
     pub(crate) shards: u32,
     /// The size of all files of the shards in bytes.
@@ -224,7 +225,7 @@ impl Extent {
         }
         let (totals, repeats, open_links) = sums.finish();
         Ok(Extent {
-            source: records().next().map_or(0, |shard| shard.source),
+            source: records().next().map_or(SourceId(0), |shard| shard.source),
             shards: shards.len() as u32,
             bytes: records().map(ShardRecord::bytes).sum(),
             files,
@@ -361,7 +362,7 @@ pub(crate) fn divide(mut shards: Vec<Arc<Shard>>, max: usize) -> Result<Vec<Vec<
 struct Sums {
     totals: Totals,
     repeats: Totals,
-    seen: FxHashSet<(u64, u64)>,
+    seen: FxHashSet<(Device, u64)>,
     open: Option<Vec<HardLink>>,
 }
 

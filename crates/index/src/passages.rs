@@ -10,6 +10,7 @@ use crate::schema::FileKind;
 use crate::sealed::{Sealed, SealedFile, SealedPart, SealedRecord};
 use crate::shard::Shard;
 use crate::shard_record::ShardRecord;
+use crate::source_id::SourceId;
 use canopy_model::{is_below, join, join_absolute};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::{Path, PathBuf};
@@ -62,7 +63,7 @@ impl SealedFiles {
 
     /// Returns what is sealed for those who know the path of an entry of a gate, absolute and
     /// escaped.
-    pub(crate) fn entry(&self, source: u32, path: &str) -> Result<Vec<SealedRecord>> {
+    pub(crate) fn entry(&self, source: SourceId, path: &str) -> Result<Vec<SealedRecord>> {
         let mut found = Vec::new();
         for file in self.files.iter().filter(|file| file.source() == source) {
             found.extend(file.entry(&self.names, path)?);
@@ -83,7 +84,7 @@ impl SealedFiles {
             let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
             waiting.extend(ends.filter(|&end| end > 0).map(|end| path[..end].to_owned()));
         }
-        let roots: FxHashMap<u32, &str> =
+        let roots: FxHashMap<SourceId, &str> =
             known.iter().map(|source| (source.id, source.root.trim_start_matches('/'))).collect();
         let may_have = |file: &&Sealed| {
             let Some(root) = roots.get(&file.source()) else { return true };
@@ -93,7 +94,7 @@ impl SealedFiles {
         let files: Vec<&Sealed> = self.files.iter().filter(may_have).collect();
         let mut tried = FxHashSet::default();
         // Few rows each: one shard of all of a source.
-        let mut rows: FxHashMap<u32, (PathBuf, Builder)> = FxHashMap::default();
+        let mut rows: FxHashMap<SourceId, (PathBuf, Builder)> = FxHashMap::default();
         while let Some(passage) = waiting.pop() {
             if !tried.insert(passage.clone()) {
                 continue;

@@ -17,6 +17,7 @@ use crate::schema::FileKind;
 use crate::sealed::SealedRecord;
 use crate::shard::{ClassDir, Shard};
 use crate::shard_record::HardLink;
+use crate::source_id::SourceId;
 use crate::unfinished::{self, Unfinished};
 use crate::workers::SharedProgress;
 use crate::writer::was_published;
@@ -44,7 +45,7 @@ pub struct Index {
     /// Where the pages of shards are.
     bundles: Arc<Vec<Arc<ReadBundle>>>,
     /// Sources whose pages are left out.
-    covered: Arc<FxHashSet<u32>>,
+    covered: Arc<FxHashSet<SourceId>>,
     /// Tables of which only the rows of the own index count, where this is joined with one.
     own_tables: Arc<FxHashSet<String>>,
     /// Shards that are in no page: behind gates, or not published.
@@ -54,7 +55,7 @@ pub struct Index {
     sealed: Arc<SealedFiles>,
     tables: Arc<Tables>,
     /// In the view of one class, the sources whose root is recorded in it.
-    own_roots: Option<Vec<u32>>,
+    own_roots: Option<Vec<SourceId>>,
     /// Generation and time of publication of the index that was joined to this one.
     own_published: Option<(Generation, i64)>,
     /// A list of classes for the caller, or the directory of all classes, that the kernel denies.
@@ -267,7 +268,7 @@ impl Index {
 
     /// Returns what those who know the absolute path of an entry of a gate, escaped, may learn of
     /// it.
-    pub fn unseal(&self, source: u32, path: &str) -> Result<Vec<SealedRecord>> {
+    pub fn unseal(&self, source: SourceId, path: &str) -> Result<Vec<SealedRecord>> {
         self.sealed.entry(source, path)
     }
 
@@ -299,9 +300,9 @@ impl Index {
 
     /// Returns the generation that answers about some sources, and when it was published, in
     /// nanoseconds since 1970: of two joined indexes that of `own` if all are its sources.
-    pub fn published_of(&self, sources: impl IntoIterator<Item = u32>) -> (Generation, i64) {
+    pub fn published_of(&self, sources: impl IntoIterator<Item = SourceId>) -> (Generation, i64) {
         let mut sources = sources.into_iter().peekable();
-        let is_own = sources.peek().is_some() && sources.all(|source| source & joined::OWN != 0);
+        let is_own = sources.peek().is_some() && sources.all(SourceId::is_in_own_index);
         let own = self.own_published.filter(|_| is_own);
         own.unwrap_or((self.generation, self.published_ns))
     }
@@ -356,24 +357,28 @@ impl Index {
     }
 
     /// Returns the shards of one source.
-    pub fn shards_of(&self, source: u32) -> Result<Vec<&Arc<Shard>>> {
+    pub fn shards_of(&self, source: SourceId) -> Result<Vec<&Arc<Shard>>> {
         self.shards_in(source, |_| true)
     }
 
     /// Returns all shards of a source that have listings of a directory, by its path below the root
     /// of the source, or of what is below, and perhaps others. Reads what says so alone.
-    pub fn shards_below(&self, source: u32, directory: &str) -> Result<Vec<&Arc<Shard>>> {
+    pub fn shards_below(&self, source: SourceId, directory: &str) -> Result<Vec<&Arc<Shard>>> {
         self.shards_in(source, |extent| extent.may_have_below(directory))
     }
 
     /// Returns all shards of a source that have the listing of a directory, and perhaps others.
-    pub fn shards_at(&self, source: u32, directory: &str) -> Result<Vec<&Arc<Shard>>> {
+    pub fn shards_at(&self, source: SourceId, directory: &str) -> Result<Vec<&Arc<Shard>>> {
         self.shards_in(source, |extent| extent.may_have_at(directory))
     }
 
     /// Returns all shards of a source that have values of extended attributes of what is in a
     /// directory or below, and perhaps others.
-    pub fn shards_with_values(&self, source: u32, directory: &str) -> Result<Vec<&Arc<Shard>>> {
+    pub fn shards_with_values(
+        &self,
+        source: SourceId,
+        directory: &str,
+    ) -> Result<Vec<&Arc<Shard>>> {
         let mut shards = self.shards_in(source, |extent| extent.may_have_values(directory))?;
         shards.retain(|shard| shard.may_have_values(directory));
         Ok(shards)
@@ -381,7 +386,7 @@ impl Index {
 
     fn shards_in(
         &self,
-        source: u32,
+        source: SourceId,
         is_wanted: impl Fn(&Extent) -> bool,
     ) -> Result<Vec<&Arc<Shard>>> {
         let loose = self.loose.iter().filter(|shard| shard.record().source == source);
@@ -394,7 +399,7 @@ impl Index {
 
     /// Returns the pages whose source, by its number here, and extent are wanted, from bundles of
     /// which that may be so.
-    fn pages(&self, is_wanted: impl Fn(u32, &Extent) -> bool) -> Result<Vec<&Arc<IndexPage>>> {
+    fn pages(&self, is_wanted: impl Fn(SourceId, &Extent) -> bool) -> Result<Vec<&Arc<IndexPage>>> {
         let is_wanted = |source, extent: &Extent| self.has(source) && is_wanted(source, extent);
         let mut pages = Vec::new();
         for bundle in self.bundles.iter().filter(|bundle| bundle.may_have(is_wanted)) {
@@ -405,7 +410,7 @@ impl Index {
     }
 
     /// Returns whether a source counts here.
-    fn has(&self, source: u32) -> bool {
+    fn has(&self, source: SourceId) -> bool {
         !self.covered.contains(&source)
     }
 
@@ -414,7 +419,7 @@ impl Index {
     /// elsewhere; and the shards of which they do not.
     pub fn sums_below(
         &self,
-        source: u32,
+        source: SourceId,
         directory: &str,
     ) -> Result<(Totals, Vec<HardLink>, Vec<&Arc<Shard>>)> {
         let (mut sum, mut links) = (Totals::default(), Vec::new());
@@ -429,7 +434,7 @@ impl Index {
             });
             Ok(once.is_some())
         };
-        let is_asked = |number: u32, extent: &Extent| {
+        let is_asked = |number: SourceId, extent: &Extent| {
             number == source && self.has(number) && extent.may_have_below(directory)
         };
         for bundle in self.bundles.iter().filter(|bundle| bundle.may_have(is_asked)) {
@@ -455,14 +460,14 @@ impl Index {
 
     /// Returns what is known of the shards that are in pages, without those, each with the number of
     /// its source here.
-    fn extents(&self) -> impl Iterator<Item = (u32, &Extent)> {
+    fn extents(&self) -> impl Iterator<Item = (SourceId, &Extent)> {
         let all = self.bundles.iter().flat_map(|bundle| bundle.extents());
         all.filter(|(source, _)| self.has(*source))
     }
 
     /// Returns how many shards have a file of a kind, and how many row groups these files have.
     pub fn file_counts(&self, kind: FileKind) -> (usize, usize) {
-        let of_pages = |(_, extent): (u32, &Extent)| extent.files[kind as usize];
+        let of_pages = |(_, extent): (SourceId, &Extent)| extent.files[kind as usize];
         let of_shard = |shard: &Arc<Shard>| {
             let groups = shard.row_groups(kind).len() as u32;
             (u32::from(groups > 0), groups)
@@ -473,8 +478,8 @@ impl Index {
 
     /// Returns how many shards there are, and how many bytes their files have, of a source or of
     /// all, with the sums over the entries that count.
-    pub fn extent(&self, source: Option<u32>) -> Result<(usize, u64, Totals)> {
-        let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
+    pub fn extent(&self, source: Option<SourceId>) -> Result<(usize, u64, Totals)> {
+        let is_asked = |id: SourceId| source.is_none_or(|asked| asked == id);
         let (mut shards, mut bytes, mut totals) = (0, 0, Totals::default());
         for (_, extent) in self.extents().filter(|(source, _)| is_asked(*source)) {
             shards += extent.shards as usize;
@@ -497,8 +502,8 @@ impl Index {
 
     /// Returns whether a source is in an index that the caller has written, so that whatever is
     /// missing in it could not be read.
-    pub fn is_of_caller(&self, source: u32) -> bool {
-        source & joined::OWN != 0 || self.classes.all.is_some()
+    pub fn is_of_caller(&self, source: SourceId) -> bool {
+        source.is_in_own_index() || self.classes.all.is_some()
     }
 
     /// Returns whether this is the view of one class, and not what a user sees.
@@ -519,7 +524,7 @@ impl Index {
     /// Returns the files with rows of a derived table that the caller may read.
     pub fn table_files(&self, table: &str) -> Result<Vec<TableFile>> {
         let is_own = self.own_tables.contains(table);
-        let counts = |bundle: &ReadBundle| !is_own || bundle.has_source_bit(joined::OWN);
+        let counts = |bundle: &ReadBundle| !is_own || bundle.is_of_own_index();
         let mut files = Vec::new();
         for bundle in self.bundles.iter().filter(|it| it.has_tables() && counts(it)) {
             for class in &bundle.contents()?.tables {

@@ -44,8 +44,9 @@ use crate::parquet_file::plain;
 use crate::sealed_rows::SealedRows;
 use crate::shard::{ClassDir, Shard, missing};
 use crate::shard_record::ShardRecord;
+use crate::source_id::SourceId;
 use bytes::Bytes;
-use canopy_model::{Attributes, ClassId};
+use canopy_model::{Attributes, ClassId, Device};
 use parquet::file::reader::ChunkReader;
 use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
@@ -79,7 +80,7 @@ pub(crate) struct SealedFile {
     /// `GENERATION-NUMBER`: how its name begins.
     pub(crate) id: String,
     /// The source it belongs to.
-    pub(crate) source: u32,
+    pub(crate) source: SourceId,
     /// How many records it has, dead ones among them.
     pub(crate) records: u64,
     /// Its size in bytes.
@@ -114,7 +115,7 @@ pub struct SealedRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SealedInode {
     /// Device that holds it.
-    pub dev: u64,
+    pub dev: Device,
     /// Its attributes.
     #[serde(with = "AttributesRecord")]
     pub attributes: Attributes,
@@ -130,7 +131,7 @@ pub(crate) struct SealedPart {
     /// Stands for the class of listers, whose shards have the same rows (`Names::class_hash`).
     pub(crate) listers: [u8; 16],
     /// The source it belongs to.
-    pub(crate) source: u32,
+    pub(crate) source: SourceId,
     /// The root of that source, absolute and escaped.
     pub(crate) root: String,
     /// Paths, below the root, of directories that are gates and whose listing is in this part:
@@ -283,7 +284,7 @@ pub(crate) struct SealedTarget<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) directory: &'a Path,
     pub(crate) id: String,
-    pub(crate) source: u32,
+    pub(crate) source: SourceId,
     /// Root of the source.
     pub(crate) root: &'a str,
     pub(crate) names: &'a Names,
@@ -415,7 +416,7 @@ impl Sealed {
     }
 
     /// Returns the source it belongs to.
-    pub(crate) fn source(&self) -> u32 {
+    pub(crate) fn source(&self) -> SourceId {
         self.record.source
     }
 
@@ -639,7 +640,7 @@ fn head(records: impl ExactSizeIterator<Item = ([u8; 16], [u8; 16], u64)>) -> Ve
 fn finish(
     file: DiskFile,
     id: String,
-    source: u32,
+    source: SourceId,
     records: usize,
     directory: &Path,
 ) -> Result<SealedFile> {

@@ -2,7 +2,7 @@
 
 use crate::builder::{Builder, Value};
 use crate::digest::Digests;
-use canopy_model::{Access, Attributes, Listing, Rows, Xattr, join, xattr_names};
+use canopy_model::{Access, Attributes, Device, Listing, Rows, Xattr, join, xattr_names};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) struct SealedRows {
 struct PackedListing {
     path: String,
     part: u32,
-    dev: u64,
+    dev: Device,
     directory: PackedAttributes,
     entries: Vec<PackedRow>,
 }

@@ -9,9 +9,11 @@ use crate::builder::Builder;
 use crate::column::*;
 use crate::encoder::{MemoryFiles, ShardTarget, encode_shard};
 use crate::error::{Error, Result};
+use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::parquet_file::{self, PageFile};
 use crate::schema::{FileKind, ROW_GROUP_ROWS};
 use crate::shard_record::{Cover, HardLink, ShardRecord};
+use crate::source_id::SourceId;
 use crate::summaries::{self, BlockSummary};
 use arrow::array::{Array, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{Field, Schema};
@@ -76,7 +78,11 @@ impl Shard {
     }
 
     /// Makes a shard in memory of the rows that were collected. `directory` is for messages.
-    pub(crate) fn in_memory(source: u32, directory: PathBuf, builder: Builder) -> Result<Self> {
+    pub(crate) fn in_memory(
+        source: SourceId,
+        directory: PathBuf,
+        builder: Builder,
+    ) -> Result<Self> {
         let id = "memory".to_owned();
         let target = ShardTarget { disk: None, directory: &directory, id, source };
         let (record, memory) = encode_shard(target, builder)?;
@@ -161,12 +167,12 @@ impl Shard {
     /// Returns the consecutive ranges of listings that together are all of the shard.
     pub fn covers(&self) -> Result<&[Cover]> {
         let covers = self.unpacked(self.record.covers.get())?;
-        let mut at = 0;
+        let mut at = ListingOrdinal(0);
         let follow = |cover: &Cover| {
             let begins = std::mem::replace(&mut at, cover.end) == cover.first;
             begins && cover.first < cover.end
         };
-        if covers.iter().all(follow) && u64::from(at) == self.record.rows(FileKind::Listings) {
+        if covers.iter().all(follow) && u64::from(at.0) == self.record.rows(FileKind::Listings) {
             return Ok(covers);
         }
         let detail = "its manifest: the covers of a shard are out of order";
@@ -179,8 +185,8 @@ impl Shard {
     }
 
     /// Returns the entries with several links in ranges of listings, sorted and disjoint, by listing.
-    pub fn hardlinks(&self, listings: &[RowRange]) -> Result<Vec<HardLink>> {
-        let within = |link: &HardLink| holds(listings, link.listing as usize);
+    pub fn hardlinks(&self, listings: &[ListingRange]) -> Result<Vec<HardLink>> {
+        let within = |link: &HardLink| holds(listings, link.listing);
         if self.record.file(FileKind::Hardlinks).is_none() {
             let links = self.unpacked(self.record.links.get())?;
             return Ok(links.iter().filter(|link| within(link)).copied().collect());
@@ -196,8 +202,8 @@ impl Shard {
             let (devs, inodes) = (DEV.of(&batch)?, INO.of(&batch)?);
             let (sizes, blocks) = (SIZE.of(&batch)?, BLOCKS.of(&batch)?);
             let links = (0..batch.num_rows()).map(|at| HardLink {
-                listing: ordinals[at],
-                dev: devs[at],
+                listing: ordinals.value(at),
+                dev: devs.value(at),
                 ino: inodes[at],
                 size_bytes: sizes[at],
                 blocks: blocks[at],
@@ -228,8 +234,8 @@ impl Shard {
             let encoded = SUMMARY.of(&batch)?;
             let lists = EXTENSIONS.find(&batch);
             for at in 0..batch.num_rows() {
-                let listings = first[at] as usize..end[at] as usize;
-                if listings.is_empty() || listings.end > self.rows(FileKind::Listings) {
+                let listings = first.value(at)..end.value(at);
+                if listings.is_empty() || listings.end.row() > self.rows(FileKind::Listings) {
                     return Err(corrupt(&"a block names listings that do not exist"));
                 }
                 let owner = (uids[at], gids[at]);
@@ -240,6 +246,17 @@ impl Shard {
             }
         }
         Ok(found)
+    }
+
+    /// Reads columns of listings, sorted and disjoint, in batches of up to `batch_rows`.
+    pub fn read_listings(
+        &self,
+        columns: impl Into<Columns>,
+        listings: &[ListingRange],
+        batch_rows: usize,
+    ) -> Result<ShardRead> {
+        let rows: Vec<RowRange> = listings.iter().map(ListingOrdinal::rows).collect();
+        self.read(FileKind::Listings, columns, &rows, batch_rows)
     }
 
     /// Returns the smallest and largest value of a column in each row group, where known. Columns
@@ -343,8 +360,8 @@ pub(crate) fn missing(error: Error) -> Error {
     }
 }
 
-/// Returns whether a row is in one of the ranges, which are sorted and disjoint.
-pub fn holds(ranges: &[RowRange], row: usize) -> bool {
+/// Returns whether a row or a listing is in one of the ranges, which are sorted and disjoint.
+pub fn holds<T: PartialOrd>(ranges: &[Range<T>], row: T) -> bool {
     let behind = ranges.partition_point(|range| range.end <= row);
     ranges.get(behind).is_some_and(|range| range.start <= row)
 }

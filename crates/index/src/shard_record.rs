@@ -1,9 +1,11 @@
 //! Record of a shard in a manifest.
 
+use crate::listing_ordinal::ListingOrdinal;
 use crate::names;
 use crate::packed::PackedList;
 use crate::schema::FileKind;
-use canopy_model::{Totals, is_below};
+use crate::source_id::SourceId;
+use canopy_model::{Device, Totals, is_below};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -22,7 +24,7 @@ pub struct ShardRecord {
     /// `GENERATION-NUMBER`: how the names of its files begin.
     pub id: String,
     /// The source it belongs to.
-    pub source: u32,
+    pub source: SourceId,
     /// Its files, by the place of their kind in [`FileKind::ALL`]; `None` for one without rows.
     pub files: [Option<FileRecord>; FileKind::COUNT],
     /// Sums over all its entries.
@@ -60,10 +62,10 @@ pub struct ShardRecord {
 /// Listings that something newer has replaced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DeadListings {
-    /// Ordinal of the first one.
-    pub(crate) first: u32,
-    /// Ordinal past the last one.
-    pub(crate) end: u32,
+    /// The first one.
+    pub(crate) first: ListingOrdinal,
+    /// The one past the last one.
+    pub(crate) end: ListingOrdinal,
     /// Sums over the entries of all listings before.
     #[serde(with = "TotalsRecord")]
     pub(crate) before: Totals,
@@ -81,14 +83,14 @@ impl DeadListings {
     }
 }
 
-/// One sighting of an entry with several links. Kept as an array: listing, dev, ino, size, blocks.
+/// One sighting of an entry with several links.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "(u32, u64, u64, i64, i64)", into = "(u32, u64, u64, i64, i64)")]
+#[serde(from = "HardLinkArray", into = "HardLinkArray")]
 pub struct HardLink {
-    /// Ordinal of its listing.
-    pub listing: u32,
+    /// Its listing.
+    pub listing: ListingOrdinal,
     /// Device that holds it.
-    pub dev: u64,
+    pub dev: Device,
     /// Inode number.
     pub ino: u64,
     /// Size in bytes.
@@ -99,7 +101,7 @@ pub struct HardLink {
 
 impl HardLink {
     /// Returns the device and inode number.
-    pub fn id(&self) -> (u64, u64) {
+    pub fn id(&self) -> (Device, u64) {
         (self.dev, self.ino)
     }
 
@@ -109,13 +111,17 @@ impl HardLink {
     }
 }
 
-impl From<(u32, u64, u64, i64, i64)> for HardLink {
-    fn from((listing, dev, ino, size_bytes, blocks): (u32, u64, u64, i64, i64)) -> Self {
+/// A hard link as it is kept: listing, dev, ino, size, blocks.
+type HardLinkArray = (ListingOrdinal, Device, u64, i64, i64);
+
+impl From<HardLinkArray> for HardLink {
+    fn from(array: HardLinkArray) -> Self {
+        let (listing, dev, ino, size_bytes, blocks) = array;
         HardLink { listing, dev, ino, size_bytes, blocks }
     }
 }
 
-impl From<HardLink> for (u32, u64, u64, i64, i64) {
+impl From<HardLink> for HardLinkArray {
     fn from(link: HardLink) -> Self {
         (link.listing, link.dev, link.ino, link.size_bytes, link.blocks)
     }
@@ -146,10 +152,10 @@ impl FileRecord {
 pub struct Cover {
     /// The deepest directory that is or is above all of them.
     pub prefix: String,
-    /// Ordinal of the first one.
-    pub first: u32,
-    /// Ordinal past the last one.
-    pub end: u32,
+    /// The first one.
+    pub first: ListingOrdinal,
+    /// The one past the last one.
+    pub end: ListingOrdinal,
     /// Sums over their entries.
     #[serde(with = "TotalsRecord")]
     pub totals: Totals,

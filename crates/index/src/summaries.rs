@@ -16,6 +16,7 @@
 //! up. Ages do not.
 
 use crate::builder::Builder;
+use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::shard_record::Cover;
 use canopy_model::{Count, Parts, Summary};
 use rustc_hash::FxHashMap;
@@ -34,8 +35,8 @@ const EXTENSIONS_MAX: usize = 1024;
 /// Statistics of the entries of one owner and group in a block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockSummary {
-    /// Ordinals of the block's listings.
-    pub listings: Range<usize>,
+    /// The block's listings.
+    pub listings: ListingRange,
     /// Owner and group.
     pub owner: (u32, u32),
     /// Statistics of their entries, without the owner and the group.
@@ -94,7 +95,12 @@ pub(crate) fn of_blocks(builder: &Builder, covers: &[Cover]) -> Vec<BlockSummary
             if !extensions {
                 summary.extensions.clear();
             }
-            BlockSummary { listings: listings.clone(), owner, summary, extensions }
+            BlockSummary {
+                listings: ListingOrdinal::range(listings.clone()),
+                owner,
+                summary,
+                extensions,
+            }
         }));
         found[first..].sort_unstable_by_key(|block| block.owner);
     }
@@ -107,9 +113,9 @@ fn blocks(builder: &Builder, covers: &[Cover]) -> Vec<Range<usize>> {
     let mut start = 0;
     let mut entries = 0;
     for cover in covers {
-        for ordinal in cover.first as usize..cover.end as usize {
+        for ordinal in cover.first.row()..cover.end.row() {
             entries += builder.heads[ordinal].entries.len() as u32;
-            let last_of_cover = ordinal + 1 == cover.end as usize;
+            let last_of_cover = ordinal + 1 == cover.end.row();
             if entries >= BLOCK_ENTRIES || (last_of_cover && entries >= BLOCK_ENTRIES_MIN) {
                 blocks.push(start..ordinal + 1);
                 (start, entries) = (ordinal + 1, 0);

@@ -44,7 +44,8 @@ use crate::names;
 use crate::packed::PackedList;
 use crate::retention::Retention;
 use crate::safety;
-use canopy_model::Generation;
+use crate::source_id::SourceId;
+use canopy_model::{Device, Generation};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -62,7 +63,7 @@ pub struct SharedScan {
     /// The root, escaped.
     pub root: String,
     /// The device of the root.
-    pub dev: u64,
+    pub dev: Device,
     /// Name of the source, if given.
     pub name: Option<String>,
     /// How it is scanned.
@@ -113,9 +114,9 @@ pub struct PartOutcome {
 pub(crate) struct PartRecord {
     pub(crate) outcome: PartOutcome,
     /// The number under which the source was begun.
-    pub(crate) source: u32,
+    pub(crate) source: SourceId,
     /// Sources in it whose roots were listed.
-    pub(crate) listed: Vec<u32>,
+    pub(crate) listed: Vec<SourceId>,
     /// Directories that are for their owner and root alone, by owner.
     pub(crate) beyond_limits: BTreeMap<u32, u64>,
     /// How often a class got fewer members than it should.

@@ -29,9 +29,10 @@ use crate::pages::PAGE_SHARDS_MAX;
 use crate::retention::Retention;
 use crate::sealed::{self, SealedBuilder, SealedFile, SealedTarget};
 use crate::shard_record::ShardRecord;
+use crate::source_id::SourceId;
 use crate::unfinished::Found;
 use canopy_model::{
-    Approach, Audience, ClassId, ClassTable, Generation, OwnerLimits, Principal, parallel,
+    Approach, Audience, ClassId, ClassTable, Device, Generation, OwnerLimits, Principal, parallel,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -138,7 +139,7 @@ pub struct NewSource {
     /// Absolute path of its root, escaped.
     pub root: String,
     /// Device of the root.
-    pub dev: u64,
+    pub dev: Device,
     /// When the scan begins, in nanoseconds since 1970.
     pub scanned_ns: i64,
     /// Attributes of the root directory.
@@ -210,7 +211,7 @@ enum Written {
     Shard(Box<ShardRecord>),
     Sealed {
         /// The number of the source that was begun.
-        begun: u32,
+        begun: SourceId,
         file: SealedFile,
         gated: Vec<ShardRecord>,
     },
@@ -259,13 +260,13 @@ pub struct Writer {
     next_shard: AtomicU64,
     /// Directories that are for their owner and root alone, by owner.
     beyond_limits: Mutex<BTreeMap<u32, u64>>,
-    next_source: u32,
+    next_source: SourceId,
     /// How sources were scanned, by number.
-    scans: BTreeMap<u32, ScanRecord>,
+    scans: BTreeMap<SourceId, ScanRecord>,
     /// Sources that were begun and are not in the manifests, by number.
-    begun: BTreeMap<u32, Begun>,
+    begun: BTreeMap<SourceId, Begun>,
     /// Those of them whose listings are still coming.
-    unfinished: Mutex<HashSet<u32>>,
+    unfinished: Mutex<HashSet<SourceId>>,
     failures: Failures,
     /// Sources that will be published without some of what they should have.
     incomplete: Vec<Failure>,
@@ -323,7 +324,7 @@ impl Writer {
     }
 
     /// Returns whether the index has any entry of a source, by its number.
-    pub fn has_entries(&self, source: u32) -> bool {
+    pub fn has_entries(&self, source: SourceId) -> bool {
         self.classes.values().map(|held| &held.manifest.shards).any(|shards| {
             let pages = shards.pages.iter().map(|page| &page.extent);
             let pages = pages.filter(|extent| extent.source == source);
@@ -349,7 +350,7 @@ impl Writer {
     }
 
     /// Returns a shard writer for each thread.
-    pub fn shard_writers(&self, source: u32) -> Vec<ShardWriter<'_>> {
+    pub fn shard_writers(&self, source: SourceId) -> Vec<ShardWriter<'_>> {
         self.unfinished.lock().insert(source);
         let share = self.options.memory_bytes / self.options.threads.max(1);
         // A vector that grows doubles: half of the share is left for that.
@@ -367,7 +368,7 @@ impl Writer {
             self.add_root(begun, first);
         }
         let threads = writers.len();
-        let source = writers.first().map_or(0, |first| first.source);
+        let source = writers.first().map_or(SourceId(0), |first| first.source);
         let (mut left, mut sealed, mut seen) = gathered(writers);
         if let Some(begun) = self.begun.get(&source) {
             if let Some(refresh) = &begun.refresh {
@@ -396,7 +397,7 @@ impl Writer {
     /// Writes what is in builders on so many threads, the small ones of a class as one shard.
     fn write_builders(
         &self,
-        source: u32,
+        source: SourceId,
         left: Rows,
         sealed: Sealed,
         threads: usize,
@@ -443,7 +444,7 @@ impl Writer {
     }
 
     /// Returns how a source that was begun is divided into shards.
-    fn layout_of(&self, source: u32) -> Layout {
+    fn layout_of(&self, source: SourceId) -> Layout {
         self.begun.get(&source).map(|begun| begun.new.layout()).unwrap_or_default()
     }
 
@@ -486,7 +487,7 @@ impl Writer {
     }
 
     /// Writes a shard and returns its id.
-    fn write_shard(&self, class: ClassId, source: u32, builder: Builder) -> Result<String> {
+    fn write_shard(&self, class: ClassId, source: SourceId, builder: Builder) -> Result<String> {
         let directory = self.dirs.ensure(&self.table, class)?;
         let (disk, id) = (Some(&self.options.disk), self.new_id());
         let place = ShardTarget { disk, directory: &directory, id, source };
@@ -496,7 +497,7 @@ impl Writer {
         Ok(id)
     }
 
-    fn write_sealed(&self, class: ClassId, begun: u32, builder: SealedBuilder) -> Result<()> {
+    fn write_sealed(&self, class: ClassId, begun: SourceId, builder: SealedBuilder) -> Result<()> {
         let known = self.begun.get(&begun);
         let source = known.map_or(begun, |known| known.owner(begun));
         let own = self.next_shard.fetch_add(1, Ordering::Relaxed);

@@ -4,9 +4,9 @@
 use canopy_index::column::{ATIME, BTIME, BTIME_AFTER_MTIME, CTIME};
 use canopy_index::{
     Columns, Disk, Error, Faults, FileKind, Index, Moment, NewSource, Result, Retention,
-    ShardWriter, Writer, WriterOptions,
+    ShardWriter, SourceId, Writer, WriterOptions,
 };
-use canopy_model::{Approach, Attributes, Generation, Listing, Permissions, Rows};
+use canopy_model::{Approach, Attributes, Device, Generation, Listing, Permissions, Rows};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -38,11 +38,11 @@ fn publish_with(
     Ok(writer.publish()?.generation)
 }
 
-fn add_source(writer: &mut Writer, root: &str) -> Result<u32> {
+fn add_source(writer: &mut Writer, root: &str) -> Result<SourceId> {
     writer.add_source(NewSource {
         name: None,
         root: root.to_owned(),
-        dev: 1,
+        dev: Device(1),
         scanned_ns: 0,
         attributes: Attributes { mode: DIR, ..Attributes::default() },
         approach: Approach::EVERYONE,
@@ -77,7 +77,7 @@ fn push_listings(sink: &mut ShardWriter<'_>, writer: &Writer, entries: u64) -> R
             path,
             depth: number as u32,
             part: 0,
-            dev: 1,
+            dev: Device(1),
             directory: &directory,
             access,
             rows: &rows,

@@ -9,11 +9,12 @@ use canopy_index::column::{ACCESS, ATIME, BTIME, CONTENT, CTIME, Columns};
 use canopy_index::fuzzing::{classes, describe, unsealed};
 use canopy_index::schema::FORMAT;
 use canopy_index::{
-    ColumnType, Error, FileKind, Index, NewSource, Shard, TableColumn, TableFormat, TableKind,
-    TableRecord, Writer, WriterOptions, table_schema,
+    ColumnType, Error, FileKind, Index, ListingOrdinal, NewSource, Shard, TableColumn, TableFormat,
+    TableKind, TableRecord, Writer, WriterOptions, table_schema,
 };
 use canopy_model::{
-    Approach, Attributes, Audience, ClassTable, Grant, Listing, Permissions, Rows, Xattr, escape,
+    Approach, Attributes, Audience, ClassTable, Device, Grant, Listing, Permissions, Rows, Xattr,
+    escape,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -64,7 +65,7 @@ impl Tree<'_> {
         let access = self.classes.access(approach, permissions);
         let depth = if path.is_empty() { 0 } else { 1 + path.matches('/').count() as u32 };
         let (directory, access) = (&directory, &access);
-        (self.push)(&Listing { path, depth, part: 0, dev: 2049, directory, access, rows });
+        (self.push)(&Listing { path, depth, part: 0, dev: Device(2049), directory, access, rows });
         self.classes.below(access, || "/golden/gate/ann".to_owned())
     }
 
@@ -118,7 +119,7 @@ fn write(index: &Path) {
         .add_source(NewSource {
             name: Some("golden".to_owned()),
             root: "/golden".to_owned(),
-            dev: 2049,
+            dev: Device(2049),
             scanned_ns: 1_700_000_001 * SECOND_NS,
             attributes: attributes(10, 0o040_755, 0, 4096),
             approach: Approach::EVERYONE,
@@ -193,7 +194,7 @@ fn description_shard(index: &Path, shard: &Shard) -> (String, String) {
     let record = shard.record();
     let facts = (record.source, record.totals, record.parts, &record.prefix);
     writeln!(text, "{facts:#?}\ncovers {:#?}", shard.covers().unwrap()).unwrap();
-    let listings = 0..shard.rows(FileKind::Listings);
+    let listings = ListingOrdinal::range(0..shard.rows(FileKind::Listings));
     writeln!(text, "links {:?}", shard.hardlinks(std::slice::from_ref(&listings)).unwrap())
         .unwrap();
     writeln!(text, "once {:?}", shard.once_below("").unwrap()).unwrap();

@@ -7,10 +7,12 @@ mod length;
 
 use canopy_index::column::{LISTING, NAME, PATH, SIZE};
 use canopy_index::{
-    Disk, Due, Faults, FileKind, Index, NewSource, Result, RowRange, Shard, Writer, WriterOptions,
+    Disk, Due, Faults, FileKind, Index, ListingRange, NewSource, Result, Shard, SourceId, Writer,
+    WriterOptions,
 };
 use canopy_model::{
-    Approach, Attributes, Generation, Listing, Permissions, Rows, Totals, clamped, is_below, join,
+    Approach, Attributes, Device, Generation, Listing, Permissions, Rows, Totals, clamped,
+    is_below, join,
 };
 use length::rounds;
 use rand::rngs::StdRng;
@@ -36,7 +38,7 @@ fn source(root: &str) -> NewSource {
     NewSource {
         name: None,
         root: root.to_owned(),
-        dev: 1,
+        dev: Device(1),
         scanned_ns: 0,
         attributes: directory(true),
         approach: Approach::EVERYONE,
@@ -51,7 +53,7 @@ fn directory(open: bool) -> Attributes {
 }
 
 /// Hands over the listings of some directories.
-fn push(writer: &Writer, begun: u32, tree: &Tree, paths: &BTreeSet<String>) -> Result<()> {
+fn push(writer: &Writer, begun: SourceId, tree: &Tree, paths: &BTreeSet<String>) -> Result<()> {
     let mut sinks = writer.shard_writers(begun);
     for path in paths {
         let Some(own) = tree.get(path) else { continue };
@@ -75,7 +77,7 @@ fn push(writer: &Writer, begun: u32, tree: &Tree, paths: &BTreeSet<String>) -> R
             path,
             depth,
             part: 0,
-            dev: 1,
+            dev: Device(1),
             directory: &directory(own.open),
             access: &access,
             rows: &rows,
@@ -171,7 +173,7 @@ fn read(index: &Path) -> Result<BTreeMap<String, i64>> {
             let (listings, names) = (LISTING.of(&batch)?, NAME.of(&batch)?);
             let sizes = SIZE.of(&batch)?;
             for at in 0..batch.num_rows() {
-                let path = join(&paths[listings[at] as usize], names.value(at));
+                let path = join(&paths[listings.value(at).row()], names.value(at));
                 assert_eq!(found.insert(path.clone(), sizes[at]), None, "{path} counts twice");
             }
         }
@@ -227,7 +229,7 @@ fn assert_sums(index: &Path, tree: &Tree, what: &str) {
 /// Compares the listings that are found by pages with those of all shards.
 fn assert_found(index: &Index, directory: &str, what: &str) {
     let source = index.sources()[0].id;
-    let found = |shards: Vec<&Arc<Shard>>, find: fn(&Shard, &str) -> Result<Vec<RowRange>>| {
+    let found = |shards: Vec<&Arc<Shard>>, find: fn(&Shard, &str) -> Result<Vec<ListingRange>>| {
         let of = |shard: &&Arc<Shard>| (shard.record().id.clone(), find(shard, directory).unwrap());
         let found: BTreeMap<_, _> = shards.iter().map(of).collect();
         found.into_iter().filter(|(_, listings)| !listings.is_empty()).collect::<Vec<_>>()

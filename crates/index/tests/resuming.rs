@@ -6,11 +6,11 @@ mod length;
 
 use arrow::array::{Int64Array, RecordBatch};
 use canopy_index::{
-    ColumnType, Disk, Faults, Index, NewSource, RemainingDirectory, RemainingExtent, Result,
-    ShardWriter, TableColumn, TableKind, TableRecord, Unfinished, UnfinishedSource, Writer,
-    WriterOptions, table_schema,
+    ColumnType, Disk, Faults, Index, ListingOrdinal, NewSource, RemainingDirectory,
+    RemainingExtent, Result, ShardWriter, TableColumn, TableKind, TableRecord, Unfinished,
+    UnfinishedSource, Writer, WriterOptions, table_schema,
 };
-use canopy_model::{Approach, Attributes, Listing, Permissions, Rows, is_below};
+use canopy_model::{Approach, Attributes, Device, Listing, Permissions, Rows, is_below};
 use length::rounds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -72,7 +72,7 @@ fn push(sink: &mut ShardWriter<'_>, writer: &Writer, path: &str) -> Result<()> {
         path,
         depth: path.split('/').filter(|name| !name.is_empty()).count() as u32,
         part: 0,
-        dev: 1,
+        dev: Device(1),
         directory: &directory(path),
         access: &classes.access(&approach, permissions),
         rows: &rows,
@@ -83,7 +83,7 @@ fn source() -> NewSource {
     NewSource {
         name: None,
         root: "/source".to_owned(),
-        dev: 1,
+        dev: Device(1),
         scanned_ns: 0,
         attributes: directory(""),
         approach: Approach::EVERYONE,
@@ -183,7 +183,7 @@ fn contents(index: &Path) -> (BTreeMap<String, i128>, usize) {
                 i128::from(below.entries + below.dirs);
             *totals.entry(format!("{path} bytes")).or_default() += below.bytes;
             let listings = shard.listings_at(path).unwrap();
-            let count: usize = listings.iter().map(ExactSizeIterator::len).sum();
+            let count: usize = ListingOrdinal::count(&listings);
             *totals.entry(format!("{path} listings")).or_default() += count as i128;
         }
     }
@@ -240,7 +240,7 @@ fn what_is_interrupted_leaves_no_class_in_lists_and_takes_no_rows_of_tables() {
             path: "",
             depth: 0,
             part: 0,
-            dev: 1,
+            dev: Device(1),
             directory: &directory(""),
             access: &writer.classes().access(&Approach::EVERYONE, permissions),
             rows: &Rows::default(),

@@ -3,9 +3,11 @@
 
 use canopy_index::column::{LISTING, NAME, PATH, SIZE};
 use canopy_index::fuzzing::unsealed;
-use canopy_index::{Disk, Due, Faults, FileKind, NewSource, Result, Writer, WriterOptions};
+use canopy_index::{
+    Disk, Due, Faults, FileKind, NewSource, Result, SourceId, Writer, WriterOptions,
+};
 use canopy_model::{
-    Approach, Attributes, Listing, Permissions, Rows, is_below, join, join_absolute,
+    Approach, Attributes, Device, Listing, Permissions, Rows, is_below, join, join_absolute,
 };
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
@@ -28,7 +30,7 @@ fn source() -> NewSource {
     NewSource {
         name: None,
         root: "/a".to_owned(),
-        dev: 1,
+        dev: Device(1),
         scanned_ns: 0,
         attributes: attributes(""),
         approach: Approach::EVERYONE,
@@ -38,7 +40,7 @@ fn source() -> NewSource {
 }
 
 /// Hands over the listings of some directories.
-fn push(writer: &Writer, begun: u32, tree: &Tree, paths: &BTreeSet<String>) -> Result<()> {
+fn push(writer: &Writer, begun: SourceId, tree: &Tree, paths: &BTreeSet<String>) -> Result<()> {
     let mut sinks = writer.shard_writers(begun);
     for path in paths {
         let Some(files) = tree.get(path) else { continue };
@@ -72,7 +74,7 @@ fn push(writer: &Writer, begun: u32, tree: &Tree, paths: &BTreeSet<String>) -> R
             path,
             depth: path.split('/').filter(|name| !name.is_empty()).count() as u32,
             part: 0,
-            dev: 1,
+            dev: Device(1),
             directory: &attributes(path),
             access: &access(&approach, path),
             rows: &rows,
@@ -135,7 +137,7 @@ fn assert_found(index: &Path, tree: &Tree, gone: &BTreeSet<String>) {
                 let batch = batch.unwrap();
                 let (listings, names) = (LISTING.of(&batch).unwrap(), NAME.of(&batch).unwrap());
                 for at in 0..batch.num_rows() {
-                    let path = join(&paths[listings[at] as usize], names.value(at));
+                    let path = join(&paths[listings.value(at).row()], names.value(at));
                     let size = SIZE.of(&batch).unwrap()[at];
                     assert_eq!(found.insert(path.clone(), size), None, "{path} counts twice");
                 }

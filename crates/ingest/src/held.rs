@@ -1,6 +1,6 @@
 //! How many entries an index holds.
 
-use canopy_index::Index;
+use canopy_index::{Index, SourceId};
 use canopy_text::counted;
 use std::path::Path;
 
@@ -35,8 +35,8 @@ impl Held {
 /// # Errors
 ///
 /// If the index cannot be read.
-pub fn count(index: &Index, source: Option<u32>) -> anyhow::Result<Held> {
-    let is_asked = |id: u32| source.is_none_or(|asked| asked == id);
+pub fn count(index: &Index, source: Option<SourceId>) -> anyhow::Result<Held> {
+    let is_asked = |id: SourceId| source.is_none_or(|asked| asked == id);
     let roots = index.sources().iter().filter(|source| is_asked(source.id)).count();
     let (shards, bytes, totals) = index.extent(source)?;
     Ok(Held { files: totals.entries, directories: roots as i64 + totals.dirs, bytes, shards })

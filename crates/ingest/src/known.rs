@@ -2,8 +2,8 @@
 
 use crate::listing::Scans;
 use crate::update::costs::Costs;
-use canopy_index::{ScanRecord, Writer};
-use canopy_model::{Access, Attributes, Listing};
+use canopy_index::{ScanRecord, SourceId, Writer};
+use canopy_model::{Access, Attributes, Device, Listing};
 use canopy_scan::{Known, MountRules, Root, Selection, Subtree};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 pub(crate) fn scan_part(
     writer: &Writer,
     scans: &Scans<'_>,
-    begun: u32,
+    begun: SourceId,
     (root, selection): (Root, &Selection),
     rules: &MountRules,
     record: &ScanRecord,
@@ -25,7 +25,7 @@ pub(crate) fn scan_part(
 /// index has of it.
 pub(crate) fn with_known(
     writer: &Writer,
-    (begun, costs): (u32, Option<&Costs>),
+    (begun, costs): (SourceId, Option<&Costs>),
     selection: &Selection,
     scan: impl FnOnce(Subtree<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
@@ -40,7 +40,7 @@ pub(crate) fn with_known(
 /// Answers what the index has.
 struct KnownListings<'a> {
     writer: &'a Writer,
-    begun: u32,
+    begun: SourceId,
     costs: Option<&'a Costs>,
     error: Mutex<Option<canopy_index::Error>>,
 }
@@ -60,7 +60,7 @@ impl Known for KnownListings<'_> {
         self.or_unknown(self.writer.known_subdirectories(self.begun, path))
     }
 
-    fn has(&self, path: &str, dev: u64, ino: u64, access: &Access) -> bool {
+    fn has(&self, path: &str, dev: Device, ino: u64, access: &Access) -> bool {
         self.or_unknown(self.writer.has_listing(self.begun, path, (dev, ino), access))
     }
 

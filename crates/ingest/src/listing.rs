@@ -11,7 +11,8 @@ use crate::scan::notes::Notes;
 use crate::sinks::{Listings, Stopped, Whereabouts};
 use crate::update::costs::Costs;
 use anyhow::Context as _;
-use canopy_index::{Configured, NewSource, ScanRecord, ShardWriter, Writer};
+use canopy_index::{Configured, NewSource, ScanRecord, ShardWriter, SourceId, Writer};
+use canopy_model::Device;
 use canopy_scan::{
     Counts, Excludes, Fault, Left, MountRules, Pauses, RateLimit, Root, ScanError, ScanOptions,
     Step, Subtree, scan,
@@ -40,7 +41,7 @@ pub(crate) fn available_threads() -> usize {
 /// Shared state of the scans of one run.
 pub(crate) struct Scans<'a> {
     cx: Context<'a>,
-    skipped: (u64, u64),
+    skipped: (Device, u64),
     part_bytes: usize,
     rate_limit: Option<Arc<RateLimit>>,
     /// Counts so far.
@@ -72,7 +73,7 @@ impl<'a> Scans<'a> {
         let own = writer.path().metadata().context("cannot look at the index")?;
         Ok(Scans {
             cx: *cx,
-            skipped: (own.dev(), own.ino()),
+            skipped: (Device(own.dev()), own.ino()),
             part_bytes: (memory_bytes / threads.max(1) / 16).clamp(1 << 20, 64 << 20),
             rate_limit: rate_max.map(|rate| Arc::new(RateLimit::new(rate))),
             counts: Counts::default(),
@@ -161,7 +162,7 @@ impl<'a> Scans<'a> {
     pub fn scan(
         &self,
         writer: &Writer,
-        begun: u32,
+        begun: SourceId,
         part: (Root, Option<Subtree<'_>>),
         rules: &MountRules,
         record: &ScanRecord,
@@ -182,7 +183,7 @@ impl<'a> Scans<'a> {
     pub fn walk<'w>(
         &self,
         writer: &'w Writer,
-        begun: u32,
+        begun: SourceId,
         (root, part): (Root, Option<Subtree<'_>>),
         rules: &MountRules,
         record: &ScanRecord,

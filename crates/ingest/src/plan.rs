@@ -5,7 +5,7 @@ use crate::held::count;
 use crate::scan::{ScanRequest, root_of};
 use crate::sources::Namespaces;
 use canopy_index::{Index, SourceRecord};
-use canopy_model::{Generation, unescape};
+use canopy_model::{Device, Generation, unescape};
 use canopy_scan::{Mount, mounts};
 use canopy_site::{check_links, namespace_of, prune_reasons};
 use std::ffi::OsStr;
@@ -97,7 +97,7 @@ pub fn plan(
             let point = Path::new(OsStr::from_bytes(&mount.point));
             !is_namespace && point != root && point.starts_with(&root)
         });
-        let device = root.metadata().ok().map(|about| about.dev());
+        let device = root.metadata().ok().map(|about| Device(about.dev()));
         let around = mount_of(&mounted, &root);
         let closed = |mount: &Mount| {
             let point = PathBuf::from(OsStr::from_bytes(&mount.point));

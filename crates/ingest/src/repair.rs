@@ -11,7 +11,7 @@ use canopy_as_user::subordinate_uids;
 use canopy_index::{
     CheckReport, Published, Remedy, ScanRecord, SourceRecord, Writer, WriterOptions,
 };
-use canopy_model::unescape;
+use canopy_model::{Device, unescape};
 use canopy_scan::Selection;
 use canopy_site::check_links;
 use canopy_text::safe::message_line;
@@ -61,7 +61,7 @@ fn shown(escaped: &str) -> String {
 fn of_unknown_options(writer: &Writer) -> BTreeSet<String> {
     let is_here = |source: &SourceRecord| {
         let about = canopy_read::to_path(&source.root).symlink_metadata();
-        about.is_ok_and(|it| (it.dev(), it.ino()) == (source.dev, source.attributes.ino))
+        about.is_ok_and(|it| (Device(it.dev()), it.ino()) == (source.dev, source.attributes.ino))
     };
     let sources = writer.sources().into_iter();
     let unknown = sources.filter(|(source, record)| record.is_none() && is_here(source));

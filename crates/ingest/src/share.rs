@@ -18,7 +18,7 @@ use canopy_index::{
     Error, NewSource, Next, PartOutcome, ScanPart, SharedProgress, SharedScan, Unfinished, Worker,
     Writer, WriterOptions,
 };
-use canopy_model::{Access, Attributes, Generation, Listing, OwnerLimits, unescape};
+use canopy_model::{Access, Attributes, Device, Generation, Listing, OwnerLimits, unescape};
 use canopy_scan::{Counts, Fault, Known, MountRules, Root, ScanError, Selection, Step, Subtree};
 use canopy_site::check_links;
 use canopy_text::counted;
@@ -449,7 +449,7 @@ impl Known for Nothing {
         HashMap::new()
     }
 
-    fn has(&self, _: &str, _: u64, _: u64, _: &Access) -> bool {
+    fn has(&self, _: &str, _: Device, _: u64, _: &Access) -> bool {
         true
     }
 

@@ -5,8 +5,8 @@ use crate::Context;
 use crate::known::with_known;
 use crate::listing::Scans;
 use crate::sinks::Shards;
-use canopy_index::{NewSource, ScanRecord, Writer};
-use canopy_model::{Approach, Attributes, Audience, ClassTable, escape};
+use canopy_index::{NewSource, ScanRecord, SourceId, Writer};
+use canopy_model::{Approach, Attributes, Audience, ClassTable, Device, escape};
 use canopy_scan::{
     Counts, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection, Subtree,
 };
@@ -55,7 +55,7 @@ pub enum Followed {
 /// system are walked by `canopy_scan`, which can pause and resume.
 pub trait ListingSource {
     /// Returns the attributes of the root, and the device of its files.
-    fn about(&self) -> (Attributes, u64);
+    fn about(&self) -> (Attributes, Device);
 
     /// Returns the users who may look up the root. `above` are those whom the directories above it
     /// let in, at the place where it counts as being.
@@ -172,7 +172,7 @@ impl<'a> Reading<'a> {
         writer: &mut Writer,
         scans: &Scans<'_>,
         selection: Option<&Selection>,
-    ) -> anyhow::Result<(u32, anyhow::Result<()>)> {
+    ) -> anyhow::Result<(SourceId, anyhow::Result<()>)> {
         let new = self.new.clone();
         let Some(selection) = selection else {
             let begun = writer.add_source(new)?;
@@ -189,7 +189,7 @@ impl<'a> Reading<'a> {
         &self,
         writer: &Writer,
         scans: &Scans<'_>,
-        begun: u32,
+        begun: SourceId,
         part: Option<Subtree<'_>>,
     ) -> anyhow::Result<()> {
         let root = &self.root;

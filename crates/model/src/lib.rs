@@ -16,6 +16,7 @@
 mod acl;
 mod attributes;
 mod class;
+mod device;
 mod error_kind;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -36,6 +37,7 @@ pub use attributes::{Attributes, FileType};
 pub use class::{
     Access, Approach, Audience, ClassId, ClassTable, GRANTS_MAX, GrantId, OwnerLimits,
 };
+pub use device::Device;
 pub use error_kind::{ErrorKind, Retry};
 pub use generation::Generation;
 pub use grant::{Credentials, Grant, Principal, Wanted};

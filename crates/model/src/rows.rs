@@ -1,7 +1,7 @@
 //! A listing as it travels from a scanner to the index: one directory and what is in it.
 
 use crate::lustre::{self, LAYOUT_KEYS};
-use crate::{Access, Attributes, Audience};
+use crate::{Access, Attributes, Audience, Device};
 
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug)]
@@ -207,7 +207,7 @@ pub struct Listing<'a> {
     /// 0 for the first part of the directory's contents; a huge directory comes in several parts.
     pub part: u32,
     /// Device that holds the directory and its entries.
-    pub dev: u64,
+    pub dev: Device,
     /// The directory's own attributes.
     pub directory: &'a Attributes,
     /// The users who may see the listing, and the users who may look names up in it.

@@ -9,10 +9,9 @@ use crate::error::{Error, Result};
 use crate::inode::InodeColumns;
 use crate::listings::RowCounts;
 use crate::locate::Start;
-use crate::plan::row_count;
 use canopy_index::column::{DEV, INODE, PART, PATH};
-use canopy_index::{Columns, FileKind, RowRange, Shard};
-use canopy_model::{Attributes, compare_paths};
+use canopy_index::{Columns, FileKind, ListingOrdinal, ListingRange, Shard};
+use canopy_model::{Attributes, Device, compare_paths};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -29,7 +28,7 @@ pub struct ListedDirectory {
     /// Which part of a huge directory it is, from 0.
     pub part: u32,
     /// Its device.
-    pub dev: u64,
+    pub dev: Device,
     /// Attributes of the directory.
     pub attributes: Attributes,
     entry_count: usize,
@@ -139,7 +138,7 @@ struct Next<'a> {
 }
 
 enum Source<'a> {
-    Closed(&'a Shard, Vec<RowRange>),
+    Closed(&'a Shard, Vec<ListingRange>),
     Open(Box<Open<'a>>),
 }
 
@@ -177,19 +176,19 @@ struct Open<'a> {
 impl<'a> Open<'a> {
     fn new(
         shard: &'a Shard,
-        listings: Vec<RowRange>,
+        listings: Vec<ListingRange>,
         columns: Columns,
         chunk_rows: usize,
     ) -> Result<Self> {
         let (entries, dirs) = shard.rows_of(&listings)?;
         Ok(Open {
             shard,
-            left: row_count(&listings),
+            left: ListingOrdinal::count(&listings),
             listings: Cursor::new(
                 shard,
                 FileKind::Listings,
                 INODE | PATH | PART | DEV | RowCounts::COLUMNS,
-                listings,
+                listings.iter().map(ListingOrdinal::rows).collect(),
                 LISTINGS.min(chunk_rows),
             ),
             ready: VecDeque::new(),
@@ -210,7 +209,7 @@ impl<'a> Open<'a> {
                     ready.push_back(ListedDirectory {
                         path: paths.value(at).to_owned(),
                         part: parts[at],
-                        dev: devs[at],
+                        dev: devs.value(at),
                         attributes: inodes.row(at),
                         entry_count: counts.entries(shard, at)?,
                         dir_count: counts.dirs(shard, at)?,

@@ -8,8 +8,8 @@ use crate::listings::ListingHeads;
 use crate::locate::{Start, caller};
 use crate::plan::{self, BATCH_ROWS, ShardRange, row_count};
 use canopy_index::column::*;
-use canopy_index::{Columns, FileKind, RowRange, Shard};
-use canopy_model::{compare_paths, is_below, join};
+use canopy_index::{Columns, FileKind, ListingOrdinal, ListingRange, Shard};
+use canopy_model::{Device, compare_paths, is_below, join};
 use rustc_hash::FxHashSet;
 use std::hash::{BuildHasher, RandomState};
 
@@ -35,7 +35,7 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
         let (_, dirs) = shard.rows_of(&listings)?;
         listing_count += match shard.record().parts {
             true => first_parts(&shard, &listings)?,
-            false => row_count(&listings),
+            false => ListingOrdinal::count(&listings),
         };
         dir_count += row_count(&dirs);
         parts.push((shard, listings, dirs));
@@ -46,7 +46,7 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
     let hasher = RandomState::new();
     let mut listed = FxHashSet::default();
     for (shard, listings, _) in &parts {
-        for batch in shard.read(FileKind::Listings, PATH, listings, BATCH_ROWS)? {
+        for batch in shard.read_listings(PATH, listings, BATCH_ROWS)? {
             let batch = batch?;
             let paths = PATH.of(&batch)?;
             listed.extend((0..batch.num_rows()).map(|at| hasher.hash_one(paths.value(at))));
@@ -62,8 +62,8 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
             let batch = batch?;
             let (listings, names) = (LISTING.of(&batch)?, NAME.of(&batch)?);
             let (inodes, xattrs) = (InodeColumns::of(&batch), XATTRS.of(&batch)?);
-            let heads = ListingHeads::read_with_devices(shard, listings)?;
-            for (at, &listing) in listings.iter().enumerate() {
+            let heads = ListingHeads::read_with_devices(shard, listings.iter())?;
+            for (at, listing) in listings.iter().enumerate() {
                 let head = heads.expect(shard, FileKind::Dirs, listing)?;
                 let path = join(head.path, names.value(at));
                 if listed.contains(&hasher.hash_one(path.as_str())) {
@@ -85,9 +85,9 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
 }
 
 /// Returns how many of some listings are the first part of one.
-fn first_parts(shard: &Shard, listings: &[RowRange]) -> Result<usize> {
+fn first_parts(shard: &Shard, listings: &[ListingRange]) -> Result<usize> {
     let mut count = 0;
-    for batch in shard.read(FileKind::Listings, PART, listings, BATCH_ROWS)? {
+    for batch in shard.read_listings(PART, listings, BATCH_ROWS)? {
         count += PART.of(&batch?)?.iter().filter(|&&part| part == 0).count();
     }
     Ok(count)
@@ -103,7 +103,7 @@ pub fn loops(start: &Start) -> Result<Vec<String>> {
     let ranges = plan::below(&start.view, start.source.id, &start.path)?;
     let mut numbers = Vec::new();
     for ShardRange { shard, listings } in &ranges {
-        for batch in shard.read(FileKind::Listings, INO, listings, BATCH_ROWS)? {
+        for batch in shard.read_listings(INO, listings, BATCH_ROWS)? {
             numbers.extend_from_slice(INO.of(&batch?)?);
         }
     }
@@ -113,17 +113,17 @@ pub fn loops(start: &Start) -> Result<Vec<String>> {
     if repeated.is_empty() {
         return Ok(Vec::new());
     }
-    let mut met: Vec<(String, (u64, u64))> = Vec::new();
+    let mut met: Vec<(String, (Device, u64))> = Vec::new();
     for ShardRange { shard, listings } in &ranges {
-        for batch in shard.read(FileKind::Listings, PATH | INO | DEV, listings, BATCH_ROWS)? {
+        for batch in shard.read_listings(PATH | INO | DEV, listings, BATCH_ROWS)? {
             let batch = batch?;
             let (paths, inos, devs) = (PATH.of(&batch)?, INO.of(&batch)?, DEV.of(&batch)?);
             let again = (0..batch.num_rows()).filter(|&at| repeated.contains(&inos[at]));
-            met.extend(again.map(|at| (paths.value(at).to_owned(), (devs[at], inos[at]))));
+            met.extend(again.map(|at| (paths.value(at).to_owned(), (devs.value(at), inos[at]))));
         }
     }
     met.sort_by(|a, b| compare_paths(&a.0, &b.0));
-    let (mut open, mut found): (Vec<(String, (u64, u64))>, Vec<String>) = Default::default();
+    let (mut open, mut found): (Vec<(String, (Device, u64))>, Vec<String>) = Default::default();
     for (path, id) in met {
         while open.last().is_some_and(|(above, _)| !is_below(&path, above)) {
             open.pop();

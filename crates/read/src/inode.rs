@@ -6,7 +6,7 @@ use arrow::array::{
 };
 use canopy_index::column::*;
 use canopy_index::{Columns, RowRange};
-use canopy_model::Attributes;
+use canopy_model::{Attributes, Device};
 use std::sync::Arc;
 
 /// The columns that a name and its inode are made of; directories have neither a target nor a
@@ -38,7 +38,7 @@ pub struct Inode {
     /// Where it points if it is a symbolic link, escaped.
     pub target: String,
     /// Device that holds it.
-    pub dev: u64,
+    pub dev: Device,
     /// Names of its extended attributes, joined by ','.
     pub xattrs: String,
 }
@@ -109,7 +109,7 @@ impl<'a> InodeColumns<'a> {
 pub fn inodes(
     batch: &RecordBatch,
     rows: RowRange,
-    dev: u64,
+    dev: Device,
 ) -> crate::Result<impl Iterator<Item = (String, Inode)>> {
     let (names, xattrs, targets) = (NAME.of(batch)?, XATTRS.of(batch)?, TARGET.find(batch));
     let inodes = InodeColumns::of(batch);

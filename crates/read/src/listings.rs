@@ -1,17 +1,20 @@
 //! The heads of listings that rows refer to: path and device by ordinal.
 
 use crate::error::Result;
-use crate::plan::{BATCH_ROWS, row_count};
+use crate::plan::BATCH_ROWS;
 use arrow::array::RecordBatch;
 use canopy_index::column::{DEV, FILES, FIRST_DIR, FIRST_ENTRY, OTHERS, PATH, SUBDIRS, SYMLINKS};
-use canopy_index::{Columns, FileKind, RowRange, Shard};
+use canopy_index::{Columns, FileKind, ListingOrdinal, ListingRange, RowRange, Shard};
+use canopy_model::Device;
+
+use std::ops::Range;
 
 /// The data of a row's listing.
 pub struct ListingHead<'a> {
     /// Path of the directory, escaped.
     pub path: &'a str,
     /// `None` where devices were not asked for.
-    pub dev: Option<u64>,
+    pub dev: Option<Device>,
 }
 
 impl ListingHead<'_> {
@@ -32,14 +35,14 @@ pub fn depth(path: &str) -> u32 {
 /// The heads of some listings of a shard.
 pub struct ListingHeads {
     /// Ranges of ordinals that were read, with the number of heads before each.
-    ranges: Vec<(RowRange, usize)>,
+    ranges: Vec<(ListingRange, usize)>,
     batches: Vec<RecordBatch>,
 }
 
 /// The first rows of listings in some ranges.
 pub struct FirstRows {
     /// The ranges, with the number of `rows` before those of each.
-    ranges: Vec<(RowRange, usize)>,
+    ranges: Vec<(ListingRange, usize)>,
     /// First entry and first directory of each listing, and where those of each range end.
     rows: Vec<(usize, usize)>,
 }
@@ -50,8 +53,8 @@ impl ListingHeads {
     /// # Errors
     ///
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-    pub fn read(shard: &Shard, listings: &[u32]) -> Result<Self> {
-        Self::read_columns(shard, listings, PATH.into())
+    pub fn read(shard: &Shard, listings: impl Iterator<Item = ListingOrdinal>) -> Result<Self> {
+        Self::read_columns(shard, near_each_other(listings), PATH.into())
     }
 
     /// As [`ListingHeads::read`], and their devices.
@@ -59,32 +62,29 @@ impl ListingHeads {
     /// # Errors
     ///
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-    pub fn read_with_devices(shard: &Shard, listings: &[u32]) -> Result<Self> {
-        Self::read_columns(shard, listings, PATH | DEV)
+    pub fn read_with_devices(
+        shard: &Shard,
+        listings: impl Iterator<Item = ListingOrdinal>,
+    ) -> Result<Self> {
+        Self::read_columns(shard, near_each_other(listings), PATH | DEV)
     }
 
-    fn read_columns(shard: &Shard, listings: &[u32], columns: Columns) -> Result<Self> {
-        let mut wanted: Vec<RowRange> = Vec::new();
-        for &listing in listings {
-            let listing = listing as usize;
-            match wanted.last_mut() {
-                Some(last) if listing < last.end => {}
-                // Pages are decoded whole: a small gap costs less than a new range.
-                Some(last) if listing < last.end + 16 => last.end = listing + 1,
-                _ => wanted.push(listing..listing + 1),
-            }
-        }
-        let rows = shard.rows(FileKind::Listings);
-        wanted.iter_mut().for_each(|range| range.end = range.end.min(rows));
+    fn read_columns(
+        shard: &Shard,
+        mut wanted: Vec<ListingRange>,
+        columns: Columns,
+    ) -> Result<Self> {
+        let end = shard.all_listings().end;
+        wanted.iter_mut().for_each(|range| range.end = range.end.min(end));
         wanted.retain(|range| !range.is_empty());
-        let read = shard.read(FileKind::Listings, columns, &wanted, BATCH_ROWS)?;
+        let read = shard.read_listings(columns, &wanted, BATCH_ROWS)?;
         let batches = read.collect::<canopy_index::Result<Vec<_>>>()?;
         let mut before = 0;
         let ranges = wanted
             .into_iter()
             .map(|range| {
                 let start = before;
-                before += range.len();
+                before += range.end - range.start;
                 (range, start)
             })
             .collect();
@@ -92,11 +92,10 @@ impl ListingHeads {
     }
 
     /// The head of a listing, `None` if there is no such listing.
-    pub fn get(&self, listing: u32) -> Option<ListingHead<'_>> {
-        let listing = listing as usize;
+    pub fn get(&self, listing: ListingOrdinal) -> Option<ListingHead<'_>> {
         let at = self.ranges.partition_point(|(range, _)| range.end <= listing);
         let (range, before) = self.ranges.get(at).filter(|(range, _)| range.contains(&listing))?;
-        let mut row = before + listing - range.start;
+        let mut row = before + (listing - range.start);
         let batch = self.batches.iter().find(|batch| {
             let here = row < batch.num_rows();
             if !here {
@@ -105,7 +104,7 @@ impl ListingHeads {
             here
         })?;
         let path = PATH.find(batch)?.value(row);
-        Some(ListingHead { path, dev: DEV.find(batch).map(|devs| devs[row]) })
+        Some(ListingHead { path, dev: DEV.find(batch).map(|devs| devs.value(row)) })
     }
 
     /// The head of a listing that a row of a file of the shard names; a file that names one
@@ -114,7 +113,12 @@ impl ListingHeads {
     /// # Errors
     ///
     /// Fails with `Index` if there is no such listing, as the file is damaged.
-    pub fn expect(&self, shard: &Shard, kind: FileKind, listing: u32) -> Result<ListingHead<'_>> {
+    pub fn expect(
+        &self,
+        shard: &Shard,
+        kind: FileKind,
+        listing: ListingOrdinal,
+    ) -> Result<ListingHead<'_>> {
         let bad = || shard.corrupt(kind, "it names a listing that does not exist").into();
         self.get(listing).ok_or_else(bad)
     }
@@ -124,10 +128,10 @@ impl ListingHeads {
     /// # Errors
     ///
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-    pub fn first_rows(shard: &Shard, listings: &[RowRange]) -> Result<FirstRows> {
-        let mut first = Vec::with_capacity(row_count(listings));
+    pub fn first_rows(shard: &Shard, listings: &[ListingRange]) -> Result<FirstRows> {
+        let mut first = Vec::with_capacity(ListingOrdinal::count(listings));
         let columns = FIRST_ENTRY | FIRST_DIR;
-        for batch in shard.read(FileKind::Listings, columns, listings, BATCH_ROWS)? {
+        for batch in shard.read_listings(columns, listings, BATCH_ROWS)? {
             let batch = batch?;
             let more = FIRST_ENTRY.of(&batch)?.iter().zip(FIRST_DIR.of(&batch)?);
             first.extend(more.map(|(&entry, &dir)| (entry as usize, dir as usize)));
@@ -136,7 +140,7 @@ impl ListingHeads {
         let mut first = first.into_iter();
         for range in listings {
             found.ranges.push((range.clone(), found.rows.len()));
-            found.rows.extend(first.by_ref().take(range.len()));
+            found.rows.extend(first.by_ref().take(range.end - range.start));
             let (entries, dirs) = shard.rows_of(std::slice::from_ref(range))?;
             // Where there are none, none of the listings in the range has any.
             let last = found.rows.last().copied().unwrap_or_default();
@@ -147,13 +151,27 @@ impl ListingHeads {
     }
 }
 
+/// Returns ranges that hold listings whose ordinals ascend, and few others.
+fn near_each_other(listings: impl Iterator<Item = ListingOrdinal>) -> Vec<ListingRange> {
+    let mut wanted: Vec<ListingRange> = Vec::new();
+    for listing in listings {
+        match wanted.last_mut() {
+            Some(last) if listing < last.end => {}
+            // Pages are decoded whole: a small gap costs less than a new range.
+            Some(last) if listing < last.end + 16 => last.end = listing + 1,
+            _ => wanted.push(listing..listing + 1),
+        }
+    }
+    wanted
+}
+
 impl FirstRows {
     /// The entries and the directories of some listings, which are all in one of the ranges.
-    pub fn rows(&self, listings: &RowRange) -> (RowRange, RowRange) {
+    pub fn rows(&self, listings: &ListingRange) -> (RowRange, RowRange) {
         let at = self.ranges.partition_point(|(range, _)| range.end <= listings.start);
         let (range, before) = &self.ranges[at];
-        let first = self.rows[before + listings.start - range.start];
-        let end = self.rows[before + listings.end - range.start];
+        let first = self.rows[before + (listings.start - range.start)];
+        let end = self.rows[before + (listings.end - range.start)];
         (first.0..end.0, first.1..end.1)
     }
 }
@@ -207,9 +225,9 @@ fn checked(shard: &Shard, kind: FileKind, rows: i64) -> Result<usize> {
     Ok(fits.ok_or_else(bad)?)
 }
 
-/// Joins ranges that touch. They are sorted and disjoint; empty ones go away.
-pub fn merge_ranges(ranges: Vec<RowRange>) -> Vec<RowRange> {
-    let mut merged: Vec<RowRange> = Vec::new();
+/// Joins ranges of rows or listings that touch. They are sorted and disjoint; empty ones go away.
+pub fn merge_ranges<T: Copy + PartialOrd>(ranges: Vec<Range<T>>) -> Vec<Range<T>> {
+    let mut merged: Vec<Range<T>> = Vec::new();
     for range in ranges {
         match merged.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,

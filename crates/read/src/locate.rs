@@ -11,8 +11,8 @@ use canopy_index::{
     Columns, FileKind, Index, RowRange, SealedInode, SealedRecord, Shard, SourceRecord,
 };
 use canopy_model::{
-    Acl, Attributes, Credentials, FileType, Grant, Wanted, base_name, join, join_absolute, parent,
-    unescape, xattr_names,
+    Acl, Attributes, Credentials, Device, FileType, Grant, Wanted, base_name, join, join_absolute,
+    parent, unescape, xattr_names,
 };
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ impl Start {
     /// # Errors
     ///
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-    pub fn device(&self) -> Result<u64> {
+    pub fn device(&self) -> Result<Device> {
         let within = match self.is_dir() {
             true => device_within(&self.view, &self.source, &self.path)?,
             false => None,
@@ -292,7 +292,7 @@ pub fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<bool> {
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn device_within(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<u64>> {
+pub fn device_within(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<Device>> {
     for shard in index.shards_at(source.id, path)? {
         if let Some(listings) = shard.listings_at(path)?.first() {
             return Ok(Some(shard.device_of(listings.start)?));
@@ -403,7 +403,7 @@ fn look_up_name(
     kind: FileKind,
     rows: &[RowRange],
     name: &str,
-    dev: u64,
+    dev: Device,
 ) -> Result<Option<Inode>> {
     if rows.is_empty() {
         return Ok(None);

@@ -10,9 +10,12 @@
 use crate::error::Result;
 use crate::listings::{ListingHead, ListingHeads};
 use arrow::array::RecordBatch;
-use canopy_index::column::{LISTING, NAME};
+use canopy_index::column::{LISTING, NAME, Numbers};
 use canopy_index::schema::ROW_GROUP_ROWS;
-use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, ShardRead, holds};
+use canopy_index::{
+    ColumnId, Columns, FileKind, Index, ListingOrdinal, ListingRange, RowRange, Shard, ShardRead,
+    SourceId, holds,
+};
 use canopy_model::{join, parent};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +29,7 @@ pub struct ShardRange {
     /// The shard.
     pub shard: Arc<Shard>,
     /// Ordinals of the listings, sorted and disjoint; there is one at least, and none is empty.
-    pub listings: Vec<RowRange>,
+    pub listings: Vec<ListingRange>,
 }
 
 /// Rows of one file of a shard, all in one row group: what a thread reads at a time.
@@ -55,7 +58,7 @@ pub struct Placed {
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn below(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> {
+pub fn below(index: &Index, source: SourceId, path: &str) -> Result<Vec<ShardRange>> {
     ranges(index.shards_below(source, path)?, |shard| shard.listings_below(path))
 }
 
@@ -64,13 +67,13 @@ pub fn below(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> 
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn at(index: &Index, source: u32, path: &str) -> Result<Vec<ShardRange>> {
+pub fn at(index: &Index, source: SourceId, path: &str) -> Result<Vec<ShardRange>> {
     ranges(index.shards_at(source, path)?, |shard| shard.listings_at(path))
 }
 
 fn ranges<'a>(
     shards: impl IntoIterator<Item = &'a Arc<Shard>>,
-    find: impl Fn(&Shard) -> canopy_index::Result<Vec<RowRange>>,
+    find: impl Fn(&Shard) -> canopy_index::Result<Vec<ListingRange>>,
 ) -> Result<Vec<ShardRange>> {
     let mut ranges = Vec::new();
     for shard in shards {
@@ -90,7 +93,12 @@ fn ranges<'a>(
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn units_below(index: &Index, source: u32, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
+pub fn units_below(
+    index: &Index,
+    source: SourceId,
+    path: &str,
+    kind: FileKind,
+) -> Result<Vec<Unit>> {
     if kind == FileKind::Xattrs {
         let mut all = Vec::new();
         // The path may be that of an entry.
@@ -108,14 +116,14 @@ pub fn units_below(index: &Index, source: u32, path: &str, kind: FileKind) -> Re
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn units_at(index: &Index, source: u32, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
+pub fn units_at(index: &Index, source: SourceId, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
     units_of(index.shards_at(source, path)?, kind, |shard| shard.listings_at(path))
 }
 
 fn units_of(
     shards: Vec<&Arc<Shard>>,
     kind: FileKind,
-    find: impl Fn(&Shard) -> canopy_index::Result<Vec<RowRange>>,
+    find: impl Fn(&Shard) -> canopy_index::Result<Vec<ListingRange>>,
 ) -> Result<Vec<Unit>> {
     let shards = shards.into_iter().filter(|shard| shard.rows(kind) > 0);
     let mut all = Vec::new();
@@ -134,7 +142,7 @@ impl ShardRange {
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn rows(&self, kind: FileKind) -> Result<Vec<RowRange>> {
         match kind {
-            FileKind::Listings => Ok(self.listings.clone()),
+            FileKind::Listings => Ok(self.listings.iter().map(ListingOrdinal::rows).collect()),
             FileKind::Entries => Ok(self.shard.rows_of(&self.listings)?.0),
             FileKind::Dirs => Ok(self.shard.rows_of(&self.listings)?.1),
             _ => self.rows_by_listing(kind),
@@ -143,14 +151,14 @@ impl ShardRange {
 
     fn rows_by_listing(&self, kind: FileKind) -> Result<Vec<RowRange>> {
         let all = 0..self.shard.rows(kind);
-        if self.listings == [0..self.shard.rows(FileKind::Listings)] {
+        if self.listings == [self.shard.all_listings()] {
             return Ok(vec![all]);
         }
         let mut rows: Vec<RowRange> = Vec::new();
         let mut numbers = all.clone();
         for batch in self.shard.read(kind, LISTING, &[all], BATCH_ROWS)? {
-            for (&listing, row) in LISTING.of(&batch?)?.iter().zip(&mut numbers) {
-                if holds(&self.listings, listing as usize) {
+            for (listing, row) in LISTING.of(&batch?)?.iter().zip(&mut numbers) {
+                if holds(&self.listings, listing) {
                     push_row(&mut rows, row);
                 }
             }
@@ -160,10 +168,10 @@ impl ShardRange {
 
     /// Cuts it into pieces of so many listings, the last one of fewer.
     pub fn pieces(&self, listings: usize) -> Vec<ShardRange> {
-        let mut left: VecDeque<RowRange> = self.listings.iter().cloned().collect();
+        let mut left: VecDeque<ListingRange> = self.listings.iter().cloned().collect();
         let mut pieces = Vec::new();
         while !left.is_empty() {
-            let listings = take_rows(&mut left, listings);
+            let listings = take_listings(&mut left, listings);
             pieces.push(ShardRange { shard: self.shard.clone(), listings });
         }
         pieces
@@ -189,6 +197,23 @@ fn close_small(shard: &Shard, kind: FileKind) {
 
 /// Takes the first rows of some ranges, of which none is empty, as many as there are up to `count`.
 pub(crate) fn take_rows(ranges: &mut VecDeque<RowRange>, mut count: usize) -> Vec<RowRange> {
+    let mut taken = Vec::new();
+    while count > 0
+        && let Some(range) = ranges.front_mut()
+    {
+        let end = range.end.min(range.start + count);
+        count -= end - range.start;
+        taken.push(range.start..end);
+        range.start = end;
+        if end == range.end {
+            ranges.pop_front();
+        }
+    }
+    taken
+}
+
+/// Takes the first of some listings, none of whose ranges is empty, up to `count`.
+fn take_listings(ranges: &mut VecDeque<ListingRange>, mut count: usize) -> Vec<ListingRange> {
     let mut taken = Vec::new();
     while count > 0
         && let Some(range) = ranges.front_mut()
@@ -308,8 +333,8 @@ impl Placed {
     ) -> Result<Self> {
         let listings = LISTING.of(&batch)?;
         let heads = match devices {
-            true => ListingHeads::read_with_devices(shard, listings)?,
-            false => ListingHeads::read(shard, listings)?,
+            true => ListingHeads::read_with_devices(shard, listings.iter())?,
+            false => ListingHeads::read(shard, listings.iter())?,
         };
         Ok(Placed { shard: shard.clone(), kind, heads, batch })
     }
@@ -321,7 +346,7 @@ impl Placed {
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn listings(&self) -> Result<impl Iterator<Item = Result<ListingHead<'_>>>> {
         let listings = LISTING.of(&self.batch)?.iter();
-        Ok(listings.map(|&listing| self.heads.expect(&self.shard, self.kind, listing)))
+        Ok(listings.map(|listing| self.heads.expect(&self.shard, self.kind, listing)))
     }
 
     /// The listing that a row is in.
@@ -330,7 +355,7 @@ impl Placed {
     ///
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn listing(&self, at: usize) -> Result<ListingHead<'_>> {
-        self.head(self.ordinals()?[at])
+        self.head(self.ordinals()?.value(at))
     }
 
     /// Returns the ordinal of the listing of each row.
@@ -338,7 +363,7 @@ impl Placed {
     /// # Errors
     ///
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-    pub fn ordinals(&self) -> Result<&[u32]> {
+    pub fn ordinals(&self) -> Result<Numbers<'_, ListingOrdinal>> {
         Ok(LISTING.of(&self.batch)?)
     }
 
@@ -347,7 +372,7 @@ impl Placed {
     /// # Errors
     ///
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-    pub fn head(&self, listing: u32) -> Result<ListingHead<'_>> {
+    pub fn head(&self, listing: ListingOrdinal) -> Result<ListingHead<'_>> {
         self.heads.expect(&self.shard, self.kind, listing)
     }
 

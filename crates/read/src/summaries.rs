@@ -13,7 +13,9 @@ use crate::totals::VisibleTree;
 use crate::work::by_workers;
 use arrow::array::{Array, RecordBatch, StringArray};
 use canopy_index::column::*;
-use canopy_index::{BlockSummary, Columns, FileKind, RowRange, Shard};
+use canopy_index::{
+    BlockSummary, Columns, FileKind, ListingOrdinal, ListingRange, RowRange, Shard,
+};
 use canopy_model::{Parts, Summary};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -133,11 +135,11 @@ fn add_block(found: &mut ByOwner, block: &BlockSummary, parts: Parts) {
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn of_listings<K: PartialEq>(
     shard: &Shard,
-    listings: &[RowRange],
+    listings: &[ListingRange],
     wanted: &StatisticsRequest,
     key: impl Fn((u32, u32)) -> K,
-) -> Result<Vec<(u32, K, Summary)>> {
-    let mut found: Vec<(u32, K, Summary)> = Vec::new();
+) -> Result<Vec<(ListingOrdinal, K, Summary)>> {
+    let mut found: Vec<(ListingOrdinal, K, Summary)> = Vec::new();
     let mut first = 0;
     let (entries, _) = shard.rows_of(listings)?;
     read_entries(shard, &entries, wanted, |listing, owner, entry| {
@@ -201,7 +203,7 @@ fn read_entries(
     shard: &Shard,
     rows: &[RowRange],
     wanted: &StatisticsRequest,
-    mut each: impl FnMut(u32, (u32, u32), Entry<'_>),
+    mut each: impl FnMut(ListingOrdinal, (u32, u32), Entry<'_>),
 ) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -211,7 +213,7 @@ fn read_entries(
         let batch = batch?;
         let listings = LISTING.of(&batch)?;
         each_entry(&batch, 0..batch.num_rows(), |at, owner, entry| {
-            each(listings[at], owner, entry)
+            each(listings.value(at), owner, entry)
         });
     }
     Ok(())

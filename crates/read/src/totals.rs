@@ -11,8 +11,8 @@ use crate::locate::Start;
 use crate::plan::BATCH_ROWS;
 use crate::work::in_parallel;
 use canopy_index::column::*;
-use canopy_index::{FileKind, Index, RowRange, Shard, SumColumn};
-use canopy_model::{Totals, compare_paths, join};
+use canopy_index::{FileKind, Index, ListingOrdinal, ListingRange, Shard, SourceId, SumColumn};
+use canopy_model::{Device, Totals, compare_paths, join};
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 
@@ -20,14 +20,14 @@ use rustc_hash::FxHashSet;
 const THREAD_LOOKUPS: usize = 8;
 
 /// Device and inode of what has been counted.
-pub type SeenInodes = FxHashSet<(u64, u64)>;
+pub type SeenInodes = FxHashSet<(Device, u64)>;
 
 /// A directory and all below it, as far as the caller sees it.
 pub struct VisibleTree<'a> {
     /// The index as the caller sees it.
     pub index: &'a Index,
     /// Number of its source.
-    pub source: u32,
+    pub source: SourceId,
     /// Path below the root of the source, escaped.
     pub path: &'a str,
     /// How many threads look shards up.
@@ -49,7 +49,7 @@ pub struct LinkSighting {
     /// Path of the listing that it is in.
     pub listing: String,
     /// Device and inode.
-    pub id: (u64, u64),
+    pub id: (Device, u64),
     /// The totals that the entry adds, once.
     pub once: Totals,
 }
@@ -200,8 +200,7 @@ impl<'a> VisibleTree<'a> {
             self.shards()?.into_iter().filter(|shard| shard.has_hardlinks()).collect();
         in_parallel(self.threads, &shards, |shard| -> Result<()> {
             let rows = shard.hardlinks(&shard.listings_below(self.path)?)?;
-            let ordinals: Vec<u32> = rows.iter().map(|row| row.listing).collect();
-            let heads = ListingHeads::read(shard, &ordinals)?;
+            let heads = ListingHeads::read(shard, rows.iter().map(|row| row.listing))?;
             let mut found = Vec::with_capacity(rows.len());
             for row in rows {
                 let listing =
@@ -244,11 +243,11 @@ pub fn truncated(path: &str, depth: usize) -> &str {
     }
 }
 
-fn listing_nodes(shard: &Shard, listings: &[RowRange], nodes: &mut Nodes) -> Result<()> {
+fn listing_nodes(shard: &Shard, listings: &[ListingRange], nodes: &mut Nodes) -> Result<()> {
     let columns = PATH | FILES | SYMLINKS | OTHERS | ENTRY_BYTES | ENTRY_BLOCKS;
     let highs = shard.highs()?;
-    let mut ordinals = listings.iter().cloned().flatten();
-    for batch in shard.read(FileKind::Listings, columns, listings, BATCH_ROWS)? {
+    let mut ordinals = ListingOrdinal::each(listings);
+    for batch in shard.read_listings(columns, listings, BATCH_ROWS)? {
         let batch = batch?;
         let (paths, files) = (PATH.of(&batch)?, FILES.of(&batch)?);
         let (symlinks, others) = (SYMLINKS.of(&batch)?, OTHERS.of(&batch)?);
@@ -265,7 +264,7 @@ fn listing_nodes(shard: &Shard, listings: &[RowRange], nodes: &mut Nodes) -> Res
     Ok(())
 }
 
-fn dir_nodes(shard: &Shard, listings: &[RowRange], nodes: &mut Nodes) -> Result<()> {
+fn dir_nodes(shard: &Shard, listings: &[ListingRange], nodes: &mut Nodes) -> Result<()> {
     let (_, dirs) = shard.rows_of(listings)?;
     if dirs.is_empty() {
         return Ok(());
@@ -274,10 +273,10 @@ fn dir_nodes(shard: &Shard, listings: &[RowRange], nodes: &mut Nodes) -> Result<
     for batch in shard.read(FileKind::Dirs, columns, &dirs, BATCH_ROWS)? {
         let batch = batch?;
         let ordinals = LISTING.of(&batch)?;
-        let heads = ListingHeads::read(shard, ordinals)?;
+        let heads = ListingHeads::read(shard, ordinals.iter())?;
         let (names, sizes, blocks) = (NAME.of(&batch)?, SIZE.of(&batch)?, BLOCKS.of(&batch)?);
         for at in 0..batch.num_rows() {
-            let head = heads.expect(shard, FileKind::Dirs, ordinals[at])?;
+            let head = heads.expect(shard, FileKind::Dirs, ordinals.value(at))?;
             let own = Totals::of_directory(sizes[at], blocks[at]);
             nodes.add(&join(head.path, names.value(at)), own);
         }

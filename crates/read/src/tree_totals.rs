@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::fold::{Sum, fold_tree};
 use crate::totals::{DirectoryTotals, VisibleTree};
-use canopy_model::{Totals, compare_paths, is_below, parent};
+use canopy_model::{Device, Totals, compare_paths, is_below, parent};
 use rustc_hash::FxHashMap;
 
 /// Subtree totals of every directory of a subtree, in path order, each link counted once in every
@@ -20,7 +20,7 @@ pub fn tree_totals(subtree: &VisibleTree<'_>, own: Totals) -> Result<Vec<Directo
     }
     // Neighbouring links of an inode both lie in a directory exactly if their deepest common
     // directory does.
-    let mut last: FxHashMap<(u64, u64), String> = FxHashMap::default();
+    let mut last: FxHashMap<(Device, u64), String> = FxHashMap::default();
     for link in subtree.links()? {
         if let Some(before) = last.insert(link.id, link.listing.clone()) {
             let mut common = before.as_str();

@@ -13,8 +13,8 @@ use crate::inode::{Stat, access_acl, stat_at, stat_open};
 use crate::moment::{ChangeTime, Moment, SECOND_NS};
 use crate::rules::{self, Rules};
 use canopy_model::{
-    Access, Acl, Approach, Attributes, ClassTable, Grant, Listing, Permissions, Rows, Wanted,
-    unescape,
+    Access, Acl, Approach, Attributes, ClassTable, Device, Grant, Listing, Permissions, Rows,
+    Wanted, unescape,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, StatxFlags};
@@ -36,7 +36,7 @@ const MOVES_MAX: u32 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     any: AtomicBool,
-    counts: Mutex<HashMap<(u64, u64), u32>>,
+    counts: Mutex<HashMap<(Device, u64), u32>>,
 }
 
 impl Moves {
@@ -52,7 +52,7 @@ impl Moves {
     }
 
     /// Returns whether a directory was moved too often to be entered again.
-    pub(crate) fn are_too_many(&self, dev: u64, ino: u64) -> bool {
+    pub(crate) fn are_too_many(&self, dev: Device, ino: u64) -> bool {
         let counts = || self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         self.any() && counts().get(&(dev, ino)).is_some_and(|&count| count >= MOVES_MAX)
     }
@@ -71,7 +71,7 @@ pub(crate) struct Directory {
     pub(crate) path_bytes: usize,
     pub(crate) handle: Handle,
     pub(crate) attributes: Attributes,
-    pub(crate) dev: u64,
+    pub(crate) dev: Device,
     pub(crate) mount: Option<u64>,
     pub(crate) access: Access,
     /// How far the clock of its file system may be behind.

@@ -1,6 +1,6 @@
 //! Attributes of inodes, from the kernel.
 
-use canopy_model::{Acl, Attributes};
+use canopy_model::{Acl, Attributes, Device};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
@@ -42,7 +42,7 @@ pub(crate) fn open_inode(parent: impl AsFd, name: &CStr) -> Result<OwnedFd, Errn
 pub(crate) struct Stat {
     pub(crate) attributes: Attributes,
     /// Device that holds it.
-    pub(crate) dev: u64,
+    pub(crate) dev: Device,
     /// Number of its mount; `None` before Linux 5.8.
     pub(crate) mount: Option<u64>,
 }
@@ -53,14 +53,14 @@ pub fn look_at(
     directory: impl AsFd,
     name: &CStr,
     follow: bool,
-) -> Result<(Attributes, u64), Errno> {
+) -> Result<(Attributes, Device), Errno> {
     let links = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let stat = stat(directory, name, links | AtFlags::NO_AUTOMOUNT)?;
     Ok((stat.attributes, stat.dev))
 }
 
 /// Returns the attributes of an open inode and its device.
-pub fn look_at_open(inode: impl AsFd) -> Result<(Attributes, u64), Errno> {
+pub fn look_at_open(inode: impl AsFd) -> Result<(Attributes, Device), Errno> {
     let stat = stat_open(inode)?;
     Ok((stat.attributes, stat.dev))
 }
@@ -113,7 +113,7 @@ fn stat(directory: impl AsFd, name: &CStr, flags: AtFlags) -> Result<Stat, Errno
     };
     Ok(Stat {
         attributes,
-        dev: device(stat.stx_dev_major, stat.stx_dev_minor),
+        dev: Device(device(stat.stx_dev_major, stat.stx_dev_minor)),
         mount: has(StatxFlags::MNT_ID).then_some(stat.stx_mnt_id),
     })
 }

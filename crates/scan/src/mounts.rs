@@ -1,5 +1,6 @@
 //! Mounts listed in `/proc/self/mountinfo`; see proc_pid_mountinfo(5).
 
+use canopy_model::Device;
 use std::io;
 
 /// One mount.
@@ -8,7 +9,7 @@ pub struct Mount {
     /// Its number, as statx(2) tells it.
     pub id: u64,
     /// Device of its files.
-    pub dev: u64,
+    pub dev: Device,
     /// Which directory of the file system is seen there.
     pub root: Vec<u8>,
     /// Where it is mounted, as the bytes of an absolute path.
@@ -51,7 +52,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
-    let dev = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+    let dev = Device(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?));
     let root = unescape_octal(fields.next()?);
     let point = unescape_octal(fields.next()?);
     let is_mapped = fields.next()?.split(|&byte| byte == b',').any(|option| option == b"idmapped");
@@ -99,8 +100,8 @@ mod tests {
             options: "rw".to_owned(),
         };
         let expected = [
-            mount(22, rustix::fs::makedev(0, 20), b"/proc", "proc", b"proc"),
-            mount(30, rustix::fs::makedev(8, 1), b"/data/nfs share\\\t", "nfs4", b"h:/x"),
+            mount(22, Device(rustix::fs::makedev(0, 20)), b"/proc", "proc", b"proc"),
+            mount(30, Device(rustix::fs::makedev(8, 1)), b"/data/nfs share\\\t", "nfs4", b"h:/x"),
         ];
         assert_eq!(parse_mounts(text), expected);
     }

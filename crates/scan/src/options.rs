@@ -7,6 +7,7 @@
 
 use crate::exclude::Excludes;
 use crate::rate::RateLimit;
+use canopy_model::Device;
 use std::sync::Arc;
 
 /// How to walk.
@@ -17,7 +18,7 @@ pub struct ScanOptions {
     /// Patterns of entries to leave out.
     pub excludes: Excludes,
     /// Directories whose contents are left out, as device and inode: the index itself.
-    pub skipped: Vec<(u64, u64)>,
+    pub skipped: Vec<(Device, u64)>,
     /// Whether extended attributes are left out.
     pub no_xattrs: bool,
     /// Whether the listings are for the caller alone: then it does not matter who else is let in.

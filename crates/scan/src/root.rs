@@ -6,7 +6,7 @@ use crate::handle::Shared;
 use crate::inode::{open_dir, open_to_search};
 use crate::rules::MountRules;
 use crate::xattrs::{FoundXattr, XattrReader};
-use canopy_model::{Approach, Attributes, Audience, ClassTable, ErrorKind, Grant, escape};
+use canopy_model::{Approach, Attributes, Audience, ClassTable, Device, ErrorKind, Grant, escape};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ pub struct Root {
     /// Its attributes.
     pub attributes: Attributes,
     /// Device that holds it.
-    pub dev: u64,
+    pub dev: Device,
     /// Those who may look it up: who may search every directory above it.
     pub approach: Approach,
     pub(crate) directory: Arc<Directory>,

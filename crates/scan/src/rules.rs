@@ -4,7 +4,7 @@
 
 use crate::ids::Unmapped;
 use crate::mounts::{Mount, mounts};
-use canopy_model::Acl;
+use canopy_model::{Acl, Device};
 use rustix::fd::AsFd;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -160,7 +160,7 @@ pub struct MountRules {
 struct State {
     mounts: Vec<Mount>,
     /// By number and device.
-    known: HashMap<(Option<u64>, u64), Rules>,
+    known: HashMap<(Option<u64>, Device), Rules>,
     closed: Vec<ClosedMount>,
     /// Places of mounts that were not entered.
     without_files: BTreeSet<Vec<u8>>,
@@ -202,7 +202,7 @@ impl MountRules {
 
     /// Returns the rules of the mount with this number (`None` if the kernel does not tell numbers)
     /// and this device, which holds an open directory.
-    pub(crate) fn of(&self, directory: impl AsFd, id: Option<u64>, dev: u64) -> Rules {
+    pub(crate) fn of(&self, directory: impl AsFd, id: Option<u64>, dev: Device) -> Rules {
         let mut state = self.state();
         if let Some(&rules) = state.known.get(&(id, dev)) {
             return rules;
@@ -222,20 +222,20 @@ impl MountRules {
 
     /// Returns the rules of the mount with this number and device, as far as it is told what that
     /// is; notes nothing.
-    pub(crate) fn of_mount(&self, id: Option<u64>, dev: u64) -> Rules {
+    pub(crate) fn of_mount(&self, id: Option<u64>, dev: Device) -> Rules {
         let mut state = self.state();
         state.find(id, dev).map_or(Rules::Other, |mount| rules_of(mount, &self.trusted))
     }
 
     /// Returns how far the clock may be behind from which the mount with this number and device has
     /// change times.
-    pub(crate) fn lag_ns(&self, id: Option<u64>, dev: u64) -> i64 {
+    pub(crate) fn lag_ns(&self, id: Option<u64>, dev: Device) -> i64 {
         let mut state = self.state();
         state.find(id, dev).map_or(TICK_NS, |mount| lag_ns_of(&mount.file_system))
     }
 
     /// Returns whether the mount that an entry belongs to is left out, since it holds no files.
-    pub(crate) fn leaves_out(&self, id: Option<u64>, dev: u64) -> bool {
+    pub(crate) fn leaves_out(&self, id: Option<u64>, dev: Device) -> bool {
         if self.enters_all {
             return false;
         }
@@ -258,7 +258,7 @@ impl MountRules {
     /// users have mounted (FUSE), unless `users` are trusted, since some let not even root in and
     /// what serves them may never answer; and what is of other machines, unless the root, which is
     /// of the mount with this number and device, is such itself.
-    pub(crate) fn untouched(&self, users: bool, root: (Option<u64>, u64)) -> Vec<Vec<u8>> {
+    pub(crate) fn untouched(&self, users: bool, root: (Option<u64>, Device)) -> Vec<Vec<u8>> {
         let mounts = mounts().unwrap_or_default();
         let is_root = |mount: &&Mount| match root.0 {
             Some(id) => mount.id == id,
@@ -325,7 +325,7 @@ impl MountRules {
 impl State {
     /// Returns the mount with this number or, where there are none, device. Reads what is mounted
     /// if it is not known yet.
-    fn find(&mut self, id: Option<u64>, dev: u64) -> Option<&Mount> {
+    fn find(&mut self, id: Option<u64>, dev: Device) -> Option<&Mount> {
         let is = |mount: &Mount| match id {
             Some(id) => mount.id == id,
             None => mount.dev == dev,

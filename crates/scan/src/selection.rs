@@ -4,7 +4,7 @@
 //! code computes classes, approaches and changes for whole and partial scans. A directory on the
 //! way whose permissions differ from those in the index is listed with all below it.
 
-use canopy_model::{Access, Attributes, Listing, unescape};
+use canopy_model::{Access, Attributes, Device, Listing, unescape};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,7 +30,7 @@ pub trait Known: Sync {
 
     /// Returns whether the listing of a directory is known: of the same inode, and for those who
     /// may see it now.
-    fn has(&self, path: &str, dev: u64, ino: u64, access: &Access) -> bool;
+    fn has(&self, path: &str, dev: Device, ino: u64, access: &Access) -> bool;
 
     /// Takes note that a directory is not as it was known, so that all below it is listed.
     fn replaces(&self, path: &str);

@@ -12,7 +12,7 @@ use crate::root::{Root, TICK};
 use crate::rules::{MountRules, Rules};
 use crate::selection::{Known, Selected, Selection};
 use crate::stealing::{Stack, share};
-use canopy_model::{ClassTable, Rows, Sink, join, join_absolute, unescape};
+use canopy_model::{ClassTable, Device, Rows, Sink, join, join_absolute, unescape};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
@@ -133,7 +133,7 @@ struct Walk<'a> {
     rules: &'a MountRules,
     counts: &'a Counts,
     on_error: &'a (dyn Fn(&ScanError) + Sync),
-    root_dev: u64,
+    root_dev: Device,
     /// Absolute path of the root, escaped.
     root_path: String,
     /// Where users have mounted file systems of their own, by the last name of the path.

@@ -154,7 +154,7 @@ impl Projection {
                 }
                 Dev => {
                     let listings = placed_rows(placed.as_ref())?.listings()?;
-                    let devs = listings.map(|listing| Ok(listing?.dev));
+                    let devs = listings.map(|listing| Ok(listing?.dev.map(|dev| dev.0)));
                     Arc::new(devs.collect::<canopy_read::Result<UInt64Array>>()?)
                 }
                 Type => {
@@ -213,7 +213,7 @@ impl Projection {
                 Source => repeated(&source.name, count),
                 Depth => Arc::new(UInt32Array::from(vec![depth(path); count])),
                 Type => repeated(&kind, count),
-                Dev => Arc::new(UInt64Array::from(vec![inode.dev; count])),
+                Dev => Arc::new(UInt64Array::from(vec![inode.dev.0; count])),
                 Stored(column) => stored(*column, &rows)?,
                 Decoded(column) => column.array(&rows)?.clone(),
             })

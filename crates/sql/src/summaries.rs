@@ -22,7 +22,9 @@ use super::summary_rows::Reader;
 use super::tables::{PATH_COLUMN, external};
 use arrow::datatypes::{DataType, Field, Schema};
 use canopy_index::column::{GID, PART, UID};
-use canopy_index::{ColumnId, Columns, FileKind, Index, RowRange, Shard, SourceRecord};
+use canopy_index::{
+    ColumnId, Columns, FileKind, Index, ListingOrdinal, ListingRange, Shard, SourceId, SourceRecord,
+};
 use canopy_model::{Parts, Totals, clamped, is_below};
 use canopy_read::listings::ListingHeads;
 use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
@@ -272,13 +274,13 @@ fn split_directories(ranges: &[ShardRange]) -> canopy_read::Result<BTreeSet<Stri
     let mut split = BTreeSet::new();
     for ShardRange { shard, listings } in ranges.iter().filter(|range| range.shard.record().parts) {
         let mut later = Vec::new();
-        let mut ordinals = listings.iter().cloned().flatten();
-        for batch in shard.read(FileKind::Listings, PART, listings, BATCH_ROWS)? {
+        let mut ordinals = ListingOrdinal::each(listings);
+        for batch in shard.read_listings(PART, listings, BATCH_ROWS)? {
             let batch = batch?;
             let parts = PART.of(&batch)?.iter().zip(&mut ordinals);
-            later.extend(parts.filter(|(part, _)| **part > 0).map(|(_, ordinal)| ordinal as u32));
+            later.extend(parts.filter(|(part, _)| **part > 0).map(|(_, ordinal)| ordinal));
         }
-        let heads = ListingHeads::read(shard, &later)?;
+        let heads = ListingHeads::read(shard, later.iter().copied())?;
         for listing in later {
             split.insert(heads.expect(shard, FileKind::Listings, listing)?.path.to_owned());
         }
@@ -287,7 +289,7 @@ fn split_directories(ranges: &[ShardRange]) -> canopy_read::Result<BTreeSet<Stri
 }
 
 /// Returns what is left of ranges without others; all are sorted and disjoint.
-fn without(ranges: &[RowRange], others: &[RowRange]) -> Vec<RowRange> {
+fn without(ranges: &[ListingRange], others: &[ListingRange]) -> Vec<ListingRange> {
     let mut left = Vec::new();
     for range in ranges {
         let mut at = range.start;
@@ -310,7 +312,7 @@ fn extent(index: &Index, table: &Table, work: &VecDeque<Work>) -> Extent {
                 Work::Subtree { source, .. } => Some(source.id),
                 _ => None,
             };
-            let read: HashSet<u32> = work.iter().filter_map(source).collect();
+            let read: HashSet<SourceId> = work.iter().filter_map(source).collect();
             ("sources", read.len(), index.sources().len())
         }
         Scope::Directory => {

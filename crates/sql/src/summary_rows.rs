@@ -6,12 +6,12 @@ use super::tables::{batch_of, external};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array};
 use arrow::datatypes::SchemaRef;
 use canopy_index::column::{PATH, SUBDIRS};
-use canopy_index::{FileKind, Index, SourceRecord};
+use canopy_index::{FileKind, Index, ListingOrdinal, SourceRecord};
 use canopy_model::{FileType, Summary, Totals, compare_paths};
 use canopy_read::Inode;
 use canopy_read::listings::depth;
 use canopy_read::locate::{Start, absolute_path, look_up};
-use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
+use canopy_read::plan::{BATCH_ROWS, ShardRange};
 use canopy_read::summaries::{self, ByOwner, StatisticsRequest};
 use canopy_read::totals::{DirectoryTotals, SeenInodes, VisibleTree};
 use canopy_read::tree_totals::tree_totals;
@@ -75,9 +75,9 @@ impl Reader {
             false => Vec::new(),
         };
         let mut found = found.into_iter().peekable();
-        let mut rows = Vec::with_capacity(plan::row_count(listings));
-        let mut ordinals = listings.iter().cloned().flatten();
-        for unit in range.units(FileKind::Listings, listings) {
+        let mut rows = Vec::with_capacity(ListingOrdinal::count(listings));
+        let mut ordinals = ListingOrdinal::each(listings);
+        for unit in range.units(FileKind::Listings, &range.rows(FileKind::Listings)?) {
             for batch in unit.read(PATH | SUBDIRS)? {
                 let batch = batch?;
                 let columns = PATH.of(&batch)?.iter().zip(SUBDIRS.of(&batch)?);
@@ -88,7 +88,7 @@ impl Reader {
                     };
                     let first = rows.len();
                     while let Some((_, key, summary)) =
-                        found.next_if(|(listing, ..)| *listing as usize == ordinal)
+                        found.next_if(|(listing, ..)| *listing == ordinal)
                     {
                         rows.push(row(key, summary));
                     }

@@ -13,14 +13,15 @@
 
 use crate::error::Result;
 use canopy_index::column::*;
-use canopy_index::{Columns, FileKind, Index, RowRange, Shard, SourceRecord};
-use canopy_model::{Attributes, FileType, base_name, compare_paths, join};
+use canopy_index::{Columns, FileKind, Index, ListingOrdinal, ListingRange, Shard, SourceRecord};
+use canopy_model::{Attributes, Device, FileType, base_name, compare_paths, join};
 use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::listings::RowCounts;
 use canopy_read::locate::{absolute_path, look_up, source_of};
 use canopy_read::plan::{BATCH_ROWS, Placed, ShardRange};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Rows of directories that are compared at a time, of both generations together.
@@ -58,7 +59,7 @@ pub struct Entry {
     /// them alone.
     pub counted_bytes: i64,
     btime_ns: i64,
-    dev: u64,
+    dev: Device,
     ino: u64,
     nlink: u32,
     target: String,
@@ -67,7 +68,7 @@ pub struct Entry {
 }
 
 /// An inode of the older generation, or of the newer one: its device, number and time of birth.
-type InodeKey = (bool, u64, u64, i64);
+type InodeKey = (bool, Device, u64, i64);
 
 /// An entry that differs.
 #[derive(Clone, Debug)]
@@ -104,7 +105,7 @@ impl Difference {
 }
 
 impl Entry {
-    fn new(attributes: &Attributes, dev: u64, target: String, xattrs: u64) -> Self {
+    fn new(attributes: &Attributes, dev: Device, target: String, xattrs: u64) -> Self {
         let is_dir = FileType::of_mode(attributes.mode) == FileType::Directory;
         Entry {
             counted_bytes: if is_dir { 0 } else { attributes.size_bytes },
@@ -174,7 +175,7 @@ struct Loose {
     rows: u32,
     is_old: bool,
     shard: u32,
-    ordinal: u32,
+    ordinal: ListingOrdinal,
 }
 
 /// Hashes of paths. Nobody finds two with the same ones by keys of this process.
@@ -360,8 +361,8 @@ impl<'a> Side<'a> {
                 continue;
             }
             let columns = PATH | INO | PART | CONTENT | RowCounts::COLUMNS;
-            let mut ordinals = listings.iter().cloned().flatten();
-            for batch in range.shard.read(FileKind::Listings, columns, &listings, BATCH_ROWS)? {
+            let mut ordinals = ListingOrdinal::each(&listings);
+            for batch in range.shard.read_listings(columns, &listings, BATCH_ROWS)? {
                 let batch = batch?;
                 let (paths, inos, parts) = (PATH.of(&batch)?, INO.of(&batch)?, PART.of(&batch)?);
                 let (contents, counts) = (CONTENT.of(&batch)?, RowCounts::of(&batch)?);
@@ -376,7 +377,7 @@ impl<'a> Side<'a> {
                         rows: rows as u32,
                         is_old,
                         shard: number as u32,
-                        ordinal: ordinal as u32,
+                        ordinal,
                     });
                 }
             }
@@ -393,7 +394,7 @@ impl<'a> Side<'a> {
         values: &Values<'_>,
         entries: &mut HashMap<String, Entry>,
     ) -> Result<()> {
-        let mut places: Vec<(u32, u32)> = portion
+        let mut places: Vec<(u32, ListingOrdinal)> = portion
             .iter()
             .filter(|loose| loose.is_old == is_old && loose.rows > 0)
             .map(|loose| (loose.shard, loose.ordinal))
@@ -401,7 +402,7 @@ impl<'a> Side<'a> {
         places.sort_unstable();
         for places in places.chunk_by(|a, b| a.0 == b.0) {
             let (source, range) = &self.shards[places[0].0 as usize];
-            let listings = places.iter().map(|&(_, at)| at as usize..at as usize + 1).collect();
+            let listings = places.iter().map(|&(_, at)| at..at + 1).collect();
             let range = ShardRange {
                 shard: range.shard.clone(),
                 listings: canopy_read::listings::merge_ranges(listings),
@@ -657,7 +658,7 @@ impl Moves {
     /// of several links to it, the first one with the first one. Returns the others.
     fn pair_by_inode(&mut self, came: Vec<(String, Entry)>) -> Vec<(String, Entry)> {
         let Some((_, first)) = came.first() else { return came };
-        let mut paths: HashMap<(u64, u64), Vec<String>> = HashMap::new();
+        let mut paths: HashMap<(Device, u64), Vec<String>> = HashMap::new();
         for (path, old) in self.gone.iter().filter(|(_, old)| old.is_dir() == first.is_dir()) {
             paths.entry((old.dev, old.ino)).or_default().push(path.clone());
         }
@@ -680,7 +681,7 @@ fn parent_of(path: &str) -> Option<&str> {
 }
 
 /// Returns the listings of a shard that may have entries at or below an absolute path.
-fn listings_of(shard: &Shard, root: &str, path: &str) -> Result<Vec<RowRange>> {
+fn listings_of(shard: &Shard, root: &str, path: &str) -> Result<Vec<ListingRange>> {
     let Some(below) = relative(path, root) else {
         let all = relative(root, path).map(|_| shard.live_listings()).transpose()?;
         return Ok(all.unwrap_or_default());
@@ -701,7 +702,7 @@ pub fn relative<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
 }
 
 /// Returns what is left of ranges without others; both are sorted and disjoint.
-fn less(ranges: &[RowRange], others: &[RowRange]) -> Vec<RowRange> {
+fn less<T: Copy + Ord>(ranges: &[Range<T>], others: &[Range<T>]) -> Vec<Range<T>> {
     let mut left = Vec::new();
     let mut others = others.iter().peekable();
     for range in ranges {
@@ -740,13 +741,15 @@ mod tests {
         };
         // A device has another number when it is mounted again, but is not another for that.
         let entry = |dev, btime_ns| named("/a", 5, dev, btime_ns);
-        for (new, expected) in [(entry(7, 9), 0), (entry(8, 9), 0), (entry(7, 10), 1)] {
-            assert_eq!(found(entry(7, 9), new), expected);
+        for (new, expected) in
+            [(entry(Device(7), 9), 0), (entry(Device(8), 9), 0), (entry(Device(7), 10), 1)]
+        {
+            assert_eq!(found(entry(Device(7), 9), new), expected);
         }
-        assert_eq!(found(named("/a", 5, 7, 9), named("/b", 5, 7, 9)), 1);
-        assert_eq!(found(named("/a", 5, 7, 9), named("/b", 5, 8, 9)), 2);
+        assert_eq!(found(named("/a", 5, Device(7), 9), named("/b", 5, Device(7), 9)), 1);
+        assert_eq!(found(named("/a", 5, Device(7), 9), named("/b", 5, Device(8), 9)), 2);
         // Imported entries have no numbers.
-        assert_eq!(found(named("/a", 0, 7, 0), named("/b", 0, 7, 0)), 2);
+        assert_eq!(found(named("/a", 0, Device(7), 0), named("/b", 0, Device(7), 0)), 2);
     }
 
     #[test]

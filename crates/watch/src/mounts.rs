@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::suspects::is_at_or_below;
+use canopy_model::Device;
 use canopy_scan::{Mount, MountRules, parse_mounts};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::collections::BTreeSet;
@@ -41,7 +42,7 @@ impl MountTable {
 }
 
 fn difference(before: &[Mount], after: &[Mount]) -> Vec<Vec<u8>> {
-    let places = |mounts: &[Mount]| -> BTreeSet<(Vec<u8>, u64, u64)> {
+    let places = |mounts: &[Mount]| -> BTreeSet<(Vec<u8>, u64, Device)> {
         mounts.iter().map(|mount| (mount.point.clone(), mount.id, mount.dev)).collect()
     };
     let (before, after) = (places(before), places(after));

@@ -4,7 +4,7 @@
 use crate::common;
 
 use canopy_index::{Disk, Faults, Index, NewSource, Writer, WriterOptions};
-use canopy_model::{Approach, Attributes, escape};
+use canopy_model::{Approach, Attributes, Device, escape};
 use canopy_sql::refresh;
 use common::length::rounds;
 use common::{Fixture, User, all_paths, assert_same, random_tree, random_xattrs, seeded, sorted};
@@ -396,7 +396,7 @@ fn a_new_source_takes_the_rows_of_derived_tables_away() {
     let source = NewSource {
         name,
         root: root_path,
-        dev: 1,
+        dev: Device(1),
         scanned_ns: 0,
         attributes,
         approach: Approach::EVERYONE,

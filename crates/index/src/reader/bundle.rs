@@ -8,6 +8,7 @@ use crate::own_tables::TableFileRecord;
 use crate::pages::{self, Extent, PageRecord};
 use crate::shard::{ClassDir, Shard};
 use crate::shard_record::ShardRecord;
+use crate::source_id::SourceId;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -17,8 +18,8 @@ pub(super) struct ReadBundle {
     /// the manifests of classes.
     unread: Option<(Arc<Names>, Arc<BundleRecord>)>,
     contents: OnceLock<Contents>,
-    /// A bit that numbers of sources have here and not in the index.
-    source_bit: u32,
+    /// Whether it is of the user's own index, which was joined to another.
+    is_own: bool,
 }
 
 /// Contents of manifests of classes.
@@ -32,7 +33,7 @@ pub(super) struct Contents {
 pub(super) struct IndexPage {
     pub(super) record: Arc<PageRecord>,
     /// The number of the source here.
-    pub(super) source: u32,
+    pub(super) source: SourceId,
     place: Arc<ClassDir>,
     shards: OnceLock<Vec<Arc<Shard>>>,
 }
@@ -47,27 +48,32 @@ pub(super) struct ClassTables {
 impl ReadBundle {
     /// Makes one of what manifests of classes say.
     pub(super) fn known(contents: Contents) -> Self {
-        ReadBundle { unread: None, contents: OnceLock::from(contents), source_bit: 0 }
+        ReadBundle { unread: None, contents: OnceLock::from(contents), is_own: false }
     }
 
     /// Makes one of a bundle that is read when somebody asks.
     pub(super) fn unread(names: Arc<Names>, record: BundleRecord) -> Self {
         let unread = Some((names, Arc::new(record)));
-        ReadBundle { unread, contents: OnceLock::new(), source_bit: 0 }
+        ReadBundle { unread, contents: OnceLock::new(), is_own: false }
     }
 
-    /// Returns the same with a bit in the numbers of sources.
-    pub(super) fn with_source_bit(&self, bit: u32) -> Self {
+    /// Returns the bundle as one of the user's own index, which is joined to another.
+    pub(super) fn of_own_index(&self) -> Self {
         let contents = match (&self.unread, self.contents.get()) {
-            (None, Some(known)) => OnceLock::from(known.with_source_bit(bit)),
+            (None, Some(known)) => OnceLock::from(known.of_own_index()),
             _ => OnceLock::new(),
         };
-        ReadBundle { unread: self.unread.clone(), contents, source_bit: bit }
+        ReadBundle { unread: self.unread.clone(), contents, is_own: true }
     }
 
-    /// Returns whether numbers of sources have this bit.
-    pub(super) fn has_source_bit(&self, bit: u32) -> bool {
-        self.source_bit & bit != 0
+    /// Returns whether it is of the user's own index, which was joined to another.
+    pub(super) fn is_of_own_index(&self) -> bool {
+        self.is_own
+    }
+
+    /// Returns the number that a source has here.
+    fn number_here(&self, source: SourceId) -> SourceId {
+        if self.is_own { source.in_own_index() } else { source }
     }
 
     /// Returns what tells it from others of any generation of its index, if it is from one.
@@ -87,28 +93,28 @@ impl ReadBundle {
                 read.add(ClassDir::new(move || names.class(class.class.place)), class.manifest);
             }
         }
-        let read = read.with_source_bit(self.source_bit);
+        let read = if self.is_own { read.of_own_index() } else { read };
         Ok(self.contents.get_or_init(|| read))
     }
 
     /// Returns what is known of its shards without reading it, or of its pages, each with the number
     /// of the source here.
-    pub(super) fn extents(&self) -> impl Iterator<Item = (u32, &Extent)> {
+    pub(super) fn extents(&self) -> impl Iterator<Item = (SourceId, &Extent)> {
         let unread = self.unread.iter().flat_map(|(_, record)| &record.extents);
-        let unread = unread.map(|extent| (extent.source | self.source_bit, extent));
+        let unread = unread.map(|extent| (self.number_here(extent.source), extent));
         let known = self.contents.get().filter(|_| self.unread.is_none());
         let pages = known.into_iter().flat_map(|contents| &contents.pages);
         unread.chain(pages.map(|page| (page.source, &page.record.extent)))
     }
 
     /// Returns what is known of its shards of a source without reading it.
-    pub(super) fn extent(&self, source: u32) -> Option<&Extent> {
+    pub(super) fn extent(&self, source: SourceId) -> Option<&Extent> {
         let (_, record) = self.unread.as_ref()?;
-        record.extents.iter().find(|extent| extent.source | self.source_bit == source)
+        record.extents.iter().find(|extent| self.number_here(extent.source) == source)
     }
 
     /// Returns whether it has anything of which that may be so.
-    pub(super) fn may_have(&self, is_so: impl Fn(u32, &Extent) -> bool) -> bool {
+    pub(super) fn may_have(&self, is_so: impl Fn(SourceId, &Extent) -> bool) -> bool {
         self.unread.is_none() || self.extents().any(|(source, extent)| is_so(source, extent))
     }
 
@@ -133,13 +139,13 @@ impl Contents {
         loose.map(|shard| Arc::new(Shard::new(shard, place.clone()))).collect()
     }
 
-    fn with_source_bit(&self, bit: u32) -> Self {
+    fn of_own_index(&self) -> Self {
         let page = |page: &Arc<IndexPage>| {
-            if page.source & bit == bit {
+            if page.source.is_in_own_index() {
                 return page.clone();
             }
             let (record, place) = (page.record.clone(), page.place.clone());
-            let source = page.source | bit;
+            let source = page.source.in_own_index();
             Arc::new(IndexPage { record, source, place, shards: OnceLock::new() })
         };
         Contents { pages: self.pages.iter().map(page).collect(), tables: self.tables.clone() }
@@ -164,7 +170,7 @@ impl IndexPage {
 }
 
 /// Returns a shard as one of a source with this number.
-pub(super) fn of_source(shard: Arc<Shard>, source: u32) -> Arc<Shard> {
+pub(super) fn of_source(shard: Arc<Shard>, source: SourceId) -> Arc<Shard> {
     if shard.record().source == source {
         return shard;
     }

@@ -2,11 +2,9 @@
 
 use super::bundle::of_source;
 use super::{Classes, Index, Tables};
+use crate::source_id::SourceId;
 use canopy_model::is_below;
 use std::sync::Arc;
-
-/// The bit that numbers of sources of the own index have: writers count from 0 up.
-pub(super) const OWN: u32 = 1 << 31;
 
 impl Index {
     /// Returns both indexes as one, which keeps the path and generation of this one. If both have a
@@ -15,16 +13,16 @@ impl Index {
     pub fn joined(mut self, own: Index) -> Index {
         self.own_published = Some((own.generation, own.published_ns));
         for mut source in own.sources {
-            source.id |= OWN;
+            source.id = source.id.in_own_index();
             self.sources.push(source);
         }
         self.sort_sources();
         let loose = own.loose.into_iter();
         self.loose.extend(loose.map(|shard| {
-            let source = shard.record().source | OWN;
+            let source = shard.record().source.in_own_index();
             of_source(shard, source)
         }));
-        let bundles = own.bundles.iter().map(|bundle| Arc::new(bundle.with_source_bit(OWN)));
+        let bundles = own.bundles.iter().map(|bundle| Arc::new(bundle.of_own_index()));
         Arc::make_mut(&mut self.bundles).extend(bundles);
         self.classes = Classes {
             all: self.classes.all.zip(own.classes.all).map(|(site, own)| site + own),
@@ -42,12 +40,12 @@ impl Index {
     /// Returns the index without sources that lie in one of the other index that it was joined of,
     /// so that no path is in it twice.
     pub fn flattened(mut self) -> Index {
-        let roots: Vec<(u32, String)> =
+        let roots: Vec<(SourceId, String)> =
             self.sources.iter().map(|source| (source.id, source.root.clone())).collect();
-        let is_covered = |id: u32, root: &str| {
+        let is_covered = |id: SourceId, root: &str| {
             roots.iter().any(|(other, above)| {
-                let of_other_index = (other ^ id) & OWN != 0;
-                let counts = above != root || other & OWN != 0;
+                let of_other_index = other.is_in_own_index() != id.is_in_own_index();
+                let counts = above != root || other.is_in_own_index();
                 of_other_index
                     && counts
                     && is_below(root.trim_start_matches('/'), above.trim_start_matches('/'))
@@ -57,7 +55,7 @@ impl Index {
         self.covered = Arc::new(covered.map(|source| source.id).collect());
         self.sources.retain(|source| !self.covered.contains(&source.id));
         let kept = &self.sources;
-        let is_kept = |id: u32| kept.iter().any(|source| source.id == id);
+        let is_kept = |id: SourceId| kept.iter().any(|source| source.id == id);
         self.loose.retain(|shard| is_kept(shard.record().source));
         self
     }

@@ -7,6 +7,7 @@
 
 use super::OpenFile;
 use crate::error::{Error, Result};
+use crate::listing_ordinal::ListingOrdinal;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -79,9 +80,9 @@ impl Highs {
         Some(highs)
     }
 
-    /// Returns the full sum, given the value of its column in a row.
-    pub fn whole(&self, row: usize, column: SumColumn, low: i64) -> i128 {
-        let behind = self.0.partition_point(|(first, _)| *first as usize <= row);
+    /// Returns the full sum, given the value of its column for a listing.
+    pub fn whole(&self, listing: ListingOrdinal, column: SumColumn, low: i64) -> i128 {
+        let behind = self.0.partition_point(|(first, _)| *first <= listing.0);
         let high = behind.checked_sub(1).map_or(0, |at| self.0[at].1[column as usize]);
         (i128::from(high) << 64).saturating_add(low.into())
     }
@@ -121,7 +122,11 @@ mod tests {
                 .chain([SumColumn::BlocksBefore, SumColumn::EntryBytes, SumColumn::EntryBlocks])
                 .zip(row)
             {
-                assert_eq!(read.whole(at, column, *sum as i64), *sum, "{at} {column:?}");
+                assert_eq!(
+                    read.whole(ListingOrdinal::of_row(at), column, *sum as i64),
+                    *sum,
+                    "{at} {column:?}"
+                );
             }
         }
     }

@@ -10,9 +10,11 @@
 use super::{RowRange, Shard};
 use crate::builder::SHARD_ROWS_MAX;
 use crate::error::{Error, Result};
+use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::schema::FileKind;
 use crate::shard_record::DeadListings;
 use canopy_model::Totals;
+use std::ops::Range;
 
 /// Rows that count below which a shard is small.
 pub(crate) const SMALL_ROWS_MAX: usize = SHARD_ROWS_MAX / 8;
@@ -22,8 +24,8 @@ const DEAD_SHARE: usize = 3;
 
 impl Shard {
     /// Returns the listings that count, as ranges of ordinals, sorted and disjoint.
-    pub fn live_listings(&self) -> Result<Vec<RowRange>> {
-        self.live(0..self.rows(FileKind::Listings))
+    pub fn live_listings(&self) -> Result<Vec<ListingRange>> {
+        self.live(self.all_listings())
     }
 
     /// Returns the rows of `xattrs` that count, as ranges, sorted and disjoint.
@@ -39,15 +41,19 @@ impl Shard {
     }
 
     /// Returns the listings of a range that count.
-    pub(crate) fn live(&self, listings: RowRange) -> Result<Vec<RowRange>> {
+    pub(crate) fn live(&self, listings: ListingRange) -> Result<Vec<ListingRange>> {
         let dead = self.dead_within(&listings)?.iter();
-        self.less(listings, dead.map(|dead| dead.first as usize..dead.end as usize))
+        self.less(listings, dead.map(|dead| dead.first..dead.end))
     }
 
     /// Returns what is left of a range without others, which must follow each other.
-    fn less(&self, range: RowRange, dead: impl Iterator<Item = RowRange>) -> Result<Vec<RowRange>> {
+    fn less<T: Copy + Ord + Default>(
+        &self,
+        range: Range<T>,
+        dead: impl Iterator<Item = Range<T>>,
+    ) -> Result<Vec<Range<T>>> {
         let mut live = Vec::new();
-        let (mut at, mut dead_end) = (range.start, 0);
+        let (mut at, mut dead_end) = (range.start, T::default());
         for dead in dead {
             if dead.is_empty() || dead.start < dead_end {
                 let detail = "its manifest: the dead rows of a shard are out of order";
@@ -76,7 +82,7 @@ impl Shard {
         let all: usize = kinds.iter().map(|&kind| self.rows(kind)).sum();
         let listings = self.dead()?.iter().map(|dead| {
             let within = dead.totals.entries.saturating_add(dead.totals.dirs).max(0) as usize;
-            within + (dead.end - dead.first) as usize
+            within + (dead.end - dead.first)
         });
         let values = self.unpacked(self.record.dead_values.get())?;
         let values = values.iter().map(|(first, end)| end.saturating_sub(*first) as usize);
@@ -100,20 +106,20 @@ impl Shard {
     }
 
     /// Returns those of them that lie in a range, or partly.
-    pub(crate) fn dead_within(&self, listings: &RowRange) -> Result<&[DeadListings]> {
+    pub(crate) fn dead_within(&self, listings: &ListingRange) -> Result<&[DeadListings]> {
         let dead = self.dead()?;
-        let first = dead.partition_point(|dead| (dead.end as usize) <= listings.start);
-        let end = dead.partition_point(|dead| (dead.first as usize) < listings.end);
+        let first = dead.partition_point(|dead| dead.end <= listings.start);
+        let end = dead.partition_point(|dead| dead.first < listings.end);
         Ok(&dead[first..end.max(first)])
     }
 
     /// Returns the running totals before a listing where dead listings begin or end.
-    pub(crate) fn recorded_totals_before(&self, listing: usize) -> Result<Option<Totals>> {
+    pub(crate) fn recorded_totals_before(&self, listing: ListingOrdinal) -> Result<Option<Totals>> {
         let dead = self.dead()?;
-        let behind = dead.partition_point(|dead| (dead.end as usize) < listing);
+        let behind = dead.partition_point(|dead| dead.end < listing);
         let told = dead.get(behind).and_then(|dead| match listing {
-            at if at == dead.end as usize => Some(dead.up_to_end()),
-            at if at == dead.first as usize => Some(dead.before),
+            at if at == dead.end => Some(dead.up_to_end()),
+            at if at == dead.first => Some(dead.before),
             _ => None,
         });
         Ok(told)
@@ -127,7 +133,8 @@ mod tests {
     use crate::digest::Digests;
     use crate::packed::PackedList;
     use crate::shard::holds;
-    use canopy_model::{Access, Attributes, Listing, Rows, compare_paths, is_below};
+    use crate::source_id::SourceId;
+    use canopy_model::{Access, Attributes, Device, Listing, Rows, compare_paths, is_below};
     use std::collections::BTreeSet;
     use std::path::PathBuf;
 
@@ -173,7 +180,11 @@ mod tests {
         let expected = wanted(known, |path| is_below(path, directory));
         assert_eq!(ordinals(&below), expected, "below {directory}");
         for ordinal in 0..known.len() {
-            assert_eq!(holds(&below, ordinal), expected.contains(&ordinal), "{ordinal}");
+            assert_eq!(
+                holds(&below, ListingOrdinal::of_row(ordinal)),
+                expected.contains(&ordinal),
+                "{ordinal}"
+            );
         }
         let mut totals = Totals::default();
         expected.iter().for_each(|&ordinal| totals += known[ordinal].totals);
@@ -189,10 +200,10 @@ mod tests {
                 links.extend(std::iter::repeat_n(ordinal, known.links));
             }
         }
-        let rows = shard.rows_of(&below).unwrap();
-        assert_eq!((ordinals(&rows.0), ordinals(&rows.1)), (entries, dirs), "below {directory}");
+        let found = shard.rows_of(&below).unwrap();
+        assert_eq!((rows(&found.0), rows(&found.1)), (entries, dirs), "below {directory}");
         let found = shard.hardlinks(&below).unwrap();
-        let found: Vec<usize> = found.iter().map(|link| link.listing as usize).collect();
+        let found: Vec<usize> = found.iter().map(|link| link.listing.row()).collect();
         assert_eq!(found, links, "below {directory}");
     }
 
@@ -229,7 +240,7 @@ mod tests {
                 path: &path,
                 depth: path.split('/').filter(|name| !name.is_empty()).count() as u32,
                 part: 0,
-                dev: 1,
+                dev: Device(1),
                 directory: &Attributes::default(),
                 access: &Access::EVERYONE,
                 rows: &rows,
@@ -238,7 +249,7 @@ mod tests {
             known.push(Known { path, totals, links, live: true });
         }
         known.sort_by(|a, b| compare_paths(&a.path, &b.path));
-        (Shard::in_memory(1, PathBuf::from("memory"), builder).unwrap(), known)
+        (Shard::in_memory(SourceId(1), PathBuf::from("memory"), builder).unwrap(), known)
     }
 
     /// Has up to so many ranges of listings count no longer.
@@ -251,7 +262,7 @@ mod tests {
         let covers = shard.covers().unwrap();
         let mut dead: Vec<DeadListings> = Vec::new();
         let mut before = Totals::default();
-        for (ordinal, known) in (0..).zip(&*known) {
+        for (ordinal, known) in (0..).map(ListingOrdinal).zip(&*known) {
             if !known.live {
                 let begins_cover = covers.iter().any(|cover| cover.first == ordinal);
                 match dead.last_mut().filter(|dead| dead.end == ordinal && !begins_cover) {
@@ -289,10 +300,15 @@ mod tests {
     }
 
     /// Gives the rows of ranges, which must be sorted, disjoint and not empty.
-    fn ordinals(ranges: &[RowRange]) -> Vec<usize> {
+    fn rows(ranges: &[RowRange]) -> Vec<usize> {
         assert!(ranges.iter().all(|range| !range.is_empty()), "{ranges:?}");
         assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "{ranges:?}");
         ranges.iter().cloned().flatten().collect()
+    }
+
+    /// Gives the rows of listings in ranges, which must be sorted, disjoint and not empty.
+    fn ordinals(ranges: &[ListingRange]) -> Vec<usize> {
+        rows(&ranges.iter().map(ListingOrdinal::rows).collect::<Vec<_>>())
     }
 
     #[test]
@@ -313,7 +329,12 @@ mod tests {
         for ranges in [vec![(4, 6), (5, 7)], vec![(4, 6), (1, 2)], vec![(3, 3)], vec![(5, 2)]] {
             let dead = ranges.into_iter().map(|(first, end)| {
                 let (before, totals) = (Totals::default(), Totals::default());
-                DeadListings { first, end, before, totals }
+                DeadListings {
+                    first: ListingOrdinal(first),
+                    end: ListingOrdinal(end),
+                    before,
+                    totals,
+                }
             });
             shard.record.dead = PackedList::new(dead.collect()).unwrap();
             assert!(shard.live_listings().is_err());

@@ -7,13 +7,17 @@
 use super::{OpenFile, RowRange, Shard, SumColumn};
 use crate::column::*;
 use crate::error::{Error, Result};
+use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::schema::{FENCE_ROWS, FENCES_END, FENCES_KEY, FileKind};
 use crate::shard_record::{HardLink, Overlap};
 use arrow::array::RecordBatch;
-use canopy_model::{Totals, compare_paths, is_below};
+use canopy_model::{Device, Totals, compare_paths, is_below};
 use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::sync::OnceLock;
+
+/// No listings.
+const NONE: ListingRange = ListingOrdinal(0)..ListingOrdinal(0);
 
 /// Pages that are kept of a shard: a subtree begins in one and ends in another.
 const KEPT_MAX: usize = 2;
@@ -41,23 +45,28 @@ const NUMBERS: Columns = Columns::of(&[
 ]);
 
 impl Shard {
+    /// Returns all listings, dead ones among them.
+    pub fn all_listings(&self) -> ListingRange {
+        ListingOrdinal::range(0..self.rows(FileKind::Listings))
+    }
+
     /// Returns the listings of a directory and all below it that count, as ranges of ordinals,
     /// sorted and disjoint; none is empty. Opens no file where the covers tell.
-    pub fn listings_below(&self, directory: &str) -> Result<Vec<RowRange>> {
+    pub fn listings_below(&self, directory: &str) -> Result<Vec<ListingRange>> {
         let all = self.all_listings_below(directory)?;
         self.live(all)
     }
 
     /// As [`Shard::listings_below`], dead ones among them.
-    pub(crate) fn all_listings_below(&self, directory: &str) -> Result<RowRange> {
+    pub(crate) fn all_listings_below(&self, directory: &str) -> Result<ListingRange> {
         match Overlap::of(&self.record.prefix, directory) {
-            Overlap::Outside => return Ok(0..0),
-            Overlap::Inside => return Ok(0..self.rows(FileKind::Listings)),
+            Overlap::Outside => return Ok(NONE),
+            Overlap::Inside => return Ok(self.all_listings()),
             Overlap::Partly => {}
         }
-        let mut found: Option<RowRange> = None;
+        let mut found: Option<ListingRange> = None;
         for cover in self.covers()? {
-            let whole = cover.first as usize..cover.end as usize;
+            let whole = cover.first..cover.end;
             let range = match Overlap::of(&cover.prefix, directory) {
                 Overlap::Outside => continue,
                 Overlap::Inside => whole,
@@ -68,18 +77,18 @@ impl Shard {
                 found = Some(start..range.end);
             }
         }
-        Ok(found.unwrap_or(0..0))
+        Ok(found.unwrap_or(NONE))
     }
 
     /// Returns the listing of a directory itself, if it counts: no, one or, of a huge directory,
     /// several ordinals, as ranges.
-    pub fn listings_at(&self, directory: &str) -> Result<Vec<RowRange>> {
+    pub fn listings_at(&self, directory: &str) -> Result<Vec<ListingRange>> {
         let all = self.all_listings_at(directory)?;
         self.live(all)
     }
 
     /// As [`Shard::listings_at`], dead ones among them.
-    pub(crate) fn all_listings_at(&self, directory: &str) -> Result<RowRange> {
+    pub(crate) fn all_listings_at(&self, directory: &str) -> Result<ListingRange> {
         let may_hold = |prefix: &str| match Overlap::of(prefix, directory) {
             Overlap::Outside => false,
             Overlap::Inside => prefix == directory,
@@ -88,7 +97,7 @@ impl Shard {
         if !may_hold(&self.record.prefix)
             || !self.covers()?.iter().any(|cover| may_hold(&cover.prefix))
         {
-            return Ok(0..0);
+            return Ok(NONE);
         }
         let first =
             self.partition_point(|path| compare_paths(path, directory) == Ordering::Less)?;
@@ -110,7 +119,7 @@ impl Shard {
         }
         let mut totals = Totals::default();
         for cover in self.covers()? {
-            let whole = cover.first as usize..cover.end as usize;
+            let whole = cover.first..cover.end;
             match Overlap::of(&cover.prefix, directory) {
                 Overlap::Outside => {}
                 Overlap::Inside => {
@@ -158,7 +167,7 @@ impl Shard {
     }
 
     /// Returns the sums over the entries of a range of listings.
-    fn totals_of(&self, listings: RowRange) -> Result<Totals> {
+    fn totals_of(&self, listings: ListingRange) -> Result<Totals> {
         let mut totals = self.totals_before(listings.end)?;
         totals -= self.totals_before(listings.start)?;
         Ok(totals)
@@ -166,7 +175,7 @@ impl Shard {
 
     /// Returns the entries and the directories of ranges of listings, sorted and disjoint, as
     /// ranges of rows of these files; none is empty.
-    pub fn rows_of(&self, listings: &[RowRange]) -> Result<(Vec<RowRange>, Vec<RowRange>)> {
+    pub fn rows_of(&self, listings: &[ListingRange]) -> Result<(Vec<RowRange>, Vec<RowRange>)> {
         let (mut entries, mut dirs) = (Vec::new(), Vec::new());
         for range in listings {
             let (more_entries, more_dirs) = self.rows_of_range(range.clone())?;
@@ -178,7 +187,7 @@ impl Shard {
 
     /// Returns the entries and the directories of a range of listings, as ranges of rows of these
     /// files.
-    pub(crate) fn rows_of_range(&self, listings: RowRange) -> Result<(RowRange, RowRange)> {
+    pub fn rows_of_range(&self, listings: ListingRange) -> Result<(RowRange, RowRange)> {
         let (first, end) = (self.totals_before(listings.start)?, self.totals_before(listings.end)?);
         let range = |first: i64, end: i64, kind| {
             let range = first as usize..end as usize;
@@ -194,18 +203,18 @@ impl Shard {
     }
 
     /// Returns the device of the directory that a listing is of.
-    pub fn device_of(&self, listing: usize) -> Result<u64> {
+    pub fn device_of(&self, listing: ListingOrdinal) -> Result<Device> {
         let (batch, row) = self.numbers(listing)?;
-        Ok(DEV.of(&batch)?[row])
+        Ok(DEV.of(&batch)?.value(row))
     }
 
     /// Returns the running totals before a listing. The last ordinal but one past the end gives
     /// those of all.
-    pub(crate) fn totals_before(&self, listing: usize) -> Result<Totals> {
-        if listing == 0 {
+    pub(crate) fn totals_before(&self, listing: ListingOrdinal) -> Result<Totals> {
+        if listing == ListingOrdinal(0) {
             return Ok(Totals::default());
         }
-        if listing >= self.rows(FileKind::Listings) {
+        if listing.row() >= self.rows(FileKind::Listings) {
             return Ok(self.record.totals);
         }
         if let Some(totals) = self.recorded_totals_before(listing)? {
@@ -224,21 +233,21 @@ impl Shard {
     }
 
     /// Returns the listings among `within` that are a directory or below it.
-    fn search(&self, directory: &str, within: RowRange) -> Result<RowRange> {
+    fn search(&self, directory: &str, within: ListingRange) -> Result<ListingRange> {
         let before = |path: &str| compare_paths(path, directory) == Ordering::Less;
         let first = self.partition_point(before)?;
         let end = self.partition_point(|path| before(path) || is_below(path, directory))?;
-        let clamp = |ordinal: usize| ordinal.max(within.start).min(within.end);
+        let clamp = |ordinal: ListingOrdinal| ordinal.max(within.start).min(within.end);
         Ok(clamp(first)..clamp(end))
     }
 
     /// Returns the number of listings at the front whose paths fulfil a condition that none fulfils
     /// after them.
-    fn partition_point(&self, holds: impl Fn(&str) -> bool) -> Result<usize> {
+    fn partition_point(&self, holds: impl Fn(&str) -> bool) -> Result<ListingOrdinal> {
         let open = self.open(FileKind::Listings)?;
         let fences = self.fences(&open)?;
         let Some(page) = fences.partition_point(|path| holds(path)).checked_sub(1) else {
-            return Ok(0);
+            return Ok(ListingOrdinal(0));
         };
         let batch = self.page(&open.pages.paths, PATH.into(), page)?;
         let paths = PATH.of(&batch)?;
@@ -250,14 +259,14 @@ impl Shard {
                 false => end = middle,
             }
         }
-        Ok(page * FENCE_ROWS + first)
+        Ok(ListingOrdinal::of_row(page * FENCE_ROWS + first))
     }
 
     /// Returns the page of [`NUMBERS`] that a listing is in, and its row there.
-    fn numbers(&self, listing: usize) -> Result<(RecordBatch, usize)> {
+    fn numbers(&self, listing: ListingOrdinal) -> Result<(RecordBatch, usize)> {
         let open = self.open(FileKind::Listings)?;
-        let batch = self.page(&open.pages.numbers, NUMBERS, listing / FENCE_ROWS)?;
-        Ok((batch, listing % FENCE_ROWS))
+        let batch = self.page(&open.pages.numbers, NUMBERS, listing.row() / FENCE_ROWS)?;
+        Ok((batch, listing.row() % FENCE_ROWS))
     }
 
     /// Columns of a page of `listings`.

@@ -35,6 +35,7 @@ use crate::safety;
 use crate::schema::FileKind;
 use crate::sealed::Sealed;
 use crate::shard::{ClassDir, Shard};
+use crate::source_id::SourceId;
 use crate::unfinished;
 use canopy_model::{Generation, join_absolute, parallel};
 use parking_lot::Mutex;
@@ -206,7 +207,7 @@ struct Check<'a> {
     /// Whether the caller writes the index.
     is_writers: bool,
     /// Roots of sources, by number, escaped.
-    roots: BTreeMap<u32, String>,
+    roots: BTreeMap<SourceId, String>,
     /// Pages, shards and other files that were checked.
     seen: Mutex<FxHashSet<PathBuf>>,
     damages: Mutex<Vec<Damage>>,
@@ -612,7 +613,7 @@ impl<'a> Check<'a> {
 
     fn affected_directories<'d>(
         &self,
-        source: u32,
+        source: SourceId,
         directories: impl Iterator<Item = &'d str>,
     ) -> BTreeMap<String, Vec<String>> {
         let Some(root) = self.roots.get(&source) else { return BTreeMap::new() };

@@ -10,9 +10,11 @@ use super::cut::Cut;
 use super::{Held, Writer, now_ns};
 use crate::builder::{Builder, SHARD_ROWS_MAX};
 use crate::error::Result;
+use crate::listing_ordinal::ListingRange;
 use crate::pages::PageRecord;
 use crate::schema::FileKind;
-use crate::shard::{RowRange, SMALL_ROWS_MAX, Shard};
+use crate::shard::{SMALL_ROWS_MAX, Shard};
+use crate::source_id::SourceId;
 use canopy_model::{ClassId, parallel};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
@@ -58,7 +60,7 @@ pub struct Compacted {
 /// Shards that are written anew as few.
 struct Group {
     class: ClassId,
-    source: u32,
+    source: SourceId,
     shards: Vec<Shard>,
     /// Their rows that count.
     rows: usize,
@@ -114,7 +116,8 @@ impl Writer {
 
     /// Finds out what is written anew, and whether there is more of it.
     fn groups(&self, due: Due, rows_max: usize) -> Result<(Vec<Group>, bool)> {
-        let mut candidates: BTreeMap<(ClassId, u32), Vec<(Shard, usize, bool)>> = BTreeMap::new();
+        let mut candidates: BTreeMap<(ClassId, SourceId), Vec<(Shard, usize, bool)>> =
+            BTreeMap::new();
         let small_max = if due == Due::Now { SMALL_SHARDS_MAX } else { 1 };
         let now_ns = now_ns();
         let is_old = |since: Option<i64>| since.is_some_and(|ns| now_ns - ns > DEAD_FOR_MAX_NS);
@@ -147,7 +150,8 @@ impl Writer {
             let small = shards.iter().filter(|(_, live, _)| *live < SMALL_ROWS_MAX).count();
             let join = small > small_max;
             shards.retain(|(_, live, is_dirty)| *is_dirty || join && *live < SMALL_ROWS_MAX);
-            let mut group = Group { class, source, shards: Vec::new(), rows: 0, is_dirty: false };
+            let mut group =
+                Group { class, source: source, shards: Vec::new(), rows: 0, is_dirty: false };
             for (shard, live, is_dirty) in shards {
                 // A shard alone that could stay as it is would be no step forward.
                 let is_something = !groups.is_empty() || group.is_dirty || group.shards.len() > 1;
@@ -206,14 +210,14 @@ impl Writer {
 }
 
 /// Returns the first listings of a range, as many as fit into memory well.
-fn first_listings(shard: &Shard, listings: RowRange) -> Result<RowRange> {
+fn first_listings(shard: &Shard, listings: ListingRange) -> Result<ListingRange> {
     let mut some = listings.start..listings.end.min(listings.start + LISTINGS);
-    while some.len() > 1 {
+    while some.end - some.start > 1 {
         let (entries, dirs) = shard.rows_of_range(some.clone())?;
         if entries.len() + dirs.len() <= COPIED_ROWS {
             break;
         }
-        some.end = some.start + some.len() / 2;
+        some.end = some.start + (some.end - some.start) / 2;
     }
     Ok(some)
 }

@@ -4,10 +4,11 @@ use crate::builder::{Builder, Value};
 use crate::column::*;
 use crate::digest::Digests;
 use crate::error::Result;
+use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
 use arrow::array::{Array, RecordBatch};
-use canopy_model::{Access, Attributes, Listing, Rows, Xattr, xattr_names};
+use canopy_model::{Access, Attributes, Device, Listing, Rows, Xattr, xattr_names};
 
 /// Rows that are decoded at a time.
 const BATCH_ROWS: usize = 8192;
@@ -19,13 +20,12 @@ pub(super) const LISTINGS: usize = 4096;
 const ENTRY: [ColumnId; 5] = [NAME.id(), LISTING.id(), XATTRS.id(), TARGET.id(), RDEV.id()];
 
 /// Adds listings of a shard to a builder.
-pub(super) fn copy_listings(shard: &Shard, kept: RowRange, rest: &mut Builder) -> Result<()> {
+pub(super) fn copy_listings(shard: &Shard, kept: ListingRange, rest: &mut Builder) -> Result<()> {
     // The builder does not ask who may see a listing: that is the class it is of.
     let access = &Access::EVERYONE;
     let mut order = Vec::new();
-    for start in kept.clone().step_by(LISTINGS) {
-        let chunk = start..kept.end.min(start + LISTINGS);
-        let mut rows = vec![Rows::default(); chunk.len()];
+    for chunk in chunks(&kept) {
+        let mut rows = vec![Rows::default(); chunk.end - chunk.start];
         let (entries, dirs) = shard.rows_of_range(chunk.clone())?;
         for (kind, range) in [(FileKind::Entries, entries), (FileKind::Dirs, dirs)] {
             let mut columns = INODE;
@@ -56,16 +56,17 @@ pub(super) struct Head {
     pub(super) path: String,
     depth: u32,
     part: u32,
-    dev: u64,
+    dev: Device,
     directory: Attributes,
     digests: Digests,
 }
 
 /// Reads listings without their entries.
-pub(super) fn heads(shard: &Shard, listings: &RowRange) -> Result<Vec<Head>> {
-    let mut heads = Vec::with_capacity(listings.len());
+pub(super) fn heads(shard: &Shard, listings: &ListingRange) -> Result<Vec<Head>> {
+    let count = listings.end - listings.start;
+    let mut heads = Vec::with_capacity(count);
     let columns = INODE | PATH | DEPTH | PART | DEV | CONTENT | ACCESS;
-    for batch in read(shard, FileKind::Listings, columns, std::slice::from_ref(listings))? {
+    for batch in read_listings(shard, columns, std::slice::from_ref(listings))? {
         let batch = batch?;
         let (paths, depths) = (PATH.of(&batch)?, DEPTH.of(&batch)?);
         let (parts, devs) = (PART.of(&batch)?, DEV.of(&batch)?);
@@ -75,13 +76,13 @@ pub(super) fn heads(shard: &Shard, listings: &RowRange) -> Result<Vec<Head>> {
                 path: paths.value(at).to_owned(),
                 depth: depths[at],
                 part: parts[at],
-                dev: devs[at],
+                dev: devs.value(at),
                 directory: attributes(&batch, at)?,
                 digests: Digests { content: contents[at], access: accesses[at] },
             });
         }
     }
-    match heads.len() == listings.len() {
+    match heads.len() == count {
         true => Ok(heads),
         false => Err(shard.corrupt(FileKind::Listings, "rows are missing")),
     }
@@ -91,12 +92,12 @@ fn copy_rows(
     shard: &Shard,
     kind: FileKind,
     batch: &RecordBatch,
-    listings: &RowRange,
+    listings: &ListingRange,
     rows: &mut [Rows],
 ) -> Result<()> {
     let (ordinals, names) = (LISTING.of(batch)?, NAME.of(batch)?);
     let (targets, xattrs) = (TARGET.find(batch), XATTRS.of(batch)?);
-    for (at, &ordinal) in ordinals.iter().enumerate() {
+    for (at, ordinal) in ordinals.iter().enumerate() {
         let rows = &mut rows[place_of(shard, kind, listings, ordinal)?];
         let target = targets.filter(|targets| !targets.is_null(at));
         let target = target.map_or("", |targets| targets.value(at));
@@ -113,10 +114,9 @@ fn copy_rows(
 pub(super) fn place_of(
     shard: &Shard,
     kind: FileKind,
-    listings: &RowRange,
-    ordinal: u32,
+    listings: &ListingRange,
+    ordinal: ListingOrdinal,
 ) -> Result<usize> {
-    let ordinal = ordinal as usize;
     match listings.contains(&ordinal) {
         true => Ok(ordinal - listings.start),
         false => Err(shard.corrupt(kind, "it names a listing that does not exist")),
@@ -149,6 +149,26 @@ pub(super) fn copy_values(shard: &Shard, rows: &[RowRange], rest: &mut Builder) 
         }
     }
     Ok(())
+}
+
+/// Cuts a range of listings into pieces of [`LISTINGS`].
+pub(super) fn chunks(listings: &ListingRange) -> impl Iterator<Item = ListingRange> {
+    let rows = ListingOrdinal::rows(listings);
+    let end = rows.end;
+    rows.step_by(LISTINGS).map(move |start| ListingOrdinal::range(start..end.min(start + LISTINGS)))
+}
+
+/// Reads columns of listings; opens nothing where there are none.
+pub(super) fn read_listings(
+    shard: &Shard,
+    columns: impl Into<Columns>,
+    listings: &[ListingRange],
+) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
+    let read = match listings.iter().all(ListingRange::is_empty) {
+        true => None,
+        false => Some(shard.read_listings(columns, listings, BATCH_ROWS)?),
+    };
+    Ok(read.into_iter().flatten())
 }
 
 /// Reads columns of rows; opens nothing where there are none.

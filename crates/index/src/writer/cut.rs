@@ -16,14 +16,17 @@ use super::{Rows, Writer, now_ns};
 use crate::builder::Builder;
 use crate::column::*;
 use crate::error::{Error, Result};
+use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::packed::PackedList;
 use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::sealed::SealedFile;
 use crate::shard::{RowRange, Shard};
 use crate::shard_record::{DeadListings, ShardRecord};
+use crate::source_id::SourceId;
 use canopy_model::ClassId;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
 use std::path::Path;
 
 /// Rows of the smallest shards, for comparing sizes.
@@ -52,7 +55,7 @@ pub(super) enum Cut {
 struct Rest {
     class: ClassId,
     shard: Shard,
-    listings: Vec<RowRange>,
+    listings: Vec<ListingRange>,
     values: Vec<RowRange>,
     /// Rows that count.
     rows: usize,
@@ -62,7 +65,7 @@ struct Rest {
 impl Writer {
     /// Takes listings out of the shards of a source, for the source that was begun under this
     /// number. Rows that are written anew are added to the builders of their class.
-    pub(super) fn cut(&self, begun: u32, replaced: &Replaced, left: &mut Rows) -> Result<()> {
+    pub(super) fn cut(&self, begun: SourceId, replaced: &Replaced, left: &mut Rows) -> Result<()> {
         let Some(begun) = self.begun.get(&begun) else { return Ok(()) };
         let source = replaced.source;
         let max = self.options.page_shards_max;
@@ -119,7 +122,7 @@ fn rest_of(class: ClassId, shard: Shard, replaced: &Replaced) -> Result<Rest> {
     let mut dead = replaced_listings(&shard, replaced)?;
     let mut listings = Vec::new();
     for live in shard.live_listings()? {
-        listings.extend(without(live, &mut dead, |ordinal| is_kept(ordinal as u32)));
+        listings.extend(without(live, &mut dead, is_kept));
     }
     let before = shard.live_values()?;
     let mut directories = replaced.whole().chain(replaced.alone());
@@ -134,7 +137,7 @@ fn rest_of(class: ClassId, shard: Shard, replaced: &Replaced) -> Result<Rest> {
 }
 
 /// Returns the listings of a shard that are replaced, dead ones among them, in order and disjoint.
-pub(super) fn replaced_listings(shard: &Shard, replaced: &Replaced) -> Result<Vec<RowRange>> {
+pub(super) fn replaced_listings(shard: &Shard, replaced: &Replaced) -> Result<Vec<ListingRange>> {
     let mut ranges = Vec::new();
     let left_out = left_out_of(shard, replaced)?;
     for directory in replaced.whole() {
@@ -150,7 +153,7 @@ pub(super) fn replaced_listings(shard: &Shard, replaced: &Replaced) -> Result<Ve
 
 /// Returns the listings of a shard that stay though they are below what is replaced with all below
 /// it, in order and disjoint.
-pub(super) fn left_out_of(shard: &Shard, replaced: &Replaced) -> Result<Vec<RowRange>> {
+pub(super) fn left_out_of(shard: &Shard, replaced: &Replaced) -> Result<Vec<ListingRange>> {
     let ranges = replaced.left_out().map(|directory| shard.all_listings_below(directory));
     let mut ranges = ranges.collect::<Result<Vec<_>>>()?;
     ranges.retain(|range| !range.is_empty());
@@ -160,12 +163,12 @@ pub(super) fn left_out_of(shard: &Shard, replaced: &Replaced) -> Result<Vec<RowR
 
 /// Returns what is left of a range without those of `dead` in it but for those that are kept.
 fn without(
-    live: RowRange,
-    dead: &mut Vec<RowRange>,
-    is_kept: impl Fn(usize) -> bool,
-) -> Vec<RowRange> {
-    let mut rest: Vec<RowRange> = Vec::new();
-    let mut add = |range: RowRange| {
+    live: ListingRange,
+    dead: &mut Vec<ListingRange>,
+    is_kept: impl Fn(ListingOrdinal) -> bool,
+) -> Vec<ListingRange> {
+    let mut rest: Vec<ListingRange> = Vec::new();
+    let mut add = |range: ListingRange| {
         if range.is_empty() {
             return;
         }
@@ -178,7 +181,9 @@ fn without(
     for dead in dead.iter().filter(|dead| dead.start < live.end && dead.end > live.start) {
         let (start, end) = (dead.start.max(live.start), dead.end.min(live.end));
         add(at..start);
-        (start..end).filter(|&ordinal| is_kept(ordinal)).for_each(|at| add(at..at + 1));
+        let within = start..end;
+        let kept = ListingOrdinal::each(std::slice::from_ref(&within));
+        kept.filter(|&ordinal| is_kept(ordinal)).for_each(|at| add(at..at + 1));
         at = end;
     }
     add(at..live.end);
@@ -233,16 +238,18 @@ fn joined(rests: &[Rest], written: &FxHashSet<ClassId>) -> Vec<bool> {
 }
 
 /// Returns the record of a shard of which only these rows count.
-fn dead_record(shard: &Shard, listings: &[RowRange], values: &[RowRange]) -> Result<ShardRecord> {
+fn dead_record(
+    shard: &Shard,
+    listings: &[ListingRange],
+    values: &[RowRange],
+) -> Result<ShardRecord> {
     let mut record = shard.record().clone();
     let mut dead = Vec::new();
     for cover in shard.covers()? {
-        let cover = cover.first as usize..cover.end as usize;
-        for range in between(cover, listings) {
-            let before = shard.totals_before(range.start)?;
-            let mut totals = shard.totals_before(range.end)?;
+        for Range { start: first, end } in between(cover.first..cover.end, listings) {
+            let before = shard.totals_before(first)?;
+            let mut totals = shard.totals_before(end)?;
             totals -= before;
-            let (first, end) = (range.start as u32, range.end as u32);
             dead.push(DeadListings { first, end, before, totals });
         }
     }
@@ -256,7 +263,7 @@ fn dead_record(shard: &Shard, listings: &[RowRange], values: &[RowRange]) -> Res
 }
 
 /// Returns what of a range lies between others, which are sorted and disjoint.
-pub(super) fn between(range: RowRange, others: &[RowRange]) -> Vec<RowRange> {
+pub(super) fn between<T: Copy + Ord>(range: Range<T>, others: &[Range<T>]) -> Vec<Range<T>> {
     let mut found = Vec::new();
     let mut at = range.start;
     for other in others.iter().filter(|other| other.start < range.end && other.end > range.start) {
@@ -281,11 +288,16 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_range_stays() {
-        let mut dead = vec![2..4, 6..9, 20..30];
-        let rest = without(0..10, &mut dead, |ordinal| ordinal == 7);
-        assert_eq!(rest, [0..2, 4..6, 7..8, 9..10]);
-        assert_eq!(dead, [20..30]);
-        assert_eq!(without(10..25, &mut dead, |_| true), [10..25]);
+        let listings = |rows: &[RowRange]| -> Vec<ListingRange> {
+            rows.iter().cloned().map(ListingOrdinal::range).collect()
+        };
+        let mut dead = listings(&[2..4, 6..9, 20..30]);
+        let first = ListingOrdinal::range(0..10);
+        let rest = without(first, &mut dead, |ordinal| ordinal == ListingOrdinal(7));
+        assert_eq!(rest, listings(&[0..2, 4..6, 7..8, 9..10]));
+        assert_eq!(dead, listings(&[20..30]));
+        let second = ListingOrdinal::range(10..25);
+        assert_eq!(without(second.clone(), &mut dead, |_| true), [second]);
         assert_eq!(between(0..10, &[0..2, 4..6, 7..8, 9..12]), [2..4, 6..7, 8..9]);
         assert_eq!(between(5..10, &[]), [5..10]);
     }

@@ -4,7 +4,7 @@
 //! Contents behind a passage are sealed again where they change; shards without changes stay. Once
 //! a passage has several records, they become one.
 
-use super::copying::{LISTINGS, copy_listings, copy_values, heads, place_of, read};
+use super::copying::{chunks, copy_listings, copy_values, heads, place_of, read};
 use super::cut::{Cut, between, kept_values, left_out_of, replaced_listings};
 use super::replaced::Replaced;
 use super::sources::Begun;
@@ -12,11 +12,13 @@ use super::{Held, Writer, now_ns};
 use crate::builder::Builder;
 use crate::column::*;
 use crate::error::Result;
+use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::names::Secret;
 use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::sealed::{Sealed, SealedBuilder, SealedPart};
-use crate::shard::{RowRange, Shard};
+use crate::shard::Shard;
+use crate::source_id::SourceId;
 use canopy_model::{ClassId, join, join_absolute};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -32,7 +34,7 @@ impl Writer {
     /// Marks the sealed records of a source dead that belong to replaced listings; the writer knows
     /// their paths from the rows of the listers. Contents behind other passages are sealed again
     /// without the replaced listings.
-    pub(super) fn cut_sealed(&self, number: u32, replaced: &Replaced) -> Result<()> {
+    pub(super) fn cut_sealed(&self, number: SourceId, replaced: &Replaced) -> Result<()> {
         let Some(begun) = self.begun.get(&number) else { return Ok(()) };
         let mut classes: BTreeMap<ClassId, Vec<KnownFile>> = BTreeMap::new();
         for (&class, Held { manifest, .. }) in &self.classes {
@@ -86,7 +88,7 @@ impl Writer {
         &self,
         class: ClassId,
         mut files: Vec<KnownFile>,
-        (number, begun): (u32, &Begun),
+        (number, begun): (SourceId, &Begun),
         replaced: &Replaced,
         (found, passages): (&FxHashMap<[u8; 16], Option<String>>, &FxHashSet<String>),
     ) -> Result<()> {
@@ -195,12 +197,12 @@ impl Writer {
                     rest.push_shard(&passage, listers, shard.record().clone());
                     continue;
                 }
-                let mut at = 0;
+                let mut at = ListingOrdinal(0);
                 for gone in replaced_listings(&shard, replaced)? {
                     copy_listings(&shard, at..gone.start.max(at), &mut builder)?;
                     at = at.max(gone.end);
                 }
-                copy_listings(&shard, at..shard.rows(FileKind::Listings), &mut builder)?;
+                copy_listings(&shard, at..shard.all_listings().end, &mut builder)?;
                 let values = kept_values(&shard, &[0..shard.rows(FileKind::Xattrs)], replaced)?;
                 copy_values(&shard, &values, &mut builder)?;
                 begun.cuts.lock().push(Cut::Gone(class, shard.record().id.clone()));
@@ -243,19 +245,18 @@ impl Writer {
     fn hash_entries_of(
         &self,
         shard: &Shard,
-        listings: RowRange,
+        listings: ListingRange,
         (replaced, mut open): (&Replaced, Option<&mut FxHashSet<String>>),
         records: &mut FoundRecords<'_>,
     ) -> Result<()> {
-        for start in listings.clone().step_by(LISTINGS) {
-            let chunk = start..listings.end.min(start + LISTINGS);
+        for chunk in chunks(&listings) {
             let heads = heads(shard, &chunk)?;
             let (entries, dirs) = shard.rows_of_range(chunk.clone())?;
             for (kind, rows) in [(FileKind::Entries, entries), (FileKind::Dirs, dirs)] {
                 for batch in read(shard, kind, LISTING | NAME, &[rows])? {
                     let batch = batch?;
                     let (ordinals, names) = (LISTING.of(&batch)?, NAME.of(&batch)?);
-                    for (at, &ordinal) in ordinals.iter().enumerate() {
+                    for (at, ordinal) in ordinals.iter().enumerate() {
                         let head = &heads[place_of(shard, kind, &chunk, ordinal)?];
                         let own = join(&head.path, names.value(at));
                         let path = join_absolute(&replaced.root, &own);

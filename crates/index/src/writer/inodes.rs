@@ -1,12 +1,14 @@
 //! Where an index has an inode: the names of a file that were not told to have changed.
 
 use super::Writer;
-use super::copying::read;
+use super::copying::{read, read_listings};
 use crate::column::{INO, LISTING, PATH};
 use crate::error::Result;
+use crate::listing_ordinal::ListingRange;
 use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
+use crate::source_id::SourceId;
 
 impl Writer {
     /// Returns the directories of a source, by their paths below its root, which are at or below
@@ -14,7 +16,7 @@ impl Writer {
     /// inodes, which are sorted; some of them several times. `None` if there are more than `max`.
     pub fn directories_with(
         &self,
-        source: u32,
+        source: SourceId,
         directory: &str,
         inodes: &[u64],
         max: usize,
@@ -23,7 +25,7 @@ impl Writer {
         let may_have = |_, page: &PageRecord| page.extent.may_have_below(directory);
         for (_, shard) in self.shards_where(source, may_have)? {
             let listings = listings_with(&shard, directory, inodes)?;
-            for batch in read(&shard, FileKind::Listings, PATH, &listings)? {
+            for batch in read_listings(&shard, PATH, &listings)? {
                 let batch = batch?;
                 let paths = PATH.of(&batch)?;
                 found.extend((0..batch.num_rows()).map(|at| paths.value(at).to_owned()));
@@ -38,8 +40,8 @@ impl Writer {
 }
 
 /// Returns the listings of a shard that have entries with one of these inodes.
-fn listings_with(shard: &Shard, directory: &str, inodes: &[u64]) -> Result<Vec<RowRange>> {
-    let mut found: Vec<RowRange> = Vec::new();
+fn listings_with(shard: &Shard, directory: &str, inodes: &[u64]) -> Result<Vec<ListingRange>> {
+    let mut found: Vec<ListingRange> = Vec::new();
     let (entries, _) = shard.rows_of(&shard.listings_below(directory)?)?;
     if entries.is_empty() {
         return Ok(found);
@@ -62,7 +64,7 @@ fn listings_with(shard: &Shard, directory: &str, inodes: &[u64]) -> Result<Vec<R
                 if inodes.binary_search(&inos[at]).is_err() {
                     continue;
                 }
-                let listing = listings[at] as usize;
+                let listing = listings.value(at);
                 match found.last_mut() {
                     Some(last) if last.end > listing => {}
                     Some(last) if last.end == listing => last.end += 1,

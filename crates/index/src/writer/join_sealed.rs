@@ -5,6 +5,7 @@ use super::compaction::{DEAD_FOR_MAX_NS, Due};
 use super::{Held, Writer, now_ns};
 use crate::error::{Error, Result};
 use crate::sealed::{self, Sealed, SealedFile};
+use crate::source_id::SourceId;
 use canopy_model::ClassId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +65,7 @@ impl Writer {
     ) -> Vec<(ClassId, Vec<SealedFile>)> {
         let mut all = Vec::new();
         for (&class, held) in self.classes.iter().filter(|(class, _)| is_wanted(**class)) {
-            let mut by_source: BTreeMap<u32, Vec<SealedFile>> = BTreeMap::new();
+            let mut by_source: BTreeMap<SourceId, Vec<SealedFile>> = BTreeMap::new();
             for file in &held.manifest.sealed {
                 by_source.entry(file.source).or_default().push(file.clone());
             }
@@ -130,7 +131,16 @@ mod tests {
     fn file(bytes: u64, dead_records: u64) -> SealedFile {
         let (id, sums, dead) = (format!("1-{bytes}"), PackedList::default(), PackedList::default());
         let dead_since_ns = (dead_records > 0).then(now_ns);
-        SealedFile { id, source: 1, records: 100, bytes, sums, dead, dead_records, dead_since_ns }
+        SealedFile {
+            id,
+            source: SourceId(1),
+            records: 100,
+            bytes,
+            sums,
+            dead,
+            dead_records,
+            dead_since_ns,
+        }
     }
 
     fn sizes(files: &[(u64, u64)], due: Due) -> Vec<Vec<u64>> {

@@ -4,6 +4,7 @@ use super::{Held, WriterOptions};
 use crate::error::{Error, Result};
 use crate::manifest::{ClassManifest, GrantRecord};
 use crate::names::ClassPlace;
+use crate::source_id::SourceId;
 use canopy_model::{ClassId, ClassTable, GrantId, OwnerLimits};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ pub(super) struct Loaded {
     /// The classes, in the order of the manifests.
     pub(super) order: Vec<ClassId>,
     pub(super) places: FxHashMap<ClassId, ClassPlace>,
-    pub(super) next_source: u32,
+    pub(super) next_source: SourceId,
 }
 
 impl Loaded {
@@ -35,14 +36,14 @@ impl Loaded {
             limits.unwrap_or_default(),
         )
         .charging(options.holders.clone());
-        let mut next_source = 0;
+        let mut next_source = SourceId(0);
         let (mut classes, mut places) = (Vec::new(), Vec::new());
         for ClassManifest { class, manifest, gated, hidden } in manifests {
             if class.grants.iter().any(|id| !known.contains(id)) {
                 return Err(Error::corrupt(all_path, "it names a grant that it does not have"));
             }
-            let ids = manifest.sources.iter().map(|source| source.id + 1);
-            next_source = ids.max().unwrap_or(0).max(next_source);
+            let ids = manifest.sources.iter().map(|source| source.id.next());
+            next_source = ids.max().unwrap_or(SourceId(0)).max(next_source);
             let id = table.class_of(&class.grants().collect::<Vec<_>>());
             if class.place.depth as usize != table.grants_of(id).len() {
                 return Err(Error::corrupt(all_path, "a class has another number of grants"));

@@ -8,6 +8,7 @@ use crate::names;
 use crate::pages::{self, PageId, PageRecord};
 use crate::shard::{ClassDir, Shard};
 use crate::shard_record::ShardRecord;
+use crate::source_id::SourceId;
 use canopy_model::{ClassId, is_below};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -85,7 +86,7 @@ impl Writer {
     /// wanted.
     pub(super) fn shards_where(
         &self,
-        source: u32,
+        source: SourceId,
         is_wanted: impl Fn(ClassId, &PageRecord) -> bool,
     ) -> Result<Vec<(ClassId, Shard)>> {
         let mut found = Vec::new();
@@ -98,7 +99,7 @@ impl Writer {
 
     /// Returns all shards of a source that have the listing of a directory, and perhaps others. Their
     /// files stay open.
-    pub(super) fn shards_at(&self, source: u32, directory: &str) -> Result<Vec<Arc<Shard>>> {
+    pub(super) fn shards_at(&self, source: SourceId, directory: &str) -> Result<Vec<Arc<Shard>>> {
         let mut found = Vec::new();
         let is_wanted = |_, page: &PageRecord| page.extent.may_have_at(directory);
         self.each_page(source, is_wanted, |_, _, shards| {
@@ -110,7 +111,7 @@ impl Writer {
 
     fn each_page(
         &self,
-        source: u32,
+        source: SourceId,
         is_wanted: impl Fn(ClassId, &PageRecord) -> bool,
         mut each: impl FnMut(ClassId, &Arc<ClassDir>, &[Arc<Shard>]),
     ) -> Result<()> {
@@ -178,7 +179,7 @@ impl Writer {
     fn make_pages_in(&self, directory: &Path, set: &mut ShardSet, mode: u32) -> Result<()> {
         let at = directory.to_owned();
         let place = Arc::new(ClassDir::new(|| at));
-        let mut by_source: BTreeMap<u32, Vec<Arc<Shard>>> = BTreeMap::new();
+        let mut by_source: BTreeMap<SourceId, Vec<Arc<Shard>>> = BTreeMap::new();
         for shard in std::mem::take(&mut set.loose) {
             let shards = by_source.entry(shard.source).or_default();
             shards.push(Arc::new(Shard::new(shard, place.clone())));
@@ -205,7 +206,7 @@ impl Writer {
 /// pages of at most `max` shards.
 pub(super) fn page_with_room(
     set: &ShardSet,
-    source: u32,
+    source: SourceId,
     shards: usize,
     max: usize,
 ) -> Option<&Arc<PageRecord>> {

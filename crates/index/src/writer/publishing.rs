@@ -15,6 +15,7 @@ use crate::manifest::{
 };
 use crate::names;
 use crate::packed::PackedList;
+use crate::source_id::SourceId;
 use canopy_model::{ClassId, ClassTable, GrantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -111,7 +112,7 @@ impl Writer {
     pub(super) fn all_manifests(
         &self,
         classes: &BTreeMap<ClassId, Held>,
-        scans: &BTreeMap<u32, ScanRecord>,
+        scans: &BTreeMap<SourceId, ScanRecord>,
         lists: Vec<ListRecord>,
     ) -> Result<(AllManifests, Vec<ClassManifest>)> {
         let path = names::all_manifests(&self.path, self.generation);

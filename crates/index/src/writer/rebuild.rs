@@ -26,6 +26,7 @@ use crate::manifest::{
 use crate::names::{self, ClassPlace, Names};
 use crate::own_tables::TableRecord;
 use crate::packed::PackedList;
+use crate::source_id::SourceId;
 use canopy_model::{GRANTS_MAX, Generation, Grant, Principal};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +46,7 @@ pub(super) struct GenerationDocuments {
     pub(super) bundles: Vec<Bundled>,
     pub(super) manifests: Vec<ClassManifest>,
     /// Sources of which something is lost that only a scan brings back.
-    pub(super) to_scan: BTreeSet<u32>,
+    pub(super) to_scan: BTreeSet<SourceId>,
     /// Whether the options of scans are those of an older generation, or lost.
     pub(super) lost_state: bool,
     /// Derived tables whose queries are lost.
@@ -114,7 +115,7 @@ struct Rebuild {
     generation: Generation,
     catalog: Catalog,
     classes: FxHashMap<ClassPlace, FoundClass>,
-    to_scan: BTreeSet<u32>,
+    to_scan: BTreeSet<SourceId>,
     /// Whether it is lost which sources a class has sealed.
     lost_hidden: bool,
 }
@@ -263,7 +264,7 @@ impl Rebuild {
         let is_known = |name: &str| older.queries.contains_key(name);
         let is_lost = |it: &mut TableRecord| it.is_derived() && !is_known(&it.name);
         lost_tables.extend(tables.extract_if(.., is_lost).map(|it| it.name));
-        let is_source = |id: u32| {
+        let is_source = |id: SourceId| {
             let known = older.sources.iter().find(|known| known.id == id);
             sources.iter().any(|it| it.id == id && known.is_some_and(|old| old.root == it.root))
         };
@@ -378,7 +379,7 @@ impl Rebuild {
     }
 
     /// Returns the sources that are to be scanned: all where it is lost which ones classes have sealed.
-    fn sources_to_scan(self, manifests: &[ClassManifest]) -> BTreeSet<u32> {
+    fn sources_to_scan(self, manifests: &[ClassManifest]) -> BTreeSet<SourceId> {
         match self.lost_hidden {
             true => manifests.iter().flat_map(|it| &it.manifest.sources).map(|it| it.id).collect(),
             false => self.to_scan,

@@ -9,7 +9,7 @@
 //! 3. When all are handed over, [`Writer::replaced`] returns what they replace: the listings of all
 //!    directories in 1 and 2 that were not kept, and all below directories that are gone.
 
-use super::copying::{attributes, read};
+use super::copying::{attributes, read, read_listings};
 use super::replaced::{KeptListings, KeptValues, Replaced};
 use super::sources::Begun;
 use super::unread::Unread;
@@ -17,11 +17,13 @@ use super::{NewSource, Writer};
 use crate::column::*;
 use crate::digest::{DigestKey, Digester, Digests};
 use crate::error::{Error, Result};
+use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::pages::PageRecord;
 use crate::schema::FileKind;
-use crate::shard::{RowRange, Shard};
+use crate::shard::Shard;
+use crate::source_id::SourceId;
 use crate::unfinished::{RemainingDirectory, RemainingExtent, UnfinishedSource};
-use canopy_model::{Access, Attributes, ClassId, FileType, Listing, join};
+use canopy_model::{Access, Attributes, ClassId, Device, FileType, Listing, join};
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,7 +36,7 @@ const COMPARED_MAX: usize = 1000;
 /// A source of which directories are listed again.
 pub(super) struct Refresh {
     /// Its number.
-    pub(super) source: u32,
+    pub(super) source: SourceId,
     pub(super) shards: Vec<(ClassId, Shard)>,
     /// Listings that may be as they were, by the digest of their place.
     pub(super) known: FxHashMap<u64, KnownListing>,
@@ -78,7 +80,7 @@ pub(super) struct KnownListing {
     pub(super) digests: Digests,
     /// Its shard, by its place in [`Refresh::shards`].
     pub(super) shard: u32,
-    pub(super) ordinal: u32,
+    pub(super) ordinal: ListingOrdinal,
 }
 
 /// Counts of a thread, and the listings and values that it keeps.
@@ -175,7 +177,7 @@ impl Writer {
         &mut self,
         new: NewSource,
         selection: impl IntoIterator<Item = (String, bool)>,
-    ) -> Result<u32> {
+    ) -> Result<SourceId> {
         let (whole, alone): (Vec<_>, Vec<_>) = selection.into_iter().partition(|(_, whole)| *whole);
         let selected = Selected {
             compares: alone.len() <= COMPARED_MAX,
@@ -187,7 +189,7 @@ impl Writer {
     }
 
     /// Goes on with a source whose scan was interrupted.
-    pub fn resume_source(&mut self, new: NewSource, from: &UnfinishedSource) -> Result<u32> {
+    pub fn resume_source(&mut self, new: NewSource, from: &UnfinishedSource) -> Result<SourceId> {
         let mut selected = Selected { scanned_ns: Some(from.scanned_ns), ..Selected::default() };
         for directory in &from.remaining {
             let path = directory.path.clone();
@@ -206,7 +208,7 @@ impl Writer {
         self.begin_refresh(new, selected)
     }
 
-    fn begin_refresh(&mut self, new: NewSource, selected: Selected) -> Result<u32> {
+    fn begin_refresh(&mut self, new: NewSource, selected: Selected) -> Result<SourceId> {
         self.settle();
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
         let own = sources.filter(|source| source.root == new.root);
@@ -274,7 +276,7 @@ impl Writer {
         Ok(gone)
     }
 
-    pub(super) fn refresh(&self, begun: u32) -> Option<&Refresh> {
+    pub(super) fn refresh(&self, begun: SourceId) -> Option<&Refresh> {
         self.begun.get(&begun)?.refresh.as_ref()
     }
 
@@ -282,7 +284,7 @@ impl Writer {
     /// index has them.
     pub fn known_subdirectories(
         &self,
-        begun: u32,
+        begun: SourceId,
         path: &str,
     ) -> Result<HashMap<String, Attributes>> {
         let mut found = HashMap::new();
@@ -304,9 +306,9 @@ impl Writer {
     /// of the same inode and for those who may see it now.
     pub fn has_listing(
         &self,
-        begun: u32,
+        begun: SourceId,
         path: &str,
-        (dev, ino): (u64, u64),
+        (dev, ino): (Device, u64),
         access: &Access,
     ) -> Result<bool> {
         let access = Digester::new(self.digest_key).of_access(access, &self.table);
@@ -314,12 +316,12 @@ impl Writer {
         let Some(refresh) = self.refresh(begun) else { return Ok(false) };
         for shard in self.shards_at(refresh.source, path)? {
             let listings = shard.listings_at(path)?;
-            for batch in read(&shard, FileKind::Listings, DEV | INO | ACCESS, &listings)? {
+            for batch in read_listings(&shard, DEV | INO | ACCESS, &listings)? {
                 let batch = batch?;
                 let (devs, inos) = (DEV.of(&batch)?, INO.of(&batch)?);
                 let accesses = ACCESS.of(&batch)?;
                 for at in 0..batch.num_rows() {
-                    if (devs[at], inos[at], accesses[at]) != (dev, ino, access) {
+                    if (devs.value(at), inos[at], accesses[at]) != (dev, ino, access) {
                         return Ok(false);
                     }
                     has = true;
@@ -330,7 +332,7 @@ impl Writer {
     }
 
     /// Takes note that a directory of a source that is listed again is listed with all below it.
-    pub fn replaces(&self, begun: u32, path: &str) {
+    pub fn replaces(&self, begun: SourceId, path: &str) {
         if let Some(refresh) = self.refresh(begun) {
             refresh.whole.write().insert(path.to_owned());
         }
@@ -410,19 +412,19 @@ fn holds_or_above(set: &FxHashSet<String>, path: &str) -> bool {
 fn read_known(
     shard: &Shard,
     number: u32,
-    listings: &[RowRange],
+    listings: &[ListingRange],
     key: DigestKey,
     known: &mut FxHashMap<u64, KnownListing>,
 ) -> Result<()> {
-    let mut ordinals = listings.iter().cloned().flatten();
-    for batch in read(shard, FileKind::Listings, PATH | PART | CONTENT | ACCESS, listings)? {
+    let mut ordinals = ListingOrdinal::each(listings);
+    for batch in read_listings(shard, PATH | PART | CONTENT | ACCESS, listings)? {
         let batch = batch?;
         let (paths, parts) = (PATH.of(&batch)?, PART.of(&batch)?);
         let (contents, accesses) = (CONTENT.of(&batch)?, ACCESS.of(&batch)?);
         for (at, ordinal) in (0..batch.num_rows()).zip(&mut ordinals) {
             let digests = Digests { content: contents[at], access: accesses[at] };
             let place = key.of_place(paths.value(at), parts[at]);
-            known.insert(place, KnownListing { digests, shard: number, ordinal: ordinal as u32 });
+            known.insert(place, KnownListing { digests, shard: number, ordinal });
         }
     }
     Ok(())

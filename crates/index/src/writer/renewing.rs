@@ -15,6 +15,7 @@ use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::sealed::Sealed;
 use crate::shard::{ClassDir, Shard};
+use crate::source_id::SourceId;
 use canopy_model::{ClassId, ClassTable, Generation, Principal, parallel};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::Metadata;
@@ -77,7 +78,7 @@ impl Writer {
     /// Fails if a file that readers need of a source is missing, closed to them, or damaged as far as
     /// its length tells; what is sealed is read whole.
     /// With `whole`, every block of every file is read, too.
-    pub fn check_files(&self, source: u32, whole: bool) -> Result<()> {
+    pub fn check_files(&self, source: SourceId, whole: bool) -> Result<()> {
         let checks_modes = knows_all_ids();
         let check = |path: &Path, bytes: Option<u64>| -> Result<()> {
             let about = path.symlink_metadata().map_err(Error::io("look at", path))?;

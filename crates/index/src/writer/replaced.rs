@@ -1,7 +1,9 @@
 //! Which directories of a source something newer replaces.
 
 use crate::digest::DigestKey;
+use crate::listing_ordinal::ListingOrdinal;
 use crate::pages::PageRecord;
+use crate::source_id::SourceId;
 use canopy_model::{compare_paths, is_below};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Ordering;
@@ -13,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Default)]
 pub(super) struct Replaced {
     /// Number of the source.
-    pub(super) source: u32,
+    pub(super) source: SourceId,
     /// Its root, absolute and escaped.
     pub(super) root: String,
     /// Directories that are replaced with all below them, in path order, none below another one.
@@ -52,9 +54,9 @@ impl KeptListings {
     }
 
     /// Takes note that a listing of the shard at this place stays.
-    pub(super) fn add(&self, shard: u32, ordinal: u32) {
+    pub(super) fn add(&self, shard: u32, ordinal: ListingOrdinal) {
         let words = &self.shards[shard as usize].0;
-        words[ordinal as usize / 64].fetch_or(1 << (ordinal % 64), Relaxed);
+        words[ordinal.row() / 64].fetch_or(1 << (ordinal.row() % 64), Relaxed);
     }
 
     /// Returns those of a shard, by its id.
@@ -64,9 +66,9 @@ impl KeptListings {
 }
 
 impl KeptOfShard {
-    pub(super) fn has(&self, ordinal: u32) -> bool {
-        let word = self.0.get(ordinal as usize / 64);
-        word.is_some_and(|word| word.load(Relaxed) >> (ordinal % 64) & 1 == 1)
+    pub(super) fn has(&self, ordinal: ListingOrdinal) -> bool {
+        let word = self.0.get(ordinal.row() / 64);
+        word.is_some_and(|word| word.load(Relaxed) >> (ordinal.row() % 64) & 1 == 1)
     }
 }
 
@@ -87,7 +89,7 @@ impl Replaced {
     /// Returns what replaces directories with all below them, but for those that are left out and
     /// all below these, and listings alone, which may be below what is left out.
     pub(super) fn new(
-        source: u32,
+        source: SourceId,
         root: &str,
         whole: impl IntoIterator<Item = String>,
         left_out: impl IntoIterator<Item = String>,
@@ -173,7 +175,7 @@ mod tests {
     fn what_is_replaced_is_known_by_its_path() {
         let own = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
         let whole = own(&["a/b", "a-b", "a/b/c", "x"]);
-        let replaced = Replaced::new(0, "/", whole, [], own(&["a", "x/y", "a/d"]));
+        let replaced = Replaced::new(SourceId(0), "/", whole, [], own(&["a", "x/y", "a/d"]));
         assert_eq!(replaced.whole().collect::<Vec<_>>(), ["a/b", "a-b", "x"]);
         assert_eq!(replaced.alone().collect::<Vec<_>>(), ["a", "a/d"]);
         for path in ["a", "a/b", "a/b/c/d", "a-b", "a-b/c", "a/d", "x/y/z"] {
@@ -182,9 +184,9 @@ mod tests {
         for path in ["", "a/bc", "a/d/e", "a-", "xx", "a/c"] {
             assert!(!replaced.holds(path), "{path}");
         }
-        assert!(Replaced::new(0, "/", own(&[""]), [], []).holds("any/thing"));
+        assert!(Replaced::new(SourceId(0), "/", own(&[""]), [], []).holds("any/thing"));
         let left_out = own(&["b", "a/c", "b/c"]);
-        let replaced = Replaced::new(0, "/", own(&[""]), left_out, own(&["b/x", "d"]));
+        let replaced = Replaced::new(SourceId(0), "/", own(&[""]), left_out, own(&["b/x", "d"]));
         assert_eq!(replaced.alone().collect::<Vec<_>>(), ["b/x"]);
         for path in ["", "a", "a/cc", "b/x", "b-"] {
             assert!(replaced.holds(path), "{path}");

@@ -23,6 +23,7 @@ use crate::journal::{self, Intent};
 use crate::manifest::{Manifest, ShardSet};
 use crate::names::{self, ClassPlace};
 use crate::own_tables::TableKind;
+use crate::source_id::SourceId;
 use crate::unfinished::{
     self, Found, RemainingDirectory, RemainingExtent, Unfinished, UnfinishedRecord,
 };
@@ -131,7 +132,7 @@ impl Writer {
     /// After an error what was noted before counts, and unless it `ends`, the run can go on.
     pub fn note_unfinished(
         &self,
-        begun: Option<u32>,
+        begun: Option<SourceId>,
         writers: &mut Vec<ShardWriter<'_>>,
         about: Unfinished,
         ends: bool,
@@ -188,7 +189,7 @@ impl Writer {
     /// files of what is noted, and of the run so far.
     fn write_note(
         &self,
-        begun: Option<u32>,
+        begun: Option<SourceId>,
         writers: &mut Vec<ShardWriter<'_>>,
         about: Unfinished,
         (ends, before): (bool, &[PathBuf]),
@@ -265,7 +266,7 @@ impl Writer {
     /// now. Leaves its files as they are, so that the scan can go on.
     fn record_unfinished(
         &self,
-        begun: Option<u32>,
+        begun: Option<SourceId>,
         (mut left, sealed, mut seen): (Rows, Sealed, Seen),
         mut about: Unfinished,
     ) -> Result<UnfinishedRecord> {
@@ -343,7 +344,7 @@ impl Writer {
     /// Completes what a walk says remains by what this writer knows of it.
     fn settle_remaining(
         &self,
-        number: u32,
+        number: SourceId,
         remaining: &mut Vec<RemainingDirectory>,
         seen: &Seen,
     ) -> Result<()> {

@@ -7,6 +7,7 @@ use crate::digest::Digester;
 use crate::error::Result;
 use crate::manifest::Layout;
 use crate::sealed::{SealedBuilder, SealedInode, SealedRecord};
+use crate::source_id::SourceId;
 use canopy_model::{Acl, Audience, ClassId, Listing, Permissions, escape, join, join_absolute};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 /// Takes in the listings of one thread.
 pub struct ShardWriter<'a> {
     pub(super) writer: &'a Writer,
-    pub(super) source: u32,
+    pub(super) source: SourceId,
     pub(super) builders: FxHashMap<Bin, Builder>,
     pub(super) sealed: FxHashMap<ClassId, SealedBuilder>,
     bytes: usize,
@@ -35,7 +36,7 @@ pub struct ShardWriter<'a> {
 
 impl<'a> ShardWriter<'a> {
     /// Returns one without listings, whose builders may take so many bytes.
-    pub(super) fn new(writer: &'a Writer, source: u32, bytes_max: usize) -> Self {
+    pub(super) fn new(writer: &'a Writer, source: SourceId, bytes_max: usize) -> Self {
         let (builders, sealed) = (FxHashMap::default(), FxHashMap::default());
         let (full, full_sealed, order) = (Vec::new(), Vec::new(), Vec::new());
         let layout = writer.layout_of(source);

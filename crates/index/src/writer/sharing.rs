@@ -17,6 +17,7 @@ use super::{ShardWriter, Writer, WriterOptions, Written, gathered};
 use crate::error::Result;
 use crate::manifest::{ClassManifest, GrantRecord};
 use crate::marker;
+use crate::source_id::SourceId;
 use crate::workers::{PartOutcome, PartRecord, ScanPart, SharedScan, Worker};
 use canopy_model::Generation;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -51,7 +52,7 @@ impl Writer {
     pub fn end_part(
         &self,
         (worker, part): (&Worker, &ScanPart),
-        source: u32,
+        source: SourceId,
         writers: Vec<ShardWriter<'_>>,
         outcome: PartOutcome,
     ) -> Result<bool> {
@@ -91,7 +92,7 @@ impl Writer {
     /// to be listed with all below them before it is over.
     pub fn take_in_parts(
         &mut self,
-        begun: u32,
+        begun: SourceId,
         worker: &Worker,
         mut each: impl FnMut(&PartOutcome),
     ) -> Result<Vec<String>> {

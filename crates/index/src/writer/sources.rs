@@ -18,6 +18,7 @@ use crate::manifest::{Manifest, ScanRecord, SourceRecord};
 use crate::names;
 use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
+use crate::source_id::SourceId;
 use crate::unfinished;
 use canopy_model::{Approach, ClassId, Generation, Listing, escape, join};
 use parking_lot::Mutex;
@@ -32,9 +33,9 @@ pub(super) struct Begun {
     /// The source that it becomes a subtree of.
     pub(super) above: Option<Above>,
     /// Sources with roots below, by path below the root of the source that the listings go to.
-    inner: HashMap<String, u32>,
+    inner: HashMap<String, SourceId>,
     /// Those of them whose roots were listed.
-    pub(super) listed: Mutex<HashSet<u32>>,
+    pub(super) listed: Mutex<HashSet<SourceId>>,
     /// The source that this is, if parts of it are listed again.
     pub(super) refresh: Option<Refresh>,
     /// Fates of shards with replaced rows.
@@ -48,7 +49,7 @@ pub(super) struct Begun {
 
 /// A place inside of a source.
 pub(super) struct Above {
-    pub(super) id: u32,
+    pub(super) id: SourceId,
     pub(super) root: String,
     /// Path below its root; not empty.
     pub(super) path: String,
@@ -56,7 +57,7 @@ pub(super) struct Above {
 
 impl Begun {
     /// Returns the number of the source that the rows belong to.
-    pub(super) fn owner(&self, own: u32) -> u32 {
+    pub(super) fn owner(&self, own: SourceId) -> SourceId {
         let refreshed = self.refresh.as_ref().map_or(own, |refresh| refresh.source);
         self.above.as_ref().map_or(refreshed, |above| above.id)
     }
@@ -92,7 +93,7 @@ impl Begun {
 impl Writer {
     /// Begins a source, and returns its number. It keeps its name if none is given. When it has come to its end, it takes the place of
     /// the source with the same root; until then, nothing changes. One source at a time.
-    pub fn add_source(&mut self, new: NewSource) -> Result<u32> {
+    pub fn add_source(&mut self, new: NewSource) -> Result<SourceId> {
         self.settle();
         let known = || self.classes.values().flat_map(|held| &held.manifest.sources);
         let above = match known().any(|source| source.root == new.root) {
@@ -128,14 +129,14 @@ impl Writer {
 
     /// Charges the classes that hold nothing but what a source replaces to nobody, until it asks for
     /// them.
-    fn release_classes(&self, begun: u32, root: &str) {
+    fn release_classes(&self, begun: SourceId, root: &str) {
         let inner = self.begun.get(&begun).map(|begun| &begun.inner);
         let is_replaced = |source: &SourceRecord| {
             source.root == root
                 || inner.is_some_and(|inner| inner.values().any(|id| *id == source.id))
         };
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
-        let replaced: HashSet<u32> =
+        let replaced: HashSet<SourceId> =
             sources.filter(|source| is_replaced(source)).map(|source| source.id).collect();
         let goes = |held: &Held| {
             let shards = [&held.manifest.shards, &held.gated];
@@ -156,7 +157,7 @@ impl Writer {
         new: NewSource,
         above: Option<Above>,
         refresh: Option<Refresh>,
-    ) -> Result<u32> {
+    ) -> Result<SourceId> {
         let known = || self.classes.values().flat_map(|held| &held.manifest.sources);
         let top = above.as_ref().map_or(&new.root, |above| &above.root);
         let is_inner = |source: &&SourceRecord| path_below(&new.root, &source.root).is_some();
@@ -181,7 +182,7 @@ impl Writer {
             false => self.clear_derived(),
         }
         let id = self.next_source;
-        self.next_source += 1;
+        self.next_source = id.next();
         self.begun.insert(id, begun);
         Ok(id)
     }
@@ -235,7 +236,8 @@ impl Writer {
     pub(super) fn check_absorbed(&self, begun: &Begun) -> Result<()> {
         let Some(name) = &begun.new.name else { return Ok(()) };
         let listed = begun.listed.lock();
-        let stays = |id: u32| begun.inner.values().any(|&it| it == id) && !listed.contains(&id);
+        let stays =
+            |id: SourceId| begun.inner.values().any(|&it| it == id) && !listed.contains(&id);
         self.check_name_among(name, |known| known.root != begun.new.root && stays(known.id))
     }
 
@@ -257,7 +259,7 @@ impl Writer {
 
     /// Takes note that a source that was begun went by something else than its record says, or has
     /// listings that lack something.
-    pub fn note_partial(&mut self, begun: u32) {
+    pub fn note_partial(&mut self, begun: SourceId) {
         let begun = self.begun.get_mut(&begun);
         if let Some(scan) = begun.and_then(|begun| begun.new.scan.as_mut()) {
             scan.configured = None;
@@ -265,7 +267,7 @@ impl Writer {
     }
 
     /// Gives a source up that did not come to its end: what is in the index of it stays.
-    pub fn abandon(&mut self, source: u32) {
+    pub fn abandon(&mut self, source: SourceId) {
         self.begun.remove(&source);
         self.unfinished.lock().remove(&source);
         let committed =
@@ -303,7 +305,7 @@ impl Writer {
     /// Takes the sources that have come to their end into the manifests, in the place of what was
     /// there; returns the source that shards belong to, by the number under which they were
     /// written.
-    pub(super) fn accept_sources(&mut self) -> HashMap<u32, u32> {
+    pub(super) fn accept_sources(&mut self) -> HashMap<SourceId, SourceId> {
         let unfinished = std::mem::take(&mut *self.unfinished.lock());
         unfinished.into_iter().for_each(|id| self.abandon(id));
         let mut owners = HashMap::new();
@@ -351,7 +353,7 @@ impl Writer {
     }
 
     /// Takes note of when a part of a source was scanned.
-    fn note_update(&mut self, id: u32, updated_ns: i64) {
+    fn note_update(&mut self, id: SourceId, updated_ns: i64) {
         for (&class, Held { manifest, .. }) in &mut self.classes {
             for source in manifest.sources.iter_mut().filter(|source| source.id == id) {
                 source.updated_ns = updated_ns;
@@ -361,7 +363,7 @@ impl Writer {
     }
 
     /// Takes the record of a source out of the manifests, but nothing else.
-    fn remove_source_record(&mut self, id: u32) -> Option<SourceRecord> {
+    fn remove_source_record(&mut self, id: SourceId) -> Option<SourceRecord> {
         let mut record = None;
         for (&class, Held { manifest, hidden, .. }) in &mut self.classes {
             if hidden.extract_if(.., |hidden| hidden.source == id).count() > 0 {
@@ -375,7 +377,7 @@ impl Writer {
         record
     }
 
-    fn insert_source(&mut self, id: u32, new: &NewSource) {
+    fn insert_source(&mut self, id: SourceId, new: &NewSource) {
         let places = self.places_of(new);
         self.contents().insert_source(places, id, new);
     }
@@ -397,7 +399,7 @@ impl Writer {
         let recorded = self.classes.iter().flat_map(|(&class, held)| {
             held.manifest.sources.iter().map(move |record| (record.id, (class, record.clone())))
         });
-        let recorded: HashMap<u32, (ClassId, SourceRecord)> = recorded.collect();
+        let recorded: HashMap<SourceId, (ClassId, SourceRecord)> = recorded.collect();
         let is_stale = |class: &ClassId, held: &Held| {
             let mut sources = held.hidden.iter().filter_map(|hidden| recorded.get(&hidden.source));
             self.changed.contains(class) || sources.any(|(class, _)| self.changed.contains(class))
@@ -529,7 +531,7 @@ impl Writer {
 /// The manifests, as they change.
 pub(super) struct Contents<'w> {
     pub(super) classes: &'w mut BTreeMap<ClassId, Held>,
-    pub(super) scans: &'w mut BTreeMap<u32, ScanRecord>,
+    pub(super) scans: &'w mut BTreeMap<SourceId, ScanRecord>,
     /// Classes with changes.
     pub(super) changed: &'w mut HashSet<ClassId>,
     /// The pages that were read: all with shards that lose rows.
@@ -600,7 +602,7 @@ impl Contents<'_> {
     pub(super) fn insert_source(
         &mut self,
         (class, knowers): (ClassId, Option<(ClassId, &Arc<str>)>),
-        id: u32,
+        id: SourceId,
         new: &NewSource,
     ) {
         self.changed.insert(class);
@@ -620,7 +622,7 @@ impl Contents<'_> {
         is_removed: impl Fn(&SourceRecord) -> bool,
     ) -> Vec<String> {
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
-        let removed: BTreeMap<u32, String> = sources
+        let removed: BTreeMap<SourceId, String> = sources
             .filter(|source| is_removed(source))
             .map(|source| (source.id, source.root.clone()))
             .collect();
@@ -628,7 +630,7 @@ impl Contents<'_> {
         for (&class, Held { manifest, gated, hidden, .. }) in &mut *self.classes {
             let count = |manifest: &Manifest| (manifest.sources.len(), manifest.sealed.len());
             let before = (count(manifest), hidden.len());
-            let stays = |source: u32| !removed.contains_key(&source);
+            let stays = |source: SourceId| !removed.contains_key(&source);
             hidden.retain(|hidden| stays(hidden.source));
             manifest.sources.retain(|source| stays(source.id));
             manifest.sealed.retain(|file| stays(file.source));
@@ -648,7 +650,7 @@ fn path_below(root: &str, path: &str) -> Option<String> {
 }
 
 impl NewSource {
-    pub(super) fn record(&self, id: u32) -> SourceRecord {
+    pub(super) fn record(&self, id: SourceId) -> SourceRecord {
         SourceRecord {
             id,
             name: self.name.clone().unwrap_or_else(|| self.root.clone()),
@@ -664,7 +666,7 @@ impl NewSource {
 
 impl Written {
     /// Makes it one of another source.
-    pub(super) fn set_source(&mut self, source: u32) {
+    pub(super) fn set_source(&mut self, source: SourceId) {
         match self {
             Written::Shard(shard) => shard.source = source,
             // Made as of the source that it belongs to.
@@ -673,7 +675,7 @@ impl Written {
     }
 
     /// Returns the number under which it was written.
-    pub(super) fn source(&self) -> u32 {
+    pub(super) fn source(&self) -> SourceId {
         match self {
             Written::Shard(shard) => shard.source,
             Written::Sealed { begun, .. } => *begun,

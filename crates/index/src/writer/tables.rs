@@ -11,6 +11,7 @@ use crate::own_tables::{
     TableColumn, TableKind, TableRecord, TableWriter, WrittenRows, table_schema,
 };
 use crate::reader::Index;
+use crate::source_id::SourceId;
 use canopy_model::ClassId;
 
 impl Writer {
@@ -128,7 +129,7 @@ impl Writer {
         let held = class.and_then(|class| self.classes.get(&class)).map(|held| &held.manifest);
         let manifest = held.unwrap_or(&empty);
         let directory = class.map(|class| self.dirs.directory(&self.table, class));
-        let used = |id: u32| {
+        let used = |id: SourceId| {
             manifest.sources.iter().any(|source| source.id == id)
                 || manifest.shards.pages.iter().any(|page| page.extent.source == id)
                 || manifest.shards.loose.iter().any(|shard| shard.source == id)

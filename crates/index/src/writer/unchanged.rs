@@ -6,6 +6,7 @@ use super::sources::Begun;
 use super::{NewSource, Published, Writer};
 use crate::error::Result;
 use crate::failures::Checked;
+use crate::source_id::SourceId;
 use canopy_model::Generation;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,7 +27,7 @@ impl Writer {
     }
 
     /// Returns whether what is known of the root of a source besides its listing is as it was.
-    fn has_root_as_before(&self, begun: &Begun, source: u32) -> bool {
+    fn has_root_as_before(&self, begun: &Begun, source: SourceId) -> bool {
         let (class, _) = self.places_of(&begun.new);
         let mut known =
             self.classes.get(&class).into_iter().flat_map(|held| &held.manifest.sources);

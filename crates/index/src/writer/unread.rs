@@ -9,14 +9,16 @@
 //! subdirectories are looked at, and other entries are taken to be unchanged.
 
 use super::Writer;
-use super::copying::{attributes, read};
+use super::copying::{attributes, read, read_listings};
 use super::refresh::{Refresh, Seen};
 use crate::column::*;
 use crate::digest::{DigestKey, Digester};
 use crate::error::Result;
+use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::schema::FileKind;
-use crate::shard::{RowRange, Shard};
-use canopy_model::{Attributes, ClassTable, DOUBTFUL_PART, Listing};
+use crate::shard::Shard;
+use crate::source_id::SourceId;
+use canopy_model::{Attributes, ClassTable, DOUBTFUL_PART, Device, Listing};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
@@ -45,7 +47,7 @@ struct Settled {
 #[derive(Default)]
 struct Subdirs {
     /// Ordinals of their listings; sorted.
-    listings: Vec<u32>,
+    listings: Vec<ListingOrdinal>,
     /// Digests of them by themselves, without their devices.
     digests: Vec<u64>,
     /// Their names, one behind the other, and where each ends.
@@ -70,15 +72,15 @@ impl Unread {
 }
 
 impl Subdirs {
-    fn read(shard: &Shard, listings: &[RowRange], key: DigestKey) -> Result<Self> {
+    fn read(shard: &Shard, listings: &[ListingRange], key: DigestKey) -> Result<Self> {
         let mut subdirs = Subdirs::default();
         let (_, rows) = shard.rows_of(listings)?;
         for batch in read(shard, FileKind::Dirs, INODE | LISTING | NAME, &rows)? {
             let batch = batch?;
             let names = NAME.of(&batch)?;
-            subdirs.listings.extend_from_slice(LISTING.of(&batch)?);
+            subdirs.listings.extend(LISTING.of(&batch)?.iter());
             for at in 0..batch.num_rows() {
-                subdirs.digests.push(key.of_directory(0, &attributes(&batch, at)?));
+                subdirs.digests.push(key.of_directory(Device(0), &attributes(&batch, at)?));
                 subdirs.names.push_str(names.value(at));
                 subdirs.ends.push(subdirs.names.len());
             }
@@ -87,7 +89,7 @@ impl Subdirs {
     }
 
     /// Returns the directories of a listing: their names and digests.
-    fn of(&self, listing: u32) -> impl Iterator<Item = (&str, u64)> {
+    fn of(&self, listing: ListingOrdinal) -> impl Iterator<Item = (&str, u64)> {
         let first = self.listings.partition_point(|&other| other < listing);
         let end = self.listings.partition_point(|&other| other <= listing);
         (first..end).map(|row| {
@@ -124,7 +126,7 @@ impl Refresh {
                 return false;
             }
             for (name, digest) in unread.subdirs[known.shard as usize].of(known.ordinal) {
-                let now = look(name).map(|now| self.key.of_directory(0, &now));
+                let now = look(name).map(|now| self.key.of_directory(Device(0), &now));
                 if now != Some(digest) {
                     return false;
                 }
@@ -162,7 +164,7 @@ impl Refresh {
 impl Writer {
     /// Has directories of a source that is listed again as a whole not be read where their times
     /// tell that they need not. The source must be scanned as its record says.
-    pub fn trust_directory_times(&mut self, begun: u32) -> Result<()> {
+    pub fn trust_directory_times(&mut self, begun: SourceId) -> Result<()> {
         let Some(refresh) = self.refresh(begun) else { return Ok(()) };
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);
         let own = sources.filter(|source| source.id == refresh.source);
@@ -182,7 +184,7 @@ impl Writer {
     /// though it was not read. `look` looks at directories in it, by name.
     pub fn has_unread(
         &self,
-        begun: u32,
+        begun: SourceId,
         listing: &Listing<'_>,
         look: &mut dyn FnMut(&str) -> Option<Attributes>,
     ) -> bool {
@@ -192,7 +194,7 @@ impl Writer {
 
     /// Takes note that a listing stays, given without rows, whose directory was not read; returns
     /// how many entries it has.
-    pub fn keeps(&self, begun: u32, listing: &Listing<'_>) -> u64 {
+    pub fn keeps(&self, begun: SourceId, listing: &Listing<'_>) -> u64 {
         self.note_limits(listing);
         self.refresh(begun).map_or(0, |refresh| refresh.keeps(listing.path))
     }
@@ -201,13 +203,13 @@ impl Writer {
 /// Adds the listings of a shard whose directories have times before `old_ns`.
 fn read_settled(
     shard: &Shard,
-    listings: &[RowRange],
+    listings: &[ListingRange],
     key: DigestKey,
     old_ns: i64,
     settled: &mut FxHashMap<u64, Settled>,
 ) -> Result<()> {
     let columns = INODE | PATH | PART | DEV | FILES | SYMLINKS | OTHERS | SUBDIRS;
-    for batch in read(shard, FileKind::Listings, columns, listings)? {
+    for batch in read_listings(shard, columns, listings)? {
         let batch = batch?;
         let (paths, parts, devs) = (PATH.of(&batch)?, PART.of(&batch)?, DEV.of(&batch)?);
         let counts =
@@ -217,7 +219,7 @@ fn read_settled(
             if directory.mtime_ns.max(directory.ctime_ns) > old_ns {
                 continue;
             }
-            let directory = key.of_directory(devs[at], &directory);
+            let directory = key.of_directory(devs.value(at), &directory);
             let entries = counts.iter().map(|counts| counts[at].cast_unsigned()).sum();
             let place = key.of_place(paths.value(at), parts[at]);
             settled.insert(place, Settled { directory, entries });

@@ -5,7 +5,8 @@ use crate::faults::Shortfalls;
 use crate::listing::path_bytes_max;
 use anyhow::Context as _;
 use canopy_index::{
-    RemainingDirectory, RemainingExtent, ShardWriter, Unfinished, UnfinishedSource, Writer,
+    RemainingDirectory, RemainingExtent, ShardWriter, SourceId, Unfinished, UnfinishedSource,
+    Writer,
 };
 use canopy_scan::{Counts, Extent, Left, Remaining, Root, mounts};
 use canopy_site::Settings;
@@ -128,7 +129,7 @@ impl<'a> Notes<'a> {
     pub(crate) fn take(
         &self,
         writer: &Writer,
-        (begun, writers): (u32, &mut Vec<ShardWriter<'_>>),
+        (begun, writers): (SourceId, &mut Vec<ShardWriter<'_>>),
         (left, counts, missing): (Left, &Counts, &Shortfalls),
         ends: bool,
     ) -> canopy_index::Result<()> {

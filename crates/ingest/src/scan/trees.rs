@@ -11,7 +11,7 @@ use crate::observer::{Progress, with_progress};
 use crate::sinks::damaged_file;
 use crate::sources::{Namespaces, Reading};
 use anyhow::Context as _;
-use canopy_index::{NewSource, ScanRecord, Unfinished, UnfinishedSource, Writer};
+use canopy_index::{NewSource, ScanRecord, SourceId, Unfinished, UnfinishedSource, Writer};
 use canopy_model::{escape, unescape};
 use canopy_scan::{MountRules, Root, Selection};
 use canopy_site::{check_links, namespace_of};
@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
     fn scan_again(
         &self,
         writer: &mut Writer,
-        (begun, is_same): (u32, bool),
+        (begun, is_same): (SourceId, bool),
         root: Root,
         record: &ScanRecord,
     ) -> anyhow::Result<()> {
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
     fn ended(
         &self,
         writer: &mut Writer,
-        source: u32,
+        source: SourceId,
         root: &str,
         (before, interrupted): (&Shortfalls, &[String]),
         scanned: anyhow::Result<()>,

@@ -1,12 +1,13 @@
 //! Which request caused which listing, where several are carried out together: each is charged for
 //! its own directories.
 
+use canopy_index::SourceId;
 use canopy_watch::requests::Share;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// A path in a source, by the source's number.
-type SourcePath = (u32, String);
+type SourcePath = (SourceId, String);
 
 /// Listings, counted by request.
 #[derive(Default)]
@@ -15,7 +16,7 @@ pub(crate) struct Costs(Mutex<Inner>);
 #[derive(Default)]
 struct Inner {
     /// The source that is scanned.
-    source: u32,
+    source: SourceId,
     /// Requests for each directory.
     asked: HashMap<SourcePath, Vec<usize>>,
     /// Requests for entries of a directory, which is listed for their rows.
@@ -27,7 +28,7 @@ struct Inner {
 
 impl Costs {
     /// Notes the next request: a directory, and whether the one above is listed, too.
-    pub(crate) fn request(&self, source: u32, path: &str, with_row: bool) {
+    pub(crate) fn request(&self, source: SourceId, path: &str, with_row: bool) {
         let mut inner = self.0.lock();
         let number = inner.requests;
         inner.requests += 1;
@@ -38,7 +39,7 @@ impl Costs {
     }
 
     /// Notes the source of the next listings.
-    pub(crate) fn begin(&self, source: u32) {
+    pub(crate) fn begin(&self, source: SourceId) {
         self.0.lock().source = source;
     }
 
@@ -96,12 +97,12 @@ mod tests {
     #[test]
     fn each_request_has_its_own_directories() {
         let costs = Costs::default();
-        costs.request(1, "large", true);
-        costs.request(1, "small/a", true);
-        costs.request(1, "small/a", false);
-        costs.request(1, "small/b", true);
-        costs.request(2, "large", false);
-        costs.begin(1);
+        costs.request(SourceId(1), "large", true);
+        costs.request(SourceId(1), "small/a", true);
+        costs.request(SourceId(1), "small/a", false);
+        costs.request(SourceId(1), "small/b", true);
+        costs.request(SourceId(2), "large", false);
+        costs.begin(SourceId(1));
         costs.listed("large", 100_000);
         costs.listed("large", 100_000);
         costs.listed("large/new/below", 7);
@@ -109,7 +110,7 @@ mod tests {
         // For the rows of a and b.
         costs.listed("small", 5);
         costs.listed("", 3);
-        costs.begin(2);
+        costs.begin(SourceId(2));
         costs.listed("large", 1);
         let share = |listings, entries| Share { listings, entries };
         let expected = [share(4, 200_010), share(2, 8), share(1, 5), share(1, 3), share(1, 1)];

@@ -13,7 +13,9 @@ use crate::observer::with_progress;
 use crate::publishing::{end_if_cancelled, publish_changes, warn_of};
 use crate::sinks::damaged_file;
 use canopy_as_user::subordinate_uids;
-use canopy_index::{Disk, Index, NewSource, ScanRecord, SourceRecord, Writer, WriterOptions};
+use canopy_index::{
+    Disk, Index, NewSource, ScanRecord, SourceId, SourceRecord, Writer, WriterOptions,
+};
 use canopy_model::{Generation, escape, unescape};
 use canopy_scan::{MountRules, Root, Selection};
 use canopy_site::check_links;
@@ -292,7 +294,7 @@ fn tasks(
     costs: Option<&Costs>,
 ) -> anyhow::Result<Vec<Task>> {
     let sources = writer.sources();
-    let mut tasks: BTreeMap<u32, Task> = BTreeMap::new();
+    let mut tasks: BTreeMap<SourceId, Task> = BTreeMap::new();
     for suspect in suspects {
         let holds =
             |root: &str| below(Path::new(OsStr::from_bytes(&unescape(root))), &suspect.path);
@@ -424,7 +426,7 @@ fn ended(
     writer: &mut Writer,
     scans: &Scans<'_>,
     rules: &MountRules,
-    (begun, root): (u32, &str),
+    (begun, root): (SourceId, &str),
     (before, scanned): (&Shortfalls, anyhow::Result<()>),
 ) -> anyhow::Result<()> {
     match scanned {

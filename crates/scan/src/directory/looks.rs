@@ -1,6 +1,7 @@
 //! Looks at a directory and all above it, after it was opened.
 
 use super::*;
+use canopy_model::Device;
 
 /// Changes of the directories on the way to a listing since it was read.
 #[derive(Clone, Debug)]
@@ -359,6 +360,6 @@ fn is_in(directory: impl AsFd, above: &Directory) -> bool {
     let flags = AtFlags::NO_AUTOMOUNT;
     rustix::fs::statx(directory, c"..", flags, StatxFlags::INO).is_ok_and(|stat| {
         let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-        (dev, stat.stx_ino) == (above.dev, above.attributes.ino)
+        (Device(dev), stat.stx_ino) == (above.dev, above.attributes.ino)
     })
 }

@@ -1,7 +1,7 @@
 use super::*;
 use arrow::datatypes::DataType;
 use canopy_index::{NewSource, Writer, WriterOptions};
-use canopy_model::{Approach, Attributes};
+use canopy_model::{Approach, Attributes, Device};
 use datafusion::logical_expr::{Volatility, create_udf};
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn session(directory: &Path, limit: Limit) -> Session {
     let source = NewSource {
         name: None,
         root: "/empty".to_owned(),
-        dev: 1,
+        dev: Device(1),
         scanned_ns: 0,
         attributes: Attributes { mode: 0o040_755, ..Attributes::default() },
         approach: Approach::EVERYONE,

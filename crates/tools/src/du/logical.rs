@@ -4,7 +4,7 @@
 use super::{Du, Tally, why_unread};
 use crate::error::{Error, Result};
 use crate::find::Outside;
-use canopy_model::{FileType, escape, join};
+use canopy_model::{Device, FileType, escape, join};
 use canopy_read::contents::Contents;
 use canopy_read::follow::followed;
 use canopy_read::links::Links;
@@ -14,7 +14,7 @@ use canopy_read::{Inode, Lost};
 /// A directory that the walk is in.
 struct OpenDirectory {
     start: Start,
-    id: (u64, u64),
+    id: (Device, u64),
     /// Its entries that are still to be counted, by name.
     ahead: std::vec::IntoIter<(String, Inode)>,
     /// Itself and its entries that are not directories.
@@ -27,7 +27,7 @@ struct Walk<'a, 'd, 'o> {
     du: &'a mut Du<'o>,
     failed: &'d mut Vec<Error>,
     /// The device of the argument.
-    device: u64,
+    device: Device,
     open: Vec<OpenDirectory>,
     /// Follows links of the view of the last one.
     links: Option<Links>,

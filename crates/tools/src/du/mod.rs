@@ -14,8 +14,8 @@ mod walk;
 
 use crate::error::{Error, Result, found_or_failed};
 use crate::find::Outside;
-use canopy_index::Index;
-use canopy_model::{Attributes, Totals, compare_paths, escape, is_below, join, unescape};
+use canopy_index::{Index, SourceId};
+use canopy_model::{Attributes, Device, Totals, compare_paths, escape, is_below, join, unescape};
 use canopy_read::Lost;
 use canopy_read::fold::fold_tree;
 use canopy_read::follow::locate_all_followed;
@@ -273,17 +273,17 @@ impl Tally {
 
 /// An argument that was counted, and is not counted again where another one meets it.
 struct Counted {
-    source: u32,
+    source: SourceId,
     path: String,
-    dev: u64,
+    dev: Device,
     /// Its device and inode, where another path may lead to the same directory.
-    id: Option<(u64, u64)>,
+    id: Option<(Device, u64)>,
     /// How it was named, escaped.
     given: String,
 }
 
 impl Counted {
-    fn of(start: &Start, id: Option<(u64, u64)>) -> Self {
+    fn of(start: &Start, id: Option<(Device, u64)>) -> Self {
         let (source, path, dev) = (start.source.id, start.path.clone(), start.inode.dev);
         Counted { source, path, dev, id, given: escape(&start.given).into_owned() }
     }
@@ -329,7 +329,7 @@ impl Du<'_> {
 
     /// Returns the device and inode of a directory that another argument may be, too, by a bind
     /// mount. Imports may lack inode numbers.
-    fn directory_id(&self, start: &Start) -> Result<Option<(u64, u64)>> {
+    fn directory_id(&self, start: &Start) -> Result<Option<(Device, u64)>> {
         let ino = start.inode.attributes.ino;
         match self.alone || self.options.count_links || !start.is_dir() || ino == 0 {
             true => Ok(None),

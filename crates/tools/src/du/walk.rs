@@ -7,7 +7,7 @@ use super::{Du, Tally, TimeKind, depth};
 use crate::error::Result;
 use canopy_index::Columns;
 use canopy_index::column::*;
-use canopy_model::{Attributes, escape, is_below, join};
+use canopy_model::{Attributes, Device, escape, is_below, join};
 use canopy_read::depth_first::{self, ListedDirectory, ListingRows};
 use canopy_read::inode::InodeColumns;
 use canopy_read::locate::Start;
@@ -69,7 +69,7 @@ struct Walk<'a, 'd, 'o> {
 struct File {
     name: String,
     /// Device and inode, if it has several links.
-    link: Option<(u64, u64)>,
+    link: Option<(Device, u64)>,
     tally: Tally,
 }
 

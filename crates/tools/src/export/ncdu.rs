@@ -9,7 +9,7 @@ use crate::error::Result;
 use arrow::array::RecordBatch;
 use canopy_index::RowRange;
 use canopy_index::column::{BLOCKS, GID, INO, MODE, MTIME, NAME, NLINK, SIZE, UID};
-use canopy_model::{Attributes, FileType, is_below, unescape};
+use canopy_model::{Attributes, Device, FileType, is_below, unescape};
 use canopy_read::depth_first::{self, ListedDirectory, ListingRows};
 use canopy_read::inode::InodeColumns;
 use canopy_read::locate::{Start, absolute_path};
@@ -39,7 +39,7 @@ pub(super) fn write(start: &Start, now_s: i64, output: &Mutex<Output>) -> Result
 /// A directory whose array is open.
 struct Open {
     path: String,
-    dev: u64,
+    dev: Device,
     /// Its subdirectories that have not come yet, by name.
     pending: VecDeque<(String, Attributes)>,
 }
@@ -158,7 +158,7 @@ impl Tree<'_> {
         self.blocks.ends()
     }
 
-    fn info(&mut self, name: &[u8], a: &Attributes, dev: Option<u64>, read_error: bool) {
+    fn info(&mut self, name: &[u8], a: &Attributes, dev: Option<Device>, read_error: bool) {
         let kind = a.file_type();
         let buffer = &mut self.blocks.buffer;
         buffer.extend_from_slice(b"{\"name\":");
@@ -173,7 +173,7 @@ impl Tree<'_> {
         number("asize", size(a.size_bytes));
         number("dsize", size(a.blocks.saturating_mul(512)));
         if let Some(dev) = dev {
-            number("dev", dev);
+            number("dev", dev.0);
         }
         number("ino", a.ino);
         if a.nlink > 1 && kind != FileType::Directory {

@@ -127,7 +127,7 @@ fn flat(start: &Start, placed: &Placed) -> Result<RecordBatch> {
     let mut depths = Vec::with_capacity(rows);
     let mut directory = String::new();
     let (mut last, mut depth) = (None, 0);
-    for (at, &listing) in listings.iter().enumerate() {
+    for (at, listing) in listings.iter().enumerate() {
         if last != Some(listing) {
             let head = placed.listing(at)?;
             directory = absolute_path(&start.source, head.path);

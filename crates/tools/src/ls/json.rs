@@ -2,12 +2,12 @@
 
 use crate::find::{EntryView, print_json};
 use crate::json::exact;
-use canopy_model::{unescape, xattr_names};
+use canopy_model::{Device, unescape, xattr_names};
 use canopy_read::{Inode, Start};
 use std::borrow::Cow;
 
 /// Prints all that is known of an entry on a device.
-pub(super) fn print_all(start: &Start, device: u64, output: &mut Vec<u8>) {
+pub(super) fn print_all(start: &Start, device: Device, output: &mut Vec<u8>) {
     let inode = &start.inode;
     print(inode, device, &start.given, 0, output);
     output.pop();
@@ -23,7 +23,13 @@ pub(super) fn print_all(start: &Start, device: u64, output: &mut Vec<u8>) {
 }
 
 /// Prints an entry on a device, with a path, so far below an argument.
-pub(super) fn print(inode: &Inode, device: u64, path: &[u8], depth: usize, output: &mut Vec<u8>) {
+pub(super) fn print(
+    inode: &Inode,
+    device: Device,
+    path: &[u8],
+    depth: usize,
+    output: &mut Vec<u8>,
+) {
     let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or(path);
     let view = EntryView {
         shown: path,

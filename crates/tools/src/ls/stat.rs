@@ -5,7 +5,7 @@ use super::json;
 use crate::error::{Error, Result};
 use crate::find::Outside;
 use canopy_index::Index;
-use canopy_model::{Attributes, FileType, parent, unescape};
+use canopy_model::{Attributes, Device, FileType, parent, unescape};
 use canopy_read::Lost;
 use canopy_read::contexts::context_of;
 use canopy_read::follow::locate_followed;
@@ -202,7 +202,7 @@ fn print(
 struct Printer<'a> {
     start: &'a Start,
     /// The device of the file, or of what is in the directory.
-    device: u64,
+    device: Device,
     quoting: &'a Quoting,
     terminal: bool,
 }
@@ -309,8 +309,8 @@ impl Printer<'_> {
             b'A' => Value::Text(mode_string(a.mode).into_bytes()),
             b'b' => Value::Number(a.blocks as u64),
             b'B' => Value::Number(512),
-            b'd' => Value::Number(of_device(self.device)),
-            b'D' => Value::Hex(self.device),
+            b'd' => Value::Number(of_device(self.device.0)),
+            b'D' => Value::Hex(self.device.0),
             b'f' => Value::Hex(u64::from(a.mode)),
             b'F' => Value::Text(type_name(a).as_bytes().to_vec()),
             b'g' => Value::Number(u64::from(a.gid)),
@@ -362,7 +362,7 @@ impl Printer<'_> {
 /// Returns where the file system is mounted that an entry is on: the directory furthest up that all
 /// have the same device from there on, in the source by the index and above it by the live file
 /// system.
-fn mount_point(start: &Start, device: u64) -> Result<PathBuf> {
+fn mount_point(start: &Start, device: Device) -> Result<PathBuf> {
     let mut mounted = start.path.as_str();
     while let Some(above) = parent(mounted) {
         // Nobody can tell of a directory that the caller may not list.
@@ -374,7 +374,7 @@ fn mount_point(start: &Start, device: u64) -> Result<PathBuf> {
     }
     let mut mounted = to_path(&absolute_path(&start.source, ""));
     while let Some(above) = mounted.parent() {
-        if above.symlink_metadata().map_or(true, |found| found.dev() != device) {
+        if above.symlink_metadata().map_or(true, |found| Device(found.dev()) != device) {
             break;
         }
         mounted = above.to_owned();

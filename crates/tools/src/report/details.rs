@@ -3,8 +3,8 @@
 use super::parts::{CoveredFile, RowId};
 use crate::error::Result;
 use canopy_index::column::*;
-use canopy_index::{Columns, FileKind};
-use canopy_model::{Attributes, compare_paths, join_absolute};
+use canopy_index::{Columns, FileKind, ListingOrdinal};
+use canopy_model::{Attributes, Device, compare_paths, join_absolute};
 use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::locate::{Start, absolute_path};
 use canopy_read::work::listed;
@@ -35,7 +35,7 @@ pub(super) struct EntryDetails {
     pub(super) directory: Arc<str>,
     pub(super) name: String,
     pub(super) attributes: Attributes,
-    pub(super) dev: u64,
+    pub(super) dev: Device,
     /// Where it points if it is a symbolic link.
     pub(super) target: String,
 }
@@ -109,14 +109,14 @@ fn read_part(
         let batch = &placed.batch;
         let (listings, names, targets) = (LISTING.of(batch)?, NAME.of(batch)?, TARGET.find(batch));
         let inodes = InodeColumns::of(batch);
-        let mut last: Option<(u32, Arc<str>)> = None;
+        let mut last: Option<(ListingOrdinal, Arc<str>)> = None;
         for (at, id) in ids.by_ref().take(batch.num_rows()).enumerate() {
             let listing = placed.listing(at)?;
             let directory = match &last {
-                Some((last, directory)) if *last == listings[at] => directory.clone(),
+                Some((last, directory)) if *last == listings.value(at) => directory.clone(),
                 _ => Arc::from(absolute_path(&part.start.source, listing.path)),
             };
-            last = Some((listings[at], directory.clone()));
+            last = Some((listings.value(at), directory.clone()));
             let entry = EntryDetails {
                 directory,
                 name: names.value(at).to_owned(),

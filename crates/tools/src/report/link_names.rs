@@ -6,7 +6,7 @@ use super::parts::{CoveredFile, RowId};
 use crate::error::Result;
 use canopy_index::FileKind;
 use canopy_index::column::{BLOCKS, GID, INO, NLINK, SIZE, UID};
-use canopy_model::{Attributes, Totals};
+use canopy_model::{Attributes, Device, Totals};
 use canopy_read::locate::Start;
 use rustc_hash::FxHashSet;
 
@@ -59,7 +59,7 @@ impl<'a> LinkNames<'a> {
 /// of them leads to. `ids` are all rows with several links.
 fn sharing(parts: &[CoveredFile<'_>], mut ids: Vec<RowId>) -> Result<(Vec<RowId>, i64)> {
     ids.sort_unstable();
-    let mut names: Vec<((u64, u64), RowId)> = Vec::with_capacity(ids.len());
+    let mut names: Vec<((Device, u64), RowId)> = Vec::with_capacity(ids.len());
     for ids in ids.chunk_by(|a, b| a.part == b.part) {
         let part = &parts[ids[0].part as usize];
         // Its rows are those of the same entries, in the same order.

@@ -15,7 +15,7 @@ use super::tree_sums::{OpenTree, TreeSums, add, start_key};
 use crate::error::Result;
 use arrow::array::RecordBatch;
 use canopy_index::column::*;
-use canopy_index::{FileKind, RowRange};
+use canopy_index::{FileKind, ListingOrdinal, ListingRange};
 use canopy_read::fold::{Folded, TreeFold};
 use canopy_read::listings::merge_ranges;
 use canopy_read::work::merged;
@@ -132,13 +132,13 @@ impl PartPass<'_, '_> {
             None => held::of_all(&self.part.shard, &self.part.span())?,
             Some(uid) => held::of_owner(self.part, uid)?,
         };
-        let rows = self.rows(&held)?;
-        if rows.is_empty() { Ok(()) } else { self.read(&rows, &held) }
+        let listings = self.listings(&held)?;
+        if listings.is_empty() { Ok(()) } else { self.read(&listings, &held) }
     }
 
     /// Gives the listings to look at: all, or of an owner those with something of theirs and those
     /// of directories of theirs.
-    fn rows(&self, held: &[Held]) -> Result<Vec<RowRange>> {
+    fn listings(&self, held: &[Held]) -> Result<Vec<ListingRange>> {
         let (shard, start) = (&self.part.shard, self.part.span().start);
         let Some(owner) = self.scope.owner else { return Ok(self.part.listings.clone()) };
         let mut wanted: Vec<bool> = held.iter().map(|held| held.entries > 0).collect();
@@ -146,7 +146,7 @@ impl PartPass<'_, '_> {
             let mut rows = unit.rows.iter().cloned().flatten();
             for batch in unit.read(UID)? {
                 for (uid, row) in UID.of(&batch?)?.iter().zip(&mut rows) {
-                    wanted[row - start] |= *uid == owner;
+                    wanted[ListingOrdinal::of_row(row) - start] |= *uid == owner;
                 }
             }
         }
@@ -155,14 +155,16 @@ impl PartPass<'_, '_> {
         Ok(merge_ranges(rows.collect()))
     }
 
-    fn read(&mut self, rows: &[RowRange], held: &[Held]) -> Result<()> {
+    fn read(&mut self, listings: &[ListingRange], held: &[Held]) -> Result<()> {
         let start = self.part.start;
         let mut fold = TreeFold::with(&start.path, OpenTree::of_start(start));
-        let mut ordinals = rows.iter().cloned().flatten();
+        let mut ordinals = ListingOrdinal::each(listings);
         let counts = FILES | SYMLINKS | OTHERS | SUBDIRS;
         let columns =
             PATH | DEPTH | PART | UID | SIZE | BLOCKS | counts.when(self.scope.owner.is_some());
-        for batch in self.part.unit(rows.to_vec()).read(columns)? {
+        for batch in
+            self.part.unit(listings.iter().map(ListingOrdinal::rows).collect()).read(columns)?
+        {
             let batch = batch?;
             let ordinals = ordinals.by_ref().take(batch.num_rows());
             self.batch(&batch, ordinals, held, &mut fold)?;
@@ -173,7 +175,7 @@ impl PartPass<'_, '_> {
     fn batch(
         &mut self,
         batch: &RecordBatch,
-        ordinals: impl Iterator<Item = usize>,
+        ordinals: impl Iterator<Item = ListingOrdinal>,
         held: &[Held],
         fold: &mut TreeFold<OpenTree>,
     ) -> Result<()> {
@@ -184,7 +186,7 @@ impl PartPass<'_, '_> {
         let start = self.part.span().start;
         for (at, ordinal) in ordinals.enumerate() {
             let held = &held[ordinal - start];
-            let id = RowId { part: self.number, row: ordinal as u32 };
+            let id = RowId { part: self.number, row: ordinal.0 };
             let path = paths.value(at);
             let own = numbers[at] == 0 && self.scope.owner.is_none_or(|owner| owner == uids[at]);
             let no_others = counts.iter().flatten().all(|count| count[at] == 0);

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use canopy_index::column::{LISTING, UID};
-use canopy_index::{FileKind, RowRange, Shard, holds};
+use canopy_index::{FileKind, ListingOrdinal, ListingRange, RowRange, Shard, holds};
 use canopy_read::listings::{ListingHeads, merge_ranges};
 use canopy_read::locate::Start;
 use canopy_read::plan::{self, ShardRange, Unit};
@@ -21,7 +21,7 @@ pub(super) struct CoveredFile<'a> {
     pub(super) shard: Arc<Shard>,
     pub(super) kind: FileKind,
     /// The listings at and below the start that count, sorted and disjoint; none is empty.
-    pub(super) listings: Vec<RowRange>,
+    pub(super) listings: Vec<ListingRange>,
     /// Sorted and disjoint.
     pub(super) rows: Vec<RowRange>,
     /// Rows of the files of all parts before this one.
@@ -30,8 +30,8 @@ pub(super) struct CoveredFile<'a> {
 
 impl CoveredFile<'_> {
     /// Gives the range from its first listing to its last one, with those between that do not count.
-    pub(super) fn span(&self) -> RowRange {
-        let start = self.listings.first().map_or(0, |listings| listings.start);
+    pub(super) fn span(&self) -> ListingRange {
+        let start = self.listings.first().map_or(ListingOrdinal(0), |listings| listings.start);
         start..self.listings.last().map_or(start, |listings| listings.end)
     }
 
@@ -118,15 +118,14 @@ fn entries_of_owner(range: &ShardRange, uid: u32) -> Result<Vec<RowRange>> {
 }
 
 /// Gives the ordinals of the listings in which an owner has entries.
-fn listings_of_owner(range: &ShardRange, uid: u32) -> Result<Vec<usize>> {
-    let mut ordinals: Vec<usize> = Vec::new();
+fn listings_of_owner(range: &ShardRange, uid: u32) -> Result<Vec<ListingOrdinal>> {
+    let mut ordinals: Vec<ListingOrdinal> = Vec::new();
     let all = 0..range.shard.rows(FileKind::Usage);
     for unit in units_of_owner(&range.shard, FileKind::Usage, &[all], uid)? {
         for batch in unit.read(LISTING | UID)? {
             let batch = batch?;
             let owned = LISTING.of(&batch)?.iter().zip(UID.of(&batch)?);
-            for (&listing, _) in owned.filter(|(_, other)| **other == uid) {
-                let listing = listing as usize;
+            for (listing, _) in owned.filter(|(_, other)| **other == uid) {
                 if holds(&range.listings, listing) && ordinals.last() != Some(&listing) {
                     ordinals.push(listing);
                 }

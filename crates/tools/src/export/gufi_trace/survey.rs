@@ -3,12 +3,12 @@
 use super::super::xattrs::Values;
 use crate::error::Result;
 use canopy_index::column::{FIRST_ENTRY, INO, INODE, PART, PATH};
-use canopy_index::{FileKind, RowRange, Shard};
+use canopy_index::{FileKind, ListingOrdinal, RowRange, Shard, SourceId};
 use canopy_model::{Attributes, is_below, parent};
 use canopy_read::inode::InodeColumns;
 use canopy_read::listings::RowCounts;
 use canopy_read::locate::Start;
-use canopy_read::plan::{ShardRange, row_count, units};
+use canopy_read::plan::{ShardRange, units};
 use canopy_read::work::{in_parallel, listed};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -31,8 +31,8 @@ pub(super) struct FurtherPart {
 /// Facts from other listings that stanzas need, by source and path.
 #[derive(Default)]
 pub(super) struct Survey {
-    pub(super) inodes: FxHashMap<(u32, String), u64>,
-    pub(super) parts: FxHashMap<(u32, String), Vec<FurtherPart>>,
+    pub(super) inodes: FxHashMap<(SourceId, String), u64>,
+    pub(super) parts: FxHashMap<(SourceId, String), Vec<FurtherPart>>,
 }
 
 /// The head of a stanza.
@@ -49,7 +49,7 @@ impl Survey {
     /// Looks for directories whose parent is not before them in the same unit, and for further
     /// parts of directories.
     pub(super) fn of(units: &[ListingsUnit<'_>], threads: usize) -> Result<Survey> {
-        let parts: Mutex<FxHashMap<(u32, String), Vec<FurtherPart>>> = Mutex::default();
+        let parts: Mutex<FxHashMap<(SourceId, String), Vec<FurtherPart>>> = Mutex::default();
         let wanted = Mutex::new(FxHashSet::default());
         in_parallel(threads, units, |unit| -> Result<()> {
             let source = unit.start.source.id;
@@ -78,9 +78,9 @@ impl Survey {
 /// Reads the inode numbers of some directories, by source and path.
 fn inodes_of(
     listings: &[ListingsUnit<'_>],
-    wanted: &FxHashSet<(u32, String)>,
+    wanted: &FxHashSet<(SourceId, String)>,
     threads: usize,
-) -> Result<FxHashMap<(u32, String), u64>> {
+) -> Result<FxHashMap<(SourceId, String), u64>> {
     let found = listed(threads, listings, |listings| -> Result<_> {
         let mut found = Vec::new();
         for unit in listings.units() {
@@ -101,13 +101,14 @@ fn inodes_of(
 
 impl ListingsUnit<'_> {
     fn units(&self) -> Vec<canopy_read::plan::Unit> {
-        units(&self.range.shard, FileKind::Listings, &self.range.listings)
+        let rows: Vec<RowRange> = self.range.listings.iter().map(ListingOrdinal::rows).collect();
+        units(&self.range.shard, FileKind::Listings, &rows)
     }
 
     /// Reads its heads. A directory whose parent is not before it in the unit has parent 0, and
     /// `missing` gets the parent's path.
     pub(super) fn heads(&self, mut missing: impl FnMut(&str)) -> Result<Vec<Head>> {
-        let mut heads: Vec<Head> = Vec::with_capacity(row_count(&self.range.listings));
+        let mut heads: Vec<Head> = Vec::with_capacity(ListingOrdinal::count(&self.range.listings));
         // Directories at or above the last one, with their inodes.
         let mut above: Vec<(String, u64)> = Vec::new();
         for unit in self.units() {

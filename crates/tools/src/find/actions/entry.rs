@@ -2,7 +2,7 @@
 
 use canopy_index::ColumnId;
 use canopy_index::column::*;
-use canopy_model::Attributes;
+use canopy_model::{Attributes, Device};
 use rustix::fd::BorrowedFd;
 
 /// One entry, as actions see it.
@@ -21,7 +21,7 @@ pub(crate) struct EntryView<'a> {
     /// Where it points, if it is a symbolic link.
     pub(crate) target: &'a [u8],
     /// Device that holds it.
-    pub(crate) dev: u64,
+    pub(crate) dev: Device,
     /// Those that actions ask for; others may be zero.
     pub(crate) attributes: Attributes,
     /// What only some directives ask for.

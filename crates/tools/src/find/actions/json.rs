@@ -55,7 +55,7 @@ pub(crate) fn print_json(entry: &EntryView<'_>, output: &mut Vec<u8>) {
         text("target", &escape(entry.target), output);
     }
     for (name, number) in [
-        ("dev", i128::from(entry.dev)),
+        ("dev", i128::from(entry.dev.0)),
         ("ino", a.ino.into()),
         ("nlink", a.nlink.into()),
         ("size", a.size_bytes.into()),

@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::find::evaluation::{RunOptions, Selected, Visit};
 use crate::find::path::push_component;
 use arrow::array::StringArray;
-use canopy_index::Columns;
 use canopy_index::column::{LISTING, NAME, TARGET};
-use canopy_model::{Attributes, unescape};
+use canopy_index::{Columns, ListingOrdinal};
+use canopy_model::{Attributes, Device, unescape};
 use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::plan::{Placed, Unit};
 use std::borrow::Cow;
@@ -33,12 +33,12 @@ pub(crate) struct Printer<'s, 'a> {
 /// What the rows of one listing share.
 #[derive(Default)]
 struct Directory {
-    listing: Option<u32>,
+    listing: Option<ListingOrdinal>,
     /// The path to print, with a slash at its end; names are put behind it.
     shown: Vec<u8>,
     shown_bytes: usize,
     depth: u32,
-    dev: u64,
+    dev: Device,
 }
 
 impl<'s, 'a> Printer<'s, 'a> {
@@ -89,7 +89,7 @@ impl<'s, 'a> Printer<'s, 'a> {
             let listings = placed.as_ref().map(Placed::ordinals).transpose()?;
             for at in 0..batch.num_rows() {
                 if let (Some(placed), Some(listings)) = (&placed, listings) {
-                    directory.enter(placed, listings[at], self.visit)?;
+                    directory.enter(placed, listings.value(at), self.visit)?;
                 }
                 let name = match raw {
                     true => Cow::Borrowed(names.value(at).as_bytes()),
@@ -148,7 +148,7 @@ impl<'s, 'a> Printer<'s, 'a> {
 
 impl Directory {
     /// Makes it that of a listing of a batch.
-    fn enter(&mut self, placed: &Placed, listing: u32, visit: &Visit) -> Result<()> {
+    fn enter(&mut self, placed: &Placed, listing: ListingOrdinal, visit: &Visit) -> Result<()> {
         if self.listing == Some(listing) {
             return Ok(());
         }

@@ -5,7 +5,7 @@
 //! counts as free if as many links were met as the inode has.
 
 use crate::json::text_beside;
-use canopy_model::{Attributes, FileType};
+use canopy_model::{Attributes, Device, FileType};
 use canopy_text::SizeForm;
 use rustc_hash::FxHashMap;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ pub(crate) struct Sum {
     /// Blocks of 512 bytes of what has one link.
     blocks: i128,
     /// Files with several links, by device and inode.
-    linked: FxHashMap<(u64, u64), Linked>,
+    linked: FxHashMap<(Device, u64), Linked>,
 }
 
 /// An inode with several links.
@@ -38,7 +38,7 @@ struct Total {
 
 impl Sum {
     /// Adds an entry on a device.
-    pub(crate) fn add(&mut self, attributes: &Attributes, dev: u64) {
+    pub(crate) fn add(&mut self, attributes: &Attributes, dev: Device) {
         self.entries += 1;
         self.bytes += i128::from(attributes.size_bytes);
         // The links of a directory are those of the directories in it.
@@ -127,13 +127,13 @@ mod tests {
         };
         let (file, dir) = (0o100_644, 0o040_755);
         let (mut sum, mut other) = (Sum::default(), Sum::default());
-        sum.add(&entry(1, 1, file), 5);
-        sum.add(&entry(2, 2, file), 5);
-        sum.add(&entry(3, 2, file), 5);
-        other.add(&entry(2, 2, file), 5);
+        sum.add(&entry(1, 1, file), Device(5));
+        sum.add(&entry(2, 2, file), Device(5));
+        sum.add(&entry(3, 2, file), Device(5));
+        other.add(&entry(2, 2, file), Device(5));
         // Another device.
-        other.add(&entry(3, 2, file), 6);
-        other.add(&entry(4, 9, dir), 5);
+        other.add(&entry(3, 2, file), Device(6));
+        other.add(&entry(4, 9, dir), Device(5));
         sum.merge(other);
         let mut shown = Vec::new();
         sum.print(false, &mut shown).unwrap();

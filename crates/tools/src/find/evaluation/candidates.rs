@@ -9,7 +9,7 @@ use crate::find::messages::unknown_value;
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use canopy_index::column::*;
-use canopy_model::{FileType, Wanted};
+use canopy_model::{Device, FileType, Wanted};
 use canopy_read::inode::text_or_empty;
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ pub(crate) trait Candidates {
     /// An attribute that a column keeps.
     fn numbers<T: Numeric>(&self, column: Column<T>) -> Result<impl Fn(usize) -> Option<i64>>;
     /// The device.
-    fn dev(&self, at: usize) -> Option<u64>;
+    fn dev(&self, at: usize) -> Option<Device>;
     /// Returns whether it is on the device of a reference file.
     fn is_device_of(&self, file: &NamedFile, at: usize) -> bool {
         self.dev(at) == Some(file.dev)
@@ -154,7 +154,7 @@ impl Candidates for IndexRows<'_> {
         Ok(move |at| Some(T::get(&values, at)))
     }
 
-    fn dev(&self, at: usize) -> Option<u64> {
+    fn dev(&self, at: usize) -> Option<Device> {
         Some(self.locations[at].dev)
     }
 

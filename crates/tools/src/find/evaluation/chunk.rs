@@ -9,7 +9,7 @@ use arrow::array::{RecordBatch, UInt64Array};
 use arrow::compute::take_record_batch;
 use canopy_index::FileKind;
 use canopy_index::column::NAME;
-use canopy_model::{escape, join};
+use canopy_model::{Device, escape, join};
 use canopy_read::inode::{InodeColumns, one_row, text_or_empty};
 use canopy_read::plan::{Placed, Unit};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Location {
     /// How far below the start of the user it is.
     pub(crate) depth: u32,
     /// The device of its directory.
-    pub(crate) dev: u64,
+    pub(crate) dev: Device,
 }
 
 impl Location {
@@ -32,7 +32,7 @@ impl Location {
     pub(crate) fn of_rows(visit: &Visit, placed: &Placed) -> Result<Vec<Self>> {
         let names = NAME.of(&placed.batch)?;
         let mut locations = Vec::with_capacity(placed.batch.num_rows());
-        for (at, &listing) in placed.ordinals()?.iter().enumerate() {
+        for (at, listing) in placed.ordinals()?.iter().enumerate() {
             let head = placed.head(listing)?;
             let path = join(head.path, names.value(at));
             let (shown, depth) = (visit.shown(&path), visit.depth_of_entries(&head));

@@ -6,7 +6,7 @@ use super::chunk::Location;
 use super::outside::{Outside, Reached};
 use crate::find::messages::{link_problem, quoted, system_message};
 use canopy_index::SourceRecord;
-use canopy_model::{Acl, Credentials, FileType, Grant, Wanted, unescape, xattr_names};
+use canopy_model::{Acl, Credentials, Device, FileType, Grant, Wanted, unescape, xattr_names};
 use canopy_read::links::{Links, Resolved};
 use canopy_read::locate::absolute_path;
 use parking_lot::Mutex;
@@ -166,7 +166,7 @@ impl SubtreeFacts {
 
 /// Types of file systems by device, as far as they are mounted here.
 #[derive(Default)]
-pub(crate) struct FileSystems(FxHashMap<u64, String>);
+pub(crate) struct FileSystems(FxHashMap<Device, String>);
 
 impl FileSystems {
     /// Asks the system what is mounted. Knows nothing where that fails.
@@ -181,7 +181,7 @@ impl FileSystems {
     }
 
     /// Returns the type of the file system of a device, as mount(8) calls it.
-    pub(crate) fn name(&self, dev: u64) -> &str {
+    pub(crate) fn name(&self, dev: Device) -> &str {
         self.0.get(&dev).map_or("unknown", String::as_str)
     }
 }

@@ -9,8 +9,8 @@
 //! 3. Directories that are reached so are not searched: no index has what is in them.
 
 use crate::find::path::{push_component, trim_slashes};
-use canopy_index::SourceRecord;
-use canopy_model::{Attributes, FileType, Wanted, unescape};
+use canopy_index::{SourceId, SourceRecord};
+use canopy_model::{Attributes, Device, FileType, Wanted, unescape};
 use canopy_read::locate::{Start, absolute_path, to_path};
 use canopy_read::{Inode, Lost};
 use canopy_scan::{Mount, look_at, look_at_open};
@@ -27,13 +27,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
 /// Attributes and device of what a link leads to, or why the kernel does not follow it.
-pub(crate) type Reached = Result<(Attributes, u64), Errno>;
+pub(crate) type Reached = Result<(Attributes, Device), Errno>;
 
 /// The links of a search that its index cannot follow.
 #[derive(Default)]
 pub(crate) struct Outside {
     /// By number of a source: whether it is what lies at its root now.
-    here: Mutex<FxHashMap<u32, bool>>,
+    here: Mutex<FxHashMap<SourceId, bool>>,
     /// Where the kernel is not asked.
     others_mounts: OnceLock<OthersMounts>,
     /// Hashes of links that nobody can follow.
@@ -148,7 +148,7 @@ fn open_end(path: &CStr) -> Result<Option<OwnedFd>, Errno> {
 }
 
 /// Returns an inode of which the live file system reports the attributes.
-pub(crate) fn inode_outside(attributes: Attributes, dev: u64) -> Inode {
+pub(crate) fn inode_outside(attributes: Attributes, dev: Device) -> Inode {
     Inode { attributes, target: String::new(), dev, xattrs: String::new() }
 }
 

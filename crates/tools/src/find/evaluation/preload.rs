@@ -6,7 +6,6 @@ use super::outside::Outside;
 use crate::error::Result;
 use crate::find::language::{Find, NamedFile, Test, XattrTest};
 use crate::find::messages::quoted;
-use canopy_index::FileKind;
 use canopy_index::column::*;
 use canopy_model::{Acl, Credentials, join};
 use canopy_read::follow::locate_followed;
@@ -99,7 +98,7 @@ fn empty_dirs(start: &Start) -> Result<FxHashSet<String>> {
     for range in below(&start.view, start.source.id, &start.path)? {
         let columns = PATH | PART | FILES | SYMLINKS | OTHERS | SUBDIRS;
         let listings = &range.listings;
-        for batch in range.shard.read(FileKind::Listings, columns, listings, BATCH_ROWS)? {
+        for batch in range.shard.read_listings(columns, listings, BATCH_ROWS)? {
             let batch = batch?;
             let (paths, parts) = (PATH.of(&batch)?, PART.of(&batch)?);
             let counts =

@@ -5,7 +5,7 @@ use super::search::Search;
 use super::select::Selected;
 use crate::error::Result;
 use canopy_index::column::{DEPTH, DEV, NAME, PATH};
-use canopy_index::{Columns, FileKind, RowRange};
+use canopy_index::{Columns, FileKind, ListingOrdinal, ListingRange, RowRange};
 use canopy_model::{compare_paths, join, parent};
 use canopy_read::listings::{ListingHeads, merge_ranges};
 use canopy_read::plan::{BATCH_ROWS, ShardRange, Unit};
@@ -53,20 +53,21 @@ impl Search<'_, '_> {
         range: &ShardRange,
         depth_min: u32,
         depth_max: u32,
-    ) -> Result<Vec<RowRange>> {
+    ) -> Result<Vec<ListingRange>> {
         let device = self.visit.device;
         let columns = Columns::from(DEPTH)
             | Columns::from(PATH).when(!self.pruned.is_empty())
             | Columns::from(DEV).when(device.is_some());
-        let mut allowed: Vec<RowRange> = Vec::new();
+        let mut allowed: Vec<ListingRange> = Vec::new();
         let listings = &range.listings;
-        let mut ordinals = listings.iter().cloned().flatten();
-        for batch in range.shard.read(FileKind::Listings, columns, listings, BATCH_ROWS)? {
+        let mut ordinals = ListingOrdinal::each(listings);
+        for batch in range.shard.read_listings(columns, listings, BATCH_ROWS)? {
             let batch = batch?;
             let (paths, devs) = (PATH.find(&batch), DEV.find(&batch));
             for (at, (&depth, ordinal)) in DEPTH.of(&batch)?.iter().zip(&mut ordinals).enumerate() {
                 let pruned = paths.is_some_and(|paths| self.is_pruned(paths.value(at)));
-                let here = device.is_none_or(|device| devs.is_some_and(|devs| devs[at] == device));
+                let here =
+                    device.is_none_or(|device| devs.is_some_and(|devs| devs.value(at) == device));
                 if depth_min <= depth && depth <= depth_max && !pruned && here {
                     allowed.push(ordinal..ordinal + 1);
                 }
@@ -99,7 +100,7 @@ impl Search<'_, '_> {
         for placed in unit.read_placed(NAME, &rows.ranges, false)? {
             let placed = placed?;
             let names = NAME.of(&placed.batch)?;
-            for (at, &listing) in placed.ordinals()?.iter().enumerate() {
+            for (at, listing) in placed.ordinals()?.iter().enumerate() {
                 let head = placed.head(listing)?;
                 // Nothing is evaluated on what is too near.
                 if self.visit.depth_of_entries(&head) >= self.find.globals.depth_min {

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::find::language::Find;
 use crate::find::messages::{link_problem, quoted};
 use canopy_index::Index;
-use canopy_model::{FileType, escape};
+use canopy_model::{Device, FileType, escape};
 use canopy_read::Lost;
 use canopy_read::links::{Links, Resolved};
 use canopy_read::listings::ListingHead;
@@ -39,7 +39,7 @@ pub(crate) struct Visit {
     /// Those of them that lie below the start, by path in the source, with what is then said.
     pub(crate) loops: Vec<(String, String)>,
     /// With `-xdev`: the device of the start of the user.
-    pub(crate) device: Option<u64>,
+    pub(crate) device: Option<Device>,
 }
 
 impl Visit {

@@ -11,6 +11,7 @@ use super::test::{Number, Test};
 use crate::find::actions::{Action, Destination, EntryFormat};
 use crate::find::messages::system_message;
 use crate::ls::Colors;
+use canopy_model::Device;
 use canopy_query::Field;
 use canopy_text::regular::Syntax;
 use std::borrow::Cow;
@@ -35,7 +36,7 @@ pub struct Find {
     pub(crate) expr: Expr,
     pub(crate) actions: Vec<Action>,
     /// Files that actions write to, by device and inode.
-    pub(crate) files: Vec<((u64, u64), File)>,
+    pub(crate) files: Vec<((Device, u64), File)>,
     pub(crate) globals: Globals,
 }
 
@@ -183,9 +184,9 @@ fn mounted_within<'a>(starts: &[(PathBuf, &'a OsString)]) -> Option<(&'a OsStrin
     let identity = |path: &Path| {
         // Hard links of a file are entries of their own.
         let metadata = path.symlink_metadata().ok().filter(std::fs::Metadata::is_dir)?;
-        Some((metadata.dev(), metadata.ino()))
+        Some((Device(metadata.dev()), metadata.ino()))
     };
-    let known: HashMap<(u64, u64), &OsString> =
+    let known: HashMap<(Device, u64), &OsString> =
         starts.iter().rev().filter_map(|(path, start)| Some((identity(path)?, *start))).collect();
     starts.iter().find_map(|(path, start)| {
         let mut above = path.ancestors().filter_map(identity).filter_map(|id| known.get(&id));
@@ -256,7 +257,7 @@ pub(super) struct Parser<'a> {
     /// The time at which find began.
     pub(super) began_ns: i64,
     pub(super) actions: Vec<Action>,
-    pub(super) files: Vec<((u64, u64), File)>,
+    pub(super) files: Vec<((Device, u64), File)>,
     pub(super) warnings: Vec<String>,
     pub(super) globals: Globals,
     pub(super) xattr_tests: usize,
@@ -480,7 +481,7 @@ impl<'a> Parser<'a> {
         let opened = File::create(path).and_then(|file| Ok((file.metadata()?, file)));
         let (metadata, file) = opened
             .map_err(|error| format!("‘{}’: {}", path.to_string_lossy(), system_message(&error)))?;
-        let identity = (metadata.dev(), metadata.ino());
+        let identity = (Device(metadata.dev()), metadata.ino());
         if let Some(at) = self.files.iter().position(|(known, _)| *known == identity) {
             return Ok(Destination::File(at));
         }

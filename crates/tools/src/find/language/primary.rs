@@ -14,7 +14,7 @@ use super::test::{AskedXattr, NamedFile, Number, Test, XattrTest};
 use crate::find::actions::{Action, Destination, EntryFormat, Exec, PrintfFormat, SortField};
 use crate::find::messages::system_message;
 use canopy_index::column::{GID, UID};
-use canopy_model::{Attributes, Wanted, escape};
+use canopy_model::{Attributes, Device, Wanted, escape};
 use canopy_query::{AttributeTest, Field, PermissionMatch, Types};
 use canopy_text::clock::time_of;
 use canopy_text::regular::{PathRegex, Syntax};
@@ -411,7 +411,7 @@ impl Parser<'_> {
     }
 
     /// Asks the live file system about the file that is the argument of `name`.
-    fn look_at(&mut self, name: &str) -> Result<(Attributes, u64), String> {
+    fn look_at(&mut self, name: &str) -> Result<(Attributes, Device), String> {
         let file = self.argument(name)?;
         let look = |follow| {
             let path = CString::new(file.as_bytes()).map_err(|_| Errno::INVAL)?;

@@ -6,7 +6,7 @@ use crate::error::Result;
 use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns};
 use canopy_model::lustre::PROJECT_KEY;
-use canopy_model::{FileType, Wanted, XattrAccess, unescape, xattr_names};
+use canopy_model::{Device, FileType, Wanted, XattrAccess, unescape, xattr_names};
 use canopy_query::{AttributeTest, Field, Outcomes, Span};
 use canopy_read::conditions;
 use canopy_text::Glob;
@@ -54,7 +54,7 @@ pub struct NamedFile {
     pub(crate) path: Vec<u8>,
     /// Whether a symbolic link at the path was followed.
     pub(crate) follows: bool,
-    pub(crate) dev: u64,
+    pub(crate) dev: Device,
     pub(crate) ino: u64,
 }
 

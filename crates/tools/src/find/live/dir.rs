@@ -2,7 +2,7 @@
 
 use super::{Live, Tree};
 use crate::find::path::push_component;
-use canopy_model::Attributes;
+use canopy_model::{Attributes, Device};
 use canopy_scan::look_at_open;
 use parking_lot::Mutex;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 /// Attributes and device.
-pub(super) type Stat = (Attributes, u64);
+pub(super) type Stat = (Attributes, Device);
 
 /// A directory that is to be read, or in which something waits.
 pub(super) struct Dir {
@@ -30,7 +30,7 @@ pub(super) struct Dir {
     pub(super) left: AtomicUsize,
     opened: Mutex<Option<Arc<OwnedFd>>>,
     /// Device and inode, where loops are looked for or the directory was closed for a while.
-    id: OnceLock<(u64, u64)>,
+    id: OnceLock<(Device, u64)>,
 }
 
 impl Dir {
@@ -122,7 +122,7 @@ impl Dir {
     }
 
     /// Returns this directory or the one above it that is `id`, device and inode.
-    pub(super) fn same_above(&self, id: (u64, u64)) -> Option<&Dir> {
+    pub(super) fn same_above(&self, id: (Device, u64)) -> Option<&Dir> {
         let mut dirs = std::iter::successors(Some(self), |dir| dir.above.as_deref());
         dirs.find(|dir| dir.id.get() == Some(&id))
     }

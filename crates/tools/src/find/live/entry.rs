@@ -10,7 +10,7 @@ use crate::find::language::XattrTest;
 use crate::find::messages::{quoted, system_message, unknown_value};
 use crate::find::path::{file_name, trim_slashes};
 use canopy_index::column::Column;
-use canopy_model::{Attributes, FileType, Wanted, escape};
+use canopy_model::{Attributes, Device, FileType, Wanted, escape};
 use canopy_scan::look_at;
 use rustix::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{Access, AtFlags, RawDir};
@@ -103,7 +103,7 @@ impl<'e> LiveEntry<'e> {
         })
     }
 
-    fn look_up(&self, needs: &Needs, dev: u64) -> LookedUp {
+    fn look_up(&self, needs: &Needs, dev: Device) -> LookedUp {
         LookedUp {
             file_system: match needs.file_system {
                 true => self.live.file_systems.name(dev).to_owned(),
@@ -225,10 +225,11 @@ impl Met for LiveEntry<'_> {
     fn view(&self, needs: &Needs) -> Option<EntryView<'_>> {
         let (attributes, dev) = match needs {
             Needs { stat: true, .. } => *self.stat()?,
-            Needs { file_type: true, .. } => {
-                (Attributes { mode: type_bits(self.file_type()?), ..Attributes::default() }, 0)
-            }
-            _ => (Attributes::default(), 0),
+            Needs { file_type: true, .. } => (
+                Attributes { mode: type_bits(self.file_type()?), ..Attributes::default() },
+                Device(0),
+            ),
+            _ => (Attributes::default(), Device(0)),
         };
         Some(EntryView {
             shown: self.shown,
@@ -291,7 +292,7 @@ impl Candidates for LiveEntry<'_> {
         Ok(move |_| Some(attribute(&self.stat()?.0)))
     }
 
-    fn dev(&self, _: usize) -> Option<u64> {
+    fn dev(&self, _: usize) -> Option<Device> {
         Some(self.stat()?.1)
     }
 

@@ -31,7 +31,7 @@ use crate::find::evaluation::{FileSystems, FindOutcome, RunOptions};
 use crate::find::language::{Find, Test};
 use crate::find::messages::{quoted, system_message};
 use act::HeldEntry;
-use canopy_model::base_name;
+use canopy_model::{Device, base_name};
 use dir::Dir;
 use entry::LiveEntry;
 use parking_lot::Mutex;
@@ -74,7 +74,7 @@ struct Tree<'a> {
     given: &'a [u8],
     name: CString,
     /// The device of the start.
-    dev: OnceLock<u64>,
+    dev: OnceLock<Device>,
 }
 
 /// Carries a find out on the live file system, as [`super::run`] does on an index. Blocks.

@@ -8,7 +8,7 @@ use crate::find::language::XattrTest;
 use crate::find::messages::unknown_value;
 use crate::find::path::trim_slashes;
 use canopy_index::column::Column;
-use canopy_model::{Acl, Attributes, FileType, Grant, Wanted, escape};
+use canopy_model::{Acl, Attributes, Device, FileType, Grant, Wanted, escape};
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 
@@ -188,7 +188,7 @@ impl<R: Records> Candidates for RecordEntry<'_, '_, R> {
         Ok(move |_| Some(attribute(&self.record.attributes)))
     }
 
-    fn dev(&self, _: usize) -> Option<u64> {
+    fn dev(&self, _: usize) -> Option<Device> {
         Some(self.search.records.dev())
     }
 

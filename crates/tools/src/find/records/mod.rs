@@ -21,7 +21,7 @@ use crate::find::evaluation::{FindOutcome, Outside, RunOptions, caller};
 use crate::find::language::Find;
 use crate::find::messages::quoted;
 use crate::find::path::{file_name, push_component, trim_slashes};
-use canopy_model::{Attributes, Credentials, FileType, base_name, escape};
+use canopy_model::{Attributes, Credentials, Device, FileType, base_name, escape};
 use canopy_query::Expression;
 use entry::RecordEntry;
 use parking_lot::Mutex;
@@ -77,7 +77,7 @@ pub trait Records: Sync {
         tell: &mut dyn FnMut(&[u8], Record) -> bool,
     ) -> io::Result<bool>;
     /// Returns the device that entries are said to be on.
-    fn dev(&self) -> u64;
+    fn dev(&self) -> Device;
     /// Returns the type of the file system, as mount(8) calls it.
     fn file_system(&self) -> &str;
 }

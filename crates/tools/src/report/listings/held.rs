@@ -4,7 +4,7 @@ use super::super::parts::{CoveredFile, units_of_owner};
 use super::super::tree_sums::{Sums, add};
 use crate::error::Result;
 use canopy_index::column::*;
-use canopy_index::{FileKind, RowRange, Shard, SumColumn, holds};
+use canopy_index::{FileKind, ListingRange, Shard, SumColumn, holds};
 use canopy_model::clamped;
 use canopy_read::plan;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ impl Held {
 }
 
 /// Reads what each of some listings holds, also of those that do not count.
-pub(super) fn of_all(shard: &Arc<Shard>, listings: &RowRange) -> Result<Vec<Held>> {
+pub(super) fn of_all(shard: &Arc<Shard>, listings: &ListingRange) -> Result<Vec<Held>> {
     let rows = shard.rows(FileKind::Listings);
-    let mut before: Vec<[i128; 5]> = Vec::with_capacity(listings.len() + 1);
-    let with_next = listings.start..rows.min(listings.end + 1);
+    let mut before: Vec<[i128; 5]> = Vec::with_capacity(listings.end - listings.start + 1);
+    let with_next = listings.start.row()..rows.min(listings.end.row() + 1);
     let columns = FIRST_ENTRY | FIRST_DIR | BYTES_BEFORE | DIR_BYTES_BEFORE | BLOCKS_BEFORE;
     let highs = shard.highs()?;
     for unit in plan::units(shard, FileKind::Listings, std::slice::from_ref(&with_next)) {
@@ -42,7 +42,7 @@ pub(super) fn of_all(shard: &Arc<Shard>, listings: &RowRange) -> Result<Vec<Held
             let (entries, dirs) = (FIRST_ENTRY.of(&batch)?, FIRST_DIR.of(&batch)?);
             let (bytes, dir_bytes) = (BYTES_BEFORE.of(&batch)?, DIR_BYTES_BEFORE.of(&batch)?);
             let blocks = BLOCKS_BEFORE.of(&batch)?;
-            let first = with_next.start + before.len();
+            let first = listings.start + before.len();
             before.extend((0..batch.num_rows()).map(|at| {
                 let whole = |column, low| highs.whole(first + at, column, low);
                 [
@@ -55,7 +55,7 @@ pub(super) fn of_all(shard: &Arc<Shard>, listings: &RowRange) -> Result<Vec<Held
             }));
         }
     }
-    if listings.end >= rows {
+    if listings.end.row() >= rows {
         let all = shard.record().totals;
         before.push([all.entries.into(), all.dirs.into(), all.bytes, all.dir_bytes, all.blocks]);
     }
@@ -66,7 +66,7 @@ pub(super) fn of_all(shard: &Arc<Shard>, listings: &RowRange) -> Result<Vec<Held
         Held { entries: clamped(entries + dirs), bytes, sums }
     };
     let held: Vec<Held> = before.windows(2).map(between).collect();
-    if held.len() != listings.len() {
+    if held.len() != listings.end - listings.start {
         return Err(shard.corrupt(FileKind::Listings, "rows are missing").into());
     }
     Ok(held)
@@ -76,7 +76,7 @@ pub(super) fn of_all(shard: &Arc<Shard>, listings: &RowRange) -> Result<Vec<Held
 /// last. Those between that do not count hold nothing.
 pub(super) fn of_owner(part: &CoveredFile<'_>, uid: u32) -> Result<Vec<Held>> {
     let (shard, listings, span) = (&part.shard, &part.listings, part.span());
-    let mut held = vec![Held::default(); span.len()];
+    let mut held = vec![Held::default(); span.end - span.start];
     let usage = 0..shard.rows(FileKind::Usage);
     for unit in units_of_owner(shard, FileKind::Usage, &[usage], uid)? {
         for batch in unit.read(LISTING | UID | COUNT | SIZE | BLOCKS)? {
@@ -84,10 +84,10 @@ pub(super) fn of_owner(part: &CoveredFile<'_>, uid: u32) -> Result<Vec<Held>> {
             let (of, uids, counts) = (LISTING.of(&batch)?, UID.of(&batch)?, COUNT.of(&batch)?);
             let (sizes, blocks) = (SIZE.of(&batch)?, BLOCKS.of(&batch)?);
             for at in (0..batch.num_rows()).filter(|&at| uids[at] == uid) {
-                if holds(listings, of[at] as usize) {
+                if holds(listings, of.value(at)) {
                     let sums = [counts[at], sizes[at], blocks[at]].map(i128::from);
                     let own = Held { entries: counts[at], bytes: sums[1], sums };
-                    held[of[at] as usize - span.start].add(&own);
+                    held[of.value(at) - span.start].add(&own);
                 }
             }
         }
@@ -100,7 +100,7 @@ pub(super) fn of_owner(part: &CoveredFile<'_>, uid: u32) -> Result<Vec<Held>> {
             let (of, uids) = (LISTING.of(&batch)?, UID.of(&batch)?);
             let (sizes, blocks) = (SIZE.of(&batch)?, BLOCKS.of(&batch)?);
             for at in (0..batch.num_rows()).filter(|&at| uids[at] == uid) {
-                let listing = (of[at] as usize).checked_sub(span.start);
+                let listing = of.value(at).row().checked_sub(span.start.row());
                 let bad = || shard.corrupt(unit.kind, "it names a listing that does not exist");
                 let held = listing.and_then(|at| held.get_mut(at)).ok_or_else(bad)?;
                 let sums = [1, sizes[at], blocks[at]].map(i128::from);

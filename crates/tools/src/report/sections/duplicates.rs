@@ -16,6 +16,7 @@ mod contents;
 use super::*;
 use crate::report::details;
 use canopy_index::column::{BLOCKS, INO, LISTING, MODE, MTIME, NAME, SIZE};
+use canopy_model::Device;
 use canopy_read::listings::ListingHeads;
 use canopy_read::work::listed;
 use contents::SizeGroup;
@@ -278,7 +279,7 @@ struct Member {
     disk_bytes: i64,
     row: u32,
     /// Device and inode, by which a file that is there twice is known.
-    inode: Option<(u64, u64)>,
+    inode: Option<(Device, u64)>,
 }
 
 /// Returns how many paths of a group are shown: at least two, as one is no duplicate.
@@ -404,10 +405,10 @@ fn read_members(
             let (names, sizes, mtimes) = (NAME.of(&batch)?, SIZE.of(&batch)?, MTIME.of(&batch)?);
             let (inodes, blocks, listings) =
                 (INO.of(&batch)?, BLOCKS.of(&batch)?, LISTING.of(&batch)?);
-            let heads = ListingHeads::read_with_devices(&part.shard, listings)?;
+            let heads = ListingHeads::read_with_devices(&part.shard, listings.iter())?;
             for (at, row) in at_row.by_ref().take(batch.num_rows()).enumerate() {
                 let key = rule.key(sizes[at], mtimes[at], names.value(at));
-                let dev = heads.get(listings[at]).and_then(|head| head.dev);
+                let dev = heads.get(listings.value(at)).and_then(|head| head.dev);
                 found.push(Member {
                     hashes: key.hashes(),
                     size_bytes: sizes[at],

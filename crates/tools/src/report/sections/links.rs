@@ -1,6 +1,7 @@
 //! Inodes with several names.
 
 use super::*;
+use canopy_model::Device;
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
@@ -45,7 +46,7 @@ impl ReportSection for Links {
 
     fn answer(facts: &mut Facts<'_>, (): ()) -> Result<Option<Self>> {
         let mut links = Links { names_elsewhere: facts.links.single, ..Links::default() };
-        let mut inodes: FxHashMap<(u64, u64), Names<'_>> = FxHashMap::default();
+        let mut inodes: FxHashMap<(Device, u64), Names<'_>> = FxHashMap::default();
         for (_, entry) in &facts.links.names {
             let none = Names { first: entry, count: 0, saved_disk_bytes: 0 };
             inodes.entry((entry.dev, entry.attributes.ino)).or_insert(none).count += 1;

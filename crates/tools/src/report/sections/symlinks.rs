@@ -6,7 +6,7 @@
 use super::*;
 use crate::report::details;
 use canopy_index::column::{FIRST_DIR, FIRST_ENTRY, MODE, NAME, PATH, TARGET};
-use canopy_index::{Index, RowRange, Shard, holds};
+use canopy_index::{Index, ListingOrdinal, RowRange, Shard, SourceId, holds};
 use canopy_model::{FileType, is_below};
 use canopy_read::inode::text_or_empty;
 use canopy_read::links::{NameKind, Trail, TrailEnd};
@@ -189,7 +189,7 @@ fn want(known: &Known, wanted: &mut Names, directory: &str, name: &str) {
 /// Looks names up in all shards.
 fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> Result<()> {
     // By source and path below its root.
-    let mut by_source: FxHashMap<u32, WantedNames<'_>> = FxHashMap::default();
+    let mut by_source: FxHashMap<SourceId, WantedNames<'_>> = FxHashMap::default();
     for (directory, names) in &wanted {
         if let Some((source, path)) = source_of(index, directory) {
             by_source.entry(source.id).or_default().insert(path, names);
@@ -308,7 +308,8 @@ fn directories_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<Vec<WantedD
         for (at, ordinal) in (0..batch.num_rows()).zip(&mut ordinals) {
             let first = [entries[at] as usize, dirs[at] as usize];
             end(&mut found, is_open, first);
-            is_open = wanted.contains_key(paths.value(at)) && holds(&live, ordinal);
+            is_open = wanted.contains_key(paths.value(at))
+                && holds(&live, ListingOrdinal::of_row(ordinal));
             if is_open {
                 let path = paths.value(at).to_owned();
                 found.push(WantedDirectory { path, rows: first.map(|first| first..first) });

@@ -3,7 +3,7 @@
 use super::*;
 use crate::report::link_names::LinkNames;
 use crate::report::tree_sums::{TreeSum, TreeSums, child_key, start_key};
-use canopy_model::{compare_paths, join_absolute};
+use canopy_model::{Device, compare_paths, join_absolute};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
@@ -68,7 +68,7 @@ impl ReportSection for Trees {
 pub(in crate::report) fn count_once(trees: &mut TreeSums, links: &LinkNames<'_>) {
     // Neighbouring names of an inode both lie in a tree exactly if their deepest common directory
     // does.
-    let mut last: FxHashMap<(u128, u64, u64), &str> = FxHashMap::default();
+    let mut last: FxHashMap<(u128, Device, u64), &str> = FxHashMap::default();
     for (start, entry) in &links.names {
         let root = join_absolute(&start.source.root, &start.path);
         let below = entry.directory.get(root.len()..).unwrap_or("").trim_start_matches('/');
