@@ -2,7 +2,9 @@
 
 use crate::outcome::{message, without_numbers};
 use canopy_events::{Level, Lines};
+use canopy_ingest::Observer;
 use canopy_text::safe::message_line;
+use std::fmt::Display;
 use std::io::Write;
 
 /// Has events printed from now on, by all threads; `about`, if not empty, stands in front of each.
@@ -25,6 +27,19 @@ pub fn print_events(about: String) {
     });
     // A program that hosts several daemons may have a subscriber.
     let _ = tracing::subscriber::set_global_default(lines);
+}
+
+/// Makes events of the reports of a daemon.
+pub struct EventObserver;
+
+impl Observer for EventObserver {
+    fn warn(&self, text: &dyn Display) {
+        tracing::warn!("{text}");
+    }
+
+    fn note(&self, text: &dyn Display) {
+        tracing::info!("{text}");
+    }
 }
 
 /// Returns whether standard error is the journal's (systemd.exec(5)).

@@ -1,10 +1,11 @@
 //! `canopy watch`
 
 use super::watch_status;
+use crate::events::{EventObserver, print_events};
 use crate::interrupt;
 use crate::invocation::Invocation;
 use crate::limits::rate;
-use crate::outcome::{Outcome, message};
+use crate::outcome::Outcome;
 use crate::terminal::stdout_for_json;
 use crate::verb_processes::Processes;
 use anyhow::Context;
@@ -111,14 +112,15 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
         return print_status(&state_directory(&location), arguments.json);
     }
     let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
-    let cx = invocation.ingest(None);
+    print_events(String::new());
+    let cx = canopy_ingest::Context { observer: &EventObserver, ..invocation.ingest(None) };
     let daemon = Daemon::begin(&cx, &location, &arguments.daemon(), &Processes, &notify)?;
-    message(format_args!(
+    tracing::info!(
         "following {} ({}) for the index {}; 'canopy watch --status' says how it goes",
         daemon.roots().join(", "),
         daemon.method(),
         daemon.index().display()
-    ));
+    );
     let cancel = invocation.cancel.clone();
     let wait = move || {
         if signals.wait().is_ok() {
