@@ -39,9 +39,8 @@ pub struct PackedPaths {
     last: (Vec<u8>, u32),
 }
 
-impl PackedPaths {
-    /// No path is kept yet.
-    pub fn new() -> Self {
+impl Default for PackedPaths {
+    fn default() -> Self {
         let base = Directory { above: BASE, name: Span { start: 0, length: 0 } };
         PackedPaths {
             text: Vec::new(),
@@ -51,7 +50,9 @@ impl PackedPaths {
             last: (Vec::new(), BASE),
         }
     }
+}
 
+impl PackedPaths {
     /// Adds a path without a slash in front.
     pub fn add(&mut self, path: &[u8]) -> PackedPath {
         let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
@@ -172,7 +173,7 @@ mod tests {
     fn paths_are_as_they_were_added() {
         let long = format!("{}/x", ["y"; 2000].join("/"));
         let paths = ["a", "a/b", "b/a/c", "a/b", "b/a/d", "b/c", &long, "b/a/x/y", "a/x"];
-        let mut places = PackedPaths::new();
+        let mut places = PackedPaths::default();
         let kept: Vec<PackedPath> = paths.iter().map(|path| places.add(path.as_bytes())).collect();
         places.finish();
         for (place, path) in kept.iter().zip(paths) {
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn directories_are_kept_once() {
-        let mut places = PackedPaths::new();
+        let mut places = PackedPaths::default();
         let above = vec!["x".repeat(255); 15].join("/");
         for number in 0..60_000 {
             places.add(format!("{above}/{number}").as_bytes());

@@ -149,7 +149,7 @@ pub fn meaning(components: &[Vec<u8>], now_ns: i64) -> Result<(Expression, usize
 impl Findings {
     /// Nothing is found yet; so many of the files that were changed last are wanted.
     pub fn new(limit: usize) -> Self {
-        Findings { places: PackedPaths::new(), hits: Vec::new(), limit }
+        Findings { places: PackedPaths::default(), hits: Vec::new(), limit }
     }
 
     /// Adds a file.
@@ -188,7 +188,7 @@ impl Findings {
         }
         self.hits.sort_unstable_by_key(|hit| std::cmp::Reverse(hit.about.mtime_ns));
         self.hits.truncate(self.limit);
-        let mut places = PackedPaths::new();
+        let mut places = PackedPaths::default();
         for hit in &mut self.hits {
             hit.place = places.add(&self.places.path(hit.place));
         }

@@ -192,7 +192,7 @@ impl Search<'_> {
         let row = NamedRow { attributes, name: &name, path: &path, target: &target, xattr: &xattr };
         let (id, about) = (attributes.ino, about(attributes));
         let matches = self.expression.matches(&row);
-        Ok(matches.then(|| FoundFile { path, is_beyond: false, id, about }))
+        Ok(matches.then_some(FoundFile { path, is_beyond: false, id, about }))
     }
 }
 

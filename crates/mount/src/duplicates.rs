@@ -128,7 +128,7 @@ impl Reader<'_> {
     ) -> Result<(PackedPaths, Vec<Group>), Refused> {
         let sizes = self.sizes(expression, has_room)?;
         let (mut groups, mut seen) = (HashMap::<u64, Vec<Candidate>>::new(), HashSet::new());
-        let (mut places, mut room) = (PackedPaths::new(), Ok(()));
+        let (mut places, mut room) = (PackedPaths::default(), Ok(()));
         self.queries.search(self.base, expression, self.who, self.turn, |found| {
             let is_one = is_candidate(&found.inode)
                 && sizes.get(&found.inode.size) == Some(&true)

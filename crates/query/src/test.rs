@@ -105,11 +105,7 @@ impl Span {
     /// Returns the first and the last value as numbers of another type: if the span reaches
     /// beyond all of them, the least or the largest of the type. `None` if no number of the type is
     /// in the span.
-    pub fn within<T: TryFrom<i128>>(self, least: T, most: T) -> Option<(T, T)>
-    where
-        i128: From<T>,
-        T: Copy,
-    {
+    pub fn within<T: TryFrom<i128> + Into<i128>>(self, least: T, most: T) -> Option<(T, T)> {
         let both = self.intersection(Span { least: least.into(), most: most.into() });
         let ends = (both.least.try_into().ok()?, both.most.try_into().ok()?);
         (!both.is_empty()).then_some(ends)

@@ -174,9 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn names_with_signs_of_patterns_are_themselves() {
-        let needed = needed(&["-name", "k\\[1\\]*"]);
-        let found = ENTRIES.iter().filter(|entry| needed.matches(*entry)).map(|entry| entry.name);
-        assert_eq!(Vec::from_iter(found), [b"k[1]*"]);
+    fn beginnings_and_ends_of_names_are_needed() {
+        for (pattern, expected) in [("a.t*", &["a.txt"][..]), ("*.h5", &["b.h5"]), ("c", &["c"])] {
+            let needed = needed(&["-name", pattern]);
+            let found = ENTRIES.iter().filter(|entry| needed.matches(*entry));
+            let names = found.map(|entry| String::from_utf8_lossy(entry.name));
+            assert_eq!(Vec::from_iter(names), expected, "{pattern}");
+        }
     }
 }
