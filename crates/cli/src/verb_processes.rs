@@ -8,7 +8,6 @@ use crate::parent::{FINISHED, PROGRESS, REPORTS_PROGRESS, read_shares, write_sus
 use anyhow::Context as _;
 use canopy_ingest::Context;
 use canopy_ingest::daemon::{Verb, VerbCall, VerbResult, VerbRunner};
-use canopy_model::Generation;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
@@ -49,24 +48,11 @@ impl VerbRunner for Processes {
         command.arg("--index").arg(call.index);
         let input = add_words(&mut command, call);
         let printed = output(command, &input, call.stop)?;
-        let (generation, is_new) = generation_of(&printed);
-        match call.verb {
-            Verb::Follow(_) => {
-                Ok(VerbResult { generation: generation.filter(|_| is_new), shares: None })
-            }
-            Verb::Update { suspects, .. } if suspects.are_requests => {
-                let shares = read_shares(&printed);
-                let all = generation.zip(shares);
-                all.map(|(generation, shares)| VerbResult {
-                    generation: Some(generation),
-                    shares: Some(shares),
-                })
-                .with_context(|| format!("'canopy update' has said: {printed}"))
-            }
-            Verb::Scan { .. } | Verb::Update { .. } | Verb::Compact => {
-                Ok(VerbResult { generation, shares: None })
-            }
-        }
+        // "generation 7: 23 entries in ...", or "nothing has changed since generation 7: ...".
+        let is_new = printed.starts_with("generation ");
+        let has_it = is_new || !matches!(call.verb, Verb::Follow(_));
+        let number = printed.split([' ', ':']).find_map(|word| word.parse().ok());
+        Ok(VerbResult { generation: number.filter(|_| has_it), shares: read_shares(&printed) })
     }
 }
 
@@ -102,13 +88,6 @@ fn add_words(command: &mut Command, VerbCall { verb, rate_max, .. }: &VerbCall<'
         }
     }
     Vec::new()
-}
-
-/// Returns the generation that a command has printed, and whether it is new: `generation 7: 23
-/// entries in ...`, or `nothing has changed since generation 7: ...`.
-fn generation_of(printed: &str) -> (Option<Generation>, bool) {
-    let number = printed.split([' ', ':']).find_map(|word| word.parse().ok());
-    (number, printed.starts_with("generation "))
 }
 
 /// Runs a command with some input to its end, and returns what it printed. Fails if it did not do its

@@ -49,16 +49,9 @@ pub fn remove_source(
     source: &str,
     threads: usize,
 ) -> anyhow::Result<EditedSource> {
-    let mut writer = open(cx, location)?;
-    let removed = match writer.remove_source(source) {
-        Some(root) => Some(root),
-        None => writer.remove_source(&root(source)?),
-    };
-    if removed.is_none() && writer.forget_failure(&root(source)?) {
-        writer.save_failures()?;
-        return Ok(EditedSource { root: root(source)?, generation: None, is_complete: true });
-    }
-    finish(cx, writer, (source, removed), threads)
+    change_source(cx, location, (source, true), threads, &|writer, source| {
+        Ok(writer.remove_source(source))
+    })
 }
 
 /// Gives another name to a source, which has this name or path. Derived tables are computed with this
@@ -73,12 +66,9 @@ pub fn rename_source(
     (source, name): (&str, &str),
     threads: usize,
 ) -> anyhow::Result<EditedSource> {
-    let mut writer = open(cx, location)?;
-    let renamed = match writer.rename_source(source, name)? {
-        Some(root) => Some(root),
-        None => writer.rename_source(&root(source)?, name)?,
-    };
-    finish(cx, writer, (source, renamed), threads)
+    change_source(cx, location, (source, false), threads, &|writer, source| {
+        writer.rename_source(source, name)
+    })
 }
 
 /// Opens the writer of an index that exists.
@@ -87,14 +77,29 @@ fn open(cx: &Context<'_>, location: &Path) -> anyhow::Result<Writer> {
     cx.open_writer(location, WriterOptions::default())
 }
 
-/// Publishes a change of the source with a root, if there is one, with derived tables.
-fn finish(
+/// Changes the source of a name or root, and returns its root. `None` if there is no such source.
+type SourceChange<'a> = &'a dyn Fn(&mut Writer, &str) -> canopy_index::Result<Option<String>>;
+
+/// Publishes a change of a source, with derived tables. `change` returns the root of the source, if
+/// there is one. Otherwise, the failure of the tree is forgotten, if the source `is_removed`.
+fn change_source(
     cx: &Context<'_>,
-    mut writer: Writer,
-    (source, root): (&str, Option<String>),
+    location: &Path,
+    (source, is_removed): (&str, bool),
     threads: usize,
+    change: SourceChange<'_>,
 ) -> anyhow::Result<EditedSource> {
-    let root = root.with_context(|| {
+    let mut writer = open(cx, location)?;
+    // A name as it is, or else a path: the tree may be gone.
+    let changed = match change(&mut writer, source)? {
+        Some(root) => Some(root),
+        None => change(&mut writer, &root(source)?)?,
+    };
+    if changed.is_none() && is_removed && writer.forget_failure(&root(source)?) {
+        writer.save_failures()?;
+        return Ok(EditedSource { root: root(source)?, generation: None, is_complete: true });
+    }
+    let root = changed.with_context(|| {
         format!("no source is called '{source}'; 'canopy source list' names all")
     })?;
     let is_complete = match cx.derived {

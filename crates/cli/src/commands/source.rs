@@ -67,12 +67,12 @@ pub fn run(
 ) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::List { json, read } => list(&read.open(invocation)?, json),
-        Command::Remove { source } => change(invocation, engine, |cx, location, threads| {
+        Command::Remove { source } => change(invocation, engine, &|cx, location, threads| {
             let edited = remove_source(cx, location, &source, threads)?;
             let done = format!("source {} removed", shown(&edited.root));
             Ok((edited, done))
         }),
-        Command::Rename { source, name } => change(invocation, engine, |cx, location, threads| {
+        Command::Rename { source, name } => change(invocation, engine, &|cx, location, threads| {
             let edited = rename_source(cx, location, (&source, &name), threads)?;
             let done = format!("source {} is called {}", shown(&edited.root), one_line(&name));
             Ok((edited, done))
@@ -80,11 +80,14 @@ pub fn run(
     }
 }
 
+/// A change of a source, which is made with a number of threads, and its description.
+type Change<'a> = &'a dyn Fn(&Context<'_>, &Path, usize) -> anyhow::Result<(EditedSource, String)>;
+
 /// Prints the result of a change of a source, which `make` describes.
 fn change(
     invocation: &Invocation,
     engine: Option<&Engine>,
-    make: impl Fn(&Context<'_>, &Path, usize) -> anyhow::Result<(EditedSource, String)>,
+    make: Change<'_>,
 ) -> anyhow::Result<Outcome> {
     let location = invocation.site.index_to_write()?;
     let cx = invocation.ingest(engine.map(|engine| engine.derived));

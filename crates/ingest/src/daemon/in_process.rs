@@ -145,12 +145,12 @@ fn in_thread<T: Send>(
                 cancel.request();
             }
         }
-        let result = thread.join().unwrap_or_else(|panic| Err(error_of(&*panic)));
-        match result {
-            Err(_) if was_silent => anyhow::bail!(
+        match thread.join() {
+            Ok(Err(_)) if was_silent => anyhow::bail!(
                 "nothing could be read for a long time: a file system in the source does not answer"
             ),
-            result => result,
+            Ok(result) => result,
+            Err(panic) => Err(error_of(&*panic)),
         }
     })
 }
