@@ -150,8 +150,7 @@ impl Writer {
             let small = shards.iter().filter(|(_, live, _)| *live < SMALL_ROWS_MAX).count();
             let join = small > small_max;
             shards.retain(|(_, live, is_dirty)| *is_dirty || join && *live < SMALL_ROWS_MAX);
-            let mut group =
-                Group { class, source: source, shards: Vec::new(), rows: 0, is_dirty: false };
+            let mut group = Group { class, source, shards: Vec::new(), rows: 0, is_dirty: false };
             for (shard, live, is_dirty) in shards {
                 // A shard alone that could stay as it is would be no step forward.
                 let is_something = !groups.is_empty() || group.is_dirty || group.shards.len() > 1;

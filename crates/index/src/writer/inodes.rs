@@ -60,8 +60,8 @@ fn listings_with(shard: &Shard, directory: &str, inodes: &[u64]) -> Result<Vec<L
         for batch in read(shard, FileKind::Entries, INO | LISTING, &rows)? {
             let batch = batch?;
             let (inos, listings) = (INO.of(&batch)?, LISTING.of(&batch)?);
-            for at in 0..batch.num_rows() {
-                if inodes.binary_search(&inos[at]).is_err() {
+            for (at, inode) in inos.iter().enumerate() {
+                if inodes.binary_search(inode).is_err() {
                     continue;
                 }
                 let listing = listings.value(at);
