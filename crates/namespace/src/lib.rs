@@ -3,12 +3,12 @@
 //!
 //! | to change | read |
 //! | --- | --- |
-//! | what is asked of a namespace | `operation`; `operation/`: `execute`, `tablet`, `ask` (methods) |
-//! | one table, its lock, its range, data that is newer in memory | `records/tablet`, `records/range` |
+//! | requests to a namespace | `operation`; `operation/`: `execute`, `tablet`, `ask` (methods) |
+//! | a table, its lock, its range; newer data in memory | `records/`: `tablet`, `range` |
 //! | names and inodes as they are | `records/`: `reading`, `access` (permissions); `names` |
 //! | where records lie | `records/`: `keys`, `inode`, `attributes` (index entries); `settings` |
 //! | an operation's effect | `records/`: `change`, `change/rename.rs`, `xattrs`, `acl`, `listing` |
-//! | indexes of attributes, in the batch of a change | `records/indexing`; new ones: `maintenance/building` |
+//! | indexes of attributes; new ones | `records/indexing`; `maintenance/building` |
 //! | contents, as far as records depend on them | `records/open_files`; `contents/records` |
 //! | whole trees at once; data that waits in memory | `records/bulk`, `records/pending` |
 //! | reading at one moment; changes between two moments | `records/view`, `records/changed` |

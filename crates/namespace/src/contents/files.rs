@@ -635,7 +635,7 @@ impl Namespace {
 }
 
 impl Opened {
-    /// Puts what an open file has into its records, for the caller that has the lock of its contents.
+    /// Puts the contents of an open file into its records. The caller has the lock of `inline`.
     pub(crate) fn flush_inline(&self, tablet: &Tablet, inline: &mut Inline) -> Result<()> {
         if !inline.is_dirty && self.object().is_none() {
             return Ok(());

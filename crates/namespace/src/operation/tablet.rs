@@ -12,8 +12,8 @@ use crate::records::tablet::Tablet;
 use rustix::io::Errno;
 
 impl Tablet {
-    /// Executes an operation on names and attributes of now. Those on contents, snapshots, quotas
-    /// and queries, and on the namespace as a whole, are not a tablet's. An operation that fails has
+    /// Executes an operation on present names and attributes. Operations on contents, snapshots,
+    /// quotas, queries and the whole namespace are not a tablet's. An operation that fails has
     /// changed nothing.
     ///
     /// # Errors

@@ -49,8 +49,8 @@ impl Tablet {
         }
     }
 
-    /// Puts the times and sizes that wait in memory into records. What fails does not keep the rest;
-    /// the first failure is returned. Contents of open files are not its business.
+    /// Puts the times and sizes that wait in memory into records. After a failure it goes on, and
+    /// returns the first one. Contents of open files are not its business.
     ///
     /// # Errors
     ///

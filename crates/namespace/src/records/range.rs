@@ -1,8 +1,8 @@
 //! The names that a tablet holds: all of a namespace, or a part of them.
 //!
-//! A directory has its names in one tablet until they are many; then each of several tablets holds
-//! those of one range of hashes, which is one range of keys. Everything of a file lies in the tablet
-//! that has the record of its name.
+//! A directory has its names in one tablet until they are many. Then each of several tablets holds
+//! the names in one range of hashes, which is one range of keys. All records of a file lie in the
+//! tablet that holds its name.
 
 use crate::records::keys::{self, FileId};
 use canopy_store::{Key, KeyRange};

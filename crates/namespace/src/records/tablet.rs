@@ -1,5 +1,5 @@
-//! A tablet: one table of records, a range of names, the one lock of whoever changes them, and what
-//! is newer in memory than the records are. It executes operations on names and attributes
+//! A tablet: one table of records, a range of names, one lock of writers, and times and sizes in
+//! memory that are newer than the records. It executes operations on names and attributes
 //! (`operation/tablet.rs`).
 //!
 //! It knows the settings of its namespace and the sums of quotas, since every change keeps indexes

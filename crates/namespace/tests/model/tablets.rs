@@ -1,7 +1,7 @@
 //! Two tablets, each with a table of its own and half of the names of the root by their hashes.
-//! Everything below a name of the root lies in one of them. Each refuses what the other one holds,
-//! and changes nothing. What one of them holds goes as in a single namespace, and what would concern
-//! both is refused.
+//! All that lies below a name of the root lies in one of them. Each refuses what the other holds,
+//! and changes nothing. On its own names a tablet does what a namespace does. A change that would
+//! concern both is refused.
 
 use crate::place::{Result, as_errno, by_message};
 use crate::reference::Reference;
@@ -9,10 +9,11 @@ use crate::step::{Act, Names, Step, comparable, step};
 use canopy_model::ErrorKind;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
-    Change, Changer, Entries, Hold, Moment, Operation, Page, Read, Target,
+    Administration, Change, Changer, Hold, Moment, OnQuotas, OnSnapshots, Operation, Page, Read,
+    Target,
 };
 use canopy_namespace::{
-    Contents, EntryName, Error, FileId, Inode, Namespace, New, NoOpenFiles, ROOT, Reply,
+    Contents, EntryName, Error, FileId, Inode, Listing, Namespace, New, NoOpenFiles, ROOT, Reply,
     SetAttributes, SetXattr, Settings, Tablet, TabletRange, cookie_before, create_namespace, keys,
     open_table, system_clock, table_of,
 };
@@ -121,21 +122,16 @@ impl Halves {
                 let page = Page { directory, after, name: None, count_max: 3 };
                 let list = Operation::Read(Moment::Now, Read::List(page));
                 let Ok(Reply::Entries(entries)) = self.execute(&list) else { panic!("{list:?}") };
-                let add = |entries: &Entries, found: &mut Vec<_>| {
-                    for entry in entries.iter() {
-                        found.push((entry.name.to_vec(), entry.inode.clone()));
-                    }
-                };
-                add(&entries, &mut found);
+                for entry in entries.iter() {
+                    after = entry.cookie;
+                    found.push((entry.name.to_vec(), entry.inode.clone()));
+                }
                 if entries.count() < 3 {
                     break;
                 }
-                after = entries.iter().last().expect("an entry").cookie;
-                if holder(Operation::Read(Moment::Now, Read::List(Page { after, ..page })).target())
-                    != holder(list.target())
-                {
-                    panic!("an entry of the other half");
-                }
+                let next = Read::List(Page { after, ..page });
+                let next = Operation::Read(Moment::Now, next).target();
+                assert_eq!(holder(next), holder(list.target()), "entries of one half");
             }
         }
         found
@@ -321,12 +317,25 @@ fn what_concerns_both_tablets_is_refused_whole() {
         }
         assert_eq!(halves.tree(), before, "{operation:?}");
     }
-    // A length, a snapshot and a query are not a tablet's.
+    // Nothing is listed behind the range.
+    let mut listing = Listing::new(ROOT);
+    let listed = halves.tablets[0]
+        .list(&mut listing, cookie_before(MIDDLE), |entry| panic!("{entry:?} is not in this half"));
+    listed.expect("no entries");
+    // Lengths, snapshots and quotas are not a tablet's.
     let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
     let Ok(file) = halves.lookup(within) else { panic!("no file") };
     let length = Change::SetAttributes { id: file.id, set, changer: changer() };
     let error = halves.execute(&Operation::Change(length)).expect_err("a length");
     assert_eq!(error.kind(), ErrorKind::Invalid);
+    for others in [
+        Operation::Snapshots(OnSnapshots::All),
+        Operation::Quotas(OnQuotas::All),
+        Operation::Administration(Administration::State),
+    ] {
+        let error = halves.tablets[0].execute(&others).expect_err("another room's");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
     let rmdir = |name| halves.execute(&Operation::Change(Change::Rmdir(name)));
     assert!(matches!(rmdir(names[1]), Err(Error::Posix(Errno::NOTEMPTY))));
     // A directory that lies in one tablet alone goes as ever, and a file that is held stays.
