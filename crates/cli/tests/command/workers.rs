@@ -45,7 +45,7 @@ fn send(signal: Signal, to: &Child) {
 fn ends_well(run: Child) -> Output {
     let output = run.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{}: {said}", output.status);
     output
 }
 
