@@ -125,7 +125,8 @@ fn mount_points_that_were_not_indexed_have_no_device() {
 
 #[test]
 fn du_may_count_a_directory_that_is_bound_below_itself_at_both_places() {
-    let script = "mkdir -p d/in/self; echo >d/f; ln d/f d/g; mount --bind d d/in/self; index
+    // The later name is listed first on tmpfs, and du(1) counts a file where it sees it first.
+    let script = "mkdir -p d/in/self; echo >d/g; ln d/g d/f; mount --bind d d/in/self; index
         for options in --inodes '-a --inodes' '--inodes -d 1' '--inodes -S' '-L --inodes'; do
             du $options | sort >../theirs; canopy du $options | sort | diff ../theirs - && echo same
         done; canopy ls -R 2>/dev/null

@@ -204,7 +204,7 @@ fn options_that_only_gnus_tools_have_are_refused_by_their_names() {
 fn du_draws_a_tree() {
     let site = Site::new();
     let tree = site.place.path("drawn");
-    for (path, size) in [("a/x", 3000), ("a/b/y", 6000), ("c/z", 1000), ("c/d/e/w", 10)] {
+    for (path, size) in [("a/x", 3000), ("a/b/y", 6000), ("c/z", 1000), ("c/d/e/w", 1500)] {
         let path = tree.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, vec![0; size]).unwrap();
