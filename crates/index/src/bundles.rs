@@ -113,7 +113,8 @@ pub(crate) fn read_all(
 /// Puts the manifests of all classes into bundles of at most so many: those of which no class has
 /// changed stay, the others are written with ids that `new_id` gives. Not durable before a sync.
 pub(crate) fn write(
-    (disk, index): (&Disk, &Path),
+    disk: &Disk,
+    index: &Path,
     known: &[Bundled],
     manifests: Vec<ClassManifest>,
     max: usize,

@@ -130,7 +130,8 @@ impl ClassLists {
     /// were written. Returns which files count.
     pub(crate) fn write(
         &self,
-        (disk, names): (&Disk, &Names),
+        disk: &Disk,
+        names: &Names,
         generation: Generation,
         changed: &BTreeSet<Principal>,
         written: &[ListRecord],

@@ -42,7 +42,8 @@ pub(crate) struct KnownSource {
 impl SealedSource {
     /// Seals a source for a manifest at `manifest`.
     pub(crate) fn new(
-        (names, manifest): (&Names, &Path),
+        names: &Names,
+        manifest: &Path,
         passage: &str,
         salt: [u8; 16],
         source: &KnownSource,

@@ -138,7 +138,7 @@ pub(crate) enum Found {
 }
 
 /// Reads the interrupted scan of an index in which this generation is current, now.
-pub(crate) fn read(index: &Path, (current, now_ns): (Generation, i64), key: names::Key) -> Found {
+pub(crate) fn read(index: &Path, current: Generation, now_ns: i64, key: names::Key) -> Found {
     let path = names::unfinished(index);
     let has = |path: &Path| path.symlink_metadata().is_ok();
     if !has(&path) {

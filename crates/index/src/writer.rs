@@ -369,7 +369,7 @@ impl Writer {
         }
         let threads = writers.len();
         let source = writers.first().map_or(SourceId(0), |first| first.source);
-        let (mut left, mut sealed, mut seen) = gathered(writers);
+        let Gathered { mut left, mut sealed, mut seen } = gathered(writers);
         if let Some(begun) = self.begun.get(&source) {
             if let Some(refresh) = &begun.refresh {
                 seen.append(refresh.seen_unread());
@@ -532,9 +532,20 @@ impl Writer {
     }
 }
 
-/// Returns what shard writers have: rows and sealed records by class, and what they have seen.
-fn gathered(writers: Vec<ShardWriter<'_>>) -> (Rows, Sealed, Seen) {
-    let (mut left, mut sealed, mut seen) = (Rows::default(), Sealed::default(), Seen::default());
+/// Contents of shard writers.
+#[derive(Default)]
+struct Gathered {
+    /// Rows by class.
+    left: Rows,
+    /// Sealed records by class.
+    sealed: Sealed,
+    /// Listings that they have taken in.
+    seen: Seen,
+}
+
+/// Returns the contents of shard writers.
+fn gathered(writers: Vec<ShardWriter<'_>>) -> Gathered {
+    let Gathered { mut left, mut sealed, mut seen } = Gathered::default();
     for writer in writers {
         seen.append(writer.seen);
         for (bin, builder) in writer.builders {
@@ -548,7 +559,7 @@ fn gathered(writers: Vec<ShardWriter<'_>>) -> (Rows, Sealed, Seen) {
             }
         }
     }
-    (left, sealed, seen)
+    Gathered { left, sealed, seen }
 }
 
 /// Joins the small builders of one class. Large ones stay apart, so that several threads write

@@ -61,7 +61,7 @@ impl Known for KnownListings<'_> {
     }
 
     fn has(&self, path: &str, dev: Device, ino: u64, access: &Access) -> bool {
-        self.or_unknown(self.writer.has_listing(self.begun, path, (dev, ino), access))
+        self.or_unknown(self.writer.has_listing(self.begun, path, dev, ino, access))
     }
 
     fn replaces(&self, path: &str) {

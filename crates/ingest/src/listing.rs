@@ -14,8 +14,8 @@ use anyhow::Context as _;
 use canopy_index::{Configured, NewSource, ScanRecord, ShardWriter, SourceId, Writer};
 use canopy_model::Device;
 use canopy_scan::{
-    Counts, Excludes, Fault, Left, MountRules, Pauses, RateLimit, Root, ScanError, ScanOptions,
-    Step, Subtree, scan,
+    Counts, Excludes, Fault, Left, MountRules, Pauses, RateLimit, Root, ScanContext, ScanError,
+    ScanOptions, Step, Subtree, scan,
 };
 use canopy_site::{Settings, prune_reasons};
 use canopy_text::counted;
@@ -220,8 +220,14 @@ impl<'a> Scans<'a> {
             if ends { Err(Stopped::Interrupted) } else { Ok(()) }
         };
         let pauses = Pauses { due: &due, pause: &mut pause };
-        let sinks = (sinks, pauses);
-        let sinks = scan((root, part), &options, classes, rules, &self.counts, &on_error, sinks)?;
+        let cx = ScanContext {
+            options: &options,
+            classes,
+            rules,
+            counts: &self.counts,
+            on_error: &on_error,
+        };
+        let sinks = scan(root, part, &cx, sinks, pauses)?;
         match unlisted.get() {
             Some(&Fault::Failed(_, errno)) => {
                 return Err(std::io::Error::from(errno))

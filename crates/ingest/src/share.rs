@@ -286,7 +286,7 @@ impl Sharer<'_> {
                 if part.is_first() { PARTS_MAX } else { SHARED_MAX },
             ),
         };
-        writer.end_part((worker, part), begun, writers, outcome)?;
+        writer.end_part(worker, part, begun, writers, outcome)?;
         Ok(())
     }
 

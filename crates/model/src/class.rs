@@ -208,7 +208,7 @@ impl ClassTable {
         let charged = held.map_or(owner, |(_, holder)| *holder);
         let mut inner = self.inner.write();
         let restricted =
-            inner.restrict(class, Arc::new(grant.clone()), (owner, charged), &self.limits);
+            inner.restrict(class, Arc::new(grant.clone()), owner, charged, &self.limits);
         restricted.unwrap_or_else(|left| {
             *beyond_limits = true;
             left
@@ -417,7 +417,8 @@ impl Inner {
         &mut self,
         class: ClassId,
         grant: Arc<Grant>,
-        (owner, charged): (u32, u32),
+        owner: u32,
+        charged: u32,
         limits: &OwnerLimits,
     ) -> Result<ClassId, ClassId> {
         let restricted = match self.implies(class, &grant) {

@@ -105,8 +105,7 @@ impl Batch {
                 true => check(&directory, since, rows, narrowing),
                 false => Checked::of(&directory, rows, narrowing),
             };
-            if let Some(rows) =
-                checked.hand_over((&directory, part), sink, classes, &mut changed)?
+            if let Some(rows) = checked.hand_over(&directory, part, sink, classes, &mut changed)?
                 && self.spare.len() < LISTINGS_MAX
             {
                 self.spare.push(rows);
@@ -133,7 +132,8 @@ impl Checked {
     /// memory is to be used again.
     fn hand_over<S: Sink>(
         self,
-        (directory, part): (&Directory, u32),
+        directory: &Directory,
+        part: u32,
         sink: &mut S,
         classes: &ClassTable,
         changed: &mut impl FnMut(&str, Fault),

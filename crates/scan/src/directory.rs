@@ -159,7 +159,8 @@ impl Directory {
     /// Takes in a directory that was just opened.
     pub(crate) fn new(
         place: OpenAt,
-        (fd, seen): (OwnedFd, Seen),
+        fd: OwnedFd,
+        seen: Seen,
         known: &Known<'_>,
         classes: &ClassTable,
         shared: &Arc<Shared>,

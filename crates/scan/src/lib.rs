@@ -63,5 +63,5 @@ pub use root::{Root, RootError};
 pub use rules::{ClosedMount, MountRules, Rules};
 pub use selection::{Known, Selection};
 pub use stealing::{Stack, share};
-pub use walk::{Others, Pauses, Subtree, scan};
+pub use walk::{Others, Pauses, ScanContext, Subtree, scan};
 pub use xattrs::FoundXattr;

@@ -88,7 +88,7 @@ impl Root {
             let (mount, dev) = (seen.stat.mount, seen.stat.dev);
             let (rules, lag_ns) = (rules.of(&fd, mount, dev), rules.lag_ns(mount, dev));
             let known = Known { rules, lag_ns, approach, since, is_shown: true };
-            Ok(Directory::new(place, (fd, seen), &known, classes, &shared))
+            Ok(Directory::new(place, fd, seen, &known, classes, &shared))
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut above = PathBuf::from("/");

@@ -58,17 +58,31 @@ pub struct Pauses<'a, S: Sink> {
 type Pause<'a, S> =
     dyn FnMut(&mut Vec<S>, &dyn Fn() -> Left) -> Result<(), <S as Sink>::Error> + 'a;
 
-/// Walks the tree of `root`, or a part of it, one thread a sink, and gives the sinks back. Errors
-/// of single entries are counted and told to `on_error`; the error of a sink ends the walk. Blocks.
+/// Rules of a walk, and counts and errors that it reports.
+#[derive(Clone, Copy)]
+pub struct ScanContext<'a> {
+    /// Limits of the walk, and directories that it leaves out.
+    pub options: &'a ScanOptions,
+    /// Takes in the access classes of listings.
+    pub classes: &'a ClassTable,
+    /// Rules of mounted file systems.
+    pub rules: &'a MountRules,
+    /// Counts what the walk finds.
+    pub counts: &'a Counts,
+    /// Called with errors of single entries, which are counted too.
+    pub on_error: &'a (dyn Fn(&ScanError) + Sync),
+}
+
+/// Walks the tree of `root`, or a part of it, one thread a sink, and gives the sinks back. The error
+/// of a sink ends the walk. Blocks.
 pub fn scan<S: Sink>(
-    (root, part): (Root, Option<Subtree<'_>>),
-    options: &ScanOptions,
-    classes: &ClassTable,
-    rules: &MountRules,
-    counts: &Counts,
-    on_error: &(dyn Fn(&ScanError) + Sync),
-    (mut sinks, pauses): (Vec<S>, Pauses<'_, S>),
+    root: Root,
+    part: Option<Subtree<'_>>,
+    cx: &ScanContext<'_>,
+    mut sinks: Vec<S>,
+    pauses: Pauses<'_, S>,
 ) -> Result<Vec<S>, S::Error> {
+    let ScanContext { options, classes, rules, counts, on_error } = *cx;
     let Pauses { due, pause } = pauses;
     let walk = Walk {
         due,

@@ -1,7 +1,7 @@
 //! A walk whose threads stop again and again hands over the same listings as one whose do not.
 
 use canopy_model::{ClassTable, Listing, OwnerLimits, Sink};
-use canopy_scan::{Counts, MountRules, Pauses, Root, ScanOptions, scan};
+use canopy_scan::{Counts, MountRules, Pauses, Root, ScanContext, ScanError, ScanOptions, scan};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::Path;
@@ -39,15 +39,15 @@ fn listed(tree: &Path, part_bytes: usize, every: usize) -> (Listed, usize) {
     };
     let sinks = vec![Listed::default(), Listed::default()];
     let counts = Counts::default();
-    let Ok(sinks) = scan(
-        (root, None),
-        &options,
-        &classes,
-        &rules,
-        &counts,
-        &|error| panic!("{error:?}"),
-        (sinks, pauses_of_scan),
-    );
+    let on_error = |error: &ScanError| panic!("{error:?}");
+    let cx = ScanContext {
+        options: &options,
+        classes: &classes,
+        rules: &rules,
+        counts: &counts,
+        on_error: &on_error,
+    };
+    let Ok(sinks) = scan(root, None, &cx, sinks, pauses_of_scan);
     let mut all = Listed::default();
     for (place, names) in sinks.into_iter().flat_map(|sink| sink.0) {
         assert!(all.0.insert(place, names).is_none());

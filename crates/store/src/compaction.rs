@@ -124,7 +124,7 @@ fn compact_picked(
     })?;
     let Some((job, places)) = picked else { return Ok(false) };
     let state = &manifest.state;
-    let merged = merge(environment, table, cache, options, state, (job, places.clone()));
+    let merged = merge(environment, table, cache, options, state, job, places.clone());
     let merged = merged.inspect_err(|_| {
         // Close the job, so that the written SSTables can be collected at once. If that fails, too,
         // they can be after the deadline.
@@ -160,7 +160,8 @@ fn merge(
     cache: &Arc<SstableCache>,
     options: &Options,
     state: &State,
-    (job, places): (u64, Range<usize>),
+    job: u64,
+    places: Range<usize>,
 ) -> Result<Run> {
     let older = if places.end == state.runs.len() { Older::Absent } else { Older::Present };
     let all = KeyRange::all();

@@ -18,6 +18,7 @@
 use crate::batch::Changes;
 use crate::environment::Environment;
 use crate::error::{Error, Fenced, Invalid, Result};
+use crate::manifest::LogStart;
 use crate::names::{TableId, segment_of};
 use crate::salvage::read_lenient;
 use crate::storage::{Append, Created};
@@ -268,12 +269,13 @@ pub(crate) type Note<'a> = &'a mut dyn FnMut(Damaged<'_>) -> Result<()>;
 pub(crate) fn replay(
     environment: &Environment,
     table: TableId,
-    (epoch, first): (u64, u64),
-    (own_epoch, mut note): (Option<u64>, Option<Note<'_>>),
+    start: LogStart,
+    own_epoch: Option<u64>,
+    mut note: Option<Note<'_>>,
     mut replayed: impl FnMut(Bytes) -> Result<()>,
 ) -> Result<()> {
     let mut torn = None;
-    let mut number = first;
+    let LogStart { epoch, segment: mut number } = start;
     loop {
         let name = table.segment(epoch, number);
         let read = match note {
@@ -285,7 +287,7 @@ pub(crate) fn replay(
         let bytes = match read {
             Err(error) if error.is_not_found() => {
                 if let Some(note) = &mut note
-                    && let Some(next) = later_segment(environment, table, (epoch, number))?
+                    && let Some(next) = later_segment(environment, table, epoch, number)?
                 {
                     note(Damaged {
                         number,
@@ -341,7 +343,8 @@ pub(crate) fn replay(
 fn later_segment(
     environment: &Environment,
     table: TableId,
-    (epoch, number): (u64, u64),
+    epoch: u64,
+    number: u64,
 ) -> Result<Option<u64>> {
     let name = table.segment(epoch, number);
     let prefix = name.rsplit_once('/').map_or(&*name, |(directory, _)| directory);

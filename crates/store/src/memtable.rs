@@ -268,7 +268,8 @@ impl Memtable {
     /// Returns what lies below.
     pub(crate) fn get(
         &self,
-        (key, fingerprint): (KeyRef<'_>, u64),
+        key: KeyRef<'_>,
+        fingerprint: u64,
         sequence: u64,
         resolution: &mut Resolution<'_>,
     ) -> Found {
@@ -321,7 +322,8 @@ impl Memtable {
     pub(crate) fn records(
         &self,
         range: (Bound<&Key>, Bound<&Key>),
-        (sequence, is_backward): (u64, bool),
+        sequence: u64,
+        is_backward: bool,
         count: usize,
         operator: Option<&dyn MergeOperator>,
         records: &mut Vec<Record>,

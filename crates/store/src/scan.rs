@@ -82,9 +82,9 @@ impl MemtableSource {
         };
         self.records.clear();
         self.at = 0;
-        let how = (self.sequence, is_backward);
-        let operator = self.operator.as_deref();
-        self.memtable.records((start, end), how, CHUNK, operator, &mut self.records);
+        let (range, operator) = ((start, end), self.operator.as_deref());
+        let (memtable, records) = (&self.memtable, &mut self.records);
+        memtable.records(range, self.sequence, is_backward, CHUNK, operator, records);
     }
 }
 

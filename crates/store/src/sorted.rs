@@ -45,6 +45,13 @@ fn start_of(name: &[u8]) -> u64 {
     u64::from_be_bytes(start)
 }
 
+/// The end of the records that are there, for [`Unsorted::truncate`].
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    bytes: usize,
+    places: usize,
+}
+
 impl Unsorted {
     /// Returns an empty one with room for as much as this one has.
     pub(crate) fn emptied(&self) -> Self {
@@ -75,14 +82,14 @@ impl Unsorted {
     }
 
     /// Returns where the records end now, for [`Unsorted::truncate`].
-    pub(crate) fn mark(&self) -> (usize, usize) {
-        (self.bytes.len(), self.places.len())
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { bytes: self.bytes.len(), places: self.places.len() }
     }
 
     /// Takes out what was added since a mark.
-    pub(crate) fn truncate(&mut self, (bytes, places): (usize, usize)) {
-        self.bytes.truncate(bytes);
-        self.places.truncate(places);
+    pub(crate) fn truncate(&mut self, mark: Mark) {
+        self.bytes.truncate(mark.bytes);
+        self.places.truncate(mark.places);
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {

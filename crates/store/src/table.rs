@@ -295,6 +295,20 @@ pub fn create(environment: &Environment, layout: Layout, options: &Options) -> R
     Ok(id)
 }
 
+/// The parts of a table that is opened.
+struct Opened<'a> {
+    environment: &'a Environment,
+    id: TableId,
+    cache: Arc<SstableCache>,
+    options: Options,
+    /// The number of the opening for writing.
+    epoch: u64,
+    /// The lease of its SSTables.
+    job: u64,
+    lock: Option<Box<dyn Send + Sync>>,
+    is_read_only: bool,
+}
+
 impl Table {
     /// Opens a table for writing. Any process that had it open for writing is fenced off. The table
     /// contains every write that was acknowledged as durable.
@@ -326,19 +340,16 @@ impl Table {
             state.log.push(LogStart { epoch: state.epoch, segment: 0 });
             Ok((state.epoch, state.open_job(LeaseKind::Writer, None)))
         })?;
-        let parts = (environment, id, cache, options);
-        let table = Table::of(parts, manifest, (epoch, job), (lock, false));
+        let is_read_only = false;
+        let opened = Opened { environment, id, cache, options, epoch, job, lock, is_read_only };
+        let table = Table::of(opened, manifest);
         table.recover()?;
         Ok(table)
     }
 
     /// Returns a table that has nothing of its logs yet.
-    fn of(
-        (environment, id, cache, options): (&Environment, TableId, Arc<SstableCache>, Options),
-        manifest: Manifest,
-        (epoch, job): (u64, u64),
-        (lock, is_read_only): (Option<Box<dyn Send + Sync>>, bool),
-    ) -> Self {
+    fn of(opened: Opened<'_>, manifest: Manifest) -> Self {
+        let Opened { environment, id, cache, options, epoch, job, lock, is_read_only } = opened;
         let view = Layers::of(&manifest.state, &cache, options.operator.clone());
         let write = Write {
             active: Arc::default(),

@@ -45,7 +45,7 @@ impl Layers {
         let mut resolution = Resolution::new(self.operator.as_deref());
         let fingerprint = fingerprint(key);
         for memtable in &self.memtables {
-            match memtable.get((key, fingerprint), sequence, &mut resolution) {
+            match memtable.get(key, fingerprint, sequence, &mut resolution) {
                 Found::Older => {}
                 Found::Value(value) => return Ok(resolution.finish(key, Some(value))),
                 Found::Nothing => return Ok(resolution.finish(key, None)),

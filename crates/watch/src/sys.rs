@@ -203,7 +203,9 @@ pub(crate) fn is_lustre(file: impl AsFd) -> Result<bool, Errno> {
 /// the path below an open directory, by its first name if it has several.
 pub(crate) fn fid_to_path(
     directory: impl AsFd,
-    (sequence, object, version): (u64, u32, u32),
+    sequence: u64,
+    object: u32,
+    version: u32,
 ) -> Result<Vec<u8>, Errno> {
     let mut structure = FidToPath {
         sequence,

@@ -210,8 +210,8 @@ fn add_sticky(cases: &mut Vec<Case>) -> anyhow::Result<()> {
     for caller in &callers(&["root", "u1", "u2", "u3+g1"])? {
         for mode in [0o777, 0o1777] {
             for (of_directory, of_file) in owners {
-                for row in REMOVING {
-                    cases.push(sticky(caller, mode, of_directory, of_file, *row)?);
+                for (call, make) in REMOVING {
+                    cases.push(sticky(caller, mode, of_directory, of_file, call, make)?);
                 }
             }
         }
@@ -224,7 +224,8 @@ fn sticky(
     mode: u32,
     of_directory: u32,
     of_file: u32,
-    (call, make): (&str, &str),
+    call: &str,
+    make: &str,
 ) -> anyhow::Result<Case> {
     let uid = id(of_directory);
     let directory = Object { uid, ..object(id(1), mode, true) };

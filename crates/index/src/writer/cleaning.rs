@@ -292,7 +292,7 @@ pub(super) fn clean(disk: &Disk, names: &Names, left: &Leftover, known: &Tree) -
     let mut directories = BTreeSet::new();
     for (intent, below) in &left.intents {
         if is_committed || *intent == Intent::Make {
-            perform(disk, index, (*intent, below), &in_use, &mut directories)?;
+            perform(disk, index, *intent, below, &in_use, &mut directories)?;
         }
     }
     remove_empty(disk, index, directories);
@@ -337,7 +337,7 @@ fn remove_unused(
     };
     let mut directories = BTreeSet::new();
     for (intent, below) in intents {
-        perform(disk, index, (*intent, below), &in_use, &mut directories)?;
+        perform(disk, index, *intent, below, &in_use, &mut directories)?;
     }
     remove_empty(disk, index, directories);
     Ok(())
@@ -364,7 +364,7 @@ pub(super) fn let_go(
         let in_use = files_among(names, current.generation, known, &intents, None)?;
         let mut directories = BTreeSet::new();
         for (intent, below) in &intents {
-            perform(disk, index, (*intent, below), &in_use, &mut directories)?;
+            perform(disk, index, *intent, below, &in_use, &mut directories)?;
         }
         remove_empty(disk, index, directories);
         // Last, so that the next writer can go on where this one ends.
@@ -377,7 +377,8 @@ pub(super) fn let_go(
 fn perform(
     disk: &Disk,
     index: &Path,
-    (intent, below): (Intent, &Path),
+    intent: Intent,
+    below: &Path,
     in_use: &Files,
     directories: &mut BTreeSet<PathBuf>,
 ) -> Result<()> {

@@ -30,6 +30,17 @@ const JOINED_RECORDS: u64 = 8;
 /// A search of a file costs as much as taking so many hashes into memory.
 const SEARCHED_SHARE: u64 = 16;
 
+/// Changes of the sealed records of a source.
+struct SealedCut<'a> {
+    number: SourceId,
+    begun: &'a Begun,
+    replaced: &'a Replaced,
+    /// Hashes of records that are replaced, with the passages among them.
+    found: &'a FxHashMap<[u8; 16], Option<String>>,
+    /// Passages behind which something is replaced.
+    passages: &'a FxHashSet<String>,
+}
+
 impl Writer {
     /// Marks the sealed records of a source dead that belong to replaced listings; the writer knows
     /// their paths from the rows of the listers. Contents behind other passages are sealed again
@@ -76,8 +87,10 @@ impl Writer {
             self.hash_entries(&shard, replaced, &mut records, &mut passages)?;
         }
         let found = records.found;
+        let (found, passages) = (&found, &passages);
+        let cut = SealedCut { number, begun, replaced, found, passages };
         for (class, files) in classes {
-            self.cut_sealed_of(class, files, (number, begun), replaced, (&found, &passages))?;
+            self.cut_sealed_of(class, files, &cut)?;
         }
         Ok(())
     }
@@ -88,10 +101,9 @@ impl Writer {
         &self,
         class: ClassId,
         mut files: Vec<KnownFile>,
-        (number, begun): (SourceId, &Begun),
-        replaced: &Replaced,
-        (found, passages): (&FxHashMap<[u8; 16], Option<String>>, &FxHashSet<String>),
+        cut: &SealedCut<'_>,
     ) -> Result<()> {
+        let SealedCut { number, begun, replaced, found, passages } = *cut;
         let mut dropped = vec![Vec::new(); files.len()];
         for (known, dropped) in files.iter_mut().zip(&mut dropped) {
             for hash in known.among(found)? {
@@ -115,13 +127,7 @@ impl Writer {
             let joins = records >= JOINED_RECORDS;
             for (known, dropped) in files.iter_mut().zip(&mut dropped) {
                 if known.has(&hash)?
-                    && self.cut_behind(
-                        &known.file,
-                        passage,
-                        (class, begun),
-                        (replaced, joins),
-                        &mut rest,
-                    )?
+                    && self.cut_behind(&known.file, passage, class, cut, joins, &mut rest)?
                 {
                     dropped.push(hash);
                 }
@@ -148,15 +154,17 @@ impl Writer {
     }
 
     /// Collects what stays behind a passage, to be sealed again. Returns false, and collects nothing,
-    /// if the records can stay.
+    /// if the records can stay. `joins` asks for rows that are few to be sealed with others.
     fn cut_behind(
         &self,
         file: &Sealed,
         passage: &str,
-        (class, begun): (ClassId, &Begun),
-        (replaced, joins): (&Replaced, bool),
+        class: ClassId,
+        cut: &SealedCut<'_>,
+        joins: bool,
         rest: &mut SealedBuilder,
     ) -> Result<bool> {
+        let SealedCut { begun, replaced, .. } = *cut;
         let parts = file.behind(&self.names, passage)?;
         let is_replaced = |path: &str| replaced.holds(path);
         let mut holds = false;
@@ -230,13 +238,13 @@ impl Writer {
         for directory in replaced.whole() {
             for live in shard.listings_below(directory)? {
                 for listings in between(live, &left_out) {
-                    self.hash_entries_of(shard, listings, (replaced, Some(&mut *open)), records)?;
+                    self.hash_entries_of(shard, listings, replaced, Some(&mut *open), records)?;
                 }
             }
         }
         for directory in replaced.alone() {
             for listings in shard.listings_at(directory)? {
-                self.hash_entries_of(shard, listings, (replaced, None), records)?;
+                self.hash_entries_of(shard, listings, replaced, None, records)?;
             }
         }
         Ok(())
@@ -246,7 +254,8 @@ impl Writer {
         &self,
         shard: &Shard,
         listings: ListingRange,
-        (replaced, mut open): (&Replaced, Option<&mut FxHashSet<String>>),
+        replaced: &Replaced,
+        mut open: Option<&mut FxHashSet<String>>,
         records: &mut FoundRecords<'_>,
     ) -> Result<()> {
         for chunk in chunks(&listings) {

@@ -263,7 +263,7 @@ impl Committed {
         options: &WriterOptions,
     ) -> Result<(Found, Leftover)> {
         let (index, disk) = (names.index(), &options.disk);
-        let interrupted = unfinished::read(index, (self.generation, now_ns()), names.key());
+        let interrupted = unfinished::read(index, self.generation, now_ns(), names.key());
         let left = journal::read(index)?;
         match self.salvaged.as_ref().and_then(|salvaged| salvaged.from_generation) {
             // The files of the current generation are not known.

@@ -82,7 +82,7 @@ impl Writer {
         let grants = |class: &ClassId| grants_of(&self.table, *class);
         let changed = self.changed.iter().flat_map(|class| class_lists::listed_for(&grants(class)));
         let changed = changed.chain(self.relisted.iter().copied()).collect();
-        let lists = listed.write((disk, &self.names), self.generation, &changed, &self.lists)?;
+        let lists = listed.write(disk, &self.names, self.generation, &changed, &self.lists)?;
         let catalog = Catalog {
             key: self.names.key(),
             classes: listed.everybody,
@@ -99,7 +99,7 @@ impl Writer {
             generation: self.generation,
             number: self.next_shard.fetch_add(1, Ordering::Relaxed),
         };
-        let bundles = bundles::write((disk, &self.path), &self.bundles, manifests, max, new_id)?;
+        let bundles = bundles::write(disk, &self.path, &self.bundles, manifests, max, new_id)?;
         all.bundles = bundles.into_iter().map(|bundle| bundle.record).collect();
         all.sources =
             self.classes.values().flat_map(|held| &held.manifest.sources).cloned().collect();

@@ -308,7 +308,8 @@ impl Writer {
         &self,
         begun: SourceId,
         path: &str,
-        (dev, ino): (Device, u64),
+        dev: Device,
+        ino: u64,
         access: &Access,
     ) -> Result<bool> {
         let access = Digester::new(self.digest_key).of_access(access, &self.table);

@@ -15,7 +15,7 @@ use super::cleaning::{data_files, is_of_current};
 use super::loaded::Loaded;
 use super::refresh::{Seen, names_in};
 use super::sources::Contents;
-use super::{Held, Rows, Sealed, ShardWriter, Writer, Written, cleaning, gathered};
+use super::{Gathered, Held, ShardWriter, Writer, Written, cleaning, gathered};
 use crate::class_dirs::{ClassDirs, grants_of};
 use crate::class_lists;
 use crate::error::{Error, Result};
@@ -150,7 +150,7 @@ impl Writer {
             files.filter(|path| path.symlink_metadata().is_ok()).collect::<Vec<_>>()
         };
         let (before, noted_ns) = (listed(), about.noted_ns);
-        let noted = self.write_note(begun, writers, about, (ends, &before));
+        let noted = self.write_note(begun, writers, about, ends, &before);
         let needless = match &noted {
             Ok(files) => before.into_iter().filter(|path| !files.contains_key(path)).collect(),
             // It may be there all the same, if not for good.
@@ -192,7 +192,8 @@ impl Writer {
         begun: Option<SourceId>,
         writers: &mut Vec<ShardWriter<'_>>,
         about: Unfinished,
-        (ends, before): (bool, &[PathBuf]),
+        ends: bool,
+        before: &[PathBuf],
     ) -> Result<BTreeMap<PathBuf, Intent>> {
         if !ends {
             writers.iter_mut().try_for_each(|writer| writer.write_larger_than(SHARD_ROWS_MIN))?;
@@ -267,9 +268,10 @@ impl Writer {
     fn record_unfinished(
         &self,
         begun: Option<SourceId>,
-        (mut left, sealed, mut seen): (Rows, Sealed, Seen),
+        in_memory: Gathered,
         mut about: Unfinished,
     ) -> Result<UnfinishedRecord> {
+        let Gathered { mut left, sealed, mut seen } = in_memory;
         let (mut classes, mut scans) = (self.classes.clone(), self.scans.clone());
         let mut changed = self.changed.clone();
         let mut contents = Contents {
@@ -376,8 +378,8 @@ impl Writer {
 }
 
 /// Returns what shard writers have, and leaves it there.
-fn copied(writers: &[ShardWriter<'_>]) -> (Rows, Sealed, Seen) {
-    let (mut left, mut sealed, mut seen) = (Rows::default(), Sealed::default(), Seen::default());
+fn copied(writers: &[ShardWriter<'_>]) -> Gathered {
+    let Gathered { mut left, mut sealed, mut seen } = Gathered::default();
     for writer in writers {
         seen.append(writer.seen.clone());
         for (&bin, builder) in &writer.builders {
@@ -387,5 +389,5 @@ fn copied(writers: &[ShardWriter<'_>]) -> (Rows, Sealed, Seen) {
             sealed.entry(class).or_default().push(builder.clone());
         }
     }
-    (left, sealed, seen)
+    Gathered { left, sealed, seen }
 }

@@ -13,7 +13,7 @@
 use super::cleaning::data_files;
 use super::opening::Role;
 use super::sources::Contents;
-use super::{ShardWriter, Writer, WriterOptions, Written, gathered};
+use super::{Gathered, ShardWriter, Writer, WriterOptions, Written, gathered};
 use crate::error::Result;
 use crate::manifest::{ClassManifest, GrantRecord};
 use crate::marker;
@@ -51,14 +51,15 @@ impl Writer {
     /// somebody else has ended it, or goes on with it.
     pub fn end_part(
         &self,
-        (worker, part): (&Worker, &ScanPart),
+        worker: &Worker,
+        part: &ScanPart,
         source: SourceId,
         writers: Vec<ShardWriter<'_>>,
         outcome: PartOutcome,
     ) -> Result<bool> {
         worker.lists(false);
         let threads = writers.len();
-        let (left, sealed, _) = gathered(writers);
+        let Gathered { left, sealed, .. } = gathered(writers);
         self.write_builders(source, left, sealed, threads)?;
         let (mut classes, mut changed) = (BTreeMap::new(), HashSet::new());
         let mut contents = Contents {

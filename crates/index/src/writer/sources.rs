@@ -90,6 +90,14 @@ impl Begun {
     }
 }
 
+/// The classes that know of a source.
+pub(super) struct SourcePlaces<'a> {
+    /// The class that it is recorded in.
+    pub(super) listers: ClassId,
+    /// The class that it is sealed in, if in any, and the passage that it is sealed with.
+    pub(super) knowers: Option<(ClassId, &'a Arc<str>)>,
+}
+
 impl Writer {
     /// Begins a source, and returns its number. It keeps its name if none is given. When it has come to its end, it takes the place of
     /// the source with the same root; until then, nothing changes. One source at a time.
@@ -382,16 +390,12 @@ impl Writer {
         self.contents().insert_source(places, id, new);
     }
 
-    /// Returns the class that a source is recorded in, and that in which it is sealed, if in any, with
-    /// the passage that it is sealed with.
-    pub(super) fn places_of<'a>(
-        &self,
-        new: &'a NewSource,
-    ) -> (ClassId, Option<(ClassId, &'a Arc<str>)>) {
+    /// Returns the classes that a source is recorded and sealed in.
+    pub(super) fn places_of<'a>(&self, new: &'a NewSource) -> SourcePlaces<'a> {
         let Approach { audience, passage } = &new.approach;
         let layout = new.layout();
         let listers = self.only_class(layout).unwrap_or(audience.listers);
-        (listers, self.knowers(*audience, passage, layout))
+        SourcePlaces { listers, knowers: self.knowers(*audience, passage, layout) }
     }
 
     /// Seals sources again whose records have changed, or stand in classes that have.
@@ -415,7 +419,7 @@ impl Writer {
                 let listers = self.names.class_hash(self.dirs.place(&self.table, *listers));
                 let salt = self.salt_of(self.next_shard.fetch_add(1, Ordering::Relaxed));
                 let known = KnownSource { listers, record: record.clone() };
-                sealed.push(SealedSource::new((&self.names, &path), passage, salt, &known)?);
+                sealed.push(SealedSource::new(&self.names, &path, passage, salt, &known)?);
             }
             self.classes.entry(class).or_default().manifest.hidden = sealed;
             self.changed.insert(class);
@@ -601,10 +605,11 @@ impl Contents<'_> {
     /// was.
     pub(super) fn insert_source(
         &mut self,
-        (class, knowers): (ClassId, Option<(ClassId, &Arc<str>)>),
+        places: SourcePlaces<'_>,
         id: SourceId,
         new: &NewSource,
     ) {
+        let SourcePlaces { listers: class, knowers } = places;
         self.changed.insert(class);
         self.scans.remove(&id);
         self.scans.extend(new.scan.clone().map(|scan| (id, scan)));

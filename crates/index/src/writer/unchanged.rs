@@ -28,7 +28,7 @@ impl Writer {
 
     /// Returns whether what is known of the root of a source besides its listing is as it was.
     fn has_root_as_before(&self, begun: &Begun, source: SourceId) -> bool {
-        let (class, _) = self.places_of(&begun.new);
+        let class = self.places_of(&begun.new).listers;
         let mut known =
             self.classes.get(&class).into_iter().flat_map(|held| &held.manifest.sources);
         known.find(|known| known.id == source).is_some_and(|known| {

@@ -65,11 +65,26 @@ struct Doubts<'w, 's> {
     narrowing: Option<Narrowing>,
 }
 
+/// A directory and its descriptor.
+#[derive(Clone, Copy)]
+pub(super) struct OpenDirectory<'a> {
+    pub(super) directory: &'a Directory,
+    pub(super) fd: &'a OwnedFd,
+}
+
+/// The name of an entry, as it is and escaped.
+#[derive(Clone, Copy)]
+pub(super) struct ReadName<'a> {
+    pub(super) name: &'a CStr,
+    pub(super) escaped: &'a str,
+}
+
 /// Checks entries that were read of a directory since a moment.
 pub(super) fn check(
     walk: &Walk<'_>,
     xattrs: &mut XattrReader,
-    (directory, since): (&Directory, Moment),
+    directory: &Directory,
+    since: Moment,
     rows: Rows,
     narrowing: Option<Narrowing>,
 ) -> Checked {
@@ -185,7 +200,8 @@ impl Doubts<'_, '_> {
         let name = CString::new(unescape(self.first.name(at)));
         self.walk.wait_for_rate();
         let read = name.is_ok_and(|name| {
-            let (place, name) = ((self.directory, fd), (&*name, self.first.name(at)));
+            let place = OpenDirectory { directory: self.directory, fd };
+            let name = ReadName { name: &name, escaped: self.first.name(at) };
             read_entry(self.walk, place, name, xattrs, &mut self.again).is_some()
         });
         self.places[at] = FoundRow::Gone;
@@ -238,19 +254,19 @@ pub(super) fn is_closed(directory: &OwnedFd) -> bool {
     stat_at(directory, c".").is_err_and(|errno| errno == Errno::ACCESS)
 }
 
-/// Reads an entry of a directory that is open at `fd`, by its name, which is given escaped, too, and
-/// adds it to `rows`. Returns what it is; `None` if it cannot be looked at, which is reported.
+/// Reads an entry of a directory and adds it to `rows`. Returns its attributes; `None` if it cannot
+/// be looked at, which is reported.
 pub(super) fn read_entry(
     walk: &Walk<'_>,
-    place: (&Directory, &OwnedFd),
-    (name, escaped): (&CStr, &str),
+    place: OpenDirectory<'_>,
+    name: ReadName<'_>,
     xattrs: Option<&mut XattrReader>,
     rows: &mut Rows,
 ) -> Option<Stat> {
-    match stat_at(place.1, name) {
-        Ok(stat) => read_more(walk, place, (name, escaped), stat, xattrs, rows),
+    match stat_at(place.fd, name.name) {
+        Ok(stat) => read_more(walk, place, name, stat, xattrs, rows),
         Err(errno) => {
-            fail(walk, place.0, escaped, Step::Look, errno);
+            fail(walk, place.directory, name.escaped, Step::Look, errno);
             None
         }
     }
@@ -259,12 +275,13 @@ pub(super) fn read_entry(
 /// Reads the other attributes of an entry that was looked at, and adds it to `rows`.
 pub(super) fn read_more(
     walk: &Walk<'_>,
-    (directory, fd): (&Directory, &OwnedFd),
-    (name, escaped): (&CStr, &str),
+    place: OpenDirectory<'_>,
+    name: ReadName<'_>,
     stat: Stat,
     mut xattrs: Option<&mut XattrReader>,
     rows: &mut Rows,
 ) -> Option<Stat> {
+    let (OpenDirectory { directory, fd }, ReadName { name, escaped }) = (place, name);
     let fail = |step, errno| fail(walk, directory, escaped, step, errno);
     let entry = look_closer(fd, name, stat, xattrs.as_deref_mut(), fail)?;
     let attributes = entry.stat.attributes;

@@ -1,6 +1,6 @@
 //! Work of one thread of the walk: opens directories, reads them, hands their listings over.
 
-use super::doubts::{enter, fail, is_closed, read_more};
+use super::doubts::{OpenDirectory, ReadName, enter, fail, is_closed, read_more};
 use super::task::{Begun, Task};
 use super::{Walk, doubts};
 use crate::batch::Batch;
@@ -252,7 +252,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut entries = RawDir::new(&*fd, &mut buffer);
         let outcome = loop {
-            let rest = self.fill((directory, &fd), &mut entries);
+            let rest = self.fill(OpenDirectory { directory, fd: &fd }, &mut entries);
             let is_part = match rest {
                 Rest::Paused => false,
                 // Names without attributes are not kept: the directory is one that cannot be listed.
@@ -354,7 +354,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         let known = Known { rules, lag_ns, approach, since, is_shown };
         let shared = above.handle.shared().clone();
         let place = OpenAt::Below(above, escaped);
-        let directory = Directory::new(place, (fd, seen), &known, walk.classes, &shared);
+        let directory = Directory::new(place, fd, seen, &known, walk.classes, &shared);
         if walk.is_left_out(&directory) {
             walk.replace_all(&directory.path());
             return None;
@@ -373,7 +373,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     }
 
     /// Reads entries into `rows`, as many as a part may have.
-    fn fill(&mut self, at: (&Directory, &OwnedFd), entries: &mut RawDir<'_, &OwnedFd>) -> Rest {
+    fn fill(&mut self, at: OpenDirectory<'_>, entries: &mut RawDir<'_, &OwnedFd>) -> Rest {
         let mut more = true;
         loop {
             if self.walk.is_paused() {
@@ -386,7 +386,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 if self.rows.len() >= PART_ROWS {
                     return Rest::Unread;
                 }
-                more = self.read_names(at.0, entries);
+                more = self.read_names(at.directory, entries);
             } else if self.rows.bytes() >= self.walk.options.part_bytes {
                 return Rest::Names;
             }
@@ -422,7 +422,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     }
 
     /// Looks at the inodes of the names that were read, as many as a part may have.
-    fn look(&mut self, (directory, fd): (&Directory, &OwnedFd)) -> Found {
+    fn look(&mut self, place: OpenDirectory<'_>) -> Found {
+        let OpenDirectory { directory, fd } = place;
         let walk = self.walk;
         let mut xattrs = match self.names.is_empty() {
             true => None,
@@ -462,8 +463,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                     continue;
                 }
             };
-            let (place, rows) = ((directory, fd), &mut self.rows);
-            let read = read_more(walk, place, (name, &escaped), stat, xattrs, rows);
+            let read_name = ReadName { name, escaped: &escaped };
+            let read = read_more(walk, place, read_name, stat, xattrs, &mut self.rows);
             let Some(entry) = read else { continue };
             let is_known = |known: &Unchanged<'_>| known.has(&escaped, &entry.attributes);
             if entry.attributes.file_type() == FileType::Directory
@@ -503,7 +504,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         };
         let xattrs = &mut self.xattrs;
         let check = |directory: &Directory, since, rows, narrowing| {
-            doubts::check(walk, xattrs, (directory, since), rows, narrowing)
+            doubts::check(walk, xattrs, directory, since, rows, narrowing)
         };
         self.batch.hand_over(&mut self.sink, walk.classes, round, changed, unread, check)
     }

@@ -1,6 +1,6 @@
 //! Opening a table without room for anything: to read it alone, or on a disk that is nearly full.
 
-use super::{Options, Table};
+use super::{Opened, Options, Table};
 use crate::commit::current;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -36,8 +36,10 @@ impl Table {
         manifest.state.check_live(id)?;
         options.check_operator(&manifest.state)?;
         let writer = manifest.state.jobs.iter().find(|job| job.kind == LeaseKind::Writer);
-        let own = (manifest.state.epoch, writer.map_or(0, |job| job.id));
-        let table = Table::of((environment, id, cache, options), manifest, own, (Some(lock), true));
+        let (epoch, job) = (manifest.state.epoch, writer.map_or(0, |job| job.id));
+        let (lock, is_read_only) = (Some(lock), true);
+        let opened = Opened { environment, id, cache, options, epoch, job, lock, is_read_only };
+        let table = Table::of(opened, manifest);
         table.recover()?;
         Ok(Some(table))
     }

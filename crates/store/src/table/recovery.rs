@@ -124,10 +124,9 @@ impl Table {
             false => (self.epoch, Some(self.epoch)),
         };
         for start in manifest.state.log.iter().filter(|start| start.epoch < end) {
-            let from = (start.epoch, start.segment);
             let mut note = |damaged: Damaged<'_>| self.note_damaged(start.epoch, damaged);
             let note = self.options.salvages_log.then_some(&mut note as _);
-            replay(&self.environment, self.id, from, (own_epoch, note), |group| {
+            replay(&self.environment, self.id, *start, own_epoch, note, |group| {
                 recovery.add(group, self.options.memtable_bytes);
                 // The logs' bytes are in memory beside the memtables that are made of them.
                 if recovery.bytes >= self.options.memory_bytes / 2 && !self.is_read_only {

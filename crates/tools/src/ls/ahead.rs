@@ -79,7 +79,8 @@ impl<'a> ReadAhead<'a> {
                 let ListingRows { entries, entry_count, dirs, dir_count } = rows;
                 for (cursor, count) in [(entries, entry_count), (dirs, dir_count)] {
                     cursor.take(count, |batch, rows| -> Result<()> {
-                        all.extend(inodes(batch, rows, directory.dev)?.map(LsEntry::listed));
+                        let found = inodes(batch, rows, directory.dev)?;
+                        all.extend(found.map(|(name, inode)| LsEntry::listed(&name, inode)));
                         Ok(())
                     })?;
                 }

@@ -63,8 +63,8 @@ impl LsEntry {
     }
 
     /// Makes an entry of an escaped name and what it is.
-    pub(super) fn listed((name, inode): (String, Inode)) -> Self {
-        LsEntry::new(unescape(&name).into_owned(), inode)
+    pub(super) fn listed(name: &str, inode: Inode) -> Self {
+        LsEntry::new(unescape(name).into_owned(), inode)
     }
 
     /// Forgets all but that it is a symbolic link.
@@ -104,7 +104,9 @@ impl LsEntry {
 /// Returns what is in a directory; `None` if the caller may not list it.
 pub(super) fn children(start: &Start) -> Result<Option<Vec<LsEntry>>> {
     Ok(match Contents::of(&start.view, &start.source, &start.path, usize::MAX)? {
-        Contents::Listed(all) => Some(all.into_iter().map(LsEntry::listed).collect()),
+        Contents::Listed(all) => {
+            Some(all.into_iter().map(|(name, inode)| LsEntry::listed(&name, inode)).collect())
+        }
         Contents::Unlisted | Contents::TooMany => None,
     })
 }

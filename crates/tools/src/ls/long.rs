@@ -70,7 +70,7 @@ impl Printer<'_> {
         let quoted = self.names.quote(&target).into_owned();
         let code = self.options.colors.as_ref().and_then(|colors| colors.of_target(entry, &target));
         let quotes = table.align && self.names.needs_quotes(&target);
-        self.leads_to(row, (&quoted, quotes), code, column, lines);
+        self.leads_to(row, &quoted, quotes, code, column, lines);
         if let Target::Mode(mode) = entry.target {
             lines.extend(self.indicator(mode));
         }

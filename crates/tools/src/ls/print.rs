@@ -320,7 +320,8 @@ impl<'a> Printer<'a> {
     pub(super) fn leads_to(
         &mut self,
         row: &Row<'_>,
-        (name, quotes): (&[u8], bool),
+        name: &[u8],
+        quotes: bool,
         code: Option<&[u8]>,
         column: usize,
         line: &mut Vec<u8>,

@@ -148,7 +148,7 @@ impl Mount {
             return Err(Errno::NOENT);
         }
         // The path of what is opened by its FID is that way to it, so the client is asked.
-        let below = sys::fid_to_path(&self.directory, (fid.sequence, fid.object, fid.version))?;
+        let below = sys::fid_to_path(&self.directory, fid.sequence, fid.object, fid.version)?;
         let below = below.strip_prefix(b"/").unwrap_or(&below);
         let mount = self.path.as_os_str().as_bytes();
         let path = if below.is_empty() { mount.to_vec() } else { join(mount, below) };
