@@ -159,7 +159,7 @@ fn what_is_there_is_counted_and_what_changes_too() {
 fn more_accounts_are_counted_than_one_batch_takes() {
     let place = place();
     let files = 650_000;
-    // Files that were made one by one are counted alike, and take ten times as long to make.
+    // Counting reads records, which are alike for files that are made one by one, and slowly.
     let mut bulk = Bulk::begin(&place.namespace).unwrap();
     for uid in 1..=files {
         let (id, mode) = (bulk.new_id().unwrap(), file_type::REGULAR | 0o644);

@@ -149,7 +149,7 @@ fn workers_that_are_killed_anywhere_make_the_index_that_one_process_makes() {
 
 #[test]
 fn a_worker_that_stands_still_and_comes_back_does_no_harm() {
-    // Trees of which all users see what the source shows them: any others are scanned in part.
+    // All users see these trees as the source shows them; others would be scanned in part.
     for seed in [700, 701, 702, 780] {
         let mut random = seeded(seed);
         let place = Fixture::new();
