@@ -25,9 +25,11 @@ impl OpenFiles for Contents {
     }
 
     fn recorded<'a>(&self, inode: &'a Inode) -> Cow<'a, Inode> {
-        let is_chunked = self.chunks().is_some() && inode.is_regular();
         let mut recorded = Cow::Borrowed(inode);
-        if let Some(opened) = is_chunked.then(|| self.find(inode.id, false)).flatten()
+        if self.chunks().is_none() || !inode.is_regular() {
+            return recorded;
+        }
+        if let Some(opened) = self.find(inode.id, false)
             && let Some(chunked) = opened.chunked()
         {
             chunked.describe_recorded(recorded.to_mut());
