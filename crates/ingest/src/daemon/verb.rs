@@ -1,13 +1,14 @@
 //! The verbs that a daemon calls, as values, and how a host carries them out.
 //!
-//! [`InProcess`] calls the library in a thread. That suits a host that trusts the file systems of its
+//! [`InProcess`](super::InProcess) calls the library in a thread. That suits a host that trusts the file systems of its
 //! sources: a thread that hangs in one of them cannot be killed.
 //!
 //! `canopy watch` runs a process for each verb instead (`cli/src/verb_processes.rs`), which
 //!
 //! - can be killed where a file system, such as one of FUSE, does not answer: other sources go on;
 //! - may be another program, for derived tables and namespaces, that only some indexes need;
-//! - gives its memory back. In a thread, the daemon keeps buffers of its largest batch.
+//! - gives its memory back: with 100,000 files, the daemon stays at 24 MB. With verbs in threads, it
+//!   had up to 93 MB, and 30 to 70 MB between them. A small batch took 12 ms of CPU time instead of 23.
 
 use crate::Context;
 use crate::update::Suspects;
