@@ -13,7 +13,9 @@ use crate::xattrs::Values;
 use canopy_fuse::attributes::ERROR;
 use canopy_fuse::results::{BYTES_MAX, Hits, NAME_BYTES_MAX, is_query};
 use canopy_index::{FileKind, Index, SourceRecord};
-use canopy_model::{Device, Wanted, escape, is_below, join_absolute, unescape, xattr_names};
+use canopy_model::{
+    AbsolutePath, Device, Wanted, escape, is_below, join_absolute, unescape, xattr_names,
+};
 use canopy_model::{XattrAccess, base_name};
 use canopy_read::links::parent_of;
 use canopy_read::locate::{look_up, may_search, permits, source_of};
@@ -318,7 +320,7 @@ impl UserView {
         if !base.item.entry.is_directory() {
             return Err(Errno::ENOTDIR.into());
         }
-        let view = opened.index.seen_from(&base.absolute)?;
+        let view = opened.index.seen_from(AbsolutePath::new(&base.absolute))?;
         let hits = Arc::new(Search::run(&view, &base.absolute, &folder.queries)?);
         let mut kept = self.kept.lock();
         kept.retain(|one| one.at.elapsed() < FRESH && one.folder != *folder);
@@ -457,7 +459,7 @@ impl Opened {
 
     /// Returns what is at an absolute path without looking at the directory that it is in.
     fn alone(&self, absolute: String) -> Result<Found> {
-        let view = self.index.seen_from(&absolute)?;
+        let view = self.index.seen_from(AbsolutePath::new(&absolute))?;
         let Some((source, path)) = source_of(&view, &absolute) else {
             let is_above = view.sources().iter().any(|source| is_under(&source.root, &absolute));
             if !is_above && absolute != self.root {
@@ -501,7 +503,7 @@ impl Opened {
         if let Some(listing) = self.listings.lock().get(absolute) {
             return Ok(Inside::Listed(listing));
         }
-        let view = self.index.seen_from(absolute)?;
+        let view = self.index.seen_from(AbsolutePath::new(absolute))?;
         let listing = match source_of(&view, absolute) {
             None => above(&view, absolute, &self.root)?,
             Some((source, path)) => match read(&view, source, &path)? {
@@ -533,7 +535,7 @@ impl Opened {
         found: &Found,
         work: impl FnOnce(&Index, &SourceRecord, &str) -> Result<T>,
     ) -> Result<Option<T>> {
-        let view = self.index.seen_from(&found.absolute)?;
+        let view = self.index.seen_from(AbsolutePath::new(&found.absolute))?;
         match source_of(&view, &found.absolute) {
             Some((source, path)) => work(&view, source, &path).map(Some),
             None => Ok(None),

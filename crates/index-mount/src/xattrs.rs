@@ -3,7 +3,7 @@
 use crate::view::Result;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
 use canopy_index::{Index, Shard, SourceId, SourceRecord};
-use canopy_model::join;
+use canopy_model::{AbsolutePath, join};
 use canopy_read::locate::{absolute_path, read_xattrs, xattrs_of};
 use canopy_read::plan::row_count;
 use parking_lot::Mutex;
@@ -61,7 +61,7 @@ impl Values {
         }
         let mut pairs = found.remove(path).unwrap_or_default();
         pairs.extend(known.get(path).into_iter().flatten().cloned());
-        let sealed = view.unseal(source.id, &absolute_path(source, path))?;
+        let sealed = view.unseal(source.id, AbsolutePath::new(&absolute_path(source, path)))?;
         pairs.extend(sealed.into_iter().flat_map(|record| record.xattrs));
         pairs.sort();
         pairs.dedup();

@@ -36,8 +36,8 @@ use crate::unfinished::{
 };
 use canopy_model::fuzzing::Target;
 use canopy_model::{
-    Access, Attributes, ClassTable, Device, Generation, Grant, GrantId, Listing, OwnerLimits,
-    Parts, Principal, Rows, Summary, Totals, Xattr,
+    AbsolutePath, Access, Attributes, ClassTable, Device, Generation, Grant, GrantId, Listing,
+    OwnerLimits, Parts, Principal, Rows, Summary, Totals, Xattr,
 };
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -106,6 +106,7 @@ pub fn classes(index: &Path) -> Result<Vec<(PathBuf, String)>, Error> {
 /// Returns what an index has sealed with an absolute path, for people: entries, then what lies
 /// behind a passage with the shards that were made or opened for it.
 pub fn unsealed(index: &Path, path: &str) -> Result<(Vec<SealedRecord>, Vec<Shard>), Error> {
+    let path = AbsolutePath::new(path);
     let current: Current = manifest::read(&names::current(index))?;
     let all: AllManifests = manifest::read(&names::all_manifests(index, current.generation))?;
     let names = Arc::new(Names::new(index, all.key));

@@ -8,6 +8,7 @@ use crate::manifest::SourceRecord;
 use crate::names::{Names, Secret};
 use crate::sealed::padded;
 use crate::source_id::SourceId;
+use canopy_model::AbsolutePath;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -44,7 +45,7 @@ impl SealedSource {
     pub(crate) fn new(
         names: &Names,
         manifest: &Path,
-        passage: &str,
+        passage: AbsolutePath<'_>,
         salt: [u8; 16],
         source: &KnownSource,
     ) -> Result<Self> {
@@ -59,7 +60,7 @@ impl SealedSource {
     pub(crate) fn open(
         &self,
         names: &Names,
-        passage: &str,
+        passage: AbsolutePath<'_>,
     ) -> Option<postcard::Result<KnownSource>> {
         if self.hash != names.hash(Secret::Source, passage) {
             return None;

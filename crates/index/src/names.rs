@@ -1,7 +1,7 @@
 //! Names of directories and files of an index.
 
 use crate::schema::FileKind;
-use canopy_model::{GRANTS_MAX, Generation, Principal};
+use canopy_model::{AbsolutePath, GRANTS_MAX, Generation, Principal};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -116,19 +116,25 @@ impl Names {
     }
 
     /// Returns sixteen bytes that tell a path from all others without naming it.
-    pub(crate) fn hash(&self, secret: Secret, path: &str) -> [u8; 16] {
+    pub(crate) fn hash(&self, secret: Secret, path: AbsolutePath<'_>) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(secret.name().as_bytes()).update(b"\0").update(path.as_bytes());
+        hasher.update(secret.name().as_bytes()).update(b"\0").update(path.as_str().as_bytes());
         let mut hash = [0; 16];
         hasher.finalize_xof().fill(&mut hash);
         hash
     }
 
     /// Seals or opens bytes with a path as the secret. `salt` must differ each time.
-    pub(crate) fn seal(&self, secret: Secret, path: &str, salt: &[u8], bytes: &mut [u8]) {
+    pub(crate) fn seal(
+        &self,
+        secret: Secret,
+        path: AbsolutePath<'_>,
+        salt: &[u8],
+        bytes: &mut [u8],
+    ) {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(b"seal ").update(secret.name().as_bytes()).update(b"\0").update(salt);
-        hasher.update(path.as_bytes());
+        hasher.update(path.as_str().as_bytes());
         let mut stream = vec![0; bytes.len()];
         hasher.finalize_xof().fill(&mut stream);
         bytes.iter_mut().zip(stream).for_each(|(byte, mask)| *byte ^= mask);
@@ -249,17 +255,17 @@ mod tests {
     fn what_is_sealed_opens_with_the_same_path_alone() {
         let names = Names::new(Path::new("/index"), [7; 32]);
         let mut bytes = *b"a record";
-        names.seal(Secret::Entry, "/home/ann", b"1", &mut bytes);
+        names.seal(Secret::Entry, AbsolutePath::new("/home/ann"), b"1", &mut bytes);
         for (secret, path, salt) in [
-            (Secret::Entry, "/home/bob", b"1"),
-            (Secret::Passage, "/home/ann", b"1"),
-            (Secret::Entry, "/home/ann", b"2"),
+            (Secret::Entry, AbsolutePath::new("/home/bob"), b"1"),
+            (Secret::Passage, AbsolutePath::new("/home/ann"), b"1"),
+            (Secret::Entry, AbsolutePath::new("/home/ann"), b"2"),
         ] {
             let mut wrong = bytes;
             names.seal(secret, path, salt, &mut wrong);
             assert_ne!(&wrong, b"a record");
         }
-        names.seal(Secret::Entry, "/home/ann", b"1", &mut bytes);
+        names.seal(Secret::Entry, AbsolutePath::new("/home/ann"), b"1", &mut bytes);
         assert_eq!(&bytes, b"a record");
     }
 }

@@ -11,7 +11,7 @@ use crate::sealed::{Sealed, SealedFile, SealedPart, SealedRecord};
 use crate::shard::Shard;
 use crate::shard_record::ShardRecord;
 use crate::source_id::SourceId;
-use canopy_model::{is_below, join, join_absolute};
+use canopy_model::{AbsolutePath, is_below, join, join_absolute};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,7 +63,11 @@ impl SealedFiles {
 
     /// Returns what is sealed for those who know the path of an entry of a gate, absolute and
     /// escaped.
-    pub(crate) fn entry(&self, source: SourceId, path: &str) -> Result<Vec<SealedRecord>> {
+    pub(crate) fn entry(
+        &self,
+        source: SourceId,
+        path: AbsolutePath<'_>,
+    ) -> Result<Vec<SealedRecord>> {
         let mut found = Vec::new();
         for file in self.files.iter().filter(|file| file.source() == source) {
             found.extend(file.entry(&self.names, path)?);
@@ -74,21 +78,24 @@ impl SealedFiles {
     /// Returns what lies behind the passages that paths name, absolute and escaped, and those that
     /// can be listed behind them, but for what the caller may list anyway. `known` are sources that
     /// the caller may list: what is sealed of those that are elsewhere than all paths is not asked.
-    pub(crate) fn behind(&self, paths: &[&str], known: &[SourceRecord]) -> Result<Behind> {
+    pub(crate) fn behind(
+        &self,
+        paths: &[AbsolutePath<'_>],
+        known: &[SourceRecord],
+    ) -> Result<Behind> {
         let mut behind = Behind::default();
         if self.files.is_empty() && self.sources.is_empty() {
             return Ok(behind);
         }
         let mut waiting: Vec<String> = Vec::new();
         for path in paths {
-            let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
-            waiting.extend(ends.filter(|&end| end > 0).map(|end| path[..end].to_owned()));
+            waiting.extend(path.with_above().map(|passage| passage.as_str().to_owned()));
         }
         let roots: FxHashMap<SourceId, &str> =
             known.iter().map(|source| (source.id, source.root.trim_start_matches('/'))).collect();
         let may_have = |file: &&Sealed| {
             let Some(root) = roots.get(&file.source()) else { return true };
-            let mut asked = paths.iter().map(|path| path.trim_start_matches('/'));
+            let mut asked = paths.iter().map(|path| path.as_str().trim_start_matches('/'));
             asked.any(|asked| is_below(root, asked) || is_below(asked, root))
         };
         let files: Vec<&Sealed> = self.files.iter().filter(may_have).collect();
@@ -99,15 +106,16 @@ impl SealedFiles {
             if !tried.insert(passage.clone()) {
                 continue;
             }
+            let path = AbsolutePath::new(&passage);
             for (sealed, class) in &self.sources {
-                if let Some(source) = sealed.open(&self.names, &passage) {
+                if let Some(source) = sealed.open(&self.names, path) {
                     let source = source.map_err(|error| Error::corrupt(class, error))?;
                     let is_new = !self.visible.contains(&source.listers);
                     behind.sources.extend(Some(source.record).filter(|_| is_new));
                 }
             }
             for file in &files {
-                for part in file.behind(&self.names, &passage)? {
+                for part in file.behind(&self.names, path)? {
                     let is_sound = part.shards.iter().all(ShardRecord::is_sound);
                     if part.source != file.source() || !is_sound {
                         return Err(file.corrupt("a record in it is not such as a writer makes"));

@@ -22,7 +22,7 @@ use crate::unfinished::{self, Unfinished};
 use crate::workers::SharedProgress;
 use crate::writer::was_published;
 use bundle::{Contents, IndexPage, ReadBundle};
-use canopy_model::{Generation, Principal, Totals};
+use canopy_model::{AbsolutePath, Generation, Principal, Totals};
 use rustc_hash::FxHashSet;
 use rustix::fs::FlockOperation;
 use std::collections::BTreeMap;
@@ -248,15 +248,15 @@ impl Index {
         Ok(())
     }
 
-    /// Returns the index as the caller sees it from `path` (absolute, escaped). It includes
-    /// listings behind gates above the path that the caller may search but not list, since the path
-    /// names the passages. The paths from which this view is seen do not count.
-    pub fn seen_from(&self, path: &str) -> Result<Index> {
+    /// Returns the index as the caller sees it from `path`. It includes listings behind gates above
+    /// the path that the caller may search but not list, since the path names the passages. The paths
+    /// from which this view is seen do not count.
+    pub fn seen_from(&self, path: AbsolutePath<'_>) -> Result<Index> {
         self.seen_from_all(&[path])
     }
 
     /// Returns what the caller sees from any of some paths, as [`Self::seen_from`] does from one.
-    pub fn seen_from_all(&self, paths: &[&str]) -> Result<Index> {
+    pub fn seen_from_all(&self, paths: &[AbsolutePath<'_>]) -> Result<Index> {
         let opened = self.opened.clone().unwrap_or_else(|| Arc::new(self.clone()));
         let mut index = Index { opened: Some(opened.clone()), ..(*opened).clone() };
         let found = opened.sealed.behind(paths, &opened.sources)?;
@@ -266,9 +266,8 @@ impl Index {
         Ok(index)
     }
 
-    /// Returns what those who know the absolute path of an entry of a gate, escaped, may learn of
-    /// it.
-    pub fn unseal(&self, source: SourceId, path: &str) -> Result<Vec<SealedRecord>> {
+    /// Returns what those who know the path of an entry of a gate may learn of it.
+    pub fn unseal(&self, source: SourceId, path: AbsolutePath<'_>) -> Result<Vec<SealedRecord>> {
         self.sealed.entry(source, path)
     }
 

@@ -46,7 +46,7 @@ use crate::shard::{ClassDir, Shard, missing};
 use crate::shard_record::ShardRecord;
 use crate::source_id::SourceId;
 use bytes::Bytes;
-use canopy_model::{Attributes, ClassId, Device};
+use canopy_model::{AbsolutePath, Attributes, ClassId, Device};
 use parquet::file::reader::ChunkReader;
 use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
@@ -329,6 +329,7 @@ pub(crate) fn write(
     let seal = |secret: Secret, path: &str, content: postcard::Result<Vec<u8>>| {
         let mut content = content.map_err(Error::encode(&target.directory.join(&target.id)))?;
         content.resize(padded(content.len()), 0);
+        let path = AbsolutePath::new(path);
         target.names.seal(secret, path, &target.salt, &mut content);
         Ok((target.names.hash(secret, path), content))
     };
@@ -451,12 +452,16 @@ impl Sealed {
     }
 
     /// Returns what is sealed for those who know the absolute path of an entry of a gate.
-    pub(crate) fn entry(&self, names: &Names, path: &str) -> Result<Vec<SealedRecord>> {
+    pub(crate) fn entry(&self, names: &Names, path: AbsolutePath<'_>) -> Result<Vec<SealedRecord>> {
         self.unseal(names, Secret::Entry, path)
     }
 
     /// Returns what lies behind a passage.
-    pub(crate) fn behind(&self, names: &Names, passage: &str) -> Result<Vec<SealedPart>> {
+    pub(crate) fn behind(
+        &self,
+        names: &Names,
+        passage: AbsolutePath<'_>,
+    ) -> Result<Vec<SealedPart>> {
         self.unseal(names, Secret::Passage, passage)
     }
 
@@ -523,7 +528,7 @@ impl Sealed {
         &self,
         names: &Names,
         secret: Secret,
-        path: &str,
+        path: AbsolutePath<'_>,
     ) -> Result<Vec<T>> {
         let mut all = Vec::new();
         for at in self.places_of(&names.hash(secret, path))? {

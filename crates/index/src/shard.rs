@@ -255,8 +255,17 @@ impl Shard {
         listings: &[ListingRange],
         batch_rows: usize,
     ) -> Result<ShardRead> {
+        self.read_columns_of(columns.into(), listings, batch_rows)
+    }
+
+    fn read_columns_of(
+        &self,
+        columns: Columns,
+        listings: &[ListingRange],
+        batch_rows: usize,
+    ) -> Result<ShardRead> {
         let rows: Vec<RowRange> = listings.iter().map(ListingOrdinal::rows).collect();
-        self.read(FileKind::Listings, columns, &rows, batch_rows)
+        self.read_columns(FileKind::Listings, columns, &rows, batch_rows)
     }
 
     /// Returns the smallest and largest value of a column in each row group, where known. Columns
@@ -316,8 +325,17 @@ impl Shard {
         rows: &[RowRange],
         batch_rows: usize,
     ) -> Result<ShardRead> {
+        self.read_columns(kind, columns.into(), rows, batch_rows)
+    }
+
+    fn read_columns(
+        &self,
+        kind: FileKind,
+        columns: Columns,
+        rows: &[RowRange],
+        batch_rows: usize,
+    ) -> Result<ShardRead> {
         let open = self.open(kind)?;
-        let columns = columns.into();
         let sums: Vec<ColumnId> =
             columns.iter().filter(|column| !column.summands().is_empty()).collect();
         let summands = sums.iter().flat_map(|sum| sum.summands()).copied();

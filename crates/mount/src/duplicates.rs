@@ -80,7 +80,8 @@ type HasRoom<'a> = &'a mut dyn FnMut(usize) -> Result<(), (String, Errno)>;
 /// Returns the files below a directory that an expression is true of and whose contents another one
 /// of them has, the names of equal ones together: `HASH-NUMBER-NAME`. No more than [`RESULTS_MAX`].
 pub(crate) fn duplicates(
-    (queries, turn): (&Queries, &Turn<'_>),
+    queries: &Queries,
+    turn: &Turn<'_>,
     base: Node,
     expression: &Expression,
     who: &Credentials,
@@ -107,13 +108,10 @@ pub(crate) fn duplicates(
             };
             all.add_named(&found, Some(name));
         }
-        has_room(places.bytes() + all.bytes()).map_err(refused)?;
+        has_room(places.bytes() + all.bytes())
+            .map_err(|(why, errno)| Refused::Because(why, errno))?;
     }
     Ok(all)
-}
-
-fn refused((why, errno): (String, Errno)) -> Refused {
-    Refused::Because(why, errno)
 }
 
 /// Files that are alike as far as is known, with a hash of that.
@@ -140,7 +138,7 @@ impl Reader<'_> {
             }
             seen.len() <= RESULTS_MAX && room.is_ok()
         })?;
-        room.map_err(refused)?;
+        room.map_err(|(why, errno)| Refused::Because(why, errno))?;
         if seen.len() > RESULTS_MAX {
             let why = format!(
                 "more than {RESULTS_MAX} files have the size of another one; ask for fewer, as with \
@@ -167,7 +165,7 @@ impl Reader<'_> {
             }
             sizes.len() <= SIZES_MAX && room.is_ok()
         })?;
-        room.map_err(refused)?;
+        room.map_err(|(why, errno)| Refused::Because(why, errno))?;
         if sizes.len() > SIZES_MAX {
             let why =
                 format!("files of more than {SIZES_MAX} sizes; ask below a smaller directory");

@@ -263,8 +263,9 @@ impl fuser::Filesystem for Filesystem {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (from, to) = (self.node(parent), self.node(new_parent));
-        self.rename_entry(request, (from, name), (to, new_name), flags, reply);
+        let old = names::NodeName { parent: self.node(parent), name };
+        let new = names::NodeName { parent: self.node(new_parent), name: new_name };
+        self.rename_entry(request, old, new, flags, reply);
     }
 
     fn link(&self, _: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -302,7 +303,8 @@ impl fuser::Filesystem for Filesystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.read_file(request, (self.node(id), handle), (offset, size), flags, reply);
+        let part = contents::FilePart { offset, size };
+        self.read_file(request, self.node(id), handle, part, flags, reply);
     }
 
     fn write(
@@ -317,7 +319,7 @@ impl fuser::Filesystem for Filesystem {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.write_file(request, self.node(id), (offset, data), flags, reply);
+        self.write_file(request, self.node(id), offset, data, flags, reply);
     }
 
     fn release(
@@ -402,7 +404,7 @@ impl fuser::Filesystem for Filesystem {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        self.set_xattr(request, self.node(id), (name, value), flags, reply);
+        self.set_xattr(request, self.node(id), name, value, flags, reply);
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -430,7 +432,7 @@ impl fuser::Filesystem for Filesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.allocate(request, self.node(id), (offset, length), mode, reply);
+        self.allocate(request, self.node(id), offset, length, mode, reply);
     }
 
     fn lseek(
@@ -442,6 +444,6 @@ impl fuser::Filesystem for Filesystem {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        self.seek((self.node(id), handle), offset, whence, reply);
+        self.seek(self.node(id), handle, offset, whence, reply);
     }
 }

@@ -48,7 +48,8 @@ impl ResultCache {
     /// Keeps the results of a query.
     pub(crate) fn add(
         &self,
-        (query, account): (QueryId, u32),
+        query: QueryId,
+        account: u32,
         who: &Credentials,
         hits: &Arc<Hits>,
         until: Instant,
@@ -139,14 +140,14 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(3600);
         let who = |uid| Credentials::new(uid, []);
         let first = hits(&kept, 1, 20_000).expect("room");
-        kept.add((QueryId(7), 1), &who(1), &first, until);
+        kept.add(QueryId(7), 1, &who(1), &first, until);
         // With it open, there is no room for more, and it is found by its query.
         assert!(hits(&kept, 1, 30_000).is_none());
         assert!(kept.get(QueryId(7), &who(1)).is_some() && kept.get(QueryId(7), &who(2)).is_none());
         assert!(hits(&kept, 2, 10_000).is_some());
         let weak = Arc::downgrade(&first);
         drop(first);
-        kept.add((QueryId(8), 1), &who(1), &hits(&kept, 1, 10).expect("room"), until);
+        kept.add(QueryId(8), 1, &who(1), &hits(&kept, 1, 10).expect("room"), until);
         assert!(hits(&kept, 1, 30_000).is_some());
         assert!(weak.upgrade().is_none() && kept.get(QueryId(7), &who(1)).is_none());
     }
@@ -156,10 +157,11 @@ mod tests {
         let kept = ResultCache::new(Budget::new(8 << 20, 4 << 20));
         let until = Instant::now() + Duration::from_secs(3600);
         let who = |uid| Credentials::new(uid, []);
-        kept.add((QueryId(7), 2), &who(2), &hits(&kept, 2, 10).expect("room"), until);
+        kept.add(QueryId(7), 2, &who(2), &hits(&kept, 2, 10).expect("room"), until);
         for query in 100..1000 {
             kept.add(
-                (QueryId(query), 1),
+                QueryId(query),
+                1,
                 &who(query as u32),
                 &hits(&kept, 1, 10).expect("room"),
                 until,
@@ -168,7 +170,7 @@ mod tests {
         assert!(kept.get(QueryId(7), &who(2)).is_some());
         assert_eq!(kept.all.lock().len(), 1 + OF_ACCOUNT);
         let old = hits(&kept, 1, 10).expect("room");
-        kept.add((QueryId(7), 2), &who(2), &old, Instant::now());
+        kept.add(QueryId(7), 2, &who(2), &old, Instant::now());
         assert!(kept.get(QueryId(7), &who(2)).is_none());
     }
 }

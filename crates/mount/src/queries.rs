@@ -120,7 +120,8 @@ impl Queries {
     pub(crate) fn snapshot(
         &self,
         uid: u32,
-        (parent, name): (Node, &[u8]),
+        parent: Node,
+        name: &[u8],
         who: impl FnOnce() -> Answer<Credentials>,
     ) -> Option<Answer<Shown>> {
         if !name.starts_with(b"[@") || name == SNAPSHOTS {
@@ -269,7 +270,7 @@ impl Queries {
         let asking = self.asking(who.uid, self.nodes.parent(query).unwrap_or(base));
         let Meaning { expression, limit, reads } = self.meaning(&asking, &components)?;
         let last = components.last().map_or(&b""[..], Vec::as_slice);
-        let refuse = |(why, errno): (String, Errno)| {
+        let refuse = |why: String, errno| {
             self.refuse(&asking, last, &why);
             Error::from(errno)
         };
@@ -279,9 +280,9 @@ impl Queries {
             false => Err(self.too_large(bytes)),
         };
         let hits = if reads {
-            let found = duplicates((self, turn), base, &expression, who, &mut has_room);
+            let found = duplicates(self, turn, base, &expression, who, &mut has_room);
             let found = found.map_err(|refused| match refused {
-                Refused::Because(why, errno) => refuse((why, errno)),
+                Refused::Because(why, errno) => refuse(why, errno),
                 Refused::Failed(error) => error,
             })?;
             Hits::of(found, components.len())
@@ -299,12 +300,12 @@ impl Queries {
                 };
                 room.is_ok()
             })?;
-            room.map_err(refuse)?;
+            room.map_err(|(why, errno)| refuse(why, errno))?;
             found.into_hits(components.len())
         };
         let hits = Arc::new(hits.charged(charge));
         let until = Instant::now() + if reads { FRESH_DUPLICATES } else { FRESH };
-        self.kept.add((query, asking.account), who, &hits, until);
+        self.kept.add(query, asking.account, who, &hits, until);
         Ok(hits)
     }
 

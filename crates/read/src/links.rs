@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::locate::{is_closed, lists, look_up, may_search, source_of};
 use canopy_index::{Index, SourceRecord};
-use canopy_model::{FileType, base_name, is_below, join_absolute, unescape};
+use canopy_model::{AbsolutePath, FileType, base_name, is_below, join_absolute, unescape};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -429,7 +429,7 @@ impl Links {
                 return Ok(view.clone());
             }
         }
-        let view = Arc::new(self.index.seen_from(absolute)?);
+        let view = Arc::new(self.index.seen_from(AbsolutePath::new(absolute))?);
         let mut views = self.views.lock();
         views.insert(0, (directory.to_owned(), view.clone()));
         views.truncate(VIEWS_MAX);

@@ -11,8 +11,8 @@ use canopy_index::{
     Columns, FileKind, Index, RowRange, SealedInode, SealedRecord, Shard, SourceRecord,
 };
 use canopy_model::{
-    Acl, Attributes, Credentials, Device, FileType, Grant, Wanted, base_name, join, join_absolute,
-    parent, unescape, xattr_names,
+    AbsolutePath, Acl, Attributes, Credentials, Device, FileType, Grant, Wanted, base_name, join,
+    join_absolute, parent, unescape, xattr_names,
 };
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -338,7 +338,7 @@ pub fn root_inode(source: &SourceRecord) -> Inode {
 
 /// Returns the records that are sealed for users who know a path.
 fn sealed(index: &Index, source: &SourceRecord, path: &str) -> Result<Vec<SealedRecord>> {
-    Ok(index.unseal(source.id, &absolute_path(source, path))?)
+    Ok(index.unseal(source.id, AbsolutePath::new(&absolute_path(source, path)))?)
 }
 
 /// The extended attributes of one entry whose values the caller may see, escaped.

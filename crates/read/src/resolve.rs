@@ -8,7 +8,7 @@ use crate::error::{Error, Lost, Result};
 use crate::links::{NameKind, Trail, TrailEnd, is_at_or_below, is_too_long, kind_of, parent_of};
 use crate::locate::{Start, look_up, may_search, source_of, to_path};
 use canopy_index::{Index, SourceRecord};
-use canopy_model::{base_name, escape, join_absolute, unescape};
+use canopy_model::{AbsolutePath, base_name, escape, join_absolute, unescape};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -42,7 +42,7 @@ pub fn locate_all(index: &Index, given: &OsStr) -> Result<Vec<Start>> {
         PathTarget::Entry(start) => return Ok(vec![*start]),
         PathTarget::Uncovered(path) => path,
     };
-    let view = Arc::new(index.seen_from(&above)?.flattened());
+    let view = Arc::new(index.seen_from(AbsolutePath::new(&above))?.flattened());
     let below = view.sources().iter().filter(|source| is_at_or_below(&source.root, &above));
     let start = |source: &SourceRecord| {
         let mut shown = given.as_bytes().to_vec();
@@ -107,7 +107,7 @@ fn resolve(index: &Index, given: &OsStr) -> Result<PathTarget> {
     {
         return Ok(PathTarget::Entry(Box::new(Start { links: trail.links(), ..start })));
     }
-    let view = index.seen_from(&path)?;
+    let view = index.seen_from(AbsolutePath::new(&path))?;
     match (source_of(&view, &path), why) {
         (None, None) => Ok(PathTarget::Uncovered(path)),
         (None, _) => Err(not_covered(index, &join_absolute(&base, text.trim_start_matches('/')))),
@@ -172,7 +172,7 @@ fn ends_well(start: &Start, path: &str) -> Result<bool> {
 
 /// Returns the entry with an absolute path, if the caller may see it.
 fn entry_at(index: &Index, given: &OsStr, path: &str) -> Result<Option<Start>> {
-    let view = index.seen_from(path)?;
+    let view = index.seen_from(AbsolutePath::new(path))?;
     let Some((source, path)) = source_of(&view, path) else { return Ok(None) };
     let Some(inode) = look_up(&view, source, &path)? else { return Ok(None) };
     let (given, source) = (given.as_bytes().to_vec(), source.clone());
@@ -182,7 +182,8 @@ fn entry_at(index: &Index, given: &OsStr, path: &str) -> Result<Option<Start>> {
 /// Follows a path to a directory; returns how far it goes, and where that is.
 fn follow(index: &Index, base: &str, path: &str) -> Result<(Trail, TrailEnd)> {
     let mut trail = Trail::of_path(base, path);
-    let end = trail.go_by_name(|ahead| Ok(Arc::new(index.seen_from(ahead)?)), live_kind)?;
+    let end = trail
+        .go_by_name(|ahead| Ok(Arc::new(index.seen_from(AbsolutePath::new(ahead))?)), live_kind)?;
     Ok((trail, end))
 }
 

@@ -13,7 +13,7 @@ use super::restriction::Restriction;
 use super::tables::{TABLES, external};
 use super::{gufi, summaries};
 use canopy_index::{Index, SourceRecord, TableKind};
-use canopy_model::{FileType, join_absolute};
+use canopy_model::{AbsolutePath, FileType, join_absolute};
 use canopy_read::locate::{
     self, UnlistedEntry, absolute_path, lists, look_up, may_search, source_of, to_path,
 };
@@ -75,7 +75,8 @@ impl Seen {
             return Ok(Seen::listed(index.clone()));
         }
         let given: Vec<&str> = names.iter().map(String::as_str).collect();
-        let view = index.seen_from_all(&given)?.flattened();
+        let asked: Vec<_> = given.iter().map(|name| AbsolutePath::new(name)).collect();
+        let view = index.seen_from_all(&asked)?.flattened();
         let mut paths = BTreeSet::new();
         for name in given {
             let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
@@ -124,7 +125,9 @@ impl Seen {
         if self.paths.is_empty() {
             return Ok(self.listed.clone());
         }
-        Ok(Arc::new(self.listed.seen_from(&join_absolute("/", path))?.flattened()))
+        Ok(Arc::new(
+            self.listed.seen_from(AbsolutePath::new(&join_absolute("/", path)))?.flattened(),
+        ))
     }
 
     /// Returns whether a directory lets its user in and does not list itself.

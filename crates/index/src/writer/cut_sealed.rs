@@ -19,7 +19,7 @@ use crate::schema::FileKind;
 use crate::sealed::{Sealed, SealedBuilder, SealedPart};
 use crate::shard::Shard;
 use crate::source_id::SourceId;
-use canopy_model::{ClassId, join, join_absolute};
+use canopy_model::{AbsolutePath, ClassId, join, join_absolute};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,13 +68,13 @@ impl Writer {
             let path = join_absolute(&replaced.root, directory);
             let whole = !alone && replaced.holds_all_below(directory);
             if whole {
-                let hash = self.names.hash(Secret::Passage, &path);
+                let hash = self.names.hash(Secret::Passage, AbsolutePath::new(&path));
                 records.add(hash, || Some(path.clone()))?;
             }
             let ends = path.match_indices('/').map(|(at, _)| at).filter(|&at| at > 0);
             let ends = ends.chain(Some(path.len()).filter(|_| !whole));
             for passage in ends.map(|end| &path[..end]) {
-                if records.knows(&self.names.hash(Secret::Passage, passage))? {
+                if records.knows(&self.names.hash(Secret::Passage, AbsolutePath::new(passage)))? {
                     passages.insert(passage.to_owned());
                 }
             }
@@ -109,14 +109,14 @@ impl Writer {
             for hash in known.among(found)? {
                 dropped.push(hash);
                 let Some(passage) = &found[&hash] else { continue };
-                let parts = known.file.behind(&self.names, passage)?;
+                let parts = known.file.behind(&self.names, AbsolutePath::new(passage))?;
                 let gated = parts.iter().flat_map(|part| &part.shards);
                 begun.cuts.lock().extend(gated.map(|shard| Cut::Gone(class, shard.id.clone())));
             }
         }
         let mut rest = SealedBuilder::default();
         for passage in passages {
-            let hash = self.names.hash(Secret::Passage, passage);
+            let hash = self.names.hash(Secret::Passage, AbsolutePath::new(passage));
             if found.contains_key(&hash) {
                 continue;
             }
@@ -165,7 +165,7 @@ impl Writer {
         rest: &mut SealedBuilder,
     ) -> Result<bool> {
         let SealedCut { begun, replaced, .. } = *cut;
-        let parts = file.behind(&self.names, passage)?;
+        let parts = file.behind(&self.names, AbsolutePath::new(passage))?;
         let is_replaced = |path: &str| replaced.holds(path);
         let mut holds = false;
         // Shards with whether something in them is replaced.
@@ -269,11 +269,14 @@ impl Writer {
                         let head = &heads[place_of(shard, kind, &chunk, ordinal)?];
                         let own = join(&head.path, names.value(at));
                         let path = join_absolute(&replaced.root, &own);
-                        records.add(self.names.hash(Secret::Entry, &path), || None)?;
+                        records.add(
+                            self.names.hash(Secret::Entry, AbsolutePath::new(&path)),
+                            || None,
+                        )?;
                         let Some(open) = open.as_mut().filter(|_| kind == FileKind::Dirs) else {
                             continue;
                         };
-                        let hash = self.names.hash(Secret::Passage, &path);
+                        let hash = self.names.hash(Secret::Passage, AbsolutePath::new(&path));
                         if replaced.holds_all_below(&own) {
                             records.add(hash, || Some(path.clone()))?;
                         } else if records.knows(&hash)? {

@@ -20,7 +20,7 @@ use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
 use crate::source_id::SourceId;
 use crate::unfinished;
-use canopy_model::{Approach, ClassId, Generation, Listing, escape, join};
+use canopy_model::{AbsolutePath, Approach, ClassId, Generation, Listing, escape, join};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -419,6 +419,7 @@ impl Writer {
                 let listers = self.names.class_hash(self.dirs.place(&self.table, *listers));
                 let salt = self.salt_of(self.next_shard.fetch_add(1, Ordering::Relaxed));
                 let known = KnownSource { listers, record: record.clone() };
+                let passage = AbsolutePath::new(passage);
                 sealed.push(SealedSource::new(&self.names, &path, passage, salt, &known)?);
             }
             self.classes.entry(class).or_default().manifest.hidden = sealed;

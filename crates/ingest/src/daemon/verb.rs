@@ -1,7 +1,7 @@
 //! The verbs that a daemon calls, as values, and how a host carries them out.
 //!
-//! [`InProcess`](super::InProcess) calls the library in a thread. That suits a host that trusts the file systems of its
-//! sources: a thread that hangs in one of them cannot be killed.
+//! [`InProcess`](super::InProcess) calls the library in a thread. That suits a host that trusts the
+//! file systems of its sources: a thread that hangs in one of them cannot be killed.
 //!
 //! `canopy watch` runs a process for each verb instead (`cli/src/verb_processes.rs`), which
 //!

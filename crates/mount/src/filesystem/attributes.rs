@@ -138,7 +138,8 @@ impl Filesystem {
         &self,
         request: &Request,
         node: Node,
-        (name, value): (&OsStr, &[u8]),
+        name: &OsStr,
+        value: &[u8],
         flags: i32,
         reply: ReplyEmpty,
     ) {

@@ -24,6 +24,13 @@ const O_NOATIME: i32 = 0o1000000;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
+/// A part of a file that is read.
+#[derive(Clone, Copy)]
+pub(super) struct FilePart {
+    pub(super) offset: u64,
+    pub(super) size: u32,
+}
+
 impl Filesystem {
     /// Does something with contents: by another thread if it may have to wait for storage.
     fn transfer(&self, uid: u32, is_here: bool, work: impl FnOnce(&dyn Execute) + Send + 'static) {
@@ -153,11 +160,13 @@ impl Filesystem {
     pub(super) fn read_file(
         &self,
         request: &Request,
-        (node, handle): (Node, FileHandle),
-        (offset, size): (u64, u32),
+        node: Node,
+        handle: FileHandle,
+        part: FilePart,
         flags: OpenFlags,
         reply: ReplyData,
     ) {
+        let FilePart { offset, size } = part;
         let events = self.events.clone();
         if let Node::Snapshot(_) = node {
             let queries = self.queries.clone();
@@ -187,7 +196,8 @@ impl Filesystem {
         &self,
         request: &Request,
         node: Node,
-        (offset, data): (u64, &[u8]),
+        offset: u64,
+        data: &[u8],
         flags: WriteFlags,
         reply: ReplyWrite,
     ) {
@@ -254,7 +264,8 @@ impl Filesystem {
         &self,
         request: &Request,
         node: Node,
-        (offset, length): (u64, u64),
+        offset: u64,
+        length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
@@ -278,7 +289,8 @@ impl Filesystem {
     /// Finds where data or a hole begins.
     pub(super) fn seek(
         &self,
-        (node, handle): (Node, FileHandle),
+        node: Node,
+        handle: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,

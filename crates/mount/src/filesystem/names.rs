@@ -12,6 +12,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+/// A name in a directory, as the kernel has them.
+#[derive(Clone, Copy)]
+pub(super) struct NodeName<'a> {
+    pub(super) parent: Node,
+    pub(super) name: &'a OsStr,
+}
+
 impl Filesystem {
     /// Looks a name up, and holds what it stands for.
     pub(super) fn find_name(
@@ -61,7 +68,7 @@ impl Filesystem {
             Err(error) => reply.error(errno(&error)),
         };
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
-        if let Some(found) = self.queries.snapshot(uid, (parent, &name), || asking(request)) {
+        if let Some(found) = self.queries.snapshot(uid, parent, &name, || asking(request)) {
             return answer(found, reply);
         }
         if is_query(&name) {
@@ -129,8 +136,8 @@ impl Filesystem {
     pub(super) fn rename_entry(
         &self,
         request: &Request,
-        (parent, name): (Node, &OsStr),
-        (new_parent, new_name): (Node, &OsStr),
+        old: NodeName<'_>,
+        new: NodeName<'_>,
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
@@ -146,9 +153,9 @@ impl Filesystem {
             return reply.error(Errno::EINVAL);
         };
         let whiteout = is_whiteout.then(|| (request.uid(), request.gid()));
-        let renamed = real(parent).and_then(|from| {
-            let from = EntryName::new(from, name.as_bytes());
-            let to = EntryName::new(free(new_parent, new_name)?, new_name.as_bytes());
+        let renamed = real(old.parent).and_then(|from| {
+            let from = EntryName::new(from, old.name.as_bytes());
+            let to = EntryName::new(free(new.parent, new.name)?, new.name.as_bytes());
             self.namespace.rename(from, to, mode, whiteout)
         });
         empty(reply, renamed);
