@@ -11,9 +11,10 @@
 //! A new test is a variant of `language::Test`, with an arm in each function of it (columns,
 //! bounds), a line in `language/primary.rs`, and an arm in `evaluation/check.rs`; what it asks of
 //! an entry is a function of `evaluation::Candidates`, which rows of the index, live entries and
-//! records answer; what indexes can tell of it, `records/bound.rs` says. A new action is a variant
-//! of `actions::Action`, with an arm in each function of it, a line in `language/primary.rs`, and an
-//! arm in `ActionSink::act` and, if it needs no sink, in `Actor::act`.
+//! records answer; its part in what indexes can find is in `records/needed.rs`. A new action is a
+//! variant of `actions::Action`, with an arm in each function of it, a line in
+//! `language/primary.rs`, and an arm in `ActionSink::act` and, if it needs no sink, in
+//! `Actor::act`.
 
 mod actions;
 mod evaluation;
