@@ -60,6 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "canopy",
         &[
             "canopy-as-user",
+            "canopy-events",
             "canopy-model",
             "canopy-index",
             "canopy-ingest",
