@@ -67,6 +67,7 @@ impl Candidate for NamedInode<'_> {
         match field {
             Field::Size => inode.size.into(),
             Field::Blocks => inode.blocks.into(),
+            Field::Mode => inode.mode.into(),
             Field::Uid => inode.uid.into(),
             Field::Gid => inode.gid.into(),
             Field::Links => inode.nlink.into(),

@@ -12,6 +12,8 @@ pub enum Field {
     Size,
     /// What the contents take, in units of 512 bytes.
     Blocks,
+    /// Type and permissions as one number, which SQL compares. Brackets and find compare its parts.
+    Mode,
     /// The owner.
     Uid,
     /// The owning group.
@@ -38,6 +40,7 @@ impl Field {
         match self {
             Field::Size => "size",
             Field::Blocks => "blocks",
+            Field::Mode => "mode",
             Field::Uid => "uid",
             Field::Gid => "gid",
             Field::Links => "links",

@@ -16,9 +16,10 @@ use canopy_query::{
 use std::convert::Infallible;
 
 /// Fields with the columns that have their values. An index does not know projects.
-const COLUMNS: [(Field, ColumnId); 10] = [
+const COLUMNS: [(Field, ColumnId); 11] = [
     (Field::Size, SIZE.id()),
     (Field::Blocks, BLOCKS.id()),
+    (Field::Mode, MODE.id()),
     (Field::Uid, UID.id()),
     (Field::Gid, GID.id()),
     (Field::Links, NLINK.id()),
@@ -180,6 +181,7 @@ impl Candidate for NamedRow<'_> {
         match field {
             Field::Size => a.size_bytes.max(0).into(),
             Field::Blocks => a.blocks.max(0).into(),
+            Field::Mode => a.mode.into(),
             Field::Uid => a.uid.into(),
             Field::Gid => a.gid.into(),
             Field::Links => a.nlink.into(),

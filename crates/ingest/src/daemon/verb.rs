@@ -1,7 +1,8 @@
 //! The verbs that a daemon calls, as values, and how a host carries them out.
 //!
 //! [`InProcess`](super::InProcess) calls the library in a thread. That suits a host that trusts the
-//! file systems of its sources: a thread that hangs in one of them cannot be killed.
+//! file systems of its sources: a thread that hangs in one of them cannot be killed. After 600 s without
+//! progress, the daemon gives no more signs of life. The host raises its limit of open files itself.
 //!
 //! `canopy watch` runs a process for each verb instead (`cli/src/verb_processes.rs`), which
 //!
@@ -49,7 +50,7 @@ pub struct VerbCall<'a> {
     /// Entries that are looked at per second at most.
     pub rate_max: Option<NonZeroU32>,
     /// Returns whether the verb is to end early. Each call shows that the daemon lives, so a runner
-    /// calls it about a hundred times a second.
+    /// calls it about two hundred times a second.
     pub stop: &'a dyn Fn() -> bool,
 }
 

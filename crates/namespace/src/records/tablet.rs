@@ -36,6 +36,9 @@ pub(crate) const CACHE_BYTES: u64 = 256 << 20;
 
 /// Names and inodes of a namespace, all or a part of them, in one table that this process has open.
 /// Calls come from any number of threads.
+///
+/// [`execute`](Self::execute) refuses operations on names of other tablets. The methods that it calls
+/// do not look at the range.
 pub struct Tablet {
     pub(crate) table: Arc<Table>,
     pub(crate) range: TabletRange,

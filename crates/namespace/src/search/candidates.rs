@@ -146,7 +146,8 @@ impl Candidates {
     }
 }
 
-/// Returns the attribute that an index of a field is of; none of inode numbers, which need no index.
+/// Returns the attribute that an index of a field is of. `None` for inode numbers, which need no
+/// index, and whole modes, which queries do not compare.
 fn attribute_of(field: Field) -> Option<Attribute> {
     Some(match field {
         Field::Size => Attribute::Size,
@@ -155,7 +156,7 @@ fn attribute_of(field: Field) -> Option<Attribute> {
         Field::Gid => Attribute::Gid,
         Field::Links => Attribute::Links,
         Field::Project => Attribute::Project,
-        Field::Inode => return None,
+        Field::Inode | Field::Mode => return None,
         Field::Mtime => Attribute::Mtime,
         Field::Ctime => Attribute::Ctime,
         Field::Atime => Attribute::Atime,

@@ -227,6 +227,7 @@ impl Candidate for Entry {
         match field {
             Field::Size => self.size.into(),
             Field::Blocks => self.blocks.into(),
+            Field::Mode => self.mode.into(),
             Field::Uid => self.uid.into(),
             Field::Gid => self.gid.into(),
             Field::Links => self.links.into(),

@@ -109,7 +109,9 @@ fn in_span<O: Over>(
         Field::Size | Field::Blocks | Field::Project => {
             of_number(rows, over, if field == Field::Blocks { BLOCKS } else { SIZE }, is_in)
         }
-        Field::Uid | Field::Gid | Field::Links => of_number(rows, over, id_column(field), is_in),
+        Field::Uid | Field::Gid | Field::Links | Field::Mode => {
+            of_number(rows, over, id_column(field), is_in)
+        }
         Field::Mtime | Field::Ctime | Field::Atime | Field::Btime => {
             let is_known = |time: i64| time != 0 || !field.may_be_unknown();
             let column = time_column(field);
@@ -126,6 +128,7 @@ fn id_column(field: Field) -> Column<u32> {
     match field {
         Field::Uid => UID,
         Field::Gid => GID,
+        Field::Mode => MODE,
         _ => NLINK,
     }
 }
