@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-unify", &[]),
     ("canopy-model", &["canopy-unify"]),
     ("canopy-events", &["canopy-unify"]),
+    ("canopy-partition", &["canopy-unify"]),
     ("canopy-as-user", &["canopy-events", "canopy-model"]),
     ("canopy-index", &["canopy-model"]),
     ("canopy-scan", &["canopy-model"]),
