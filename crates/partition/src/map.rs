@@ -71,7 +71,7 @@ impl DirectoryMap {
     }
 
     /// Returns the number of known partitions.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         1 + self.words.iter().map(|word| word.count_ones() as usize).sum::<usize>()
     }
 

@@ -34,7 +34,7 @@ fn check_homes(map: &DirectoryMap) {
         .map(|partition| (partition.hashes(map.depth(partition)), partition))
         .collect();
     ranges.sort_by_key(|(range, _)| *range.start());
-    assert_eq!(ranges.len(), map.len());
+    assert_eq!(ranges.len(), map.count());
     let mut next = Some(0);
     for (range, partition) in ranges {
         assert_eq!(next, Some(*range.start()), "{map:?}");
@@ -68,7 +68,7 @@ fn each_hash_has_one_home_in_every_state_of_few_partitions() {
     let mut ahead = vec![DirectoryMap::default()];
     while let Some(map) = ahead.pop() {
         let numbers: Vec<u32> = map.partitions().map(PartitionId::number).collect();
-        if map.len() > 8 || !seen.insert(numbers) {
+        if map.count() > 8 || !seen.insert(numbers) {
             continue;
         }
         check_homes(&map);
@@ -104,7 +104,7 @@ fn a_directory_has_so_many_partitions_and_no_more() {
         let all: Vec<PartitionId> = map.partitions().collect();
         assert!(all.into_iter().all(|partition| map.split(partition).is_some()));
     }
-    assert_eq!(map.len(), PARTITIONS_MAX as usize);
+    assert_eq!(map.count(), PARTITIONS_MAX as usize);
     assert!(map.partitions().all(|partition| map.clone().split(partition).is_none()));
     check_homes(&map);
 }
@@ -136,7 +136,7 @@ proptest! {
             let history = SplitHistory::new(partition, partition.first_depth());
             map.learn(history.unwrap());
         });
-        prop_assert_eq!(map.len(), partitions as usize);
+        prop_assert_eq!(map.count(), partitions as usize);
         let limit = partitions.next_power_of_two().ilog2();
         for hash in hashes {
             prop_assert!(corrections(&map, stale(&map, &known), hash) <= limit);

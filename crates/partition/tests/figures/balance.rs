@@ -20,7 +20,7 @@ fn share(map: &DirectoryMap, partition: PartitionId) -> f64 {
 fn dense(servers: u32, each: u32) -> f64 {
     let placement = Placement::new(ServerId(0), servers, each).unwrap();
     let mut map = DirectoryMap::default();
-    while map.len() < (servers * each) as usize {
+    while map.count() < (servers * each) as usize {
         // Any order of splits gives these partitions in the end.
         let all: Vec<PartitionId> = map.partitions().collect();
         for partition in all {
