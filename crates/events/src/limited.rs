@@ -8,8 +8,8 @@ use tracing::dispatcher::{get_default, with_default};
 /// Most events a minute.
 pub const EVENTS_MAX: u32 = 100;
 
-/// Most bytes of the text of an event.
-const TEXT_BYTES_MAX: usize = 1000;
+/// Most bytes of the text of an event: a name with escapes has 1,020, and its reason follows.
+const TEXT_BYTES_MAX: usize = 2000;
 
 /// Emits events to the subscriber that was the default when this value was made, from any thread.
 pub struct LimitedEvents {

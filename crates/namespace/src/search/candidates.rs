@@ -102,9 +102,28 @@ impl Candidates {
                     parts.iter().map(|part| Self::of(part, indexes)).collect();
                 parts.map(Candidates::Union)
             }
+            Expression::Not(Test::Attribute(AttributeTest::Span(field, span)))
+                if field.may_be_unknown() =>
+            {
+                Self::outside(*field, *span, indexes)
+            }
             Expression::Not(_) => None,
             Expression::Test(test) => Self::of_test(test, indexes),
         }
+    }
+
+    /// Returns where the files are whose value is not in a span, or is 0, which is not known.
+    fn outside(field: Field, span: Span, indexes: &Indexes) -> Option<Self> {
+        let domain = field.domain();
+        let spans = [
+            Span { most: span.least - 1, ..domain },
+            Span { least: span.most + 1, ..domain },
+            Span { least: 0, most: 0 },
+        ];
+        let spans = spans.into_iter().filter(|span| !span.is_empty());
+        let test = |span| Test::Attribute(AttributeTest::Span(field, span));
+        let parts: Option<Vec<_>> = spans.map(|span| Self::of_test(&test(span), indexes)).collect();
+        parts.map(Candidates::Union)
     }
 
     fn of_test(test: &Test, indexes: &Indexes) -> Option<Self> {

@@ -15,7 +15,8 @@ fn expression(text: &str) -> Expression {
 #[test]
 fn candidates_are_alternatives_and_unions() {
     let indexes = Indexes {
-        attributes: [Attribute::Size, Attribute::Uid, Attribute::Extension].into(),
+        attributes: [Attribute::Size, Attribute::Uid, Attribute::Extension, Attribute::Btime]
+            .into(),
         xattrs: [(b"user.run".to_vec(), 0)].into(),
     };
     let shape = |text: &str| {
@@ -31,6 +32,9 @@ fn candidates_are_alternatives_and_unions() {
         ("[size>1 or uid=1]", Some("union(Size Uid)")),
         ("[size!=1]", Some("union(Size Size)")),
         ("[(size>1 or uid=1) and ext=c]", Some("either(union(Size Uid) Extension)")),
+        // A birth that is not known is 0, and passes the opposite.
+        ("[not btime<2020]", Some("union(Btime Btime)")),
+        ("[btime!=1999]", Some("union(Btime Btime Btime)")),
         ("[ext!=c]", None),
         ("[ext~c*]", Some("Extension")),
         ("[name=a.c]", None),
