@@ -106,10 +106,6 @@ fn condition(filter: &Expr) -> Option<Expression> {
     let (column, op, value) = comparison(filter)?;
     let field = conditions::field_of(ColumnId::named(&column.name)?)?;
     let (value, domain) = (number(value)?, field.domain());
-    // A column may have numbers below nothing, which conditions count as nothing.
-    if value < domain.least {
-        return None;
-    }
     let span = match op {
         Operator::Eq => Span { least: value, most: value },
         Operator::Gt => Span { least: value + 1, ..domain },
@@ -118,7 +114,9 @@ fn condition(filter: &Expr) -> Option<Expression> {
         Operator::LtEq => Span { most: value, ..domain },
         _ => return None,
     };
-    Some(Expression::span(field, span))
+    // A column may have numbers below nothing, which conditions count as nothing.
+    let from_nothing = Span { least: span.least.max(0), most: span.most.max(0) };
+    Some(Expression::span(field, if field.is_time() { span } else { from_nothing }))
 }
 
 fn number(value: &ScalarValue) -> Option<i128> {
