@@ -249,7 +249,7 @@ impl Index {
     }
 
     /// Returns the index as the caller sees it from `path`. It includes listings behind gates above
-    /// the path that the caller may search but not list, since the path names the passages. The paths
+    /// the path that the caller may search but not list, since the path names the passages. Paths
     /// from which this view is seen do not count.
     pub fn seen_from(&self, path: AbsolutePath<'_>) -> Result<Index> {
         self.seen_from_all(&[path])
@@ -266,7 +266,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Returns what those who know the path of an entry of a gate may learn of it.
+    /// Returns the sealed records of an entry of a gate, for users who know its path.
     pub fn unseal(&self, source: SourceId, path: AbsolutePath<'_>) -> Result<Vec<SealedRecord>> {
         self.sealed.entry(source, path)
     }

@@ -9,7 +9,7 @@
 //! 4. Sync the file system; then replace `CURRENT`. Before this, nothing that a reader sees has
 //!    changed.
 //! 5. Remove files that no retained generation refers to, once readers of older ones had time to
-//!    end. Older generations stay as the index is told to keep them (`Retention`), for the writer
+//!    end. Older generations stay as configured (`Retention`), for the writer
 //!    alone. The journal names the files that may be removed (`cleaning`).
 
 use crate::builder::Builder;

@@ -37,7 +37,7 @@ pub fn index(tree: &Path, index: &Path) -> anyhow::Result<()> {
         while changed.is_ok() && !running.is_finished() && is_behind() {
             std::thread::sleep(interval);
         }
-        // Whatever went wrong: the daemon would run on.
+        // Also after an error: the daemon would not end by itself.
         cancel.request();
         running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(changed?)

@@ -74,7 +74,7 @@ fn checked(known: &[Known], words: Vec<OsString>) -> Result<Vec<OsString>, Strin
             [b'-', letters @ ..] if !letters.is_empty() => {
                 match value_of_letters(known, letters)? {
                     LetterValue::Next(message) => (word, Some(message)),
-                    // To clap, '=' is no part of a value.
+                    // clap does not count '=' as part of a value.
                     LetterValue::At(at) if letters[at..].starts_with(b"=") => {
                         whole.push(OsStr::from_bytes(&word.as_bytes()[..=at]).to_owned());
                         (OsStr::from_bytes(&letters[at..]).to_owned(), None)

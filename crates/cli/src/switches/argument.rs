@@ -49,7 +49,7 @@ impl<'a> Argument<'a> {
         SizeForm::parse(self.text()?).map_err(|error| self.wrong_size(&error))
     }
 
-    /// Returns what is wrong with the value, a size, in the words of GNU's tools.
+    /// Returns the error for a value that is not a size, in the words of GNU's tools.
     pub fn wrong_size(self, error: &canopy_text::Error) -> anyhow::Error {
         let (option, value) = (self.option(), self.value.display());
         match error {

@@ -61,7 +61,7 @@ fn cases(mut place: Fixture, seeds: std::ops::Range<u64>) {
     }
 }
 
-/// What a test of attributes finds.
+/// A test of attributes, and the entries that it finds.
 struct XattrTest {
     pattern: &'static str,
     asks_value: bool,
@@ -91,7 +91,7 @@ struct Case<'a> {
     seed: u64,
 }
 
-/// What is asked of both sides, and where the answers are among those of a shell.
+/// Compares both sides, given the answers of a shell from the first one of this case on.
 type Comparison<'a> = Box<dyn FnOnce(&mut dyn Iterator<Item = Ran>) + 'a>;
 
 impl<'a> Case<'a> {
@@ -120,8 +120,8 @@ impl<'a> Case<'a> {
         line.words([self.index.as_os_str()]).plain(word)
     }
 
-    /// Returns what the command showed: what the user cannot look up or list is the one fault there
-    /// may be.
+    /// Returns the output of the command. Its only faults may be entries that the user cannot look
+    /// up or list.
     fn shown(&self, ran: Ran) -> Vec<u8> {
         let errors = String::from_utf8_lossy(&ran.stderr);
         let known = ["or not for you to see", "Permission denied"];
@@ -232,7 +232,7 @@ fn xattr_words() -> Vec<String> {
     tests.collect()
 }
 
-/// Returns what these should print, by what getfattr shows of names and of values.
+/// Returns the expected output of these tests, from the names and values that getfattr prints.
 fn expected_xattrs(answers: &mut dyn Iterator<Item = Ran>) -> Vec<String> {
     let [named, valued] = [(); 2].map(|()| attributes(&answers.next().unwrap().stdout));
     let mut expected = Vec::new();

@@ -98,7 +98,7 @@ impl Du {
 fn time_style() -> Option<String> {
     let asked = std::env::var("TIME_STYLE").ok().filter(|style| style != "locale")?;
     let asked = match asked.strip_prefix('+') {
-        // Of two lines for ls, du takes the first.
+        // A value for ls may have two lines; du takes the first.
         Some(_) => asked.split('\n').next().unwrap_or_default(),
         None => asked.trim_start_matches("posix-"),
     };
