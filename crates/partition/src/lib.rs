@@ -13,6 +13,7 @@
 //! | Which partition holds a hash? | [`DirectoryMap::find`] |
 //! | Which server holds a partition? | [`Placement::server`] |
 //! | Does a partition split, and into which? | [`SplitPolicy::child`] |
+//! | How does a partition move to its server? | [`Holdings`] |
 //!
 //! Invariants:
 //!
@@ -21,13 +22,17 @@
 //! - A stale map reaches the home of a hash in at most log2(P) corrections, for P partitions.
 //! - A partition of a name is one range of hashes, and so one range of keys of the directory.
 //!
-//! Not its job: I/O, clocks, messages, and moving entries (`cluster`).
+//! - At any moment at most one server holds a hash, and an entry is only visible there (`handover`).
+//!
+//! Not its job: I/O, clocks, and carrying messages and entries (`cluster`).
 
+mod handover;
 mod map;
 mod partition;
 mod placement;
 mod policy;
 
+pub use handover::{Answer, Attempt, Begun, Holding, Holdings, OfferState};
 pub use map::{DirectoryMap, SplitHistory, enumerate};
 pub use partition::{DEPTH_MAX, PARTITIONS_MAX, PartitionId};
 pub use placement::{Placement, ServerId};
