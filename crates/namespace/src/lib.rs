@@ -58,7 +58,7 @@ mod settings;
 mod snapshot;
 
 pub use contents::chunks::CHUNK_BYTES;
-pub use contents::{Contents, FILE_BYTES_MAX, Opened};
+pub use contents::{Contents, Extent, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Failure, Result};
 pub use maintenance::check::Fault;
 pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
@@ -67,7 +67,7 @@ pub use maintenance::upkeep::Upkeep;
 pub use namespace::{Clock, Namespace, create_namespace, system_clock};
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
-pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
+pub use records::change::{New, Owner, Privileges, RenameMode, SetAttributes, SetTime};
 pub use records::inode::Inode;
 pub use records::keys::{EntryName, FileId, NAME_BYTES_MAX, ROOT};
 pub use records::listing::{Entry, Listing, cookie_before};

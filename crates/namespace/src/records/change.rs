@@ -47,6 +47,20 @@ pub struct New {
     pub target: Vec<u8>,
 }
 
+/// The user and the group that a file belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+impl Owner {
+    /// Root, and its group.
+    pub const ROOT: Owner = Owner { uid: 0, gid: 0 };
+}
+
 /// A time to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetTime {
