@@ -4,6 +4,7 @@
 //! | to change | read |
 //! | --- | --- |
 //! | requests to a namespace | `operation`; `operation/`: `execute`, `tablet`, `ask` (methods) |
+//! | ids of new files | `records/ids` |
 //! | a table, its lock, its range; newer data in memory | `records/`: `tablet`, `range` |
 //! | names and inodes as they are | `records/`: `reading`, `access` (permissions); `names` |
 //! | where records lie | `records/`: `keys`, `inode`, `attributes` (index entries); `settings` |
@@ -69,7 +70,7 @@ pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
 pub use records::change::{New, Owner, Privileges, RenameMode, SetAttributes, SetTime};
 pub use records::inode::Inode;
-pub use records::keys::{EntryName, FileId, NAME_BYTES_MAX, ROOT};
+pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};
 pub use records::listing::{Entry, Listing, cookie_before};
 pub use records::open_files::{NoOpenFiles, OpenFiles};
 pub use records::range::TabletRange;
