@@ -118,7 +118,7 @@ impl<'a> Bench<'a> {
                 if cold { "cold" } else { "warm" }
             );
             for user in &users {
-                self.queries(user, cold)?;
+                self.queries(&user.0, &user.1, cold)?;
             }
         }
         self.memory()?;
@@ -192,7 +192,7 @@ impl<'a> Bench<'a> {
         Ok(users)
     }
 
-    fn queries(&self, (user, home): &(User, String), cold: bool) -> anyhow::Result<()> {
+    fn queries(&self, user: &User, home: &str, cold: bool) -> anyhow::Result<()> {
         let reference = self.path("reference");
         let file = fs::File::create(&reference)?;
         let before =
@@ -207,7 +207,7 @@ impl<'a> Bench<'a> {
         };
         for query in queries::all(&place) {
             let summed = query.gufi.iter().any(|word| word == "-T");
-            let start = if summed { home.as_str() } else { place.root };
+            let start = if summed { home } else { place.root };
             let sides = self.sides(&query, user, start);
             if let Err(error) = self.query(&query, &sides, cold) {
                 let error = format!("{error:#}").replace(['\n', '|'], " ");

@@ -2,7 +2,9 @@
 //! and in docs/SEMANTICS.md, and the namespace has no fault afterwards.
 
 use canopy_mount::{Mount, Options};
-use canopy_namespace::{Contents, Namespace, Settings, Upkeep, create_namespace, system_clock};
+use canopy_namespace::{
+    Contents, Namespace, Owner, Settings, Upkeep, create_namespace, system_clock,
+};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -20,7 +22,7 @@ fn namespace(directory: &Path, chunk_bytes: u64) -> Arc<Namespace> {
     let storage = LocalStorage::new(directory).unwrap();
     let environment = Environment::system(Arc::new(storage));
     let settings = Settings { chunk_bytes, ..Settings::default() };
-    create_namespace(&environment, &settings, (0, 0), &system_clock()).unwrap();
+    create_namespace(&environment, &settings, Owner::ROOT, &system_clock()).unwrap();
     let contents = Contents::new(&directory.join("contents")).unwrap();
     Arc::new(Namespace::open(&environment, contents, system_clock()).unwrap())
 }

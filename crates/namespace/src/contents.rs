@@ -37,6 +37,22 @@ const CACHE_BYTES: u64 = 4 << 30;
 /// So many descriptors are left for other things than objects.
 const DESCRIPTORS_RESERVED: u64 = 256;
 
+/// A part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins.
+    pub offset: u64,
+    /// How many bytes it has; it may end behind the largest file.
+    pub length: u64,
+}
+
+impl Extent {
+    /// Returns a part of `length` bytes from an offset on.
+    pub fn new(offset: u64, length: u64) -> Self {
+        Extent { offset, length }
+    }
+}
+
 /// The objects of a namespace, and the files that are open.
 pub struct Contents {
     directory: PathBuf,

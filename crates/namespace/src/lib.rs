@@ -4,6 +4,7 @@
 //! | to change | read |
 //! | --- | --- |
 //! | requests to a namespace | `operation`; `operation/`: `execute`, `tablet`, `ask` (methods) |
+//! | ids of new files | `records/ids` |
 //! | a table, its lock, its range; newer data in memory | `records/`: `tablet`, `range` |
 //! | names and inodes as they are | `records/`: `reading`, `access` (permissions); `names` |
 //! | where records lie | `records/`: `keys`, `inode`, `attributes` (index entries); `settings` |
@@ -58,7 +59,7 @@ mod settings;
 mod snapshot;
 
 pub use contents::chunks::CHUNK_BYTES;
-pub use contents::{Contents, FILE_BYTES_MAX, Opened};
+pub use contents::{Contents, Extent, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Failure, Result};
 pub use maintenance::check::Fault;
 pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
@@ -67,9 +68,9 @@ pub use maintenance::upkeep::Upkeep;
 pub use namespace::{Clock, Namespace, create_namespace, system_clock};
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
-pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
+pub use records::change::{New, Owner, Privileges, RenameMode, SetAttributes, SetTime};
 pub use records::inode::Inode;
-pub use records::keys::{EntryName, FileId, NAME_BYTES_MAX, ROOT};
+pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};
 pub use records::listing::{Entry, Listing, cookie_before};
 pub use records::open_files::{NoOpenFiles, OpenFiles};
 pub use records::range::TabletRange;

@@ -4,7 +4,7 @@
 
 use crate::error::Result;
 use crate::namespace::Namespace;
-use crate::records::change::{New, Privileges, RenameMode};
+use crate::records::change::{New, Owner, Privileges, RenameMode};
 use crate::records::inode::Inode;
 use crate::records::keys::{EntryName, FileId};
 use crate::records::listing::{Entry, Listing};
@@ -202,7 +202,7 @@ impl Namespace {
         from: EntryName<'_>,
         to: EntryName<'_>,
         mode: RenameMode,
-        owner: (u32, u32),
+        owner: Owner,
     ) -> Result<()> {
         self.with_room(|| self.tablet.rename_leaving_whiteout(from, to, mode, owner))
     }

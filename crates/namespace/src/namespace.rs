@@ -10,6 +10,7 @@ use crate::contents::Contents;
 use crate::contents::chunks::ChunkStore;
 use crate::error::Result;
 use crate::operation::PastFiles;
+use crate::records::change::Owner;
 use crate::records::inode::{self, Inode};
 use crate::records::keys::{self, FileId, ROOT};
 use crate::records::range::TabletRange;
@@ -41,7 +42,7 @@ pub struct Namespace {
     pub(crate) past_files: PastFiles,
 }
 
-/// Makes an empty namespace in a storage that has none. Its root belongs to `uid` and `gid`.
+/// Makes an empty namespace in a storage that has none. Its root belongs to `owner`.
 ///
 /// # Errors
 ///
@@ -49,7 +50,7 @@ pub struct Namespace {
 pub fn create_namespace(
     environment: &Environment,
     settings: &Settings,
-    (uid, gid): (u32, u32),
+    owner: Owner,
     clock: &Clock,
 ) -> Result<()> {
     let id = create(environment, inode::layout(), &options())?;
@@ -57,6 +58,7 @@ pub fn create_namespace(
     let table = Table::open(environment, id, cache, options())?;
     let now_ns = clock();
     let mode = inode::file_type::DIRECTORY | 0o755;
+    let Owner { uid, gid } = owner;
     let mut root = Inode { mode, uid, gid, nlink: 2, id: ROOT, ..Inode::default() };
     (root.mtime_ns, root.ctime_ns, root.atime_ns, root.btime_ns) = (now_ns, now_ns, now_ns, now_ns);
     let mut batch = Batch::new();
@@ -79,7 +81,7 @@ impl Namespace {
         let id = table_of(environment.storage.as_ref())?;
         let cache = SstableCache::new(environment, CACHE_BYTES);
         let table = Table::open(environment, id, cache.clone(), options())?;
-        Self::of((environment, table, cache), contents, clock)
+        Self::of(environment, table, cache, contents, clock)
     }
 
     /// Opens the namespace of a storage and changes nothing on the disk, so that it needs no room
@@ -99,14 +101,16 @@ impl Namespace {
         if let Some(table) = Table::open_read_only(environment, id, cache.clone(), options())? {
             let settings = table.get(keys::settings().as_ref())?;
             if Settings::decode(settings.as_deref())?.chunk_bytes == 0 {
-                return Self::of((environment, table, cache), contents, clock);
+                return Self::of(environment, table, cache, contents, clock);
             }
         }
         Self::open(environment, contents, clock)
     }
 
     fn of(
-        (environment, table, cache): (&Environment, Table, Arc<SstableCache>),
+        environment: &Environment,
+        table: Table,
+        cache: Arc<SstableCache>,
         contents: Contents,
         clock: Clock,
     ) -> Result<Self> {
@@ -115,9 +119,14 @@ impl Namespace {
         let tablet = Tablet::new(table.clone(), TabletRange::All, clock, contents.clone())?;
         let chunk_bytes = tablet.configured().settings.chunk_bytes;
         if chunk_bytes > 0 {
-            let engine = (table.clone(), cache);
-            let place = (contents.directory(), contents.cache_bytes());
-            let chunks = ChunkStore::new(environment, engine, place, chunk_bytes)?;
+            let chunks = ChunkStore::new(
+                environment,
+                table.clone(),
+                cache,
+                contents.directory(),
+                contents.cache_bytes(),
+                chunk_bytes,
+            )?;
             contents.use_chunks(chunks);
         }
         let was_open = table.get(keys::open().as_ref())?.is_some();

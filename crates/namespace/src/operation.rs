@@ -35,7 +35,7 @@ pub use query::{Plan, Query};
 pub use reply::{Capacity, Entries, Reply, State};
 
 use crate::quota::{Account, Limits};
-use crate::records::change::{New, RenameMode, SetAttributes};
+use crate::records::change::{New, Owner, RenameMode, SetAttributes};
 use crate::records::keys::{EntryName, FileId};
 use crate::records::listing::hash_after;
 use crate::records::xattrs::SetXattr;
@@ -186,7 +186,7 @@ pub enum Change<'a> {
         /// The fate of a file that has this name.
         mode: RenameMode,
         /// The owner and group of a whiteout that is left, if one is.
-        whiteout: Option<(u32, u32)>,
+        whiteout: Option<Owner>,
     },
     /// Sets attributes, and the length of a file. All of them are set, or none.
     SetAttributes {

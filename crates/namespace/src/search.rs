@@ -117,6 +117,25 @@ struct Directory {
     is_shown: bool,
 }
 
+/// The user for whom a search is, and the permissions that count.
+pub(crate) struct Viewer<'a> {
+    who: &'a Credentials,
+    /// The present permissions, which hide entries of a snapshot, too.
+    present: Option<Present<'a>>,
+}
+
+impl<'a> Viewer<'a> {
+    /// Returns a user who searches what there is now.
+    fn of_now(who: &'a Credentials) -> Self {
+        Viewer { who, present: None }
+    }
+
+    /// Returns a user who searches a snapshot.
+    pub(crate) fn of_then(present: Present<'a>) -> Self {
+        Viewer { who: present.who, present: Some(present) }
+    }
+}
+
 struct Search<'a> {
     view: &'a ReadView,
     expression: &'a Expression,
@@ -171,7 +190,7 @@ impl Namespace {
         if !expression.is_possible() {
             return Ok(());
         }
-        self.view()?.search_with(base, expression, (who, None), pace, tell)
+        self.view()?.search_with(base, expression, Viewer::of_now(who), pace, tell)
     }
 }
 
@@ -189,7 +208,7 @@ impl ReadView {
         who: &Credentials,
         tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
-        self.search_with(base, expression, (who, None), &|_| (), tell)
+        self.search_with(base, expression, Viewer::of_now(who), &|_| (), tell)
     }
 
     /// Like [`Namespace::search_paced`], but without entries that the present permissions of
@@ -198,11 +217,11 @@ impl ReadView {
         &self,
         base: FileId,
         expression: &Expression,
-        (who, present): (&Credentials, Option<Present<'_>>),
+        viewer: Viewer<'_>,
         pace: Pace<'_>,
         mut tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
-        let mut search = Search::new(self, base, expression, (who, present), pace)?;
+        let mut search = Search::new(self, base, expression, viewer, pace)?;
         search.path_bytes_max = PATH_BYTES_MAX;
         match search.plan()? {
             Some(ids) => search.look_up(&ids, &mut tell),
@@ -222,7 +241,7 @@ impl ReadView {
         pace: Pace<'_>,
     ) -> Result<Option<usize>> {
         let who = Credentials::new(0, []);
-        let search = Search::new(self, base, expression, (&who, None), pace)?;
+        let search = Search::new(self, base, expression, Viewer::of_now(&who), pace)?;
         Ok(search.plan()?.map(|ids| ids.len()))
     }
 
@@ -239,7 +258,7 @@ impl ReadView {
         mut tell: impl FnMut(Found) -> bool,
     ) -> Result<bool> {
         let who = Credentials::new(0, []);
-        let mut search = Search::new(self, base, expression, (&who, None), &|_| ())?;
+        let mut search = Search::new(self, base, expression, Viewer::of_now(&who), &|_| ())?;
         let Some(ids) = search.plan()? else { return Ok(false) };
         search.look_up(&ids, &mut tell)?;
         Ok(true)
@@ -251,14 +270,14 @@ impl<'a> Search<'a> {
         view: &'a ReadView,
         base: FileId,
         expression: &'a Expression,
-        (who, present): (&'a Credentials, Option<Present<'a>>),
+        viewer: Viewer<'a>,
         pace: Pace<'a>,
     ) -> Result<Self> {
         let mut search = Search {
             view,
             expression,
-            who,
-            present,
+            who: viewer.who,
+            present: viewer.present,
             directories: Vec::new(),
             known: HashMap::from([(base, Some(0))]),
             bytes: 0,
@@ -468,6 +487,7 @@ mod tests {
     use crate::contents::Contents;
     use crate::namespace::{create_namespace, system_clock};
     use crate::records::change::New;
+    use crate::records::change::Owner;
     use crate::records::inode::file_type;
     use crate::records::keys::EntryName;
     use crate::settings::Settings;
@@ -483,7 +503,7 @@ mod tests {
         let storage = Arc::new(LocalStorage::new(directory).unwrap());
         let environment = Environment::system(storage);
         let clock = system_clock();
-        create_namespace(&environment, &Settings::default(), (0, 0), &clock).unwrap();
+        create_namespace(&environment, &Settings::default(), Owner::ROOT, &clock).unwrap();
         let contents = Contents::new(&directory.join("contents")).unwrap();
         let namespace = Namespace::open(&environment, contents, clock).unwrap();
         namespace.set_indexes(&["type"]).unwrap();

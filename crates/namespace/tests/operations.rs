@@ -9,7 +9,7 @@ use canopy_namespace::operation::{
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
     Contents, EntryName, Error, Execute, FileContents, FileId, Listing, Namespace, New, Operation,
-    Privileges, ROOT, RenameMode, Reply, Result, SetAttributes, SetXattr, Settings,
+    Owner, Privileges, ROOT, RenameMode, Reply, Result, SetAttributes, SetXattr, Settings,
     create_namespace, system_clock,
 };
 use canopy_query::{Component, Context, Expression, parse};
@@ -34,7 +34,8 @@ impl Server {
         let storage = LocalStorage::new(place.path()).expect("a storage");
         let environment = Environment::system(Arc::new(storage));
         let settings = Settings::default();
-        create_namespace(&environment, &settings, (0, 0), &system_clock()).expect("a namespace");
+        create_namespace(&environment, &settings, Owner::ROOT, &system_clock())
+            .expect("a namespace");
         let contents = Contents::new(&place.path().join("contents")).expect("a directory");
         let namespace = Namespace::open(&environment, contents, system_clock());
         Server { namespace: namespace.expect("a namespace"), _place: place }
@@ -243,7 +244,12 @@ fn senseless_messages_do_no_harm() {
         Operation::Change(Change::Create { name, new, holds: false }),
         Operation::Change(Change::Link { id, name: EntryName::new(ROOT, b"two") }),
         Operation::Change(Change::Unlink(name)),
-        Operation::Change(Change::Rename { from: name, to: name, mode, whiteout: Some((1, 1)) }),
+        Operation::Change(Change::Rename {
+            from: name,
+            to: name,
+            mode,
+            whiteout: Some(Owner { uid: 1, gid: 1 }),
+        }),
         Operation::Change(Change::SetAttributes { id, set, changer: changer.clone() }),
         Operation::Change(Change::SetXattr { id, name: b"user.x", value: b"v", how, changer }),
     ];

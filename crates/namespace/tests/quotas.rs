@@ -3,8 +3,8 @@
 use canopy_namespace::inode::file_type;
 use canopy_namespace::quota::{Account, GRACE_S, Limits, Usage};
 use canopy_namespace::{
-    Bulk, Clock, Contents, EntryName, FileId, Inode, Namespace, New, Privileges, ROOT, RenameMode,
-    SetAttributes, Settings, create_namespace,
+    Bulk, Clock, Contents, EntryName, Extent, FileId, Inode, Namespace, New, Owner, Privileges,
+    ROOT, RenameMode, SetAttributes, Settings, create_namespace,
 };
 use canopy_store::storage::LocalStorage;
 use canopy_store::{Batch, Durability, Environment, Key};
@@ -38,7 +38,7 @@ fn place() -> Fixture {
     let now = now_ns.clone();
     let clock: Clock = Arc::new(move || now.fetch_add(1000, Ordering::Relaxed));
     let environment = Environment::system(Arc::new(LocalStorage::new(directory.path()).unwrap()));
-    create_namespace(&environment, &Settings::default(), (0, 0), &clock).unwrap();
+    create_namespace(&environment, &Settings::default(), Owner::ROOT, &clock).unwrap();
     drop(environment);
     Fixture { namespace: open(directory.path(), clock), now_ns, directory }
 }
@@ -214,7 +214,8 @@ fn nobody_passes_a_hard_limit_but_root() {
     assert_eq!(place.write(two, 1 << 29, 1), Err(Errno::DQUOT));
     assert_eq!(place.truncate(three, 100), Err(Errno::DQUOT));
     let opened = place.namespace.open_file(two).unwrap();
-    let allocated = place.namespace.allocate(&opened, 0, (1 << 20, 1 << 20), Privileges::KeepBound);
+    let allocated =
+        place.namespace.allocate(&opened, 0, Extent::new(1 << 20, 1 << 20), Privileges::KeepBound);
     assert_eq!(allocated.unwrap_err().errno(), Errno::DQUOT);
     place.namespace.close_file(&opened).unwrap();
     place.check();
@@ -247,7 +248,7 @@ fn space_that_was_allocated_can_be_written() {
     let id = place.file("one", ADA).unwrap();
     let opened = place.namespace.open_file(id).unwrap();
     let allocate = |mode, length| {
-        let range = (0, length);
+        let range = Extent::new(0, length);
         let allocated = place.namespace.allocate(&opened, mode, range, Privileges::KeepBound);
         allocated.map_err(|error| error.errno())
     };

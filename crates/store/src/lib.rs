@@ -14,6 +14,7 @@
 //! | merging runs | `compaction` |
 //! | differences between checkpoints; going back to one | `difference`; `table/revert.rs` |
 //! | damaged files | `salvage`, `sstable/salvage.rs` (blocks) |
+//! | numbers that no two tables get | `numbers` |
 //! | storage, clocks, randomness | `storage`, `environment` |
 //!
 //! Invariants:
@@ -59,6 +60,7 @@ pub mod manifest;
 mod memtable;
 mod merge;
 mod names;
+mod numbers;
 mod output;
 mod record;
 mod runs;
@@ -86,6 +88,7 @@ pub use ingestion::{Ingestion, IngestionPart};
 pub use key::{Key, KeyRange, KeyRef, NAME_MAX, hash_of};
 pub use merge::MergeOperator;
 pub use names::{Object, ObjectKind, SstableName, TableId};
+pub use numbers::{RunLayout, owner_of_numbers, reserve_numbers, reserved_numbers};
 pub use record::{COLUMNS_MAX, Column, Layout, Op, Record, RecordRef, VALUE_MAX};
 pub use runs::SstableCache;
 pub use salvage::{Loss, Stale, damaged_sstables};

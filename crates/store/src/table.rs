@@ -20,12 +20,14 @@ use crate::manifest::{LeaseKind, LogStart, Manifest, Phase, Run, State};
 use crate::memtable::Memtable;
 use crate::merge::MergeOperator;
 use crate::names::TableId;
+use crate::numbers::RunLayout;
 use crate::record::Layout;
 use crate::runs::SstableCache;
 use crate::storage::probe;
 use crate::view::Layers;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -400,6 +402,25 @@ impl Table {
     /// Returns the latest manifest that this process knows.
     pub fn manifest(&self) -> Arc<Manifest> {
         self.flushing.lock().manifest.clone()
+    }
+
+    /// Reserves a run of numbers for this table, as [`reserve_numbers`](crate::reserve_numbers) does.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and if the table is read alone.
+    pub fn reserve_numbers(&self, layout: &RunLayout, from: u64) -> Result<Option<Range<u64>>> {
+        self.check_writable()?;
+        crate::numbers::reserve_numbers(&self.environment, self.id, layout, from)
+    }
+
+    /// Returns all reserved runs of numbers of the storage, in order.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does.
+    pub fn reserved_numbers(&self) -> Result<Vec<Range<u64>>> {
+        crate::numbers::reserved_numbers(&*self.environment.storage, 0)
     }
 
     fn check_writer(&self, state: &State) -> Result<()> {

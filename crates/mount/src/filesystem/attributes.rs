@@ -178,7 +178,7 @@ impl Filesystem {
                 let by = By::of(request);
                 let set = real(node).and_then(|id| {
                     let changer = self.changer(by, id, name == acl::ACCESS.as_bytes());
-                    self.namespace.set_xattr(id, (name, value), how, changer)
+                    self.namespace.set_xattr(id, name, value, how, changer)
                 });
                 empty(reply, set);
             }

@@ -7,7 +7,7 @@ use crate::convert::{attributes, errno};
 use crate::handles::PASSED_THROUGH;
 use crate::node::{Node, Shown};
 use canopy_events::LimitedEvents;
-use canopy_namespace::{EntryName, Error, Execute, FileId, New, Privileges};
+use canopy_namespace::{EntryName, Error, Execute, Extent, FileId, New, Privileges};
 use fuser::{
     Errno, FileHandle, FopenFlags, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
@@ -177,7 +177,7 @@ impl Filesystem {
                 }
             });
         }
-        let is_here = |id| self.namespace.is_here(id, (offset, size.into()), false);
+        let is_here = |id| self.namespace.is_here(id, Extent::new(offset, size.into()), false);
         let (id, is_here) = match current(node).and_then(|id| Ok((id, is_here(id)?))) {
             Ok(found) => found,
             Err(error) => return reply.error(errno(&error)),
@@ -202,7 +202,7 @@ impl Filesystem {
         reply: ReplyWrite,
     ) {
         let by = By::of(request);
-        let is_here = |id| self.namespace.is_here(id, (offset, data.len() as u64), true);
+        let is_here = |id| self.namespace.is_here(id, Extent::new(offset, data.len() as u64), true);
         let (id, is_here) = match current(node).and_then(|id| Ok((id, is_here(id)?))) {
             Ok(found) => found,
             Err(error) => return reply.error(errno(&error)),
@@ -277,7 +277,7 @@ impl Filesystem {
         let allocate = move |namespace: &dyn Execute| {
             let is_in = |gid| by.is_in(gid);
             let privileges = if by.uid == 0 { Privileges::Keep } else { Privileges::Drop(&is_in) };
-            empty(reply, namespace.allocate_at(id, mode, (offset, length), privileges));
+            empty(reply, namespace.allocate_at(id, mode, Extent::new(offset, length), privileges));
         };
         if self.must_copy(id) {
             return self.change(by.uid, id, move |this| allocate(&*this.namespace));

@@ -2,7 +2,7 @@
 
 use crate::contents::chunks::Chunked;
 use crate::contents::object::Object;
-use crate::contents::{FILE_BYTES_MAX, Inline, Opened, adopt_times, describe};
+use crate::contents::{Extent, FILE_BYTES_MAX, Inline, Opened, adopt_times, describe};
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::quota::{Reservation, Transaction};
@@ -195,7 +195,7 @@ impl Namespace {
         let offset = offset.unwrap_or(size);
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Errno::FBIG)?;
-        let mut reserved = self.reserve(opened, &inline, end, (offset, end), privileges)?;
+        let mut reserved = self.reserve(opened, &inline, end, offset..end, privileges)?;
         let object = self.object_for(opened, &mut inline, end)?;
         let written = match object {
             Some(Object::Chunks(chunked)) => {
@@ -448,7 +448,7 @@ impl Namespace {
         self.keep_contents(opened)?;
         let mut inline = opened.inline.write();
         // What an object gains is a hole.
-        let reserved = self.reserve(opened, &inline, size, (size, size), privileges)?;
+        let reserved = self.reserve(opened, &inline, size, size..size, privileges)?;
         let before = Inline::clone(&inline);
         let size_before = match opened.object() {
             Some(object) => object.size()?,
@@ -506,19 +506,20 @@ impl Namespace {
         &self,
         opened: &Opened,
         mode: i32,
-        (offset, length): (u64, u64),
+        part: Extent,
         privileges: Privileges<'_>,
     ) -> Result<()> {
-        self.with_room(|| self.allocate_now(opened, mode, (offset, length), privileges))
+        self.with_room(|| self.allocate_now(opened, mode, part, privileges))
     }
 
     fn allocate_now(
         &self,
         opened: &Opened,
         mode: i32,
-        (offset, length): (u64, u64),
+        part: Extent,
         privileges: Privileges<'_>,
     ) -> Result<()> {
+        let Extent { offset, length } = part;
         let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(Errno::FBIG)?;
         if length == 0 {
@@ -532,7 +533,7 @@ impl Namespace {
         let is_gained = mode & !(FALLOC_KEEP_SIZE | FALLOC_ZERO_RANGE) == 0;
         // Chunks set no space aside.
         let is_gained = is_gained && self.contents.chunks().is_none();
-        let range = if is_gained { (offset, end) } else { (offset, offset) };
+        let range = offset..if is_gained { end } else { offset };
         let reserved = self.reserve(opened, &inline, size, range, privileges)?;
         match self.object_for(opened, &mut inline, size)? {
             Some(object) => {

@@ -5,6 +5,7 @@ mod chunks;
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::quota::{Account, Limits, Sums, Usage};
+use crate::records::ids::IdsRecord;
 use crate::records::indexing::is_of_names;
 use crate::records::inode::{Inode, file_type, flag};
 use crate::records::keys::{self, FileId, ROOT, Space};
@@ -362,7 +363,8 @@ impl<'a> Check<'a> {
         } else if space(Space::Garbage) {
             self.add_note(key);
         } else if *key == keys::ids() {
-            self.id_end = keys::parse_ids(value).unwrap_or(FileId::NONE);
+            let record = IdsRecord::decode(Some(value)).ok().flatten();
+            self.id_end = record.map_or(FileId::NONE, |record| record.end);
         } else if keys::is_entry(key) {
             let sums = self.indexes.entry(key.directory).or_default();
             sums.1 = sums.1.wrapping_add(hash_of_entry(key));

@@ -229,8 +229,9 @@ impl<'a> Repair<'a> {
 
     fn mend_ids(&mut self, check: &Check<'_>) -> Result<()> {
         let end = check.last_id.max(ROOT).next();
-        self.writer.next_id = self.writer.next_id.max(end);
-        self.writer.put_end(&mut self.batch, end)?;
+        self.writer.ids.skip_to(&self.namespace.tablet.table, end)?;
+        let end = self.writer.ids.end();
+        self.writer.ids.put_end(&mut self.batch, end)?;
         self.report(FileId::NONE, format!("new files get numbers from {end} on"));
         self.write()
     }
@@ -384,7 +385,7 @@ impl<'a> Repair<'a> {
                 None => break,
             }
         }
-        let id = self.writer.new_id(&self.namespace.tablet.table)?;
+        let id = self.writer.ids.new_id(&self.namespace.tablet.table)?;
         let directory = self.new_directory(id, 0o700);
         self.put_name(ROOT, name.as_bytes(), &directory)?;
         self.write()?;

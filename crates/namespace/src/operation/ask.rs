@@ -9,7 +9,7 @@ use super::{
 };
 use crate::error::Result;
 use crate::quota::{Account, Limits, Quota};
-use crate::records::change::{New, RenameMode, SetAttributes};
+use crate::records::change::{New, Owner, RenameMode, SetAttributes};
 use crate::records::inode::Inode;
 use crate::records::keys::{EntryName, FileId};
 use crate::records::listing::{Entry, Listing};
@@ -251,7 +251,7 @@ impl dyn Execute + '_ {
         from: EntryName<'_>,
         to: EntryName<'_>,
         mode: RenameMode,
-        whiteout: Option<(u32, u32)>,
+        whiteout: Option<Owner>,
     ) -> Result<()> {
         ask!(self, Operation::Change(Change::Rename { from, to, mode, whiteout }))
     }
@@ -279,7 +279,8 @@ impl dyn Execute + '_ {
     pub fn set_xattr(
         &self,
         id: FileId,
-        (name, value): (&[u8], &[u8]),
+        name: &[u8],
+        value: &[u8],
         how: SetXattr,
         changer: Changer<'_>,
     ) -> Result<()> {

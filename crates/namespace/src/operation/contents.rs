@@ -1,7 +1,7 @@
 //! Contents of files, for whoever executes operations: beside the operations, since data does not
 //! go the way of metadata.
 
-use crate::contents::Opened;
+use crate::contents::{Extent, Opened};
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::records::change::Privileges;
@@ -43,7 +43,7 @@ pub trait FileContents: Send + Sync {
     /// # Errors
     ///
     /// Fails with `BADF` if the file is not open.
-    fn is_here(&self, id: FileId, range: (u64, u64), writes: bool) -> Result<bool>;
+    fn is_here(&self, id: FileId, part: Extent, writes: bool) -> Result<bool>;
 
     /// Reads up to `length` bytes from an offset on; fewer only at the end. Its time of access
     /// changes if `notes_access` and it is due.
@@ -81,7 +81,7 @@ pub trait FileContents: Send + Sync {
         &self,
         id: FileId,
         mode: i32,
-        range: (u64, u64),
+        part: Extent,
         privileges: Privileges<'_>,
     ) -> Result<()>;
 
@@ -213,8 +213,8 @@ impl FileContents for Namespace {
         self.close_file(&self.opened(id)?)
     }
 
-    fn is_here(&self, id: FileId, (offset, length): (u64, u64), writes: bool) -> Result<bool> {
-        Ok(self.opened(id)?.is_here(offset, length, writes))
+    fn is_here(&self, id: FileId, part: Extent, writes: bool) -> Result<bool> {
+        Ok(self.opened(id)?.is_here(part.offset, part.length, writes))
     }
 
     fn read_at(
@@ -241,10 +241,10 @@ impl FileContents for Namespace {
         &self,
         id: FileId,
         mode: i32,
-        range: (u64, u64),
+        part: Extent,
         privileges: Privileges<'_>,
     ) -> Result<()> {
-        self.allocate(&*self.opened(id)?, mode, range, privileges)
+        self.allocate(&*self.opened(id)?, mode, part, privileges)
     }
 
     fn seek_from(&self, id: FileId, is_hole: bool, offset: u64) -> Result<u64> {

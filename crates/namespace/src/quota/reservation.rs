@@ -8,6 +8,7 @@ use crate::namespace::Namespace;
 use crate::records::change::Privileges;
 use rustix::io::Errno;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -51,14 +52,14 @@ impl Reservation {
 }
 
 impl Namespace {
-    /// Sets bytes aside for an open file that gets at least a size, and data from `offset` to `end`;
+    /// Sets bytes aside for an open file that gets at least a size, and `data` in it;
     /// none if no limit concerns it. `EDQUOT` if that would pass one. The caller has the lock of `inline`.
     pub(crate) fn reserve(
         &self,
         opened: &Opened,
         inline: &Inline,
         size: u64,
-        (offset, end): (u64, u64),
+        data: Range<u64>,
         privileges: Privileges<'_>,
     ) -> Result<Option<Reservation>> {
         if !self.tablet.accounts.counts() {
@@ -71,15 +72,15 @@ impl Namespace {
         let length = inline.bytes.len() as u64;
         let taken = length.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
         let bytes = match opened.object() {
-            Some(Object::File(object)) => growth(object, offset, end)?,
-            Some(Object::Chunks(chunked)) => chunked.growth(offset, end)?,
+            Some(Object::File(object)) => growth(object, data.start, data.end)?,
+            Some(Object::Chunks(chunked)) => chunked.growth(data.start, data.end)?,
             None if size <= self.tablet.configured().settings.inline_bytes_max as u64 => {
                 (size.div_ceil(BLOCK_BYTES) * BLOCK_BYTES).saturating_sub(taken)
             }
             // The contents move into an object.
             None => {
-                let data = units(0, length).saturating_add(units(offset, end));
-                data.min(units(0, end.max(length))).saturating_sub(taken)
+                let needed = units(0, length).saturating_add(units(data.start, data.end));
+                needed.min(units(0, data.end.max(length))).saturating_sub(taken)
             }
         };
         let is_bound = !matches!(privileges, Privileges::Keep);

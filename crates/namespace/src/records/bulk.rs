@@ -67,6 +67,7 @@ impl<'a> Bulk<'a> {
     /// Fails with `NOSPC` or `DQUOT` if there is no room, and as the table and the disk do.
     pub fn begin(namespace: &'a Namespace) -> Result<Self> {
         namespace.flush_pending()?;
+        namespace.tablet.reserve_ids()?;
         let writer = namespace.tablet.writer.lock();
         let ingestion = namespace.tablet.table.ingestion(MEMORY_BYTES)?;
         let (sender, receiver) = sync_channel(BATCHES);
@@ -103,7 +104,7 @@ impl<'a> Bulk<'a> {
     ///
     /// Fails as the table does.
     pub fn new_id(&mut self) -> Result<FileId> {
-        Ok(self.writer.take_ids(1)?.start)
+        Ok(self.writer.ids.take(&self.namespace.tablet.table, 1)?.start)
     }
 
     /// Adds a file under its only name.
@@ -263,13 +264,13 @@ impl<'a> Bulk<'a> {
     /// Takes ids, and puts on record that their objects are to be removed, before there are any.
     /// What is on record outlasts a crash before the objects do.
     fn doom_ids(&mut self) -> Result<Range<FileId>> {
-        let ids = self.writer.take_ids(OBJECT_IDS)?;
+        let table = &self.namespace.tablet.table;
+        let ids = self.writer.ids.take(table, OBJECT_IDS)?;
         let mut batch = Batch::new();
-        self.writer.put_end(&mut batch, ids.end)?;
+        self.writer.ids.put_end(&mut batch, ids.end)?;
         for id in FileId::each(ids.clone()) {
             batch.put(Space::Doomed.of(id, b"").as_ref(), b"")?;
         }
-        let table = &self.namespace.tablet.table;
         table.write(&batch, Durability::Durable)?;
         while table.flush_frozen()? {}
         self.doomed.push(ids.clone());
@@ -326,7 +327,7 @@ impl<'a> Bulk<'a> {
         self.hand_over()?;
         self.end_threads()?;
         let mut last = Batch::new();
-        self.writer.put_end(&mut last, FileId::NONE)?;
+        self.writer.ids.put_end(&mut last, FileId::NONE)?;
         self.ingestion.add_batch(&last)?;
         self.ingestion.add_batch(&change)?;
         for id in self.doomed.iter().cloned().flat_map(FileId::each) {

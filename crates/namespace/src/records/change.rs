@@ -47,6 +47,20 @@ pub struct New {
     pub target: Vec<u8>,
 }
 
+/// The user and the group that a file belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+impl Owner {
+    /// Root, and its group.
+    pub const ROOT: Owner = Owner { uid: 0, gid: 0 };
+}
+
 /// A time to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetTime {
@@ -110,6 +124,7 @@ impl Tablet {
     /// does.
     pub fn create(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
         check_name(name)?;
+        self.reserve_ids()?;
         let mut writer = self.writer.lock();
         self.limit_pending()?;
         let mut directory = self.directory(parent)?;
@@ -148,6 +163,7 @@ impl Tablet {
     /// Fails with `NOTDIR` or `NOENT` if the parent is not a directory or gone, and with `INVAL` if
     /// the file is not regular. Fails with `NOSPC` or `DQUOT` if there is no room.
     pub fn create_nameless(&self, parent: FileId, new: &New) -> Result<Inode> {
+        self.reserve_ids()?;
         let mut writer = self.writer.lock();
         let directory = self.directory(parent)?;
         let (mut inode, acls) = self.new_inode(&directory, new, &mut writer)?;
@@ -213,7 +229,7 @@ impl Tablet {
         let now_ns = self.now_ns();
         (inode.mtime_ns, inode.ctime_ns) = (now_ns, now_ns);
         (inode.atime_ns, inode.btime_ns) = (now_ns, now_ns);
-        inode.id = writer.new_id(&self.table)?;
+        inode.id = writer.ids.new_id(&self.table)?;
         Ok((inode, acls))
     }
 

@@ -3,7 +3,9 @@
 //! ```text
 //! directory               hash                    name                  value
 //! 0                       0                       empty                 settings, JSON
-//! 0                       0                       "ids"                 the least id not taken, u64
+//! 0                       0                       "ids"                 the least id not taken, u64; and
+//!                                                                       the blocks of ids that the
+//!                                                                       table has (`records/ids.rs`)
 //! 0                       0                       "open"                nothing: nobody has closed it
 //! 0                       0                       "quotas"              nothing: usage is counted
 //! 0                       0                       "restoring"           the snapshot whose objects
@@ -39,7 +41,8 @@ use std::ops::Range;
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// The id of a file of a namespace: never 0, never above [`FileId::MAX`], and never used again.
+/// The id of a file of a namespace, of 62 bits: never 0, and never used again by any table of its
+/// storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct FileId(pub u64);
@@ -48,8 +51,23 @@ impl FileId {
     /// The id of no file.
     pub const NONE: FileId = FileId(0);
 
-    /// The largest id.
+    /// The end of ids.
     pub const MAX: FileId = FileId(1 << 62);
+
+    /// Returns the id of a file by its block and its number there, below [`Block::IDS`].
+    pub fn from_parts(block: Block, count: u32) -> Self {
+        FileId(block.first_id().0 | u64::from(count))
+    }
+
+    /// Returns the block that the id lies in.
+    pub fn block(self) -> Block {
+        Block(self.0 >> Block::BITS)
+    }
+
+    /// Returns the number of the id within its block.
+    pub fn count(self) -> u32 {
+        (self.0 & (Block::IDS - 1)) as u32
+    }
 
     /// Returns the id after this one.
     pub fn next(self) -> Self {
@@ -69,6 +87,32 @@ impl FileId {
     /// Returns the bytes of the id in a key.
     pub fn to_be_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
+    }
+}
+
+/// A block of ids, which one table gives out: the upper 34 bits of its 62. The table that has reserved
+/// it has made the first names of its files, and is asked first where only the id is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Block(pub u64);
+
+impl Block {
+    /// How many bits of an id count within its block.
+    const BITS: u32 = 28;
+
+    /// How many ids a block has.
+    pub const IDS: u64 = 1 << Self::BITS;
+
+    /// The end of blocks.
+    pub const END: Block = Block(1 << 34);
+
+    /// Returns the first id of the block.
+    pub fn first_id(self) -> FileId {
+        FileId(self.0 << Self::BITS)
+    }
+
+    /// Returns the block after this one.
+    pub fn next(self) -> Self {
+        Block(self.0 + 1)
     }
 }
 
@@ -166,11 +210,6 @@ pub fn quotas() -> Key {
 /// Returns the key of the note that objects of a snapshot have to be restored.
 pub fn restoring() -> Key {
     Key { name: b"restoring".to_vec(), ..Key::default() }
-}
-
-/// Reads the least id that no file has had.
-pub fn parse_ids(value: &[u8]) -> Option<FileId> {
-    parse_number(value).map(FileId)
 }
 
 /// Reads a number.

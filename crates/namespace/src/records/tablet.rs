@@ -9,27 +9,21 @@
 //! Readers take no lock. The maps here are locked for moments, and one at a time.
 
 use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::quota::{Accounts, Transaction};
+use crate::records::ids::{IdLayout, Ids};
 use crate::records::inode::{Frequent, Inode};
-use crate::records::keys::{self, FileId, ROOT, Space};
+use crate::records::keys::{self, FileId, Space};
 use crate::records::open_files::OpenFiles;
 use crate::records::places::Places;
 use crate::records::range::TabletRange;
 use crate::records::xattrs::Labels;
 use crate::settings::{Configured, Settings};
-use canopy_store::{
-    Batch, Direction, Durability, Environment, Options, SstableCache, Table, TableId,
-};
+use canopy_store::{Direction, Durability, Environment, Options, SstableCache, Table, TableId};
 use parking_lot::{Mutex, RwLock};
-use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Ids are taken from the table so many at a time.
-const IDS: u64 = 1 << 16;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of SSTables' blocks that stay in memory.
 pub(crate) const CACHE_BYTES: u64 = 256 << 20;
@@ -50,6 +44,10 @@ pub struct Tablet {
     pub(crate) labels: Labels,
     /// Held by whoever changes records.
     pub(crate) writer: Mutex<Writer>,
+    /// Whether blocks of ids should be reserved.
+    pub(crate) id_shortage: Arc<AtomicBool>,
+    /// Held by who reserves blocks of ids, before the writer's lock.
+    pub(crate) reserving_ids: Mutex<()>,
     /// Inodes whose times and sizes are newer here than in their records. Every other change of an
     /// inode writes its record and takes it out of here.
     pub(crate) pending: RwLock<HashMap<FileId, Inode>>,
@@ -66,9 +64,7 @@ pub struct Tablet {
 
 /// State that only one thread at a time needs.
 pub(crate) struct Writer {
-    pub(crate) next_id: FileId,
-    /// Ids below are ours.
-    ids_end: FileId,
+    pub(crate) ids: Ids,
 }
 
 /// How often each file is held: by its id, in parts so that threads seldom meet.
@@ -113,11 +109,19 @@ impl Tablet {
         clock: Clock,
         files: Arc<dyn OpenFiles>,
     ) -> Result<Self> {
+        Self::with_ids(table, range, clock, files, IdLayout::default())
+    }
+
+    /// Does the same with other blocks of ids.
+    pub(crate) fn with_ids(
+        table: Arc<Table>,
+        range: TabletRange,
+        clock: Clock,
+        files: Arc<dyn OpenFiles>,
+        layout: IdLayout,
+    ) -> Result<Self> {
         let settings = Settings::decode(table.get(keys::settings().as_ref())?.as_deref())?;
-        let next_id = match table.get(keys::ids().as_ref())? {
-            Some(bytes) => keys::parse_ids(&bytes).ok_or_else(|| Error::corrupt("the ids"))?,
-            None => ROOT.next(),
-        };
+        let ids = Ids::open(&table, layout)?;
         Ok(Tablet {
             configured: RwLock::new(Arc::new(settings.configured()?)),
             accounts: Arc::new(Accounts::open(&table)?),
@@ -126,7 +130,9 @@ impl Tablet {
             clock,
             files,
             labels: Labels::default(),
-            writer: Mutex::new(Writer { next_id, ids_end: next_id }),
+            id_shortage: ids.shortage(),
+            reserving_ids: Mutex::new(()),
+            writer: Mutex::new(Writer { ids }),
             pending: RwLock::default(),
             flushes: AtomicU64::new(0),
             places: Arc::new(Places::new()),
@@ -232,45 +238,5 @@ impl Tablet {
             held.remove(&id);
         }
         self.orphans.lock().contains(&id)
-    }
-}
-
-impl Writer {
-    /// Returns an id that no file ever had.
-    pub(crate) fn new_id(&mut self, table: &Table) -> Result<FileId> {
-        // Ids that were taken and given up again may lie beyond.
-        if self.next_id >= self.ids_end {
-            let end = FileId(self.next_id.0.saturating_add(IDS));
-            let (mut batch, ids_end) = (Batch::new(), self.ids_end);
-            self.put_end(&mut batch, end)?;
-            if let Err(error) = table.write(&batch, Durability::Visible) {
-                // A file with an id that is not recorded could lose it to another one.
-                self.ids_end = ids_end;
-                return Err(error.into());
-            }
-        }
-        self.take_ids(1).map(|ids| ids.start)
-    }
-
-    /// Returns ids that no file ever had. Before anybody sees them, the table must have the end of
-    /// ids.
-    pub(crate) fn take_ids(&mut self, count: u64) -> Result<Range<FileId>> {
-        let start = self.next_id;
-        let end = FileId(start.0.saturating_add(count));
-        if end > FileId::MAX {
-            return Err(Errno::NOSPC.into());
-        }
-        self.next_id = end;
-        Ok(start..end)
-    }
-
-    /// Adds to `batch`, which is to be written, that all ids taken so far are, and those below
-    /// `end`.
-    pub(crate) fn put_end(&mut self, batch: &mut Batch, end: FileId) -> Result<()> {
-        if end > FileId::MAX {
-            return Err(Errno::NOSPC.into());
-        }
-        self.ids_end = end.max(self.next_id).max(self.ids_end);
-        Ok(batch.put(keys::ids().as_ref(), &self.ids_end.to_be_bytes())?)
     }
 }

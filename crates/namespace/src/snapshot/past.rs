@@ -8,6 +8,7 @@ use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, ROOT, Space, check_name};
 use crate::records::listing::{Entry, Listing};
 use crate::records::view::ReadView;
+use crate::search::Viewer;
 use crate::search::{Found, Pace};
 use crate::snapshot::present::Present;
 use canopy_model::{Credentials, Wanted};
@@ -99,7 +100,7 @@ impl Past {
         pace: Pace<'_>,
         tell: impl FnMut(Found) -> bool,
     ) -> Result<()> {
-        self.view.search_with(base, expression, (present.who, Some(present)), pace, tell)
+        self.view.search_with(base, expression, Viewer::of_then(present), pace, tell)
     }
 
     /// Returns whether the permissions of then let a user get to a directory from the root.

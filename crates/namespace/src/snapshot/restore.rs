@@ -26,10 +26,10 @@ impl Namespace {
         let past = self.past(name.as_bytes())?;
         self.sync()?;
         self.tablet.table.flush()?;
-        let writer = self.tablet.writer.lock();
+        let mut writer = self.tablet.writer.lock();
         let mut batch = Batch::new();
         // No file gets an id that another one has had.
-        batch.put(keys::ids().as_ref(), &writer.next_id.to_be_bytes())?;
+        writer.ids.put_record(&self.tablet.table, &mut batch)?;
         batch.put(keys::open().as_ref(), b"")?;
         batch.put(keys::restoring().as_ref(), &past.number().to_be_bytes())?;
         // Snapshots are those of now.

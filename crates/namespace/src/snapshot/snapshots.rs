@@ -183,7 +183,7 @@ impl Namespace {
             let writer = self.tablet.writer.lock();
             self.tablet.flush_all_inodes()?;
             self.tablet.table.flush()?;
-            (self.tablet.table.checkpoint(CREATION_MS)?, writer.next_id)
+            (self.tablet.table.checkpoint(CREATION_MS)?, writer.ids.end())
         };
         // Nothing that the kernel writes has changed since it was copied, until here.
         let written = self.written();

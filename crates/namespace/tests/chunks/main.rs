@@ -6,7 +6,7 @@ mod failing;
 mod place;
 
 use bytes::Bytes;
-use canopy_namespace::{Privileges, ROOT};
+use canopy_namespace::{Extent, Privileges, ROOT};
 use canopy_store::storage::Storage;
 use canopy_store::{checkpoint, release};
 use place::{CHUNK, Fixture};
@@ -127,7 +127,7 @@ fn a_part_of_a_huge_file_becomes_a_hole_at_once() {
         let (file, largest) = (place.create("file"), i64::MAX as u64);
         place.write(&file, 0, 1, 3 * CHUNK);
         place.namespace().truncate(file.id(), largest, Privileges::Keep).expect("a length");
-        let range = (10, largest - 10);
+        let range = Extent::new(10, largest - 10);
         let punched =
             place.namespace().allocate(&file, KEEP_SIZE_PUNCH_HOLE, range, Privileges::Keep);
         punched.expect("a hole");
@@ -161,7 +161,7 @@ fn parts_that_are_no_whole_chunks_become_holes() {
             if is_sent {
                 place.sync(&file);
             }
-            let range = (offset, end - offset);
+            let range = Extent::new(offset, end - offset);
             let namespace = place.namespace();
             let punched = namespace.allocate(&file, KEEP_SIZE_PUNCH_HOLE, range, Privileges::Keep);
             punched.expect("a hole");

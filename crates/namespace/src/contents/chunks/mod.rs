@@ -204,8 +204,10 @@ impl ChunkStore {
     /// Caches chunks below a directory, in up to `cache_bytes`.
     pub(crate) fn new(
         environment: &Environment,
-        (table, sstables): (Arc<Table>, Arc<SstableCache>),
-        (directory, cache_bytes): (&Path, u64),
+        table: Arc<Table>,
+        sstables: Arc<SstableCache>,
+        directory: &Path,
+        cache_bytes: u64,
         chunk_bytes: u64,
     ) -> Result<Self> {
         if !CHUNK_BYTES.contains(&chunk_bytes) {

@@ -99,7 +99,7 @@ impl Repair<'_> {
     pub(super) fn rescue_chunks(&mut self, of: FileId, parts: &mut Parts) -> Result<()> {
         let found = std::mem::take(&mut parts.chunks);
         let Some(store) = self.store().filter(|_| !found.is_empty()) else { return Ok(()) };
-        let id = self.writer.new_id(&self.namespace.tablet.table)?;
+        let id = self.writer.ids.new_id(&self.namespace.tablet.table)?;
         let mut inode = self.new_file(id);
         inode.flags = flag::OBJECT;
         let mut lost = Vec::new();

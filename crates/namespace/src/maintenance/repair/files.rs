@@ -190,7 +190,7 @@ impl Repair<'_> {
     fn rescue_contents(&mut self, of: FileId, parts: &mut Parts) -> Result<()> {
         let Some(contents) = parts.contents.take() else { return Ok(()) };
         self.batch.delete(Space::Contents.of(of, b"").as_ref())?;
-        let id = self.writer.new_id(&self.namespace.tablet.table)?;
+        let id = self.writer.ids.new_id(&self.namespace.tablet.table)?;
         let mut inode = self.new_file(id);
         (inode.size, inode.blocks) = (contents.len() as u64, (contents.len() as u64).div_ceil(512));
         inode.flags = flag::INLINE;
@@ -203,7 +203,7 @@ impl Repair<'_> {
         if parts.object.take().is_none() {
             return Ok(());
         }
-        let id = self.writer.new_id(&self.namespace.tablet.table)?;
+        let id = self.writer.ids.new_id(&self.namespace.tablet.table)?;
         self.namespace.contents.move_object(of, id)?;
         let mut inode = self.new_file(id);
         describe(&self.namespace.contents.open_object(id)?, &mut inode);
@@ -218,7 +218,7 @@ impl Repair<'_> {
 
     /// Moves names that lie in what is not a directory into a new one.
     fn move_children(&mut self, id: FileId) -> Result<()> {
-        let new_id = self.writer.new_id(&self.namespace.tablet.table)?;
+        let new_id = self.writer.ids.new_id(&self.namespace.tablet.table)?;
         let mut directory = self.new_directory(new_id, 0o700);
         self.attach(&mut directory)?;
         let mut scan = self.namespace.tablet.table.scan(&keys::names_in(id), Direction::Forward)?;

@@ -118,9 +118,9 @@ impl Repair<'_> {
         let all = self.namespace.all_snapshots();
         let end =
             all.iter().map(|one| one.info.ids_end).max().unwrap_or(FileId::NONE).max(last.next());
-        if end > self.writer.next_id && end < FileId::MAX {
-            self.writer.next_id = end;
-            self.writer.put_end(&mut self.batch, end)?;
+        if end > self.writer.ids.end() && end < FileId::MAX {
+            self.writer.ids.skip_to(&self.namespace.tablet.table, end)?;
+            self.writer.ids.put_end(&mut self.batch, FileId::NONE)?;
         }
         self.write()
     }
@@ -313,7 +313,7 @@ impl Repair<'_> {
     }
 
     fn keep_older_contents(&mut self, of: FileId, contents: &[u8]) -> Result<()> {
-        let id = self.writer.new_id(&self.namespace.tablet.table)?;
+        let id = self.writer.ids.new_id(&self.namespace.tablet.table)?;
         let mut inode = self.new_file(id);
         inode.size = contents.len() as u64;
         inode.blocks = chunks::blocks(inode.size);

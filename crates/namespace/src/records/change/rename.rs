@@ -1,6 +1,6 @@
 //! Renaming: the only change that concerns two directories.
 
-use super::{New, check_tree};
+use super::{New, Owner, check_tree};
 use crate::error::Result;
 use crate::quota::Transaction;
 use crate::records::inode::{Inode, file_type, flag};
@@ -45,11 +45,12 @@ impl Tablet {
         from: EntryName<'_>,
         to: EntryName<'_>,
         mode: RenameMode,
-        (uid, gid): (u32, u32),
+        owner: Owner,
     ) -> Result<()> {
         if mode == RenameMode::Exchange {
             return Err(Errno::INVAL.into());
         }
+        let Owner { uid, gid } = owner;
         let whiteout = New { mode: file_type::CHARACTER, uid, gid, ..New::default() };
         self.rename_now(from, to, mode, Some(&whiteout))
     }
@@ -84,7 +85,7 @@ impl Tablet {
         if replaced.as_ref().is_some_and(|replaced| replaced.id == moved.id) {
             return Ok(());
         }
-        self.check_rename((from.directory, &moved), (to.directory, replaced.as_ref()), mode)?;
+        self.check_rename(from.directory, &moved, to.directory, replaced.as_ref(), mode)?;
         if let [from, to] = &directories[..] {
             check_tree(to, &self.inode_of_name(&moved)?)?;
             if let Some(replaced) = replaced.as_ref().filter(|_| mode == RenameMode::Exchange) {
@@ -164,11 +165,13 @@ impl Tablet {
         }
     }
 
-    /// Returns an error for a rename that POSIX forbids.
+    /// Returns an error for a rename from one directory to another that POSIX forbids.
     fn check_rename(
         &self,
-        (from, moved): (FileId, &Inode),
-        (to, replaced): (FileId, Option<&Inode>),
+        from: FileId,
+        moved: &Inode,
+        to: FileId,
+        replaced: Option<&Inode>,
         mode: RenameMode,
     ) -> Result<()> {
         for directory in [Some(moved), replaced].into_iter().flatten() {

@@ -100,7 +100,7 @@ impl Namespace {
                 return Ok(rest[..rest.len().min(length)].to_vec());
             }
             PastBytes::Chunks(past, last) => {
-                return self.read_past_chunks((file, past), last, offset, length);
+                return self.read_past_chunks(file, past, last, offset, length);
             }
             PastBytes::Object(object) => object,
         };
@@ -159,7 +159,8 @@ impl Namespace {
     /// Reads chunks as records of then name them. Their objects stay as long as the snapshot.
     fn read_past_chunks(
         &self,
-        (file, past): (&PastFile, &Past),
+        file: &PastFile,
+        past: &Past,
         last: &Mutex<Option<(u64, Bytes)>>,
         offset: u64,
         length: usize,
@@ -174,7 +175,7 @@ impl Namespace {
         while at < end {
             let chunk = at / chunks.chunk_bytes;
             let to = end.min((chunk + 1) * chunks.chunk_bytes);
-            let bytes = past_chunk((chunks, past), ChunkId::new(file.id, chunk), last)?;
+            let bytes = past_chunk(chunks, past, ChunkId::new(file.id, chunk), last)?;
             let (from, until) = (at % chunks.chunk_bytes, to - chunk * chunks.chunk_bytes);
             let part = |at: u64| bytes.len().min(at as usize);
             read.extend_from_slice(&bytes[part(from)..part(until)]);
@@ -188,7 +189,8 @@ impl Namespace {
 
 /// Returns a chunk of a file as records of then name it; none if it was a hole.
 fn past_chunk(
-    (chunks, past): (&ChunkStore, &Past),
+    chunks: &ChunkStore,
+    past: &Past,
     chunk: ChunkId,
     last: &Mutex<Option<(u64, Bytes)>>,
 ) -> Result<Bytes> {
