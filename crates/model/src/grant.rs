@@ -34,6 +34,15 @@ impl Wanted {
     /// Read and search, both by one entry of an ACL. To list a directory and look at what is in it
     /// are two checks: see [`Grant::to_list`].
     pub const READ_SEARCH: Wanted = Wanted(0o5);
+    /// Write and search, both by one entry of an ACL: to add and to remove names of a directory.
+    pub const WRITE_SEARCH: Wanted = Wanted(0o3);
+    /// Read and write, both by one entry of an ACL.
+    pub const READ_WRITE: Wanted = Wanted(0o6);
+
+    /// Returns whether the check asks for these bits, among others.
+    pub fn includes(self, bits: Wanted) -> bool {
+        self.0 & bits.0 == bits.0
+    }
 
     fn granted_by(self, bits: u32) -> bool {
         bits & u32::from(self.0) == u32::from(self.0)
@@ -158,7 +167,7 @@ impl Grant {
     /// may.
     pub fn passes_access(&self, who: &Credentials, mode: u32, wanted: Wanted) -> bool {
         let is_dir = mode & 0o170_000 == 0o040_000;
-        let root_may = wanted != Wanted::EXECUTE || is_dir || mode & 0o111 != 0;
+        let root_may = !wanted.includes(Wanted::EXECUTE) || is_dir || mode & 0o111 != 0;
         self.passes(who) && (!who.is_root() || root_may)
     }
 

@@ -20,12 +20,15 @@
 //!   bytes that arrived. Whoever has to keep an operation keeps these bytes.
 //! - Contents of files are not operations ([`FileContents`]): they stay off the way of metadata.
 //! - Groups of who changes a file are data, and are given only where they matter ([`Changer`]).
+//! - An operation does not say who asks: the [`Caller`] beside it does, whom the receiver knows from
+//!   the connection. Owners and changers that a user's operation claims are checked against that.
 
 mod ask;
 mod contents;
 mod execute;
 mod query;
 mod reply;
+mod rights;
 mod tablet;
 
 pub(crate) use contents::PastFiles;
@@ -38,6 +41,7 @@ use crate::quota::{Account, Limits};
 use crate::records::change::{New, Owner, RenameMode, SetAttributes};
 use crate::records::keys::{EntryName, FileId};
 use crate::records::listing::hash_after;
+pub use crate::records::permissions::Caller;
 use crate::records::xattrs::SetXattr;
 use canopy_model::{Credentials, Wanted};
 use serde::{Deserialize, Serialize};
@@ -130,6 +134,9 @@ pub enum Access<'a> {
     /// Returns whether present permissions, of a file and of all directories above it, let a user
     /// have what a snapshot has of it.
     IsShown(FileId, Wanted, Cow<'a, Credentials>),
+    /// Fails with `ACCESS` unless the caller may open a file so. Whoever opens files for users asks
+    /// this first, and remembers what each was opened for: contents are not operations.
+    Open(FileId, Wanted),
 }
 
 /// Holding files, so that they stay, nameless if need be, until they are released.
@@ -381,7 +388,8 @@ impl Access<'_> {
             | Access::IsDue(id)
             | Access::MayRead(_, id, _)
             | Access::MayChange(id, _)
-            | Access::IsShown(id, ..) => Target::File(*id),
+            | Access::IsShown(id, ..)
+            | Access::Open(id, _) => Target::File(*id),
         }
     }
 }

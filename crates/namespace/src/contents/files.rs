@@ -9,7 +9,9 @@ use crate::quota::{Reservation, Transaction};
 use crate::records::change::{Privileges, SetAttributes, without_privileges};
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{FileId, Space};
+use crate::records::permissions::Caller;
 use crate::records::tablet::Tablet;
+use crate::records::xattrs::CAPABILITY;
 use canopy_store::{Batch, Durability};
 use parking_lot::RwLockWriteGuard;
 use rustix::io::Errno;
@@ -375,13 +377,32 @@ impl Namespace {
         set: &SetAttributes,
         privileges: Privileges<'_>,
     ) -> Result<Inode> {
+        self.set_attributes_for(Caller::Trusted, id, set, privileges)
+    }
+
+    /// Like `set_attributes`, for a caller. A user who may write a file now may set its length: one
+    /// who has it open could do so, whatever its permissions become meanwhile.
+    pub(crate) fn set_attributes_for(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        set: &SetAttributes,
+        privileges: Privileges<'_>,
+    ) -> Result<Inode> {
         let Some(size) = set.size else {
-            return self.with_room(|| self.tablet.set_attributes(id, set, privileges, false));
+            let set = || self.tablet.set_attributes(caller, id, set, privileges, false);
+            return self.with_room(set);
         };
+        let tablet = &self.tablet;
+        tablet.check_early(caller, id, |check, inode| check.attributes(inode, set).map(drop))?;
+        if caller.user().is_some() && tablet.xattr(id, CAPABILITY)?.is_some() {
+            tablet.remove_xattr(id, CAPABILITY)?;
+        }
         if set.has_no_more_than_a_size() {
             self.truncate(id, size, privileges)?;
         } else {
-            let others = |frees| self.tablet.set_attributes(id, set, privileges, frees).map(drop);
+            let others =
+                |frees| tablet.set_attributes(caller, id, set, privileges, frees).map(drop);
             self.with_room(|| self.resize(id, size, privileges, others))?;
         }
         self.tablet.inode(id)

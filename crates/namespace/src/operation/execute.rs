@@ -3,8 +3,8 @@
 use super::reply::{Capacity, Reply, State};
 use super::tablet::{done, target};
 use super::{
-    Access, Administration, Change, FileContents, Moment, OnQuotas, OnSnapshots, Operation, Plan,
-    Query, Read,
+    Access, Administration, Caller, Change, FileContents, Moment, OnQuotas, OnSnapshots, Operation,
+    Plan, Query, Read,
 };
 use crate::error::Result;
 use crate::maintenance::check::Fault;
@@ -26,12 +26,24 @@ use rustix::io::Errno;
 /// [`ErrorKind::retry`](canopy_model::ErrorKind::retry), the same operation may succeed here,
 /// elsewhere or nowhere.
 pub trait Execute: FileContents {
-    /// Executes an operation. An operation that fails has changed nothing.
+    /// Executes an operation of somebody who is trusted: of a mount, whose kernel has checked it.
+    /// An operation that fails has changed nothing.
     ///
     /// # Errors
     ///
     /// Fails as the methods of [`Namespace`] do that it stands for.
-    fn execute(&self, operation: &Operation<'_>) -> Result<Reply>;
+    fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
+        self.execute_for(Caller::Trusted, operation)
+    }
+
+    /// Executes an operation of a caller. A user's is checked first, in the view and with the lock
+    /// in which it is executed. Whoever executes what others send uses this alone.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `execute` does; with `ACCESS` or `PERM` where Linux does; with `PERM`, too, where an
+    /// operation is not for users.
+    fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply>;
 
     /// Passes the entries of a directory behind a cookie, 0 for all, to `tell`, until it returns
     /// false. A client of servers asks for them by parts, as `list_by_parts` does.
@@ -70,15 +82,27 @@ pub trait Execute: FileContents {
 }
 
 impl Execute for Namespace {
-    fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
+    fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
+        operation.check_caller(caller)?;
         match operation {
-            Operation::Read(Moment::Now, _) | Operation::Hold(_) => self.tablet.execute(operation),
-            Operation::Read(Moment::Snapshot(number), read) => {
-                self.numbered(*number).and_then(|past| past.execute(read))
+            Operation::Read(Moment::Now, _) | Operation::Hold(_) => {
+                self.tablet.execute_for(caller, operation)
             }
-            Operation::Access(access) => self.answer(operation, access),
-            Operation::Change(change) => self.execute_change(operation, change),
-            Operation::Quotas(quotas) => self.execute_on_quotas(quotas),
+            Operation::Read(Moment::Snapshot(number), read) => {
+                let past = self.numbered(*number)?;
+                match caller {
+                    Caller::Trusted => past.execute(read),
+                    Caller::User(who) => past.read_for(Present::new(self, who), read),
+                }
+            }
+            Operation::Access(access) => self.answer(caller, operation, access),
+            Operation::Change(change) => self.execute_change(caller, operation, change),
+            Operation::Quotas(quotas) => {
+                if let OnQuotas::OfTree(id) = quotas {
+                    self.tablet.check_reading(caller, *id)?;
+                }
+                self.execute_on_quotas(quotas)
+            }
             Operation::Snapshots(snapshots) => self.execute_on_snapshots(snapshots),
             Operation::Administration(administration) => self.administer(administration),
             Operation::Search(query, count_max) => {
@@ -147,7 +171,7 @@ impl Execute for Namespace {
 }
 
 impl Past {
-    fn execute(&self, read: &Read<'_>) -> Result<Reply> {
+    pub(super) fn execute(&self, read: &Read<'_>) -> Result<Reply> {
         match read {
             Read::Lookup(name) => self.lookup(name.directory, name.name).map(Reply::Inode),
             Read::Inode(id) => self.inode(*id).map(Reply::Inode),
@@ -169,27 +193,40 @@ impl Past {
 impl Namespace {
     /// Answers a question. Those about the present are the tablet's, but for one that needs all
     /// directories above a file.
-    fn answer(&self, operation: &Operation<'_>, access: &Access<'_>) -> Result<Reply> {
+    fn answer(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+        access: &Access<'_>,
+    ) -> Result<Reply> {
         let truth = match access {
             Access::MayRead(Moment::Snapshot(number), id, who) => {
                 let past = self.numbered(*number)?;
                 past.lets_read(&past.inode(*id)?, who)
             }
             Access::IsShown(id, wanted, who) => Present::new(self, who).lets(*id, *wanted),
-            _ => return self.tablet.execute(operation),
+            _ => return self.tablet.execute_for(caller, operation),
         };
         truth.map(Reply::Truth)
     }
 
     /// Makes a change: one of contents here, and every other one in the tablet.
-    fn execute_change(&self, operation: &Operation<'_>, change: &Change<'_>) -> Result<Reply> {
+    fn execute_change(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+        change: &Change<'_>,
+    ) -> Result<Reply> {
+        let execute = || self.tablet.execute_for(caller, operation);
         match change {
             Change::SetAttributes { id, set, changer } if set.size.is_some() => {
+                let changer = caller.changer(changer);
                 let is_in = |gid| changer.is_in(gid);
-                self.set_attributes(*id, set, changer.privileges(&is_in)).map(Reply::Inode)
+                let privileges = changer.privileges(&is_in);
+                self.set_attributes_for(caller, *id, set, privileges).map(Reply::Inode)
             }
-            _ if change.takes_space() => self.with_room(|| self.tablet.execute(operation)),
-            _ => self.tablet.execute(operation),
+            _ if change.takes_space() => self.with_room(execute),
+            _ => execute(),
         }
     }
 

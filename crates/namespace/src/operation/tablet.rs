@@ -2,7 +2,7 @@
 //! files that have records in it.
 
 use super::reply::{Entries, Reply};
-use super::{Access, Change, Changer, Hold, Moment, Operation, Page, Read, Target};
+use super::{Access, Caller, Change, Changer, Hold, Moment, Operation, Page, Read, Target};
 use crate::error::{Error, Result};
 use crate::records::change::Privileges;
 use crate::records::keys::FileId;
@@ -22,14 +22,29 @@ impl Tablet {
     /// would have to execute it, and with `Invalid` if it is not a tablet's. Fails as the methods
     /// that it stands for.
     pub fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
+        self.execute_for(Caller::Trusted, operation)
+    }
+
+    /// Like `execute`, but a user's operation is checked first, in the view and with the lock in
+    /// which it is executed.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `execute` does; with `ACCESS` or `PERM` where Linux does; with `PERM`, too, where an
+    /// operation is not for users.
+    pub fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
+        operation.check_caller(caller)?;
         if !matches!(self.range, TabletRange::All) {
             self.check_range(operation)?;
         }
         match operation {
-            Operation::Read(Moment::Now, read) => self.read(read),
-            Operation::Access(access) => self.answer(access),
-            Operation::Hold(hold) => self.execute_hold(hold),
-            Operation::Change(change) => self.change(change),
+            Operation::Read(Moment::Now, read) => match caller {
+                Caller::Trusted => self.read(read),
+                Caller::User(who) => self.read_for(who, read),
+            },
+            Operation::Access(access) => self.answer(caller, access),
+            Operation::Hold(hold) => self.execute_hold(caller, hold),
+            Operation::Change(change) => self.change(caller, change),
             _ => unheld(),
         }
     }
@@ -80,20 +95,25 @@ impl Tablet {
         }
     }
 
-    fn answer(&self, access: &Access<'_>) -> Result<Reply> {
+    fn answer(&self, caller: Caller<'_>, access: &Access<'_>) -> Result<Reply> {
         let truth = match access {
             Access::Path(id) => return self.path(*id).map(Reply::Bytes),
             Access::IsDue(id) => self.is_access_due(*id),
             Access::MayRead(Moment::Now, id, who) => self.lets_read(&self.inode(*id)?, who),
             Access::MayChange(id, who) => self.lets_change(&self.inode(*id)?, who),
+            Access::Open(id, wanted) => return self.check_open(caller, *id, *wanted).map(done),
             Access::MayRead(Moment::Snapshot(_), ..) | Access::IsShown(..) => return unheld(),
         };
         truth.map(Reply::Truth)
     }
 
-    fn execute_hold(&self, hold: &Hold<'_>) -> Result<Reply> {
+    fn execute_hold(&self, caller: Caller<'_>, hold: &Hold<'_>) -> Result<Reply> {
         match hold {
-            Hold::Name(name) => self.lookup_held(name.directory, name.name).map(Reply::Inode),
+            Hold::Name(name) => match caller {
+                Caller::Trusted => self.lookup_held(name.directory, name.name),
+                Caller::User(who) => self.lookup_held_for(who, *name),
+            }
+            .map(Reply::Inode),
             Hold::File(id) => {
                 self.hold(*id);
                 Ok(Reply::Done)
@@ -102,36 +122,39 @@ impl Tablet {
         }
     }
 
-    fn change(&self, change: &Change<'_>) -> Result<Reply> {
+    fn change(&self, caller: Caller<'_>, change: &Change<'_>) -> Result<Reply> {
         match change {
             Change::Create { name, new, holds } => {
-                self.create(name.directory, name.name, new, *holds).map(Reply::Inode)
+                self.create_for(caller, *name, new, *holds).map(Reply::Inode)
             }
             Change::CreateNameless { directory, new } => {
-                self.create_nameless(*directory, new).map(Reply::Inode)
+                self.create_nameless_for(caller, *directory, new).map(Reply::Inode)
             }
-            Change::Link { id, name } => {
-                self.link(*id, name.directory, name.name).map(Reply::Inode)
+            Change::Link { id, name } => self.link_for(caller, *id, *name).map(Reply::Inode),
+            Change::Unlink(name) => self.unlink_for(caller, *name).map(Reply::File),
+            Change::Rmdir(name) => self.rmdir_for(caller, *name).map(Reply::File),
+            Change::Rename { from, to, mode, whiteout } => {
+                self.rename_for(caller, *from, *to, *mode, *whiteout).map(done)
             }
-            Change::Unlink(name) => self.unlink(name.directory, name.name).map(Reply::File),
-            Change::Rmdir(name) => self.rmdir(name.directory, name.name).map(Reply::File),
-            Change::Rename { from, to, mode, whiteout } => match whiteout {
-                Some(owner) => self.rename_leaving_whiteout(*from, *to, *mode, *owner).map(done),
-                None => self.rename(*from, *to, *mode).map(done),
-            },
             // A length is one of contents.
             Change::SetAttributes { set, .. } if set.size.is_some() => unheld(),
             Change::SetAttributes { id, set, changer } => {
+                let changer = caller.changer(changer);
                 let is_in = |gid| changer.is_in(gid);
                 let privileges = changer.privileges(&is_in);
-                self.set_attributes(*id, set, privileges, false).map(Reply::Inode)
+                self.set_attributes(caller, *id, set, privileges, false).map(Reply::Inode)
             }
             Change::SetXattr { id, name, value, how, changer } => {
+                let changer = caller.changer(changer);
                 let is_in = |gid| changer.is_in(gid);
-                self.set_xattr(*id, name, value, *how, changer.privileges(&is_in)).map(done)
+                let privileges = changer.privileges(&is_in);
+                self.set_xattr_for(caller, *id, (name, value), *how, privileges).map(done)
             }
-            Change::RemoveXattr { id, name } => self.remove_xattr(*id, name).map(done),
-            Change::TouchAccess(id) => self.touch_access(*id).map(done),
+            Change::RemoveXattr { id, name } => self.remove_xattr_for(caller, *id, name).map(done),
+            Change::TouchAccess(id) => {
+                self.check_reading(caller, *id)?;
+                self.touch_access(*id).map(done)
+            }
             Change::Sync(id) => self.sync_inode(*id).map(done),
         }
     }

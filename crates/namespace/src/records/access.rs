@@ -22,8 +22,12 @@ pub(crate) fn passes(
         true => xattr(inode.id, acl::ACCESS.as_bytes())?,
         false => None,
     };
-    let acl = acl.and_then(|acl| Acl::decode(&acl).ok());
-    Ok(Grant::new(inode.mode, inode.uid, inode.gid, acl.as_ref(), wanted).passes(who))
+    let grant = match acl.map(|acl| Acl::decode(&acl)).transpose() {
+        Ok(acl) => Grant::new(inode.mode, inode.uid, inode.gid, acl.as_ref(), wanted),
+        // A damaged ACL grants nobody anything.
+        Err(_) => Grant::of_hidden_acl(inode.mode, inode.uid, wanted),
+    };
+    Ok(grant.passes(who))
 }
 
 impl Tablet {

@@ -1,7 +1,8 @@
 //! Everything that changes names and attributes. Each change is one batch: the records of names and
 //! inodes, the name index and the indexes of attributes change together or not at all.
 //!
-//! Who may do what is the caller's to check: the kernel does, where a namespace is mounted.
+//! What a user may do is checked first, with the lock of the change (`records::permissions`), unless
+//! the caller is trusted: a mount of this process is, since the kernel checks there.
 
 mod rename;
 
@@ -10,12 +11,15 @@ use crate::quota::Transaction;
 use crate::records::acl;
 use crate::records::inode::{Inode, TYPE_MASK, file_type, flag};
 use crate::records::keys::{self, EntryName, FileId, Space, check_name};
+use crate::records::permissions::Caller;
 use crate::records::tablet::{Tablet, Writer};
+use crate::records::xattrs::CAPABILITY;
 use canopy_model::Acl;
 use canopy_store::{Batch, Key};
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 pub use rename::RenameMode;
@@ -26,9 +30,9 @@ const LINKS_MAX: u32 = 65_000;
 /// The longest target of a symbolic link, in bytes.
 const TARGET_BYTES_MAX: usize = 4095;
 
-const SETUID: u32 = 0o4000;
+pub(crate) const SETUID: u32 = 0o4000;
 pub(crate) const SETGID: u32 = 0o2000;
-const GROUP_EXECUTE: u32 = 0o010;
+pub(crate) const GROUP_EXECUTE: u32 = 0o010;
 
 /// A file to be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,16 +127,32 @@ impl Tablet {
     /// directory or gone. Fails with `NOSPC` or `DQUOT` if there is no room. Fails as the table
     /// does.
     pub fn create(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
-        check_name(name)?;
+        self.create_for(Caller::Trusted, EntryName::new(parent, name), new, is_held)
+    }
+
+    /// Like `create`, for a caller.
+    pub(crate) fn create_for(
+        &self,
+        caller: Caller<'_>,
+        name: EntryName<'_>,
+        new: &New,
+        is_held: bool,
+    ) -> Result<Inode> {
         self.reserve_ids()?;
         let mut writer = self.writer.lock();
+        let new = match caller.user() {
+            Some(who) => self.check(who).create(name, new)?,
+            None => Cow::Borrowed(new),
+        };
+        let EntryName { directory: parent, name } = name;
+        check_name(name)?;
         self.limit_pending()?;
         let mut directory = self.directory(parent)?;
         let key = keys::name_in(parent, name);
         if matches!(name, b"." | b"..") || self.table.get(key.as_ref())?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        let (inode, acls) = self.new_inode(&directory, new, &mut writer)?;
+        let (inode, acls) = self.new_inode(&directory, &new, &mut writer)?;
         let mut batch = Transaction::new();
         batch.is_bound = new.uid != 0;
         self.add_new(&mut batch, EntryName::new(parent, name), &inode, acls)?;
@@ -163,10 +183,24 @@ impl Tablet {
     /// Fails with `NOTDIR` or `NOENT` if the parent is not a directory or gone, and with `INVAL` if
     /// the file is not regular. Fails with `NOSPC` or `DQUOT` if there is no room.
     pub fn create_nameless(&self, parent: FileId, new: &New) -> Result<Inode> {
+        self.create_nameless_for(Caller::Trusted, parent, new)
+    }
+
+    /// Like `create_nameless`, for a caller.
+    pub(crate) fn create_nameless_for(
+        &self,
+        caller: Caller<'_>,
+        parent: FileId,
+        new: &New,
+    ) -> Result<Inode> {
         self.reserve_ids()?;
         let mut writer = self.writer.lock();
+        let new = match caller.user() {
+            Some(who) => self.check(who).create_nameless(parent, new)?,
+            None => Cow::Borrowed(new),
+        };
         let directory = self.directory(parent)?;
-        let (mut inode, acls) = self.new_inode(&directory, new, &mut writer)?;
+        let (mut inode, acls) = self.new_inode(&directory, &new, &mut writer)?;
         if !inode.is_regular() {
             return Err(Errno::INVAL.into());
         }
@@ -266,8 +300,22 @@ impl Tablet {
     /// and with `PERM` for a directory. Fails with `MLINK`, and with `XDEV` between trees with
     /// limits. Fails as the table does.
     pub fn link(&self, id: FileId, parent: FileId, name: &[u8]) -> Result<Inode> {
-        check_name(name)?;
+        self.link_for(Caller::Trusted, id, EntryName::new(parent, name))
+    }
+
+    /// Like `link`, for a caller.
+    pub(crate) fn link_for(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        name: EntryName<'_>,
+    ) -> Result<Inode> {
         let _writer = self.writer.lock();
+        if let Some(who) = caller.user() {
+            self.check(who).link(id, name)?;
+        }
+        let EntryName { directory: parent, name } = name;
+        check_name(name)?;
         let (place, before) = self.locate(id)?;
         let mut inode = before.clone();
         self.overlay(&mut inode);
@@ -323,7 +371,12 @@ impl Tablet {
     /// Fails with `NOENT` if there is no such name, with `ISDIR` if it is a directory's, and as the
     /// table does.
     pub fn unlink(&self, parent: FileId, name: &[u8]) -> Result<FileId> {
-        self.remove_name(parent, name, false)
+        self.unlink_for(Caller::Trusted, EntryName::new(parent, name))
+    }
+
+    /// Like `unlink`, for a caller.
+    pub(crate) fn unlink_for(&self, caller: Caller<'_>, name: EntryName<'_>) -> Result<FileId> {
+        self.remove_name(caller, name, false)
     }
 
     /// Removes an empty directory. Returns which it was.
@@ -333,16 +386,30 @@ impl Tablet {
     /// Fails with `NOENT` if there is no such name, and with `NOTDIR` if it is not a directory's.
     /// Fails with `NOTEMPTY` if something is in it, and as the table does.
     pub fn rmdir(&self, parent: FileId, name: &[u8]) -> Result<FileId> {
-        match name {
+        self.rmdir_for(Caller::Trusted, EntryName::new(parent, name))
+    }
+
+    /// Like `rmdir`, for a caller.
+    pub(crate) fn rmdir_for(&self, caller: Caller<'_>, name: EntryName<'_>) -> Result<FileId> {
+        match name.name {
             b"." => Err(Errno::INVAL.into()),
             b".." => Err(Errno::NOTEMPTY.into()),
-            _ => self.remove_name(parent, name, true),
+            _ => self.remove_name(caller, name, true),
         }
     }
 
-    fn remove_name(&self, parent: FileId, name: &[u8], is_rmdir: bool) -> Result<FileId> {
-        check_name(name)?;
+    fn remove_name(
+        &self,
+        caller: Caller<'_>,
+        name: EntryName<'_>,
+        is_rmdir: bool,
+    ) -> Result<FileId> {
         let _writer = self.writer.lock();
+        if let Some(who) = caller.user() {
+            self.check(who).remove(name)?;
+        }
+        let EntryName { directory: parent, name } = name;
+        check_name(name)?;
         let mut directory = self.directory(parent)?;
         let key = keys::name_in(parent, name);
         let found = self.record(&key)?.ok_or(Errno::NOENT)?;
@@ -463,24 +530,35 @@ impl Tablet {
     /// it has: that is what the kernel asks for then (`FUSE_HANDLE_KILLPRIV_V2`).
     pub(crate) fn set_attributes(
         &self,
+        caller: Caller<'_>,
         id: FileId,
         set: &SetAttributes,
         privileges: Privileges<'_>,
         frees: bool,
     ) -> Result<Inode> {
+        self.check_early(caller, id, |check, inode| check.attributes(inode, set).map(drop))?;
         let mut inode = self.change_inode(id, |inode, batch| {
             batch.is_bound = !matches!(privileges, Privileges::Keep);
             batch.frees = frees;
             let now_ns = self.now_ns();
+            let check = caller.user().map(|who| self.check(who));
+            let set = match check {
+                Some(check) => &*check.attributes(inode, set)?,
+                None => set,
+            };
             if let Some(mode) = set.mode {
                 inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
                 self.change_acl_mask(batch, inode)?;
             }
             if set.uid.is_some() || set.gid.is_some() || set.has_no_more_than_a_size() {
+                let lost = check.map_or(0, |check| check.lost_setgid(inode));
+                if check.is_some() && !inode.is_directory() {
+                    self.drop_xattr(inode, batch, CAPABILITY)?;
+                }
                 inode.uid = set.uid.unwrap_or(inode.uid);
                 inode.gid = set.gid.unwrap_or(inode.gid);
                 if set.mode.is_none() && !inode.is_directory() {
-                    inode.mode = without_privileges(inode.mode, false);
+                    inode.mode = without_privileges(inode.mode, lost != 0);
                 }
             }
             let time = |time| match time {

@@ -195,6 +195,17 @@ impl Tablet {
         after: u64,
         tell: impl FnMut(Entry<'_>) -> bool,
     ) -> Result<()> {
+        self.list_by(listing, after, |id| self.inode(id), tell)
+    }
+
+    /// Like `list`. `read` reads an inode again that changed meanwhile.
+    pub(crate) fn list_by(
+        &self,
+        listing: &mut Listing,
+        after: u64,
+        read: impl Fn(FileId) -> Result<Inode>,
+        tell: impl FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
         let before = self.settlements();
         let directory = listing.directory;
         let scan = |range: &KeyRange| {
@@ -214,7 +225,7 @@ impl Tablet {
             }
             self.overlay(&mut inode);
             if self.settlements() != before
-                && let Ok(newer) = self.inode(inode.id)
+                && let Ok(newer) = read(inode.id)
             {
                 inode = newer;
             }

@@ -14,6 +14,7 @@ pub mod keys;
 pub(crate) mod listing;
 pub(crate) mod open_files;
 pub(crate) mod pending;
+pub(crate) mod permissions;
 pub(crate) mod places;
 pub(crate) mod range;
 mod reading;

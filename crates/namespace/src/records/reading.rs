@@ -178,7 +178,8 @@ impl Tablet {
         self.reading(|| self.lookup_now(parent, name))
     }
 
-    fn lookup_now(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
+    /// Does the same for who has the writer's lock.
+    pub(crate) fn lookup_now(&self, parent: FileId, name: &[u8]) -> Result<Inode> {
         let found = self.recorded(keys::name_in(parent, name))?;
         let mut found = found.ok_or(Errno::NOENT)?;
         self.overlay(&mut found);

@@ -5,6 +5,7 @@ use crate::records::acl;
 use crate::records::change::{Privileges, SETGID};
 use crate::records::inode::{Inode, file_type, flag};
 use crate::records::keys::{FileId, NAME_BYTES_MAX, Space};
+use crate::records::permissions::{Caller, is_acl};
 use crate::records::tablet::Tablet;
 use canopy_store::{Batch, Direction};
 use rustix::io::Errno;
@@ -16,6 +17,9 @@ pub const XATTR_BYTES_MAX: usize = 65_536;
 
 /// The attribute that SELinux keeps its labels in. ls(1) asks for it for every file.
 pub const LABEL: &[u8] = b"security.selinux";
+
+/// The attribute that gives a program capabilities. It goes with the owner.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 /// Whether any file has a label of SELinux, as far as that is known.
 #[derive(Default)]
@@ -106,6 +110,18 @@ impl Tablet {
         how: SetXattr,
         privileges: Privileges<'_>,
     ) -> Result<()> {
+        self.set_xattr_for(Caller::Trusted, id, (name, value), how, privileges)
+    }
+
+    /// Like `set_xattr`, for a caller.
+    pub(crate) fn set_xattr_for(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        (name, value): (&[u8], &[u8]),
+        how: SetXattr,
+        privileges: Privileges<'_>,
+    ) -> Result<()> {
         match name.len() {
             0 => return Err(Errno::RANGE.into()),
             length if length > NAME_BYTES_MAX => return Err(Errno::RANGE.into()),
@@ -114,13 +130,19 @@ impl Tablet {
         if value.len() > XATTR_BYTES_MAX {
             return Err(Errno::TOOBIG.into());
         }
+        self.check_early(caller, id, |check, inode| check.set_xattr(inode, name))?;
         if name == LABEL {
             self.labels.are_there.store(true, Ordering::Release);
         }
         self.change_inode(id, |inode, batch| {
+            if let Some(who) = caller.user() {
+                self.check(who).set_xattr(inode, name)?;
+            }
             let names = self.names_of(inode)?;
             let is_there = names.iter().any(|one| one == name);
             match how {
+                // Linux does not look at it.
+                _ if is_acl(name) && caller.user().is_some() => {}
                 SetXattr::Create if is_there => return Err(Errno::EXIST.into()),
                 SetXattr::Replace if !is_there => return Err(Errno::NODATA.into()),
                 _ => {}
@@ -168,21 +190,49 @@ impl Tablet {
     /// Fails with `NODATA` if there is no such attribute, with `NOENT` if there is no such file,
     /// and as the table does.
     pub fn remove_xattr(&self, id: FileId, name: &[u8]) -> Result<()> {
+        self.remove_xattr_for(Caller::Trusted, id, name)
+    }
+
+    /// Like `remove_xattr`, for a caller. A user may remove an ACL that is not there, as in Linux.
+    pub(crate) fn remove_xattr_for(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        name: &[u8],
+    ) -> Result<()> {
+        self.check_early(caller, id, |check, inode| check.remove_xattr(inode, name))?;
         self.change_inode(id, |inode, batch| {
-            batch.frees = true;
-            let names = self.names_of(inode)?;
-            if !names.iter().any(|one| one == name) {
-                return Err(Errno::NODATA.into());
+            if let Some(who) = caller.user() {
+                self.check(who).remove_xattr(inode, name)?;
             }
-            self.unindex_xattr(batch, id, name)?;
-            batch.delete(Space::Xattrs.of(id, name).as_ref())?;
-            if names.len() == 1 {
-                inode.flags &= !flag::XATTRS;
+            batch.frees = true;
+            let is_optional = is_acl(name) && caller.user().is_some();
+            if !self.drop_xattr(inode, batch, name)? && !is_optional {
+                return Err(Errno::NODATA.into());
             }
             inode.ctime_ns = self.now_ns();
             Ok(())
         })?;
         Ok(())
+    }
+
+    /// Adds to `batch` that an attribute of a file goes. Returns whether there is one.
+    pub(crate) fn drop_xattr(
+        &self,
+        inode: &mut Inode,
+        batch: &mut Batch,
+        name: &[u8],
+    ) -> Result<bool> {
+        let names = self.names_of(inode)?;
+        if !names.iter().any(|one| one == name) {
+            return Ok(false);
+        }
+        self.unindex_xattr(batch, inode.id, name)?;
+        batch.delete(Space::Xattrs.of(inode.id, name).as_ref())?;
+        if names.len() == 1 {
+            inode.flags &= !flag::XATTRS;
+        }
+        Ok(true)
     }
 }
 

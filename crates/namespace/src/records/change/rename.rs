@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::quota::Transaction;
 use crate::records::inode::{Inode, file_type, flag};
 use crate::records::keys::{EntryName, FileId, Space, check_name};
+use crate::records::permissions::Caller;
 use crate::records::tablet::{Tablet, Writer};
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
@@ -29,7 +30,7 @@ impl Tablet {
     /// Fails with `NOENT`, `EXIST`, `NOTEMPTY`, `ISDIR`, `NOTDIR`, `INVAL`, `BUSY` and `XDEV` where
     /// rename(2) does, and with `DQUOT` where a limit is reached. Fails as the table does.
     pub fn rename(&self, from: EntryName<'_>, to: EntryName<'_>, mode: RenameMode) -> Result<()> {
-        self.rename_now(from, to, mode, None)
+        self.rename_for(Caller::Trusted, from, to, mode, None)
     }
 
     /// Like [`rename`](Self::rename), and leaves a whiteout of this owner and group under the old
@@ -47,20 +48,45 @@ impl Tablet {
         mode: RenameMode,
         owner: Owner,
     ) -> Result<()> {
-        if mode == RenameMode::Exchange {
-            return Err(Errno::INVAL.into());
-        }
-        let Owner { uid, gid } = owner;
-        let whiteout = New { mode: file_type::CHARACTER, uid, gid, ..New::default() };
-        self.rename_now(from, to, mode, Some(&whiteout))
+        self.rename_for(Caller::Trusted, from, to, mode, Some(owner))
     }
 
-    fn rename_now(
+    /// Renames for a caller, and leaves a whiteout if its owner and group are given.
+    pub(crate) fn rename_for(
+        &self,
+        caller: Caller<'_>,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
+        mode: RenameMode,
+        whiteout: Option<Owner>,
+    ) -> Result<()> {
+        if mode == RenameMode::Exchange && whiteout.is_some() {
+            return Err(Errno::INVAL.into());
+        }
+        let left = whiteout.map(|Owner { uid, gid }| {
+            let mode = file_type::CHARACTER;
+            New { mode, uid, gid, ..New::default() }
+        });
+        let check = || match caller.user() {
+            Some(who) => self.check(who).rename(from, to, mode, whiteout),
+            None => Ok(()),
+        };
+        if caller.user().is_some() {
+            // Before contents of the file are touched.
+            let _writer = self.writer.lock();
+            check()?;
+        }
+        self.rename_checked(from, to, mode, left.as_ref(), check)
+    }
+
+    /// Renames, once `check` has passed with the lock of the change.
+    fn rename_checked(
         &self,
         from: EntryName<'_>,
         to: EntryName<'_>,
         mode: RenameMode,
         left: Option<&New>,
+        check: impl Fn() -> Result<()>,
     ) -> Result<()> {
         check_name(from.name)?;
         check_name(to.name)?;
@@ -69,6 +95,7 @@ impl Tablet {
         }
         self.record_contents_of(from)?;
         let mut writer = self.writer.lock();
+        check()?;
         self.limit_pending()?;
         let mut directories = vec![self.directory(from.directory)?];
         if to.directory != from.directory {
@@ -158,7 +185,7 @@ impl Tablet {
     }
 
     /// Returns the inode of a file, of which a name's record is `found`.
-    fn inode_of_name(&self, found: &Inode) -> Result<Inode> {
+    pub(crate) fn inode_of_name(&self, found: &Inode) -> Result<Inode> {
         match found.has(flag::LINKED) {
             true => Ok(self.record(&Space::Links.of(found.id, b""))?.ok_or(Errno::IO)?),
             false => Ok(found.clone()),
