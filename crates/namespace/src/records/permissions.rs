@@ -262,7 +262,7 @@ impl Check<'_> {
         mode: RenameMode,
         whiteout: Option<Owner>,
     ) -> Result<()> {
-        if let Some((uid, gid)) = whiteout {
+        if let Some(Owner { uid, gid }) = whiteout {
             self.require_self(uid, gid)?;
         }
         let old = self.search(from.directory)?;
