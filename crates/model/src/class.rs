@@ -16,7 +16,7 @@
 //! Directories of root have no such limits.
 //!
 //! A directory is a gate only if somebody who reaches it may search it but not read it.
-//! [`Grant::implies`] is exact, so a directory of mode 0711 below one of mode 0700 with that owner
+//! [`Grant::implies`](crate::Grant::implies) is exact, so a directory of mode 0711 below one of mode 0700 with that owner
 //! is not a gate.
 
 mod restricting;

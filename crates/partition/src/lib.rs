@@ -21,6 +21,8 @@
 //! - A stale map reaches the home of a hash in at most log2(P) corrections, for P partitions.
 //! - A partition of a name is one range of hashes, and so one range of keys of the directory.
 //!
+//! `docs/cluster-figures.md` shows how evenly and how exactly names reach their servers.
+//!
 //! Not its job: I/O, clocks, messages, and moving entries (`cluster`).
 
 mod map;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// All grants and classes of an index, each kept once. Can be shared between threads.
 ///
 /// The grants of a class are without any that another one of them implies, and there are at most
-/// [`GRANTS_MAX`] of them.
+/// [`GRANTS_MAX`](super::GRANTS_MAX) of them.
 #[derive(Debug)]
 pub struct ClassTable {
     pub(super) inner: RwLock<Inner>,
