@@ -82,14 +82,18 @@ struct HeldCheckpoint {
     stays: bool,
 }
 
-impl Viewed {
-    /// Opens a namespace, or the one that is mounted on a directory. Of one that is mounted, all
-    /// changes that were done by now are read; later ones are not. Nobody is kept from using it.
-    pub fn open(place: &Path) -> anyhow::Result<Self> {
-        Self::open_any(place).map_err(|error| place::advised(Some(place), error))
-    }
+/// A namespace, and where it is mounted.
+struct Located {
+    mount: Option<Mount>,
+    /// Its name in full.
+    namespace: PathBuf,
+    environment: Environment,
+    table: TableId,
+}
 
-    fn open_any(place: &Path) -> anyhow::Result<Self> {
+impl Located {
+    /// Finds the namespace at `place`, or the one that is mounted there.
+    fn find(place: &Path) -> anyhow::Result<Self> {
         let mount = mounted(place)?;
         let namespace = match &mount {
             Some(mount) => PathBuf::from(OsStr::from_bytes(&mount.source)),
@@ -98,9 +102,22 @@ impl Viewed {
                 place::full_name(place)?
             }
         };
-        let failed = || format!("cannot read {}", namespace.display());
         let environment = place::environment(&namespace)?;
         let table = table_of(environment.storage.as_ref())?;
+        Ok(Located { mount, namespace, environment, table })
+    }
+}
+
+impl Viewed {
+    /// Opens a namespace, or the one that is mounted on a directory. Of one that is mounted, all
+    /// changes that were done by now are read; later ones are not. Nobody is kept from using it.
+    pub fn open(place: &Path) -> anyhow::Result<Self> {
+        Self::open_any(place).map_err(|error| place::advised(Some(place), error))
+    }
+
+    fn open_any(place: &Path) -> anyhow::Result<Self> {
+        let Located { mount, namespace, environment, table } = Located::find(place)?;
+        let failed = || format!("cannot read {}", namespace.display());
         match &mount {
             Some(mount) => flush_mounted(&namespace, mount)?,
             None if canopy_store::is_flushed(&environment, table).with_context(failed)? => {}
@@ -147,17 +164,8 @@ impl Viewed {
     /// Opens a namespace that was read before, if it is another one since. Is not opened for
     /// writing: somebody else may have it open, on another machine.
     pub fn follow(place: &Path, known: Option<Known>) -> anyhow::Result<Now> {
-        let mount = mounted(place)?;
-        let namespace = match &mount {
-            Some(mount) => PathBuf::from(OsStr::from_bytes(&mount.source)),
-            None => {
-                place::found(place)?;
-                place::full_name(place)?
-            }
-        };
+        let Located { mount, namespace, environment, table } = Located::find(place)?;
         let failed = || format!("cannot read {}", namespace.display());
-        let environment = place::environment(&namespace)?;
-        let table = table_of(environment.storage.as_ref())?;
         match &mount {
             Some(mount) => flush_mounted(&namespace, mount)?,
             None if canopy_store::is_flushed(&environment, table).with_context(failed)? => {}

@@ -7,14 +7,12 @@
 use crate::parent::{FINISHED, PROGRESS, REPORTS_PROGRESS, read_shares, write_suspects};
 use anyhow::Context as _;
 use canopy_ingest::Context;
-use canopy_ingest::daemon::{Verb, VerbCall, VerbResult, VerbRunner};
+use canopy_ingest::daemon::{Pulse, Verb, VerbCall, VerbResult, VerbRunner};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use parking_lot::Mutex;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The program of this process.
@@ -106,38 +104,20 @@ fn output(mut command: Command, input: &[u8], stop: &dyn Fn() -> bool) -> anyhow
     }
 }
 
-/// Progress of a process that reports it.
-struct Pulse {
-    /// Time of its last progress.
-    last: Mutex<Instant>,
-    /// Whether it reads no source any more.
-    is_over: AtomicBool,
-}
-
-impl Pulse {
-    fn new() -> Self {
-        Pulse { last: Mutex::new(Instant::now()), is_over: AtomicBool::new(false) }
-    }
-
-    fn is_silent(&self, patience: Duration) -> bool {
-        !self.is_over.load(Ordering::Relaxed) && self.last.lock().elapsed() > patience
-    }
-
-    /// Reads the output of a process, and removes its progress marks.
-    fn read(&self, mut stream: impl Read) -> Vec<u8> {
-        let (mut printed, mut chunk) = (Vec::new(), [0; 4096]);
-        while let Ok(length @ 1..) = stream.read(&mut chunk) {
-            *self.last.lock() = Instant::now();
-            for &byte in &chunk[..length] {
-                match byte {
-                    PROGRESS => {}
-                    FINISHED => self.is_over.store(true, Ordering::Relaxed),
-                    byte => printed.push(byte),
-                }
+/// Reads the output of a process, and removes its progress marks.
+fn read_marked(mut stream: impl Read, pulse: &Pulse) -> Vec<u8> {
+    let (mut printed, mut chunk) = (Vec::new(), [0; 4096]);
+    while let Ok(length @ 1..) = stream.read(&mut chunk) {
+        pulse.beat();
+        for &byte in &chunk[..length] {
+            match byte {
+                PROGRESS => {}
+                FINISHED => pulse.finish_reading(),
+                byte => printed.push(byte),
             }
         }
-        printed
     }
+    printed
 }
 
 /// Writes the input of a process, waits for it or ends it. Returns its status, output and messages.
@@ -150,11 +130,11 @@ fn talk(
 ) -> anyhow::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
     let pid = Pid::from_raw(child.id().try_into()?);
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (input, pulse) = (input.to_vec(), Arc::new(Pulse::new()));
+    let (input, pulse) = (input.to_vec(), Arc::new(Pulse::default()));
     let heard = pulse.clone();
     // They may have to be left behind with the process.
     std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&input)));
-    let printed = std::thread::spawn(move || stdout.map(|stdout| heard.read(stdout)));
+    let printed = std::thread::spawn(move || stdout.map(|stdout| read_marked(stdout, &heard)));
     let errors = std::thread::spawn(move || read_all(stderr));
     let (mut told_at, mut killed_at, mut is_silent) = (None, None, false);
     let has_passed = |since: Option<Instant>, time| since.is_some_and(|at| at.elapsed() > time);

@@ -21,8 +21,9 @@
 //!   children of that parent. So maps merge in any order, and each hash has exactly one home.
 //! - A stale map reaches the home of a hash in at most log2(P) corrections, for P partitions.
 //! - A partition of a name is one range of hashes, and so one range of keys of the directory.
-//!
 //! - At any moment at most one server holds a hash, and an entry is only visible there (`handover`).
+//!
+//! `docs/cluster-figures.md` shows how evenly and how exactly names reach their servers.
 //!
 //! Not its job: I/O, clocks, and carrying messages and entries (`cluster`).
 

@@ -1,7 +1,7 @@
 //! Rows of one file of a shard, taken some at a time, with as much in memory as its user can spare.
 
 use crate::error::{Error, Result};
-use crate::plan::take_rows;
+use crate::plan::take_first;
 use arrow::array::RecordBatch;
 use canopy_index::{Columns, FileKind, RowRange, Shard};
 use std::collections::VecDeque;
@@ -64,7 +64,7 @@ impl<'a> Cursor<'a> {
         if self.left.is_empty() {
             return Err(self.shard.corrupt(self.kind, "it has too few rows").into());
         }
-        let chunk = take_rows(&mut self.left, self.chunk_rows);
+        let chunk = take_first(&mut self.left, self.chunk_rows);
         let read = self.shard.read(self.kind, self.columns, &chunk, self.chunk_rows)?;
         self.batches = read.collect::<canopy_index::Result<_>>()?;
         self.batches.retain(|batch| batch.num_rows() > 0);

@@ -18,6 +18,7 @@ use canopy_index::{
 };
 use canopy_model::{join, parent};
 use std::collections::VecDeque;
+use std::ops::{Add, Range, Sub};
 use std::sync::Arc;
 
 /// Rows of a batch.
@@ -171,7 +172,7 @@ impl ShardRange {
         let mut left: VecDeque<ListingRange> = self.listings.iter().cloned().collect();
         let mut pieces = Vec::new();
         while !left.is_empty() {
-            let listings = take_listings(&mut left, listings);
+            let listings = take_first(&mut left, listings);
             pieces.push(ShardRange { shard: self.shard.clone(), listings });
         }
         pieces
@@ -195,25 +196,12 @@ fn close_small(shard: &Shard, kind: FileKind) {
     }
 }
 
-/// Takes the first rows of some ranges, of which none is empty, as many as there are up to `count`.
-pub(crate) fn take_rows(ranges: &mut VecDeque<RowRange>, mut count: usize) -> Vec<RowRange> {
-    let mut taken = Vec::new();
-    while count > 0
-        && let Some(range) = ranges.front_mut()
-    {
-        let end = range.end.min(range.start + count);
-        count -= end - range.start;
-        taken.push(range.start..end);
-        range.start = end;
-        if end == range.end {
-            ranges.pop_front();
-        }
-    }
-    taken
-}
-
-/// Takes the first of some listings, none of whose ranges is empty, up to `count`.
-fn take_listings(ranges: &mut VecDeque<ListingRange>, mut count: usize) -> Vec<ListingRange> {
+/// Takes the first `count` rows or listings of some ranges, or all if there are fewer. No range may
+/// be empty.
+pub(crate) fn take_first<T>(ranges: &mut VecDeque<Range<T>>, mut count: usize) -> Vec<Range<T>>
+where
+    T: Copy + Ord + Add<usize, Output = T> + Sub<Output = usize>,
+{
     let mut taken = Vec::new();
     while count > 0
         && let Some(range) = ranges.front_mut()

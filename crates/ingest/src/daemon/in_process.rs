@@ -1,5 +1,6 @@
 //! Verbs of a daemon that run in its process, each in a thread: a panic ends the verb alone.
 
+use super::pulse::Pulse;
 use super::verb::{Verb, VerbCall, VerbResult, VerbRunner};
 use crate::compact::{CompactRequest, Portion, compact};
 use crate::follow::follow;
@@ -9,11 +10,9 @@ use crate::update::{UpdateOptions, update};
 use crate::{Cancel, Context, Namespaces, Observer, Progress};
 use anyhow::Context as _;
 use canopy_scan::threads_max;
-use parking_lot::Mutex;
 use std::any::Any;
 use std::fmt::Display;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -51,7 +50,7 @@ impl VerbRunner for InProcess<'_> {
     fn run(&self, cx: &Context<'_>, call: &VerbCall<'_>) -> anyhow::Result<VerbResult> {
         let VerbCall { verb, index, rate_max, stop } = *call;
         let cancel = Cancel::default();
-        let observer = Watched { observer: cx.observer, pulse: Pulse::new() };
+        let observer = Watched { observer: cx.observer, pulse: Pulse::default() };
         let own = Context { observer: &observer, cancel: &cancel, ..*cx };
         let namespaces = self.namespaces;
         in_thread(&cancel, &observer.pulse, (&PATIENCE, stop), || match verb {
@@ -162,24 +161,6 @@ fn error_of(panic: &(dyn Any + Send)) -> anyhow::Error {
     anyhow::anyhow!("a thread has panicked: {}", text.unwrap_or("it has not said why"))
 }
 
-/// Progress of a verb.
-struct Pulse {
-    /// Time of the last progress.
-    last: Mutex<Instant>,
-    /// Whether no source is read any more.
-    is_over: AtomicBool,
-}
-
-impl Pulse {
-    fn new() -> Self {
-        Pulse { last: Mutex::new(Instant::now()), is_over: AtomicBool::new(false) }
-    }
-
-    fn is_silent(&self, patience: Duration) -> bool {
-        !self.is_over.load(Ordering::Relaxed) && self.last.lock().elapsed() > patience
-    }
-}
-
 /// Passes messages on to the observer of the host, and notes the progress.
 struct Watched<'a> {
     observer: &'a dyn Observer,
@@ -203,7 +184,7 @@ impl Observer for Watched<'_> {
                 while ended.recv_timeout(OBSERVED_EVERY) == Err(RecvTimeoutError::Timeout) {
                     let now = Some(progress.done());
                     if now != last {
-                        *self.pulse.last.lock() = Instant::now();
+                        self.pulse.beat();
                         last = now;
                     }
                 }
@@ -213,7 +194,7 @@ impl Observer for Watched<'_> {
             let _ends = ends;
             work();
         });
-        self.pulse.is_over.store(true, Ordering::Relaxed);
+        self.pulse.finish_reading();
     }
 }
 
@@ -226,7 +207,7 @@ mod tests {
         stop: &dyn Fn() -> bool,
     ) -> String {
         let soon = Duration::from_millis(50);
-        let (cancel, pulse) = (Cancel::default(), Pulse::new());
+        let (cancel, pulse) = (Cancel::default(), Pulse::default());
         let patience = Patience { reads: soon, ends: soon };
         let run = || Ok(work(&cancel, &pulse));
         in_thread(&cancel, &pulse, (&patience, stop), run).unwrap_or_else(|error| error.to_string())
@@ -234,14 +215,13 @@ mod tests {
 
     #[test]
     fn a_verb_ends_by_itself_when_it_is_stopped_when_it_hangs_and_by_a_panic() {
-        let over = |pulse: &Pulse| pulse.is_over.store(true, Ordering::Relaxed);
         let until_cancelled = |cancel: &Cancel| {
             while !cancel.wait(Duration::from_secs(3600)) {}
             "cancelled".to_owned()
         };
         assert_eq!(said_of(|_, _| "done".to_owned(), &|| false), "done");
         let works = |cancel: &Cancel, pulse: &Pulse| {
-            over(pulse);
+            pulse.finish_reading();
             until_cancelled(cancel)
         };
         assert_eq!(said_of(works, &|| true), "cancelled");

@@ -9,9 +9,11 @@
 mod apply;
 mod followed;
 mod in_process;
+mod pulse;
 mod verb;
 
 pub use in_process::InProcess;
+pub use pulse::Pulse;
 pub use verb::{Verb, VerbCall, VerbResult, VerbRunner};
 
 use crate::Context;

@@ -1,9 +1,11 @@
 //! The verbs as a library: several runs at once in one process, each with values of its own. Needs
 //! root, and `canopy` built beside.
 
-#[path = "../examples/twice.rs"]
+#[path = "../../examples/twice.rs"]
 #[expect(dead_code, reason = "the example's main")]
 mod twice;
+
+mod following;
 
 use canopy_index::{Index, Writer};
 use canopy_ingest::daemon::{Daemon, DaemonOptions, InProcess};
@@ -130,8 +132,13 @@ impl Drop for CancelAll<'_> {
 
 /// Waits until an index has a file of a tree.
 fn wait_for(index: &Path, tree: &Path, name: &str) {
+    wait_until(name, || has(index, tree, name));
+}
+
+/// Waits for something that a name describes.
+fn wait_until(name: &str, is_there: impl Fn() -> bool) {
     let begun = Instant::now();
-    while !has(index, tree, name) {
+    while !is_there() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{name}");
         std::thread::sleep(Duration::from_millis(50));
     }
