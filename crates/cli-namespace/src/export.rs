@@ -35,7 +35,7 @@ pub fn run(source: &Path, directory: &Path, snapshot: Option<&str>) -> anyhow::R
         format!("{}, {rate:.0} a second", counted(entries, "entry"))
     };
     let start = paths::names(&path)?;
-    let run = || Tree::new(&moment, (&start, inode), target, &entries)?.run();
+    let run = || Tree::new(&moment, &start, inode, target, &entries)?.run();
     let faults = with_progress(&message, run)?;
     canopy::say(format!("exported {}", counted(entries.into_inner(), "entry")))?;
     let outcome = faults.finish("exported");

@@ -386,7 +386,7 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
                 },
                 whole => whole,
             };
-            self.put(&directory, (&name, &inode), below)?;
+            self.put(&directory, &name, &inode, below)?;
         }
         Ok(())
     }
@@ -405,7 +405,7 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
             }
         }
         for (name, inode, child) in children {
-            self.put(directory, (name, &inode), Selected::Part(child))?;
+            self.put(directory, name, &inode, Selected::Part(child))?;
         }
         Ok(true)
     }
@@ -446,7 +446,8 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
     fn put(
         &self,
         above: &Arc<Directory>,
-        (name, inode): (&[u8], &Inode),
+        name: &[u8],
+        inode: &Inode,
         selected: Selected<'s>,
     ) -> anyhow::Result<()> {
         let walk = self.walk;

@@ -40,8 +40,7 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
         Ok((Source { import: Mutex::new(import), counts: &counts }, root))
     };
     let cx = invocation.ingest(Some(&Tables));
-    let index = (&*location, options);
-    let imported = import::import(&cx, index, arguments.name, &progress, open)?;
+    let imported = import::import(&cx, &location, options, arguments.name, &progress, open)?;
     let (published, import) = (imported.published, imported.source.import.into_inner());
     if import.untold_above() > 0 && nix::unistd::geteuid().is_root() {
         message(format_args!(

@@ -29,16 +29,16 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
             say(format_args!("generation {generation}: table {name} attached"))?;
         }
         Command::Derive { name, query, threads: asked } => {
-            let rows = change(invocation, |writer| {
+            let (rows, generation) = change(invocation, |writer| {
                 Ok(canopy_sql::derive(writer, &name, &query, invocation.threads(asked))?)
-            });
-            report(&name, rows?)?;
+            })?;
+            report(&name, rows, generation)?;
         }
         Command::Refresh { name: Some(name), threads: asked } => {
-            let rows = change(invocation, |writer| {
+            let (rows, generation) = change(invocation, |writer| {
                 Ok(canopy_sql::refresh(writer, &name, invocation.threads(asked))?)
-            });
-            report(&name, rows?)?;
+            })?;
+            report(&name, rows, generation)?;
         }
         Command::Refresh { name: None, threads: asked } => {
             let (outcome, generation) = change(invocation, |writer| {
@@ -81,7 +81,7 @@ fn change<T>(
     edit(&invocation.ingest(Some(&Tables)), &invocation.site.index_to_write()?, change)
 }
 
-fn report(name: &str, (rows, generation): (DerivedRows, Generation)) -> anyhow::Result<()> {
+fn report(name: &str, rows: DerivedRows, generation: Generation) -> anyhow::Result<()> {
     let (rows, classes) = (counted(rows.rows, "row"), counted(rows.classes, "class"));
     say(format_args!("generation {generation}: table {name}, {rows} in {classes}"))
 }

@@ -137,7 +137,7 @@ impl Verification {
                 Some((table, Object::Sstable(name))) => self.sstable(SstableId { table, name })?,
                 Some((_, Object::Segment { epoch, number })) => {
                     let log = logs.entry(epoch).or_default();
-                    self.segment((id, name), (epoch, number), log)?;
+                    self.segment(id, name, epoch, number, log)?;
                 }
                 Some((_, Object::Lock)) => {}
                 None if name.starts_with(&format!("{id}/damaged/")) => {
@@ -227,8 +227,10 @@ impl Verification {
 
     fn segment(
         &mut self,
-        (id, name): (TableId, &str),
-        (epoch, number): (u64, u64),
+        id: TableId,
+        name: &str,
+        epoch: u64,
+        number: u64,
         log: &mut Segments,
     ) -> anyhow::Result<()> {
         let each = |_, _: Mutation<'_>| Ok::<(), Error>(());

@@ -87,25 +87,27 @@ impl Shared {
         asked: RequestKind,
         then: impl FnOnce(&Shared, Answer<ReplyKind>) + Send + 'static,
     ) {
-        self.ask_for((who, Class::Prompt), asked, then);
+        self.ask_for(who, Class::Prompt, asked, then);
     }
 
     fn ask_for(
         self: &Arc<Self>,
-        (who, class): (&Credentials, Class),
+        who: &Credentials,
+        class: Class,
         asked: RequestKind,
         then: impl FnOnce(&Shared, Answer<ReplyKind>) + Send + 'static,
     ) {
         let shared = self.clone();
         // Searches take long, whoever waits for them.
         let class = if UserView::is_search(&asked) { Class::Heavy } else { class };
-        self.views.ask(who, (&asked, class), move |told| then(&shared, told));
+        self.views.ask(who, &asked, class, move |told| then(&shared, told));
     }
 
     /// Asks something of an entry that has an id. What is no entry is given to `other`.
     fn ask_entry<R: Send + 'static>(
         self: &Arc<Self>,
-        (request, id): (&Request, INodeNo),
+        request: &Request,
+        id: INodeNo,
         reply: R,
         question: impl FnOnce(KnownEntry) -> RequestKind,
         then: impl FnOnce(&Shared, R, Answer<ReplyKind>) + Send + 'static,
@@ -174,7 +176,8 @@ impl Shared {
     /// offset of the next entry, a name, an entry if it may be held, and the attributes.
     fn add_page(
         &self,
-        (id, handle): (INodeNo, &Handle),
+        id: INodeNo,
+        handle: &Handle,
         page: &Page,
         offset: u64,
         add: &mut dyn FnMut(u64, &[u8], Option<&Entry>, FileAttr) -> bool,
@@ -215,7 +218,8 @@ impl Shared {
     /// that has the one at an offset.
     fn read_directory<R: Send + 'static>(
         self: &Arc<Self>,
-        (request, id): (&Request, INodeNo),
+        request: &Request,
+        id: INodeNo,
         number: FileHandle,
         offset: u64,
         reply: R,
@@ -355,7 +359,8 @@ impl fuser::Filesystem for Filesystem {
             return reply.attr(&self.0.ttl, &attributes(id.0, &entry));
         }
         self.0.ask_entry(
-            (request, id),
+            request,
+            id,
             reply,
             RequestKind::Attributes,
             move |shared, reply, told| match told {
@@ -378,7 +383,8 @@ impl fuser::Filesystem for Filesystem {
 
     fn readlink(&self, request: &Request, id: INodeNo, reply: ReplyData) {
         self.0.ask_entry(
-            (request, id),
+            request,
+            id,
             reply,
             RequestKind::Attributes,
             |_, reply, told| match told {
@@ -419,7 +425,8 @@ impl fuser::Filesystem for Filesystem {
     fn access(&self, request: &Request, id: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         let bits = mask.bits() as u32 & 7;
         self.0.ask_entry(
-            (request, id),
+            request,
+            id,
             reply,
             |place| RequestKind::Access(place, bits),
             |_, reply, told| match told {
@@ -444,7 +451,7 @@ impl fuser::Filesystem for Filesystem {
         let number = shared.handles.next();
         let asked = RequestKind::List { folder: folder.clone(), handle: number, first: 0 };
         // Nothing is locked yet.
-        shared.ask_for((&who.clone(), Class::Long), asked, move |shared, told| match told {
+        shared.ask_for(&who.clone(), Class::Long, asked, move |shared, told| match told {
             Ok(ReplyKind::Page(entries, is_more)) => {
                 let page = Arc::new(Page { first: 0, entries, is_more });
                 shared.remember(&who, &folder, &page);
@@ -465,9 +472,9 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        let asks = (request, id);
         self.0.read_directory(
-            asks,
+            request,
+            id,
             handle,
             offset,
             reply,
@@ -476,7 +483,7 @@ impl fuser::Filesystem for Filesystem {
                     let mut add = |next, name: &[u8], _: Option<&Entry>, about: FileAttr| {
                         reply.add(about.ino, next, about.kind, OsStr::from_bytes(name))
                     };
-                    shared.add_page((id, &handle), &page, offset, &mut add);
+                    shared.add_page(id, &handle, &page, offset, &mut add);
                     reply.ok();
                 }
                 Err(error) => reply.error(errno(error)),
@@ -492,36 +499,42 @@ impl fuser::Filesystem for Filesystem {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        let asks = (request, id);
-        self.0.read_directory(asks, handle, offset, reply, move |shared, mut reply, read| {
-            let (handle, page) = match read {
-                Ok(read) => read,
-                Err(error) => return reply.error(errno(error)),
-            };
-            let queries = &handle.folder.queries;
-            let ttl = if queries.is_empty() { shared.ttl } else { Duration::ZERO };
-            let path = handle.folder.place.paths.first().map_or(&b""[..], Vec::as_slice);
-            let mut add = |next, name: &[u8], entry: Option<&Entry>, mut about: FileAttr| {
-                if let Some(entry) = entry {
-                    let held = match queries.is_empty() {
-                        true => shared.nodes.hold_entry(entry, below(path, name)),
-                        false => {
-                            let hit = Hit { who: handle.who.clone(), entry: entry.clone() };
-                            shared.nodes.hold_hit(&handle.folder, name, hit)
-                        }
-                    };
-                    about.ino = INodeNo(held);
-                }
-                let shown = OsStr::from_bytes(name);
-                let is_full = reply.add(about.ino, next, shown, &ttl, &about, GENERATION);
-                if is_full && entry.is_some() {
-                    shared.nodes.release(about.ino.0, 1);
-                }
-                is_full
-            };
-            shared.add_page((id, &handle), &page, offset, &mut add);
-            reply.ok();
-        });
+        self.0.read_directory(
+            request,
+            id,
+            handle,
+            offset,
+            reply,
+            move |shared, mut reply, read| {
+                let (handle, page) = match read {
+                    Ok(read) => read,
+                    Err(error) => return reply.error(errno(error)),
+                };
+                let queries = &handle.folder.queries;
+                let ttl = if queries.is_empty() { shared.ttl } else { Duration::ZERO };
+                let path = handle.folder.place.paths.first().map_or(&b""[..], Vec::as_slice);
+                let mut add = |next, name: &[u8], entry: Option<&Entry>, mut about: FileAttr| {
+                    if let Some(entry) = entry {
+                        let held = match queries.is_empty() {
+                            true => shared.nodes.hold_entry(entry, below(path, name)),
+                            false => {
+                                let hit = Hit { who: handle.who.clone(), entry: entry.clone() };
+                                shared.nodes.hold_hit(&handle.folder, name, hit)
+                            }
+                        };
+                        about.ino = INodeNo(held);
+                    }
+                    let shown = OsStr::from_bytes(name);
+                    let is_full = reply.add(about.ino, next, shown, &ttl, &about, GENERATION);
+                    if is_full && entry.is_some() {
+                        shared.nodes.release(about.ino.0, 1);
+                    }
+                    is_full
+                };
+                shared.add_page(id, &handle, &page, offset, &mut add);
+                reply.ok();
+            },
+        );
     }
 
     fn releasedir(
@@ -554,7 +567,8 @@ impl fuser::Filesystem for Filesystem {
             return reply.error(Errno::ENODATA);
         }
         self.0.ask_entry(
-            (request, id),
+            request,
+            id,
             reply,
             |place| RequestKind::Xattr(place, name),
             move |_, reply, told| xattr(reply, told, size),
@@ -572,7 +586,8 @@ impl fuser::Filesystem for Filesystem {
             return xattr(reply, Ok(ReplyKind::Bytes(Vec::new())), size);
         }
         self.0.ask_entry(
-            (request, id),
+            request,
+            id,
             reply,
             RequestKind::XattrNames,
             move |_, reply, told| xattr(reply, told, size),

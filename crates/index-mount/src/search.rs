@@ -97,8 +97,8 @@ impl Search<'_> {
     fn search_root(&self, source: &canopy_index::SourceRecord) -> Result<()> {
         let Some(inode) = look_up(self.view, source, "")? else { return Ok(()) };
         let values = self.values(source.id, "")?;
-        let entry = (&inode.attributes, &*inode.target);
-        let found = self.take(entry, base_name(&source.root), &source.root, values.get(""))?;
+        let (name, values) = (base_name(&source.root), values.get(""));
+        let found = self.take(&inode.attributes, &inode.target, name, &source.root, values)?;
         self.add(found.as_slice());
         Ok(())
     }
@@ -143,11 +143,12 @@ impl Search<'_> {
                 let mut found = Vec::new();
                 for at in 0..placed.batch.num_rows() {
                     let attributes = inodes.row(at);
-                    let entry = (&attributes, text_or_empty(targets, at));
+                    let target = text_or_empty(targets, at);
                     let path = placed.path(at)?;
                     let absolute = canopy_model::join_absolute(root, &path);
                     let name = base_name(&path);
-                    found.extend(self.take(entry, name, &absolute, values.get(&path))?);
+                    let values = values.get(&path);
+                    found.extend(self.take(&attributes, target, name, &absolute, values)?);
                 }
                 if !self.add(&found) {
                     break;
@@ -177,7 +178,8 @@ impl Search<'_> {
     /// of it.
     fn take(
         &self,
-        (attributes, target): (&Attributes, &str),
+        attributes: &Attributes,
+        target: &str,
         name: &str,
         absolute: &str,
         values: Option<&Pairs>,

@@ -38,7 +38,8 @@ impl Views {
     pub(crate) fn ask(
         &self,
         who: &Credentials,
-        (asked, class): (&RequestKind, Class),
+        asked: &RequestKind,
+        class: Class,
         then: impl FnOnce(Result<ReplyKind, Errno>) + Send + 'static,
     ) {
         let pool = self.0.clone();

@@ -10,7 +10,7 @@ use crate::class_lists;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::names::{self, ClassPlace, Key, Names};
-use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant, Wanted};
+use canopy_model::{Acl, AclEntry, AclTag, ClassId, ClassTable, Grant, Ownership, Wanted};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
@@ -114,7 +114,7 @@ impl ClassDirs {
             let dir = self.disk.private_dir(&path)?;
             if !self.are_private {
                 // A user who comes this far has passed the class.
-                self.disk.set_mode(&path, &dir, (0, 0), 0o711)?;
+                self.disk.set_mode(&path, &dir, Ownership::ROOT, 0o711)?;
             }
             state.made.insert(path.clone());
         }
@@ -150,7 +150,7 @@ impl ClassDirs {
             let acl = guard.mode().is_none().then(|| guard.acl());
             let mode = guard.mode().filter(|_| !self.are_private);
             let acl = acl.filter(|_| !self.are_private);
-            let owner = (!self.are_private).then_some((0, guard.gid));
+            let owner = (!self.are_private).then_some(Ownership { uid: 0, gid: guard.gid });
             Disk::directory_fault(&path, owner, mode, acl.as_ref()).map(|what| (path, what))
         };
         expected.into_iter().filter_map(fault).collect()
@@ -168,7 +168,7 @@ impl ClassDirs {
             return Ok(true);
         }
         let dir = self.disk.private_dir(path)?;
-        let owner = (0, guard.gid);
+        let owner = Ownership { uid: 0, gid: guard.gid };
         let expressed = match guard.mode() {
             _ if self.are_private => true,
             Some(mode) => self.disk.set_mode(path, &dir, owner, mode).map(|()| true)?,

@@ -16,7 +16,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::manifest::{self, Catalog, Document};
 use crate::names::{ClassPlace, Names};
-use canopy_model::{Generation, Grant, Principal};
+use canopy_model::{Generation, Grant, Ownership, Principal};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,7 +158,7 @@ impl ClassLists {
 /// Makes the directory of the lists, which everybody may search.
 pub(crate) fn make_directory(disk: &Disk, names: &Names) -> Result<()> {
     let path = names.lists();
-    disk.set_mode(&path, &disk.private_dir(&path)?, (0, 0), 0o711)
+    disk.set_mode(&path, &disk.private_dir(&path)?, Ownership::ROOT, 0o711)
 }
 
 /// Returns the classes that the lists for these users and groups name, each once, and a list that

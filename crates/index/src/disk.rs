@@ -9,7 +9,7 @@
 
 use crate::error::{Error, Result};
 use crate::journal::{Intent, Journal};
-use canopy_model::{Acl, AclEntry, AclTag, Principal};
+use canopy_model::{Acl, AclEntry, AclTag, Ownership, Principal};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -169,7 +169,7 @@ impl Disk {
         &self,
         path: &Path,
         dir: &OwnedFd,
-        owner: (u32, u32),
+        owner: Ownership,
         mode: u32,
     ) -> Result<()> {
         let set = || -> io::Result<()> {
@@ -179,7 +179,7 @@ impl Disk {
                 return Ok(());
             }
             rustix::fs::fchmod(dir, Mode::from_raw_mode(0o700))?;
-            let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+            let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
             if let Err(errno) = rustix::fs::fchown(dir, Some(uid), Some(gid)) {
                 // A user namespace may not know them: it stays as it was.
                 rustix::fs::fchmod(dir, Mode::from_raw_mode(before.mode))?;
@@ -216,7 +216,7 @@ impl Disk {
     /// should be closed.
     pub(crate) fn directory_fault(
         path: &Path,
-        owner: Option<(u32, u32)>,
+        owner: Option<Ownership>,
         mode: Option<u32>,
         acl: Option<&Acl>,
     ) -> Option<String> {
@@ -252,7 +252,7 @@ impl Disk {
         &self,
         path: &Path,
         dir: &OwnedFd,
-        owner: (u32, u32),
+        owner: Ownership,
         acl: &Acl,
     ) -> Result<bool> {
         let failed = || Error::io("set the ACL of", path);
@@ -347,7 +347,7 @@ impl Disk {
 #[derive(PartialEq, Eq)]
 struct Protection {
     /// The owner and the owning group.
-    owner: (u32, u32),
+    owner: Ownership,
     mode: u32,
     /// The access ACL as the kernel gives it.
     acl: Option<Vec<u8>>,
@@ -360,7 +360,8 @@ impl Protection {
         let mut value = vec![0; 64 * 1024];
         let acl = rustix::fs::fgetxattr(dir, Acl::XATTR_NAME, &mut value[..]).ok();
         let acl = acl.map(|length| value[..length].to_vec());
-        Ok(Protection { owner: (stat.st_uid, stat.st_gid), mode: stat.st_mode & 0o7777, acl })
+        let owner = Ownership { uid: stat.st_uid, gid: stat.st_gid };
+        Ok(Protection { owner, mode: stat.st_mode & 0o7777, acl })
     }
 }
 
@@ -501,9 +502,9 @@ mod tests {
     use super::*;
 
     /// The owner and group of a directory, its mode, and when its inode was changed last.
-    fn state_of(dir: &OwnedFd) -> ((u32, u32), u32, (i64, i64)) {
+    fn state_of(dir: &OwnedFd) -> (Ownership, u32, (i64, i64)) {
         let stat = rustix::fs::fstat(dir).unwrap();
-        let owner = (stat.st_uid, stat.st_gid);
+        let owner = Ownership { uid: stat.st_uid, gid: stat.st_gid };
         (owner, stat.st_mode & 0o7777, (stat.st_ctime, stat.st_ctime_nsec as i64))
     }
 

@@ -21,7 +21,7 @@ use arrow::array::{
     UInt32Array, UInt64Array,
 };
 use bytes::Bytes;
-use canopy_model::{Attributes, Device, FileType, Rows, Totals};
+use canopy_model::{Attributes, Device, FileType, Ownership, Rows, Totals};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::file::metadata::KeyValue;
@@ -273,12 +273,12 @@ impl Encoder<'_> {
         }
         let mut output = self.open(FileKind::Usage, builder.heads.len())?;
         let mut rows: Vec<UsageRow> = Vec::with_capacity(BATCH_ROWS + 64);
-        let mut of_owners: FxHashMap<(u32, u32), usize> = FxHashMap::default();
+        let mut of_owners: FxHashMap<Ownership, usize> = FxHashMap::default();
         for (ordinal, head) in builder.heads.iter().enumerate() {
             let first = rows.len();
             of_owners.clear();
             for attributes in attributes_of(&builder.entries, &head.entries) {
-                let owner = (attributes.uid, attributes.gid);
+                let owner = attributes.ownership();
                 // Most entries have the owner of the one before.
                 let last = rows.len().checked_sub(1).filter(|&last| last >= first);
                 let at = match last.filter(|&last| rows[last].owner == owner) {
@@ -368,8 +368,8 @@ impl Encoder<'_> {
             output.write(vec![
                 u32s(blocks.iter().map(|block| block.listings.start.0)),
                 u32s(blocks.iter().map(|block| block.listings.end.0)),
-                u32s(blocks.iter().map(|block| block.owner.0)),
-                u32s(blocks.iter().map(|block| block.owner.1)),
+                u32s(blocks.iter().map(|block| block.owner.uid)),
+                u32s(blocks.iter().map(|block| block.owner.gid)),
                 Arc::new(BinaryArray::from_iter_values(summaries)),
                 Arc::new(BinaryArray::from_iter(extensions)),
             ])?;
@@ -532,7 +532,7 @@ impl Sums {
 #[derive(Clone, Copy, Default)]
 struct UsageRow {
     listing: u32,
-    owner: (u32, u32),
+    owner: Ownership,
     count: i64,
     size: i64,
     blocks: i64,
@@ -553,8 +553,8 @@ impl UsageRow {
 fn usage_columns(rows: &[UsageRow]) -> Vec<ArrayRef> {
     vec![
         u32s(rows.iter().map(|row| row.listing)),
-        u32s(rows.iter().map(|row| row.owner.0)),
-        u32s(rows.iter().map(|row| row.owner.1)),
+        u32s(rows.iter().map(|row| row.owner.uid)),
+        u32s(rows.iter().map(|row| row.owner.gid)),
         i64s(rows.iter().map(|row| row.count)),
         i64s(rows.iter().map(|row| row.size)),
         i64s(rows.iter().map(|row| row.blocks)),

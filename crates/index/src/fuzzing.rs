@@ -37,7 +37,7 @@ use crate::unfinished::{
 use canopy_model::fuzzing::Target;
 use canopy_model::{
     AbsolutePath, Access, Attributes, ClassTable, Device, Generation, Grant, GrantId, Listing,
-    OwnerLimits, Parts, Principal, Rows, Summary, Totals, Xattr,
+    OwnerLimits, Ownership, Parts, Principal, Rows, Summary, Totals, Xattr,
 };
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -512,7 +512,7 @@ fn summary() -> (Vec<u8>, Vec<u8>) {
     }
     let block = BlockSummary {
         listings: ListingOrdinal(0)..ListingOrdinal(1),
-        owner: (0, 0),
+        owner: Ownership::default(),
         summary,
         extensions: true,
     };

@@ -344,7 +344,11 @@ pub(crate) fn write(
     }
     // In the order of the hashes, which says nothing of the names.
     records.sort_unstable();
-    let entries = records.iter().map(|(hash, content)| (*hash, target.salt, content.len() as u64));
+    let entry = |(hash, content): &([u8; 16], Vec<u8>)| {
+        let (hash, salt, content_bytes) = (*hash, target.salt, content.len() as u64);
+        NewEntry { hash, salt, content_bytes }
+    };
+    let entries = records.iter().map(entry);
     let head = head(entries);
     let mut file = target.disk.create(&path, 0o644)?;
     file.write_all(&head)
@@ -371,7 +375,10 @@ pub(crate) fn join(disk: &Disk, id: String, files: &[Sealed]) -> Result<Option<S
     }
     records.sort_by_key(|(record, _)| record.hash);
     let bytes = |content: &Range<u64>| content.end - content.start;
-    let entries = records.iter().map(|(it, _)| (it.hash, it.salt, bytes(&it.content)));
+    let entries = records.iter().map(|(it, _)| {
+        let content_bytes = bytes(&it.content);
+        NewEntry { hash: it.hash, salt: it.salt, content_bytes }
+    });
     let path = directory.join(names::sealed_file(&id));
     let mut file = disk.create(&path, 0o644)?;
     file.write_all(&head(entries)).map_err(Error::io("write", &path))?;
@@ -477,7 +484,7 @@ impl Sealed {
         let mut records = Vec::with_capacity(count as usize);
         let mut start = first_content;
         for entry in table.chunks_exact(ENTRY_BYTES) {
-            let (hash, salt, end) = entry_of(entry);
+            let TableEntry { hash, salt, end } = entry_of(entry);
             if start > end || end > self.record.bytes {
                 return Err(self.corrupt("its records are out of order"));
             }
@@ -534,9 +541,9 @@ impl Sealed {
         for at in self.places_of(&names.hash(secret, path))? {
             let start = match at {
                 0 => self.table()?.first_content,
-                _ => self.entry_at(at - 1)?.2,
+                _ => self.entry_at(at - 1)?.end,
             };
-            let (_, salt, end) = self.entry_at(at)?;
+            let TableEntry { salt, end, .. } = self.entry_at(at)?;
             let length = end.checked_sub(start).filter(|&length| length <= self.record.bytes);
             let length = length.ok_or_else(|| self.corrupt("its records are out of order"))?;
             let mut content = self.read(start, length as usize)?.to_vec();
@@ -559,13 +566,13 @@ impl Sealed {
         let (mut first, mut last) = (0, count);
         while first < last {
             let middle = first.midpoint(last);
-            match self.entry_at(middle)?.0 < *hash {
+            match self.entry_at(middle)?.hash < *hash {
                 true => first = middle + 1,
                 false => last = middle,
             }
         }
         let mut end = first;
-        while end < count && self.entry_at(end)?.0 == *hash {
+        while end < count && self.entry_at(end)?.hash == *hash {
             end += 1;
         }
         Ok((first, end))
@@ -590,8 +597,8 @@ impl Sealed {
         Ok(Table { count, first_content })
     }
 
-    /// Returns the hash and the salt of a record, and where its content ends.
-    fn entry_at(&self, at: u64) -> Result<([u8; 16], [u8; 16], u64)> {
+    /// Returns the entry of a record in the table.
+    fn entry_at(&self, at: u64) -> Result<TableEntry> {
         let entry = self.read(HEAD_BYTES as u64 + at * ENTRY_BYTES as u64, ENTRY_BYTES)?;
         Ok(entry_of(&entry))
     }
@@ -622,19 +629,34 @@ struct Table {
     first_content: u64,
 }
 
-/// Returns the hash and the salt that an entry of a table has, and where the content ends.
-fn entry_of(entry: &[u8]) -> ([u8; 16], [u8; 16], u64) {
-    let sixteen = |at: usize| entry[at..at + 16].try_into().expect("it has sixteen bytes");
-    let end = entry[32..ENTRY_BYTES].try_into().expect("it has eight bytes");
-    (sixteen(0), sixteen(16), u64::from_le_bytes(end))
+/// An entry of the table.
+struct TableEntry {
+    hash: [u8; 16],
+    salt: [u8; 16],
+    /// Offset of the end of the content in the file.
+    end: u64,
 }
 
-/// Returns what is in front of contents of these hashes, salts and lengths.
-fn head(records: impl ExactSizeIterator<Item = ([u8; 16], [u8; 16], u64)>) -> Vec<u8> {
+/// An entry for a new table.
+struct NewEntry {
+    hash: [u8; 16],
+    salt: [u8; 16],
+    content_bytes: u64,
+}
+
+/// Decodes an entry of a table.
+fn entry_of(entry: &[u8]) -> TableEntry {
+    let sixteen = |at: usize| entry[at..at + 16].try_into().expect("it has sixteen bytes");
+    let end = entry[32..ENTRY_BYTES].try_into().expect("it has eight bytes");
+    TableEntry { hash: sixteen(0), salt: sixteen(16), end: u64::from_le_bytes(end) }
+}
+
+/// Encodes the table, which lies in front of the contents.
+fn head(records: impl ExactSizeIterator<Item = NewEntry>) -> Vec<u8> {
     let mut head = (records.len() as u64).to_le_bytes().to_vec();
     let mut end = (HEAD_BYTES + ENTRY_BYTES * records.len()) as u64;
-    for (hash, salt, bytes) in records {
-        end += bytes;
+    for NewEntry { hash, salt, content_bytes } in records {
+        end += content_bytes;
         head.extend(hash);
         head.extend(salt);
         head.extend(end.to_le_bytes());

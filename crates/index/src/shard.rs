@@ -18,6 +18,7 @@ use crate::summaries::{self, BlockSummary};
 use arrow::array::{Array, RecordBatch, TimestampNanosecondArray};
 use arrow::datatypes::{Field, Schema};
 use arrow::error::ArrowError;
+use canopy_model::Ownership;
 pub(crate) use high::HIGH_KEY;
 pub use high::{Highs, SumColumn};
 pub(crate) use live::SMALL_ROWS_MAX;
@@ -238,7 +239,7 @@ impl Shard {
                 if listings.is_empty() || listings.end.row() > self.rows(FileKind::Listings) {
                     return Err(corrupt(&"a block names listings that do not exist"));
                 }
-                let owner = (uids[at], gids[at]);
+                let owner = Ownership { uid: uids[at], gid: gids[at] };
                 let list = lists.filter(|lists| !lists.is_null(at)).map(|lists| lists.value(at));
                 let summary =
                     summaries::decode(encoded.value(at), list).map_err(|error| corrupt(&error))?;

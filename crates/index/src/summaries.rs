@@ -18,7 +18,7 @@
 use crate::builder::Builder;
 use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::shard_record::Cover;
-use canopy_model::{Count, Parts, Summary};
+use canopy_model::{Count, Ownership, Parts, Summary};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ pub struct BlockSummary {
     /// The block's listings.
     pub listings: ListingRange,
     /// Owner and group.
-    pub owner: (u32, u32),
+    pub owner: Ownership,
     /// Statistics of their entries, without the owner and the group.
     pub summary: Summary,
     /// Whether `summary` has extensions: not if they were not read, nor where they are too many,
@@ -72,14 +72,14 @@ pub(crate) fn decode(summary: &[u8], extensions: Option<&[u8]>) -> postcard::Res
 pub(crate) fn of_blocks(builder: &Builder, covers: &[Cover]) -> Vec<BlockSummary> {
     let mut found = Vec::new();
     for listings in blocks(builder, covers) {
-        let mut owners: FxHashMap<(u32, u32), Summary> = FxHashMap::default();
+        let mut owners: FxHashMap<Ownership, Summary> = FxHashMap::default();
         for head in &builder.heads[listings.clone()] {
             for at in head.entries.clone() {
                 let at = at as usize;
                 let attributes = &builder.entries.attributes()[at];
                 let has_xattrs =
                     builder.entries.has_xattrs() && builder.entries.xattrs(at).next().is_some();
-                let owner = (attributes.uid, attributes.gid);
+                let owner = attributes.ownership();
                 let parts = Parts { owners: false, ..Parts::ALL };
                 owners.entry(owner).or_default().add(
                     attributes,

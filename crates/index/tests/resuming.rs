@@ -117,12 +117,13 @@ fn about(rest: &[&str], listed: usize) -> Unfinished {
 /// Goes on where the index is, or begins, with so many directories a run; publishes at last.
 /// Returns whether it is done.
 fn run(index: &Path, disk: Disk, count: usize, is_killed: bool) -> Result<bool> {
-    run_of((&DIRECTORIES, false), index, disk, count, is_killed)
+    run_of(&DIRECTORIES, false, index, disk, count, is_killed)
 }
 
 /// Does so with a source of these directories, or compares it with what is known of it.
 fn run_of(
-    (directories, compares): (&[&str], bool),
+    directories: &[&str],
+    compares: bool,
     index: &Path,
     disk: Disk,
     count: usize,
@@ -273,12 +274,12 @@ fn what_is_interrupted_leaves_no_class_in_lists_and_takes_no_rows_of_tables() {
         let before = lists();
         assert_eq!((rows(), before.len()), (2, 1));
         // The last directories, and with them a class, are gone.
-        let left = (&DIRECTORIES[..5], compares);
+        let left = &DIRECTORIES[..5];
         for _ in 0..2 {
-            assert!(!run_of(left, &index, Disk::default(), 2, false).unwrap());
+            assert!(!run_of(left, compares, &index, Disk::default(), 2, false).unwrap());
             assert_eq!(rows(), 2);
         }
-        assert!(run_of(left, &index, Disk::default(), 100, false).unwrap());
+        assert!(run_of(left, compares, &index, Disk::default(), 100, false).unwrap());
         assert_eq!(Index::open(&index).unwrap().classes().all, Some(2));
         // Nothing of the older generation stays for readers.
         assert_eq!((lists().len(), lists().intersection(&before).count()), (1, 0));

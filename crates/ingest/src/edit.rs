@@ -49,7 +49,7 @@ pub fn remove_source(
     source: &str,
     threads: usize,
 ) -> anyhow::Result<EditedSource> {
-    change_source(cx, location, (source, true), threads, &|writer, source| {
+    change_source(cx, location, source, true, threads, &|writer, source| {
         Ok(writer.remove_source(source))
     })
 }
@@ -63,10 +63,11 @@ pub fn remove_source(
 pub fn rename_source(
     cx: &Context<'_>,
     location: &Path,
-    (source, name): (&str, &str),
+    source: &str,
+    name: &str,
     threads: usize,
 ) -> anyhow::Result<EditedSource> {
-    change_source(cx, location, (source, false), threads, &|writer, source| {
+    change_source(cx, location, source, false, threads, &|writer, source| {
         writer.rename_source(source, name)
     })
 }
@@ -85,7 +86,8 @@ type SourceChange<'a> = &'a dyn Fn(&mut Writer, &str) -> canopy_index::Result<Op
 fn change_source(
     cx: &Context<'_>,
     location: &Path,
-    (source, is_removed): (&str, bool),
+    source: &str,
+    is_removed: bool,
     threads: usize,
     change: SourceChange<'_>,
 ) -> anyhow::Result<EditedSource> {

@@ -184,13 +184,12 @@ pub fn follow(
         ),
         opened => opened?,
     };
-    let memory = (request.memory_bytes, request.threads);
-    let scans = Scans::new(cx, &writer, memory, None, Faults::default())?;
+    let scans =
+        Scans::new(cx, &writer, request.memory_bytes, request.threads, None, Faults::default())?;
     let rules = cx.mount_rules(request.no_prune);
     let missing = scans.shortfalls(&writer, &rules);
-    let about = (namespace, &*tree);
     let record = request.record(&cx.site.settings, &root);
-    let reading = Reading::new(cx, &writer, &rules, about, root.clone(), record)?;
+    let reading = Reading::new(cx, &writer, &rules, namespace, &*tree, root.clone(), record)?;
     let selection = generation.is_some().then_some(&selection);
     let read = || reading.take_in(&mut writer, &scans, selection);
     let (begun, read) = with_progress(cx.observer, &scans, read)?;

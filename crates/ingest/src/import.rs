@@ -29,7 +29,8 @@ pub struct Imported<S> {
 /// Those of `open`, [`Interrupted`](crate::Interrupted), and errors of the source and the index.
 pub fn import<S: ListingSource>(
     cx: &Context<'_>,
-    (location, options): (&Path, WriterOptions),
+    location: &Path,
+    options: WriterOptions,
     name: Option<String>,
     progress: &dyn Progress,
     open: impl FnOnce() -> anyhow::Result<(S, String)>,
@@ -38,7 +39,7 @@ pub fn import<S: ListingSource>(
     let mut writer = Writer::open(location, options)?;
     let add = || {
         let (source, root) = open()?;
-        add(cx, &mut writer, &source, (name, root))?;
+        add(cx, &mut writer, &source, name, root)?;
         anyhow::Ok(source)
     };
     let added = with_progress(cx.observer, progress, add);
@@ -57,7 +58,8 @@ fn add(
     cx: &Context<'_>,
     writer: &mut Writer,
     source: &dyn ListingSource,
-    (name, root): (Option<String>, String),
+    name: Option<String>,
+    root: String,
 ) -> anyhow::Result<()> {
     let (attributes, dev) = source.about();
     let approach = source.approach(Approach::EVERYONE, writer.classes());

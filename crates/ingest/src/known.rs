@@ -13,19 +13,21 @@ pub(crate) fn scan_part(
     writer: &Writer,
     scans: &Scans<'_>,
     begun: SourceId,
-    (root, selection): (Root, &Selection),
+    root: Root,
+    selection: &Selection,
     rules: &MountRules,
     record: &ScanRecord,
 ) -> anyhow::Result<()> {
-    let scan = |part: Subtree<'_>| scans.scan(writer, begun, (root, Some(part)), rules, record);
-    with_known(writer, (begun, scans.costs.as_deref()), selection, scan)
+    let scan = |part: Subtree<'_>| scans.scan(writer, begun, root, Some(part), rules, record);
+    with_known(writer, begun, scans.costs.as_deref(), selection, scan)
 }
 
 /// Has `scan` list what is selected of a source that was begun under this number, knowing what the
 /// index has of it.
 pub(crate) fn with_known(
     writer: &Writer,
-    (begun, costs): (SourceId, Option<&Costs>),
+    begun: SourceId,
+    costs: Option<&Costs>,
     selection: &Selection,
     scan: impl FnOnce(Subtree<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@
 use crate::Context;
 use crate::faults::{Faults, Shortfalls};
 use crate::observer::Progress;
-use crate::scan::notes::Notes;
+use crate::scan::notes::{Notes, SourceProgress};
 use crate::sinks::{Listings, Stopped, Whereabouts};
 use crate::update::costs::Costs;
 use anyhow::Context as _;
@@ -66,7 +66,8 @@ impl<'a> Scans<'a> {
     pub fn new(
         cx: &Context<'a>,
         writer: &Writer,
-        (memory_bytes, threads): (usize, usize),
+        memory_bytes: usize,
+        threads: usize,
         rate_max: Option<NonZeroU32>,
         faults: Faults,
     ) -> anyhow::Result<Self> {
@@ -163,11 +164,12 @@ impl<'a> Scans<'a> {
         &self,
         writer: &Writer,
         begun: SourceId,
-        part: (Root, Option<Subtree<'_>>),
+        root: Root,
+        part: Option<Subtree<'_>>,
         rules: &MountRules,
         record: &ScanRecord,
     ) -> anyhow::Result<()> {
-        let writers = self.walk(writer, begun, part, rules, record)?;
+        let writers = self.walk(writer, begun, root, part, rules, record)?;
         if self.notes.is_some() {
             // A complete source is saved as a whole.
             self.cx.cancel.finish();
@@ -184,7 +186,8 @@ impl<'a> Scans<'a> {
         &self,
         writer: &'w Writer,
         begun: SourceId,
-        (root, part): (Root, Option<Subtree<'_>>),
+        root: Root,
+        part: Option<Subtree<'_>>,
         rules: &MountRules,
         record: &ScanRecord,
     ) -> anyhow::Result<Vec<ShardWriter<'w>>> {
@@ -211,10 +214,10 @@ impl<'a> Scans<'a> {
         let mut pause = |sinks: &mut Vec<Listings<'_>>, left: &dyn Fn() -> Left| {
             let ends = self.cx.cancel.is_requested();
             if let Some(notes) = &self.notes {
-                let missing = || self.shortfalls(writer, rules);
                 let mut writers = sinks.drain(..).map(|sink| sink.shards).collect();
-                let scan = (begun, &mut writers);
-                notes.take(writer, scan, (left(), &self.counts, &missing()), ends)?;
+                let missing = &self.shortfalls(writer, rules);
+                let so_far = SourceProgress { left: left(), counts: &self.counts, missing };
+                notes.take(writer, begun, &mut writers, so_far, ends)?;
                 sinks.extend(Listings::of(writers, &self.whereabouts, &self.costs));
             }
             if ends { Err(Stopped::Interrupted) } else { Ok(()) }

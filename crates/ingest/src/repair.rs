@@ -122,7 +122,7 @@ impl Repair<'_> {
             writer.clear_derived();
             writer.publish_anyway();
         }
-        let (writer, is_complete) = self.scan(writer, (&roots, &unknown))?;
+        let (writer, is_complete) = self.scan(writer, &roots, &unknown)?;
         let (published, _) = publish_changes(cx, writer, self.options.threads)?;
         warn_of(cx, &published);
         Ok(Repaired { published, is_complete: is_complete && !lost_queries })
@@ -142,12 +142,19 @@ impl Repair<'_> {
     fn scan(
         &self,
         mut writer: Writer,
-        (roots, unknown): (&BTreeSet<String>, &BTreeSet<String>),
+        roots: &BTreeSet<String>,
+        unknown: &BTreeSet<String>,
     ) -> anyhow::Result<(Writer, bool)> {
         let cx = self.cx;
-        let memory = (self.options.memory_bytes, self.options.threads);
         let faults = Faults::new(None, self.location, None)?;
-        let scans = Scans::new(cx, &writer, memory, self.options.rate_max, faults)?;
+        let scans = Scans::new(
+            cx,
+            &writer,
+            self.options.memory_bytes,
+            self.options.threads,
+            self.options.rate_max,
+            faults,
+        )?;
         let known = writer.sources();
         let is_asked = |root: &String| roots.contains(root);
         let known = known.into_iter().filter(|(source, _)| is_asked(&source.root));

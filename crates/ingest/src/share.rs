@@ -75,7 +75,7 @@ pub fn begin(
         };
         if let Some(known) = known {
             let root = Root::open(path, &Default::default(), &rules)?;
-            let wanted = wanted(cx, (request, level), &root, path);
+            let wanted = wanted(cx, request, level, &root, path);
             let same = |scan: &SharedScan| {
                 let SharedScan { root, name, record, level, limits, asked, .. } = scan;
                 format!("{:?}", (root, name, record, level, limits, asked))
@@ -99,7 +99,7 @@ pub fn begin(
     };
     writer.give_up_unfinished()?;
     let root = Root::open(path, writer.classes(), &rules)?;
-    writer.share(wanted(cx, (request, level), &root, path))?;
+    writer.share(wanted(cx, request, level, &root, path))?;
     Ok(())
 }
 
@@ -119,7 +119,8 @@ fn unreadable(error: Error, index: &Path) -> anyhow::Error {
 /// Returns the scan that a request asks for.
 fn wanted(
     cx: &Context<'_>,
-    (request, level): (&ScanRequest, u32),
+    request: &ScanRequest,
+    level: u32,
     root: &Root,
     path: &Path,
 ) -> SharedScan {
@@ -269,7 +270,7 @@ impl Sharer<'_> {
         };
         let selection = selection(&part.paths);
         let listed = Subtree { selection: &selection, known: &Nothing, others: Some(&others_list) };
-        let writers = scans.walk(&writer, begun, (root, Some(listed)), &rules, &record)?;
+        let writers = scans.walk(&writer, begun, root, Some(listed), &rules, &record)?;
         let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
         let kept = scans.faults.take_kept();
         let none = Shortfalls::new(&Counts::default(), BTreeMap::new(), Vec::new());
@@ -331,7 +332,7 @@ impl Sharer<'_> {
                 let selection = selection(&anew);
                 let all = |_: &str, _: u32| false;
                 let part = Subtree { selection: &selection, known: &Nothing, others: Some(&all) };
-                scans.scan(&writer, begun, (root, Some(part)), &rules, &record)?;
+                scans.scan(&writer, begun, root, Some(part), &rules, &record)?;
             }
         }
         if scans.counts.partial.load(Ordering::Relaxed) > 0 {
@@ -359,8 +360,14 @@ impl Sharer<'_> {
     }
 
     fn scans(&self, writer: &Writer, faults: Faults) -> anyhow::Result<Scans<'_>> {
-        let memory = (self.request.memory_bytes, self.request.threads);
-        Scans::new(self.cx, writer, memory, self.request.rate_max, faults)
+        Scans::new(
+            self.cx,
+            writer,
+            self.request.memory_bytes,
+            self.request.threads,
+            self.request.rate_max,
+            faults,
+        )
     }
 }
 

@@ -125,7 +125,8 @@ impl<'a> Reading<'a> {
         cx: &Context<'a>,
         writer: &Writer,
         rules: &MountRules,
-        (namespace, tree): (&Path, &'a dyn ListingSource),
+        namespace: &Path,
+        tree: &'a dyn ListingSource,
         root: PathBuf,
         mut record: ScanRecord,
     ) -> anyhow::Result<Self> {
@@ -182,7 +183,7 @@ impl<'a> Reading<'a> {
         selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
         let begun = writer.refresh_source(new, selected)?;
         let read = |part: Subtree<'_>| self.read(writer, scans, begun, Some(part));
-        Ok((begun, with_known(writer, (begun, None), selection, read)))
+        Ok((begun, with_known(writer, begun, None, selection, read)))
     }
 
     fn read(

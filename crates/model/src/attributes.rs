@@ -31,6 +31,27 @@ pub struct Attributes {
     pub rdev: u64,
 }
 
+impl Attributes {
+    /// Returns the user and the group that the inode belongs to.
+    pub fn ownership(&self) -> Ownership {
+        Ownership { uid: self.uid, gid: self.gid }
+    }
+}
+
+/// The user and the group that an inode belongs to, sorted by the user first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ownership {
+    /// Owner.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+}
+
+impl Ownership {
+    /// Ownership by root, and root's group.
+    pub const ROOT: Ownership = Ownership { uid: 0, gid: 0 };
+}
+
 /// The type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileType {

@@ -33,7 +33,7 @@ mod totals;
 pub mod xattr_names;
 
 pub use acl::{Acl, AclEntry, AclError, AclTag};
-pub use attributes::{Attributes, FileType};
+pub use attributes::{Attributes, FileType, Ownership};
 pub use class::{
     Access, Approach, Audience, ClassId, ClassTable, GRANTS_MAX, GrantId, OwnerLimits,
 };

@@ -16,7 +16,7 @@ use canopy_index::column::*;
 use canopy_index::{
     BlockSummary, Columns, FileKind, ListingOrdinal, ListingRange, RowRange, Shard,
 };
-use canopy_model::{Parts, Summary};
+use canopy_model::{Ownership, Parts, Summary};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 const ENTRIES_MIN: usize = 4096;
 
 /// Statistics by owner and group.
-pub type ByOwner = FxHashMap<(u32, u32), Summary>;
+pub type ByOwner = FxHashMap<Ownership, Summary>;
 
 /// The properties of entries that the requested statistics need.
 #[derive(Clone, Debug)]
@@ -122,8 +122,8 @@ fn add_block(found: &mut ByOwner, block: &BlockSummary, parts: Parts) {
     summary.merge(&block.summary);
     // The owners are the keys; a summary has them so that those of several owners can be added up.
     if parts.owners {
-        summary.uids.insert(block.owner.0);
-        summary.gids.insert(block.owner.1);
+        summary.uids.insert(block.owner.uid);
+        summary.gids.insert(block.owner.gid);
     }
 }
 
@@ -137,7 +137,7 @@ pub fn of_listings<K: PartialEq>(
     shard: &Shard,
     listings: &[ListingRange],
     wanted: &StatisticsRequest,
-    key: impl Fn((u32, u32)) -> K,
+    key: impl Fn(Ownership) -> K,
 ) -> Result<Vec<(ListingOrdinal, K, Summary)>> {
     let mut found: Vec<(ListingOrdinal, K, Summary)> = Vec::new();
     let mut first = 0;
@@ -175,7 +175,7 @@ pub fn of_rows(
     for batch in shard.read(FileKind::Entries, wanted.columns, rows, BATCH_ROWS)? {
         let batch = batch?;
         each_entry(&batch, 0..batch.num_rows(), |_, of, entry| {
-            if of.0 == owner {
+            if of.uid == owner {
                 entry.add_to(found.entry(of).or_default(), wanted.parts);
             }
         });
@@ -203,7 +203,7 @@ fn read_entries(
     shard: &Shard,
     rows: &[RowRange],
     wanted: &StatisticsRequest,
-    mut each: impl FnMut(ListingOrdinal, (u32, u32), Entry<'_>),
+    mut each: impl FnMut(ListingOrdinal, Ownership, Entry<'_>),
 ) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -222,14 +222,14 @@ fn read_entries(
 fn each_entry(
     batch: &RecordBatch,
     rows: RowRange,
-    mut each: impl FnMut(usize, (u32, u32), Entry<'_>),
+    mut each: impl FnMut(usize, Ownership, Entry<'_>),
 ) {
     let inodes = InodeColumns::of(batch);
     let (names, xattrs) = (NAME.find(batch), XATTRS.find(batch));
     let (uids, gids) = (UID.find(batch), GID.find(batch));
     for at in rows {
-        let owner = (uids.map_or(0, |ids| ids[at]), gids.map_or(0, |ids| ids[at]));
-        each(at, owner, Entry { inodes: &inodes, names, xattrs, at });
+        let (uid, gid) = (uids.map_or(0, |ids| ids[at]), gids.map_or(0, |ids| ids[at]));
+        each(at, Ownership { uid, gid }, Entry { inodes: &inodes, names, xattrs, at });
     }
 }
 
@@ -244,7 +244,7 @@ fn each_entry(
 pub fn of_each_subtree<K: Ord + Copy, E: From<Error>>(
     start: &crate::locate::Start,
     wanted: &StatisticsRequest,
-    key: impl Fn((u32, u32)) -> K,
+    key: impl Fn(Ownership) -> K,
     mut each: impl FnMut(&str, Vec<(K, Summary)>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut each = |folded: Folded<'_, ByKey<K>>| each(folded.path, folded.total.0);

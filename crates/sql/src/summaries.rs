@@ -25,7 +25,7 @@ use canopy_index::column::{GID, PART, UID};
 use canopy_index::{
     ColumnId, Columns, FileKind, Index, ListingOrdinal, ListingRange, Shard, SourceId, SourceRecord,
 };
-use canopy_model::{Parts, Totals, clamped, is_below};
+use canopy_model::{Ownership, Parts, Totals, clamped, is_below};
 use canopy_read::listings::ListingHeads;
 use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
 use canopy_read::summaries::StatisticsRequest;
@@ -97,11 +97,11 @@ use SummaryColumn::{Depth, Entries, Key, Path, Source, Subdirs, Total};
 
 impl By {
     /// Returns what the entries of an owner, user and group, are grouped under.
-    pub(super) fn key(self, owner: (u32, u32)) -> u32 {
+    pub(super) fn key(self, owner: Ownership) -> u32 {
         match self {
             By::All => 0,
-            By::User => owner.0,
-            By::Group => owner.1,
+            By::User => owner.uid,
+            By::Group => owner.gid,
         }
     }
 

@@ -18,7 +18,8 @@ const PRIVILEGES: u32 = 0o6000;
 /// whatever way.
 pub fn give(
     tree: &Moment<'_>,
-    (directory, name): (impl AsFd, &CStr),
+    directory: impl AsFd,
+    name: &CStr,
     place: impl AsFd,
     inode: &Inode,
     mut failed: impl FnMut(String),

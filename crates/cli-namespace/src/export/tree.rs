@@ -74,7 +74,8 @@ impl<'a> Tree<'a> {
     /// was written.
     pub fn new(
         moment: &'a Moment<'a>,
-        (start, inode): (&'a [&'a [u8]], Inode),
+        start: &'a [&'a [u8]],
+        inode: Inode,
         target: OwnedFd,
         entries: &'a AtomicU64,
     ) -> anyhow::Result<Self> {
@@ -175,7 +176,7 @@ impl<'a> Tree<'a> {
         inode: &Inode,
     ) -> anyhow::Result<()> {
         let mut missing = Vec::new();
-        give(self.moment, (directory, name), place, inode, |what| missing.push(what))?;
+        give(self.moment, directory, name, place, inode, |what| missing.push(what))?;
         missing.into_iter().for_each(|what| self.fault(name, what));
         Ok(())
     }

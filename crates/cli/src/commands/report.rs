@@ -48,7 +48,7 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
             "--per-user is for root alone, who can become each user"
         );
         // That of root, whoever reads it.
-        return write_for_users(invocation, &arguments, directory, (sections, limits));
+        return write_for_users(invocation, &arguments, directory, sections, limits);
     }
     let files = arguments.output.as_ref().map(|_| NewFiles::new()).transpose()?;
     let index = arguments.read.open_to_answer(invocation, &arguments.paths)?;

@@ -73,7 +73,7 @@ pub fn run(
             Ok((edited, done))
         }),
         Command::Rename { source, name } => change(invocation, engine, &|cx, location, threads| {
-            let edited = rename_source(cx, location, (&source, &name), threads)?;
+            let edited = rename_source(cx, location, &source, &name, threads)?;
             let done = format!("source {} is called {}", shown(&edited.root), one_line(&name));
             Ok((edited, done))
         }),

@@ -47,7 +47,8 @@ fn interrupt(
     place: &Fixture,
     location: &Path,
     arguments: &[&OsStr],
-    (signal, times): (Signal, usize),
+    signal: Signal,
+    times: usize,
 ) -> Output {
     let slowly = ["--noted-every", "40", "--max-rate", "200", "--threads", "2"];
     let mut run = index(place, location, arguments).args(slowly).spawn().unwrap();
@@ -75,12 +76,7 @@ pub fn finish(place: &Fixture, location: &Path, arguments: &[&OsStr]) -> (String
 }
 
 /// Asserts that two indexes give users the same answers about a tree.
-pub fn assert_equal(
-    place: &Fixture,
-    (one, other): (&Path, &Path),
-    tree: &Path,
-    random: &mut StdRng,
-) {
+pub fn assert_equal(place: &Fixture, one: &Path, other: &Path, tree: &Path, random: &mut StdRng) {
     let mut starts = vec![tree.to_owned()];
     let dirs = all_paths(tree).into_iter().filter(|path| path.symlink_metadata().unwrap().is_dir());
     starts.extend(dirs.filter(|_| random.random_bool(0.2)));
@@ -179,7 +175,7 @@ fn a_scan_that_is_interrupted_anywhere_ends_as_one_that_is_not() {
         for round in 0..5 {
             let signal = SIGNALS[(round + seed as usize) % 4];
             let times = random.random_range(1..4);
-            let ended = interrupt(&place, &location, &arguments, (signal, times));
+            let ended = interrupt(&place, &location, &arguments, signal, times);
             if ended.status.code() == Some(0) {
                 before = Some(paths(&place, &location, &tree));
                 continue;
@@ -190,8 +186,8 @@ fn a_scan_that_is_interrupted_anywhere_ends_as_one_that_is_not() {
         finish(&place, &location, &arguments);
         assert!(!location.join("unfinished").exists() && !location.join("journal").exists());
         finish(&place, &fresh, &[other.as_os_str(), tree.as_os_str()]);
-        assert_equal(&place, (&location, &fresh), &tree, &mut random);
-        assert_equal(&place, (&location, &fresh), &other, &mut random);
+        assert_equal(&place, &location, &fresh, &tree, &mut random);
+        assert_equal(&place, &location, &fresh, &other, &mut random);
         assert_sound(&place, &location, &tree);
         // Nothing is left of what was interrupted: the same as without it, once it is joined. Only
         // the number of bundles depends on which of them could stay.
@@ -225,8 +221,8 @@ fn what_was_scanned_is_not_scanned_again() {
     assert!(said.contains(counted), "{said}");
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
         let location = place.path(&format!("index {signal}"));
-        interrupt(&place, &location, &[tree.as_os_str()], (signal, 4));
-        interrupt(&place, &location, &[tree.as_os_str()], (signal, 4));
+        interrupt(&place, &location, &[tree.as_os_str()], signal, 4);
+        interrupt(&place, &location, &[tree.as_os_str()], signal, 4);
         let (said, warned) = finish(&place, &location, &[tree.as_os_str()]);
         assert!(warned.contains("going on"), "{signal}: {warned}");
         assert!(said.contains(counted), "{signal}: {said}");
@@ -325,7 +321,7 @@ fn a_tree_may_change_while_a_scan_of_it_is_interrupted() {
         many_trees(&tree, &mut random);
         let arguments = [tree.as_os_str()];
         for signal in [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGINT] {
-            interrupt(&place, &location, &arguments, (signal, 2));
+            interrupt(&place, &location, &arguments, signal, 2);
             change(&tree, &mut random);
         }
         let output = index(&place, &location, &arguments).output().unwrap();
@@ -334,7 +330,7 @@ fn a_tree_may_change_while_a_scan_of_it_is_interrupted() {
         // What of it is old is known to be so.
         finish(&place, &location, &[tree.as_os_str(), "--incremental".as_ref()]);
         finish(&place, &fresh, &arguments);
-        assert_equal(&place, (&location, &fresh), &tree, &mut random);
+        assert_equal(&place, &location, &fresh, &tree, &mut random);
     }
 }
 
@@ -410,7 +406,7 @@ fn what_is_not_the_same_scan_begins_anew() {
     ];
     for (number, (reason, change, options)) in changes.into_iter().enumerate() {
         let location = place.path(&format!("index{number}"));
-        interrupt(&place, &location, &[tree.as_os_str()], (Signal::SIGTERM, 1));
+        interrupt(&place, &location, &[tree.as_os_str()], Signal::SIGTERM, 1);
         let noted = location.join("unfinished").metadata().unwrap();
         assert_eq!((noted.mode() & 0o777, noted.uid()), (0o600, 0));
         change(&location);
@@ -433,7 +429,7 @@ fn an_index_that_was_written_since_is_scanned_anew() {
         std::fs::create_dir_all(tree.join(format!("{}/{dir}", dir % 10))).unwrap();
     }
     finish(&place, &location, &[tree.as_os_str()]);
-    interrupt(&place, &location, &[tree.as_os_str()], (Signal::SIGKILL, 2));
+    interrupt(&place, &location, &[tree.as_os_str()], Signal::SIGKILL, 2);
     let info = place.canopy(&location, &["info".as_ref()]).stdout;
     assert!(String::from_utf8_lossy(&info).contains("\nunfinished  a scan that began"));
     std::fs::create_dir(tree.join("new")).unwrap();
@@ -469,7 +465,7 @@ fn nothing_is_left_of_notes_where_nothing_has_changed() {
     }
     // Nor does one that goes on publish anything.
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
-        interrupt(&place, &at, &words, (signal, 2));
+        interrupt(&place, &at, &words, signal, 2);
         let (said, warned) = finish(&place, &at, &words);
         assert!(warned.contains("going on"), "{warned}");
         assert!(said.starts_with("nothing has changed since generation 1: "), "{said}");

@@ -71,7 +71,7 @@ fn joined(location: &Path) -> usize {
 }
 
 /// Asserts that nothing is left of workers: once all is scanned anew, both have as many files.
-fn assert_tidy(place: &Fixture, (location, fresh): (&Path, &Path), tree: &Path) {
+fn assert_tidy(place: &Fixture, location: &Path, fresh: &Path, tree: &Path) {
     let names = ["workers", "workers.new", "workers.over", "journal"];
     assert!(!names.iter().any(|name| location.join(name).exists()));
     for index in [location, fresh] {
@@ -133,14 +133,14 @@ fn workers_that_are_killed_anywhere_make_the_index_that_one_process_makes() {
         all.into_iter().for_each(|run| drop(ends_well(run)));
         let failures = std::fs::read(location.join("failures")).unwrap_or_default();
         assert!(failures.is_empty(), "seed {seed}: {}", failures.escape_ascii());
-        assert_equal(&place, (&location, &fresh), &tree, &mut random);
+        assert_equal(&place, &location, &fresh, &tree, &mut random);
         assert_sound(&place, &location, &tree);
         // The digests of the listings are those of one process: nothing has changed.
         for index in [&location, &fresh] {
             let (said, _) = finish(&place, index, &[tree.as_os_str(), "--incremental".as_ref()]);
             assert!(said.contains("nothing has changed"), "{said}");
         }
-        assert_tidy(&place, (&location, &fresh), &tree);
+        assert_tidy(&place, &location, &fresh, &tree);
         killed += kills;
     }
     // The test tests something, also where a scan is soon over.
@@ -172,9 +172,9 @@ fn a_worker_that_stands_still_and_comes_back_does_no_harm() {
         others.into_iter().for_each(|run| drop(ends_well(run)));
         assert!(was_over || is_over(&location), "seed {seed}");
         finish(&place, &fresh, &[tree.as_os_str()]);
-        assert_equal(&place, (&location, &fresh), &tree, &mut random);
+        assert_equal(&place, &location, &fresh, &tree, &mut random);
         assert_sound(&place, &location, &tree);
-        assert_tidy(&place, (&location, &fresh), &tree);
+        assert_tidy(&place, &location, &fresh, &tree);
     }
 }
 
@@ -213,11 +213,11 @@ fn nobody_else_writes_until_it_is_published_or_given_up() {
     let both = [tree.as_os_str(), other.as_os_str()];
     finish(&place, &fresh, &both);
     for tree in [&tree, &other] {
-        assert_equal(&place, (&location, &fresh), tree, &mut random);
+        assert_equal(&place, &location, &fresh, tree, &mut random);
     }
     // Without a scan, there is nothing to do.
     ends_well(further(&place, &location, "100"));
-    assert_tidy(&place, (&location, &fresh), &tree);
+    assert_tidy(&place, &location, &fresh, &tree);
 }
 
 #[test]
@@ -257,8 +257,8 @@ fn damage_and_others_directories_stop_no_scan_and_lead_nobody_astray() {
     run.wait().unwrap();
     cut(&workers.join("done-0"));
     ends_well(further(&place, &location, "100000"));
-    assert_equal(&place, (&location, &fresh), &tree, &mut random);
-    assert_tidy(&place, (&location, &fresh), &tree);
+    assert_equal(&place, &location, &fresh, &tree, &mut random);
+    assert_tidy(&place, &location, &fresh, &tree);
     // In an index that somebody else could change, or have lead elsewhere, nothing is made.
     assert_eq!(begin(&[]).0, Some(0));
     let link = place.path("link");
@@ -367,7 +367,7 @@ fn sources_in_others_are_what_they_are_to_one_process() {
         change(&tree, &mut random);
         index(&shared, true, order[1]);
         index(&fresh, false, order[1]);
-        assert_equal(&place, (&shared, &fresh), &tree, &mut random);
+        assert_equal(&place, &shared, &fresh, &tree, &mut random);
         assert_sound(&place, &shared, &tree);
     }
 }
@@ -493,6 +493,6 @@ fn a_job_of_slurm_has_a_worker_on_each_node_and_may_lose_one() {
     assert!(said.contains("generation 1: "), "{said}");
     assert!(is_over(&location), "{said}");
     finish(&place, &fresh, &[tree.as_os_str()]);
-    assert_equal(&place, (&location, &fresh), &tree, &mut random);
-    assert_tidy(&place, (&location, &fresh), &tree);
+    assert_equal(&place, &location, &fresh, &tree, &mut random);
+    assert_tidy(&place, &location, &fresh, &tree);
 }

@@ -37,7 +37,7 @@ use crate::sealed::Sealed;
 use crate::shard::{ClassDir, Shard};
 use crate::source_id::SourceId;
 use crate::unfinished;
-use canopy_model::{Generation, join_absolute, parallel};
+use canopy_model::{Generation, Ownership, join_absolute, parallel};
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use rustix::fs::FlockOperation;
@@ -196,6 +196,14 @@ fn is_denied(path: &Path) -> bool {
         Err(Error::Io { source, .. }) => source.kind() == io::ErrorKind::PermissionDenied,
         _ => false,
     }
+}
+
+/// A class whose contents are checked.
+struct ClassContents<'a> {
+    directory: PathBuf,
+    manifest: &'a Manifest,
+    /// Shards behind gates; none of an older generation.
+    gated: &'a ShardSet,
 }
 
 /// One check.
@@ -437,7 +445,8 @@ impl<'a> Check<'a> {
         }
         let path = names.lists();
         if !lists.is_empty()
-            && let Some(what) = Disk::directory_fault(&path, Some((0, 0)), Some(0o711), None)
+            && let Some(what) =
+                Disk::directory_fault(&path, Some(Ownership::ROOT), Some(0o711), None)
         {
             self.add_file(&path, what, Remedy::Rewrite, BTreeMap::new());
         }
@@ -490,15 +499,16 @@ impl<'a> Check<'a> {
         let classes = classes.map(|it| {
             // Older generations do not keep these.
             let gated = if self.past.is_none() { &it.gated } else { &none };
-            (names.class(it.class.place), &it.manifest, gated)
+            let (directory, manifest) = (names.class(it.class.place), &it.manifest);
+            ClassContents { directory, manifest, gated }
         });
         self.classes(classes.collect())
     }
 
-    fn classes(&self, classes: Vec<(PathBuf, &Manifest, &ShardSet)>) -> Result<()> {
+    fn classes(&self, classes: Vec<ClassContents<'_>>) -> Result<()> {
         let mut threads = vec![(); self.threads.max(1)];
         let mut tasks = Vec::new();
-        for (directory, manifest, gated) in &classes {
+        for ClassContents { directory, manifest, gated } in &classes {
             let in_gated = directory.join(names::GATED);
             for (directory, set) in [(directory.clone(), &manifest.shards), (in_gated, *gated)] {
                 let pages = set.pages.iter().cloned();
@@ -506,7 +516,7 @@ impl<'a> Check<'a> {
             }
         }
         parallel(&mut threads, tasks, |(), (directory, page)| self.page(&directory, &page))?;
-        for (directory, manifest, _) in &classes {
+        for ClassContents { directory, manifest, .. } in &classes {
             if self.past.is_none() {
                 self.sealed(directory, manifest)?;
             }
@@ -658,7 +668,10 @@ impl<'a> Check<'a> {
             }
         }
         let none = ShardSet::default();
-        let classes = seen.iter().map(|(directory, manifest)| (directory.clone(), manifest, &none));
+        let classes = seen.iter().map(|(directory, manifest)| {
+            let directory = directory.clone();
+            ClassContents { directory, manifest, gated: &none }
+        });
         self.classes(classes.collect())
     }
 }

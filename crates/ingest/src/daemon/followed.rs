@@ -51,9 +51,17 @@ pub(super) fn kernel(intake: &Intake) -> anyhow::Result<(ChangeSource, Vec<Unfol
     Ok((ChangeSource::Inotify(Inotify::begin(intake)?), Vec::new()))
 }
 
+/// How a Lustre file system is followed.
+pub(super) struct LustreLogs {
+    /// Its change logs, or none if the kernel's events are used.
+    pub(super) logs: Vec<Log>,
+    /// The program lfs(1), which reads and clears them.
+    pub(super) lfs: PathBuf,
+}
+
 /// Begins to read the change logs of the Lustre file system that has all that is followed.
 pub(super) fn change_logs(
-    (logs, lfs): &(Vec<Log>, PathBuf),
+    LustreLogs { logs, lfs }: &LustreLogs,
     intake: &Intake,
 ) -> anyhow::Result<(ChangeSource, bool)> {
     let find = |root: &Vec<u8>| Mount::find(Path::new(OsStr::from_bytes(root)), lfs);

@@ -53,7 +53,7 @@ impl VerbRunner for InProcess<'_> {
         let observer = Watched { observer: cx.observer, pulse: Pulse::default() };
         let own = Context { observer: &observer, cancel: &cancel, ..*cx };
         let namespaces = self.namespaces;
-        in_thread(&cancel, &observer.pulse, (&PATIENCE, stop), || match verb {
+        in_thread(&cancel, &observer.pulse, &PATIENCE, stop, || match verb {
             Verb::Scan { tree, one_file_system } => {
                 let paths = vec![tree.to_owned()];
                 let threads = threads(&own);
@@ -123,7 +123,8 @@ fn threads(cx: &Context<'_>) -> usize {
 fn in_thread<T: Send>(
     cancel: &Cancel,
     pulse: &Pulse,
-    (patience, stop): (&Patience, &dyn Fn() -> bool),
+    patience: &Patience,
+    stop: &dyn Fn() -> bool,
     work: impl FnOnce() -> anyhow::Result<T> + Send,
 ) -> anyhow::Result<T> {
     std::thread::scope(|scope| {
@@ -210,7 +211,7 @@ mod tests {
         let (cancel, pulse) = (Cancel::default(), Pulse::default());
         let patience = Patience { reads: soon, ends: soon };
         let run = || Ok(work(&cancel, &pulse));
-        in_thread(&cancel, &pulse, (&patience, stop), run).unwrap_or_else(|error| error.to_string())
+        in_thread(&cancel, &pulse, &patience, stop, run).unwrap_or_else(|error| error.to_string())
     }
 
     #[test]

@@ -31,7 +31,8 @@ use canopy_watch::{
     Batch, EventCounts, EventFeed, Intake, Journal, Pacing, Scope, Suspect, Unfollowed, Work,
 };
 use followed::{
-    ChangeSource, Namespace, change_logs, followed, kernel, territory, warn_of_watch_limits,
+    ChangeSource, LustreLogs, Namespace, change_logs, followed, kernel, territory,
+    warn_of_watch_limits,
 };
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -154,7 +155,7 @@ pub struct Daemon<'a> {
     /// File of events, if they do not come from the kernel.
     events: Option<PathBuf>,
     /// Change logs, and the program that reads them, if events come from there.
-    lustre: (Vec<Log>, PathBuf),
+    lustre: LustreLogs,
     /// Set when the given events have ended.
     has_input_ended: AtomicBool,
     bad_lines: AtomicU64,
@@ -206,13 +207,13 @@ impl<'a> Daemon<'a> {
         };
         let position = recovered.position;
         let intake = Arc::new(Intake::new(scope, journal, recovered)?);
-        let lustre = (options.lustre.clone(), options.lfs.clone());
+        let lustre = LustreLogs { logs: options.lustre.clone(), lfs: options.lfs.clone() };
         let (ear, unfollowed, goes_on) = match &options.events {
             Some(path) => {
                 let (feed, goes_on) = EventFeed::open(path, position)?;
                 (Some(ChangeSource::Feed(feed)), Vec::new(), goes_on)
             }
-            None if !lustre.0.is_empty() => {
+            None if !lustre.logs.is_empty() => {
                 let (logs, goes_on) = change_logs(&lustre, &intake)?;
                 (Some(logs), Vec::new(), goes_on)
             }
@@ -527,7 +528,7 @@ impl<'a> Daemon<'a> {
     fn reopen_events(&self) -> anyhow::Result<ChangeSource> {
         match &self.events {
             Some(path) => Ok(ChangeSource::Feed(EventFeed::open(path, self.intake.position())?.0)),
-            None if !self.lustre.0.is_empty() => Ok(change_logs(&self.lustre, &self.intake)?.0),
+            None if !self.lustre.logs.is_empty() => Ok(change_logs(&self.lustre, &self.intake)?.0),
             None => Ok(kernel(&self.intake)?.0),
         }
     }

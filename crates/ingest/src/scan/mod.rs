@@ -142,7 +142,7 @@ pub fn scan(
         opened => opened?,
     };
     let asked = asked(settings, request, &root_of);
-    let mut resumed = resume(cx, &mut writer, request, &asked, (&rules, &root_of))?;
+    let mut resumed = resume(cx, &mut writer, request, &asked, &rules, &root_of)?;
     if resumed.is_none()
         && request.replaces
         && give_up(cx, &mut writer, &request.paths, &rules, &root_of)
@@ -155,7 +155,7 @@ pub fn scan(
         plan_renewals(cx, &mut writer)?;
     }
     let new_run = |writer: &Writer, resumed: Option<&Unfinished>| {
-        Run::new(cx, writer, request, (&asked, resumed), (namespaces, &root_of))
+        Run::new(cx, writer, request, &asked, resumed, namespaces, &root_of)
     };
     let mut run = new_run(&writer, resumed.as_ref())?;
     let mut failed = run.scan(&mut writer, resumed.as_ref());
@@ -203,7 +203,7 @@ pub fn scan(
         Err(error) => {
             let roots = request.paths.iter().map(|path| root_of(path)).collect();
             let is_damaged = resumed.is_some() && damaged_file(&error).is_some();
-            record_failures((location, options), roots, &format!("{error:#}"), is_damaged);
+            record_failures(location, options, roots, &format!("{error:#}"), is_damaged);
             return Err(error);
         }
     };
@@ -303,7 +303,8 @@ fn resume(
     writer: &mut Writer,
     request: &ScanRequest,
     asked: &str,
-    (rules, root_of): (&MountRules, &dyn Fn(&Path) -> String),
+    rules: &MountRules,
+    root_of: &dyn Fn(&Path) -> String,
 ) -> anyhow::Result<Option<Unfinished>> {
     let why = match (writer.unfinished(), writer.unfinished_is_useless()) {
         (None, None) => return Ok(None),
@@ -466,7 +467,8 @@ fn report_all_but_last(
 /// Records that nothing of these paths could be published, if that much can be done. The run went on
 /// with data that `is_damaged`: another one begins anew.
 fn record_failures(
-    (location, options): (&Path, WriterOptions),
+    location: &Path,
+    options: WriterOptions,
     roots: Vec<String>,
     reason: &str,
     is_damaged: bool,

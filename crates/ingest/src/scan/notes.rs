@@ -23,6 +23,16 @@ const NOTED_EVERY: Duration = Duration::from_secs(60);
 /// Pause before the next note, as a multiple of the time that one takes.
 const TIMES_NOTING: u32 = 200;
 
+/// Progress of the scan of a source that is not done.
+pub(crate) struct SourceProgress<'a> {
+    /// Directories that remain, and entries of them that count again.
+    pub(crate) left: Left,
+    /// Counts of the run.
+    pub(crate) counts: &'a Counts,
+    /// What is missing in the index up to now.
+    pub(crate) missing: &'a Shortfalls,
+}
+
 /// Saved progress of a run.
 pub(crate) struct Notes<'a> {
     cx: Context<'a>,
@@ -129,13 +139,15 @@ impl<'a> Notes<'a> {
     pub(crate) fn take(
         &self,
         writer: &Writer,
-        (begun, writers): (SourceId, &mut Vec<ShardWriter<'_>>),
-        (left, counts, missing): (Left, &Counts, &Shortfalls),
+        begun: SourceId,
+        writers: &mut Vec<ShardWriter<'_>>,
+        so_far: SourceProgress<'_>,
         ends: bool,
     ) -> canopy_index::Result<()> {
         if ends {
             self.cx.cancel.finish();
         }
+        let SourceProgress { left, counts, missing } = so_far;
         let noting = Instant::now();
         let Some((mut source, before, partial)) = self.source.lock().clone() else { return Ok(()) };
         source.missing.extend(missing.since(&before));

@@ -37,13 +37,21 @@ impl<'a> Run<'a> {
         cx: &Context<'a>,
         writer: &Writer,
         request: &'a ScanRequest,
-        (asked, resumed): (&str, Option<&Unfinished>),
-        (namespaces, root_of): (Option<&'a dyn Namespaces>, &dyn Fn(&Path) -> String),
+        asked: &str,
+        resumed: Option<&Unfinished>,
+        namespaces: Option<&'a dyn Namespaces>,
+        root_of: &dyn Fn(&Path) -> String,
     ) -> anyhow::Result<Self> {
         let begun_ns = resumed.map(|resumed| resumed.begun_ns);
         let faults = Faults::new(request.errors.as_deref(), writer.path(), begun_ns)?;
-        let memory = (request.memory_bytes, request.threads);
-        let mut scans = Scans::new(cx, writer, memory, request.rate_max, faults)?;
+        let mut scans = Scans::new(
+            cx,
+            writer,
+            request.memory_bytes,
+            request.threads,
+            request.rate_max,
+            faults,
+        )?;
         if let Some(before) = resumed {
             notes::add_counts(&scans.counts, before);
         }
@@ -127,12 +135,11 @@ impl<'a> Run<'a> {
         }
         let partial = self.scans.counts.partial.load(Ordering::Relaxed);
         self.notes().begin(source.clone(), before.clone(), partial);
-        let part = (root, &selection);
-        let scanned = scan_part(writer, &self.scans, begun, part, &self.rules, &record);
+        let scanned = scan_part(writer, &self.scans, begun, root, &selection, &self.rules, &record);
         if source.is_partial || self.scans.counts.partial.load(Ordering::Relaxed) > partial {
             writer.note_partial(begun);
         }
-        self.ended(writer, begun, &source.root, (&before, &source.missing), scanned)
+        self.ended(writer, begun, &source.root, &before, &source.missing, scanned)
     }
 
     /// Scans a tree and adds it to the next generation. After an error, the generation has nothing of
@@ -191,26 +198,27 @@ impl<'a> Run<'a> {
                     path.display()
                 ));
             }
-            (begun, self.scan_again(writer, (begun, is_same), root, &record))
+            (begun, self.scan_again(writer, begun, is_same, root, &record))
         } else {
             let name = match keeps_name {
                 true => self.request.name.clone(),
                 false => self.request.name_of(&self.cx.site.settings, path),
             };
             let begun = writer.add_source(NewSource { name, ..new })?;
-            (begun, self.scans.scan(writer, begun, (root, None), &self.rules, &record))
+            (begun, self.scans.scan(writer, begun, root, None, &self.rules, &record))
         };
         if self.scans.counts.partial.load(Ordering::Relaxed) > partial {
             writer.note_partial(begun);
         }
-        self.ended(writer, begun, &escaped, (&before, &[]), scanned)
+        self.ended(writer, begun, &escaped, &before, &[], scanned)
     }
 
     /// Scans a tree that is a source; `is_same` says whether the index has it by the same options.
     fn scan_again(
         &self,
         writer: &mut Writer,
-        (begun, is_same): (SourceId, bool),
+        begun: SourceId,
+        is_same: bool,
         root: Root,
         record: &ScanRecord,
     ) -> anyhow::Result<()> {
@@ -219,7 +227,7 @@ impl<'a> Run<'a> {
         }
         let mut whole = Selection::default();
         whole.add("", true);
-        scan_part(writer, &self.scans, begun, (root, &whole), &self.rules, record)
+        scan_part(writer, &self.scans, begun, root, &whole, &self.rules, record)
     }
 
     /// Reads the records of a namespace and adds it to the next generation.
@@ -233,8 +241,8 @@ impl<'a> Run<'a> {
         let before = self.scans.shortfalls(writer, &self.rules);
         let tree = source.open(namespace)?;
         let record = self.request.record(&self.cx.site.settings, &root);
-        let about = (namespace, &*tree);
-        let mut reading = Reading::new(&self.cx, writer, &self.rules, about, root.clone(), record)?;
+        let (cx, rules) = (&self.cx, &self.rules);
+        let mut reading = Reading::new(cx, writer, rules, namespace, &*tree, root.clone(), record)?;
         let escaped = reading.new.root.clone();
         self.progress.begin(&root, &escaped, &self.scans.counts);
         let known = writer.sources().into_iter().find(|(source, _)| source.root == escaped);
@@ -249,7 +257,7 @@ impl<'a> Run<'a> {
             reading.new.name = Some(name.clone());
         }
         let (begun, read) = reading.take_in(writer, &self.scans, selection)?;
-        self.ended(writer, begun, &escaped, (&before, &[]), read)
+        self.ended(writer, begun, &escaped, &before, &[], read)
     }
 
     /// Records the result of the scan of a source. `interrupted` is what was missing before an
@@ -259,7 +267,8 @@ impl<'a> Run<'a> {
         writer: &mut Writer,
         source: SourceId,
         root: &str,
-        (before, interrupted): (&Shortfalls, &[String]),
+        before: &Shortfalls,
+        interrupted: &[String],
         scanned: anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         self.notes().end(scanned.is_ok());

@@ -158,8 +158,8 @@ pub fn update(
             ..Updated::default()
         });
     }
-    let memory = (options.memory_bytes, options.threads);
-    let mut scans = Scans::new(cx, &writer, memory, options.rate_max, faults)?;
+    let mut scans =
+        Scans::new(cx, &writer, options.memory_bytes, options.threads, options.rate_max, faults)?;
     scans.costs = are_requests.then(Arc::default);
     let tasks = tasks(&writer, &suspects, scans.costs.as_deref())?;
     let mut sources: Vec<String> = tasks.iter().map(|task| task.source.root.clone()).collect();
@@ -373,11 +373,11 @@ pub(crate) fn list_anew(
     let now = new.scan.clone().unwrap_or_default();
     let partial = scans.counts.partial.load(Ordering::Relaxed);
     let begun = writer.add_source(new)?;
-    let scanned = scans.scan(writer, begun, (root, None), rules, &now);
+    let scanned = scans.scan(writer, begun, root, None, rules, &now);
     if scans.counts.partial.load(Ordering::Relaxed) > partial {
         writer.note_partial(begun);
     }
-    ended(writer, scans, rules, (begun, &task.source.root), (&before, scanned))
+    ended(writer, scans, rules, begun, &task.source.root, &before, scanned)
 }
 
 /// Lists the selected part of a source.
@@ -395,11 +395,11 @@ fn refresh_part(
     selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
     let begun = writer.refresh_source(new, selected)?;
     let partial = scans.counts.partial.load(Ordering::Relaxed);
-    let scanned = scan_part(writer, scans, begun, (root, selection), rules, &now);
+    let scanned = scan_part(writer, scans, begun, root, selection, rules, &now);
     if scans.counts.partial.load(Ordering::Relaxed) > partial || now != *record {
         writer.note_partial(begun);
     }
-    ended(writer, scans, rules, (begun, &source.root), (&before, scanned))
+    ended(writer, scans, rules, begun, &source.root, &before, scanned)
 }
 
 /// Opens the root of a source where it was.
@@ -426,8 +426,10 @@ fn ended(
     writer: &mut Writer,
     scans: &Scans<'_>,
     rules: &MountRules,
-    (begun, root): (SourceId, &str),
-    (before, scanned): (&Shortfalls, anyhow::Result<()>),
+    begun: SourceId,
+    root: &str,
+    before: &Shortfalls,
+    scanned: anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     match scanned {
         Ok(()) => {

@@ -8,7 +8,7 @@ use super::lines::{Line, Lines};
 use super::{DuOptions, Measure};
 use crate::error::Result;
 use canopy_index::column::*;
-use canopy_model::{Attributes, Count, FileType, NUMBERED, Parts, Summary, month};
+use canopy_model::{Attributes, Count, FileType, NUMBERED, Ownership, Parts, Summary, month};
 use canopy_read::ages::{AGES, add_ages};
 use canopy_read::locate::Start;
 use canopy_read::summaries::{ByOwner, StatisticsRequest, of_subtree};
@@ -40,7 +40,8 @@ pub(super) fn print(start: &Start, options: &DuOptions, lines: &mut Lines<'_>) -
     let mut sums: BTreeMap<String, i128> = BTreeMap::new();
     let mut ages = vec![Count::default(); AGES.len()];
     let is_of = |uid: u32| options.owner.is_none_or(|owner| owner == uid);
-    for ((uid, gid), summary) in summaries.into_iter().filter(|((uid, _), _)| is_of(*uid)) {
+    let owned = summaries.into_iter().filter(|(owner, _)| is_of(owner.uid));
+    for (Ownership { uid, gid }, summary) in owned {
         match by {
             By::User => add(&mut sums, user_or_number(uid), of_summary(options.measure, &summary)),
             By::Group => {
@@ -80,7 +81,7 @@ fn of_entry(start: &Start, parts: Parts) -> ByOwner {
     debug_assert!(attributes.file_type() != FileType::Directory);
     let mut summary = Summary::default();
     summary.add(attributes, canopy_model::base_name(&start.path), false, parts);
-    ByOwner::from_iter([((attributes.uid, attributes.gid), summary)])
+    ByOwner::from_iter([(attributes.ownership(), summary)])
 }
 
 fn of_summary(measure: Measure, summary: &Summary) -> i128 {

@@ -6,7 +6,7 @@ use super::sections::Section;
 use crate::error::Result;
 use canopy_index::column::{INODE, NAME, XATTRS};
 use canopy_index::{Columns, FileKind};
-use canopy_model::{Count, Parts, Summary, month};
+use canopy_model::{Count, Ownership, Parts, Summary, month};
 use canopy_read::ages::{AGES, add_ages};
 use canopy_read::locate::Start;
 use canopy_read::summaries::{self, ByOwner, StatisticsRequest};
@@ -30,7 +30,7 @@ pub(super) struct Statistics {
 }
 
 /// Usage by user and group.
-pub(super) type ByBoth = FxHashMap<(u32, u32), Usage>;
+pub(super) type ByBoth = FxHashMap<Ownership, Usage>;
 
 /// Usage by [`AGES`].
 pub(super) struct ByAge {
@@ -113,7 +113,8 @@ pub(super) fn statistics(
 
 impl Statistics {
     fn add(&mut self, by_owner: &ByOwner, scanned_month: i32) {
-        for ((uid, gid), summary) in by_owner {
+        for (owner, summary) in by_owner {
+            let Ownership { uid, gid } = owner;
             let usage = Usage {
                 entries: summary.entries(),
                 bytes: summary.bytes,
@@ -122,7 +123,7 @@ impl Statistics {
             self.users.entry(*uid).or_default().add(&usage);
             self.groups.entry(*gid).or_default().add(&usage);
             if let Some(by_both) = &mut self.by_both {
-                by_both.entry((*uid, *gid)).or_default().add(&usage);
+                by_both.entry(*owner).or_default().add(&usage);
             }
             if let Some(ages) = &mut self.user_ages {
                 ages.entry(*uid).or_default().add_summary(summary, scanned_month);

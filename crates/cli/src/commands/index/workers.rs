@@ -51,7 +51,7 @@ pub fn run(
     let begun = Instant::now();
     let beat = Duration::from_millis(arguments.beat.max(1));
     let ended = work(&cx, location, &request, beat)
-        .and_then(|ended| report(invocation, arguments, location, (ended, begun)));
+        .and_then(|ended| report(invocation, arguments, location, ended, begun));
     if ended.as_ref().is_err_and(|error| error.is::<Interrupted>()) {
         // The others were interrupted, too, or go on.
         return ended;
@@ -70,7 +70,8 @@ fn report(
     invocation: &Invocation,
     arguments: &Arguments,
     location: &Path,
-    (ended, begun): (Ended, Instant),
+    ended: Ended,
+    begun: Instant,
 ) -> anyhow::Result<Outcome> {
     let note = |text: String| {
         if !arguments.started {

@@ -39,7 +39,8 @@ pub(super) fn write_for_users(
     invocation: &Invocation,
     arguments: &Arguments,
     directory: &Path,
-    (sections, limits): (Sections, Option<Limits>),
+    sections: Sections,
+    limits: Option<Limits>,
 ) -> anyhow::Result<Outcome> {
     let options = ReportOptions {
         sections: [Section::Users].into_iter().collect(),
@@ -69,7 +70,7 @@ pub(super) fn write_for_users(
         threads: options.threads.div_ceil(AT_A_TIME),
         is_verbose: arguments.read.verbose,
     };
-    let written = write_pages(directory, users, (&request, &arguments.paths), limits.as_ref())?;
+    let written = write_pages(directory, users, &request, &arguments.paths, limits.as_ref())?;
     Ok(if failed.is_empty() { written } else { Outcome::Partial })
 }
 
@@ -78,7 +79,8 @@ pub(super) fn write_for_users(
 fn write_pages(
     directory: &Path,
     users: Vec<u32>,
-    (request, paths): (&PageRequest, &[OsString]),
+    request: &PageRequest,
+    paths: &[OsString],
     limits: Option<&Limits>,
 ) -> anyhow::Result<Outcome> {
     let pages = NewFiles::new()?;
@@ -92,7 +94,7 @@ fn write_pages(
     let work = || {
         loop {
             let Some(uid) = users.lock().next() else { return };
-            match write_page((&pages, &directory), uid, (request, paths, limits)) {
+            match write_page(&pages, &directory, uid, request, paths, limits) {
                 Ok(Outcome::Complete) => continue,
                 Ok(_) => {}
                 Err(error) => message(format_args!("{}: {error:#}", user_or_number(uid))),
@@ -105,9 +107,12 @@ fn write_pages(
 }
 
 fn write_page(
-    (pages, directory): (&NewFiles, &Directory),
+    pages: &NewFiles,
+    directory: &Directory,
     uid: u32,
-    (request, paths, limits): (&PageRequest, &[OsString], Option<&Limits>),
+    request: &PageRequest,
+    paths: &[OsString],
+    limits: Option<&Limits>,
 ) -> anyhow::Result<Outcome> {
     let user = known_user(uid);
     let name = file_name(uid, user.as_ref());

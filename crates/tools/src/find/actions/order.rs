@@ -158,7 +158,9 @@ pub(super) fn first<R: Sortable>(rows: &[R], count: usize, globals: &Globals) ->
 /// Returns whether a row comes before another one in the order that is asked for.
 pub(super) fn precedes<R: Sortable>(row: &R, other: &R, globals: &Globals) -> bool {
     let keys = [row, other].map(|row| globals.sort.as_ref().map(|field| row.key(field)));
-    compare((row, keys[0].as_ref()), (other, keys[1].as_ref()), globals).is_lt()
+    let row = Keyed { row, key: keys[0].as_ref() };
+    let other = Keyed { row: other, key: keys[1].as_ref() };
+    compare(row, other, globals).is_lt()
 }
 
 /// Returns whether rows with a key may come before a row with another one.
@@ -185,17 +187,22 @@ impl<'r, R: Sortable> Keys<'r, R> {
     }
 
     fn compare(&self, a: usize, b: usize) -> Ordering {
-        let [a, b] = [a, b].map(|at| (&self.rows[at], self.keys.as_ref().map(|keys| &keys[at])));
-        compare(a, b, self.globals)
+        let keyed =
+            |at| Keyed { row: &self.rows[at], key: self.keys.as_ref().map(|keys| &keys[at]) };
+        compare(keyed(a), keyed(b), self.globals)
     }
 }
 
+/// A row with the key that it is sorted by, if there is one.
+struct Keyed<'r, R> {
+    row: &'r R,
+    key: Option<&'r SortKey<'r>>,
+}
+
 /// Compares two rows with their keys by the order that is asked for.
-fn compare<R: Sortable>(
-    (a, key_of_a): (&R, Option<&SortKey<'_>>),
-    (b, key_of_b): (&R, Option<&SortKey<'_>>),
-    globals: &Globals,
-) -> Ordering {
+fn compare<R: Sortable>(a: Keyed<'_, R>, b: Keyed<'_, R>, globals: &Globals) -> Ordering {
+    let (key_of_a, key_of_b) = (a.key, b.key);
+    let (a, b) = (a.row, b.row);
     let order = match (key_of_a, key_of_b) {
         (Some(key), Some(other)) => {
             key.compare(other).then_with(|| compare_paths(a.shown(), b.shown()))

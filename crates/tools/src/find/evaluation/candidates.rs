@@ -2,7 +2,7 @@
 //! and by an entry of the live file system, so that each test is written once.
 
 use super::chunk::Location;
-use super::facts::SubtreeFacts;
+use super::facts::{ModeAndOwners, SubtreeFacts};
 use crate::error::Result;
 use crate::find::language::{NamedFile, XattrTest};
 use crate::find::messages::unknown_value;
@@ -221,8 +221,8 @@ impl Candidates for IndexRows<'_> {
             }
             _ => {
                 let names = text_or_empty(Some(names), at);
-                let owner = (modes[at], uids[at], gids[at]);
-                self.facts.may_access(&self.locations[at].path, names, owner, wanted)
+                let owned = ModeAndOwners { mode: modes[at], uid: uids[at], gid: gids[at] };
+                self.facts.may_access(&self.locations[at].path, names, owned, wanted)
             }
         })
     }

@@ -14,6 +14,17 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::io::Errno;
 use std::sync::Arc;
 
+/// Mode bits of an entry, and the user and group that it belongs to.
+#[derive(Clone, Copy)]
+pub(crate) struct ModeAndOwners {
+    /// Mode, as in `st_mode`.
+    pub(crate) mode: u32,
+    /// Owner.
+    pub(crate) uid: u32,
+    /// Owning group.
+    pub(crate) gid: u32,
+}
+
 /// What is known of the subtree of one start.
 pub(crate) struct SubtreeFacts {
     /// Directories that are known to be empty.
@@ -86,7 +97,8 @@ impl SubtreeFacts {
         match self.follow(location, target) {
             Resolved::Entry(reached) => {
                 let (inode, a) = (&reached.inode, &reached.inode.attributes);
-                self.may_access(&reached.path, &inode.xattrs, (a.mode, a.uid, a.gid), wanted)
+                let owned = ModeAndOwners { mode: a.mode, uid: a.uid, gid: a.gid };
+                self.may_access(&reached.path, &inode.xattrs, owned, wanted)
             }
             Resolved::Unknown => {
                 let link = absolute_path(&self.source, &location.path);
@@ -116,9 +128,10 @@ impl SubtreeFacts {
         &self,
         path: &str,
         xattrs: &str,
-        (mode, uid, gid): (u32, u32, u32),
+        owned: ModeAndOwners,
         wanted: Wanted,
     ) -> bool {
+        let ModeAndOwners { mode, uid, gid } = owned;
         let has_acl = xattr_names::has(xattrs, Acl::XATTR_NAME);
         let acl = self.acls.get(path).and_then(|value| Acl::decode(&unescape(value)).ok());
         let grant = match (has_acl, acl) {

@@ -58,9 +58,10 @@ impl HeldEntry {
                 return Ok(());
             }
         };
-        let place = (opened.as_ref().map_or(CWD, |opened| opened.as_fd()), &*self.name);
+        let directory = opened.as_ref().map_or(CWD, |opened| opened.as_fd());
         let HeldEntry { shown, depth, hint, stat, .. } = self;
         let tree = &trees[self.tree];
-        actor.evaluate(&LiveEntry::new(live, tree, place, shown, *depth, *hint, *stat)).map(drop)
+        let entry = LiveEntry::new(live, tree, directory, &self.name, shown, *depth, *hint);
+        actor.evaluate(&entry.with_stat(*stat)).map(drop)
     }
 }

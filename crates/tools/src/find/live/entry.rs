@@ -44,19 +44,27 @@ pub(super) struct LiveEntry<'e> {
 }
 
 impl<'e> LiveEntry<'e> {
-    /// Makes an entry at a place: a directory and a name in it.
+    /// Makes an entry of a name in a directory.
     pub(super) fn new(
         live: &'e Live<'e>,
         tree: &'e Tree<'e>,
-        (directory, name): (BorrowedFd<'e>, &'e CStr),
+        directory: BorrowedFd<'e>,
+        name: &'e CStr,
         shown: &'e [u8],
         depth: u32,
         hint: Option<FileType>,
-        stat: Option<Stat>,
     ) -> Self {
-        let stat = stat.map_or_else(OnceCell::new, |stat| OnceCell::from(Some(stat)));
-        let (diagnosed, target) = (Cell::new(false), OnceCell::new());
+        let (stat, target) = (OnceCell::new(), OnceCell::new());
+        let diagnosed = Cell::new(false);
         LiveEntry { live, tree, directory, name, shown, depth, hint, stat, diagnosed, target }
+    }
+
+    /// Adds attributes that are known already.
+    pub(super) fn with_stat(self, stat: Option<Stat>) -> Self {
+        LiveEntry {
+            stat: stat.map_or_else(OnceCell::new, |stat| OnceCell::from(Some(stat))),
+            ..self
+        }
     }
 
     /// Returns whether it is looked at through symbolic links.

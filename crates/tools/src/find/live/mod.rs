@@ -84,7 +84,8 @@ pub fn run_live(
     output: &mut (dyn Write + Send),
 ) -> Result<FindOutcome> {
     let sink = ActionSink::new(find, options, output);
-    let trees: Vec<Tree<'_>> = find.starts.iter().enumerate().map(Tree::new).collect();
+    let trees: Vec<Tree<'_>> =
+        find.starts.iter().enumerate().map(|(number, given)| Tree::new(number, given)).collect();
     let search = Search { live: Live::new(&sink), sink: &sink, held: Mutex::default() };
     for tree in &trees {
         walk::walk(&search, tree)?;
@@ -137,7 +138,7 @@ impl<'a> Search<'_, 'a> {
 }
 
 impl<'a> Tree<'a> {
-    fn new((number, given): (usize, &'a std::ffi::OsString)) -> Self {
+    fn new(number: usize, given: &'a std::ffi::OsString) -> Self {
         let given = given.as_bytes();
         let name =
             CString::new(given).expect("neither arguments nor what NULs separate have a NUL");

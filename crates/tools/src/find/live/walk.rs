@@ -111,7 +111,8 @@ impl<'w, 'a> Walker<'w, 'a> {
             return Ok(Some(dir()));
         }
         let hint = Some(stat.0.file_type());
-        let entry = LiveEntry::new(live, tree, (CWD, &tree.name), tree.given, 0, hint, Some(stat));
+        let entry = LiveEntry::new(live, tree, CWD, &tree.name, tree.given, 0, hint);
+        let entry = entry.with_stat(Some(stat));
         let pruned = self.search.meet(&mut self.actor, &entry, None)?;
         Ok((below && !pruned && !self.search.sink.is_done()).then(dir))
     }
@@ -185,8 +186,7 @@ impl<'w, 'a> Walker<'w, 'a> {
         let (live, depth) = (self.live, dir.depth + 1);
         let globals = &live.find.globals;
         let shown = self.path.with_name(name.to_bytes());
-        let mut entry =
-            LiveEntry::new(live, self.tree, (directory, name), shown, depth, hint, None);
+        let mut entry = LiveEntry::new(live, self.tree, directory, name, shown, depth, hint);
         let mut linked = dir.linked;
         if globals.follow_all
             && matches!(hint, None | Some(FileType::Symlink | FileType::Directory))
@@ -237,10 +237,10 @@ impl<'w, 'a> Walker<'w, 'a> {
             match dir.above.as_ref().map(|above| above.descriptor(self.live)).transpose() {
                 Ok(opened) => {
                     let directory = opened.as_ref().map_or(CWD, |opened| opened.as_fd());
-                    let (place, hint) = ((directory, &*dir.name), Some(FileType::Directory));
-                    let entry = LiveEntry::new(
-                        self.live, self.tree, place, &shown, dir.depth, hint, dir.stat,
-                    );
+                    let (live, hint) = (self.live, Some(FileType::Directory));
+                    let (tree, name, depth) = (self.tree, &dir.name, dir.depth);
+                    let entry = LiveEntry::new(live, tree, directory, name, &shown, depth, hint);
+                    let entry = entry.with_stat(dir.stat);
                     self.search.meet(&mut self.actor, &entry, dir.above.as_ref())?;
                 }
                 Err(errno) => self.live.problem_below(&shown, errno),

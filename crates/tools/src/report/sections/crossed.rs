@@ -6,6 +6,7 @@ use super::*;
 use crate::report::Owner;
 use crate::report::format::owner_name;
 use crate::report::statistics::{ByAge, ByBoth};
+use canopy_model::Ownership;
 use canopy_read::ages::AGES;
 use canopy_text::{group_name, user_name};
 use rustc_hash::FxHashMap;
@@ -151,7 +152,7 @@ impl ReportSection for UserGroups {
         let columns = by_owner(&facts.statistics.groups, group_name, GROUP_COLUMNS_MAX).rows;
         let columns: Vec<Owner> = columns.into_iter().map(|group| group.owner).collect();
         let mut groups: FxHashMap<u32, FxHashMap<u32, Usage>> = FxHashMap::default();
-        for ((uid, gid), usage) in &by_both {
+        for (Ownership { uid, gid }, usage) in &by_both {
             groups.entry(*uid).or_default().insert(*gid, *usage);
         }
         let cells = |uid| columns.iter().map(|group| taken(&by_both, uid, group.id)).collect();
@@ -196,7 +197,7 @@ impl ReportSection for UserGroups {
 
 /// Returns the space that a user takes in a group.
 fn taken(by_both: &ByBoth, uid: u32, gid: u32) -> i128 {
-    by_both.get(&(uid, gid)).map_or(0, |usage| usage.disk_bytes)
+    by_both.get(&Ownership { uid, gid }).map_or(0, |usage| usage.disk_bytes)
 }
 
 /// Returns a size, or `-` for zero, so that empty cells stand back.

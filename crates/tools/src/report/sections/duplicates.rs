@@ -318,7 +318,7 @@ impl Groups<'_> {
         rows.sort_unstable();
         let mut members = read_members(self.parts, &rows, self.rule, self.threads)?;
         members.sort_unstable_by_key(|member| (member.hashes, member.row));
-        let mut kept: Vec<(i64, i64, i64, Vec<u32>)> = Vec::new();
+        let mut kept: Vec<LargeGroup> = Vec::new();
         let mut inodes = FxHashSet::default();
         for group in members.chunk_by(|a, b| a.hashes == b.hashes) {
             inodes.clear();
@@ -338,21 +338,23 @@ impl Groups<'_> {
             self.found.groups += 1;
             self.found.files += files;
             self.found.wasted_bytes = self.found.wasted_bytes.saturating_add(wasted);
-            kept.push((wasted, size, files, group.iter().map(|member| member.row).collect()));
+            let rows = group.iter().map(|member| member.row).collect();
+            kept.push(LargeGroup { wasted_bytes: wasted, size_bytes: size, files, rows });
         }
-        kept.sort_unstable_by_key(|group| std::cmp::Reverse((group.0, group.1)));
-        if let Some(&(wasted, size, ..)) = self.top.checked_sub(1).and_then(|last| kept.get(last)) {
-            kept.retain(|group| (group.0, group.1) >= (wasted, size));
+        kept.sort_unstable_by_key(|group| std::cmp::Reverse(group.rank()));
+        let last = self.top.checked_sub(1).and_then(|last| kept.get(last)).map(LargeGroup::rank);
+        if let Some(last) = last {
+            kept.retain(|group| group.rank() >= last);
         }
         if self.top > 0 { self.keep(kept) } else { Ok(()) }
     }
 
-    /// Keeps the largest of groups: bytes wasted, size, files, and the rows of each.
-    fn keep(&mut self, groups: Vec<(i64, i64, i64, Vec<u32>)>) -> Result<()> {
-        let mut firsts: Vec<u32> = groups.iter().map(|group| group.3[0]).collect();
+    /// Keeps the largest of groups.
+    fn keep(&mut self, groups: Vec<LargeGroup>) -> Result<()> {
+        let mut firsts: Vec<u32> = groups.iter().map(|group| group.rows[0]).collect();
         firsts.sort_unstable();
         let firsts = details::of_rows(self.parts, &firsts, self.threads)?;
-        for (wasted_bytes, bytes, files, rows) in groups {
+        for LargeGroup { wasted_bytes, size_bytes: bytes, files, rows } in groups {
             let Some(first) = firsts.get(&rows[0]) else { continue };
             let is_alike = self.rule == DuplicateRule::SizeTimeAndName;
             let name = is_alike.then(|| first.name.clone());
@@ -385,6 +387,22 @@ impl Groups<'_> {
             self.found.largest.push(group);
         }
         Ok(self.found)
+    }
+}
+
+/// A group that may be one of the largest.
+struct LargeGroup {
+    wasted_bytes: i64,
+    /// Size of each file.
+    size_bytes: i64,
+    files: i64,
+    rows: Vec<u32>,
+}
+
+impl LargeGroup {
+    /// Returns the value by which groups are sorted.
+    fn rank(&self) -> (i64, i64) {
+        (self.wasted_bytes, self.size_bytes)
     }
 }
 
