@@ -22,7 +22,7 @@ use crate::merge::MergeOperator;
 use crate::names::TableId;
 use crate::record::Layout;
 use crate::runs::SstableCache;
-use crate::storage::probe;
+use crate::storage::probe_once;
 use crate::view::Layers;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
@@ -274,7 +274,7 @@ pub fn create(environment: &Environment, layout: Layout, options: &Options) -> R
     if !layout.is_sound() {
         return Err(Invalid::Layout.into());
     }
-    probe(environment)?;
+    probe_once(environment)?;
     let id = TableId::random(environment);
     let merge_operator = options.operator.as_ref().map_or("", |operator| operator.name()).into();
     let state = State {
