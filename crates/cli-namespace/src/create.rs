@@ -8,21 +8,21 @@ use canopy_index::safety;
 use canopy_namespace::{CHUNK_BYTES, Owner, Settings, create_namespace, system_clock, table_of};
 use canopy_site::check_links;
 use canopy_store::Environment;
-use canopy_store::storage::LocalStorage;
+use canopy_store::storage::{LocalStorage, SharedDirectory, Storage};
 use rustix::fs::OFlags;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Contents in buckets are objects of this size, unless somebody says otherwise.
+/// Contents that machines share are objects of this size, unless somebody says otherwise.
 const CHUNK_BYTES_DEFAULT: u64 = 4 << 20;
 
 /// Contents in records are this long at most: each is in memory as a whole.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let Arguments { namespace, inline, chunk_size, indexes } = arguments;
+    let Arguments { namespace, inline, chunk_size, indexes, shared } = arguments;
     let (inline, shown) = (*inline, namespace.display());
     if inline > INLINE_BYTES_MAX {
         bail!("--inline {inline}: {INLINE_BYTES_MAX} at most");
@@ -36,16 +36,21 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         settings = settings.with_indexes(&names)?;
     }
     let bucket = place::bucket_of(namespace);
-    let chunk_size = chunk_size.or(bucket.is_some().then_some(CHUNK_BYTES_DEFAULT));
+    if *shared && matches!(bucket, Some((None, _))) {
+        bail!("--shared is for directories: every machine can use a bucket");
+    }
+    // Files of a directory would be of one machine.
+    let needs_chunks = bucket.is_some() || *shared;
+    let chunk_size = chunk_size.or(needs_chunks.then_some(CHUNK_BYTES_DEFAULT));
     settings.chunk_bytes = chunk_size.unwrap_or_default();
     if chunk_size.is_some_and(|size| !CHUNK_BYTES.contains(&size) || (inline as u64) > size) {
         bail!("--chunk-size: from 4K to 64M, and no less than --inline");
     }
     let environment = match bucket {
-        None => local(namespace)?,
+        None => local(namespace, *shared)?,
         Some((directory, _)) => {
             if let Some(directory) = directory {
-                local(directory)?;
+                local(directory, *shared)?;
             }
             let environment = place::environment(namespace)?;
             if table_of(environment.storage.as_ref()).is_ok() {
@@ -75,10 +80,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Complete)
 }
 
-/// Makes a directory for what is on this machine, as mkdir(1) does, or takes an empty one of the
+/// Makes a directory of this machine, or of many, as mkdir(1) does, or takes an empty one of the
 /// caller's. Whoever can put another in its place decides what is written where: to root nobody
 /// else must be able to.
-fn local(directory: &Path) -> anyhow::Result<Environment> {
+fn local(directory: &Path, is_shared: bool) -> anyhow::Result<Environment> {
     let shown = directory.display();
     let caller = nix::unistd::geteuid();
     check_links(directory)?;
@@ -109,5 +114,9 @@ fn local(directory: &Path) -> anyhow::Result<Environment> {
     opened
         .set_permissions(Permissions::from_mode(0o700))
         .with_context(|| format!("cannot close {shown} to others"))?;
-    Ok(Environment::system(Arc::new(LocalStorage::existing(&real)?)))
+    let storage: Arc<dyn Storage> = match is_shared {
+        true => Arc::new(SharedDirectory::make(&real)?),
+        false => Arc::new(LocalStorage::existing(&real)?),
+    };
+    Ok(Environment::system(storage))
 }

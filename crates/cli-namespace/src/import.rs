@@ -83,14 +83,16 @@ fn plan(arguments: &Arguments, namespace: &Namespace) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-/// Returns the directory of a namespace and those directly in it, by device and inode number.
+/// Returns the directories of a namespace and those directly in them, by device and inode number.
 fn directories_of(namespace: &Path) -> anyhow::Result<Vec<(u64, u64)>> {
-    let directory = place::directory_of(namespace)?;
-    let failed = || format!("cannot read {}", directory.display());
-    let mut all = vec![identity(&directory.metadata().with_context(failed)?)];
-    for entry in directory.read_dir().with_context(failed)? {
-        let metadata = entry.with_context(failed)?.metadata().with_context(failed)?;
-        all.extend(metadata.is_dir().then(|| identity(&metadata)));
+    let mut all = Vec::new();
+    for directory in [place::directory_of(namespace)?, place::local_of(namespace)?] {
+        let failed = || format!("cannot read {}", directory.display());
+        all.push(identity(&directory.metadata().with_context(failed)?));
+        for entry in directory.read_dir().with_context(failed)? {
+            let metadata = entry.with_context(failed)?.metadata().with_context(failed)?;
+            all.extend(metadata.is_dir().then(|| identity(&metadata)));
+        }
     }
     Ok(all)
 }

@@ -16,7 +16,8 @@ pub fn run(namespace: &Path, is_json: bool) -> anyhow::Result<Outcome> {
         Some(mount) => OsStr::from_bytes(&mount.source).into(),
         None => namespace.to_owned(),
     };
-    let environment = place::environment(&place::found(&namespace)?)?;
+    place::found(&namespace)?;
+    let environment = place::environment(&namespace)?;
     let table = table_of(environment.storage.as_ref())?;
     let state = inspect(&environment, table)?.state;
     let sstables = state.runs.iter().map(|run| run.sstables.len()).sum::<usize>();

@@ -15,7 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What the process that mounted it says later is in this file of the namespace.
+/// Messages of the process that mounted it are in this file of the namespace, or of this machine.
 const LOG: &str = "mount.log";
 
 /// How often to look for what could not be done.
@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     daemon::check_place(&arguments.directory, &[namespace])?;
     match arguments.foreground || arguments.detached {
         true => daemon::reporting(arguments.detached, || serve(arguments)),
-        false => daemon::detach(&place::directory_of(&arguments.namespace)?.join(LOG)),
+        false => daemon::detach(&place::local_of(&arguments.namespace)?.join(LOG)),
     }
 }
 

@@ -1,11 +1,12 @@
 //! Where a namespace lies: a directory with its records, and `contents` for those of large files; or
-//! a bucket, with a directory of this machine that has what is cached of it, and the log of mounts.
+//! a bucket or a directory that machines share, with a directory of this machine that has what is
+//! cached of it, and the log of mounts.
 
 use crate::viewed;
 use anyhow::{Context, anyhow, bail};
 use canopy_index::safety;
 use canopy_namespace::{Contents, Namespace, system_clock};
-use canopy_store::storage::LocalStorage;
+use canopy_store::storage::SharedDirectory;
 use canopy_store::{Environment, Fenced};
 use rustix::fs::{Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -15,11 +16,11 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 const CONTENTS: &str = "contents";
 
-/// Locked while a process of this machine uses a namespace that lies in a bucket alone.
+/// Locked while a process of this machine uses a namespace whose storage has no locks.
 const LOCK: &str = "lock";
 
 /// What is cached of contents in a bucket.
@@ -42,25 +43,50 @@ pub fn bucket_of(namespace: &Path) -> Option<(Option<&Path>, &str)> {
     Some((Some(Path::new(directory)), &name[directory.len() + 1..]))
 }
 
-/// Returns the full path of the directory that a namespace has on this machine.
+/// Returns the full path of the directory that a namespace has, here or on all machines.
 pub fn directory_of(namespace: &Path) -> anyhow::Result<PathBuf> {
-    let directory = match bucket_of(namespace) {
-        None => namespace.to_owned(),
-        Some((Some(directory), _)) => directory.to_owned(),
-        Some((None, bucket)) => {
-            let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-            let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
-            let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
-            let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set")?;
-            let name = bucket.trim_start_matches("s3://").trim_end_matches('/').replace('/', "+");
-            let directory = cache.join("canopy/namespaces").join(name);
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-            made.with_context(|| format!("cannot make {}", directory.display()))?;
-            directory
-        }
-    };
     let failed = || format!("cannot open the namespace {}", namespace.display());
-    directory.canonicalize().with_context(failed)
+    match bucket_of(namespace) {
+        None => namespace.canonicalize().with_context(failed),
+        Some((Some(directory), _)) => directory.canonicalize().with_context(failed),
+        Some((None, bucket)) => cached(bucket.trim_start_matches("s3://")),
+    }
+}
+
+/// Returns the full path of the directory of this machine with the lock, the log of mounts, and what is
+/// cached: that of the namespace, unless other machines have it too.
+pub fn local_of(namespace: &Path) -> anyhow::Result<PathBuf> {
+    match is_shared(namespace)? {
+        true => cached(&full_name(namespace)?.display().to_string()),
+        false => directory_of(namespace),
+    }
+}
+
+/// Makes the directory of this machine for a namespace of that name.
+fn cached(name: &str) -> anyhow::Result<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
+    let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set")?;
+    let name = name.trim_end_matches('/').replace('/', "+");
+    let directory = cache.join("canopy/namespaces").join(name);
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    made.with_context(|| format!("cannot make {}", directory.display()))?;
+    Ok(directory.canonicalize()?)
+}
+
+/// Returns whether the directory of a namespace is one that machines share.
+fn is_shared(namespace: &Path) -> anyhow::Result<bool> {
+    match bucket_of(namespace) {
+        Some((None, _)) => Ok(false),
+        _ => Ok(SharedDirectory::root_of(&directory_of(namespace)?)?.is_some()),
+    }
+}
+
+/// Returns whether the storage of a namespace has no locks: then processes of this machine keep each
+/// other out by a file of this machine.
+pub fn lacks_locks(namespace: &Path) -> anyhow::Result<bool> {
+    Ok(matches!(bucket_of(namespace), Some((None, _))) || is_shared(namespace)?)
 }
 
 /// Returns what mounts call a namespace: enough to find it from any directory.
@@ -135,7 +161,7 @@ pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
     check_safe(namespace)?;
     // Who opens it may go to another directory later.
     let namespace = namespace.canonicalize()?;
-    Ok(Environment::system(Arc::new(LocalStorage::existing(&namespace)?)))
+    Ok(Environment::system(canopy_object_storage::open_directory(&namespace)?))
 }
 
 /// Makes a directory that only the caller may enter, as mkdir(1) does, or opens one that is there,
@@ -233,9 +259,10 @@ fn open_any(namespace: &Path, cache: &Cache, is_read_only: bool) -> anyhow::Resu
     let full = found(namespace)?;
     // A bucket's directory on this machine, too.
     check_safe(&full)?;
-    lock(namespace, &full)?;
+    let local = local_of(namespace)?;
+    lock(namespace, &local)?;
     let failed = || format!("cannot open the namespace {}", namespace.display());
-    let contents = Contents::new(cache.directory.as_ref().unwrap_or(&full.join(CONTENTS)))?;
+    let contents = Contents::new(cache.directory.as_ref().unwrap_or(&local.join(CONTENTS)))?;
     let contents = match cache.bytes {
         Some(bytes) => contents.with_cache_bytes(bytes),
         None => contents,
@@ -290,8 +317,8 @@ pub struct InUse {
     pub is_locked: bool,
 }
 
-/// Opens the lock of a namespace that lies in a bucket alone: storage has none. Of processes on
-/// other machines, the one that opened the namespace last has it.
+/// Opens the lock of a namespace whose storage has none. Of processes on other machines, the one that
+/// opened the namespace last has it.
 pub fn open_lock(directory: &Path) -> anyhow::Result<File> {
     let path = directory.join(LOCK);
     let mut options = File::options();
@@ -301,7 +328,7 @@ pub fn open_lock(directory: &Path) -> anyhow::Result<File> {
 
 /// Takes that lock until this process ends.
 fn lock(namespace: &Path, directory: &Path) -> anyhow::Result<()> {
-    if !matches!(bucket_of(namespace), Some((None, _))) {
+    if !lacks_locks(namespace)? {
         return Ok(());
     }
     // It may be opened again after it was mended.

@@ -93,13 +93,13 @@ pub fn mounted_on(directory: &Path) -> anyhow::Result<Option<Mount>> {
 
 /// Waits until the process that had a namespace mounted has written everything and let it go.
 fn wait(namespace: &Path) -> anyhow::Result<()> {
+    if place::lacks_locks(namespace)? {
+        let lock = place::open_lock(&place::local_of(namespace)?)?;
+        return Ok(rustix::fs::flock(&lock, FlockOperation::LockShared)?);
+    }
     let namespace = match place::bucket_of(namespace) {
-        Some((None, _)) => {
-            let lock = place::open_lock(&place::directory_of(namespace)?)?;
-            return Ok(rustix::fs::flock(&lock, FlockOperation::LockShared)?);
-        }
         Some((Some(directory), _)) => directory,
-        None => namespace,
+        _ => namespace,
     };
     let storage = place::environment(namespace)?.storage;
     let table = canopy_namespace::table_of(storage.as_ref())?;

@@ -1,10 +1,12 @@
 //! The `canopy-store` command, which `canopy` runs for `canopy store`: it looks into the tables of
 //! the engine (`docs/engine.md`) and changes nothing. One file a subcommand; `storage` is the only
-//! way to what lies in storage.
+//! way to what lies in storage. Only `probe` writes: into a directory of its own, and the notes of
+//! machines that passed.
 
 mod dump;
 mod list;
 mod manifest;
+mod probe;
 mod show;
 mod sstable;
 mod stat;
@@ -26,5 +28,6 @@ fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         Command::Stat { storage, table: None, json } => sstable::run(&storage, json),
         Command::Verify { storage, tables } => verify::run(&storage, &tables),
         Command::Dump(arguments) => dump::run(&arguments),
+        Command::Probe(arguments) => probe::run(&arguments),
     }
 }

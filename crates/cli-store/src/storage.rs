@@ -151,6 +151,10 @@ impl Storage for ReadOnly {
         self.0.roots()
     }
 
+    fn has_ordered_listings(&self) -> bool {
+        self.0.has_ordered_listings()
+    }
+
     fn remove(&self, _name: &str) -> Result<()> {
         refused()
     }

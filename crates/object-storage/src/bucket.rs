@@ -6,7 +6,7 @@ use canopy_store::storage::{Append, Created, Listed, Storage};
 use canopy_store::{Error, Invalid, Result};
 use futures::future::join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutMode, RetryConfig};
 use std::io;
@@ -75,6 +75,8 @@ pub struct BucketStorage {
     creating: AmazonS3,
     /// Ends with `/`, or is empty.
     prefix: String,
+    /// The server and the bucket.
+    server: String,
     runtime: Runtime,
 }
 
@@ -133,7 +135,12 @@ impl BucketStorage {
                 return Err(SetupError::Prefix(inner.to_owned()).into());
             }
         };
+        let value = |key| builder.get_config_value(&key).unwrap_or_default();
+        let [endpoint, region, bucket] =
+            [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::Region, AmazonS3ConfigKey::Bucket]
+                .map(value);
         Ok(BucketStorage {
+            server: format!("{endpoint} {region} {bucket}"),
             retrying: build(10, READ_TIMEOUT)?,
             creating: build(0, CREATE_TIMEOUT)?,
             prefix,
@@ -206,6 +213,10 @@ fn failed(name: &str, error: object_store::Error) -> Error {
 }
 
 impl Storage for BucketStorage {
+    fn server(&self) -> String {
+        self.server.clone()
+    }
+
     fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
         self.runtime.block_on(self.range(name, range))
     }

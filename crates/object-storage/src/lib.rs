@@ -14,4 +14,4 @@ mod location;
 
 pub use bucket::BucketStorage;
 pub use error::SetupError;
-pub use location::open;
+pub use location::{open, open_directory};

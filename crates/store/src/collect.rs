@@ -3,6 +3,7 @@
 use crate::commit::{commit, current, read_version};
 use crate::environment::Environment;
 use crate::error::Result;
+use crate::landmarks::is_landmark;
 use crate::manifest::{Hold, Manifest, Phase, State};
 use crate::names::{Object, SstableName, TableId, segment_of, sstable_of, version_of};
 use crate::storage::Listed;
@@ -86,9 +87,13 @@ pub fn garbage(
         }
     }
 
+    let current = manifest.version.number;
+    // Where listings are not trusted, others find the current version by them.
+    let stays =
+        |version| !environment.storage.has_ordered_listings() && is_landmark(version, current);
     for listed in environment.storage.list(&table.manifests(), "")? {
         let Some(version) = version_of(&listed.name) else { continue };
-        if version < manifest.version.number && !kept.versions.contains(&version) {
+        if version < current && !kept.versions.contains(&version) && !stays(version) {
             garbage.push((listed, Object::Manifest(version)));
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::environment::Environment;
 use crate::error::{Contended, Error, Invalid, Result};
+use crate::landmarks;
 use crate::log::retry_pause;
 use crate::manifest::{Manifest, NONCES, State, Version};
 use crate::names::{TableId, version_of};
@@ -48,12 +49,35 @@ pub(crate) fn current(environment: &Environment, table: TableId) -> Result<Manif
     Err(Contended::Table(table).into())
 }
 
-/// Returns the greatest version from `from` on.
+/// Returns the greatest version from `from` on, which was created before.
 pub(crate) fn latest_version(environment: &Environment, table: TableId, from: u64) -> Result<u64> {
+    if !environment.storage.has_ordered_listings() {
+        return latest_version_by_name(environment, table, from);
+    }
     let after = from.checked_sub(1).map(|before| table.manifest(before)).unwrap_or_default();
     let listed = environment.storage.list(&table.manifests(), &after)?;
     let versions = listed.iter().filter_map(|one| version_of(&one.name));
     versions.max().ok_or_else(|| Error::NotFound(format!("table {table}")))
+}
+
+/// Like `latest_version`, but trusts no listing: it only says where to begin.
+fn latest_version_by_name(environment: &Environment, table: TableId, from: u64) -> Result<u64> {
+    let storage = &environment.storage;
+    let known = match from {
+        0 => {
+            let listed = storage.list(&table.manifests(), "")?;
+            listed.iter().filter_map(|one| version_of(&one.name)).max().unwrap_or(0)
+        }
+        from => from,
+    };
+    let exists = |version| match storage.size(&table.manifest(version)) {
+        Err(error) if error.is_not_found() => Ok(false),
+        size => size.map(|_| true),
+    };
+    match landmarks::greatest(known, exists)? {
+        0 => Err(Error::NotFound(format!("table {table}"))),
+        version => Ok(version),
+    }
 }
 
 /// Returns the manifest of a version that a checkpoint keeps.

@@ -53,6 +53,11 @@ impl Clock for SystemClock {
 
 struct SystemRandom;
 
+/// Returns 64 random bits for the name of a file that only storage of the system makes.
+pub(crate) fn system_random() -> u64 {
+    SystemRandom.next_u64()
+}
+
 impl Random for SystemRandom {
     fn next_u64(&self) -> u64 {
         let mut bytes = [0; 8];

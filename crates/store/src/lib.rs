@@ -4,7 +4,7 @@
 //!
 //! | to change | read |
 //! | --- | --- |
-//! | the state of a table, and changing it | `manifest`, `commit` |
+//! | the state of a table, and changing it | `manifest`, `commit`, `landmarks` (finding it by names) |
 //! | writing | `table.rs`, `batch`, `memtable`, `table/flushing.rs` (from memory into files) |
 //! | files from elsewhere | `ingestion` |
 //! | the log, recovery | `log`, `segment`, `table/recovery.rs` |
@@ -55,6 +55,7 @@ mod fork;
 pub mod fuzzing;
 mod ingestion;
 mod key;
+mod landmarks;
 mod log;
 pub mod manifest;
 mod memtable;

@@ -23,7 +23,7 @@ use crate::names::TableId;
 use crate::numbers::RunLayout;
 use crate::record::Layout;
 use crate::runs::SstableCache;
-use crate::storage::probe;
+use crate::storage::probe_once;
 use crate::view::Layers;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
@@ -276,7 +276,7 @@ pub fn create(environment: &Environment, layout: Layout, options: &Options) -> R
     if !layout.is_sound() {
         return Err(Invalid::Layout.into());
     }
-    probe(environment)?;
+    probe_once(environment)?;
     let id = TableId::random(environment);
     let merge_operator = options.operator.as_ref().map_or("", |operator| operator.name()).into();
     let state = State {

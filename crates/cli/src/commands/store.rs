@@ -1,13 +1,14 @@
 //! `canopy store`: its arguments. `canopy-store` carries it out.
 
 use clap::Subcommand;
+use std::path::PathBuf;
 
 /// Look into the tables of the engine, for those who debug it
 ///
 /// STORAGE is where tables lie: a directory, s3://BUCKET/PREFIX, or DIRECTORY+s3://BUCKET/PREFIX.
 /// Buckets need AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, unless they are Amazon's,
-/// AWS_ENDPOINT_URL. All of this only reads: it takes no writer's lock, makes no checkpoint and
-/// changes nothing, and may run beside writers and collectors.
+/// AWS_ENDPOINT_URL. All of this but 'probe' only reads: it takes no writer's lock, makes no checkpoint
+/// and changes nothing, and may run beside writers and collectors.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -62,6 +63,30 @@ pub enum Command {
     ///
     /// Example: canopy store dump /srv/namespace 4f0c6ab1f3a1de0b5f7d4ca3e5a1b2c3 --prefix 7
     Dump(Dump),
+    /// Try whether machines that share a directory see at once what others create there
+    ///
+    /// Run it at the same time on two machines, with the same directory. They meet there, create,
+    /// list and remove files for each other, and both print the result. The directory may be empty
+    /// still, or one that 'canopy ns create --shared' made. Then both machines may write there once
+    /// they have passed, if one of them could before. Exit code 2 means that tables would lose data.
+    ///
+    /// Example: canopy store probe /gpfs/projects
+    Probe(Probe),
+}
+
+#[derive(clap::Args)]
+pub struct Probe {
+    /// The directory that both machines see
+    pub directory: PathBuf,
+    /// Wait so many seconds for the other machine
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub wait: u64,
+    /// Try everything so often
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Print JSON, one object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(clap::Args)]

@@ -93,7 +93,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-object-storage", &["canopy-store"]),
     (
         "canopy-store-command",
-        &["canopy", "canopy-store", "canopy-object-storage", "canopy-model", "canopy-text"],
+        &[
+            "canopy",
+            "canopy-store",
+            "canopy-object-storage",
+            "canopy-model",
+            "canopy-scan",
+            "canopy-text",
+        ],
     ),
     ("canopy-namespace", &["canopy-model", "canopy-query", "canopy-store"]),
     ("canopy-fuse", &["canopy-model", "canopy-query"]),

@@ -1,5 +1,6 @@
 //! Objects as files below a directory of one machine, synced before they count.
 
+use super::shared_directory::refuse_shared;
 use super::{Append, Created, Listed, ReadAt, Storage};
 use crate::error::{Error, Fenced, Result};
 use bytes::Bytes;
@@ -37,8 +38,10 @@ impl LocalStorage {
     ///
     /// # Errors
     ///
-    /// Fails with `Storage` if the directory cannot be made.
+    /// Fails with `Storage` if the directory cannot be made, and with `Invalid` if many machines share
+    /// it.
     pub fn new(root: &Path) -> Result<Self> {
+        refuse_shared(root)?;
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(root);
         made.map_err(|error| Error::storage(root.display().to_string(), error))?;
         Ok(LocalStorage { root: root.into() })
@@ -48,10 +51,13 @@ impl LocalStorage {
     ///
     /// # Errors
     ///
-    /// Fails with `NotFound` if there is nothing, and with `Storage` if it is no directory.
+    /// Fails with `NotFound` if there is nothing, with `Storage` if it is not a directory, and with
+    /// `Invalid` if many machines share it.
     pub fn existing(root: &Path) -> Result<Self> {
         let failed = |error| Error::storage(root.display().to_string(), error);
-        match fs::metadata(root).map_err(failed)?.is_dir() {
+        let is_directory = fs::metadata(root).map_err(failed)?.is_dir();
+        refuse_shared(root)?;
+        match is_directory {
             true => Ok(LocalStorage { root: root.into() }),
             false => Err(failed(Errno::NOTDIR.into())),
         }

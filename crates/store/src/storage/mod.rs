@@ -12,11 +12,13 @@
 mod local;
 mod memory;
 mod probe;
+mod shared_directory;
 mod split;
 
 pub use local::LocalStorage;
 pub use memory::MemoryStorage;
-pub use probe::probe;
+pub use probe::{probe, probe_once};
+pub use shared_directory::{Machine, Notes, SharedDirectory, SharedDirectoryError};
 pub use split::SplitStorage;
 
 use crate::error::{Error, Result};
@@ -44,6 +46,12 @@ pub struct Listed {
 /// Objects by name. Names are paths of ASCII letters, digits, `-`, `_` and `.`, parted by `/`. Any
 /// call may block for long. Every later call of any process sees the effects of an earlier one.
 pub trait Storage: Send + Sync {
+    /// Returns the address of the server that stores the objects; nothing if they are files. A note in
+    /// storage that it passed the probe counts there alone.
+    fn server(&self) -> String {
+        String::new()
+    }
+
     /// Returns the bytes of a range, all of them.
     fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes>;
 
@@ -87,7 +95,8 @@ pub trait Storage: Send + Sync {
     }
 
     /// Returns the objects whose names begin with `prefix` and come after `after`, by name, as they
-    /// were at one moment.
+    /// were at one moment; or, without [ordered listings](Self::has_ordered_listings), all that were
+    /// there the whole time, and maybe others.
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>>;
 
     /// Returns what the names of objects begin with, up to their first `/`, each once and in order;
@@ -98,6 +107,13 @@ pub trait Storage: Send + Sync {
         let mut roots = Vec::from_iter(roots.map(|(root, _)| root.to_string()));
         roots.dedup();
         Ok(roots)
+    }
+
+    /// Returns whether a listing is of one moment, or looks at names in their order. Otherwise it may
+    /// miss both an object that is removed meanwhile and a later one that is created meanwhile: then
+    /// the engine asks for names instead.
+    fn has_ordered_listings(&self) -> bool {
+        true
     }
 
     /// Removes an object, if it is there. After an error it may yet be removed later.

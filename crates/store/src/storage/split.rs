@@ -28,6 +28,10 @@ impl SplitStorage {
 }
 
 impl Storage for SplitStorage {
+    fn server(&self) -> String {
+        format!("{}{}", self.rest.server(), self.sstables.server())
+    }
+
     fn read_range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
         self.of(name).read_range(name, range)
     }
@@ -83,6 +87,10 @@ impl Storage for SplitStorage {
         roots.sort();
         roots.dedup();
         Ok(roots)
+    }
+
+    fn has_ordered_listings(&self) -> bool {
+        self.rest.has_ordered_listings() && self.sstables.has_ordered_listings()
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -13,9 +13,13 @@ pub struct Create {
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     pub inline: usize,
     /// Keep larger contents in objects of this size, beside the records, such as 4M [default: files
-    /// of the directory, or 4M in a bucket]
+    /// of the directory, or 4M in a bucket or with --shared]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub chunk_size: Option<u64>,
+    /// Make it in a directory of a file system that many machines share (Lustre, GPFS, CephFS, NFS 4),
+    /// for all of them: without locks and files that grow, and with contents in objects
+    #[arg(long)]
+    pub shared: bool,
     /// Keep indexes of these attributes, with commas between them, or of none [default: size, uid,
     /// gid, mtime, ext]
     #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]

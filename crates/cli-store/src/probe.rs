@@ -1,0 +1,135 @@
+//! `canopy store probe`: two machines find out whether each sees at once what the other creates in a
+//! directory that they share. `docs/engine.md`, "Directories that machines share", says what tables
+//! need of that.
+
+mod findings;
+mod meeting;
+mod rounds;
+
+use anyhow::{Context, bail};
+use canopy::commands::store::Probe as Arguments;
+use canopy::{Outcome, message};
+use canopy_store::storage::{Machine, SharedDirectory};
+use findings::Findings;
+use meeting::Meeting;
+use serde_json::json;
+use std::fs::{self, DirBuilder};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// What both machines write is below this directory, and goes when they are done.
+const PLACE: &str = ".canopy-probe";
+
+/// Carries the subcommand out.
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    let shown = arguments.directory.display();
+    let directory = arguments.directory.canonicalize().with_context(|| shown.to_string())?;
+    // Of a damaged or a newer one, before anything is tried.
+    let shared = match SharedDirectory::root_of(&directory)? {
+        Some(root) => Some(SharedDirectory::open(&root)?),
+        None => None,
+    };
+    let root = shared.as_ref().map_or(&*directory, SharedDirectory::root);
+    let place = root.join(PLACE);
+    make(&place)?;
+    let own = Machine::own();
+    if !arguments.json {
+        message(format_args!("waiting for the same command on another machine"));
+    }
+    let meeting = Meeting::find(&place, Duration::from_secs(arguments.wait))?;
+    let tried = rounds::run(&meeting, arguments.rounds, &own);
+    // The other one removes it, or finds it left.
+    let left = meeting.leave();
+    let _ = fs::remove_dir(&place);
+    let (own, other) = tried.context("the probe was not finished")?;
+    left?;
+    let noted = match &shared {
+        Some(shared) if own.passed(&other) => note(shared, &own, &other)?,
+        _ => Noted::Nothing,
+    };
+    print(arguments.json, root, &own, &other, &noted)?;
+    match own.passed(&other) {
+        true => Ok(Outcome::Complete),
+        false => bail!("{}", findings::refusal(root, &own, &other)),
+    }
+}
+
+fn make(place: &Path) -> anyhow::Result<()> {
+    match DirBuilder::new().mode(0o700).create(place) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("cannot make {}", place.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What became of the machines' right to write.
+enum Noted {
+    /// It is not a shared directory yet, or the probe has failed.
+    Nothing,
+    /// Both processes ran on one machine.
+    OneMachine,
+    /// Both machines may write.
+    Both,
+    /// Neither may: each has to pass with one of these.
+    Unknown(Vec<String>),
+}
+
+/// Notes that both machines may write, if one of them could before.
+fn note(shared: &SharedDirectory, own: &Findings, other: &Findings) -> anyhow::Result<Noted> {
+    let notes = shared.notes();
+    if own.machine == other.machine {
+        return Ok(Noted::OneMachine);
+    }
+    if !own.may_write && !other.may_write {
+        let known = notes.names()?;
+        // By hand all notes can be removed, to try all machines anew.
+        if !known.is_empty() {
+            return Ok(Noted::Unknown(known));
+        }
+    }
+    notes.add(&own.machine, Some(&other.machine))?;
+    Ok(Noted::Both)
+}
+
+fn print(
+    is_json: bool,
+    root: &Path,
+    own: &Findings,
+    other: &Findings,
+    noted: &Noted,
+) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if is_json {
+        let shown = json!({
+            "directory": root.display().to_string(),
+            "passed": own.passed(other),
+            "may_write": matches!(noted, Noted::Both),
+            "here": own.as_json(),
+            "there": other.as_json(),
+        });
+        writeln!(out, "{shown}")?;
+        return Ok(());
+    }
+    own.print(&mut out)?;
+    other.print(&mut out)?;
+    let (here, there, shown) = (&own.machine.name, &other.machine.name, root.display());
+    match noted {
+        _ if !own.passed(other) => {}
+        Noted::Nothing => writeln!(out, "passed: {here} and {there} can share {shown}")?,
+        Noted::OneMachine => writeln!(
+            out,
+            "passed, but on one machine: nothing is known of others; run it on two machines"
+        )?,
+        Noted::Both => writeln!(out, "passed: {here} and {there} may write to {shown}")?,
+        Noted::Unknown(known) => writeln!(
+            out,
+            "passed, but neither may write to {shown} yet: run it on {here} and, at the same time, \
+             on one of {}",
+            known.join(", ")
+        )?,
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Two processes that meet in a directory. What they say to each other may not be late, so it is not
+//! said by names that somebody looks for, but by names that both try to create: link(2) always asks
+//! the server.
+
+use anyhow::{Context, bail};
+use rustix::fs::{AtFlags, CWD, linkat};
+use rustix::io::Errno;
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A partner that does not answer for so long has died.
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// A partner waits for names that it sees late; it does not answer meanwhile.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Two processes that have met.
+pub struct Meeting {
+    /// The directory that they share for this probe.
+    pub session: PathBuf,
+    /// Whether this process came first.
+    pub is_first: bool,
+    /// A file that names are given to.
+    source: PathBuf,
+}
+
+impl Meeting {
+    /// Waits for another process that looks for a partner in `place`.
+    pub fn find(place: &Path, wait: Duration) -> anyhow::Result<Self> {
+        let begun = Instant::now();
+        let id = random_id()?;
+        let (first, second) = (place.join("1"), place.join("2"));
+        let session = place.join(&id);
+        DirBuilder::new().mode(0o700).create(&session).context("cannot make a directory")?;
+        let source = session.join("source-1");
+        write(&source, &id)?;
+        let mut taken_since = None;
+        loop {
+            if link(&source, &first)? {
+                let meeting = Meeting { session, is_first: true, source };
+                return meeting.await_second(&first, &second, wait.saturating_sub(begun.elapsed()));
+            }
+            // There is a first one. Its partner is found, unless it has just one for a moment.
+            if link(&source, &second)? {
+                if let Some(meeting) = Meeting::join(place, &first)? {
+                    remove(&source)?;
+                    fs::remove_dir(&session)?;
+                    return Ok(meeting);
+                }
+                [&second, &first].into_iter().try_for_each(|left| remove(left))?;
+                continue;
+            }
+            // Two that have met free the names soon, unless they were killed.
+            let since = *taken_since.get_or_insert_with(Instant::now);
+            if since.elapsed() > ANSWER && wait > ANSWER {
+                [&second, &first].into_iter().try_for_each(|left| remove(left))?;
+                taken_since = None;
+            }
+            if begun.elapsed() > wait {
+                let _ = fs::remove_dir_all(&session);
+                bail!("two other processes are at it in {}: try again", place.display());
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn await_second(self, first: &Path, second: &Path, wait: Duration) -> anyhow::Result<Self> {
+        if !wait_for(&self.source, second, wait)? {
+            remove(first)?;
+            let _ = fs::remove_dir_all(&self.session);
+            bail!(
+                "no other machine came: run 'canopy store probe' on a second one while it waits here"
+            );
+        }
+        let met = self.wait("hello-2", ANSWER).and_then(|()| self.send("hello-1"));
+        // In this order, so that nobody becomes the partner of one that is gone.
+        remove(second)?;
+        remove(first)?;
+        met.map(|()| self)
+    }
+
+    /// Joins the one that came first; none if it does not answer.
+    fn join(place: &Path, first: &Path) -> anyhow::Result<Option<Self>> {
+        let begun = Instant::now();
+        let id = loop {
+            match fs::read_to_string(first) {
+                Ok(id) if id.len() == 32 && id.bytes().all(|one| one.is_ascii_hexdigit()) => {
+                    break id;
+                }
+                // It may be seen late, or be gone.
+                _ if begun.elapsed() > ANSWER => return Ok(None),
+                _ => std::thread::sleep(PAUSE),
+            }
+        };
+        let session = place.join(id);
+        let source = session.join("source-2");
+        if write(&source, "2").is_err() {
+            return Ok(None);
+        }
+        let meeting = Meeting { session, is_first: false, source };
+        meeting.send("hello-2")?;
+        match meeting.wait("hello-1", ANSWER) {
+            Ok(()) => Ok(Some(meeting)),
+            Err(_) => {
+                let _ = fs::remove_dir_all(&meeting.session);
+                Ok(None)
+            }
+        }
+    }
+
+    fn signal(&self, name: &str) -> PathBuf {
+        self.session.join(format!("signal-{name}"))
+    }
+
+    /// Gives the partner a signal.
+    pub fn send(&self, name: &str) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        // The partner has the name for moments, to find out whether we had it.
+        while !link(&self.source, &self.signal(name))? {
+            if begun.elapsed() > PATIENCE {
+                bail!("the other machine does not answer any more");
+            }
+            std::thread::sleep(PAUSE / 4);
+        }
+        Ok(())
+    }
+
+    /// Waits for a signal of the partner.
+    pub fn wait(&self, name: &str, patience: Duration) -> anyhow::Result<()> {
+        match wait_for(&self.source, &self.signal(name), patience)? {
+            true => Ok(()),
+            false => bail!("the other machine does not answer any more"),
+        }
+    }
+
+    /// Waits until the partner is here, too.
+    pub fn together(&self, name: &str) -> anyhow::Result<()> {
+        let (own, other) = if self.is_first { (1, 2) } else { (2, 1) };
+        self.send(&format!("{name}-{own}"))?;
+        self.wait(&format!("{name}-{other}"), PATIENCE)
+    }
+
+    /// Removes what both have written. Only the first one does, once the second has left.
+    pub fn leave(&self) -> anyhow::Result<()> {
+        match self.is_first {
+            false => self.send("left"),
+            true => {
+                let left = self.wait("left", ANSWER);
+                fs::remove_dir_all(&self.session).context("cannot remove what was tried")?;
+                left
+            }
+        }
+    }
+}
+
+/// Gives a file another name. Returns whether the name was free.
+fn link(source: &Path, name: &Path) -> anyhow::Result<bool> {
+    match linkat(CWD, source, CWD, name, AtFlags::empty()) {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot link {} to a file", name.display()))
+        }
+    }
+}
+
+/// Waits until somebody else has this name. Returns whether that happened in time.
+fn wait_for(source: &Path, name: &Path, patience: Duration) -> anyhow::Result<bool> {
+    let begun = Instant::now();
+    while link(source, name)? {
+        remove(name)?;
+        if begun.elapsed() > patience {
+            return Ok(false);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(true)
+}
+
+fn remove(name: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(name) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", name.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn random_id() -> anyhow::Result<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/uuid").context("no random number")?;
+    Ok(id.trim().replace('-', ""))
+}

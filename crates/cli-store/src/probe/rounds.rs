@@ -1,0 +1,200 @@
+//! What two machines try. In each round one of them changes something, and the other, which has
+//! looked before and so may remember how it was, looks at once when it hears of that.
+
+use super::findings::{Findings, Lateness};
+use super::meeting::{Meeting, PATIENCE};
+use bytes::Bytes;
+use canopy_store::Result;
+use canopy_store::storage::{Created, Machine, SharedDirectory, Storage};
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Nobody waits longer for a name that is late.
+pub const LATEST: Duration = Duration::from_secs(70);
+
+/// Names that both machines try to create at the same time.
+const CONTESTED: usize = 200;
+
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Tries everything, and returns the findings of this machine and of the other one.
+pub fn run(
+    meeting: &Meeting,
+    rounds: u32,
+    machine: &Machine,
+) -> anyhow::Result<(Findings, Findings)> {
+    let storage = SharedDirectory::to_try(&meeting.session);
+    let mut findings = Findings::new(machine.clone(), &meeting.session, rounds)?;
+    contend(meeting, &storage, &mut findings)?;
+    for round in 0..rounds {
+        for is_first in [true, false] {
+            let round = Round { meeting, storage: &storage, name: format!("{is_first}/{round}") };
+            match is_first == meeting.is_first {
+                true => round.change()?,
+                false => round.look(&mut findings)?,
+            }
+        }
+    }
+    let other = exchange(meeting, &storage, &findings)?;
+    Ok((findings, other))
+}
+
+/// Both create the same names at the same time.
+fn contend(meeting: &Meeting, storage: &SharedDirectory, findings: &mut Findings) -> anyhow::Result<()> {
+    meeting.together("contend")?;
+    for at in 0..CONTESTED {
+        let created = storage.create(&format!("contested/{at:04}"), Bytes::from_static(b"mine"))?;
+        findings.won.push(created == Created::Now);
+    }
+    meeting.together("contended")
+}
+
+/// Gives the other machine the findings, and gets its own.
+fn exchange(
+    meeting: &Meeting,
+    storage: &SharedDirectory,
+    findings: &Findings,
+) -> anyhow::Result<Findings> {
+    let name = |is_first| format!("findings/{is_first}");
+    storage.create(&name(meeting.is_first), findings.encode()?.into())?;
+    meeting.together("findings")?;
+    let (read, _) = until(|| storage.read(&name(!meeting.is_first)).map(Some))?;
+    let read = read.ok_or_else(|| anyhow::anyhow!("what the other machine found is not seen"))?;
+    let other = Findings::decode(&read)?;
+    // Nothing is removed before both have it.
+    meeting.together("done")?;
+    Ok(other)
+}
+
+struct Round<'a> {
+    meeting: &'a Meeting,
+    storage: &'a SharedDirectory,
+    name: String,
+}
+
+/// Names of a round, each in a directory of its own: a client that looks into one asks the server
+/// about it.
+const [NAMED, LISTED, PLAIN, TAKEN, REMOVED]: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+impl Round<'_> {
+    fn object(&self, kind: &str) -> String {
+        format!("{kind}/{}", self.name)
+    }
+
+    fn plain(&self) -> PathBuf {
+        self.meeting.session.join("objects").join(self.object(PLAIN))
+    }
+
+    fn bytes(&self) -> Bytes {
+        Bytes::from(format!("round {}", self.name))
+    }
+
+    /// Changes something for the other machine to see.
+    fn change(&self) -> anyhow::Result<()> {
+        self.storage.create(&self.object(REMOVED), self.bytes())?;
+        self.meeting.send(&self.signal("begun"))?;
+        self.meeting.wait(&self.signal("looked"), PATIENCE)?;
+        for kind in [NAMED, LISTED, PLAIN, TAKEN] {
+            self.storage.create(&self.object(kind), self.bytes())?;
+        }
+        self.storage.remove(&self.object(REMOVED))?;
+        self.meeting.send(&self.signal("changed"))?;
+        self.meeting.wait(&self.signal("seen"), PATIENCE)
+    }
+
+    fn signal(&self, what: &str) -> String {
+        format!("{}-{what}", self.name.replace('/', "-"))
+    }
+
+    /// Looks before and after the other machine changes something.
+    fn look(&self, findings: &mut Findings) -> anyhow::Result<()> {
+        self.meeting.wait(&self.signal("begun"), PATIENCE)?;
+        for kind in [NAMED, LISTED, TAKEN] {
+            let _ = self.storage.size(&self.object(kind));
+            let _ = self.listed(kind);
+        }
+        let _ = fs::metadata(self.plain());
+        let _ = until(|| self.storage.read(&self.object(REMOVED)).map(Some))?;
+        self.meeting.send(&self.signal("looked"))?;
+        self.meeting.wait(&self.signal("changed"), PATIENCE)?;
+
+        let begun = Instant::now();
+        // What is looked at first says whether it is seen at once.
+        let named = || self.is_named();
+        let listed = || self.listed(LISTED);
+        let removed = || self.is_removed();
+        let plain = || Ok(fs::metadata(self.plain()).is_ok());
+        let first = [named()?, listed()?, removed()?, plain()?];
+        let created = self.storage.create(&self.object(TAKEN), Bytes::from_static(b"other"))?;
+        findings.twice += u32::from(created == Created::Now);
+        let looks: [&dyn Fn() -> Result<bool>; 4] = [&named, &listed, &removed, &plain];
+        let counts = [
+            &mut findings.names,
+            &mut findings.listings,
+            &mut findings.removals,
+            &mut findings.plain,
+        ];
+        for ((is_seen, look), count) in first.into_iter().zip(looks).zip(counts) {
+            count.add(if is_seen { None } else { Some(lateness(begun, look)?) });
+        }
+        self.meeting.send(&self.signal("seen"))
+    }
+
+    /// Returns whether the new object is found by its name, with its bytes.
+    fn is_named(&self) -> Result<bool> {
+        match self.storage.read(&self.object(NAMED)) {
+            Err(error) if error.is_not_found() => Ok(false),
+            read => Ok(read? == self.bytes()),
+        }
+    }
+
+    fn listed(&self, kind: &str) -> Result<bool> {
+        let name = self.object(kind);
+        let prefix = name.rsplit_once('/').map_or("", |(above, _)| above);
+        let listed = self.storage.list(&format!("{prefix}/"), "")?;
+        Ok(listed.iter().any(|one| one.name == name))
+    }
+
+    fn is_removed(&self) -> Result<bool> {
+        match self.storage.read(&self.object(REMOVED)) {
+            Err(error) if error.is_not_found() => Ok(!self.listed(REMOVED)?),
+            read => read.map(|_| false),
+        }
+    }
+}
+
+/// Returns how long after `begun` it is so, at most [`LATEST`].
+fn lateness(begun: Instant, is_so: &dyn Fn() -> Result<bool>) -> Result<Duration> {
+    while begun.elapsed() < LATEST && !is_so()? {
+        std::thread::sleep(PAUSE);
+    }
+    Ok(begun.elapsed())
+}
+
+/// Reads something until it is there, and returns it, if it is in time, and how long that took.
+fn until<T>(mut read: impl FnMut() -> Result<Option<T>>) -> Result<(Option<T>, Duration)> {
+    let begun = Instant::now();
+    loop {
+        match read() {
+            Err(error) if error.is_not_found() => {}
+            Ok(None) => {}
+            read => return Ok((read?, begun.elapsed())),
+        }
+        if begun.elapsed() > LATEST {
+            return Ok((None, LATEST));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+impl Lateness {
+    /// Counts a look; `late` is how long it took, unless the change was seen at once.
+    fn add(&mut self, late: Option<Duration>) {
+        self.looks += 1;
+        if let Some(late) = late {
+            self.late += 1;
+            self.most_ms = self.most_ms.max(late.as_millis() as u64);
+        }
+    }
+}

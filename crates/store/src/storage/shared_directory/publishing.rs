@@ -1,0 +1,185 @@
+//! Files without the name of an object yet, and giving it to them.
+
+use super::{Created, owner_and_mtime};
+use crate::environment::system_random;
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, linkat, open, openat, statat, unlinkat};
+use rustix::io::Errno;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Files of a process that has begun none for so long are removed by others. A process that still
+/// runs begins its file anew.
+const AGE_SECONDS: i64 = 24 * 60 * 60;
+
+/// The files of this process that have no name of an object yet.
+pub(super) struct Temporaries {
+    all: PathBuf,
+    own: PathBuf,
+    next: AtomicU64,
+}
+
+/// A file that is whole and synced; it goes when this does, unless it has another name by then.
+pub(super) struct Temporary {
+    path: PathBuf,
+    file: File,
+}
+
+impl Temporaries {
+    /// Keeps files below a directory of their own in `root`; makes nothing yet.
+    pub(super) fn below(root: &Path) -> Self {
+        let all = root.join("temporary");
+        let own = all.join(format!("{:016x}", system_random()));
+        Temporaries { all, own, next: AtomicU64::new(0) }
+    }
+
+    /// Writes a file.
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<Temporary> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = self.own.join(number.to_string());
+        let file = match File::create_new(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make()?;
+                File::create_new(&path)?
+            }
+            made => made?,
+        };
+        // From here on it goes by itself.
+        let mut temporary = Temporary { path, file };
+        rustix::fs::fchmod(&temporary.file, Mode::from_raw_mode(0o600))?;
+        temporary.file.write_all(bytes)?;
+        temporary.file.sync_all()?;
+        Ok(temporary)
+    }
+
+    /// Makes the directory of this process, and removes what dead ones left.
+    fn make(&self) -> io::Result<()> {
+        for directory in [&self.all, &self.own] {
+            match DirBuilder::new().mode(0o700).create(directory) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        // If this fails, somebody else does it later.
+        let _ = self.remove_old();
+        Ok(())
+    }
+
+    /// Removes files of this account that are older than [`AGE_SECONDS`] by the server's clock, which
+    /// the directory of this process was just made by.
+    fn remove_old(&self) -> io::Result<()> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let all = File::from(open(&self.all, flags, Mode::empty())?);
+        let (owner, now) = owner_and_mtime(&File::open(&self.own)?)?;
+        for entry in Dir::read_from(&all)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if u64::from_str_radix(name, 16).is_err() || self.own.ends_with(name) {
+                continue;
+            }
+            let directory = match openat(&all, name, flags, Mode::empty()) {
+                // Removed meanwhile, or not ours.
+                Err(_) => continue,
+                Ok(directory) => File::from(directory),
+            };
+            let (uid, changed) = owner_and_mtime(&directory)?;
+            if uid == owner && changed < now.saturating_sub(AGE_SECONDS) {
+                for file in Dir::read_from(&directory)? {
+                    let file = file?;
+                    let is_ours = file.file_name().to_bytes().iter().all(u8::is_ascii_digit);
+                    if is_ours {
+                        let _ = unlinkat(&directory, file.file_name(), AtFlags::empty());
+                    }
+                }
+                let _ = unlinkat(&all, name, AtFlags::REMOVEDIR);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Temporaries {
+    fn drop(&mut self) {
+        // It is missing if nothing was ever written.
+        let _ = fs::remove_dir(&self.own);
+    }
+}
+
+impl Temporary {
+    /// Gives the file a name, unless there is a file of this name.
+    pub(super) fn link(&self, path: &Path) -> io::Result<Created> {
+        let error = match linkat(CWD, &self.path, CWD, path, AtFlags::empty()) {
+            Ok(()) => return Ok(Created::Now),
+            Err(error) => error,
+        };
+        // The server may have made the name, and its reply was lost: the client then asks again and
+        // gets "there is one", or gives up.
+        match (self.is_at(path), error) {
+            (Ok(true), _) => Ok(Created::Now),
+            (Ok(false), Errno::EXIST) => Ok(Created::ThereWasOne),
+            // It may have been ours, and be removed by now.
+            (Err(Errno::NOENT), Errno::EXIST) if self.has_one_name()? => Ok(Created::ThereWasOne),
+            (_, Errno::EXIST) => Err(io::Error::other("may have been created: cannot find out")),
+            (_, error) => Err(error.into()),
+        }
+    }
+
+    /// Returns whether the file of this name is this one. It is open, so no other has its number.
+    fn is_at(&self, path: &Path) -> Result<bool, Errno> {
+        let own = fstat(&self.file)?;
+        let found = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok((own.st_dev, own.st_ino) == (found.st_dev, found.st_ino))
+    }
+
+    fn has_one_name(&self) -> io::Result<bool> {
+        Ok(statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink == 1)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed when it is old.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Has the names in a directory outlast a crash.
+pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Tries what giving names needs of a file system: the file keeps its number and counts its names,
+/// directories can be synced, and an open file can be read after it was removed.
+pub(super) fn check(temporaries: &Temporaries, root: &Path) -> io::Result<()> {
+    let text = b"probe";
+    let temporary = temporaries.write(text)?;
+    let named = root.join(format!(".probe-{:016x}", system_random()));
+    let checked = check_names(&temporary, &named, text);
+    let removed = fs::remove_file(&named);
+    let checked = checked.and_then(|()| removed).and_then(|()| sync_directory(root));
+    match checked? {
+        () if temporary.has_one_name()? => Ok(()),
+        () => Err(io::Error::other("it does not count the names of a file")),
+    }
+}
+
+fn check_names(temporary: &Temporary, named: &Path, text: &[u8]) -> io::Result<()> {
+    let other = |what: &str| Err(io::Error::other(what.to_owned()));
+    if temporary.link(named)? != Created::Now {
+        return other("it finds a name that nobody made");
+    }
+    if !temporary.is_at(named)? || temporary.has_one_name()? {
+        return other("it does not count the names of a file, or changes its number");
+    }
+    // A second link(2) must fail, although the file is the same.
+    match linkat(CWD, &temporary.path, CWD, named, AtFlags::empty()) {
+        Err(Errno::EXIST) => {}
+        _ => return other("link(2) replaces a name that there is"),
+    }
+    match fs::read(named)? == text {
+        true => Ok(()),
+        false => other("another descriptor does not read what was written"),
+    }
+}
