@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 pub const NEXT: u8 = 0x1e;
 
 /// A line of the shell from words of which some have to be quoted.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Line(pub OsString);
 
 impl Line {
@@ -33,6 +33,12 @@ impl Line {
         self.0.push(words);
         self
     }
+
+    /// Adds to the last word.
+    pub fn joined(mut self, text: &str) -> Self {
+        self.0.push(text);
+        self
+    }
 }
 
 /// The end of a command: its exit code, and all that it wrote.
@@ -51,8 +57,9 @@ pub fn run_all(user: &User, lines: impl IntoIterator<Item = Line>) -> Vec<Ran> {
         script.push("\nprintf '\\036%s\\036' $?; printf '\\036' >&2\n");
         count += 1;
     }
-    let shell = [OsString::from("-c"), script];
-    let output = user.run("sh".as_ref(), &shell.each_ref().map(OsString::as_os_str));
+    let mut shell = user.command();
+    shell.args(["sh", "-c"]).arg(script).current_dir("/");
+    let output = shell.env("LC_ALL", "C.UTF-8").env("TZ", "UTC").output().unwrap();
     let mut written = output.stdout.split(|&byte| byte == NEXT);
     let mut said = output.stderr.split(|&byte| byte == NEXT);
     let mut ran = Vec::new();

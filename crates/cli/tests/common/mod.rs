@@ -8,6 +8,7 @@ pub mod expressions;
 pub mod length;
 mod programs;
 pub mod requirements;
+pub mod shells;
 
 use canopy_model::{Acl, AclEntry, AclTag};
 use rand::rngs::StdRng;
@@ -113,7 +114,7 @@ impl Drop for SmallDisk {
 }
 
 /// A user with groups.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub uid: u32,
     pub gid: u32,
@@ -148,15 +149,9 @@ impl User {
 
     /// Runs a program as this user, in a directory that all can reach.
     pub fn run(&self, program: &OsStr, arguments: &[&OsStr]) -> Output {
-        let mut command = self.command();
-        command
-            .arg(program)
-            .args(arguments)
-            .current_dir("/")
-            .env("LC_ALL", "C.UTF-8")
-            .env("TZ", "UTC")
-            .output()
-            .unwrap()
+        let words: Vec<OsString> =
+            [program].iter().chain(arguments).map(|word| (*word).to_owned()).collect();
+        shells::run(Some(self), shells::Variables::Inherited, Path::new("/"), &[], &words)
     }
 }
 

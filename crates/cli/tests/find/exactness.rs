@@ -47,12 +47,12 @@ fn cases(mut place: Fixture, seeds: std::ops::Range<u64>) {
         random_xattrs(&paths, &mut random);
         place.index(&index, &tree);
         nobody_else_can_write(&index);
-        for _ in 0..8 {
+        for number in 0..8 {
             let user = User::random(&mut random);
             // Also from paths that nothing above them shows: those that one has to know.
             let starts = [(); 2].map(|()| paths[random.random_range(0..paths.len())].clone());
             let case = Case { place: &place, index: &index, user: &user, seed };
-            case.compare(&tree, &starts, hard_links);
+            case.compare(&tree, &starts, hard_links, number);
         }
         if only.is_none() {
             std::fs::remove_dir_all(&tree).unwrap();
@@ -95,21 +95,28 @@ struct Case<'a> {
 type Comparison<'a> = Box<dyn FnOnce(&mut dyn Iterator<Item = Ran>) + 'a>;
 
 impl<'a> Case<'a> {
-    /// Compares all answers for one user, which come from one shell.
-    fn compare(&'a self, tree: &'a Path, starts: &'a [PathBuf], hard_links: bool) {
-        let mut asked = vec![self.find(tree), self.xattrs(tree), self.acls(tree)];
-        for start in starts {
-            asked.push(self.find_with_xattrs(start));
-            asked.push(self.du(start, &["-s"]));
+    /// Compares all answers for one user, which come from one shell. Unless all are asked for,
+    /// users take turns with attributes, with ACLs and with sums of the tree.
+    fn compare(&'a self, tree: &'a Path, starts: &'a [PathBuf], hard_links: bool, number: usize) {
+        let [first, second] = starts else { unreachable!("two starts") };
+        let starts = [tree, first, second];
+        let mut asked = Vec::new();
+        if number.is_multiple_of(rounds(2, 1)) {
+            asked.extend([self.find_with_xattrs(starts), self.acls(tree)]);
         }
-        asked.push(self.du(tree, &["-s"]));
-        asked.push(self.du(tree, &["-s", "--apparent-size"]));
-        if hard_links {
-            asked.push(self.du(tree, &["-s", "--inodes"]));
-        } else {
-            asked.push(self.du(tree, &["-a"]));
-            asked.push(self.du(tree, &["-c", "-h", "-d1", "--apparent-size"]));
+        if rounds(asked.is_empty(), true) {
+            asked.push(self.find(starts));
         }
+        asked.extend([self.du(first, &["-s"]), self.du(second, &["-s"])]);
+        let others: &'static [&[&str]] = match hard_links {
+            true => &[&["-s", "--inodes"]],
+            false => &[&["-a"], &["-c", "-h", "-d1", "--apparent-size"]],
+        };
+        let sums: [&[&str]; 2] = [&["-s"], &["-s", "--apparent-size"]];
+        let sums: Vec<&'static [&str]> = sums.iter().chain(others).copied().collect();
+        let turns = rounds(sums.len(), 1);
+        let sums = sums.into_iter().enumerate().filter(|(at, _)| at % turns == number % turns);
+        asked.extend(sums.map(|(_, options)| self.du(tree, options)));
         let (lines, comparisons): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
         let mut answers = run_all(self.user, lines.into_iter().flatten()).into_iter();
         comparisons.into_iter().for_each(|compare| compare(&mut answers));
@@ -130,54 +137,39 @@ impl<'a> Case<'a> {
         ran.stdout
     }
 
-    /// Compares find from a start.
-    fn find(&'a self, start: &'a Path) -> (Vec<Line>, Comparison<'a>) {
-        let words = || [start.as_os_str(), "-printf".as_ref(), FORMAT.as_ref()];
-        let lines = vec![Line::new("find").words(words()), self.canopy("find").words(words())];
+    /// Compares find from several starts.
+    fn find(&'a self, starts: [&'a Path; 3]) -> (Vec<Line>, Comparison<'a>) {
+        let print = ["-printf", FORMAT];
+        let lines = [Line::new("find"), self.canopy("find")];
+        let lines = lines.map(|line| line.words(starts).words(print)).to_vec();
         let compare = move |answers: &mut dyn Iterator<Item = Ran>| {
             let expected = answers.next().unwrap().stdout;
             let shown = self.shown(answers.next().unwrap());
-            let what = format!("seed {} {:?} find {start:?}", self.seed, self.user);
+            let what = format!("seed {} {:?} find {starts:?}", self.seed, self.user);
             assert_same(&sorted(&shown, 0), &sorted(&expected, 0), &what);
         };
         (lines, Box::new(compare))
     }
 
-    /// Compares what getfattr(1) shows of all entries below a start with tests of find. Values that
-    /// the user cannot read must not be found.
-    fn xattrs(&'a self, start: &'a Path) -> (Vec<Line>, Comparison<'a>) {
-        let [named, valued] = getfattr(start);
-        let tests = self.canopy("find").words([start]).words(xattr_words());
-        let compare = move |answers: &mut dyn Iterator<Item = Ran>| {
-            let expected = expected_xattrs(answers);
-            let shown = sorted(&self.shown(answers.next().unwrap()), 0);
-            self.assert_xattrs(start, &shown, &expected);
-        };
-        (vec![named, valued, tests], Box::new(compare))
-    }
-
-    /// Compares both, of which the index is asked at once.
-    fn find_with_xattrs(&'a self, start: &'a Path) -> (Vec<Line>, Comparison<'a>) {
-        let words = || [start.as_os_str(), "-printf".as_ref(), FORMAT.as_ref()];
-        let [named, valued] = getfattr(start);
-        let both = self.canopy("find").words(words()).words(xattr_words());
-        let lines = vec![Line::new("find").words(words()), named, valued, both];
+    /// Compares find from them, and what getfattr(1) shows of all entries below them with
+    /// tests of find, of which the index is asked at once. Values that the user cannot read must
+    /// not be found.
+    fn find_with_xattrs(&'a self, starts: [&'a Path; 3]) -> (Vec<Line>, Comparison<'a>) {
+        let print = ["-printf", FORMAT];
+        let [named, valued] = getfattr(starts);
+        let both = self.canopy("find").words(starts).words(print).words(xattr_words());
+        let lines = vec![Line::new("find").words(starts).words(print), named, valued, both];
         let compare = move |answers: &mut dyn Iterator<Item = Ran>| {
             let expected = answers.next().unwrap().stdout;
             let expected_xattrs = expected_xattrs(answers);
             let shown = sorted(&self.shown(answers.next().unwrap()), 0);
             let (shown, xattrs): (Vec<_>, Vec<_>) =
                 shown.into_iter().partition(|line| line.starts_with('/'));
-            let what = format!("seed {} {:?} find {start:?}", self.seed, self.user);
+            let what = format!("seed {} {:?} find {starts:?}", self.seed, self.user);
             assert_same(&shown, &sorted(&expected, 0), &what);
-            self.assert_xattrs(start, &xattrs, &expected_xattrs);
+            assert_same(&xattrs, &expected_xattrs, &format!("{what} -xattr"));
         };
         (lines, Box::new(compare))
-    }
-
-    fn assert_xattrs(&self, start: &Path, shown: &[String], expected: &[String]) {
-        let what = format!("seed {} {:?} {start:?} -xattr", self.seed, self.user);
-        assert_same(shown, expected, &what);
     }
 
     /// Compares what getfacl(1) shows of all entries of the tree but links, which it follows, with
@@ -215,11 +207,11 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Shows names of the attributes of all entries below a start, then their values.
-fn getfattr(start: &Path) -> [Line; 2] {
+/// Shows names of the attributes of all entries below starts, then their values.
+fn getfattr(starts: [&Path; 3]) -> [Line; 2] {
     ["", "-d -e hex "].map(|values| {
         let run = format!("-exec getfattr -h --absolute-names -m - {values}-- {{}} +");
-        Line::new("find").words([start]).plain(&run)
+        Line::new("find").words(starts).plain(&run)
     })
 }
 

@@ -1,5 +1,6 @@
 //! The trees that commands are compared on, and the comparison.
 
+use crate::common::shells::{self, Variables};
 use crate::common::{Fixture, User};
 use canopy_model::{Acl, AclEntry, AclTag};
 use rand::RngExt;
@@ -10,7 +11,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 /// A place with two indexed trees.
 pub struct Site {
@@ -84,34 +85,14 @@ impl Site {
         words: &[OsString],
         vars: &[(&str, &str)],
     ) -> [Output; 2] {
-        let canopy: Vec<&OsStr> = vec![
-            self.place.canopy.as_os_str(),
-            "--index".as_ref(),
-            self.index.as_os_str(),
-            tool.as_ref(),
-        ];
+        let index = [OsStr::new("--index"), self.index.as_os_str(), tool.as_ref()];
+        let canopy = [&[self.place.canopy.as_os_str()][..], &index].concat();
         [vec![OsStr::new(tool)], canopy].map(|program| {
-            let mut command = Command::new("setpriv");
-            match who {
-                Some(user) => {
-                    command.args([
-                        "--reuid",
-                        &user.uid.to_string(),
-                        "--regid",
-                        &user.gid.to_string(),
-                    ]);
-                    command.arg("--clear-groups");
-                }
-                None => {
-                    command.arg("--no-new-privs");
-                }
-            }
-            command.args(program).args(words).current_dir(dir).env_clear();
-            command
-                .env("PATH", std::env::var_os("PATH").unwrap())
-                .env("TZ", "UTC")
-                .env("LC_ALL", "C.UTF-8");
-            command.envs(vars.iter().copied()).output().unwrap()
+            let all: Vec<OsString> =
+                program.into_iter().map(OsStr::to_owned).chain(words.iter().cloned()).collect();
+            let mut set = vec![("TZ", "UTC"), ("LC_ALL", "C.UTF-8")];
+            set.extend(vars);
+            shells::run(who, Variables::Path, dir, &set, &all)
         })
     }
 
