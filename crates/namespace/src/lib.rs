@@ -9,6 +9,7 @@
 //! | names and inodes as they are | `records/`: `reading`, `access` (permissions); `names` |
 //! | where records lie | `records/`: `keys`, `inode`, `attributes` (index entries); `settings` |
 //! | an operation's effect | `records/`: `change`, `change/rename.rs`, `xattrs`, `acl`, `listing` |
+//! | entries that move to another tablet; directories in two halves | `records/moving` |
 //! | indexes of attributes; new ones | `records/indexing`; `maintenance/building` |
 //! | contents, as far as records depend on them | `records/open_files`; `contents/records` |
 //! | whole trees at once; data that waits in memory | `records/bulk`, `records/pending` |
@@ -65,15 +66,17 @@ pub use maintenance::check::Fault;
 pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
 pub use maintenance::salvage::salvage;
 pub use maintenance::upkeep::Upkeep;
-pub use namespace::{Clock, Namespace, create_namespace, system_clock};
+pub use namespace::{Clock, Namespace, create_namespace, create_table, system_clock};
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
 pub use records::change::{New, Owner, Privileges, RenameMode, SetAttributes, SetTime};
+pub use records::ids::table_of_block;
 pub use records::inode::Inode;
 pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};
-pub use records::listing::{Entry, Listing, cookie_before};
+pub use records::listing::{Entry, Listing, cookie_before, hash_after};
+pub use records::moving::{MovedEntry, PartitionRecord};
 pub use records::open_files::{NoOpenFiles, OpenFiles};
-pub use records::range::TabletRange;
+pub use records::range::{SplitDirectories, TabletRange};
 pub use records::tablet::{Tablet, open_table};
 pub use records::view::ReadView;
 pub use records::xattrs::{LABEL, SetXattr, XATTR_BYTES_MAX};

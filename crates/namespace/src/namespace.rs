@@ -11,13 +11,13 @@ use crate::contents::chunks::ChunkStore;
 use crate::error::Result;
 use crate::operation::PastFiles;
 use crate::records::change::Owner;
-use crate::records::inode::{self, Inode};
+use crate::records::inode::{self, Inode, flag};
 use crate::records::keys::{self, FileId, ROOT};
 use crate::records::range::TabletRange;
 use crate::records::tablet::{CACHE_BYTES, Tablet, options};
 use crate::settings::{Settings, declare, table_of};
 use crate::snapshot::snapshots::Snapshots;
-use canopy_store::{Batch, Durability, Environment, SstableCache, Table, create};
+use canopy_store::{Batch, Durability, Environment, SstableCache, Table, TableId, create};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,20 +53,38 @@ pub fn create_namespace(
     owner: Owner,
     clock: &Clock,
 ) -> Result<()> {
+    let id = create_table(environment, settings, owner, clock, true)?;
+    declare(environment.storage.as_ref(), id)
+}
+
+/// Makes a table with an empty root that belongs to `owner`. It is the namespace of its storage only
+/// once it is declared so. If several tables make up a namespace, the first one has the root's first
+/// partition.
+///
+/// # Errors
+///
+/// Fails as [`canopy_store::create`] does.
+pub fn create_table(
+    environment: &Environment,
+    settings: &Settings,
+    owner: Owner,
+    clock: &Clock,
+    is_first: bool,
+) -> Result<TableId> {
     let id = create(environment, inode::layout(), &options())?;
     let cache = SstableCache::new(environment, CACHE_BYTES);
     let table = Table::open(environment, id, cache, options())?;
     let now_ns = clock();
     let mode = inode::file_type::DIRECTORY | 0o755;
     let Owner { uid, gid } = owner;
-    let mut root = Inode { mode, uid, gid, nlink: 2, id: ROOT, ..Inode::default() };
+    let flags = if is_first { 0 } else { flag::FURTHER };
+    let mut root = Inode { mode, uid, gid, nlink: 2, id: ROOT, flags, ..Inode::default() };
     (root.mtime_ns, root.ctime_ns, root.atime_ns, root.btime_ns) = (now_ns, now_ns, now_ns, now_ns);
     let mut batch = Batch::new();
     batch.put(keys::root().as_ref(), &root.encode())?;
     batch.put(keys::settings().as_ref(), &settings.encode()?)?;
     table.write(&batch, Durability::Durable)?;
-    drop(table);
-    declare(environment.storage.as_ref(), id)
+    Ok(id)
 }
 
 impl Namespace {

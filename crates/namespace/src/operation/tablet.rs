@@ -5,10 +5,12 @@ use super::reply::{Entries, Reply};
 use super::{Access, Caller, Change, Changer, Hold, Moment, Operation, Page, Read, Target};
 use crate::error::{Error, Result};
 use crate::records::change::Privileges;
-use crate::records::keys::FileId;
+use crate::records::inode::{Inode, flag};
+use crate::records::keys::{self, FileId};
 use crate::records::listing::{Entry, Listing, PAGE_MAX};
 use crate::records::range::TabletRange;
 use crate::records::tablet::Tablet;
+use canopy_store::Key;
 use rustix::io::Errno;
 
 impl Tablet {
@@ -69,16 +71,36 @@ impl Tablet {
         if is_whole { Ok(()) } else { Err(Error::AcrossTablets("another name of a file")) }
     }
 
-    fn holds(&self, directory: FileId, hash: u64) -> Result<bool> {
-        Ok(self.range.has_name(directory, hash) && self.has_file(directory)?)
+    /// Returns whether the tablet holds names of a directory with a hash.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn holds(&self, directory: FileId, hash: u64) -> Result<bool> {
+        if !self.range.has_name(directory, hash) {
+            return Ok(false);
+        }
+        let without = match self.range.is_split(directory) {
+            true => flag::ACCESS_HALF,
+            false => flag::ACCESS_HALF | flag::FURTHER,
+        };
+        Ok(self.located_here(directory)?.is_some_and(|(_, inode)| !inode.has(without)))
     }
 
     /// Returns whether the records of a file are here.
     fn has_file(&self, id: FileId) -> Result<bool> {
-        match self.locate(id) {
-            Err(Error::Posix(Errno::NOENT)) => Ok(false),
-            located => located.map(|_| true),
-        }
+        Ok(self.located_here(id)?.is_some())
+    }
+
+    /// Returns the record of a file and where it lies, if the tablet holds it. Records of names that
+    /// arrive or leave do not count.
+    fn located_here(&self, id: FileId) -> Result<Option<(Key, Inode)>> {
+        let (key, inode) = match self.locate(id) {
+            Err(Error::Posix(Errno::NOENT)) => return Ok(None),
+            located => located?,
+        };
+        let is_held = !keys::is_name(&key) || self.range.has_name(FileId(key.directory), key.hash);
+        Ok(is_held.then_some((key, inode)))
     }
 
     fn read(&self, read: &Read<'_>) -> Result<Reply> {

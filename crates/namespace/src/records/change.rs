@@ -223,7 +223,7 @@ impl Tablet {
     }
 
     /// Returns the inode of a new file in a directory, and the ACLs that it inherits.
-    fn new_inode(
+    pub(crate) fn new_inode(
         &self,
         directory: &Inode,
         new: &New,
@@ -268,7 +268,7 @@ impl Tablet {
     }
 
     /// Adds to `batch` a new file under a name, with the ACLs that it inherits.
-    fn add_new(
+    pub(crate) fn add_new(
         &self,
         batch: &mut Transaction,
         name: EntryName<'_>,
@@ -671,7 +671,7 @@ impl Tablet {
     }
 
     /// Finds the current record of an inode and replaces it.
-    fn rewrite_inode(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
+    pub(crate) fn rewrite_inode(&self, batch: &mut Transaction, inode: &Inode) -> Result<()> {
         let (place, before) = self.locate(inode.id)?;
         self.write_inode(batch, &place, Some(&before), inode)
     }
@@ -692,7 +692,8 @@ fn check_tree(directory: &Inode, inode: &Inode) -> Result<()> {
 
 /// Returns whether indexes have the inode that lies there: what has a name, so not the root either.
 fn is_indexed(place: &Key) -> bool {
-    place.directory != Space::Orphans as u64 && *place != keys::root()
+    ![Space::Orphans as u64, Space::Directories as u64].contains(&place.directory)
+        && *place != keys::root()
 }
 
 /// Returns a mode without the bits that let others act as the owner or the group. Without the right

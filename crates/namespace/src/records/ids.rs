@@ -18,7 +18,8 @@ mod tests;
 use crate::error::{Error, Result};
 use crate::records::keys::{self, Block, FileId, ROOT};
 use crate::records::tablet::Tablet;
-use canopy_store::{Batch, Durability, RunLayout, Table};
+use canopy_store::storage::Storage;
+use canopy_store::{Batch, Durability, RunLayout, Table, TableId, owner_of_numbers};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
@@ -310,6 +311,18 @@ impl Ids {
         }
         Ok(())
     }
+}
+
+/// Returns the table that has reserved a block; nothing if none has.
+///
+/// # Errors
+///
+/// Fails as storage does, and if the object that says so is damaged.
+pub fn table_of_block(storage: &dyn Storage, block: Block) -> Result<Option<TableId>> {
+    let IdLayout { first, others, .. } = IdLayout::default();
+    let layout = if first.numbers.contains(&block.0) { first } else { others };
+    let start = block.0 - (block.0 - layout.numbers.start) % layout.run;
+    Ok(owner_of_numbers(storage, &(start..start + layout.run))?)
 }
 
 /// Blocks that could be reserved.

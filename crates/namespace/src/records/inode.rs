@@ -43,6 +43,12 @@ pub mod flag {
     /// with ENODATA, so that nobody takes what is missing for zeros; once it is truncated to
     /// nothing, it is a file like any other.
     pub const ABSENT: u32 = 32;
+    /// The record of a directory's name, which has the access half alone. Times and names are with
+    /// the content half (`Space::Directories`), maybe in another table.
+    pub const ACCESS_HALF: u32 = 64;
+    /// The content half of a directory whose first partition another table has. It counts what is in
+    /// partitions of this table alone.
+    pub const FURTHER: u32 = 128;
 }
 
 /// The attributes of a file. Times are nanoseconds since 1970, blocks have 512 bytes.

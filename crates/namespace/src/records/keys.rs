@@ -22,6 +22,9 @@
 //! SPACE | 7 DOOMED        file id                 empty                 nothing: its object has to go
 //! SPACE | 8 USAGE         kind and number         empty                 what an account uses
 //! SPACE | 9 LIMITS        kind and number         empty                 what an account may use
+//! SPACE | 10 DIRECTORIES  directory id            empty                 the content half of a directory
+//!                                                                       whose name lies elsewhere
+//! SPACE | 11 PARTITIONS   directory id            partition u32         its state (`cluster`)
 //! SPACE | 16 SNAPSHOTS    number                  empty                 what users are told, JSON
 //! SPACE | 17 CHUNKS       file id                 chunk u64             which object has it
 //! SPACE | 18 GARBAGE      file id                 chunk u64, object     nothing: the object may go,
@@ -159,6 +162,8 @@ pub enum Space {
     Doomed = SPACE | 7,
     Usage = SPACE | 8,
     Limits = SPACE | 9,
+    Directories = SPACE | 10,
+    Partitions = SPACE | 11,
     Snapshots = SPACE | 16,
     Chunks = SPACE | 17,
     Garbage = SPACE | 18,
@@ -256,6 +261,11 @@ impl<'a> EntryName<'a> {
 /// Returns the key of a name in a directory.
 pub fn name_in(directory: FileId, name: &[u8]) -> Key {
     Key::named(directory.0, name)
+}
+
+/// Returns whether a key is one of a name in a directory.
+pub(crate) fn is_name(key: &Key) -> bool {
+    (ROOT.0..SPACE).contains(&key.directory)
 }
 
 /// Returns the range of all names in a directory.

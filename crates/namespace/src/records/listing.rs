@@ -5,10 +5,11 @@
 //! names that share these. Only names that somebody made to have one hash exceed that number; then
 //! whoever goes on from anywhere but the last entry sees some again.
 
-use crate::error::Result;
-use crate::operation::{Entries, Page};
+use crate::error::{Error, Result};
+use crate::operation::{Entries, Page, Target};
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, Space};
+use crate::records::range::names_with;
 use crate::records::tablet::Tablet;
 use canopy_store::{Direction, Key, KeyRange, Scan};
 
@@ -166,7 +167,7 @@ impl Listing {
 }
 
 /// Returns the hash from which on entries behind a cookie are looked for.
-pub(crate) fn hash_after(after: u64) -> u64 {
+pub fn hash_after(after: u64) -> u64 {
     let group = if after < GROUPS { group_of(after).0 } else { after - GROUPS };
     group << HASH_SHIFT
 }
@@ -198,6 +199,25 @@ impl Tablet {
         self.list_by(listing, after, |id| self.inode(id), tell)
     }
 
+    /// Scans those of some names that the tablet holds in one range with the first of them. While
+    /// names leave, either all of this range are seen or none.
+    fn scan_held(&self, directory: FileId, range: &KeyRange) -> Result<Scan> {
+        if !self.range.is_split(directory) {
+            return Ok(self.table.scan(range, Direction::Forward)?);
+        }
+        let hash = range.start.hash;
+        loop {
+            let target = Target::Name { directory, hash };
+            let held = self.range.around(directory, hash).ok_or(Error::NotHere(target))?;
+            let names = range.intersection(&names_with(directory, &held));
+            let scan = self.table.scan(&names, Direction::Forward)?;
+            // Names that left before the scan began may be removed already.
+            if self.range.around(directory, hash) == Some(held) {
+                return Ok(scan);
+            }
+        }
+    }
+
     /// Like `list`. `read` reads an inode again that changed meanwhile.
     pub(crate) fn list_by(
         &self,
@@ -208,13 +228,7 @@ impl Tablet {
     ) -> Result<()> {
         let before = self.settlements();
         let directory = listing.directory;
-        let scan = |range: &KeyRange| {
-            if !self.range.is_split(directory) {
-                return Ok(self.table.scan(range, Direction::Forward)?);
-            }
-            let held = range.intersection(&self.range.names_in(directory));
-            Ok(self.table.scan(&held, Direction::Forward)?)
-        };
+        let scan = |range: &KeyRange| self.scan_held(directory, range);
         let newest = |mut inode: Inode| {
             if inode.has(flag::LINKED) {
                 // Its last name may have gone meanwhile.

@@ -12,6 +12,7 @@ pub(crate) mod indexing;
 pub mod inode;
 pub mod keys;
 pub(crate) mod listing;
+pub(crate) mod moving;
 pub(crate) mod open_files;
 pub(crate) mod pending;
 pub(crate) mod permissions;

@@ -35,7 +35,7 @@ impl Tablet {
         if let Some(key) = self.places.get(id) {
             let found = self.record(&key)?.filter(|found| found.id == id);
             if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
-                return Ok((key, found));
+                return self.content_half(key, found);
             }
         }
         // A rename between two of the steps below hides a file that is there.
@@ -45,10 +45,10 @@ impl Tablet {
                 let found = self.record(&key)?.filter(|found| found.id == id);
                 if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
                     self.places.insert(id, key.clone());
-                    return Ok((key, found));
+                    return self.content_half(key, found);
                 }
             }
-            for space in [Space::Links, Space::Orphans] {
+            for space in [Space::Links, Space::Orphans, Space::Directories] {
                 let key = space.of(id, b"");
                 if let Some(found) = self.record(&key)? {
                     return Ok((key, found));
@@ -56,6 +56,17 @@ impl Tablet {
             }
         }
         Err(Errno::NOENT.into())
+    }
+
+    /// Returns the content half of a directory, if it lies apart and is here, and else what was found.
+    fn content_half(&self, key: Key, found: Inode) -> Result<(Key, Inode)> {
+        if found.has(flag::ACCESS_HALF) {
+            let apart = Space::Directories.of(found.id, b"");
+            if let Some(half) = self.record(&apart)? {
+                return Ok((apart, half));
+            }
+        }
+        Ok((key, found))
     }
 
     /// Returns the names of a file, each with its directory, in the order of directories.
@@ -119,8 +130,12 @@ impl Tablet {
 
     /// Returns whether a directory has no names here.
     pub(crate) fn is_empty(&self, directory: FileId) -> Result<bool> {
-        let range = self.range.names_in(directory);
-        Ok(self.table.scan(&range, Direction::Forward)?.next()?.is_none())
+        for range in self.range.names_in(directory) {
+            if self.table.scan(&range, Direction::Forward)?.next()?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns an error unless a directory has no names, as far as that is known here.

@@ -42,7 +42,7 @@ fn open(environment: &Environment, half: usize) -> Tablet {
     let id = table_of(&*environment.storage).expect("a table");
     let table = open_table(environment, id, SstableCache::new(environment, 1 << 20));
     let hashes = if half == 0 { 0..=MIDDLE - 1 } else { MIDDLE..=u64::MAX };
-    let range = TabletRange::Part([(ROOT, hashes)].into());
+    let range = TabletRange::Part([(ROOT, hashes)].into_iter().collect());
     let tablet = Tablet::new(table.expect("a table"), range, system_clock(), Arc::new(NoOpenFiles));
     let tablet = tablet.expect("a tablet");
     tablet.remove_orphans().expect("a recovery");

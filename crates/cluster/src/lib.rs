@@ -1,0 +1,32 @@
+//! A namespace on several servers (GIGA+): each has a table of its own, and large directories are
+//! spread over them.
+//!
+//! So far all servers are in one process, and no command uses them. They create, look up, list,
+//! split directories and hand partitions over. Renames between servers, removal of directories,
+//! changes of their attributes, quotas, snapshots and queries are refused ([`Error::NotYet`]).
+//!
+//! | to change | read |
+//! | --- | --- |
+//! | what a server executes, and whom it lets wait | `server` |
+//! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
+//! | finding the server of a name or a file | `cluster` |
+//! | tables and the list of servers | `tables` |
+//!
+//! Invariants:
+//!
+//! - A tablet holds the ranges of hashes of the partitions that its server's records say it holds
+//!   (`canopy_partition::Holdings`), from the batch that records it.
+//! - A change of a name waits while its partition is handed over. Reads do not wait.
+//! - A directory has its access half with its name, and its content half with partition 0, whose
+//!   server follows from the block of the directory's id.
+
+mod cluster;
+mod error;
+mod handover;
+mod server;
+mod tables;
+
+pub use cluster::{Client, Cluster};
+pub use error::{Error, Result};
+pub use handover::{Step, Steps};
+pub use tables::create_cluster;

@@ -1,0 +1,296 @@
+//! A logical server: a tablet, and the partitions of directories that it holds.
+
+use crate::error::{Error, Result};
+use canopy_namespace::operation::{Change, Operation, Target};
+use canopy_namespace::{FileId, PartitionRecord, Reply, Tablet};
+use canopy_partition::{Answer, Attempt, Holding, Holdings, PartitionId, ServerId, SplitHistory};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+/// A logical server of this process.
+pub(crate) struct Server {
+    pub(crate) id: ServerId,
+    pub(crate) tablet: Tablet,
+    /// Holds partitions while operations run; changes when partitions do.
+    state: RwLock<State>,
+    /// Whoever waits for the end of a hand-over.
+    waiting: Mutex<()>,
+    ended: Condvar,
+}
+
+/// Partitions of a server.
+#[derive(Default)]
+struct State {
+    /// Those of directories that were ever split, or that were offered.
+    directories: HashMap<FileId, Holdings>,
+    /// The names that are being handed over.
+    moving: Option<Moving>,
+    /// Counts changes of partitions.
+    changes: u64,
+    /// Numbers of entries of partitions, as far as they were counted.
+    counts: HashMap<(FileId, PartitionId), u64>,
+}
+
+#[derive(Clone)]
+struct Moving {
+    directory: FileId,
+    attempt: Attempt,
+    hashes: RangeInclusive<u64>,
+}
+
+impl Moving {
+    fn has(&self, directory: FileId, hash: u64) -> bool {
+        self.directory == directory && self.hashes.contains(&hash)
+    }
+}
+
+/// Returns the holdings of a directory that was never split, where its content half lies.
+fn unsplit() -> Holdings {
+    Holdings::new_directory()
+}
+
+impl Server {
+    /// Takes a tablet that was opened, with the partitions that its table has records of.
+    pub(crate) fn new(id: ServerId, tablet: Tablet) -> Result<Self> {
+        let mut directories: HashMap<FileId, Holdings> = HashMap::new();
+        let mut records: HashMap<FileId, Vec<(PartitionId, Holding)>> = HashMap::new();
+        for record in tablet.partition_records()? {
+            let damaged = || canopy_namespace::Error::Corrupt("the record of a partition".into());
+            let partition = PartitionId::new(record.partition).ok_or_else(damaged)?;
+            let value = record.value.unwrap_or_default();
+            let holding = postcard::from_bytes(&value).map_err(|_| damaged())?;
+            records.entry(record.directory).or_default().push((partition, holding));
+        }
+        for (directory, records) in records {
+            directories.insert(directory, records.into_iter().collect());
+        }
+        for (directory, holdings) in &directories {
+            tablet.restore_range(*directory, ranges(holdings));
+        }
+        let state = State { directories, ..State::default() };
+        Ok(Server {
+            id,
+            tablet,
+            state: RwLock::new(state),
+            waiting: Mutex::new(()),
+            ended: Condvar::new(),
+        })
+    }
+
+    /// Executes an operation on what this server holds. A change of names that are being handed over
+    /// waits for the decision.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Elsewhere` if another server holds them, and as the tablet does.
+    pub(crate) fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
+        let state = self.settled(operation)?;
+        self.tablet.execute(operation).map_err(|error| refusal(&state, error))
+    }
+
+    /// Does something else on a name that this server has to hold, as `execute` does.
+    pub(crate) fn change<T>(
+        &self,
+        directory: FileId,
+        hash: u64,
+        change: impl FnOnce(&Tablet) -> canopy_namespace::Result<T>,
+    ) -> Result<T> {
+        let target = Target::Name { directory, hash };
+        let state = self.wait(|moving| Ok(moving.has(directory, hash)))?;
+        if !self.tablet.holds(directory, hash)? {
+            return Err(refusal(&state, canopy_namespace::Error::NotHere(target)));
+        }
+        change(&self.tablet).map_err(|error| refusal(&state, error))
+    }
+
+    /// Waits until no hand-over concerns a change.
+    fn settled(&self, operation: &Operation<'_>) -> Result<RwLockReadGuard<'_, State>> {
+        let Operation::Change(change) = operation else { return Ok(self.state.read()) };
+        self.wait(|moving| {
+            let is_named = match operation.target() {
+                Target::Name { directory, hash } => moving.has(directory, hash),
+                Target::File(id) => self
+                    .tablet
+                    .name_of(id)?
+                    .is_some_and(|(directory, hash)| moving.has(directory, hash)),
+                Target::Anywhere => false,
+            };
+            let is_other = match change {
+                Change::Rename { to, .. } | Change::Link { name: to, .. } => {
+                    moving.has(to.directory, to.hash())
+                }
+                _ => false,
+            };
+            Ok(is_named || is_other)
+        })
+    }
+
+    fn wait(
+        &self,
+        concerns: impl Fn(&Moving) -> canopy_namespace::Result<bool>,
+    ) -> Result<RwLockReadGuard<'_, State>> {
+        loop {
+            let state = self.state.read();
+            match &state.moving {
+                Some(moving) if concerns(moving)? => {}
+                _ => return Ok(state),
+            }
+            let mut waiting = self.waiting.lock();
+            drop(state);
+            self.ended.wait(&mut waiting);
+        }
+    }
+
+    /// Begins a hand-over of names: once this returns, no change of them runs. Returns whether none
+    /// ran already.
+    pub(crate) fn begin_moving(
+        &self,
+        directory: FileId,
+        attempt: Attempt,
+        hashes: RangeInclusive<u64>,
+    ) -> bool {
+        let mut state = self.state.write();
+        let is_free = state.moving.is_none();
+        if is_free {
+            state.moving = Some(Moving { directory, attempt, hashes });
+        }
+        is_free
+    }
+
+    /// Answers a receiver about an attempt of this server.
+    pub(crate) fn answer(
+        &self,
+        directory: FileId,
+        child: PartitionId,
+        attempt: Attempt,
+    ) -> Result<Answer> {
+        let state = self.state.read();
+        let running = state.moving.as_ref().map(|moving| moving.attempt);
+        let holdings = state.directories.get(&directory).cloned().unwrap_or_default();
+        Ok(holdings.answer(child, attempt, self.epoch(), running))
+    }
+
+    /// Returns the epoch of the table.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.tablet.table().manifest().state.epoch
+    }
+
+    /// Ends it: changes go on, here or elsewhere.
+    pub(crate) fn end_moving(&self) {
+        self.state.write().moving = None;
+        let _waiting = self.waiting.lock();
+        self.ended.notify_all();
+    }
+
+    /// Returns the partitions of a directory here.
+    pub(crate) fn holdings(&self, directory: FileId) -> Result<Holdings> {
+        if let Some(holdings) = self.state.read().directories.get(&directory) {
+            return Ok(holdings.clone());
+        }
+        let is_first = self.tablet.has_first_partition(directory)?;
+        Ok(if is_first { unsplit() } else { Holdings::default() })
+    }
+
+    /// Changes the partitions of a directory, records them for good with what `write` gets, and has
+    /// the tablet hold what they say. `decide` returns whether there is anything to record.
+    pub(crate) fn record(
+        &self,
+        directory: FileId,
+        decide: impl FnOnce(&mut Holdings) -> bool,
+    ) -> Result<bool> {
+        let mut state = self.state.write();
+        let known = state.directories.get(&directory).cloned();
+        let before = match known {
+            Some(known) => known,
+            None if self.tablet.has_first_partition(directory)? => unsplit(),
+            None => Holdings::default(),
+        };
+        let mut after = before.clone();
+        if !decide(&mut after) {
+            return Ok(false);
+        }
+        let records = records_between(directory, &before, &after);
+        self.tablet.set_partitions(&records, directory, ranges(&after))?;
+        state.directories.insert(directory, after);
+        state.changes += 1;
+        state.counts.retain(|(of, _), _| *of != directory);
+        Ok(true)
+    }
+
+    /// Returns the histories of all partitions of a directory that are held here.
+    pub(crate) fn histories(&self, directory: FileId) -> Result<Vec<SplitHistory>> {
+        Ok(self.holdings(directory)?.histories().collect())
+    }
+
+    /// Counts an entry that was created (1) or removed (-1), and returns the partition that has it
+    /// with its number of entries.
+    pub(crate) fn count(
+        &self,
+        directory: FileId,
+        hash: u64,
+        change: i64,
+    ) -> Result<Option<(SplitHistory, u64)>> {
+        let Some(history) = self.holdings(directory)?.holder(hash) else { return Ok(None) };
+        let key = (directory, history.partition());
+        let mut state = self.state.write();
+        let count = match state.counts.get(&key) {
+            Some(count) => count.saturating_add_signed(change),
+            None => {
+                let hashes = history.partition().hashes(history.depth());
+                self.tablet.count_entries(directory, &hashes)?
+            }
+        };
+        state.counts.insert(key, count);
+        Ok(Some((history, count)))
+    }
+
+    /// Returns whether this server holds names of a directory with a hash.
+    pub(crate) fn holds(&self, directory: FileId, hash: u64) -> Result<bool> {
+        Ok(self.tablet.holds(directory, hash)?)
+    }
+
+    /// Returns the number of changes of partitions so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.state.read().changes
+    }
+
+    /// Returns all directories with records of partitions.
+    pub(crate) fn directories(&self) -> Vec<FileId> {
+        self.state.read().directories.keys().copied().collect()
+    }
+}
+
+/// Returns the error of an operation, with what the server knows of the directory if others hold it.
+fn refusal(state: &State, error: canopy_namespace::Error) -> Error {
+    let canopy_namespace::Error::NotHere(target) = error else { return error.into() };
+    let histories = match target {
+        Target::Name { directory, .. } => {
+            let holdings = state.directories.get(&directory);
+            holdings.map(|holdings| holdings.histories().collect()).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    };
+    Error::Elsewhere { target, histories }
+}
+
+/// Returns the ranges of hashes of the partitions that are held.
+fn ranges(holdings: &Holdings) -> Vec<RangeInclusive<u64>> {
+    let hashes = |history: SplitHistory| history.partition().hashes(history.depth());
+    holdings.histories().map(hashes).collect()
+}
+
+/// Returns the records that differ.
+fn records_between(directory: FileId, before: &Holdings, after: &Holdings) -> Vec<PartitionRecord> {
+    let record = |partition: PartitionId, value| PartitionRecord {
+        directory,
+        partition: partition.number(),
+        value,
+    };
+    let gone = before.records().filter(|(partition, _)| after.record(*partition).is_none());
+    let written = after.records().map(|(partition, holding)| {
+        // A few numbers cannot fail to be encoded into memory.
+        record(partition, Some(postcard::to_extend(&holding, Vec::new()).unwrap_or_default()))
+    });
+    gone.map(|(partition, _)| record(partition, None)).chain(written).collect()
+}

@@ -1,0 +1,235 @@
+//! Servers of one process, with a table each in one storage: names are found while directories split,
+//! and whatever step of a hand-over is the last one before a crash.
+
+use canopy_cluster::{Client, Cluster, Error, Step, create_cluster};
+use canopy_namespace::inode::file_type;
+use canopy_namespace::operation::{Change, Moment, Operation, Page, Read};
+use canopy_namespace::{EntryName, FileId, Inode, New, Owner, ROOT, Reply, Settings, system_clock};
+use canopy_partition::{PartitionId, SplitPolicy};
+use canopy_store::Environment;
+use canopy_store::storage::MemoryStorage;
+use rustix::io::Errno;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const POLICY: SplitPolicy =
+    SplitPolicy { entries_max: 64, variation_percent: 25, partitions_per_server: 4 };
+
+fn environment(servers: u32) -> Environment {
+    let environment = Environment::system(Arc::new(MemoryStorage::default()));
+    let settings = Settings::default().with_indexes(&["size", "name"]).unwrap();
+    create_cluster(&environment, &settings, Owner::ROOT, servers, &system_clock()).unwrap();
+    environment
+}
+
+fn open(environment: &Environment) -> Cluster {
+    Cluster::open(environment, &system_clock(), POLICY).unwrap()
+}
+
+fn create(
+    cluster: &Cluster,
+    client: &mut Client,
+    directory: FileId,
+    name: &str,
+    kind: u32,
+) -> Result<Inode, Error> {
+    let new = New { mode: kind | 0o755, uid: 7, gid: 8, ..New::default() };
+    let name = EntryName::new(directory, name.as_bytes());
+    let create = Change::Create { name, new: Cow::Owned(new), holds: false };
+    match cluster.execute(client, &Operation::Change(create))? {
+        Reply::Inode(inode) => Ok(inode),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn lookup(cluster: &Cluster, client: &mut Client, directory: FileId, name: &str) -> Option<Inode> {
+    let lookup = Read::Lookup(EntryName::new(directory, name.as_bytes()));
+    match cluster.execute(client, &Operation::Read(Moment::Now, lookup)) {
+        Ok(Reply::Inode(inode)) => Some(inode),
+        Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => None,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+fn list(cluster: &Cluster, client: &mut Client, directory: FileId) -> Vec<String> {
+    let (mut names, mut after) = (Vec::new(), 0);
+    loop {
+        let page = Page { directory, after, name: None, count_max: 100 };
+        let list = Operation::Read(Moment::Now, Read::List(page));
+        let Ok(Reply::Entries(entries)) = cluster.execute(client, &list) else { panic!() };
+        if entries.count() == 0 {
+            return names;
+        }
+        for entry in entries.iter() {
+            names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+            after = entry.cookie;
+        }
+    }
+}
+
+fn stat(cluster: &Cluster, id: FileId) -> Inode {
+    let stat = Operation::Read(Moment::Now, Read::Inode(id));
+    match cluster.execute(&mut Client::default(), &stat) {
+        Ok(Reply::Inode(inode)) => inode,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn unlink(cluster: &Cluster, client: &mut Client, directory: FileId, name: &str) {
+    let unlink = Change::Unlink(EntryName::new(directory, name.as_bytes()));
+    let _: Reply = cluster.execute(client, &Operation::Change(unlink)).unwrap();
+}
+
+/// Checks that a directory has exactly these files, each in one place, and that nothing is left to be
+/// done.
+fn check(
+    cluster: &Cluster,
+    client: &mut Client,
+    directory: FileId,
+    files: &BTreeMap<String, FileId>,
+) {
+    find(cluster, client, directory, files);
+    assert!(cluster.is_at_rest().unwrap());
+}
+
+/// Finds these files, and no others, by a client that knows nothing and by one with a stale map.
+fn find(
+    cluster: &Cluster,
+    client: &mut Client,
+    directory: FileId,
+    files: &BTreeMap<String, FileId>,
+) {
+    let listed = list(cluster, &mut Client::default(), directory);
+    let names = BTreeSet::from_iter(listed.iter());
+    assert_eq!(names.len(), listed.len(), "a name is listed twice");
+    assert!(names.into_iter().eq(files.keys()), "{} of {}", listed.len(), files.len());
+    for (name, id) in files {
+        let found = lookup(cluster, client, directory, name);
+        assert_eq!(found.map(|inode| inode.id), Some(*id), "{name}");
+        assert_eq!(stat(cluster, *id).id, *id, "{name} by its id");
+    }
+}
+
+#[test]
+fn names_are_found_while_directories_split() {
+    let environment = environment(3);
+    let cluster = open(&environment);
+    let client = &mut Client::default();
+    let directory = create(&cluster, client, ROOT, "big", file_type::DIRECTORY).unwrap();
+    assert_eq!(lookup(&cluster, client, ROOT, "big").unwrap(), stat(&cluster, directory.id));
+    let mut stale = Client::default();
+    assert!(lookup(&cluster, &mut stale, directory.id, "none").is_none());
+    let mut files = BTreeMap::new();
+    for number in 0..2000 {
+        let name = format!("file{number}");
+        let kind = if number % 10 == 0 { file_type::DIRECTORY } else { file_type::REGULAR };
+        let made = create(&cluster, client, directory.id, &name, kind).unwrap();
+        files.insert(name, made.id);
+        if number % 5 == 4 {
+            let gone = format!("file{}", number - 1);
+            unlink(&cluster, client, directory.id, &gone);
+            files.remove(&gone);
+        }
+    }
+    // As many as three servers get of a directory, all of them used.
+    let partitions = cluster.partitions(directory.id).unwrap();
+    assert_eq!(partitions.len(), 12, "{partitions:?}");
+    let servers = BTreeSet::from_iter(partitions.iter().map(|(server, _)| *server));
+    assert_eq!(servers.len(), 3);
+    assert_eq!(stat(&cluster, directory.id).nlink, 2 + 200);
+    assert!(client.addressing_errors <= 30, "{}", client.addressing_errors);
+    check(&cluster, &mut stale, directory.id, &files);
+    let error = create(&cluster, client, directory.id, "file0", file_type::REGULAR).unwrap_err();
+    assert!(matches!(error, Error::Namespace(error) if error.errno() == Errno::EXIST));
+    let error = create(&cluster, client, directory.id, "file10", file_type::DIRECTORY).unwrap_err();
+    assert!(matches!(error, Error::Namespace(error) if error.errno() == Errno::EXIST));
+    cluster.sync().unwrap();
+    drop(cluster);
+    let cluster = open(&environment);
+    check(&cluster, &mut Client::default(), directory.id, &files);
+    assert_eq!(stat(&cluster, directory.id).nlink, 2 + 200);
+}
+
+#[test]
+fn a_hand_over_may_stop_anywhere() {
+    stop_anywhere(false);
+}
+
+#[test]
+fn servers_may_die_anywhere_in_a_hand_over() {
+    stop_anywhere(true);
+}
+
+/// Stops a hand-over before each of its steps. Then both servers die, or go on.
+fn stop_anywhere(die: bool) {
+    let mut stopped_at = BTreeSet::new();
+    for taken in 0.. {
+        let environment = environment(2);
+        let mut cluster = open(&environment);
+        let client = &mut Client::default();
+        let mut files = BTreeMap::new();
+        for number in 0..40 {
+            let name = format!("file{number}");
+            let made = create(&cluster, client, ROOT, &name, file_type::REGULAR).unwrap();
+            files.insert(name, made.id);
+        }
+        cluster.sync().unwrap();
+        let mut left = taken;
+        let mut last = None;
+        let outcome = cluster.split(ROOT, PartitionId::ZERO, &mut |step: Step| {
+            let goes_on = left > 0;
+            left -= i32::from(goes_on);
+            last = Some(step);
+            goes_on
+        });
+        // Without a crash, whoever asks for a name gets it, too.
+        find(&cluster, client, ROOT, &files);
+        find(&cluster, &mut Client::default(), ROOT, &files);
+        if die {
+            drop(cluster);
+            cluster = open(&environment);
+            check(&cluster, &mut Client::default(), ROOT, &files);
+        }
+        // Once the giver has given, the partition is the receiver's, whatever happened.
+        let step = last.unwrap();
+        let is_given = outcome.is_ok() || matches!(step, Step::Hold | Step::Confirm | Step::Remove);
+        assert_eq!(cluster.partitions(ROOT).unwrap().len(), 1 + usize::from(is_given), "{step:?}");
+        if !is_given {
+            assert!(cluster.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap());
+        }
+        find(&cluster, client, ROOT, &files);
+        drop(cluster);
+        check(&open(&environment), client, ROOT, &files);
+        if outcome.is_ok() {
+            break;
+        }
+        stopped_at.insert(format!("{step:?}"));
+    }
+    assert_eq!(stopped_at.len(), 7, "{stopped_at:?}");
+}
+
+#[test]
+fn clients_create_at_once() {
+    let environment = environment(4);
+    let cluster = open(&environment);
+    let names = |thread: usize| (0..600).map(move |number| format!("{thread}-{number}"));
+    let made: Vec<BTreeMap<String, FileId>> = std::thread::scope(|scope| {
+        let create_all = |thread| {
+            let mut client = Client::default();
+            let one = |name: String| {
+                let made = create(&cluster, &mut client, ROOT, &name, file_type::REGULAR).unwrap();
+                (name, made.id)
+            };
+            names(thread).map(one).collect()
+        };
+        let threads: Vec<_> =
+            (0..4).map(|thread| scope.spawn(move || create_all(thread))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let files: BTreeMap<_, _> = made.into_iter().flatten().collect();
+    assert_eq!(files.len(), 2400);
+    assert_eq!(BTreeSet::from_iter(files.values()).len(), 2400, "an id was given twice");
+    assert!(cluster.partitions(ROOT).unwrap().len() > 8);
+    check(&cluster, &mut Client::default(), ROOT, &files);
+}
