@@ -137,12 +137,12 @@ fn a_clone_of_a_namespace_of_format_1_has_ids_of_its_own() {
     assert_eq!(make(&namespace, "new"), FileId::from_parts(Block(65_536), 0));
     assert_eq!(namespace.check(|_| {}).expect("a check"), []);
     // A snapshot's files are those with less ids.
-    namespace.create_snapshot("of the clone").expect("a snapshot");
+    namespace.create_snapshot("of-the-clone").expect("a snapshot");
     let large = id(&namespace, "large");
     let opened = namespace.open_file(large).expect("a file");
     namespace.write(&opened, Some(0), b"changed", Privileges::Keep).expect("a write");
     namespace.close_file(&opened).expect("a close");
-    let past = namespace.past(b"of the clone").expect("a snapshot");
+    let past = namespace.past(b"of-the-clone").expect("a snapshot");
     let file = namespace.open_past(&past, large).expect("a file of then");
     assert_eq!(namespace.read_past(&file, 0, 7).expect("bytes"), b"xxxxxxx");
 }
