@@ -2,7 +2,7 @@
 
 use crate::{place, viewed};
 use canopy::Outcome;
-use canopy_namespace::{FORMAT, table_of};
+use canopy_namespace::origin_of;
 use canopy_store::inspect;
 use canopy_text::counted;
 use serde_json::json;
@@ -18,20 +18,20 @@ pub fn run(namespace: &Path, is_json: bool) -> anyhow::Result<Outcome> {
     };
     place::found(&namespace)?;
     let environment = place::environment(&namespace)?;
-    let table = table_of(environment.storage.as_ref())?;
+    let (format, table) = origin_of(environment.storage.as_ref())?;
     let state = inspect(&environment, table)?.state;
     let sstables = state.runs.iter().map(|run| run.sstables.len()).sum::<usize>();
     let bytes: u64 = state.runs.iter().map(|run| run.size_bytes()).sum();
     let mut out = std::io::stdout().lock();
     if is_json {
         let told = json!({
-            "format": FORMAT, "table": table.to_string(), "opened": state.epoch,
+            "format": format, "table": table.to_string(), "opened": state.epoch,
             "runs": state.runs.len(), "sstables": sstables, "bytes": bytes,
         });
         writeln!(out, "{told}")?;
         return Ok(Outcome::Complete);
     }
-    writeln!(out, "format    {FORMAT}")?;
+    writeln!(out, "format    {format}")?;
     writeln!(out, "table     {table}")?;
     writeln!(out, "opened    {}", counted(state.epoch, "time"))?;
     let (bytes, files) = (counted(bytes, "byte"), counted(sstables, "file"));

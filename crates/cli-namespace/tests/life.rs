@@ -39,10 +39,10 @@ fn a_namespace_keeps_what_is_in_it() {
 fn info_tells_what_there_is() {
     let mounted = Mounted::created();
     let told = success(&ns("info").arg(&mounted.namespace).output().unwrap());
-    assert!(told.starts_with("format    1\ntable     "), "{told}");
+    assert!(told.starts_with("format    2\ntable     "), "{told}");
     let told = success(&ns("info").arg("--json").arg(&mounted.namespace).output().unwrap());
     let json: serde_json::Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(json["format"], 1);
+    assert_eq!(json["format"], 2);
     // Also while it is mounted.
     mounted.mount(&[]);
     success(&ns("info").arg(&mounted.namespace).output().unwrap());
@@ -413,7 +413,7 @@ fn damage_is_told() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), done);
     assert_eq!(fs::read(&object).unwrap(), whole);
     fs::write(&object, "{\"format\":99,\"table\":\"\"}").unwrap();
-    assert_refused(namespace, on, "the namespace has format 99; this version reads format 1");
+    assert_refused(namespace, on, "the namespace has format 99; this version reads formats 1 to 2");
     fs::write(&object, &whole).unwrap();
     let table = mounted.table();
     let hidden = mounted.place.path().join("hidden");

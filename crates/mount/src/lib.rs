@@ -24,6 +24,7 @@ mod handles;
 mod kept;
 mod node;
 mod nodes;
+mod packed;
 mod past;
 mod pool;
 mod queries;

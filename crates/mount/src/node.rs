@@ -1,20 +1,17 @@
 //! The meaning of the kernel's inode numbers, decoded once for each request.
 
-use canopy_namespace::{Error, FileId, Inode};
+use crate::packed::{PACKED_BITS, PackedId};
+use canopy_namespace::{FileId, Inode};
 use fuser::INodeNo;
-use rustix::io::Errno;
 
-/// Numbers with this bit are of queries.
+/// Numbers with this bit are of queries. Ids of files have 62 bits.
 const QUERY_BIT: u64 = 1 << 63;
 
 /// Numbers with this bit, and without that of queries, are of files of snapshots.
 const SNAPSHOT_BIT: u64 = 1 << 62;
 
-/// The bits of a number that hold the id of a file of a snapshot. The bits above hold its slot.
-const SNAPSHOT_FILE_BITS: u32 = 46;
-
 /// Number of snapshots that can be open through one mount.
-pub(crate) const SLOTS_MAX: usize = 1 << (62 - SNAPSHOT_FILE_BITS);
+pub(crate) const SLOTS_MAX: usize = 1 << (62 - PACKED_BITS);
 
 /// An inode number of the kernel, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +33,7 @@ pub(crate) struct QueryId(pub(crate) u64);
 pub(crate) struct SnapshotFile {
     /// The snapshot, in the order in which this mount opened them.
     pub(crate) slot: usize,
-    pub(crate) id: FileId,
+    pub(crate) id: PackedId,
 }
 
 /// A node with its attributes. Those of queries have no file id.
@@ -50,16 +47,6 @@ impl Shown {
     /// Returns a file of the namespace with its attributes.
     pub(crate) fn file(inode: Inode) -> Self {
         Shown { node: Node::File(inode.id), inode }
-    }
-}
-
-impl SnapshotFile {
-    /// Returns a file of the snapshot in a slot. `EOVERFLOW` if its id has too many bits.
-    pub(crate) fn new(slot: usize, id: FileId) -> Result<Self, Error> {
-        match id.0 >> SNAPSHOT_FILE_BITS {
-            0 => Ok(SnapshotFile { slot, id }),
-            _ => Err(Errno::OVERFLOW.into()),
-        }
     }
 }
 
@@ -79,8 +66,8 @@ impl From<INodeNo> for Node {
             return Node::File(FileId(number));
         }
         let rest = number & !SNAPSHOT_BIT;
-        let slot = (rest >> SNAPSHOT_FILE_BITS) as usize;
-        let id = FileId(rest & ((1 << SNAPSHOT_FILE_BITS) - 1));
+        let slot = (rest >> PACKED_BITS) as usize;
+        let id = PackedId(rest & ((1 << PACKED_BITS) - 1));
         Node::Snapshot(SnapshotFile { slot, id })
     }
 }
@@ -91,7 +78,7 @@ impl From<Node> for INodeNo {
             Node::File(id) => id.0,
             Node::Query(id) => QUERY_BIT | id.0,
             Node::Snapshot(SnapshotFile { slot, id }) => {
-                SNAPSHOT_BIT | (slot as u64) << SNAPSHOT_FILE_BITS | id.0
+                SNAPSHOT_BIT | (slot as u64) << PACKED_BITS | id.0
             }
         })
     }
@@ -103,19 +90,19 @@ mod tests {
 
     #[test]
     fn numbers_are_decoded_to_the_nodes_they_were_made_of() {
-        let last = FileId((1 << SNAPSHOT_FILE_BITS) - 1);
-        let snapshot = |slot, id| Node::Snapshot(SnapshotFile::new(slot, id).expect("few bits"));
+        let last = PackedId((1 << PACKED_BITS) - 1);
+        let snapshot = |slot, id| Node::Snapshot(SnapshotFile { slot, id });
         for node in [
             Node::File(FileId(1)),
             Node::File(FileId(FileId::MAX.0 - 1)),
             Node::Query(QueryId(1)),
             Node::Query(QueryId(QUERY_BIT - 1)),
-            snapshot(0, FileId(1)),
+            snapshot(0, PackedId(1)),
             snapshot(7, last),
-            snapshot(SLOTS_MAX - 1, FileId(1)),
+            snapshot(SLOTS_MAX - 1, PackedId(1)),
+            snapshot(SLOTS_MAX - 1, last),
         ] {
             assert_eq!(Node::from(INodeNo::from(node)), node);
         }
-        assert!(SnapshotFile::new(0, last.next()).is_err());
     }
 }

@@ -4,6 +4,7 @@
 //! are checked here for whoever asks: what has been hidden since stays hidden.
 
 use crate::node::{Node, SLOTS_MAX, Shown, SnapshotFile};
+use crate::packed::Blocks;
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Moment, PastHandle};
@@ -25,11 +26,13 @@ pub(crate) struct Pasts {
     namespace: Arc<dyn Execute>,
     /// Their numbers, in the order in which this mount met them.
     slots: Mutex<Vec<u64>>,
+    /// The blocks of ids that this mount met.
+    blocks: Blocks,
 }
 
 impl Pasts {
     pub(crate) fn new(namespace: Arc<dyn Execute>) -> Self {
-        Pasts { namespace, slots: Mutex::default() }
+        Pasts { namespace, slots: Mutex::default(), blocks: Blocks::default() }
     }
 
     /// Returns a directory as a snapshot has it, for somebody who could get there then.
@@ -44,7 +47,19 @@ impl Pasts {
         if known.is_none() {
             slots.push(number);
         }
-        shown(slot, inode)
+        drop(slots);
+        self.shown_as(slot, inode)
+    }
+
+    /// Returns the id of a file. `ESTALE` if it is of no file that this mount has shown.
+    pub(crate) fn id(&self, file: SnapshotFile) -> Answer<FileId> {
+        self.blocks.unpack(file.id)
+    }
+
+    /// Returns a file of the snapshot in a slot with its attributes then.
+    fn shown_as(&self, slot: usize, inode: Inode) -> Answer<Shown> {
+        let node = Node::Snapshot(SnapshotFile { slot, id: self.blocks.pack(inode.id)? });
+        Ok(Shown { node, inode: harmless(inode) })
     }
 
     /// Returns the number of the snapshot of a file. `ESTALE` if it was deleted.
@@ -69,8 +84,10 @@ impl Pasts {
         who: &Credentials,
     ) -> Answer<Shown> {
         let at = self.of(parent)?;
-        self.check(parent.id, Wanted::SEARCH, who)?;
-        shown(parent.slot, self.namespace.lookup(at, EntryName::new(parent.id, name))?)
+        let directory = self.id(parent)?;
+        self.check(directory, Wanted::SEARCH, who)?;
+        let inode = self.namespace.lookup(at, EntryName::new(directory, name))?;
+        self.shown_as(parent.slot, inode)
     }
 
     /// Returns an error if the present permissions hide from a user what is in a file or directory.
@@ -83,12 +100,13 @@ impl Pasts {
 
     /// Returns a file with its attributes then.
     pub(crate) fn shown(&self, file: SnapshotFile) -> Answer<Shown> {
-        shown(file.slot, self.namespace.inode(self.of(file)?, file.id)?)
+        self.shown_as(file.slot, self.namespace.inode(self.of(file)?, self.id(file)?)?)
     }
 
     /// Returns the directory above one.
     pub(crate) fn parent(&self, file: SnapshotFile) -> Answer<SnapshotFile> {
-        SnapshotFile::new(file.slot, self.namespace.parent(self.of(file)?, file.id)?)
+        let parent = self.namespace.parent(self.of(file)?, self.id(file)?)?;
+        Ok(SnapshotFile { slot: file.slot, id: self.blocks.pack(parent)? })
     }
 
     /// Begins to list a directory.
@@ -98,8 +116,9 @@ impl Pasts {
         who: &Credentials,
     ) -> Answer<Listing> {
         self.of(directory)?;
-        self.check(directory.id, Wanted::READ, who)?;
-        Ok(Listing::new(directory.id))
+        let id = self.id(directory)?;
+        self.check(id, Wanted::READ, who)?;
+        Ok(Listing::new(id))
     }
 
     /// Passes entries of a directory to `add`, with their cookies and names, until it returns false.
@@ -111,11 +130,16 @@ impl Pasts {
         mut add: impl FnMut(u64, &[u8], &Shown) -> bool,
     ) -> Answer<()> {
         let at = self.of(directory)?;
-        let add = |entry: Entry<'_>| match shown(directory.slot, entry.inode.clone()) {
+        let mut failed = None;
+        let add = |entry: Entry<'_>| match self.shown_as(directory.slot, entry.inode.clone()) {
             Ok(shown) => add(entry.cookie, entry.name, &shown),
-            Err(_) => true,
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
         };
-        self.namespace.list(at, listing, after, add)
+        self.namespace.list(at, listing, after, add)?;
+        failed.map_or(Ok(()), Err)
     }
 
     /// Returns the value of an extended attribute.
@@ -130,14 +154,14 @@ impl Pasts {
             return Ok(None);
         }
         if name.starts_with(b"user.") {
-            self.check(file.id, Wanted::READ, who)?;
+            self.check(self.id(file)?, Wanted::READ, who)?;
         }
-        self.namespace.xattr(at, file.id, name)
+        self.namespace.xattr(at, self.id(file)?, name)
     }
 
     /// Returns the names of extended attributes.
     pub(crate) fn xattrs(&self, file: SnapshotFile) -> Answer<Vec<Vec<u8>>> {
-        let mut names = self.namespace.xattrs(self.of(file)?, file.id)?;
+        let mut names = self.namespace.xattrs(self.of(file)?, self.id(file)?)?;
         names.retain(|name| !is_privilege(name));
         Ok(names)
     }
@@ -145,8 +169,8 @@ impl Pasts {
     /// Opens a file to be read.
     pub(crate) fn open(&self, file: SnapshotFile, who: &Credentials) -> Answer<FileHandle> {
         let number = self.number(file)?;
-        self.check(file.id, Wanted::READ, who)?;
-        let PastHandle(handle) = self.namespace.open_past_file(number, file.id)?;
+        self.check(self.id(file)?, Wanted::READ, who)?;
+        let PastHandle(handle) = self.namespace.open_past_file(number, self.id(file)?)?;
         Ok(FileHandle(FIRST_HANDLE + handle))
     }
 
@@ -181,15 +205,14 @@ fn is_privilege(name: &[u8]) -> bool {
     name == b"security.capability"
 }
 
-/// Returns a file of a snapshot with its attributes then, but without setuid and setgid, and with
-/// devices for root alone.
-fn shown(slot: usize, inode: Inode) -> Answer<Shown> {
+/// Returns the attributes of a file of a snapshot, but without setuid and setgid, and with devices for
+/// root alone.
+fn harmless(inode: Inode) -> Inode {
     let mut mode = inode.mode;
     match inode.file_type() {
         file_type::REGULAR => mode &= !SETUID_SETGID,
         file_type::CHARACTER | file_type::BLOCK => mode &= !0o7777,
         _ => {}
     }
-    let node = Node::Snapshot(SnapshotFile::new(slot, inode.id)?);
-    Ok(Shown { node, inode: Inode { mode, ..inode } })
+    Inode { mode, ..inode }
 }

@@ -349,7 +349,7 @@ impl Queries {
     pub(crate) fn place(&self, node: Node) -> Answer<(Moment, FileId)> {
         match node {
             Node::File(id) => Ok((Moment::Now, id)),
-            Node::Snapshot(file) => Ok((self.pasts.of(file)?, file.id)),
+            Node::Snapshot(file) => Ok((self.pasts.of(file)?, self.pasts.id(file)?)),
             Node::Query(_) => Err(Errno::NOTDIR.into()),
         }
     }

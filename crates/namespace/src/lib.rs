@@ -83,7 +83,7 @@ pub use records::xattrs::{LABEL, SetXattr, XATTR_BYTES_MAX};
 pub use records::{acl, attributes, inode, keys};
 pub use search::candidates::{Candidates, Source};
 pub use search::{Found, NamedInode, Pace};
-pub use settings::{FORMAT, Settings, table_of};
+pub use settings::{FORMAT, Settings, origin_of, table_of};
 pub use snapshot::past::{Past, PastFile};
 pub use snapshot::present::Present;
 pub use snapshot::snapshots::{SNAPSHOTS_MAX, SnapshotInfo, check_snapshot_name};

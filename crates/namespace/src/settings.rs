@@ -8,8 +8,12 @@ use canopy_store::storage::{Created, Storage};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The version of keys, records and objects that this crate reads and writes.
-pub const FORMAT: u32 = 1;
+/// The version of keys, records and objects that this crate writes. Since version 2, ids of files lie
+/// in blocks of one table.
+pub const FORMAT: u32 = 2;
+
+/// The oldest version that it reads, and goes on with.
+const OLDEST_FORMAT: u32 = 1;
 
 /// The name of the object that says which table is the namespace.
 const OBJECT: &str = "namespace";
@@ -164,6 +168,15 @@ struct Origin {
 /// Fails with `Invalid` if there is none or its format is another one, with `Corrupt` if the object
 /// is damaged, and as storage does.
 pub fn table_of(storage: &dyn Storage) -> Result<TableId> {
+    origin_of(storage).map(|(_, table)| table)
+}
+
+/// Returns the format and the table of the namespace that lies in a storage.
+///
+/// # Errors
+///
+/// Fails as [`table_of`] does.
+pub fn origin_of(storage: &dyn Storage) -> Result<(u32, TableId)> {
     let bytes = match storage.read(OBJECT) {
         Err(error) if error.is_not_found() => {
             return Err(Error::Invalid("there is no namespace; create one first".into()));
@@ -172,13 +185,14 @@ pub fn table_of(storage: &dyn Storage) -> Result<TableId> {
     };
     let damaged = || Error::corrupt(format!("{OBJECT} does not say which table is the namespace"));
     let origin: Origin = serde_json::from_slice(&bytes).map_err(|_| damaged())?;
-    if origin.format != FORMAT {
+    if !(OLDEST_FORMAT..=FORMAT).contains(&origin.format) {
         return Err(Error::Invalid(format!(
-            "the namespace has format {}; this version reads format {FORMAT}",
+            "the namespace has format {}; this version reads formats {OLDEST_FORMAT} to {FORMAT}",
             origin.format
         )));
     }
-    TableId::parse(&origin.table).ok_or_else(damaged)
+    let table = TableId::parse(&origin.table).ok_or_else(damaged)?;
+    Ok((origin.format, table))
 }
 
 /// Makes a table the namespace of a storage that has none.

@@ -399,6 +399,11 @@ impl Table {
         self.epoch
     }
 
+    /// Returns what the table runs on.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
     /// Returns the latest manifest that this process knows.
     pub fn manifest(&self) -> Arc<Manifest> {
         self.flushing.lock().manifest.clone()

@@ -8,7 +8,7 @@ use crate::quota::{Account, Limits, Sums, Usage};
 use crate::records::ids::IdsRecord;
 use crate::records::indexing::is_of_names;
 use crate::records::inode::{Inode, file_type, flag};
-use crate::records::keys::{self, FileId, ROOT, Space};
+use crate::records::keys::{self, Block, FileId, ROOT, Space};
 use crate::settings::Configured;
 use crate::snapshot::past::Past;
 use canopy_store::{Direction, Key, KeyRange, TableSnapshot, hash_of};
@@ -16,6 +16,7 @@ pub(crate) use chunks::{ChunkObjects, ObjectsToRead};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Something that no namespace has.
@@ -54,8 +55,10 @@ pub(crate) enum Problem {
     Lost,
     /// The index of an attribute, by its number.
     Index(u64),
-    /// Ids may be given out again, those from this one on.
+    /// Ids may be given out again.
     Ids,
+    /// Storage may give another table the block of ids.
+    Block(Block),
     /// A note says that an object may go which a record needs.
     FalseNote(Key),
     /// Sums of usage.
@@ -120,6 +123,10 @@ pub(crate) struct Check<'a> {
     pub(crate) bad_chunks: HashMap<FileId, HashSet<u64>>,
     /// Ids are less.
     id_end: FileId,
+    /// The blocks that the table gives ids of, if it has any.
+    own_blocks: Option<Range<Block>>,
+    /// All blocks of tables of the storage, if ids lie in blocks.
+    reserved: Option<Vec<Range<u64>>>,
     /// The largest id that anything is said of.
     pub(crate) last_id: FileId,
     /// What inodes use.
@@ -244,6 +251,8 @@ impl<'a> Check<'a> {
             chunk_objects: None,
             bad_chunks: HashMap::new(),
             id_end: FileId::NONE,
+            own_blocks: None,
+            reserved: None,
             last_id: FileId::NONE,
             used: HashMap::new(),
             usage: HashMap::new(),
@@ -262,6 +271,7 @@ impl<'a> Check<'a> {
             Err(Error::Store(error)) if error.is_damage() => return self.judge_damage(error),
             read => read?,
         }
+        self.judge_blocks()?;
         self.judge();
         if self.past.is_some() {
             return Ok(());
@@ -364,7 +374,8 @@ impl<'a> Check<'a> {
             self.add_note(key);
         } else if *key == keys::ids() {
             let record = IdsRecord::decode(Some(value)).ok().flatten();
-            self.id_end = record.map_or(FileId::NONE, |record| record.end);
+            self.id_end = record.as_ref().map_or(FileId::NONE, |record| record.end);
+            self.own_blocks = record.and_then(|record| record.own_blocks());
         } else if keys::is_entry(key) {
             let sums = self.indexes.entry(key.directory).or_default();
             sums.1 = sums.1.wrapping_add(hash_of_entry(key));
@@ -644,6 +655,10 @@ impl<'a> Check<'a> {
         if id != ROOT && id >= self.id_end {
             self.problem(id, Problem::Ids, "its id may be given to another file");
         }
+        if id != ROOT && !self.is_reserved(id.block()) {
+            let what = "storage may give its id to a file of another table";
+            self.problem(id, Problem::Block(id.block()), what);
+        }
         if has(flag::INLINE) && has(flag::OBJECT) {
             self.fault(id, "it has contents twice");
         }
@@ -665,6 +680,25 @@ impl<'a> Check<'a> {
         if is_regular && inode.size > 0 && !has_any && !has(flag::ABSENT) {
             self.fault(id, format!("it has {} bytes, but no contents", inode.size));
         }
+    }
+
+    /// Looks at which blocks of ids are reserved, if the table has any.
+    fn judge_blocks(&mut self) -> Result<()> {
+        let Some(own) = self.own_blocks.clone().filter(|_| self.past.is_none()) else {
+            return Ok(());
+        };
+        self.reserved = Some(self.namespace.tablet.table.reserved_numbers()?);
+        if !self.is_reserved(own.start) {
+            let what = "storage may give the ids of new files to another table";
+            self.problem(FileId::NONE, Problem::Block(own.start), what);
+        }
+        Ok(())
+    }
+
+    fn is_reserved(&self, Block(block): Block) -> bool {
+        let Some(reserved) = &self.reserved else { return true };
+        let behind = reserved.partition_point(|run| run.start <= block);
+        behind > 0 && reserved[behind - 1].contains(&block)
     }
 
     /// Finds directories that no path leads to.

@@ -181,6 +181,7 @@ impl<'a> Repair<'a> {
         if faults.iter().any(|fault| fault.problem == Problem::Ids) {
             self.mend_ids(check)?;
         }
+        self.mend_blocks(faults)?;
         if self.mend_records(faults)? {
             return Ok(());
         }
@@ -234,6 +235,21 @@ impl<'a> Repair<'a> {
         self.writer.ids.put_end(&mut self.batch, end)?;
         self.report(FileId::NONE, format!("new files get numbers from {end} on"));
         self.write()
+    }
+
+    /// Reserves blocks of ids that nobody has and that there are files of.
+    fn mend_blocks(&mut self, faults: &[Fault]) -> Result<()> {
+        let blocks = faults.iter().filter_map(|fault| match fault.problem {
+            Problem::Block(block) => Some(block),
+            _ => None,
+        });
+        for block in BTreeSet::from_iter(blocks) {
+            if self.writer.ids.claim(&self.namespace.tablet.table, block)? {
+                let what = format!("block {} of numbers of files is reserved again", block.0);
+                self.report(FileId::NONE, what);
+            }
+        }
+        Ok(())
     }
 
     /// Mends records that say wrong things about themselves; returns whether there were any.

@@ -2,8 +2,8 @@
 //! ([`canopy_store::reserve_numbers`]), so that no two files of a storage ever have one id, whatever
 //! is cloned or merged.
 //!
-//! - Blocks from 0 to 65,535 go to one table as a whole: the first one of a storage. Ids of namespaces
-//!   that are older than blocks lie there, and go on there.
+//! - Blocks from 0 to 65,535 go to one table as a whole: the namespace's own. Ids of namespaces that
+//!   are older than blocks lie there, and go on there.
 //! - Later blocks go to tables 16 at a time. 17 billion blocks are enough for a billion clones.
 //! - A clone inherits the record of its parent, which names the parent. So it reserves blocks of its
 //!   own before its first new file, behind all that it inherited: later files of one history have
@@ -16,10 +16,13 @@
 mod tests;
 
 use crate::error::{Error, Result};
-use crate::records::keys::{self, Block, FileId, ROOT};
+use crate::records::keys::{self, Block, FileId, ROOT, Space};
 use crate::records::tablet::Tablet;
+use crate::settings::table_of;
 use canopy_store::storage::Storage;
-use canopy_store::{Batch, Durability, RunLayout, Table, TableId, owner_of_numbers};
+use canopy_store::{
+    Batch, Direction, Durability, RunLayout, Table, TableId, owner_of_numbers, reserve_numbers,
+};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,6 +87,11 @@ impl IdsRecord {
         is_sound.then_some(IdsRecord { end, owner: Some(u128::from_be_bytes(*owner)), blocks })
     }
 
+    /// Returns the blocks that the owner has reserved last.
+    pub(crate) fn own_blocks(self) -> Option<Range<Block>> {
+        self.owner.map(|_| self.blocks)
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut bytes = self.end.to_be_bytes().to_vec();
         if let Some(owner) = self.owner {
@@ -94,6 +102,17 @@ impl IdsRecord {
         }
         bytes
     }
+}
+
+/// How a table came to its record of ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// There is none: no file was made, or what says so was lost.
+    Unknown,
+    /// It is older than blocks.
+    Older,
+    /// It names blocks, of this table or another one.
+    OfBlocks,
 }
 
 /// The ids that a table has for new files. The writer's lock guards it.
@@ -108,8 +127,8 @@ pub(crate) struct Ids {
     blocks: Range<Block>,
     /// Blocks of this table for later.
     ahead: Option<Range<Block>>,
-    /// Whether ids go on where they ended if nobody else has reserved the first blocks.
-    is_first: bool,
+    /// What the table had of blocks when it was opened. It has some of its own now, or wants them.
+    origin: Origin,
     /// Once no more ids are left than these, blocks are reserved ahead.
     reserve_at: u64,
     /// Whether that is so, for those who have no lock.
@@ -121,7 +140,11 @@ impl Ids {
     pub(crate) fn open(table: &Table, layout: IdLayout) -> Result<Self> {
         let found = IdsRecord::decode(table.get(keys::ids().as_ref())?.as_deref())?;
         let owner = table.id().0;
-        let is_older = found.as_ref().is_none_or(|found| found.owner.is_none());
+        let origin = match &found {
+            None => Origin::Unknown,
+            Some(found) if found.owner.is_none() => Origin::Older,
+            Some(_) => Origin::OfBlocks,
+        };
         let next = found.as_ref().map_or(ROOT.next(), |found| found.end);
         let mut ids = Ids {
             reserve_at: layout.per_block / 2,
@@ -130,7 +153,7 @@ impl Ids {
             recorded: next,
             blocks: next.block()..next.block(),
             ahead: None,
-            is_first: is_older && table.manifest().state.parents.is_empty(),
+            origin,
             shortage: Arc::default(),
             layout,
         };
@@ -204,7 +227,7 @@ impl Ids {
     /// Goes on in other blocks.
     fn begin(&mut self, blocks: Range<Block>) {
         self.next = self.next.max(blocks.start.first_id());
-        (self.recorded, self.blocks, self.is_first) = (self.next, blocks, false);
+        (self.recorded, self.blocks, self.origin) = (self.next, blocks, Origin::OfBlocks);
         self.reserve_at = self.layout.per_block / 2;
         self.note_shortage();
     }
@@ -217,7 +240,7 @@ impl Ids {
         };
         WantedBlocks {
             layout: self.layout.clone(),
-            is_first: self.is_first,
+            origin: self.origin,
             next: self.next.block(),
             from: behind.max(self.blocks.end),
         }
@@ -226,7 +249,7 @@ impl Ids {
     /// Adds blocks that were reserved ahead. Returns whether ids of them are taken from now on.
     fn add(&mut self, blocks: Range<Block>) -> bool {
         // Somebody may have been faster: then they are wasted.
-        if self.ahead.is_some() || blocks.start < self.blocks.end {
+        if self.ahead.is_some() || blocks.end <= self.blocks.end {
             return false;
         }
         let is_out = self.left() == 0;
@@ -288,6 +311,16 @@ impl Ids {
         Ok(batch.put(keys::ids().as_ref(), &record.encode())?)
     }
 
+    /// Reserves the run that a block lies in, for this table. Returns whether nobody had it.
+    pub(crate) fn claim(&self, table: &Table, Block(block): Block) -> Result<bool> {
+        let is_first = self.layout.first.numbers.contains(&block);
+        let layout = if is_first { &self.layout.first } else { &self.layout.others };
+        let runs = block.saturating_sub(layout.numbers.start) / layout.run;
+        let start = layout.numbers.start + runs * layout.run;
+        let one = RunLayout { numbers: start..start + layout.run, run: layout.run };
+        Ok(table.reserve_numbers(&one, start)?.is_some())
+    }
+
     /// Adds to `batch` the record that there is now, with all ids that were taken.
     pub(crate) fn put_record(&mut self, table: &Table, batch: &mut Batch) -> Result<()> {
         match table.get(keys::ids().as_ref())? {
@@ -328,8 +361,7 @@ pub fn table_of_block(storage: &dyn Storage, block: Block) -> Result<Option<Tabl
 /// Blocks that could be reserved.
 struct WantedBlocks {
     layout: IdLayout,
-    /// Whether those of the first table are.
-    is_first: bool,
+    origin: Origin,
     /// The block of the next id.
     next: Block,
     /// Others begin here or behind.
@@ -339,18 +371,47 @@ struct WantedBlocks {
 impl WantedBlocks {
     /// Reserves blocks. `NOSPC` if there are none.
     fn reserve(self, table: &Table) -> Result<Range<Block>> {
-        let mut reserved = None;
-        if self.is_first {
-            // Where ids end behind them, nobody else may have them nevertheless.
-            reserved = table.reserve_numbers(&self.layout.first, 0)?;
-            reserved = reserved.filter(|first| first.contains(&self.next.0));
-        }
-        if reserved.is_none() {
-            reserved = table.reserve_numbers(&self.layout.others, self.from.0)?;
-        }
+        // Where ids end behind the first blocks, nobody else may have these nevertheless.
+        let first = self.first_blocks(table)?.filter(|first| first.contains(&self.next.0));
+        let reserved = match first {
+            Some(first) => Some(first),
+            None => table.reserve_numbers(&self.layout.others, self.from.0)?,
+        };
         let reserved = reserved.ok_or(Errno::NOSPC)?;
         Ok(Block(reserved.start)..Block(reserved.end))
     }
+
+    /// Returns the first blocks if they are this table's. A clone that inherits ids in them reserves
+    /// them for the namespace, so that nobody else gets them.
+    fn first_blocks(&self, table: &Table) -> Result<Option<Range<u64>>> {
+        let environment = table.environment();
+        let named = match table_of(&*environment.storage) {
+            _ if self.origin == Origin::OfBlocks => return Ok(None),
+            Err(Error::Invalid(_)) => return Ok(None),
+            named => named?,
+        };
+        let is_own = named == table.id() && table.manifest().state.parents.is_empty();
+        if !is_own && self.origin != Origin::Older {
+            return Ok(None);
+        }
+        let reserved = reserve_numbers(environment, named, &self.layout.first, 0)?;
+        if reserved.is_some() || !is_own {
+            return Ok(reserved.filter(|_| is_own));
+        }
+        let first = self.layout.first.numbers.clone();
+        if owner_of_numbers(&*environment.storage, &first)? != Some(named) {
+            return Ok(None);
+        }
+        // Nothing was written with ids of them: a process died, or a clone has reserved them.
+        let is_unused = || Ok::<_, Error>(self.origin == Origin::Older || has_no_files(table)?);
+        Ok(is_unused()?.then_some(first))
+    }
+}
+
+/// Returns whether a table has nothing but a root.
+fn has_no_files(table: &Table) -> Result<bool> {
+    let names = Space::Names.range();
+    Ok(table.scan(&names, Direction::Forward)?.next()?.is_none())
 }
 
 impl Tablet {

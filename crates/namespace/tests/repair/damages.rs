@@ -140,6 +140,9 @@ pub const DAMAGES: &[Damage] = &[
         place.put(&Space::Contents.of(place.id("empty"), b""), b"contents of a directory");
     }),
     ("ids", false, |place| place.delete(&keys::ids())),
+    ("blocks of ids that are given out again", false, |place| {
+        std::fs::remove_dir_all(place.path.join("ids")).unwrap();
+    }),
     ("a directory that lies in itself", false, |place| {
         let (sub, deep) = (place.inode("top/sub"), place.id("top/sub/deep"));
         let key = place.key("top/sub");

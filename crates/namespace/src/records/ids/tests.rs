@@ -4,7 +4,6 @@ use super::*;
 use crate::namespace::{create_namespace, system_clock};
 use crate::records::change::{New, Owner};
 use crate::records::inode::file_type;
-use crate::records::keys::Space;
 use crate::records::open_files::NoOpenFiles;
 use crate::records::range::TabletRange;
 use crate::records::tablet::open_table;
@@ -13,7 +12,7 @@ use bytes::Bytes;
 use canopy_store::storage::{Append, Created, Listed, MemoryStorage, Storage};
 use canopy_store::{
     Base, Environment, KeyRange, SstableCache, TableId, clone, collect, compact_all, delete,
-    owner_of_numbers, reserved_numbers,
+    reserved_numbers,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -248,6 +247,8 @@ fn older_namespaces_go_on_where_they_ended() {
     // Even if its clone makes files first.
     let other = open(&environment, early, &layout).unwrap();
     assert_eq!(file(&other, "a").unwrap(), id(65_536, 0));
+    let owner = owner_of_numbers(&*environment.storage, &(0..65_536)).unwrap();
+    assert_eq!(owner, Some(table));
     let tablet = open(&environment, table, &layout).unwrap();
     assert_eq!(file(&tablet, "a").unwrap(), FileId(1000));
     drop(tablet);
@@ -271,7 +272,47 @@ fn one_of_several_older_tables_goes_on_in_the_first_blocks() {
         let tablet = open(&environment, table, &IdLayout::default()).unwrap();
         file(&tablet, "a").unwrap()
     });
-    assert_eq!(made, [FileId(77), id(65_536, 0)]);
+    assert_eq!(made, [id(65_536, 0), FileId(77)], "the namespace is the second one");
+}
+
+#[test]
+fn a_process_that_dies_with_its_first_file_wastes_no_blocks() {
+    for is_older in [false, true] {
+        let environment = environment(memory());
+        let table = namespace(&environment);
+        if is_older {
+            put_ids(&environment, table, &2_u64.to_be_bytes());
+        }
+        let layout = IdLayout::default();
+        let reserved = reserve_numbers(&environment, table, &layout.first, 0).unwrap();
+        assert!(reserved.is_some());
+        let tablet = open(&environment, table, &layout).unwrap();
+        assert_eq!(file(&tablet, "a").unwrap(), FileId(2));
+        // Where the record is lost, files show that blocks were used.
+        tablet.table.sync().unwrap();
+        drop(tablet);
+        let cache = SstableCache::new(&environment, 1 << 20);
+        let mut batch = Batch::new();
+        batch.delete(keys::ids().as_ref()).unwrap();
+        let raw = open_table(&environment, table, cache).unwrap();
+        raw.write(&batch, Durability::Durable).unwrap();
+        drop(raw);
+        let tablet = open(&environment, table, &layout).unwrap();
+        assert_eq!(file(&tablet, "b").unwrap(), id(65_536, 0));
+    }
+}
+
+#[test]
+fn tables_beside_the_namespace_leave_it_the_first_blocks() {
+    let environment = environment(memory());
+    let beside = namespace(&environment);
+    environment.storage.remove("namespace").unwrap();
+    let table = namespace(&environment);
+    put_ids(&environment, table, &500_u64.to_be_bytes());
+    let layout = IdLayout::default();
+    let made = [beside, table]
+        .map(|table| file(&open(&environment, table, &layout).unwrap(), "a").unwrap());
+    assert_eq!(made, [id(65_536, 0), FileId(500)]);
 }
 
 #[test]
@@ -293,6 +334,20 @@ fn ids_behind_the_first_blocks_still_claim_these() {
         let tablet = open(&environment, table, &IdLayout::default()).unwrap();
         assert_eq!(file(&tablet, "a").expect_err("no ids").errno(), Errno::NOSPC);
     }
+}
+
+#[test]
+fn blocks_are_claimed_with_their_run() {
+    let environment = environment(memory());
+    let table = namespace(&environment);
+    let tablet = open(&environment, table, &IdLayout::default()).unwrap();
+    let claim = |block| tablet.writer.lock().ids.claim(&tablet.table, Block(block)).unwrap();
+    let last = Block::END.0 - 1;
+    for block in [70_005, last, 3] {
+        assert!(claim(block) && !claim(block), "block {block}");
+    }
+    let reserved = reserved_numbers(&*environment.storage, 0).unwrap();
+    assert_eq!(reserved, [0..65_536, 70_000..70_016, last - 15..last + 1]);
 }
 
 #[test]
