@@ -14,6 +14,7 @@ use crate::quota::{Account, Limits};
 use crate::records::change::{New, Owner, Privileges, RenameMode, SetAttributes, SetTime};
 use crate::records::inode::file_type;
 use crate::records::keys::{EntryName, FileId, ROOT};
+use crate::records::permissions::Caller;
 use crate::records::xattrs::SetXattr;
 use crate::settings::Settings;
 use canopy_model::fuzzing::Target;
@@ -124,12 +125,14 @@ fn run(bytes: &[u8], chunk_bytes: u64) {
     let directory = Directory::new();
     let namespace = namespace(&directory, chunk_bytes).expect("a namespace in memory");
     let mut rest = bytes;
-    for _ in 0..MESSAGES_MAX {
+    let user = canopy_model::Credentials::new(7, [8]);
+    for at in 0..MESSAGES_MAX {
         let Ok((operation, others)) = postcard::take_from_bytes::<Operation<'_>>(rest) else {
             break;
         };
         let target = operation.target();
-        if let Ok(reply) = namespace.execute(&operation) {
+        let caller = if at % 2 == 0 { Caller::Trusted } else { Caller::User(&user) };
+        if let Ok(reply) = namespace.execute_for(caller, &operation) {
             let message = postcard::to_extend(&reply, Vec::new()).expect("a message");
             let arrived = postcard::from_bytes(&message);
             assert_eq!(arrived.as_ref(), Ok(&reply), "{target}: the reply arrives");

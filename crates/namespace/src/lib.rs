@@ -6,7 +6,8 @@
 //! | requests to a namespace | `operation`; `operation/`: `execute`, `tablet`, `ask` (methods) |
 //! | ids of new files | `records/ids` |
 //! | a table, its lock, its range; newer data in memory | `records/`: `tablet`, `range` |
-//! | names and inodes as they are | `records/`: `reading`, `access` (permissions); `names` |
+//! | names and inodes as they are | `records/`: `reading`; `names` |
+//! | what users may do | `operation/rights` (table); `records/`: `permissions`, `access` |
 //! | where records lie | `records/`: `keys`, `inode`, `attributes` (index entries); `settings` |
 //! | an operation's effect | `records/`: `change`, `change/rename.rs`, `xattrs`, `acl`, `listing` |
 //! | entries that move to another tablet; directories in two halves | `records/moving` |
@@ -32,8 +33,9 @@
 //! - Only times and sizes wait in memory (`records::pending`).
 //! - A change of inodes is a `quota::Transaction`, which contains its effect on the sums of owners.
 //! - An object is removed only once the removal of its file outlasts a crash (`Space::Doomed`).
-//! - Permissions are not checked here: the kernel checks them on mounts. A search returns only
-//!   entries that its caller could list from the searched directory, by `canopy_model::Grant`.
+//! - An operation of a user (`Caller::User`) is checked with the lock and in the view in which it
+//!   is executed; `canopy_model::Grant` decides. The kernel has checked those of mounts. A search
+//!   returns only entries that its caller could list from the searched directory.
 //!
 //! Decisions:
 //!
@@ -76,6 +78,7 @@ pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};
 pub use records::listing::{Entry, Listing, cookie_before, hash_after};
 pub use records::moving::{MovedEntry, PartitionRecord};
 pub use records::open_files::{NoOpenFiles, OpenFiles};
+pub use records::permissions::Caller;
 pub use records::range::{SplitDirectories, TabletRange};
 pub use records::tablet::{Tablet, open_table};
 pub use records::view::ReadView;

@@ -4,7 +4,8 @@
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
-    Access, Administration, Change, Changer, Hold, Moment, OnQuotas, OnSnapshots, Page, Query, Read,
+    Access, Administration, Caller, Change, Changer, Hold, Moment, OnQuotas, OnSnapshots, Page,
+    Query, Read,
 };
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
@@ -255,6 +256,7 @@ fn senseless_messages_do_no_harm() {
     ];
     let sent = sent.map(|operation| postcard::to_extend(&operation, Vec::new()).expect("bytes"));
     let (mut random, mut executed) = (StdRng::seed_from_u64(1), 0);
+    let user = Credentials::new(7, [8]);
     for _ in 0..30_000 {
         let mut message = sent.choose(&mut random).expect("a message").clone();
         for _ in 0..random.random_range(1..4) {
@@ -267,6 +269,7 @@ fn senseless_messages_do_no_harm() {
             Ok(Operation::Administration(_) | Operation::Snapshots(_)) | Err(_) => continue,
             Ok(arrived) => arrived,
         };
+        let _ = server.namespace.execute_for(Caller::User(&user), &arrived);
         let _ = server.namespace.execute(&arrived);
         executed += 1;
     }

@@ -27,7 +27,7 @@ use crate::error::Result;
 use crate::quota::Account;
 use crate::records::access::passes;
 use crate::records::inode::{Inode, TYPE_MASK, file_type};
-use crate::records::keys::{EntryName, FileId, check_name};
+use crate::records::keys::{EntryName, FileId};
 use crate::records::listing::{Entry, Listing, PAGE_MAX};
 use crate::records::permissions::Caller;
 use crate::records::tablet::Tablet;
@@ -181,8 +181,7 @@ impl Tablet {
         let check = self.check(who);
         match read {
             Read::Lookup(name) => {
-                check.search(name.directory)?;
-                check_name(name.name)?;
+                check.search_for(*name)?;
                 self.lookup_now(name.directory, name.name).map(Reply::Inode)
             }
             Read::Inode(id) => self.inode_now(*id).map(Reply::Inode),
@@ -222,8 +221,7 @@ impl Tablet {
     /// Looks a name up for a user, and holds the file.
     pub(super) fn lookup_held_for(&self, who: &Credentials, name: EntryName<'_>) -> Result<Inode> {
         let _writer = self.writer.lock();
-        self.check(who).search(name.directory)?;
-        check_name(name.name)?;
+        self.check(who).search_for(name)?;
         let found = self.lookup_now(name.directory, name.name)?;
         self.hold(found.id);
         Ok(found)

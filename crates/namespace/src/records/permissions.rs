@@ -150,7 +150,16 @@ impl Check<'_> {
         Ok(inode)
     }
 
-    fn find(self, name: EntryName<'_>) -> Result<Option<Inode>> {
+    /// Returns an error unless the user may look a name up, and there can be such a name.
+    pub(crate) fn search_for(self, name: EntryName<'_>) -> Result<()> {
+        check_alive(&self.search(name.directory)?)?;
+        check_name(name.name)
+    }
+
+    /// Returns the file of a name in a directory.
+    fn find(self, directory: &Inode, name: EntryName<'_>) -> Result<Option<Inode>> {
+        check_alive(directory)?;
+        check_name(name.name)?;
         let found = self.tablet.record(&name.key())?;
         found.map(|found| self.tablet.inode_of_name(&found)).transpose()
     }
@@ -174,9 +183,7 @@ impl Check<'_> {
     /// Returns an error unless a name is free, and the user may look that up. Returns the directory.
     fn free(self, name: EntryName<'_>) -> Result<Inode> {
         let directory = self.search(name.directory)?;
-        check_name(name.name)?;
-        check_alive(&directory)?;
-        match matches!(name.name, b"." | b"..") || self.find(name)?.is_some() {
+        match self.find(&directory, name)?.is_some() || matches!(name.name, b"." | b"..") {
             true => Err(Errno::EXIST.into()),
             false => Ok(directory),
         }
@@ -248,8 +255,7 @@ impl Check<'_> {
     /// Returns an error unless the user may take a name away.
     pub(crate) fn remove(self, name: EntryName<'_>) -> Result<()> {
         let directory = self.search(name.directory)?;
-        check_name(name.name)?;
-        let found = self.find(name)?.ok_or(Errno::NOENT)?;
+        let found = self.find(&directory, name)?.ok_or(Errno::NOENT)?;
         self.remove_from(&directory, &found)
     }
 
@@ -267,16 +273,13 @@ impl Check<'_> {
         }
         let old = self.search(from.directory)?;
         let new = self.search(to.directory)?;
-        check_name(from.name)?;
-        check_name(to.name)?;
-        let moved = self.find(from)?.ok_or(Errno::NOENT)?;
-        let replaced = self.find(to)?;
+        let moved = self.find(&old, from)?.ok_or(Errno::NOENT)?;
+        let replaced = self.find(&new, to)?;
         match (mode, &replaced) {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
             _ => {}
         }
-        check_alive(&new)?;
         let other = replaced.as_ref();
         self.check_loop((from.directory, &moved), (to.directory, other), mode)?;
         if other.is_some_and(|other| other.id == moved.id) {

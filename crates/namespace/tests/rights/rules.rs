@@ -1,0 +1,341 @@
+//! Rules that Linux has no call for: claims of operations, handles, quotas, snapshots, administration
+//! and races.
+
+use crate::new_namespace;
+use canopy_model::{Credentials, Wanted};
+use canopy_namespace::inode::file_type;
+use canopy_namespace::operation::{
+    Access, Administration, Caller, Change, Changer, Hold, Moment, OnQuotas, OnSnapshots, Page,
+    Query, Read,
+};
+use canopy_namespace::quota::{Account, Limits};
+use canopy_namespace::{
+    EntryName, Execute, FileId, Namespace, New, NoOpenFiles, Operation, ROOT, RenameMode, Reply,
+    SetAttributes, SetTime, SetXattr, Settings, Tablet, TabletRange, acl, create_namespace,
+    open_table, system_clock, table_of,
+};
+use canopy_query::Expression;
+use canopy_store::storage::MemoryStorage;
+use canopy_store::{Environment, SstableCache};
+use rustix::io::Errno;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tempfile::TempDir;
+
+const ADA: u32 = 1001;
+const BOB: u32 = 1002;
+
+/// A namespace with a directory of Ada's, and what others may not see in it.
+struct Place {
+    namespace: Namespace,
+    _directory: TempDir,
+}
+
+fn credentials(uid: u32) -> Credentials {
+    Credentials::new(uid, [uid])
+}
+
+fn new(uid: u32, mode: u32) -> New {
+    New { mode, uid, gid: uid, ..New::default() }
+}
+
+fn create(name: EntryName<'static>, uid: u32, mode: u32) -> Operation<'static> {
+    Operation::Change(Change::Create { name, new: Cow::Owned(new(uid, mode)), holds: false })
+}
+
+fn set(id: FileId, set: SetAttributes) -> Operation<'static> {
+    Operation::Change(Change::SetAttributes { id, set, changer: Changer::Privileged })
+}
+
+fn mode(id: FileId, mode: u32) -> Operation<'static> {
+    set(id, SetAttributes { mode: Some(mode), ..SetAttributes::default() })
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        Place { namespace: new_namespace(&directory), _directory: directory }
+    }
+
+    fn by(&self, uid: u32, operation: &Operation<'_>) -> Result<Reply, Errno> {
+        let who = credentials(uid);
+        let outcome = self.namespace.execute_for(Caller::User(&who), operation);
+        outcome.map_err(|error| error.errno())
+    }
+
+    fn made(&self, parent: FileId, name: &'static [u8], uid: u32, mode: u32) -> FileId {
+        let made = self.namespace.create(parent, name, &new(uid, mode), false);
+        made.expect("a file").id
+    }
+}
+
+/// Operations that only root may, or that name somebody else.
+fn privileged(id: FileId) -> Vec<Operation<'static>> {
+    let root = || Cow::Owned(Credentials::new(0, [0]));
+    let query = || Query {
+        at: Moment::Now,
+        base: ROOT,
+        expression: Cow::Owned(Expression::And(Vec::new())),
+        who: root(),
+    };
+    let own = Query { who: Cow::Owned(credentials(BOB)), ..query() };
+    vec![
+        Operation::Access(Access::Path(id)),
+        Operation::Access(Access::MayRead(Moment::Now, id, root())),
+        Operation::Access(Access::MayChange(id, root())),
+        Operation::Access(Access::IsShown(id, Wanted::READ, root())),
+        Operation::Hold(Hold::File(id)),
+        Operation::Hold(Hold::Release(id, 1)),
+        Operation::Quotas(OnQuotas::All),
+        Operation::Quotas(OnQuotas::Of(Account::User(ADA))),
+        Operation::Quotas(OnQuotas::Of(Account::Group(ADA))),
+        Operation::Quotas(OnQuotas::Of(Account::Tree(1))),
+        Operation::Quotas(OnQuotas::Set(Account::User(BOB), Limits::default())),
+        Operation::Quotas(OnQuotas::SetTree(id, Limits::default())),
+        Operation::Quotas(OnQuotas::RemoveTree(id)),
+        Operation::Quotas(OnQuotas::RemoveTreeOfNumber(1)),
+        Operation::Snapshots(OnSnapshots::All),
+        Operation::Snapshots(OnSnapshots::Described),
+        Operation::Snapshots(OnSnapshots::Enter(b"s", ROOT, root())),
+        Operation::Snapshots(OnSnapshots::Create("t")),
+        Operation::Snapshots(OnSnapshots::Delete("s")),
+        Operation::Administration(Administration::SetIndexes(Vec::new())),
+        Operation::Administration(Administration::Flush),
+        Operation::Administration(Administration::Check { snapshot: None, reads_contents: true }),
+        Operation::Administration(Administration::Repair { reads_contents: false }),
+        Operation::Search(query(), 1),
+        Operation::Explain(query(), false),
+        Operation::Explain(own, true),
+    ]
+}
+
+#[test]
+fn what_is_roots_is_refused_to_users() {
+    let place = Place::new();
+    let directory = place.made(ROOT, b"d", ADA, file_type::DIRECTORY | 0o755);
+    place.namespace.create_snapshot("s").expect("a snapshot");
+    for operation in privileged(directory) {
+        assert_eq!(place.by(BOB, &operation), Err(Errno::PERM), "{operation:?}");
+    }
+    for (uid, account) in [(BOB, Account::User(BOB)), (ADA, Account::Group(ADA))] {
+        let usage = place.by(uid, &Operation::Quotas(OnQuotas::Of(account)));
+        assert!(usage.is_ok(), "{usage:?}");
+    }
+    let of_tree = Operation::Quotas(OnQuotas::OfTree(directory));
+    assert!(place.by(BOB, &of_tree).is_ok());
+    place.by(ADA, &mode(directory, 0o711)).expect("a closed directory");
+    assert_eq!(place.by(BOB, &of_tree), Err(Errno::ACCESS));
+    for operation in privileged(directory) {
+        // Root may ask for all of that; not everything is there.
+        let refused = [Err(Errno::PERM), Err(Errno::ACCESS)];
+        assert!(!refused.contains(&place.by(0, &operation)), "{operation:?}");
+    }
+}
+
+#[test]
+fn claims_of_operations_count_for_nothing() {
+    let place = Place::new();
+    let directory = place.made(ROOT, b"d", ADA, file_type::DIRECTORY | 0o777);
+    let name = EntryName::new(directory, b"f");
+    for (uid, gid) in [(0, 0), (ADA, ADA), (BOB, ADA), (ADA, BOB), (u32::MAX, BOB)] {
+        let file = New { uid, gid, ..new(BOB, file_type::REGULAR | 0o4755) };
+        let made = Change::Create { name, new: Cow::Borrowed(&file), holds: false };
+        assert_eq!(place.by(BOB, &Operation::Change(made)), Err(Errno::PERM));
+        let nameless = Change::CreateNameless { directory, new: Cow::Borrowed(&file) };
+        assert_eq!(place.by(BOB, &Operation::Change(nameless)), Err(Errno::PERM));
+    }
+    let Ok(Reply::Inode(file)) = place.by(BOB, &create(name, BOB, file_type::REGULAR | 0o755))
+    else {
+        panic!("no file")
+    };
+    let (to, mode) = (EntryName::new(directory, b"g"), RenameMode::Replace);
+    let whiteout = Change::Rename { from: name, to, mode, whiteout: Some((0, 0)) };
+    assert_eq!(place.by(BOB, &Operation::Change(whiteout)), Err(Errno::PERM));
+    for kind in [0, 0o050_000, 0o170_000] {
+        let senseless = create(EntryName::new(directory, b"h"), BOB, kind | 0o644);
+        assert_eq!(place.by(BOB, &senseless), Err(Errno::INVAL));
+    }
+    // The length is set by who says to be privileged, and is not: setuid goes.
+    place.by(BOB, &self::mode(file.id, 0o4777)).expect("a mode");
+    let cut = SetAttributes { size: Some(1), ..SetAttributes::default() };
+    place.by(ADA, &set(file.id, cut)).expect("a length");
+    assert_eq!(place.namespace.inode(file.id).expect("a file").mode & 0o7777, 0o777);
+    let nobody = SetAttributes { uid: Some(u32::MAX), ..SetAttributes::default() };
+    assert_eq!(place.by(0, &set(file.id, nobody)), Err(Errno::INVAL));
+}
+
+#[test]
+fn users_pass_no_quota() {
+    let place = Place::new();
+    let directory = place.made(ROOT, b"d", ADA, file_type::DIRECTORY | 0o777);
+    let limits = Limits { inodes_hard: 1, bytes_hard: 1000, ..Limits::default() };
+    place.namespace.set_limits(Account::User(BOB), limits).expect("limits");
+    let file = |name| create(EntryName::new(directory, name), BOB, file_type::REGULAR | 0o644);
+    let Ok(Reply::Inode(made)) = place.by(BOB, &file(b"one")) else { panic!("no file") };
+    assert_eq!(place.by(BOB, &file(b"two")), Err(Errno::DQUOT));
+    let length = |size| set(made.id, SetAttributes { size: Some(size), ..Default::default() });
+    // `Changer::Privileged` is a claim.
+    assert_eq!(place.by(BOB, &length(100_000)).err(), None, "a hole takes no space");
+    let nameless =
+        Change::CreateNameless { directory, new: Cow::Owned(new(BOB, file_type::REGULAR | 0o600)) };
+    assert_eq!(place.by(BOB, &Operation::Change(nameless)), Err(Errno::DQUOT));
+    let other = place.made(directory, b"other", ADA, file_type::REGULAR | 0o644);
+    let given = SetAttributes { uid: Some(BOB), ..SetAttributes::default() };
+    assert_eq!(place.by(ADA, &set(other, given.clone())), Err(Errno::PERM));
+    assert!(place.by(0, &set(other, given)).is_ok(), "no quota binds root");
+}
+
+#[test]
+fn snapshots_need_the_permissions_of_then_and_of_now() {
+    let place = Place::new();
+    let then_closed = place.made(ROOT, b"then", ADA, file_type::DIRECTORY | 0o700);
+    let now_closed = place.made(ROOT, b"now", ADA, file_type::DIRECTORY | 0o755);
+    let known = place.made(ROOT, b"known", ADA, file_type::DIRECTORY | 0o744);
+    for directory in [then_closed, now_closed, known] {
+        let file = place.made(directory, b"f", ADA, file_type::REGULAR | 0o600);
+        let namespace = &place.namespace;
+        for name in [b"user.x".as_slice(), b"trusted.x"] {
+            let how = SetXattr::Any;
+            let keep = canopy_namespace::Privileges::Keep;
+            namespace.set_xattr(file, name, b"v", how, keep).expect("an attribute");
+        }
+    }
+    place.namespace.create_snapshot("s").expect("a snapshot");
+    let enter = OnSnapshots::Enter(b"s", ROOT, Cow::Owned(credentials(BOB)));
+    let Ok(Reply::Entered(number, _)) = place.by(BOB, &Operation::Snapshots(enter)) else {
+        panic!("no snapshot")
+    };
+    place.by(ADA, &mode(then_closed, 0o755)).expect("a mode");
+    place.by(ADA, &mode(now_closed, 0o700)).expect("a mode");
+    let at = Moment::Snapshot(number);
+    let name = |directory| EntryName::new(directory, b"f".as_slice());
+    let page = |directory| Page { directory, after: 0, name: None, count_max: 9 };
+    for directory in [then_closed, now_closed] {
+        for read in
+            [Read::Lookup(name(directory)), Read::Parent(directory), Read::List(page(directory))]
+        {
+            let operation = Operation::Read(at, read);
+            assert_eq!(place.by(BOB, &operation), Err(Errno::ACCESS), "{operation:?}");
+            assert!(place.by(ADA, &operation).is_ok(), "{operation:?}");
+        }
+    }
+    let Ok(Reply::Entries(listed)) = place.by(BOB, &Operation::Read(at, Read::List(page(known))))
+    else {
+        panic!("no names")
+    };
+    let file = listed.iter().next().expect("a name").inode.clone();
+    assert_eq!((file.mode, file.uid), (file_type::REGULAR, 0), "types alone");
+    let xattr = |name| Operation::Read(at, Read::Xattr { id: file.id, name });
+    assert_eq!(place.by(BOB, &xattr(b"user.x")), Err(Errno::ACCESS));
+    assert_eq!(place.by(ADA, &xattr(b"trusted.x")), Ok(Reply::Bytes(None)));
+    assert_eq!(place.by(ADA, &xattr(b"user.x")), Ok(Reply::Bytes(Some(b"v".to_vec()))));
+    let names = place.by(BOB, &Operation::Read(at, Read::Xattrs(file.id)));
+    assert_eq!(names, Ok(Reply::Names(vec![b"user.x".to_vec()])));
+}
+
+#[test]
+fn a_damaged_acl_grants_nothing() {
+    let place = Place::new();
+    let file = place.made(ROOT, b"f", ADA, file_type::REGULAR | 0o660);
+    let keep = canopy_namespace::Privileges::Keep;
+    let namespace = &place.namespace;
+    namespace.set_xattr(file, b"user.x", b"v", SetXattr::Any, keep).expect("an attribute");
+    let mut batch = canopy_store::Batch::new();
+    let key = canopy_namespace::keys::Space::Xattrs.of(file, acl::ACCESS.as_bytes());
+    batch.put(key.as_ref(), b"none").expect("a record");
+    namespace.table().write(&batch, canopy_store::Durability::Visible).expect("damage");
+    let open = Operation::Access(Access::Open(file, Wanted::READ));
+    let member = Credentials::new(BOB, [BOB, ADA]);
+    let opened = namespace.execute_for(Caller::User(&member), &open);
+    assert_eq!(opened.map_err(|error| error.errno()), Err(Errno::ACCESS));
+    assert_eq!(place.by(ADA, &open), Ok(Reply::Done));
+}
+
+/// A tablet that holds everything, in memory.
+fn tablet() -> Tablet {
+    let environment = Environment::system(Arc::new(MemoryStorage::default()));
+    let clock = system_clock();
+    create_namespace(&environment, &Settings::default(), (0, 0), &clock).expect("a namespace");
+    let id = table_of(&*environment.storage).expect("a table");
+    let table = open_table(&environment, id, SstableCache::new(&environment, 1 << 20));
+    let files = Arc::new(NoOpenFiles);
+    Tablet::new(table.expect("a table"), TabletRange::All, clock, files).expect("a tablet")
+}
+
+/// Nobody gets what is put into a directory while it is closed, and nobody puts anything into it
+/// then: no check is of another moment than what it is for.
+#[test]
+fn nothing_happens_between_a_check_and_what_it_is_for() {
+    const ROUNDS: usize = 3000;
+    let tablet = tablet();
+    let (ada, bob) = (credentials(ADA), credentials(BOB));
+    let by = |who: &Credentials, operation: &Operation<'_>| {
+        tablet.execute_for(Caller::User(who), operation)
+    };
+    let open = |id, bits| by(&ada, &mode(id, bits)).map(drop);
+    let directory = new(ADA, file_type::DIRECTORY | 0o777);
+    let directory = tablet.create(ROOT, b"d", &directory, false).expect("a directory").id;
+    let (secret, public) = (EntryName::new(directory, b"s"), EntryName::new(directory, b"p"));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let lookup = Operation::Read(Moment::Now, Read::Lookup(secret));
+                assert!(by(&bob, &lookup).is_err(), "a secret");
+                let page = Page { directory, after: 0, name: None, count_max: 9 };
+                let list = Operation::Read(Moment::Now, Read::List(page));
+                if let Ok(Reply::Entries(entries)) = by(&bob, &list) {
+                    assert!(entries.iter().all(|entry| entry.name != b"s"), "a secret");
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let file = create(public, BOB, file_type::REGULAR | 0o644);
+                let _ = by(&bob, &file);
+                let _ = by(&bob, &Operation::Change(Change::Unlink(public)));
+                let moved = EntryName::new(directory, b"q");
+                let (from, to, mode) = (public, moved, RenameMode::Replace);
+                let rename = Change::Rename { from, to, mode, whiteout: None };
+                let _ = by(&bob, &Operation::Change(rename));
+            }
+        });
+        let names = || {
+            let mut names = Vec::new();
+            let mut listing = canopy_namespace::Listing::new(directory);
+            let tell = |entry: canopy_namespace::Entry<'_>| {
+                names.push((entry.name.to_vec(), entry.inode.id));
+                true
+            };
+            tablet.list(&mut listing, 0, tell).expect("names");
+            names
+        };
+        for _ in 0..ROUNDS {
+            open(directory, 0o700).expect("a closed directory");
+            let before = names();
+            by(&ada, &create(secret, ADA, file_type::REGULAR | 0o644)).expect("a secret");
+            by(&ada, &Operation::Change(Change::Unlink(secret))).expect("a secret");
+            assert_eq!(names(), before, "a closed directory changes");
+            open(directory, 0o777).expect("an open directory");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn times_of_access_are_for_readers() {
+    let place = Place::new();
+    let file = place.made(ROOT, b"f", ADA, file_type::REGULAR | 0o640);
+    let touch = Operation::Change(Change::TouchAccess(file));
+    assert_eq!(place.by(BOB, &touch), Err(Errno::ACCESS));
+    assert!(place.by(ADA, &touch).is_ok());
+    // A length with the time that goes with it takes the right to write alone.
+    let (size, now) = (Some(3), Some(SetTime::Now));
+    let cut = set(file, SetAttributes { size, mtime: now, ..SetAttributes::default() });
+    assert_eq!(place.by(BOB, &cut), Err(Errno::ACCESS));
+    place.by(ADA, &mode(file, 0o642)).expect("a mode");
+    assert!(place.by(BOB, &cut).is_ok());
+    let both = set(file, SetAttributes { size, atime: now, ..SetAttributes::default() });
+    assert_eq!(place.by(BOB, &both), Err(Errno::PERM));
+}
