@@ -41,7 +41,11 @@ pub fn run(
 }
 
 /// Both create the same names at the same time.
-fn contend(meeting: &Meeting, storage: &SharedDirectory, findings: &mut Findings) -> anyhow::Result<()> {
+fn contend(
+    meeting: &Meeting,
+    storage: &SharedDirectory,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     meeting.together("contend")?;
     for at in 0..CONTESTED {
         let created = storage.create(&format!("contested/{at:04}"), Bytes::from_static(b"mine"))?;
@@ -75,7 +79,11 @@ struct Round<'a> {
 
 /// Names of a round, each in a directory of its own: a client that looks into one asks the server
 /// about it.
-const [NAMED, LISTED, PLAIN, TAKEN, REMOVED]: [&str; 5] = ["a", "b", "c", "d", "e"];
+const NAMED: &str = "named";
+const LISTED: &str = "listed";
+const PLAIN: &str = "plain";
+const TAKEN: &str = "taken";
+const REMOVED: &str = "removed";
 
 impl Round<'_> {
     fn object(&self, kind: &str) -> String {
