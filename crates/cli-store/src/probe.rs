@@ -38,7 +38,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if !arguments.json {
         message(format_args!("waiting for the same command on another machine"));
     }
-    let meeting = Meeting::find(&place, Duration::from_secs(arguments.wait))?;
+    let meeting = Meeting::find(&place, Duration::from_secs(arguments.wait)).inspect_err(|_| {
+        let _ = fs::remove_dir(&place);
+    })?;
     let tried = rounds::run(&meeting, arguments.rounds, &own);
     // The other one removes it, or finds it left.
     let left = meeting.leave();

@@ -166,6 +166,8 @@ fn attempt(environment: &Environment, table: TableId, next: &Manifest) -> Result
     for tries in 1.. {
         let created = environment.storage.create(&name, bytes.clone());
         match created {
+            // It was refused before it was tried.
+            Err(Error::Invalid(_)) => return created.map(|_| Outcome::Preceded),
             Ok(Created::ThereWasOne) if tries == 1 => return Ok(Outcome::Preceded),
             Ok(Created::Now) if latest_version(environment, table, number)? == number => {
                 return Ok(Outcome::Committed);

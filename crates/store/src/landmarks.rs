@@ -56,7 +56,7 @@ mod tests {
         at: usize,
     }
 
-    const LAST: u64 = 9;
+    const LAST: u64 = 8;
 
     impl World {
         fn new(choices: Vec<(usize, usize)>) -> Self {
@@ -151,7 +151,7 @@ mod tests {
     fn the_greatest_version_is_found_whatever_others_do() {
         let runs = (0..=LAST).map(|begin| explore(finds(begin, is_landmark)).expect("found"));
         let runs = runs.sum::<usize>();
-        assert!(runs > 100_000, "{runs}");
+        assert!(runs > 10_000, "{runs}");
     }
 
     #[test]

@@ -239,6 +239,8 @@ pub(crate) fn create_or_confirm(
                 return Ok(Created::ThereWasOne);
             }
             Ok(Created::ThereWasOne) => None,
+            // It was refused before it was tried.
+            Err(Error::Invalid(why)) => return Err(why.into()),
             Err(error) => Some(error),
         };
         tries += 1;

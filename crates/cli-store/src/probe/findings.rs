@@ -53,12 +53,21 @@ impl Findings {
         let won = Vec::with_capacity(rounds as usize);
         let file_system = file_system(root);
         Ok(Findings {
-            machine, may_write, file_system, names, listings, removals, plain, twice: 0, won,
+            machine,
+            may_write,
+            file_system,
+            names,
+            listings,
+            removals,
+            plain,
+            twice: 0,
+            won,
         })
     }
 
     pub fn as_json(&self) -> Value {
-        let late = |of: Lateness| json!({"looks": of.looks, "late": of.late, "most_ms": of.most_ms});
+        let late =
+            |of: Lateness| json!({"looks": of.looks, "late": of.late, "most_ms": of.most_ms});
         json!({
             "machine": self.machine.name,
             "id": format!("{:016x}", self.machine.id),

@@ -172,14 +172,18 @@ fn link(source: &Path, name: &Path) -> anyhow::Result<bool> {
 /// Waits until somebody else has this name. Returns whether that happened in time.
 fn wait_for(source: &Path, name: &Path, patience: Duration) -> anyhow::Result<bool> {
     let begun = Instant::now();
-    while link(source, name)? {
+    loop {
+        let tried = Instant::now();
+        if !link(source, name)? {
+            return Ok(true);
+        }
         remove(name)?;
         if begun.elapsed() > patience {
             return Ok(false);
         }
-        std::thread::sleep(PAUSE);
+        // The name is free for most of the time, however slow the file system is.
+        std::thread::sleep(PAUSE.max(2 * tried.elapsed()));
     }
-    Ok(true)
 }
 
 fn remove(name: &Path) -> anyhow::Result<()> {

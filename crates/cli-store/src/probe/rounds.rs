@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub const LATEST: Duration = Duration::from_secs(70);
 
 /// Names that both machines try to create at the same time.
-const CONTESTED: usize = 200;
+const CONTESTED: usize = 30;
 
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -41,9 +41,13 @@ pub fn run(
 }
 
 /// Both create the same names at the same time.
-fn contend(meeting: &Meeting, storage: &SharedDirectory, findings: &mut Findings) -> anyhow::Result<()> {
-    meeting.together("contend")?;
+fn contend(
+    meeting: &Meeting,
+    storage: &SharedDirectory,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     for at in 0..CONTESTED {
+        meeting.together(&format!("contend-{at}"))?;
         let created = storage.create(&format!("contested/{at:04}"), Bytes::from_static(b"mine"))?;
         findings.won.push(created == Created::Now);
     }
@@ -75,7 +79,11 @@ struct Round<'a> {
 
 /// Names of a round, each in a directory of its own: a client that looks into one asks the server
 /// about it.
-const [NAMED, LISTED, PLAIN, TAKEN, REMOVED]: [&str; 5] = ["a", "b", "c", "d", "e"];
+const NAMED: &str = "named";
+const LISTED: &str = "listed";
+const PLAIN: &str = "plain";
+const TAKEN: &str = "taken";
+const REMOVED: &str = "removed";
 
 impl Round<'_> {
     fn object(&self, kind: &str) -> String {

@@ -15,12 +15,21 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// are less.
 const BLOCK: usize = 64;
 
+/// Kind of a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskKind {
+    /// A directory of one machine, with files that grow.
+    OneMachine,
+    Bucket,
+    /// A directory of many machines, whose listings are not of one moment.
+    SharedDirectory,
+}
+
 /// The storage as one process has it.
 #[derive(Clone)]
 pub struct Disk {
     shared: Arc<Mutex<Shared>>,
-    /// Whether it is one machine's, with files that grow.
-    grows: bool,
+    kind: DiskKind,
     process: u64,
 }
 
@@ -41,12 +50,12 @@ struct Object {
 }
 
 impl Disk {
-    pub fn new(grows: bool) -> Self {
-        Disk { shared: Arc::default(), grows, process: 0 }
+    pub fn new(kind: DiskKind) -> Self {
+        Disk { shared: Arc::default(), kind, process: 0 }
     }
 
     pub fn grows(&self) -> bool {
-        self.grows
+        self.kind == DiskKind::OneMachine
     }
 
     /// Returns the same storage for another process.
@@ -138,13 +147,17 @@ impl Storage for Disk {
             .collect())
     }
 
+    fn has_ordered_listings(&self) -> bool {
+        self.kind != DiskKind::SharedDirectory
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
         self.shared().objects.remove(name);
         Ok(())
     }
 
     fn append_to(&self, name: &str) -> Result<Option<Box<dyn Append>>> {
-        if !self.grows {
+        if !self.grows() {
             return Ok(None);
         }
         let file = self.shared().insert(name, Bytes::new());
@@ -160,7 +173,7 @@ impl Storage for Disk {
     }
 
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>> {
-        if !self.grows {
+        if !self.grows() {
             return Ok(None);
         }
         let mut shared = self.shared();

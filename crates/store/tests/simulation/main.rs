@@ -18,19 +18,23 @@ mod world;
 
 use actors::Site;
 use canopy_store::{Column, KeyRange, Layout, create};
+use disk::DiskKind;
 use process::Process;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use world::{Faults, World, run};
 
 /// Seeds of all tests together.
-const SEEDS: u64 = 4000;
+const SEEDS: u64 = 5000;
 
 /// Tests that share the seeds.
-const TESTS: u64 = 4;
+const TESTS: u64 = 5;
 
 /// The one whose storage is of one machine, with files that grow.
 const ONE_MACHINE: u64 = 3;
+
+/// The one whose storage is a directory of many machines.
+const SHARED_DIRECTORY: u64 = 4;
 
 fn seeds(test: u64) -> Vec<u64> {
     let number = |name| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
@@ -56,7 +60,12 @@ fn simulate(seed: u64) -> u64 {
         2 => Faults { crash: 20, failed: 100, done: 100, delayed: 100, power: 5, jump: 20 },
         _ => Faults { crash: 60, failed: 20, done: 20, delayed: 300, power: 40, jump: 200 },
     };
-    let world = World::new(seed, faults, seed % TESTS == ONE_MACHINE);
+    let kind = match seed % TESTS {
+        ONE_MACHINE => DiskKind::OneMachine,
+        SHARED_DIRECTORY => DiskKind::SharedDirectory,
+        _ => DiskKind::Bucket,
+    };
+    let world = World::new(seed, faults, kind);
     let memtable_bytes = [1_200, 4_000, 30_000][(seed / 16 % 3) as usize];
     let site = Site::new(memtable_bytes);
     let first = create(&world.quiet(), layout(), &site.options).unwrap();
@@ -135,4 +144,9 @@ fn tables_are_what_their_history_says_3() {
 #[test]
 fn tables_of_one_machine_are_what_their_history_says() {
     simulate_all(ONE_MACHINE);
+}
+
+#[test]
+fn tables_of_many_machines_are_what_their_history_says() {
+    simulate_all(SHARED_DIRECTORY);
 }

@@ -5,7 +5,7 @@ use crate::disk::Disk;
 use crate::world::{ActorReport, Delayed, World};
 use bytes::Bytes;
 use canopy_store::storage::{Append, Created, Listed, Storage};
-use canopy_store::{Clock, Environment, Error, Random, Result};
+use canopy_store::{Clock, Environment, Error, Random, Result, hash_of};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::io;
@@ -159,7 +159,22 @@ impl Storage for Stored {
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>> {
-        self.0.call(prefix, |disk| disk.list(prefix, after), None)
+        let list = || self.0.call(prefix, |disk| disk.list(prefix, after), None);
+        if self.has_ordered_listings() {
+            return list();
+        }
+        // A directory is read in any order: some names as they are now, the others as they are later.
+        let (salt, now, later) = (self.0.below(u64::MAX), list()?, list()?);
+        let is_first =
+            |one: &Listed| hash_of(&[one.name.as_bytes(), &salt.to_le_bytes()].concat()) % 2 == 0;
+        let first = now.into_iter().filter(is_first);
+        let mut found = Vec::from_iter(first.chain(later.into_iter().filter(|one| !is_first(one))));
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(found)
+    }
+
+    fn has_ordered_listings(&self) -> bool {
+        self.0.disk.has_ordered_listings()
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -2,7 +2,7 @@
 //! a time, up to its next call of storage; a storage that fails in every way that `docs/engine.md`
 //! permits; clocks that jump. A seed decides all of it.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskKind};
 use crate::process::Process;
 use bytes::Bytes;
 use canopy_store::storage::Storage;
@@ -63,8 +63,8 @@ pub enum ActorReport {
 }
 
 impl World {
-    /// Makes a world whose storage is of one machine, with files that grow, or shared.
-    pub fn new(seed: u64, faults: Faults, is_one_machine: bool) -> Arc<Self> {
+    /// Makes a world with storage of this kind.
+    pub fn new(seed: u64, faults: Faults, kind: DiskKind) -> Arc<Self> {
         let shared = Shared {
             random: StdRng::seed_from_u64(seed),
             faults,
@@ -74,7 +74,7 @@ impl World {
             boots: 0,
             processes: 0,
         };
-        Arc::new(World { disk: Disk::new(is_one_machine), shared: Mutex::new(shared) })
+        Arc::new(World { disk: Disk::new(kind), shared: Mutex::new(shared) })
     }
 
     pub fn calls(&self) -> u64 {

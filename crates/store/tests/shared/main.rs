@@ -1,0 +1,193 @@
+//! Tables in a directory that many machines share. Here the machines are processes, which share
+//! nothing but the directory.
+
+#[path = "../tables/cases.rs"]
+mod cases;
+mod kinds;
+#[path = "../tables/place.rs"]
+mod place;
+mod processes;
+
+use canopy_store::storage::{Created, SharedDirectory, Storage};
+use canopy_store::{Error, Options, collect, compact_all, garbage, inspect};
+use place::{Fixture, contents, key, options, put};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+macro_rules! in_a_shared_directory {
+    ($($case:ident)*) => {
+        $(
+            #[test]
+            fn $case() {
+                let directory = tempfile::tempdir().unwrap();
+                cases::$case(&made(directory.path()));
+            }
+        )*
+    };
+}
+cases::each_case!(in_a_shared_directory);
+
+/// A new shared directory.
+fn made(directory: &Path) -> Fixture {
+    Fixture::new(Arc::new(SharedDirectory::make(directory).unwrap()))
+}
+
+/// One that was made before, as another process has it.
+fn opened(directory: &Path) -> Fixture {
+    Fixture::new(Arc::new(SharedDirectory::open(directory).unwrap()))
+}
+
+#[test]
+fn objects_are_created_once_and_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = made(directory.path());
+    let (storage, other) = (&place.environment.storage, opened(directory.path()));
+    let other = &other.environment.storage;
+    assert_eq!(storage.list("all/", "").unwrap(), []);
+    for at in 0..100 {
+        let by: &Arc<dyn Storage> = if at % 2 == 0 { storage } else { other };
+        let name = format!("all/{at:05}");
+        assert!(other.read(&name).unwrap_err().is_not_found());
+        assert_eq!(by.create(&name, "bytes".into()).unwrap(), Created::Now);
+        assert_eq!(storage.create(&name, "other".into()).unwrap(), Created::ThereWasOne);
+        assert_eq!(other.read(&name).unwrap(), "bytes");
+    }
+    let listed = storage.list("all/", "all/00049").unwrap();
+    let names = Vec::from_iter(listed.iter().map(|one| one.name.clone()));
+    assert_eq!(names, Vec::from_iter((50..100).map(|at| format!("all/{at:05}"))));
+    assert!(listed.iter().all(|one| one.size_bytes == 5));
+    assert_eq!(storage.read_range("all/00007", 1..4).unwrap(), "yte");
+    assert!(storage.read_range("all/00007", 3..9).is_err());
+    assert!(storage.read_range("all/00100", 0..1).unwrap_err().is_not_found());
+    assert!(storage.size("all").is_err() && storage.size("none").unwrap_err().is_not_found());
+    assert_eq!(storage.roots().unwrap(), ["all", "probe"]);
+    let open = other.open("all/00007").unwrap().unwrap();
+    storage.remove("all/00007").unwrap();
+    storage.remove("all/00007").unwrap();
+    assert!(open.is_removed() && other.read("all/00007").unwrap_err().is_not_found());
+    let mut bytes = Vec::new();
+    open.read_at(0..5, &mut bytes).unwrap();
+    assert_eq!(bytes, b"bytes");
+    assert_eq!(other.create("all/00007", "again".into()).unwrap(), Created::Now);
+    assert!(storage.append_to("all/log").unwrap().is_none());
+    assert!(storage.lock("all/lock").unwrap().is_none());
+}
+
+#[test]
+fn nobody_else_can_read_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = made(directory.path());
+    let table = place.open(place.create());
+    put(&table, &key(1, 1), 1);
+    table.flush().unwrap();
+    fn check(directory: &Path) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let mode = path.metadata().unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
+            if path.is_dir() {
+                check(&path);
+            }
+        }
+    }
+    check(directory.path());
+}
+
+#[test]
+fn landmarks_of_versions_stay_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = made(directory.path());
+    let id = place.create();
+    let table = place.open(id);
+    for at in 0..60 {
+        put(&table, &key(1, at), at);
+        table.flush().unwrap();
+    }
+    let no_grace = Options { grace_ms: 0, ..options() };
+    compact_all(&place.environment, id, &place.cache, &no_grace).unwrap();
+    collect(&place.environment, id).unwrap();
+    let current = inspect(&place.environment, id).unwrap();
+    assert_eq!(garbage(&place.environment, id, &current).unwrap().unwrap(), []);
+    let current = current.version.number;
+    let listed = place.environment.storage.list(&format!("{id}/manifest/"), "").unwrap();
+    assert!(current > 60 && listed.len() < 16, "{current}: {listed:?}");
+    table.refresh().unwrap();
+    assert_eq!(table.manifest().version.number, current);
+    assert_eq!(contents(&table).len(), 60);
+}
+
+/// Storage whose listings are empty, as those of a client that has read the directory long ago.
+struct Blind(SharedDirectory);
+
+impl Storage for Blind {
+    fn read_range(
+        &self,
+        name: &str,
+        range: std::ops::Range<u64>,
+    ) -> canopy_store::Result<bytes::Bytes> {
+        self.0.read_range(name, range)
+    }
+
+    fn read(&self, name: &str) -> canopy_store::Result<bytes::Bytes> {
+        self.0.read(name)
+    }
+
+    fn size(&self, name: &str) -> canopy_store::Result<u64> {
+        self.0.size(name)
+    }
+
+    fn create(&self, name: &str, bytes: bytes::Bytes) -> canopy_store::Result<Created> {
+        self.0.create(name, bytes)
+    }
+
+    fn list(&self, _: &str, _: &str) -> canopy_store::Result<Vec<canopy_store::storage::Listed>> {
+        Ok(Vec::new())
+    }
+
+    fn has_ordered_listings(&self) -> bool {
+        false
+    }
+
+    fn remove(&self, name: &str) -> canopy_store::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn append_to(
+        &self,
+        name: &str,
+    ) -> canopy_store::Result<Option<Box<dyn canopy_store::storage::Append>>> {
+        self.0.append_to(name)
+    }
+
+    fn lock(&self, name: &str) -> canopy_store::Result<Option<Box<dyn Send + Sync>>> {
+        self.0.lock(name)
+    }
+}
+
+#[test]
+fn tables_need_no_listing() {
+    let directory = tempfile::tempdir().unwrap();
+    let sighted = made(directory.path());
+    let id = sighted.create();
+    let [one, other] = [(); 2]
+        .map(|()| Fixture::new(Arc::new(Blind(SharedDirectory::open(directory.path()).unwrap()))));
+    let mut last = one.open(id);
+    for round in 0..20 {
+        put(&last, &key(1, round), round);
+        last.sync().unwrap();
+        last.flush().unwrap();
+        put(&last, &key(1, 100 + round), round);
+        last.sync().unwrap();
+        collect(&sighted.environment, id).unwrap();
+        let next = if round % 2 == 0 { &other } else { &one }.open(id);
+        put(&last, &key(2, round), round);
+        assert!(matches!(last.sync(), Err(Error::Fenced(_))));
+        last = next;
+    }
+    let found = contents(&last);
+    assert!(found.keys().all(|key| key.directory == 1) && found.len() == 40, "{found:?}");
+    last.flush().unwrap();
+    assert_eq!(other.read(id), found);
+}
