@@ -18,7 +18,7 @@ use crate::sources::{Followed, Namespaces, Reading};
 use anyhow::Context as _;
 use canopy_as_user::subordinate_uids;
 use canopy_index::{Index, WriterOptions};
-use canopy_model::{Generation, escape};
+use canopy_model::{Generation, SourcePath, escape};
 use canopy_read::to_path;
 use canopy_scan::Selection;
 use canopy_site::namespace_of;
@@ -166,8 +166,8 @@ pub fn follow(
     }
     let mut selection = Selection::default();
     match &changed {
-        Some(changed) => changed.iter().for_each(|path| selection.add(&escape(path), false)),
-        None => selection.add("", true),
+        Some(changed) => changed.iter().for_each(|path| selection.add(path.as_path(), false)),
+        None => selection.add(SourcePath::ROOT, true),
     }
     let options = WriterOptions {
         memory_bytes: request.memory_bytes,

@@ -14,9 +14,10 @@ use crate::publishing::{end_if_cancelled, publish_changes, warn_of};
 use crate::sinks::damaged_file;
 use canopy_as_user::subordinate_uids;
 use canopy_index::{
-    Disk, Index, NewSource, ScanRecord, SourceId, SourceRecord, Writer, WriterOptions,
+    Disk, Index, NewSource, ScanRecord, SelectedDirectory, SourceId, SourceRecord, Writer,
+    WriterOptions,
 };
-use canopy_model::{Generation, escape, unescape};
+use canopy_model::{Generation, SourcePathBuf, escape, unescape};
 use canopy_scan::{MountRules, Root, Selection};
 use canopy_site::check_links;
 use canopy_watch::requests::Share;
@@ -107,7 +108,7 @@ impl Task {
     /// Returns whether all of the source is listed.
     fn is_all(&self) -> bool {
         let mut is_all = false;
-        self.selection.each(&mut |path, whole| is_all |= path.is_empty() && whole);
+        self.selection.each(&mut |path, whole| is_all |= path.is_root() && whole);
         is_all
     }
 }
@@ -226,13 +227,14 @@ fn linked(writer: &Writer, links: &Links) -> anyhow::Result<Vec<Suspect>> {
             let root = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
             let top = if root.starts_with(top) { &root } else { top };
             let Some(below) = below(&root, top) else { continue };
-            let found = match writer.directories_with(source.id, &below, inodes, LINKED_MAX) {
-                Err(error) if error.damaged_file().is_some() => None,
-                found => found?,
-            };
+            let found =
+                match writer.directories_with(source.id, below.as_path(), inodes, LINKED_MAX) {
+                    Err(error) if error.damaged_file().is_some() => None,
+                    found => found?,
+                };
             match found {
                 Some(found) => suspects.extend(found.iter().map(|path| Suspect {
-                    path: root.join(OsStr::from_bytes(&unescape(path))),
+                    path: root.join(OsStr::from_bytes(&unescape(path.as_str()))),
                     recursive: false,
                     with_row: true,
                     given: None,
@@ -247,10 +249,10 @@ fn linked(writer: &Writer, links: &Links) -> anyhow::Result<Vec<Suspect>> {
     Ok(suspects)
 }
 
-/// Returns the path of something at or below a directory, escaped; none for what is elsewhere.
-fn below(directory: &Path, path: &Path) -> Option<String> {
-    let below = path.strip_prefix(directory).ok()?;
-    Some(escape(below.as_os_str().as_bytes()).into_owned())
+/// Returns the path of something at or below a root; none for what is elsewhere.
+fn below(root: &Path, path: &Path) -> Option<SourcePathBuf> {
+    let below = path.strip_prefix(root).ok()?;
+    Some(SourcePathBuf::escaped(escape(below.as_os_str().as_bytes()).into_owned()))
 }
 
 /// Fails if the path of a suspect is gone with its whole source, or was imported. Sources count whose
@@ -322,18 +324,17 @@ fn tasks(
             record: record.clone(),
             selection: Selection::default(),
         });
-        task.selection.add(&path, suspect.recursive);
+        let path = path.as_path();
+        task.selection.add(path, suspect.recursive);
         if let Some(costs) = costs {
-            costs.request(source.id, &path, suspect.with_row);
+            costs.request(source.id, path, suspect.with_row);
         }
         if !suspect.with_row {
             continue;
         }
         // The directory above has its row.
-        if let Some((above, _)) = path.rsplit_once('/') {
+        if let Some(above) = path.parent() {
             task.selection.add(above, false);
-        } else if !path.is_empty() {
-            task.selection.add("", false);
         }
     }
     Ok(tasks.into_values().collect())
@@ -392,7 +393,9 @@ fn refresh_part(
     let (root, new) = open(writer, scans, rules, task)?;
     let now = new.scan.clone().unwrap_or_default();
     let mut selected = Vec::new();
-    selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
+    selection.each(&mut |path, whole| {
+        selected.push(SelectedDirectory { path: path.to_buf(), whole });
+    });
     let begun = writer.refresh_source(new, selected)?;
     let partial = scans.counts.partial.load(Ordering::Relaxed);
     let scanned = scan_part(writer, scans, begun, root, selection, rules, &now);
