@@ -97,6 +97,22 @@ pub struct Updated {
     pub is_complete: bool,
 }
 
+impl UpdateOptions<'_> {
+    fn writer_options(&self) -> WriterOptions {
+        WriterOptions {
+            memory_bytes: self.memory_bytes,
+            threads: self.threads,
+            limits: self.limits,
+            holders: subordinate_uids(),
+            copied_rows_max: self.copied_rows_max,
+            keep_replaced: true,
+            retention: None,
+            disk: Disk::default(),
+            ..WriterOptions::default()
+        }
+    }
+}
+
 /// Directories of one source that are listed again.
 pub(crate) struct Task {
     pub(crate) source: SourceRecord,
@@ -121,7 +137,6 @@ impl Task {
 ///
 /// [`NeedsDerivedTables`](crate::NeedsDerivedTables), [`Interrupted`](crate::Interrupted), and errors
 /// of the index and of the only source.
-#[expect(clippy::too_many_lines, reason = "one course of steps")]
 pub fn update(
     cx: &Context<'_>,
     location: &Path,
@@ -132,20 +147,7 @@ pub fn update(
     if !location.join("CURRENT").exists() {
         drop(Index::open(location)?);
     }
-    let mut writer = cx.open_writer(
-        location,
-        WriterOptions {
-            memory_bytes: options.memory_bytes,
-            threads: options.threads,
-            limits: options.limits,
-            holders: subordinate_uids(),
-            copied_rows_max: options.copied_rows_max,
-            keep_replaced: true,
-            retention: None,
-            disk: Disk::default(),
-            ..WriterOptions::default()
-        },
-    )?;
+    let mut writer = cx.open_writer(location, options.writer_options())?;
     let Suspects { all: mut suspects, links, are_requests } = suspects()?;
     suspects.extend(linked(&writer, &links)?);
     let faults = Faults::new(options.errors, location, None)?;
@@ -164,21 +166,8 @@ pub fn update(
     scans.costs = are_requests.then(Arc::default);
     let tasks = tasks(&writer, &suspects, scans.costs.as_deref())?;
     let mut sources: Vec<String> = tasks.iter().map(|task| task.source.root.clone()).collect();
-    let mut failed = Vec::new();
-    with_progress(cx.observer, &scans, || {
-        for task in tasks {
-            let rules = cx.mount_rules(task.record.no_prune);
-            let root = task.source.root.clone();
-            if let Some(costs) = &scans.costs {
-                costs.begin(task.source.id);
-            }
-            let refreshed = refresh(&mut writer, &scans, &rules, task, options.repairs);
-            if !one_reader() {
-                warn_of_mounts(cx, &rules.closed());
-            }
-            failed.extend(refreshed.err().map(|error| (root, error)));
-        }
-    });
+    let refresh = || refresh_all(&mut writer, &scans, tasks, options.repairs);
+    let mut failed = with_progress(cx.observer, &scans, refresh);
     let writer = end_if_cancelled(cx, writer)?;
     if failed.len() == sources.len() {
         let Some((_, error)) = failed.pop() else { anyhow::bail!("there is nothing to list") };
@@ -338,6 +327,29 @@ fn tasks(
         }
     }
     Ok(tasks.into_values().collect())
+}
+
+/// Lists the selected parts of sources again. Returns the roots of those that failed, with the reasons.
+fn refresh_all(
+    writer: &mut Writer,
+    scans: &Scans<'_>,
+    tasks: Vec<Task>,
+    repairs: bool,
+) -> Vec<(String, anyhow::Error)> {
+    let mut failed = Vec::new();
+    for task in tasks {
+        let rules = scans.cx().mount_rules(task.record.no_prune);
+        let root = task.source.root.clone();
+        if let Some(costs) = &scans.costs {
+            costs.begin(task.source.id);
+        }
+        let refreshed = refresh(writer, scans, &rules, task, repairs);
+        if !one_reader() {
+            warn_of_mounts(scans.cx(), &rules.closed());
+        }
+        failed.extend(refreshed.err().map(|error| (root, error)));
+    }
+    failed
 }
 
 /// Lists the selected part of a source again. After an error, the source stays as it was. If the index
