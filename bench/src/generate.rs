@@ -10,8 +10,8 @@
 use crate::measure::peak_memory_bytes;
 use canopy_index::{NewSource, ShardWriter, Writer, WriterOptions};
 use canopy_model::{
-    Access, Approach, Attributes, ClassTable, Device, Listing, Permissions, Rows, Xattr,
-    join_absolute,
+    Access, Approach, Attributes, ClassTable, Device, Listing, Permissions, Rows, SourcePath,
+    Xattr, join_absolute,
 };
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -397,7 +397,7 @@ impl<'a> Generator<'a> {
         rows: &Rows,
     ) -> anyhow::Result<()> {
         Ok(self.sink.push(&Listing {
-            path,
+            path: SourcePath::escaped(path),
             depth,
             part: 0,
             dev: Device(1),

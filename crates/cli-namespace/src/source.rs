@@ -19,7 +19,7 @@ use anyhow::{Context, bail};
 use canopy_ingest::{Followed, ListingSource, Namespaces, Shards, SourceRun, Stopped};
 use canopy_model::{
     Access, Acl, Approach, Attributes, Audience, ClassTable, Device, Grant, Listing, Permissions,
-    Rows, Sink, Xattr, escape, join_absolute,
+    Rows, Sink, SourcePathBuf, Xattr, escape,
 };
 use canopy_namespace::inode::flag;
 use canopy_namespace::{FileId, Inode, ROOT, ReadView};
@@ -101,6 +101,8 @@ fn follow_known(namespace: &Path, known: Option<&str>) -> anyhow::Result<Followe
             };
             let root = viewed.view.root()?;
             let namespace = namespace.to_owned();
+            let escaped = |path: Vec<u8>| SourcePathBuf::escaped(escape(&path).into_owned());
+            let changed = changed.map(|paths| paths.into_iter().map(escaped).collect());
             Followed::Changed(Box::new(Tree { viewed: *viewed, root, namespace }), changed)
         }
     })
@@ -197,12 +199,12 @@ struct Directory {
 
 impl Directory {
     /// Returns the path below the root, escaped.
-    fn path(&self) -> String {
+    fn path(&self) -> SourcePathBuf {
         let way = std::iter::successors(Some(self), |directory| directory.above.as_deref());
         let mut names: Vec<&str> =
             way.take(self.depth as usize).map(|directory| &*directory.name).collect();
         names.reverse();
-        names.join("/")
+        SourcePathBuf::escaped(names.join("/"))
     }
 
     fn path_bytes_of(&self, name: &str) -> usize {
@@ -255,17 +257,17 @@ impl<'a> Walk<'a> {
             return Some(Selected::Whole);
         }
         let path = directory.path();
-        if known.has(&path, self.dev, directory.attributes.ino, &directory.access) {
+        if known.has(path.as_path(), self.dev, directory.attributes.ino, &directory.access) {
             return Some(selected).filter(|selected| matches!(selected, Selected::Part(_)));
         }
-        known.replaces(&path);
+        known.replaces(path.as_path());
         Some(Selected::Whole)
     }
 
     /// Returns whether an entry is left out.
     fn leaves_out(&self, directory: &Directory, name: &[u8]) -> bool {
         self.run.options.excludes.matches(name, || {
-            let above = canopy_model::unescape(&directory.path()).into_owned();
+            let above = canopy_model::unescape(directory.path().as_str()).into_owned();
             if above.is_empty() { name.to_vec() } else { [&above, &b"/"[..], name].concat() }
         })
     }
@@ -284,11 +286,7 @@ impl<'a> Walk<'a> {
 
     /// Notes that something is wrong with an entry of a directory.
     fn report(&self, directory: &Directory, name: &[u8], fault: Fault) {
-        let mut path = canopy_model::unescape(&directory.path()).into_owned();
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(name);
+        let path = directory.path().as_path().child(&escape(name));
         let counts = self.run.counts;
         let count = match fault {
             Fault::LongPath => &counts.long_paths,
@@ -352,7 +350,7 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
         if part == 0 || !self.rows.is_empty() {
             counts.entries.fetch_add(self.rows.len() as u64, Ordering::Relaxed);
             self.sink.listing(&Listing {
-                path: &directory.path(),
+                path: directory.path().as_path(),
                 depth: directory.depth,
                 part,
                 dev: walk.dev,
@@ -373,7 +371,7 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
         }
         let known = match (walk.known, selected) {
             (Some(known), Selected::Part(_)) if !self.subdirs.is_empty() => {
-                known.subdirectories(&directory.path())
+                known.subdirectories(directory.path().as_path())
             }
             _ => HashMap::new(),
         };
@@ -462,8 +460,8 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
             return Ok(());
         }
         let path = || {
-            let path = canopy_model::join(&above.path(), &escaped);
-            join_absolute(&walk.root, &path)
+            let path = above.path().as_path().child(&escaped);
+            path.as_path().absolute(&walk.root)
         };
         let approach = walk.run.classes.below(&above.access, path);
         let access = walk.access(inode, &approach)?;

@@ -2,7 +2,9 @@
 
 use crate::error::{Error, RunError};
 use crate::tree::{Tree, with_permissions};
-use canopy_model::{Acl, Attributes, ClassTable, Device, Listing, Rows, Sink, Xattr, escape};
+use canopy_model::{
+    Acl, Attributes, ClassTable, Device, Listing, Rows, Sink, SourcePath, Xattr, escape,
+};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -139,7 +141,7 @@ impl<'a, S: Sink<Error: std::error::Error>> Emitter<'a, S> {
         self.counts.entries.fetch_add(self.rows.len() as u64, Ordering::Relaxed);
         let dir = &self.tree.dirs[self.dir as usize];
         let listing = Listing {
-            path: self.tree.path(self.dir),
+            path: SourcePath::escaped(self.tree.path(self.dir)),
             depth: dir.depth,
             part: self.part,
             dev: self.dev,

@@ -3,7 +3,7 @@
 use crate::protocol::{Entry, Failure};
 use crate::view::{Result, is_under};
 use canopy_index::{Index, SourceRecord};
-use canopy_model::unescape;
+use canopy_model::{SourcePath, unescape};
 use canopy_read::Inode;
 use canopy_read::contents::Contents;
 use nix::errno::Errno;
@@ -130,14 +130,19 @@ pub(crate) fn above(view: &Index, absolute: &str, root: &str) -> Result<Listing>
 }
 
 /// Reads what is in a directory of a source; `None` if the user may not list it, or there is none.
-pub(crate) fn read(view: &Index, source: &SourceRecord, path: &str) -> Result<Option<Listing>> {
+pub(crate) fn read(
+    view: &Index,
+    source: &SourceRecord,
+    path: SourcePath<'_>,
+) -> Result<Option<Listing>> {
     match Contents::of(view, source, path, ENTRIES_MAX)? {
         Contents::Listed(all) => {
             let items = all.into_iter().map(|(name, inode)| Item::new(&name, inode));
             Ok(Some(Listing::new(items.collect())))
         }
         Contents::TooMany => {
-            let log = format!("{}/{path} has more than {ENTRIES_MAX} entries", source.root);
+            let (root, path) = (&source.root, path.as_str());
+            let log = format!("{root}/{path} has more than {ENTRIES_MAX} entries");
             Err(Failure { errno: Errno::EFBIG as i32, log: Some(log) })
         }
         Contents::Unlisted => Ok(None),

@@ -13,7 +13,9 @@ use canopy_fuse::results::{
 };
 use canopy_index::column::TARGET;
 use canopy_index::{FileKind, Index, SourceId};
-use canopy_model::{Attributes, base_name, escape, unescape};
+use canopy_model::{
+    AbsolutePath, Attributes, SourcePath, SourcePathBuf, base_name, escape, unescape,
+};
 use canopy_query::{AttributeTest, Expression, Field, Test, shown};
 use canopy_read::conditions::{NamedRow, may_pass, select};
 use canopy_read::inode::{ENTRY, InodeColumns, text_or_empty};
@@ -71,13 +73,13 @@ impl Search<'_> {
         let found = Mutex::new(Findings::new(limit));
         let is_too_much = AtomicBool::new(false);
         let search = Search { view, prefix, expression, found, is_too_much };
-        match source_of(view, absolute) {
-            Some((source, path)) => search.search(source.id, &source.root, &path)?,
+        match source_of(view, AbsolutePath::new(absolute)) {
+            Some((source, path)) => search.search(source.id, &source.root, path)?,
             None => {
                 let below = |root: &str| is_under(root, absolute);
                 for source in view.sources().iter().filter(|source| below(&source.root)) {
                     search.search_root(source)?;
-                    search.search(source.id, &source.root, "")?;
+                    search.search(source.id, &source.root, SourcePath::ROOT)?;
                 }
             }
         }
@@ -95,15 +97,15 @@ impl Search<'_> {
 
     /// Tests the root directory of a source.
     fn search_root(&self, source: &canopy_index::SourceRecord) -> Result<()> {
-        let Some(inode) = look_up(self.view, source, "")? else { return Ok(()) };
-        let values = self.values(source.id, "")?;
+        let Some(inode) = look_up(self.view, source, SourcePath::ROOT)? else { return Ok(()) };
+        let values = self.values(source.id, SourcePath::ROOT)?;
         let (name, values) = (base_name(&source.root), values.get(""));
         let found = self.take(&inode.attributes, &inode.target, name, &source.root, values)?;
         self.add(found.as_slice());
         Ok(())
     }
 
-    fn search(&self, source: SourceId, root: &str, path: &str) -> Result<()> {
+    fn search(&self, source: SourceId, root: &str, path: SourcePath<'_>) -> Result<()> {
         let mut units = Vec::new();
         for range in below(self.view, source, path)? {
             for kind in [FileKind::Entries, FileKind::Dirs] {
@@ -119,18 +121,22 @@ impl Search<'_> {
         in_parallel(threads.min(THREADS_MAX), &units, |unit| self.read(unit, root, &values))
     }
 
-    /// Returns the values of extended attributes that the query asks for, by path in the source.
-    fn values(&self, source: SourceId, path: &str) -> Result<HashMap<String, Pairs>> {
+    /// Returns the values of extended attributes that the query asks for, by path.
+    fn values(
+        &self,
+        source: SourceId,
+        path: SourcePath<'_>,
+    ) -> Result<HashMap<SourcePathBuf, Pairs>> {
         let mut values = HashMap::new();
         if !self.expression.needs().xattrs.is_empty() {
             for shard in self.view.shards_with_values(source, path)? {
-                add(shard, &mut values, |at| canopy_model::is_below(at, path))?;
+                add(shard, &mut values, |at| at.is_below(path))?;
             }
         }
         Ok(values)
     }
 
-    fn read(&self, unit: &Unit, root: &str, values: &HashMap<String, Pairs>) -> Result<()> {
+    fn read(&self, unit: &Unit, root: &str, values: &HashMap<SourcePathBuf, Pairs>) -> Result<()> {
         if self.is_too_much.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -145,8 +151,8 @@ impl Search<'_> {
                     let attributes = inodes.row(at);
                     let target = text_or_empty(targets, at);
                     let path = placed.path(at)?;
-                    let absolute = canopy_model::join_absolute(root, &path);
-                    let name = base_name(&path);
+                    let absolute = path.as_path().absolute(root);
+                    let name = path.as_path().base_name();
                     let values = values.get(&path);
                     found.extend(self.take(&attributes, target, name, &absolute, values)?);
                 }

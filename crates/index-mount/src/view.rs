@@ -14,7 +14,8 @@ use canopy_fuse::attributes::ERROR;
 use canopy_fuse::results::{BYTES_MAX, Hits, NAME_BYTES_MAX, is_query};
 use canopy_index::{FileKind, Index, SourceRecord};
 use canopy_model::{
-    AbsolutePath, Device, Wanted, escape, is_below, join_absolute, unescape, xattr_names,
+    AbsolutePath, Device, SourcePath, Wanted, escape, is_below, join_absolute, unescape,
+    xattr_names,
 };
 use canopy_model::{XattrAccess, base_name};
 use canopy_read::links::parent_of;
@@ -460,7 +461,7 @@ impl Opened {
     /// Returns what is at an absolute path without looking at the directory that it is in.
     fn alone(&self, absolute: String) -> Result<Found> {
         let view = self.index.seen_from(AbsolutePath::new(&absolute))?;
-        let Some((source, path)) = source_of(&view, &absolute) else {
+        let Some((source, path)) = source_of(&view, AbsolutePath::new(&absolute)) else {
             let is_above = view.sources().iter().any(|source| is_under(&source.root, &absolute));
             if !is_above && absolute != self.root {
                 return Err(Errno::ENOENT.into());
@@ -468,7 +469,7 @@ impl Opened {
             let item = Item::above_sources(base_name(&absolute), view.published_ns());
             return Ok(Found { item, absolute });
         };
-        let inode = look_up(&view, source, &path)?.ok_or(Errno::ENOENT)?;
+        let inode = look_up(&view, source, path)?.ok_or(Errno::ENOENT)?;
         Ok(Found { item: Item::new(base_name(&absolute), inode), absolute })
     }
 
@@ -504,13 +505,13 @@ impl Opened {
             return Ok(Inside::Listed(listing));
         }
         let view = self.index.seen_from(AbsolutePath::new(absolute))?;
-        let listing = match source_of(&view, absolute) {
+        let listing = match source_of(&view, AbsolutePath::new(absolute)) {
             None => above(&view, absolute, &self.root)?,
-            Some((source, path)) => match read(&view, source, &path)? {
+            Some((source, path)) => match read(&view, source, path)? {
                 Some(listing) => listing,
                 None => {
-                    let inode = look_up(&view, source, &path)?.ok_or(Errno::EACCES)?;
-                    return Ok(Inside::Unlisted(may_search(&view, source, &path, &inode)?));
+                    let inode = look_up(&view, source, path)?.ok_or(Errno::EACCES)?;
+                    return Ok(Inside::Unlisted(may_search(&view, source, path, &inode)?));
                 }
             },
         };
@@ -533,11 +534,11 @@ impl Opened {
     fn in_source<T>(
         &self,
         found: &Found,
-        work: impl FnOnce(&Index, &SourceRecord, &str) -> Result<T>,
+        work: impl FnOnce(&Index, &SourceRecord, SourcePath<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
         let view = self.index.seen_from(AbsolutePath::new(&found.absolute))?;
-        match source_of(&view, &found.absolute) {
-            Some((source, path)) => work(&view, source, &path).map(Some),
+        match source_of(&view, AbsolutePath::new(&found.absolute)) {
+            Some((source, path)) => work(&view, source, path).map(Some),
             None => Ok(None),
         }
     }

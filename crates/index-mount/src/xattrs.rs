@@ -3,7 +3,7 @@
 use crate::view::Result;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
 use canopy_index::{Index, Shard, SourceId, SourceRecord};
-use canopy_model::{AbsolutePath, join};
+use canopy_model::{AbsolutePath, SourcePath, SourcePathBuf};
 use canopy_read::locate::{absolute_path, read_xattrs, xattrs_of};
 use canopy_read::plan::row_count;
 use parking_lot::Mutex;
@@ -16,8 +16,8 @@ const KEPT_MAX: usize = 500_000;
 /// Names and values, escaped.
 pub(crate) type Pairs = Vec<(String, String)>;
 
-/// The values of a source by path in it.
-type ByPath = Arc<HashMap<String, Pairs>>;
+/// The values of a source by path.
+type ByPath = Arc<HashMap<SourcePathBuf, Pairs>>;
 
 /// The values of the sources that were asked for, by number of the source.
 #[derive(Default)]
@@ -31,10 +31,10 @@ impl Values {
         index: &Index,
         view: &Index,
         source: &SourceRecord,
-        path: &str,
+        path: SourcePath<'_>,
     ) -> Result<Pairs> {
         let mut count = 0;
-        for shard in index.shards_with_values(source.id, "")? {
+        for shard in index.shards_with_values(source.id, SourcePath::ROOT)? {
             count += row_count(&shard.live_values()?);
         }
         if count > KEPT_MAX {
@@ -45,7 +45,7 @@ impl Values {
             Some(known) => known,
             None => {
                 let mut all = HashMap::new();
-                for shard in index.shards_with_values(source.id, "")? {
+                for shard in index.shards_with_values(source.id, SourcePath::ROOT)? {
                     add(shard, &mut all, |_| true)?;
                 }
                 let all = Arc::new(all);
@@ -59,8 +59,8 @@ impl Values {
         {
             add(shard, &mut found, |at| at == path)?;
         }
-        let mut pairs = found.remove(path).unwrap_or_default();
-        pairs.extend(known.get(path).into_iter().flatten().cloned());
+        let mut pairs = found.remove(path.as_str()).unwrap_or_default();
+        pairs.extend(known.get(path.as_str()).into_iter().flatten().cloned());
         let sealed = view.unseal(source.id, AbsolutePath::new(&absolute_path(source, path)))?;
         pairs.extend(sealed.into_iter().flat_map(|record| record.xattrs));
         pairs.sort();
@@ -72,16 +72,16 @@ impl Values {
 /// Adds the values of a shard at the paths that are wanted.
 pub(crate) fn add(
     shard: &Shard,
-    to: &mut HashMap<String, Pairs>,
-    is_wanted: impl Fn(&str) -> bool,
+    to: &mut HashMap<SourcePathBuf, Pairs>,
+    is_wanted: impl Fn(SourcePath<'_>) -> bool,
 ) -> Result<()> {
     for batch in read_xattrs(shard)? {
         let batch = batch?;
         let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);
         let (keys, values) = (KEY.of(&batch)?, VALUE.of(&batch)?);
         for at in 0..batch.num_rows() {
-            let path = join(paths.value(at), names.value(at));
-            if is_wanted(&path) {
+            let path = SourcePath::escaped(paths.value(at)).child(names.value(at));
+            if is_wanted(path.as_path()) {
                 let pair = (keys.value(at).to_owned(), values.value(at).to_owned());
                 to.entry(path).or_default().push(pair);
             }

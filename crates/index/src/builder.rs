@@ -5,7 +5,7 @@
 
 use crate::digest::Digests;
 use canopy_model::{
-    Attributes, Device, Listing, Rows, Xattr, XattrAccess, compare_paths, xattr_names,
+    Attributes, Device, Listing, Rows, SourcePath, Xattr, XattrAccess, compare_paths, xattr_names,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Builder {
             }
         }
         let path_start = self.paths.len() as u32;
-        self.paths.push_str(listing.path);
+        self.paths.push_str(listing.path.as_str());
         self.heads.push(Head {
             path: path_start..self.paths.len() as u32,
             depth: listing.depth,
@@ -127,8 +127,8 @@ impl Builder {
     }
 
     /// Returns the path of a listing.
-    pub(crate) fn path(&self, head: &Head) -> &str {
-        &self.paths[head.path.start as usize..head.path.end as usize]
+    pub(crate) fn path(&self, head: &Head) -> SourcePath<'_> {
+        SourcePath::escaped(&self.paths[head.path.start as usize..head.path.end as usize])
     }
 
     /// Returns how many entries there are.
@@ -163,7 +163,7 @@ impl Builder {
     /// Puts the listings in path order, parts of a directory one after the other.
     pub(crate) fn sort(&mut self) {
         let mut heads = std::mem::take(&mut self.heads);
-        heads.sort_by(|a, b| compare_paths(self.path(a), self.path(b)).then(a.part.cmp(&b.part)));
+        heads.sort_by(|a, b| self.path(a).cmp(&self.path(b)).then(a.part.cmp(&b.part)));
         self.heads = heads;
         self.values.sort_by(|a, b| {
             compare_paths(&a.path, &b.path).then_with(|| (&a.name, &a.key).cmp(&(&b.name, &b.key)))

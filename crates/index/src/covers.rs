@@ -21,7 +21,9 @@ pub(crate) fn covers(builder: &Builder, before: &[Totals]) -> Vec<Cover> {
     }
     let shared: Vec<usize> = heads
         .windows(2)
-        .map(|pair| common_directory(builder.path(&pair[0]), builder.path(&pair[1])).1)
+        .map(|pair| {
+            common_directory(builder.path(&pair[0]).as_str(), builder.path(&pair[1]).as_str()).1
+        })
         .collect();
     let deepest = heads.iter().map(|head| head.depth as usize).max().unwrap_or(0);
     let limit = (0..=deepest)
@@ -36,7 +38,7 @@ pub(crate) fn covers(builder: &Builder, before: &[Totals]) -> Vec<Cover> {
             let (low, high) = (builder.path(&heads[first]), builder.path(&heads[end - 1]));
             let mut totals = before[end];
             totals -= before[first];
-            let prefix = common_directory(low, high).0.to_owned();
+            let prefix = common_directory(low.as_str(), high.as_str()).0.to_owned();
             let cover = Cover {
                 prefix,
                 first: ListingOrdinal::of_row(first),

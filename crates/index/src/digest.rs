@@ -7,7 +7,9 @@
 //! keyed hash that is fast on short inputs.
 
 use crate::names::Key;
-use canopy_model::{Access, Approach, Attributes, ClassId, ClassTable, Device, Listing};
+use canopy_model::{
+    Access, Approach, Attributes, ClassId, ClassTable, Device, Listing, SourcePath,
+};
 use rustc_hash::FxHashMap;
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
@@ -47,10 +49,10 @@ impl DigestKey {
     }
 
     /// Returns the digest of a place: of a directory's path and a part of its listing.
-    pub(crate) fn of_place(self, path: &str, part: u32) -> u64 {
+    pub(crate) fn of_place(self, path: SourcePath<'_>, part: u32) -> u64 {
         let mut hasher = self.0;
         add_numbers(&mut hasher, [u64::from(part)]);
-        hasher.write(path.as_bytes());
+        hasher.write(path.as_str().as_bytes());
         hasher.finish()
     }
 }
@@ -72,7 +74,7 @@ impl Digester {
         let mut hasher = self.key.0;
         add_numbers(&mut hasher, numbers_of(directory));
         add_numbers(&mut hasher, [u64::from(part), dev.0]);
-        hasher.write(path.as_bytes());
+        hasher.write(path.as_str().as_bytes());
         let mut content = hasher.finish();
         for (at, row) in rows.iter().enumerate() {
             let mut hasher = self.key.0;

@@ -93,7 +93,8 @@ pub(crate) fn encode_shard(
     before.push(record.totals);
     let covers = covers(&builder, &before);
     if let (Some(first), Some(last)) = (builder.heads.first(), builder.heads.last()) {
-        record.prefix = common_directory(builder.path(first), builder.path(last)).0.to_owned();
+        let (first, last) = (builder.path(first), builder.path(last));
+        record.prefix = common_directory(first.as_str(), last.as_str()).0.to_owned();
     }
 
     let mut checksums = vec![Vec::new(); FileKind::COUNT];
@@ -187,7 +188,7 @@ impl Encoder<'_> {
         let mut output = self.open(FileKind::Listings, builder.heads.len())?;
         let heads = &builder.heads;
         let fences: Vec<&str> =
-            heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head)).collect();
+            heads.iter().step_by(FENCE_ROWS).map(|head| builder.path(head).as_str()).collect();
         let fences = KeyValue::new(FENCES_KEY.to_owned(), fences.join(FENCES_END));
         output.writer.append_key_value_metadata(fences);
         let rows = before.iter().zip(sums).map(|(before, sum)| {
@@ -198,11 +199,11 @@ impl Encoder<'_> {
             let highs = KeyValue::new(HIGH_KEY.to_owned(), highs);
             output.writer.append_key_value_metadata(highs);
         }
-        for range in batches(heads, |head| builder.path(head).len()) {
+        for range in batches(heads, |head| builder.path(head).as_str().len()) {
             let (heads, sums, before) =
                 (&heads[range.clone()], &sums[range.clone()], &before[range]);
             let mut columns: Vec<ArrayRef> = vec![
-                strings(heads.iter().map(|head| Some(builder.path(head)))),
+                strings(heads.iter().map(|head| Some(builder.path(head).as_str()))),
                 u32s(heads.iter().map(|head| head.depth)),
                 u32s(heads.iter().map(|head| head.part)),
                 u64s(heads.iter().map(|head| head.dev.0)),

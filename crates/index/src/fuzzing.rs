@@ -37,7 +37,7 @@ use crate::unfinished::{
 use canopy_model::fuzzing::Target;
 use canopy_model::{
     AbsolutePath, Access, Attributes, ClassTable, Device, Generation, Grant, GrantId, Listing,
-    OwnerLimits, Ownership, Parts, Principal, Rows, Summary, Totals, Xattr,
+    OwnerLimits, Ownership, Parts, Principal, Rows, SourcePath, Summary, Totals, Xattr,
 };
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -216,7 +216,7 @@ fn sealed(bytes: &[u8]) {
         let below = SealedPart::below_root("/home/ann", &part.root);
         part.rows.unpack(&mut builder, below);
         let names = |gate| part.rows.subdirectories(below, gate).count();
-        assert!(part.gates.iter().map(|gate| names(gate)).sum::<usize>() < 1 << 40);
+        assert!(part.gates.iter().map(|gate| names(gate.as_path())).sum::<usize>() < 1 << 40);
     }
 }
 
@@ -261,7 +261,8 @@ fn current() -> Current {
 }
 
 fn unfinished() -> UnfinishedRecord {
-    let remaining = RemainingDirectory::new("home/ann".to_owned(), RemainingExtent::Whole);
+    let remaining =
+        RemainingDirectory::new(SourcePath::escaped("home/ann").to_buf(), RemainingExtent::Whole);
     let source = UnfinishedSource {
         root: "/home".to_owned(),
         scanned_ns: 5,
@@ -471,7 +472,7 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
     rows.push("sub", Attributes { mode: 0o040_711, ..Attributes::default() }, "");
     let mut builder = Builder::default();
     let listing = Listing {
-        path: "ann",
+        path: SourcePath::escaped("ann"),
         depth: 1,
         part: 0,
         dev: Device(64),
@@ -484,9 +485,9 @@ fn sealed_seeds() -> Vec<Vec<u8>> {
         listers: [1; 16],
         source: SourceId(1),
         root: "/home".to_owned(),
-        gates: vec!["ann".to_owned()],
+        gates: vec![SourcePath::escaped("ann").to_buf()],
         shards: vec![shard()],
-        rows: SealedRows::pack(builder, "ann"),
+        rows: SealedRows::pack(builder, SourcePath::escaped("ann")),
     };
     let seed = |content: postcard::Result<Vec<u8>>| {
         let mut content = content.expect("what is sealed can be encoded");

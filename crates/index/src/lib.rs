@@ -119,5 +119,5 @@ pub use unfinished::{RemainingDirectory, RemainingExtent, Unfinished, Unfinished
 pub use workers::{Next, PartOutcome, ScanPart, SharedProgress, SharedScan, Worker};
 pub use writer::{
     CheckReport, Checker, Compacted, Damage, Due, NewSource, Published, Remedy, Salvaged,
-    ShardWriter, Writer, WriterOptions, is_there,
+    SelectedDirectory, ShardWriter, Writer, WriterOptions, is_there,
 };

@@ -22,7 +22,7 @@ use crate::schema::FORMAT;
 use crate::sealed::{SealedFile, padded};
 use crate::shard_record::ShardRecord;
 use crate::source_id::SourceId;
-use canopy_model::{Attributes, Device, Generation, Grant, GrantId, Principal};
+use canopy_model::{Attributes, Device, Generation, Grant, GrantId, Principal, SourcePath};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -172,8 +172,9 @@ pub enum Layout {
 
 impl Layout {
     /// Returns the part that the listing of a directory belongs to.
-    pub(crate) fn part_of(self, path: &str) -> u32 {
+    pub(crate) fn part_of(self, path: SourcePath<'_>) -> u32 {
         let Layout::Leveled { level, shards } = self else { return 0 };
+        let path = path.as_str();
         let end = path.match_indices('/').nth((level as usize).max(1) - 1);
         let subtree = &path[..end.map_or(path.len(), |(at, _)| at)];
         let groups = shards.isqrt().max(1);

@@ -22,7 +22,7 @@ use crate::schema::FileKind;
 use crate::shard::{ClassDir, Shard, missing};
 use crate::shard_record::{HardLink, Overlap, ShardRecord, TotalsRecord};
 use crate::source_id::SourceId;
-use canopy_model::{Device, Generation, Totals, compare_paths, is_below};
+use canopy_model::{Device, Generation, SourcePath, Totals, compare_paths, is_below};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -153,14 +153,12 @@ struct PathRange<'a> {
 }
 
 impl PathRange<'_> {
-    fn overlap(self, directory: &str) -> Overlap {
-        let PathRange { first, last } = self;
-        let is_before = compare_paths(directory, first) == Ordering::Less;
-        let is_behind = compare_paths(directory, last) == Ordering::Greater;
-        if is_below(first, directory) && is_below(last, directory) {
+    fn overlap(self, directory: SourcePath<'_>) -> Overlap {
+        let (first, last) = (SourcePath::escaped(self.first), SourcePath::escaped(self.last));
+        if first.is_below(directory) && last.is_below(directory) {
             Overlap::Inside
-        } else if is_before && !is_below(first, directory)
-            || is_behind && !is_below(directory, last)
+        } else if directory < first && !first.is_below(directory)
+            || directory > last && !directory.is_below(last)
         {
             Overlap::Outside
         } else {
@@ -168,10 +166,9 @@ impl PathRange<'_> {
         }
     }
 
-    fn has(self, directory: &str) -> bool {
-        let is_from = compare_paths(self.first, directory) != Ordering::Greater;
-        let is_to = compare_paths(directory, self.last) != Ordering::Greater;
-        is_from && (is_to || is_below(directory, self.last))
+    fn has(self, directory: SourcePath<'_>) -> bool {
+        let (first, last) = (SourcePath::escaped(self.first), SourcePath::escaped(self.last));
+        first <= directory && (directory <= last || directory.is_below(last))
     }
 }
 
@@ -211,9 +208,12 @@ impl Extent {
         let values = records().filter_map(|shard| shard.values_prefix.as_deref());
         let mut sums = Sums::default();
         for shard in shards {
-            let all = shard.totals_below("")?;
-            let once =
-                if shard.has_hardlinks() { shard.once_below("")? } else { Some((all, &[][..])) };
+            let all = shard.totals_below(SourcePath::ROOT)?;
+            let once = if shard.has_hardlinks() {
+                shard.once_below(SourcePath::ROOT)?
+            } else {
+                Some((all, &[][..]))
+            };
             match once {
                 Some((once, links)) => {
                     let mut repeats = all;
@@ -260,7 +260,7 @@ impl Extent {
     }
 
     /// Returns how its listings lie to the subtree of a directory.
-    pub(crate) fn overlap(&self, directory: &str) -> Overlap {
+    pub(crate) fn overlap(&self, directory: SourcePath<'_>) -> Overlap {
         // That tells of most pages.
         match self.ranges.hull().map(|hull| hull.overlap(directory)) {
             Some(Overlap::Partly) => {}
@@ -273,18 +273,18 @@ impl Extent {
     }
 
     /// Returns whether it may have listings at or below a directory.
-    pub(crate) fn may_have_below(&self, directory: &str) -> bool {
+    pub(crate) fn may_have_below(&self, directory: SourcePath<'_>) -> bool {
         self.overlap(directory) != Overlap::Outside
     }
 
     /// Returns whether it may have the listing of a directory.
-    pub(crate) fn may_have_at(&self, directory: &str) -> bool {
+    pub(crate) fn may_have_at(&self, directory: SourcePath<'_>) -> bool {
         self.ranges.hull().is_some_and(|hull| hull.has(directory))
             && self.ranges.iter().any(|range| range.has(directory))
     }
 
     /// Returns whether it may have values of extended attributes of what is in a directory or below.
-    pub(crate) fn may_have_values(&self, directory: &str) -> bool {
+    pub(crate) fn may_have_values(&self, directory: SourcePath<'_>) -> bool {
         let prefix = self.values_prefix.as_deref();
         prefix.is_some_and(|prefix| Overlap::of(prefix, directory) != Overlap::Outside)
     }
@@ -293,7 +293,7 @@ impl Extent {
     /// with those that have several links once, and the links that may be repeated elsewhere.
     pub(crate) fn once_below(
         &self,
-        directory: &str,
+        directory: SourcePath<'_>,
     ) -> postcard::Result<Option<(Totals, &[HardLink])>> {
         match (self.overlap(directory), &self.open_links) {
             (Overlap::Inside, Some(open)) => {
@@ -444,19 +444,18 @@ mod tests {
             assert!(ranges.iter().count() <= RANGES_MAX);
             for directory in paths.iter().chain(&near) {
                 let holds = some.iter().any(|prefix| is_below(directory, prefix));
-                let has = ranges.iter().any(|range| range.has(directory));
+                let has = ranges.iter().any(|range| range.has(SourcePath::escaped(directory)));
                 assert!(has || !holds, "{directory} in {some:?}");
                 for range in ranges.iter() {
-                    let within = |path: &&&str| range.has(path);
+                    let within = |path: &&&str| range.has(SourcePath::escaped(path));
                     let own: Vec<_> = some.iter().filter(within).collect();
-                    match range.overlap(directory) {
+                    match range.overlap(SourcePath::escaped(directory)) {
                         Overlap::Inside => {
                             assert!(own.iter().all(|path| is_below(path, directory)))
                         }
-                        Overlap::Outside => assert!(
-                            own.iter()
-                                .all(|path| { Overlap::of(path, directory) == Overlap::Outside })
-                        ),
+                        Overlap::Outside => assert!(own.iter().all(|path| {
+                            Overlap::of(path, SourcePath::escaped(directory)) == Overlap::Outside
+                        })),
                         Overlap::Partly => {}
                     }
                 }

@@ -11,7 +11,7 @@ use crate::sealed::{Sealed, SealedFile, SealedPart, SealedRecord};
 use crate::shard::Shard;
 use crate::shard_record::ShardRecord;
 use crate::source_id::SourceId;
-use canopy_model::{AbsolutePath, is_below, join, join_absolute};
+use canopy_model::{AbsolutePath, SourcePath, is_below};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -128,11 +128,11 @@ impl SealedFiles {
                     let below = SealedPart::below_root(&passage, &root);
                     for gate in &gates {
                         let mut add = |name: &str| {
-                            waiting.push(join_absolute(&root, &join(gate, name)));
+                            waiting.push(gate.as_path().child(name).as_path().absolute(&root));
                         };
-                        packed.subdirectories(below, gate).for_each(&mut add);
+                        packed.subdirectories(below, gate.as_path()).for_each(&mut add);
                         for shard in &shards {
-                            subdirectories(shard, gate, &mut add)?;
+                            subdirectories(shard, gate.as_path(), &mut add)?;
                         }
                     }
                     behind.shards.extend(shards);
@@ -153,7 +153,11 @@ impl SealedFiles {
 }
 
 /// Passes on the names of the directories in a directory.
-fn subdirectories(shard: &Shard, directory: &str, each: &mut impl FnMut(&str)) -> Result<()> {
+fn subdirectories(
+    shard: &Shard,
+    directory: SourcePath<'_>,
+    each: &mut impl FnMut(&str),
+) -> Result<()> {
     let (_, dirs) = shard.rows_of(&shard.listings_at(directory)?)?;
     if dirs.is_empty() {
         return Ok(());

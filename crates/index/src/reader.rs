@@ -22,7 +22,7 @@ use crate::unfinished::{self, Unfinished};
 use crate::workers::SharedProgress;
 use crate::writer::was_published;
 use bundle::{Contents, IndexPage, ReadBundle};
-use canopy_model::{AbsolutePath, Generation, Principal, Totals};
+use canopy_model::{AbsolutePath, Generation, Principal, SourcePath, Totals};
 use rustc_hash::FxHashSet;
 use rustix::fs::FlockOperation;
 use std::collections::BTreeMap;
@@ -360,14 +360,22 @@ impl Index {
         self.shards_in(source, |_| true)
     }
 
-    /// Returns all shards of a source that have listings of a directory, by its path below the root
-    /// of the source, or of what is below, and perhaps others. Reads what says so alone.
-    pub fn shards_below(&self, source: SourceId, directory: &str) -> Result<Vec<&Arc<Shard>>> {
+    /// Returns all shards of a source that have listings of a directory, or of what is below, and
+    /// perhaps others. Reads what says so alone.
+    pub fn shards_below(
+        &self,
+        source: SourceId,
+        directory: SourcePath<'_>,
+    ) -> Result<Vec<&Arc<Shard>>> {
         self.shards_in(source, |extent| extent.may_have_below(directory))
     }
 
     /// Returns all shards of a source that have the listing of a directory, and perhaps others.
-    pub fn shards_at(&self, source: SourceId, directory: &str) -> Result<Vec<&Arc<Shard>>> {
+    pub fn shards_at(
+        &self,
+        source: SourceId,
+        directory: SourcePath<'_>,
+    ) -> Result<Vec<&Arc<Shard>>> {
         self.shards_in(source, |extent| extent.may_have_at(directory))
     }
 
@@ -376,7 +384,7 @@ impl Index {
     pub fn shards_with_values(
         &self,
         source: SourceId,
-        directory: &str,
+        directory: SourcePath<'_>,
     ) -> Result<Vec<&Arc<Shard>>> {
         let mut shards = self.shards_in(source, |extent| extent.may_have_values(directory))?;
         shards.retain(|shard| shard.may_have_values(directory));
@@ -419,7 +427,7 @@ impl Index {
     pub fn sums_below(
         &self,
         source: SourceId,
-        directory: &str,
+        directory: SourcePath<'_>,
     ) -> Result<(Totals, Vec<HardLink>, Vec<&Arc<Shard>>)> {
         let (mut sum, mut links) = (Totals::default(), Vec::new());
         let loose = self.loose.iter().filter(|shard| shard.record().source == source);
@@ -488,7 +496,7 @@ impl Index {
         for shard in self.loose.iter().filter(|shard| is_asked(shard.record().source)) {
             shards += 1;
             bytes += shard.record().bytes();
-            totals += shard.totals_below("")?;
+            totals += shard.totals_below(SourcePath::ROOT)?;
         }
         Ok((shards, bytes, totals))
     }

@@ -46,7 +46,7 @@ use crate::shard::{ClassDir, Shard, missing};
 use crate::shard_record::ShardRecord;
 use crate::source_id::SourceId;
 use bytes::Bytes;
-use canopy_model::{AbsolutePath, Attributes, ClassId, Device};
+use canopy_model::{AbsolutePath, Attributes, ClassId, Device, SourcePath, SourcePathBuf};
 use parquet::file::reader::ChunkReader;
 use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
@@ -134,9 +134,9 @@ pub(crate) struct SealedPart {
     pub(crate) source: SourceId,
     /// The root of that source, absolute and escaped.
     pub(crate) root: String,
-    /// Paths, below the root, of directories that are gates and whose listing is in this part:
+    /// Paths of directories that are gates and whose listing is in this part:
     /// whoever reads it knows the names of further passages.
-    pub(crate) gates: Vec<String>,
+    pub(crate) gates: Vec<SourcePathBuf>,
     /// Shards in the directory `gated` of the class.
     pub(crate) shards: Vec<ShardRecord>,
     /// The rows, where they are few.
@@ -157,7 +157,7 @@ pub(crate) struct SealedBuilder {
 /// Contents behind a passage.
 #[derive(Clone, Default)]
 struct Behind {
-    gates: Vec<String>,
+    gates: Vec<SourcePathBuf>,
     /// Shards already written there.
     shards: Vec<ShardRecord>,
     /// Rows of full shards, each still to be written.
@@ -209,12 +209,12 @@ impl SealedBuilder {
     }
 
     /// Notes that a directory whose listing lies behind a passage is a gate.
-    pub(crate) fn push_gate(&mut self, passage: &Arc<str>, listers: ClassId, path: &str) {
+    pub(crate) fn push_gate(&mut self, passage: &Arc<str>, listers: ClassId, path: SourcePath<'_>) {
         let (behind, bytes) = self.behind(passage, listers);
         // A huge directory comes in several parts.
-        if behind.gates.last().is_none_or(|last| last != path) {
-            behind.gates.push(path.to_owned());
-            self.bytes += path.len();
+        if behind.gates.last().is_none_or(|last| last.as_path() != path) {
+            behind.gates.push(path.to_buf());
+            self.bytes += path.as_str().len();
         }
         self.bytes += bytes;
     }
@@ -390,11 +390,11 @@ pub(crate) fn join(disk: &Disk, id: String, files: &[Sealed]) -> Result<Option<S
 }
 
 impl SealedPart {
-    /// Returns a passage's path below the root of a source: the root's own where the passage is
-    /// above it.
-    pub(crate) fn below_root<'a>(passage: &'a str, root: &str) -> &'a str {
+    /// Returns a passage's path in a source, by its absolute path: that of the root where the passage
+    /// is above it.
+    pub(crate) fn below_root<'a>(passage: &'a str, root: &str) -> SourcePath<'a> {
         let below = passage.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
-        below.trim_start_matches('/')
+        SourcePath::escaped(below.trim_start_matches('/'))
     }
 }
 
@@ -697,7 +697,7 @@ mod tests {
 
     #[test]
     fn a_passage_is_below_the_root_or_the_root_itself() {
-        let below = SealedPart::below_root;
+        let below = |passage, root| SealedPart::below_root(passage, root).as_str();
         assert_eq!(below("/srv/a/b", "/srv"), "a/b");
         assert_eq!(below("/srv/a", "/srv/a"), "");
         assert_eq!(below("/srv", "/srv/a/b"), "");

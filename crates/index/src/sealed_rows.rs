@@ -2,7 +2,9 @@
 
 use crate::builder::{Builder, Value};
 use crate::digest::Digests;
-use canopy_model::{Access, Attributes, Device, Listing, Rows, Xattr, join, xattr_names};
+use canopy_model::{
+    Access, Attributes, Device, Listing, Rows, SourcePath, SourcePathBuf, Xattr, xattr_names,
+};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -59,12 +61,10 @@ struct PackedAttributes {
 }
 
 impl SealedRows {
-    /// Packs what lies behind the passage with this path below the root.
-    pub(crate) fn pack(mut builder: Builder, passage: &str) -> Self {
+    /// Packs what lies behind the passage with this path.
+    pub(crate) fn pack(mut builder: Builder, passage: SourcePath<'_>) -> Self {
         builder.sort();
-        let below = |path: &str| {
-            path.strip_prefix(passage).unwrap_or(path).trim_start_matches('/').to_owned()
-        };
+        let below = |path: SourcePath<'_>| below(path, passage).to_owned();
         let pack_rows = |rows: &Rows, range: &std::ops::Range<u32>| -> Vec<PackedRow> {
             let range = range.start as usize..range.end as usize;
             let row = |at: usize| PackedRow {
@@ -87,7 +87,7 @@ impl SealedRows {
             }
         });
         let values = builder.values.iter().map(|value| PackedValue {
-            path: below(&value.path),
+            path: below(SourcePath::escaped(&value.path)),
             name: value.name.clone(),
             key: value.key.clone(),
             value: value.value.clone(),
@@ -102,7 +102,7 @@ impl SealedRows {
     }
 
     /// Adds the rows to a builder.
-    pub(crate) fn unpack(&self, builder: &mut Builder, passage: &str) {
+    pub(crate) fn unpack(&self, builder: &mut Builder, passage: SourcePath<'_>) {
         let mut rows = Rows::default();
         let mut order = Vec::new();
         let whole = |path: &str| join_below(passage, path);
@@ -115,9 +115,12 @@ impl SealedRows {
                 }
             }
             let path = whole(&listing.path);
-            let depth = if path.is_empty() { 0 } else { path.split('/').count() as u32 };
+            let depth = match path.as_str() {
+                "" => 0,
+                path => path.split('/').count() as u32,
+            };
             let listing = Listing {
-                path: &path,
+                path: path.as_path(),
                 depth,
                 part: listing.part,
                 dev: listing.dev,
@@ -130,7 +133,7 @@ impl SealedRows {
         }
         for value in &self.values {
             builder.push_value(Value {
-                path: Arc::from(whole(&value.path)),
+                path: Arc::from(whole(&value.path).as_str()),
                 name: value.name.clone(),
                 key: value.key.clone(),
                 value: value.value.clone(),
@@ -140,27 +143,31 @@ impl SealedRows {
     }
 
     /// Returns whether anything is in one of some directories, where the passage has this path.
-    pub(crate) fn holds(&self, passage: &str, is_one: impl Fn(&str) -> bool) -> bool {
+    pub(crate) fn holds(
+        &self,
+        passage: SourcePath<'_>,
+        is_one: impl Fn(SourcePath<'_>) -> bool,
+    ) -> bool {
         let paths = self.listings.iter().map(|listing| &listing.path);
         let mut paths = paths.chain(self.values.iter().map(|value| &value.path));
-        paths.any(|path| is_one(&join_below(passage, path)))
+        paths.any(|path| is_one(join_below(passage, path).as_path()))
     }
 
     /// Takes away what is in some directories, where the passage has this path.
-    pub(crate) fn cut(&mut self, passage: &str, is_one: impl Fn(&str) -> bool) {
-        let stays = |path: &str| !is_one(&join_below(passage, path));
+    pub(crate) fn cut(&mut self, passage: SourcePath<'_>, is_one: impl Fn(SourcePath<'_>) -> bool) {
+        let stays = |path: &str| !is_one(join_below(passage, path).as_path());
         self.listings.retain(|listing| stays(&listing.path));
         self.values.retain(|value| stays(&value.path));
     }
 
     /// Returns the names of the directories in the listing of a directory behind the passage with
-    /// this path below the root.
+    /// this path.
     pub(crate) fn subdirectories<'a>(
         &'a self,
-        passage: &'a str,
-        directory: &'a str,
+        passage: SourcePath<'a>,
+        directory: SourcePath<'a>,
     ) -> impl Iterator<Item = &'a str> {
-        let below = directory.strip_prefix(passage).unwrap_or(directory).trim_start_matches('/');
+        let below = below(directory, passage);
         let listings = self.listings.iter().filter(move |listing| listing.path == below);
         let rows = listings.flat_map(|listing| &listing.entries);
         let is_dir = |row: &&PackedRow| row.attributes.mode & 0o170_000 == 0o040_000;
@@ -168,9 +175,15 @@ impl SealedRows {
     }
 }
 
-/// Returns the path of what lies at or below a passage.
-fn join_below(passage: &str, path: &str) -> String {
-    if path.is_empty() { passage.to_owned() } else { join(passage, path) }
+/// Returns the part of a path below a passage.
+fn below<'a>(path: SourcePath<'a>, passage: SourcePath<'_>) -> &'a str {
+    let path = path.as_str();
+    path.strip_prefix(passage.as_str()).unwrap_or(path).trim_start_matches('/')
+}
+
+/// Returns the path of what lies at or below a passage, by its path below that.
+fn join_below(passage: SourcePath<'_>, below: &str) -> SourcePathBuf {
+    if below.is_empty() { passage.to_buf() } else { passage.child(below) }
 }
 
 impl From<Attributes> for PackedAttributes {

@@ -5,7 +5,7 @@ use crate::names;
 use crate::packed::PackedList;
 use crate::schema::FileKind;
 use crate::source_id::SourceId;
-use canopy_model::{Device, Totals, is_below};
+use canopy_model::{Device, SourcePath, Totals};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -174,10 +174,11 @@ pub(crate) enum Overlap {
 
 impl Overlap {
     /// Returns how listings that are all at or below `prefix` lie to the subtree of `directory`.
-    pub(crate) fn of(prefix: &str, directory: &str) -> Self {
-        if is_below(prefix, directory) {
+    pub(crate) fn of(prefix: &str, directory: SourcePath<'_>) -> Self {
+        let prefix = SourcePath::escaped(prefix);
+        if prefix.is_below(directory) {
             Overlap::Inside
-        } else if is_below(directory, prefix) {
+        } else if directory.is_below(prefix) {
             Overlap::Partly
         } else {
             Overlap::Outside
@@ -219,10 +220,11 @@ mod tests {
 
     #[test]
     fn prefixes_tell_how_listings_lie() {
-        assert_eq!(Overlap::of("a/b", "a"), Overlap::Inside);
-        assert_eq!(Overlap::of("a", "a"), Overlap::Inside);
-        assert_eq!(Overlap::of("a", "a/b"), Overlap::Partly);
-        assert_eq!(Overlap::of("", "a/b"), Overlap::Partly);
-        assert_eq!(Overlap::of("a-b", "a"), Overlap::Outside);
+        let overlap = |prefix, directory| Overlap::of(prefix, SourcePath::escaped(directory));
+        assert_eq!(overlap("a/b", "a"), Overlap::Inside);
+        assert_eq!(overlap("a", "a"), Overlap::Inside);
+        assert_eq!(overlap("a", "a/b"), Overlap::Partly);
+        assert_eq!(overlap("", "a/b"), Overlap::Partly);
+        assert_eq!(overlap("a-b", "a"), Overlap::Outside);
     }
 }

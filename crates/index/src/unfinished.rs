@@ -16,7 +16,7 @@ use crate::journal::{self, Intent};
 use crate::manifest::{self, AllManifests, ClassManifest, Document};
 use crate::names;
 use crate::workers::SharedProgress;
-use canopy_model::{Generation, unescape};
+use canopy_model::{Generation, SourcePathBuf, unescape};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -68,8 +68,8 @@ pub struct UnfinishedSource {
 /// A directory that remains to be listed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RemainingDirectory {
-    /// Its path below the root of the source, escaped.
-    pub path: String,
+    /// Its path.
+    pub path: SourcePathBuf,
     /// Part of it that remains.
     pub extent: RemainingExtent,
     /// Directories in it that were known, besides those of its listing.
@@ -90,7 +90,7 @@ pub enum RemainingExtent {
 
 impl RemainingDirectory {
     /// Returns one of which nothing else is known.
-    pub fn new(path: String, extent: RemainingExtent) -> Self {
+    pub fn new(path: SourcePathBuf, extent: RemainingExtent) -> Self {
         RemainingDirectory { path, extent, ..Self::default() }
     }
 

@@ -45,7 +45,7 @@ use crate::packed::PackedList;
 use crate::retention::Retention;
 use crate::safety;
 use crate::source_id::SourceId;
-use canopy_model::{Device, Generation};
+use canopy_model::{Device, Generation, SourcePathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -105,8 +105,8 @@ pub struct PartOutcome {
     pub faults_left_out: u64,
     /// Descriptions of other missing parts, for people.
     pub missing: Vec<String>,
-    /// Directories that are left to others, by part: paths below the root, escaped.
-    pub left: Vec<Vec<String>>,
+    /// Directories that are left to others, by part.
+    pub left: Vec<Vec<SourcePathBuf>>,
 }
 
 /// A part that is done: `done-ID`.
@@ -140,18 +140,18 @@ impl Document for PartRecord {
 pub struct ScanPart {
     /// Tells it from all others.
     id: String,
-    /// Paths below the root, escaped.
-    pub paths: Vec<String>,
+    /// Their paths.
+    pub paths: Vec<SourcePathBuf>,
 }
 
 impl ScanPart {
     /// Returns the whole source.
     fn first() -> Self {
-        ScanPart { id: "0".to_owned(), paths: vec![String::new()] }
+        ScanPart { id: "0".to_owned(), paths: vec![SourcePathBuf::root()] }
     }
 
     /// Returns those that this one has left to others.
-    fn further(&self, left: Vec<Vec<String>>) -> impl Iterator<Item = ScanPart> {
+    fn further(&self, left: Vec<Vec<SourcePathBuf>>) -> impl Iterator<Item = ScanPart> {
         (0_u64..).zip(left).map(|(number, paths)| {
             let mut hasher = blake3::Hasher::new();
             hasher.update(self.id.as_bytes()).update(&number.to_le_bytes());
@@ -422,7 +422,7 @@ impl Worker {
     pub(crate) fn each_done(
         &self,
         mut each: impl FnMut(PartRecord) -> Result<bool>,
-    ) -> Result<Vec<String>> {
+    ) -> Result<Vec<SourcePathBuf>> {
         let mut parts = vec![ScanPart::first()];
         let mut passed_over = Vec::new();
         while let Some(part) = parts.pop() {

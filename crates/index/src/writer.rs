@@ -76,6 +76,7 @@ use opening::Role;
 pub use opening::Salvaged;
 use pages::ReadPages;
 use refresh::Seen;
+pub use refresh::SelectedDirectory;
 pub use salvage::is_there;
 pub(crate) use salvage::was_published;
 pub use shard_writer::ShardWriter;

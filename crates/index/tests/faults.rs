@@ -6,7 +6,9 @@ use canopy_index::{
     Columns, Disk, Error, Faults, FileKind, Index, Moment, NewSource, Result, Retention,
     ShardWriter, SourceId, Writer, WriterOptions,
 };
-use canopy_model::{Approach, Attributes, Device, Generation, Listing, Permissions, Rows};
+use canopy_model::{
+    Approach, Attributes, Device, Generation, Listing, Permissions, Rows, SourcePath,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -72,7 +74,7 @@ fn push_listings(sink: &mut ShardWriter<'_>, writer: &Writer, entries: u64) -> R
             rows.push(&format!("entry-{entry}-of-{entries}"), attributes, "");
         }
         let directory = Attributes { mode: DIR, ..Attributes::default() };
-        let path = if number == 0 { "" } else { "private" };
+        let path = SourcePath::escaped(if number == 0 { "" } else { "private" });
         let listing = Listing {
             path,
             depth: number as u32,

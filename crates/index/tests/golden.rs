@@ -13,8 +13,8 @@ use canopy_index::{
     TableKind, TableRecord, Writer, WriterOptions, table_schema,
 };
 use canopy_model::{
-    Approach, Attributes, Audience, ClassTable, Device, Grant, Listing, Permissions, Rows, Xattr,
-    escape,
+    Approach, Attributes, Audience, ClassTable, Device, Grant, Listing, Permissions, Rows,
+    SourcePath, Xattr, escape,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -65,6 +65,7 @@ impl Tree<'_> {
         let access = self.classes.access(approach, permissions);
         let depth = if path.is_empty() { 0 } else { 1 + path.matches('/').count() as u32 };
         let (directory, access) = (&directory, &access);
+        let path = SourcePath::escaped(path);
         (self.push)(&Listing { path, depth, part: 0, dev: Device(2049), directory, access, rows });
         self.classes.below(access, || "/golden/gate/ann".to_owned())
     }
@@ -197,16 +198,16 @@ fn description_shard(index: &Path, shard: &Shard) -> (String, String) {
     let listings = ListingOrdinal::range(0..shard.rows(FileKind::Listings));
     writeln!(text, "links {:?}", shard.hardlinks(std::slice::from_ref(&listings)).unwrap())
         .unwrap();
-    writeln!(text, "once {:?}", shard.once_below("").unwrap()).unwrap();
+    writeln!(text, "once {:?}", shard.once_below(SourcePath::ROOT).unwrap()).unwrap();
     for block in shard.summaries(true).unwrap() {
         let mut block = block;
         let extensions: BTreeMap<_, _> = block.summary.extensions.drain().collect();
         writeln!(text, "{block:?} {extensions:?}").unwrap();
     }
     for path in ["", "gate", "gate/ann", "private"] {
-        let range = shard.listings_below(path).unwrap();
+        let range = shard.listings_below(SourcePath::escaped(path)).unwrap();
         let rows = shard.rows_of(&range).unwrap();
-        let totals = shard.totals_below(path).unwrap();
+        let totals = shard.totals_below(SourcePath::escaped(path)).unwrap();
         writeln!(text, "below '{path}': {range:?} {rows:?} {totals:?}").unwrap();
     }
     let mut place = String::new();

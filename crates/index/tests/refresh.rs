@@ -7,12 +7,12 @@ mod length;
 
 use canopy_index::column::{LISTING, NAME, PATH, SIZE};
 use canopy_index::{
-    Disk, Due, Faults, FileKind, Index, ListingRange, NewSource, Result, Shard, SourceId, Writer,
-    WriterOptions,
+    Disk, Due, Faults, FileKind, Index, ListingRange, NewSource, Result, SelectedDirectory, Shard,
+    SourceId, Writer, WriterOptions,
 };
 use canopy_model::{
-    Approach, Attributes, Device, Generation, Listing, Permissions, Rows, Totals, clamped,
-    is_below, join,
+    Approach, Attributes, Device, Generation, Listing, Permissions, Rows, SourcePath, Totals,
+    clamped, is_below, join,
 };
 use length::rounds;
 use rand::rngs::StdRng;
@@ -74,7 +74,7 @@ fn push(writer: &Writer, begun: SourceId, tree: &Tree, paths: &BTreeSet<String>)
         let access = writer.classes().access(&Approach::EVERYONE, permissions);
         let depth = if path.is_empty() { 0 } else { 1 + path.matches('/').count() as u32 };
         sinks[0].push(&Listing {
-            path,
+            path: SourcePath::escaped(path),
             depth,
             part: 0,
             dev: Device(1),
@@ -142,6 +142,10 @@ fn above(path: &str) -> String {
     path.rsplit_once('/').map_or(String::new(), |(above, _)| above.to_owned())
 }
 
+fn selected(path: &str, whole: bool) -> SelectedDirectory {
+    SelectedDirectory { path: SourcePath::escaped(path).to_buf(), whole }
+}
+
 /// Publishes what has changed.
 fn refresh(
     index: &Path,
@@ -150,7 +154,8 @@ fn refresh(
     suspects: &BTreeSet<(String, bool)>,
 ) -> Result<Generation> {
     let mut writer = Writer::open(index, options)?;
-    let begun = writer.refresh_source(source("/a"), suspects.iter().cloned())?;
+    let selected = suspects.iter().map(|(path, whole)| selected(path, *whole));
+    let begun = writer.refresh_source(source("/a"), selected)?;
     let is_listed = |path: &String| {
         suspects.iter().any(|(suspect, whole)| suspect == path || *whole && is_below(path, suspect))
     };
@@ -206,7 +211,7 @@ fn assert_sums(index: &Path, tree: &Tree, what: &str) {
     for directory in tree.keys() {
         let mut sums = Totals::default();
         for shard in index.shards().unwrap() {
-            sums += shard.totals_below(directory).unwrap();
+            sums += shard.totals_below(SourcePath::escaped(directory)).unwrap();
         }
         let below = tree.iter().filter(|(path, _)| is_below(path, directory));
         let (mut entries, mut bytes, mut dirs) = (0, 0, -1);
@@ -216,8 +221,11 @@ fn assert_sums(index: &Path, tree: &Tree, what: &str) {
             dirs += 1;
         }
         assert_found(&index, directory, what);
-        let (mut once, _, asked) = index.sums_below(index.sources()[0].id, directory).unwrap();
-        asked.iter().for_each(|shard| once += shard.totals_below(directory).unwrap());
+        let (mut once, _, asked) =
+            index.sums_below(index.sources()[0].id, SourcePath::escaped(directory)).unwrap();
+        asked
+            .iter()
+            .for_each(|shard| once += shard.totals_below(SourcePath::escaped(directory)).unwrap());
         assert_eq!(once, sums, "{what} below '{directory}', by pages");
         let expected = (entries, bytes, dirs, 10 * dirs, 2 * entries + dirs);
         let [bytes, dir_bytes, blocks] = [sums.bytes, sums.dir_bytes, sums.blocks].map(clamped);
@@ -229,16 +237,18 @@ fn assert_sums(index: &Path, tree: &Tree, what: &str) {
 /// Compares the listings that are found by pages with those of all shards.
 fn assert_found(index: &Index, directory: &str, what: &str) {
     let source = index.sources()[0].id;
-    let found = |shards: Vec<&Arc<Shard>>, find: fn(&Shard, &str) -> Result<Vec<ListingRange>>| {
-        let of = |shard: &&Arc<Shard>| (shard.record().id.clone(), find(shard, directory).unwrap());
+    let path = SourcePath::escaped(directory);
+    type Find = fn(&Shard, SourcePath<'_>) -> Result<Vec<ListingRange>>;
+    let found = |shards: Vec<&Arc<Shard>>, find: Find| {
+        let of = |shard: &&Arc<Shard>| (shard.record().id.clone(), find(shard, path).unwrap());
         let found: BTreeMap<_, _> = shards.iter().map(of).collect();
         found.into_iter().filter(|(_, listings)| !listings.is_empty()).collect::<Vec<_>>()
     };
     let all = || index.shards_of(source).unwrap();
-    let at = index.shards_at(source, directory).unwrap();
+    let at = index.shards_at(source, path).unwrap();
     let (at, expected) = (found(at, Shard::listings_at), found(all(), Shard::listings_at));
     assert_eq!(at, expected, "{what} at '{directory}'");
-    let below = index.shards_below(source, directory).unwrap();
+    let below = index.shards_below(source, path).unwrap();
     let below = found(below, Shard::listings_below);
     assert_eq!(below, found(all(), Shard::listings_below), "{what} below '{directory}'");
 }
@@ -368,7 +378,7 @@ fn listings_that_are_as_they_were_stay() {
     let changed = tree.keys().nth(9).unwrap().clone();
     tree.get_mut(&changed).unwrap().files.insert("new".to_owned(), 5);
     let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
-    let begun = writer.refresh_source(source("/a"), [(String::new(), true)]).unwrap();
+    let begun = writer.refresh_source(source("/a"), [selected("", true)]).unwrap();
     push(&writer, begun, &tree, &tree.keys().cloned().collect()).unwrap();
     let published = writer.publish().unwrap();
     let own = tree[&changed].files.len()
@@ -387,7 +397,7 @@ fn there_is_nothing_new_where_all_is_as_it_was() {
     let path = tree.keys().nth(9).unwrap().clone();
     let has_nothing_new = |tree: &Tree, new: NewSource, selection: &[&str]| {
         let mut writer = Writer::open(&index, WriterOptions::default()).unwrap();
-        let asked = selection.iter().map(|&path| (path.to_owned(), false));
+        let asked = selection.iter().map(|&path| selected(path, false));
         let begun = writer.refresh_source(new, asked).unwrap();
         let paths = selection.iter().map(|&path| path.to_owned()).collect();
         push(&writer, begun, tree, &paths).unwrap();
@@ -520,7 +530,7 @@ fn an_update_reads_and_writes_the_pages_that_it_changes() {
     let needed = page_files(&index).into_iter().filter(|path| {
         let bytes = std::fs::read(path).unwrap();
         std::fs::remove_file(path).unwrap();
-        let at = Index::open(&index).unwrap().shards_at(id, "d123").is_err();
+        let at = Index::open(&index).unwrap().shards_at(id, SourcePath::escaped("d123")).is_err();
         std::fs::write(path, bytes).unwrap();
         at
     });
@@ -534,12 +544,12 @@ fn an_update_reads_and_writes_the_pages_that_it_changes() {
     refresh(&index, many(1 << 20), &tree, &suspects).unwrap();
     let opened = Index::open(&index).unwrap();
     let mut entries = 0;
-    for shard in opened.shards_at(id, "d123").unwrap() {
-        let listings = shard.listings_at("d123").unwrap();
+    for shard in opened.shards_at(id, SourcePath::escaped("d123")).unwrap() {
+        let listings = shard.listings_at(SourcePath::escaped("d123")).unwrap();
         entries += shard.rows_of(&listings).unwrap().0.into_iter().flatten().count();
     }
     assert_eq!(entries, 3);
-    let (sums, _, asked) = opened.sums_below(id, "").unwrap();
+    let (sums, _, asked) = opened.sums_below(id, SourcePath::ROOT).unwrap();
     assert!(asked.is_empty());
     assert_eq!((sums.entries, sums.dirs), (302, 299));
     let error = opened.shards().err().unwrap();
@@ -609,8 +619,8 @@ fn an_update_writes_the_bundles_that_it_changes_and_a_search_reads_those_near_it
         let bytes = std::fs::read(file).unwrap();
         std::fs::write(file, "damaged").unwrap();
         let opened = Index::open(&index).unwrap();
-        let error = opened.shards_at(source, &path).err();
-        let (sums, _, _) = opened.sums_below(source, "").unwrap();
+        let error = opened.shards_at(source, SourcePath::escaped(&path)).err();
+        let (sums, _, _) = opened.sums_below(source, SourcePath::ROOT).unwrap();
         assert_eq!(sums.dirs, tree.len() as i64 - 1);
         std::fs::write(file, bytes).unwrap();
         assert!(error.as_ref().is_none_or(|error| error.to_string().contains("-bundle.bin")));

@@ -7,10 +7,12 @@ mod length;
 use arrow::array::{Int64Array, RecordBatch};
 use canopy_index::{
     ColumnType, Disk, Faults, Index, ListingOrdinal, NewSource, RemainingDirectory,
-    RemainingExtent, Result, ShardWriter, TableColumn, TableKind, TableRecord, Unfinished,
-    UnfinishedSource, Writer, WriterOptions, table_schema,
+    RemainingExtent, Result, SelectedDirectory, ShardWriter, TableColumn, TableKind, TableRecord,
+    Unfinished, UnfinishedSource, Writer, WriterOptions, table_schema,
 };
-use canopy_model::{Approach, Attributes, Device, Listing, Permissions, Rows, is_below};
+use canopy_model::{
+    Approach, Attributes, Device, Listing, Permissions, Rows, SourcePath, SourcePathBuf, is_below,
+};
 use length::rounds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -69,7 +71,7 @@ fn push(sink: &mut ShardWriter<'_>, writer: &Writer, path: &str) -> Result<()> {
     let mode = directory(path).mode;
     let permissions = Permissions { mode, uid: 1000, gid: 1000, acl: None, unknown: false };
     sink.push(&Listing {
-        path,
+        path: SourcePath::escaped(path),
         depth: path.split('/').filter(|name| !name.is_empty()).count() as u32,
         part: 0,
         dev: Device(1),
@@ -99,8 +101,10 @@ fn about(rest: &[&str], listed: usize) -> Unfinished {
     let top = rest
         .iter()
         .filter(|path| !rest.iter().any(|other| other != *path && is_below(path, other)));
-    let remaining =
-        top.map(|path| RemainingDirectory::new((*path).to_owned(), RemainingExtent::New));
+    let remaining = top.map(|path| {
+        let path = SourcePath::escaped(path).to_buf();
+        RemainingDirectory::new(path, RemainingExtent::New)
+    });
     let source = UnfinishedSource {
         root: "/source".to_owned(),
         remaining: remaining.collect(),
@@ -139,7 +143,10 @@ fn run_of(
             let from = before.source.unwrap();
             writer.resume_source(source(), &from)?
         }
-        false if compares => writer.refresh_source(source(), [(String::new(), true)])?,
+        false if compares => writer.refresh_source(
+            source(),
+            [SelectedDirectory { path: SourcePathBuf::root(), whole: true }],
+        )?,
         false => writer.add_source(source())?,
     };
     let is_resumed = listed > 0;
@@ -179,11 +186,11 @@ fn contents(index: &Path) -> (BTreeMap<String, i128>, usize) {
     let mut totals = BTreeMap::new();
     for path in DIRECTORIES {
         for shard in opened.shards().unwrap() {
-            let below = shard.totals_below(path).unwrap();
+            let below = shard.totals_below(SourcePath::escaped(path)).unwrap();
             *totals.entry(format!("{path} entries")).or_default() +=
                 i128::from(below.entries + below.dirs);
             *totals.entry(format!("{path} bytes")).or_default() += below.bytes;
-            let listings = shard.listings_at(path).unwrap();
+            let listings = shard.listings_at(SourcePath::escaped(path)).unwrap();
             let count: usize = ListingOrdinal::count(&listings);
             *totals.entry(format!("{path} listings")).or_default() += count as i128;
         }
@@ -238,7 +245,7 @@ fn what_is_interrupted_leaves_no_class_in_lists_and_takes_no_rows_of_tables() {
         let permissions =
             Permissions { mode: 0o040_750, uid: 1000, gid: 1000, acl: None, unknown: false };
         let listing = Listing {
-            path: "",
+            path: SourcePath::ROOT,
             depth: 0,
             part: 0,
             dev: Device(1),

@@ -4,10 +4,12 @@
 use canopy_index::column::{LISTING, NAME, PATH, SIZE};
 use canopy_index::fuzzing::unsealed;
 use canopy_index::{
-    Disk, Due, Faults, FileKind, NewSource, Result, SourceId, Writer, WriterOptions,
+    Disk, Due, Faults, FileKind, NewSource, Result, SelectedDirectory, SourceId, Writer,
+    WriterOptions,
 };
 use canopy_model::{
-    Approach, Attributes, Device, Listing, Permissions, Rows, is_below, join, join_absolute,
+    Approach, Attributes, Device, Listing, Permissions, Rows, SourcePath, is_below, join,
+    join_absolute,
 };
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
@@ -71,7 +73,7 @@ fn push(writer: &Writer, begun: SourceId, tree: &Tree, paths: &BTreeSet<String>)
             approach = classes.below(&access, || join_absolute("/a", &above));
         }
         sinks[0].push(&Listing {
-            path,
+            path: SourcePath::escaped(path),
             depth: path.split('/').filter(|name| !name.is_empty()).count() as u32,
             part: 0,
             dev: Device(1),
@@ -102,7 +104,11 @@ fn refresh(
     suspects: &BTreeSet<(String, bool)>,
 ) -> Result<()> {
     let mut writer = Writer::open(index, options(disk))?;
-    let begun = writer.refresh_source(source(), suspects.iter().cloned())?;
+    let selected = suspects.iter().map(|(path, whole)| {
+        let path = SourcePath::escaped(path).to_buf();
+        SelectedDirectory { path, whole: *whole }
+    });
+    let begun = writer.refresh_source(source(), selected)?;
     let is_listed = |path: &String| {
         suspects.iter().any(|(suspect, whole)| suspect == path || *whole && is_below(path, suspect))
     };

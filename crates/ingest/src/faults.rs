@@ -4,6 +4,7 @@
 use crate::Context;
 use crate::listing::{one_reader, path_bytes_max};
 use anyhow::Context as _;
+use canopy_model::unescape;
 use canopy_scan::{ClosedMount, Counts, Fault, Rules, ScanError, Step};
 use canopy_site::{check_links, is_own_or_roots};
 use canopy_text::counted;
@@ -86,7 +87,7 @@ impl Faults {
             kept.lock().add(error);
             return;
         }
-        let path = base.join(std::ffi::OsStr::from_bytes(&error.path));
+        let path = base.join(std::ffi::OsStr::from_bytes(&unescape(error.path.as_str())));
         let (what, why) = match error.fault {
             Fault::Failed(step, errno) => {
                 let what = match step {
@@ -245,11 +246,12 @@ pub(crate) struct KeptErrors {
 
 impl KeptErrors {
     fn add(&mut self, error: &ScanError) {
-        if self.errors.len() >= KEPT_MAX || self.bytes + error.path.len() > KEPT_BYTES_MAX {
+        if self.errors.len() >= KEPT_MAX || self.bytes + error.path.as_str().len() > KEPT_BYTES_MAX
+        {
             self.left_out += 1;
             return;
         }
-        self.bytes += error.path.len();
+        self.bytes += error.path.as_str().len();
         self.errors.push(error.clone());
     }
 }

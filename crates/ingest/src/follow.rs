@@ -17,8 +17,8 @@ use crate::scan::ScanRequest;
 use crate::sources::{Followed, Namespaces, Reading};
 use anyhow::Context as _;
 use canopy_as_user::subordinate_uids;
-use canopy_index::{Index, WriterOptions};
-use canopy_model::{Generation, escape};
+use canopy_index::{Index, Writer, WriterOptions};
+use canopy_model::{Generation, SourcePath, escape};
 use canopy_read::to_path;
 use canopy_scan::Selection;
 use canopy_site::namespace_of;
@@ -115,7 +115,6 @@ impl FollowResult {
 /// # Errors
 ///
 /// If the namespace or the index cannot be read or written, or the index has derived tables.
-#[expect(clippy::too_many_lines, reason = "one course of steps")]
 pub fn follow(
     cx: &Context<'_>,
     location: &Path,
@@ -139,14 +138,7 @@ pub fn follow(
     };
     let way = way(&root)?;
     let escaped = escape(root.as_os_str().as_bytes()).into_owned();
-    let generation = match canopy_index::is_there(location).unwrap_or(false) {
-        true => {
-            let index = Index::open(location)?;
-            let is_source = index.sources().iter().any(|source| source.root == escaped);
-            is_source.then(|| index.generation())
-        }
-        false => None,
-    };
+    let generation = generation_with(location, &escaped)?;
     let is_known = |known: &&KnownNamespace| {
         generation.is_some() && (&known.root, &known.way) == (&escaped, &way)
     };
@@ -166,24 +158,10 @@ pub fn follow(
     }
     let mut selection = Selection::default();
     match &changed {
-        Some(changed) => changed.iter().for_each(|path| selection.add(&escape(path), false)),
-        None => selection.add("", true),
+        Some(changed) => changed.iter().for_each(|path| selection.add(path.as_path(), false)),
+        None => selection.add(SourcePath::ROOT, true),
     }
-    let options = WriterOptions {
-        memory_bytes: request.memory_bytes,
-        threads: request.threads,
-        holders: subordinate_uids(),
-        copied_rows_max: request.copied_rows_max,
-        keep_replaced: true,
-        ..WriterOptions::default()
-    };
-    let mut writer = match (Context { derived: None, ..*cx }).open_writer(location, options) {
-        Err(error) if error.is::<NeedsDerivedTables>() => anyhow::bail!(
-            "the index has derived tables, which cannot be computed anew while a namespace is read: \
-             index where the namespace is mounted"
-        ),
-        opened => opened?,
-    };
+    let mut writer = open_writer(cx, location, request)?;
     let scans =
         Scans::new(cx, &writer, request.memory_bytes, request.threads, None, Faults::default())?;
     let rules = cx.mount_rules(request.no_prune);
@@ -214,6 +192,40 @@ pub fn follow(
         read: Some(read),
         is_complete: is_shown && are_complete,
     })
+}
+
+/// Returns the generation of the index, if it has a source with this root, escaped.
+fn generation_with(location: &Path, root: &str) -> anyhow::Result<Option<Generation>> {
+    if !canopy_index::is_there(location).unwrap_or(false) {
+        return Ok(None);
+    }
+    let index = Index::open(location)?;
+    let is_source = index.sources().iter().any(|source| source.root == root);
+    Ok(is_source.then(|| index.generation()))
+}
+
+/// Opens the index for the changes of a namespace. Derived tables cannot be computed meanwhile.
+fn open_writer(cx: &Context<'_>, location: &Path, request: &ScanRequest) -> anyhow::Result<Writer> {
+    let options = WriterOptions {
+        memory_bytes: request.memory_bytes,
+        threads: request.threads,
+        holders: subordinate_uids(),
+        copied_rows_max: request.copied_rows_max,
+        keep_replaced: true,
+        ..WriterOptions::default()
+    };
+    explained((Context { derived: None, ..*cx }).open_writer(location, options))
+}
+
+/// Explains why an index with derived tables cannot be written while a namespace is read.
+pub(crate) fn explained(opened: anyhow::Result<Writer>) -> anyhow::Result<Writer> {
+    match opened {
+        Err(error) if error.is::<NeedsDerivedTables>() => anyhow::bail!(
+            "the index has derived tables, which cannot be computed anew while a namespace is read: \
+             index where the namespace is mounted"
+        ),
+        opened => opened,
+    }
 }
 
 /// Formats the permissions of all directories above a path: they decide which users get there.

@@ -3,7 +3,7 @@
 use crate::listing::Scans;
 use crate::update::costs::Costs;
 use canopy_index::{ScanRecord, SourceId, Writer};
-use canopy_model::{Access, Attributes, Device, Listing};
+use canopy_model::{Access, Attributes, Device, Listing, SourcePath};
 use canopy_scan::{Known, MountRules, Root, Selection, Subtree};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -58,15 +58,15 @@ impl KnownListings<'_> {
 }
 
 impl Known for KnownListings<'_> {
-    fn subdirectories(&self, path: &str) -> HashMap<String, Attributes> {
+    fn subdirectories(&self, path: SourcePath<'_>) -> HashMap<String, Attributes> {
         self.or_unknown(self.writer.known_subdirectories(self.begun, path))
     }
 
-    fn has(&self, path: &str, dev: Device, ino: u64, access: &Access) -> bool {
+    fn has(&self, path: SourcePath<'_>, dev: Device, ino: u64, access: &Access) -> bool {
         self.or_unknown(self.writer.has_listing(self.begun, path, dev, ino, access))
     }
 
-    fn replaces(&self, path: &str) {
+    fn replaces(&self, path: SourcePath<'_>) {
         self.writer.replaces(self.begun, path);
     }
 

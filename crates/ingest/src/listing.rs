@@ -195,7 +195,7 @@ impl<'a> Scans<'a> {
         let base = root.path.clone();
         let unlisted = OnceLock::new();
         let on_error = |error: &ScanError| {
-            if error.path.is_empty()
+            if error.path.as_path().is_root()
                 && matches!(error.fault, Fault::Failed(Step::List, _) | Fault::Moved)
             {
                 unlisted.get_or_init(|| error.fault);

@@ -18,7 +18,10 @@ use canopy_index::{
     Error, NewSource, Next, PartOutcome, ScanPart, SharedProgress, SharedScan, Unfinished, Worker,
     Writer, WriterOptions,
 };
-use canopy_model::{Access, Attributes, Device, Generation, Listing, OwnerLimits, unescape};
+use canopy_model::{
+    Access, Attributes, Device, Generation, Listing, OwnerLimits, SourcePath, SourcePathBuf,
+    escape, unescape,
+};
 use canopy_scan::{Counts, Fault, Known, MountRules, Root, ScanError, Selection, Step, Subtree};
 use canopy_site::check_links;
 use canopy_text::counted;
@@ -262,7 +265,7 @@ impl Sharer<'_> {
         let record = new.scan.clone().unwrap_or_default();
         let begun = writer.add_source(NewSource { name: scan.name.clone(), ..new })?;
         let left = Mutex::new(Left::default());
-        let others_list = |path: &str, depth: u32| {
+        let others_list = |path: SourcePath<'_>, depth: u32| {
             let is_left = part.is_first() && depth == scan.level
                 || worker.should_share()
                 || self.cx.cancel.is_requested();
@@ -322,7 +325,8 @@ impl Sharer<'_> {
             missing.extend(outcome.missing.iter().cloned());
             for (path, code, errno) in &outcome.faults {
                 let fault = decoded(*code, *errno);
-                scans.faults.add(&base, &ScanError { path: path.clone(), fault });
+                let path = SourcePathBuf::escaped(escape(path).into_owned());
+                scans.faults.add(&base, &ScanError { path, fault });
             }
             scans.faults.leave_out(outcome.faults_left_out);
         })?;
@@ -330,7 +334,7 @@ impl Sharer<'_> {
             true => writer.finish_shards(writer.shard_writers(begun))?,
             false => {
                 let selection = selection(&anew);
-                let all = |_: &str, _: u32| false;
+                let all = |_: SourcePath<'_>, _: u32| false;
                 let part = Subtree { selection: &selection, known: &Nothing, others: Some(&all) };
                 scans.scan(&writer, begun, root, Some(part), &rules, &record)?;
             }
@@ -392,36 +396,37 @@ fn open(
     Ok((root, new))
 }
 
-fn selection(paths: &[String]) -> Selection {
+fn selection(paths: &[SourcePathBuf]) -> Selection {
     let mut selection = Selection::default();
-    paths.iter().for_each(|path| selection.add(path, true));
+    paths.iter().for_each(|path| selection.add(path.as_path(), true));
     selection
 }
 
 /// Directories that are left to others.
 #[derive(Default)]
 struct Left {
-    paths: Vec<String>,
+    paths: Vec<SourcePathBuf>,
     bytes: usize,
 }
 
 impl Left {
     /// Returns whether another one is left to others, too: all that take a part read of them.
-    fn add(&mut self, path: &str) -> bool {
-        let has_room = self.bytes + path.len() <= LEFT_BYTES_MAX;
+    fn add(&mut self, path: SourcePath<'_>) -> bool {
+        let length = path.as_str().len();
+        let has_room = self.bytes + length <= LEFT_BYTES_MAX;
         if has_room {
-            self.bytes += path.len();
-            self.paths.push(path.to_owned());
+            self.bytes += length;
+            self.paths.push(path.to_buf());
         }
         has_room
     }
 }
 
 /// Divides directories into at most `parts_max` parts, each of directories that lie close together.
-fn parts(mut paths: Vec<String>, parts_max: usize) -> Vec<Vec<String>> {
-    paths.sort_unstable();
+fn parts(mut paths: Vec<SourcePathBuf>, parts_max: usize) -> Vec<Vec<SourcePathBuf>> {
+    paths.sort_unstable_by(|a, b| a.as_path().cmp(&b.as_path()));
     let size = paths.len().div_ceil(parts_max).max(1);
-    paths.chunks(size).map(<[String]>::to_vec).collect()
+    paths.chunks(size).map(<[SourcePathBuf]>::to_vec).collect()
 }
 
 /// Returns an error as a part keeps it.
@@ -432,7 +437,7 @@ fn coded(error: ScanError) -> (Vec<u8>, u8, i32) {
         Fault::Moved => (5, 0),
         Fault::LongPath => (6, 0),
     };
-    (error.path, code, errno)
+    (unescape(error.path.as_str()).into_owned(), code, errno)
 }
 
 fn decoded(code: u8, errno: i32) -> Fault {
@@ -452,15 +457,15 @@ fn decoded(code: u8, errno: i32) -> Fault {
 struct Nothing;
 
 impl Known for Nothing {
-    fn subdirectories(&self, _: &str) -> HashMap<String, Attributes> {
+    fn subdirectories(&self, _: SourcePath<'_>) -> HashMap<String, Attributes> {
         HashMap::new()
     }
 
-    fn has(&self, _: &str, _: Device, _: u64, _: &Access) -> bool {
+    fn has(&self, _: SourcePath<'_>, _: Device, _: u64, _: &Access) -> bool {
         true
     }
 
-    fn replaces(&self, _: &str) {}
+    fn replaces(&self, _: SourcePath<'_>) {}
 
     fn has_unread(&self, _: &Listing<'_>, _: &mut dyn FnMut(&str) -> Option<Attributes>) -> bool {
         false

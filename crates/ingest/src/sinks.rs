@@ -3,7 +3,7 @@
 use crate::Cancel;
 use crate::update::costs::Costs;
 use canopy_index::ShardWriter;
-use canopy_model::{Listing, Sink};
+use canopy_model::{Listing, Sink, SourcePath, SourcePathBuf};
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -102,25 +102,24 @@ impl Sink for Listings<'_> {
 #[derive(Default)]
 pub(crate) struct Whereabouts {
     is_wanted: AtomicBool,
-    path: Mutex<String>,
+    path: Mutex<SourcePathBuf>,
 }
 
 impl Whereabouts {
-    fn offer(&self, path: &str) {
+    fn offer(&self, path: SourcePath<'_>) {
         if self.is_wanted.load(Ordering::Relaxed) && self.is_wanted.swap(false, Ordering::Relaxed) {
-            path.clone_into(&mut self.path.lock());
+            self.path.lock().set(path);
         }
     }
 
-    /// Returns the path of a directory that was listed since it was asked for last, or before,
-    /// escaped.
-    pub fn path(&self) -> String {
+    /// Returns the path of a directory that was listed since it was asked for last, or before.
+    pub fn path(&self) -> SourcePathBuf {
         self.is_wanted.store(true, Ordering::Relaxed);
         self.path.lock().clone()
     }
 
     /// Forgets it, since another source begins.
     pub fn forget(&self) {
-        self.path.lock().clear();
+        self.path.lock().set(SourcePath::ROOT);
     }
 }

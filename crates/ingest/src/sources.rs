@@ -5,8 +5,8 @@ use crate::Context;
 use crate::known::with_known;
 use crate::listing::Scans;
 use crate::sinks::Shards;
-use canopy_index::{NewSource, ScanRecord, SourceId, Writer};
-use canopy_model::{Approach, Attributes, Audience, ClassTable, Device, escape};
+use canopy_index::{NewSource, ScanRecord, SelectedDirectory, SourceId, Writer};
+use canopy_model::{Approach, Attributes, Audience, ClassTable, Device, SourcePathBuf, escape};
 use canopy_scan::{
     Counts, FoundXattr, MountRules, Root, ScanError, ScanOptions, Selection, Subtree,
 };
@@ -46,9 +46,8 @@ pub trait Namespaces: Sync {
 pub enum Followed {
     /// It has not changed. Its state may have another description from now on.
     Unchanged(Option<String>),
-    /// It is open. Contains the paths of changed directories below the root; without them, all may
-    /// have changed.
-    Changed(Box<dyn ListingSource>, Option<Vec<Vec<u8>>>),
+    /// It is open. Contains the paths of changed directories; without them, all may have changed.
+    Changed(Box<dyn ListingSource>, Option<Vec<SourcePathBuf>>),
 }
 
 /// An open source of listings: a namespace, an import, later a published snapshot. Trees of a file
@@ -180,7 +179,9 @@ impl<'a> Reading<'a> {
             return Ok((begun, self.read(writer, scans, begun, None)));
         };
         let mut selected = Vec::new();
-        selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
+        selection.each(&mut |path, whole| {
+            selected.push(SelectedDirectory { path: path.to_buf(), whole });
+        });
         let begun = writer.refresh_source(new, selected)?;
         let read = |part: Subtree<'_>| self.read(writer, scans, begun, Some(part));
         Ok((begun, with_known(writer, begun, None, selection, read)))

@@ -25,6 +25,7 @@ mod grant;
 pub mod lustre;
 mod name;
 mod parallel;
+mod path;
 mod permissions;
 mod rows;
 pub mod storage_scale;
@@ -41,10 +42,9 @@ pub use device::Device;
 pub use error_kind::{ErrorKind, Retry};
 pub use generation::Generation;
 pub use grant::{Credentials, Grant, Principal, Wanted};
-pub use name::{
-    AbsolutePath, base_name, compare_paths, escape, is_below, join, join_absolute, parent, unescape,
-};
+pub use name::{base_name, compare_paths, escape, is_below, join, join_absolute, parent, unescape};
 pub use parallel::parallel;
+pub use path::{AbsolutePath, SourcePath, SourcePathBuf};
 pub use permissions::{Permissions, XattrAccess};
 pub use rows::{DOUBTFUL_PART, Listing, Row, Rows, Sink, Xattr};
 pub use summary::{

@@ -15,29 +15,6 @@ use std::cmp::Ordering;
 const ESCAPE_BASE: u32 = 0x10_FF00;
 const ESCAPE_FIRST: char = '\u{10FF80}';
 
-/// A path from the root of the file system on, escaped. Functions that take one do not accept the
-/// path of an entry below the root of its source: entries of two sources may have the same one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AbsolutePath<'a>(&'a str);
-
-impl<'a> AbsolutePath<'a> {
-    /// Takes a path that is absolute and escaped, as [`join_absolute`] makes them.
-    pub fn new(path: &'a str) -> Self {
-        AbsolutePath(path)
-    }
-
-    /// Returns the path as text, escaped.
-    pub fn as_str(self) -> &'a str {
-        self.0
-    }
-
-    /// Returns the path and those of the directories above it but the root, the highest first.
-    pub fn with_above(self) -> impl Iterator<Item = AbsolutePath<'a>> {
-        let ends = self.0.match_indices('/').map(|(at, _)| at).chain([self.0.len()]);
-        ends.filter(|&end| end > 0).map(move |end| AbsolutePath(&self.0[..end]))
-    }
-}
-
 /// Escapes a name or path: valid UTF-8 from any bytes.
 pub fn escape(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {

@@ -1,7 +1,7 @@
 //! A listing as it travels from a scanner to the index: one directory and what is in it.
 
 use crate::lustre::{self, LAYOUT_KEYS};
-use crate::{Access, Attributes, Audience, Device};
+use crate::{Access, Attributes, Audience, Device, SourcePath};
 
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug)]
@@ -200,8 +200,8 @@ impl Rows {
 /// The contents of one directory at one moment: the unit of access and of update.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing<'a> {
-    /// The directory's path below the root of the source, escaped; empty for the root.
-    pub path: &'a str,
+    /// The directory's path.
+    pub path: SourcePath<'a>,
     /// How many components the path has.
     pub depth: u32,
     /// 0 for the first part of the directory's contents; a huge directory comes in several parts.

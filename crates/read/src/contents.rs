@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::inode::{ENTRY, Inode, inodes};
 use crate::plan::{BATCH_ROWS, row_count};
 use canopy_index::{FileKind, Index, SourceRecord};
+use canopy_model::SourcePath;
 
 /// The contents of a directory.
 pub enum Contents {
@@ -23,7 +24,12 @@ impl Contents {
     /// # Errors
     ///
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-    pub fn of(index: &Index, source: &SourceRecord, path: &str, most: usize) -> Result<Self> {
+    pub fn of(
+        index: &Index,
+        source: &SourceRecord,
+        path: SourcePath<'_>,
+        most: usize,
+    ) -> Result<Self> {
         let mut found: Option<Vec<(String, Inode)>> = None;
         for shard in index.shards_at(source.id, path)? {
             let listings = shard.listings_at(path)?;

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::locate::{Start, read_xattrs, xattrs_of};
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
-use canopy_model::{join, unescape, xattr_names};
+use canopy_model::{SourcePath, SourcePathBuf, unescape, xattr_names};
 use rustc_hash::FxHashMap;
 
 /// The attribute that holds them.
@@ -29,29 +29,31 @@ pub fn context_of(start: &Start) -> Result<Option<Vec<u8>>> {
     if !has_context(&start.inode) {
         return Ok(None);
     }
-    let all = xattrs_of(&start.view, &start.source, &start.path)?;
+    let all = xattrs_of(&start.view, &start.source, start.path.as_path())?;
     Ok(all.iter().find(|(key, _)| key == KEY_NAME).map(|(_, value)| text(value)))
 }
 
-/// Returns the contexts of what is in a directory, or in all below it too, by path below the root
-/// of the source.
+/// Returns the contexts of what is in a directory, or in all below it too, by path.
 ///
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn contexts_in(start: &Start, below: bool) -> Result<FxHashMap<String, Vec<u8>>> {
+pub fn contexts_in(start: &Start, below: bool) -> Result<FxHashMap<SourcePathBuf, Vec<u8>>> {
     let mut found = FxHashMap::default();
-    for shard in start.view.shards_with_values(start.source.id, &start.path)? {
+    for shard in start.view.shards_with_values(start.source.id, start.path.as_path())? {
         for batch in read_xattrs(shard)? {
             let batch = batch?;
             let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);
             let (keys, values) = (KEY.of(&batch)?, VALUE.of(&batch)?);
             let wanted = (0..batch.num_rows()).filter(|&at| {
-                keys.value(at) == KEY_NAME && (below || paths.value(at) == start.path)
+                keys.value(at) == KEY_NAME && (below || paths.value(at) == start.path.as_str())
             });
-            found.extend(
-                wanted.map(|at| (join(paths.value(at), names.value(at)), text(values.value(at)))),
-            );
+            found.extend(wanted.map(|at| {
+                (
+                    SourcePath::escaped(paths.value(at)).child(names.value(at)),
+                    text(values.value(at)),
+                )
+            }));
         }
     }
     Ok(found)

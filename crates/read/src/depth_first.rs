@@ -11,7 +11,7 @@ use crate::listings::RowCounts;
 use crate::locate::Start;
 use canopy_index::column::{DEV, INODE, PART, PATH};
 use canopy_index::{Columns, FileKind, ListingOrdinal, ListingRange, Shard};
-use canopy_model::{Attributes, Device, compare_paths};
+use canopy_model::{Attributes, Device, SourcePath, SourcePathBuf};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -23,8 +23,8 @@ const ROWS_MAX: usize = 2 << 20;
 
 /// A listing and how many rows it has.
 pub struct ListedDirectory {
-    /// Path of the directory below the root of the source, escaped.
-    pub path: String,
+    /// Path of the directory.
+    pub path: SourcePathBuf,
     /// Which part of a huge directory it is, from 0.
     pub part: u32,
     /// Its device.
@@ -81,12 +81,12 @@ impl<'a> DepthFirst<'a> {
     pub fn new(start: &'a Start, columns: impl Into<Columns>) -> Result<Self> {
         let columns = columns.into();
         let mut heap = BinaryHeap::new();
-        for shard in start.view.shards_below(start.source.id, &start.path)? {
-            let listings = shard.listings_below(&start.path)?;
+        for shard in start.view.shards_below(start.source.id, start.path.as_path())? {
+            let listings = shard.listings_below(start.path.as_path())?;
             if !listings.is_empty() {
                 let first = shard.covers()?.first().map_or("", |cover| cover.prefix.as_str());
                 heap.push(Next {
-                    path: first.to_owned(),
+                    path: SourcePath::escaped(first).to_buf(),
                     part: 0,
                     source: Source::Closed(shard, listings),
                 });
@@ -132,7 +132,7 @@ impl<'a> DepthFirst<'a> {
 
 /// The next listing of one shard, or the earliest one that is possible.
 struct Next<'a> {
-    path: String,
+    path: SourcePathBuf,
     part: u32,
     source: Source<'a>,
 }
@@ -145,7 +145,7 @@ enum Source<'a> {
 impl Ord for Next<'_> {
     /// The first in path order is the greatest, since a heap gives the greatest.
     fn cmp(&self, other: &Self) -> Ordering {
-        compare_paths(&other.path, &self.path).then(other.part.cmp(&self.part))
+        other.path.as_path().cmp(&self.path.as_path()).then(other.part.cmp(&self.part))
     }
 }
 
@@ -207,7 +207,7 @@ impl<'a> Open<'a> {
                 let counts = RowCounts::of(batch)?;
                 for at in rows {
                     ready.push_back(ListedDirectory {
-                        path: paths.value(at).to_owned(),
+                        path: SourcePath::escaped(paths.value(at)).to_buf(),
                         part: parts[at],
                         dev: devs.value(at),
                         attributes: inodes.row(at),

@@ -1,6 +1,6 @@
 //! Sums along a tree: of each directory, what it holds by itself, and with all below it.
 
-use canopy_model::is_below;
+use canopy_model::SourcePath;
 
 /// A value that is added up.
 pub trait Sum: Default {
@@ -11,7 +11,7 @@ pub trait Sum: Default {
 /// The sums of a directory once everything below it has been seen.
 pub struct Folded<'a, T> {
     /// Its path.
-    pub path: &'a str,
+    pub path: SourcePath<'a>,
     /// The sum of its own contents.
     pub own: &'a T,
     /// The sum of its contents and of everything below it.
@@ -37,12 +37,13 @@ struct Open<T> {
 
 impl<T: Sum> TreeFold<T> {
     /// Begins at the directory above all others.
-    pub fn new(path: &str) -> Self {
+    pub fn new(path: SourcePath<'_>) -> Self {
         Self::with(path, T::default())
     }
 
     /// Begins at the directory above all others, with what is known of it.
-    pub fn with(path: &str, own: T) -> Self {
+    pub fn with(path: SourcePath<'_>, own: T) -> Self {
+        let path = path.as_str();
         let first = Open { end: path.len(), own, below: T::default() };
         TreeFold { path: path.to_owned(), open: vec![first] }
     }
@@ -55,11 +56,11 @@ impl<T: Sum> TreeFold<T> {
     /// Fails with the first error of `each`.
     pub fn enter<E>(
         &mut self,
-        path: &str,
+        path: SourcePath<'_>,
         mut each: impl FnMut(Folded<'_, T>) -> Result<(), E>,
     ) -> Result<&mut T, E> {
-        if self.leave(path, &mut each)? && self.path != path {
-            self.open(path, path.len(), T::default());
+        if self.leave(path, &mut each)? && self.path != path.as_str() {
+            self.open(path.as_str(), path.as_str().len(), T::default());
         }
         Ok(&mut self.top().own)
     }
@@ -68,7 +69,7 @@ impl<T: Sum> TreeFold<T> {
     /// that nobody can list. They are given too.
     pub(crate) fn enter_through<E>(
         &mut self,
-        path: &str,
+        path: SourcePath<'_>,
         each: impl FnMut(Folded<'_, T>) -> Result<(), E>,
     ) -> Result<&mut T, E> {
         self.enter_through_with(path, |_, _| T::default(), each)
@@ -82,11 +83,12 @@ impl<T: Sum> TreeFold<T> {
     /// Fails with the first error of `each`.
     pub fn enter_through_with<E>(
         &mut self,
-        path: &str,
+        path: SourcePath<'_>,
         mut begin: impl FnMut(&T, &str) -> T,
         mut each: impl FnMut(Folded<'_, T>) -> Result<(), E>,
     ) -> Result<&mut T, E> {
         let is_below = self.leave(path, &mut each)?;
+        let path = path.as_str();
         while is_below && self.path.len() < path.len() {
             let name_at = self.path.len() + usize::from(!self.path.is_empty());
             // An empty component, which only a damaged index has, counts with the one behind it.
@@ -113,6 +115,11 @@ impl<T: Sum> TreeFold<T> {
         Ok(())
     }
 
+    /// Returns the path of the innermost directory.
+    fn innermost(&self) -> SourcePath<'_> {
+        SourcePath::escaped(&self.path)
+    }
+
     fn top(&mut self) -> &mut Open<T> {
         self.open.last_mut().expect("the first directory is open until the end")
     }
@@ -127,13 +134,13 @@ impl<T: Sum> TreeFold<T> {
     /// innermost then: in a damaged index it may not even be below the first, with which it counts.
     fn leave<E>(
         &mut self,
-        path: &str,
+        path: SourcePath<'_>,
         each: &mut impl FnMut(Folded<'_, T>) -> Result<(), E>,
     ) -> Result<bool, E> {
-        while self.open.len() > 1 && !is_below(path, &self.path) {
+        while self.open.len() > 1 && !path.is_below(self.innermost()) {
             self.close(each)?;
         }
-        Ok(is_below(path, &self.path))
+        Ok(path.is_below(self.innermost()))
     }
 
     /// Gives the innermost directory and adds it to the one around it.
@@ -145,7 +152,7 @@ impl<T: Sum> TreeFold<T> {
             around.below.add(&total);
             end = around.end;
         }
-        each(Folded { path: &self.path, own: &own, total })?;
+        each(Folded { path: self.innermost(), own: &own, total })?;
         self.path.truncate(end);
         Ok(())
     }
@@ -157,8 +164,8 @@ impl<T: Sum> TreeFold<T> {
 ///
 /// Fails with the first error of `each`.
 pub fn fold_tree<'p, T: Sum, E>(
-    path: &str,
-    directories: impl IntoIterator<Item = (&'p str, T)>,
+    path: SourcePath<'_>,
+    directories: impl IntoIterator<Item = (SourcePath<'p>, T)>,
     mut each: impl FnMut(Folded<'_, T>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut fold = TreeFold::new(path);
@@ -189,10 +196,14 @@ mod tests {
     fn directories_come_behind_those_below_them_with_their_sums() {
         let mut given = Vec::new();
         let directories = [("a", 1), ("a/b", 10), ("a/b/c", 100), ("a/b/c", 100), ("d", 1000)];
-        let Ok(()) = fold_tree("", directories, |folded| {
-            given.push((folded.path.to_owned(), *folded.own, folded.total));
-            Ok::<_, Infallible>(())
-        });
+        let Ok(()) = fold_tree(
+            SourcePath::ROOT,
+            directories.map(|(path, own)| (SourcePath::escaped(path), own)),
+            |folded| {
+                given.push((folded.path.as_str().to_owned(), *folded.own, folded.total));
+                Ok::<_, Infallible>(())
+            },
+        );
         let expected = [
             ("a/b/c", 200, 200),
             ("a/b", 10, 210),
@@ -207,12 +218,12 @@ mod tests {
     fn directories_that_are_missing_are_given_where_asked_for() {
         let mut given = Vec::new();
         let mut each = |folded: Folded<'_, i64>| {
-            given.push((folded.path.to_owned(), folded.total));
+            given.push((folded.path.as_str().to_owned(), folded.total));
             Ok::<_, Infallible>(())
         };
-        let mut fold = TreeFold::new("x");
+        let mut fold = TreeFold::new(SourcePath::escaped("x"));
         for path in ["x/a/b", "x/a/c"] {
-            let Ok(own) = fold.enter_through(path, &mut each);
+            let Ok(own) = fold.enter_through(SourcePath::escaped(path), &mut each);
             *own += 1;
         }
         let Ok(()) = fold.finish(&mut each);
@@ -224,21 +235,22 @@ mod tests {
     fn paths_of_a_damaged_index_end_too() {
         let mut given = Vec::new();
         let mut each = |folded: Folded<'_, i64>| {
-            given.push((folded.path.to_owned(), folded.total));
+            given.push((folded.path.as_str().to_owned(), folded.total));
             Ok::<_, Infallible>(())
         };
-        let mut fold = TreeFold::new("");
+        let mut fold = TreeFold::new(SourcePath::ROOT);
         for path in ["/", "//a/b", "a//", "a/ü"] {
-            let Ok(own) = fold.enter_through(path, &mut each);
+            let Ok(own) = fold.enter_through(SourcePath::escaped(path), &mut each);
             *own += 1;
         }
         let Ok(()) = fold.finish(&mut each);
         assert_eq!(given.last(), Some(&(String::new(), 4)));
-        let mut fold = TreeFold::<i64>::new("ab");
+        let mut fold = TreeFold::<i64>::new(SourcePath::escaped("ab"));
         for path in ["ü", "", "abc/d"] {
-            let Ok(own) = fold.enter_through(path, |_| Ok::<_, Infallible>(()));
+            let Ok(own) =
+                fold.enter_through(SourcePath::escaped(path), |_| Ok::<_, Infallible>(()));
             *own += 1;
-            let Ok(own) = fold.enter(path, |_| Ok::<_, Infallible>(()));
+            let Ok(own) = fold.enter(SourcePath::escaped(path), |_| Ok::<_, Infallible>(()));
             *own += 1;
         }
         assert_eq!(fold.path, "ab");

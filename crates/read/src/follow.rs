@@ -50,7 +50,7 @@ pub fn inode_followed(
     links: &Links,
     start: &Start,
 ) -> std::result::Result<Inode, Lost> {
-    let link = absolute_path(&start.source, &start.path);
+    let link = absolute_path(&start.source, start.path.as_path());
     match links.follow_after(start.links, &link, &start.inode.target) {
         Resolved::Entry(reached) => Ok(reached.inode),
         _ => followed(index, links, start.clone()).map(|found| found.inode),
@@ -68,7 +68,7 @@ pub fn followed(index: &Index, links: &Links, start: Start) -> std::result::Resu
     if start.inode.attributes.file_type() != FileType::Symlink {
         return Ok(start);
     }
-    let link = absolute_path(&start.source, &start.path);
+    let link = absolute_path(&start.source, start.path.as_path());
     let target = &start.inode.target;
     let (reached, before) = match links.follow_after(start.links, &link, target) {
         Resolved::Entry(reached) => (reached.absolute, reached.links),

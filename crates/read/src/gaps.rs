@@ -9,12 +9,11 @@ use crate::locate::{Start, caller};
 use crate::plan::{self, BATCH_ROWS, ShardRange, row_count};
 use canopy_index::column::*;
 use canopy_index::{Columns, FileKind, ListingOrdinal, ListingRange, Shard};
-use canopy_model::{Device, compare_paths, is_below, join};
+use canopy_model::{Device, SourcePath, SourcePathBuf};
 use rustc_hash::FxHashSet;
 use std::hash::{BuildHasher, RandomState};
 
-/// Directories at or below a start whose listings the caller does not see, each with its path below
-/// the root of the source, in path order. Paths are compared by hashes, which are less to keep.
+/// Directories at or below a start whose listings the caller does not see, in path order. Paths are compared by hashes, which are less to keep.
 /// Costs a look at numbers of rows where there are none. Root sees all but what the index lacks,
 /// which is known of the source.
 ///
@@ -31,7 +30,9 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
     }
     let mut parts = Vec::new();
     let (mut listing_count, mut dir_count) = (0, 1);
-    for ShardRange { shard, listings } in plan::below(&start.view, start.source.id, &start.path)? {
+    for ShardRange { shard, listings } in
+        plan::below(&start.view, start.source.id, start.path.as_path())?
+    {
         let (_, dirs) = shard.rows_of(&listings)?;
         listing_count += match shard.record().parts {
             true => first_parts(&shard, &listings)?,
@@ -65,7 +66,7 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
             let heads = ListingHeads::read_with_devices(shard, listings.iter())?;
             for (at, listing) in listings.iter().enumerate() {
                 let head = heads.expect(shard, FileKind::Dirs, listing)?;
-                let path = join(head.path, names.value(at));
+                let path = head.path.child(names.value(at));
                 if listed.contains(&hasher.hash_one(path.as_str())) {
                     continue;
                 }
@@ -75,12 +76,12 @@ pub fn unlisted(start: &Start) -> Result<Vec<Start>> {
                     dev: head.dev.unwrap_or_default(),
                     xattrs: text_or_empty(Some(xattrs), at).to_owned(),
                 };
-                let given = start.display(&path);
+                let given = start.display(path.as_path());
                 found.push(Start { given, path, inode, ..start.clone() });
             }
         }
     }
-    found.sort_by(|a, b| compare_paths(&a.path, &b.path));
+    found.sort_by(|a, b| a.path.as_path().cmp(&b.path.as_path()));
     Ok(found)
 }
 
@@ -99,8 +100,8 @@ fn first_parts(shard: &Shard, listings: &[ListingRange]) -> Result<usize> {
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn loops(start: &Start) -> Result<Vec<String>> {
-    let ranges = plan::below(&start.view, start.source.id, &start.path)?;
+pub fn loops(start: &Start) -> Result<Vec<SourcePathBuf>> {
+    let ranges = plan::below(&start.view, start.source.id, start.path.as_path())?;
     let mut numbers = Vec::new();
     for ShardRange { shard, listings } in &ranges {
         for batch in shard.read_listings(INO, listings, BATCH_ROWS)? {
@@ -113,22 +114,27 @@ pub fn loops(start: &Start) -> Result<Vec<String>> {
     if repeated.is_empty() {
         return Ok(Vec::new());
     }
-    let mut met: Vec<(String, (Device, u64))> = Vec::new();
+    let mut met: Vec<(SourcePathBuf, (Device, u64))> = Vec::new();
     for ShardRange { shard, listings } in &ranges {
         for batch in shard.read_listings(PATH | INO | DEV, listings, BATCH_ROWS)? {
             let batch = batch?;
             let (paths, inos, devs) = (PATH.of(&batch)?, INO.of(&batch)?, DEV.of(&batch)?);
             let again = (0..batch.num_rows()).filter(|&at| repeated.contains(&inos[at]));
-            met.extend(again.map(|at| (paths.value(at).to_owned(), (devs.value(at), inos[at]))));
+            met.extend(again.map(|at| {
+                let path = SourcePath::escaped(paths.value(at)).to_buf();
+                (path, (devs.value(at), inos[at]))
+            }));
         }
     }
-    met.sort_by(|a, b| compare_paths(&a.0, &b.0));
-    let (mut open, mut found): (Vec<(String, (Device, u64))>, Vec<String>) = Default::default();
+    met.sort_by(|(a, _), (b, _)| a.as_path().cmp(&b.as_path()));
+    let mut open: Vec<(SourcePathBuf, (Device, u64))> = Vec::new();
+    let mut found: Vec<SourcePathBuf> = Vec::new();
     for (path, id) in met {
-        while open.last().is_some_and(|(above, _)| !is_below(&path, above)) {
+        let is_below = |above: &SourcePathBuf| path.as_path().is_below(above.as_path());
+        while open.last().is_some_and(|(above, _)| !is_below(above)) {
             open.pop();
         }
-        if found.last().is_some_and(|last| is_below(&path, last)) {
+        if found.last().is_some_and(is_below) {
             continue;
         }
         // A huge directory comes in parts, which are not below each other.

@@ -13,7 +13,9 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::locate::{is_closed, lists, look_up, may_search, source_of};
 use canopy_index::{Index, SourceRecord};
-use canopy_model::{AbsolutePath, FileType, base_name, is_below, join_absolute, unescape};
+use canopy_model::{
+    AbsolutePath, FileType, SourcePath, SourcePathBuf, is_below, join_absolute, unescape,
+};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -46,7 +48,7 @@ pub struct ResolvedEntry {
     /// Its absolute path, escaped.
     pub absolute: String,
     /// Its path in its source.
-    pub path: String,
+    pub path: SourcePathBuf,
     /// Its attributes.
     pub inode: Inode,
     /// How many links were followed, those before this one included.
@@ -286,22 +288,23 @@ pub(crate) fn kind_of(
     name: &str,
     outside: impl Fn(&str) -> NameKind,
 ) -> Result<NameKind> {
-    let Some((source, path)) = source_of(view, directory) else {
+    let Some((source, path)) = source_of(view, AbsolutePath::new(directory)) else {
         return Ok(outside(&join_absolute(directory, name)));
     };
     let kind = match name {
-        "." => match look_up(view, source, &path)? {
-            Some(inode) if may_search(view, source, &path, &inode)? => NameKind::Directory,
+        "." => match look_up(view, source, path)? {
+            Some(inode) if may_search(view, source, path, &inode)? => NameKind::Directory,
             _ => NameKind::Unseen,
         },
         name => {
-            let below = source_of(view, &join_absolute(directory, name));
-            let found = below.map(|(source, path)| look_up(view, source, &path)).transpose()?;
-            NameKind::of(found.flatten(), || lists(view, source, &path))?
+            let absolute = join_absolute(directory, name);
+            let below = source_of(view, AbsolutePath::new(&absolute));
+            let found = below.map(|(source, path)| look_up(view, source, path)).transpose()?;
+            NameKind::of(found.flatten(), || lists(view, source, path))?
         }
     };
-    kind.unless_closed(|| match look_up(view, source, &path)? {
-        Some(inode) => is_closed(view, source, &path, &inode),
+    kind.unless_closed(|| match look_up(view, source, path)? {
+        Some(inode) => is_closed(view, source, path, &inode),
         None => Ok(false),
     })
 }
@@ -416,11 +419,13 @@ impl Links {
         let directory = parent_of(absolute);
         let known = self.views.lock().clone();
         for (at, (of, view)) in known.iter().enumerate() {
-            let is_listed = || match source_of(view, directory) {
-                Some((source, path)) => lists(view, source, &path),
+            let is_listed = || match source_of(view, AbsolutePath::new(directory)) {
+                Some((source, path)) => lists(view, source, path),
                 None => Ok(false),
             };
-            if of == directory && source_of(view, absolute).is_some() || is_listed()? {
+            if of == directory && source_of(view, AbsolutePath::new(absolute)).is_some()
+                || is_listed()?
+            {
                 if at > 0 {
                     let mut views = self.views.lock();
                     views.retain(|(_, other)| !Arc::ptr_eq(other, view));
@@ -437,21 +442,23 @@ impl Links {
     }
 
     fn inode(&self, absolute: &str) -> Result<Option<Inode>> {
-        let Some((source, path)) = source_of(&self.index, absolute) else { return Ok(None) };
-        let look_up = || look_up(&self.index, source, &path);
-        if path.is_empty() {
+        let Some((source, path)) = source_of(&self.index, AbsolutePath::new(absolute)) else {
+            return Ok(None);
+        };
+        let look_up = || look_up(&self.index, source, path);
+        if path.is_root() {
             return look_up();
         }
         match &*self.directory(parent_of(absolute))? {
-            Directory::Listed(names) => Ok(names.get(base_name(&path)).cloned()),
+            Directory::Listed(names) => Ok(names.get(path.base_name()).cloned()),
             Directory::Large => look_up(),
             Directory::Unlisted(names) => {
                 let known = || names.lock();
-                if let Some(inode) = known().get(base_name(&path)) {
+                if let Some(inode) = known().get(path.base_name()) {
                     return Ok(inode.clone());
                 }
                 let inode = look_up()?;
-                known().insert(base_name(&path).to_owned(), inode.clone());
+                known().insert(path.base_name().to_owned(), inode.clone());
                 Ok(inode)
             }
         }
@@ -464,15 +471,15 @@ impl Links {
     }
 
     fn may_search(&self, absolute: &str) -> Result<bool> {
-        match (source_of(&self.index, absolute), self.inode(absolute)?) {
-            (Some((source, path)), Some(inode)) => may_search(&self.index, source, &path, &inode),
+        match (source_of(&self.index, AbsolutePath::new(absolute)), self.inode(absolute)?) {
+            (Some((source, path)), Some(inode)) => may_search(&self.index, source, path, &inode),
             _ => Ok(false),
         }
     }
 
     fn is_closed(&self, absolute: &str) -> Result<bool> {
-        match (source_of(&self.index, absolute), self.inode(absolute)?) {
-            (Some((source, path)), Some(inode)) => is_closed(&self.index, source, &path, &inode),
+        match (source_of(&self.index, AbsolutePath::new(absolute)), self.inode(absolute)?) {
+            (Some((source, path)), Some(inode)) => is_closed(&self.index, source, path, &inode),
             _ => Ok(false),
         }
     }
@@ -482,8 +489,8 @@ impl Links {
         if let Some(directory) = known().by_path.get(absolute) {
             return Ok(directory.clone());
         }
-        let contents = match source_of(&self.index, absolute) {
-            Some((source, path)) => Contents::of(&self.index, source, &path, DIRECTORY_MAX)?,
+        let contents = match source_of(&self.index, AbsolutePath::new(absolute)) {
+            Some((source, path)) => Contents::of(&self.index, source, path, DIRECTORY_MAX)?,
             None => Contents::Unlisted,
         };
         let (entries, directory) = match contents {
@@ -507,7 +514,7 @@ fn resolved(
     view: &Index,
     end: TrailEnd,
     trail: &Trail,
-    inode: impl FnOnce(&str, &SourceRecord, &str) -> Result<Option<Inode>>,
+    inode: impl FnOnce(&str, &SourceRecord, SourcePath<'_>) -> Result<Option<Inode>>,
 ) -> Result<Resolved> {
     let absolute = match end {
         TrailEnd::At(absolute) => absolute,
@@ -518,10 +525,12 @@ fn resolved(
         TrailEnd::Denied => return Ok(Resolved::Denied),
         TrailEnd::Unknown => return Ok(Resolved::Unknown),
     };
-    let Some((source, path)) = source_of(view, &absolute) else { return Ok(Resolved::Unknown) };
-    Ok(match inode(&absolute, source, &path)? {
+    let Some((source, path)) = source_of(view, AbsolutePath::new(&absolute)) else {
+        return Ok(Resolved::Unknown);
+    };
+    Ok(match inode(&absolute, source, path)? {
         Some(inode) => {
-            let links = trail.links;
+            let (path, links) = (path.to_buf(), trail.links);
             let entry = ResolvedEntry { absolute, path, inode, links, by_name: false };
             Resolved::Entry(Box::new(entry))
         }

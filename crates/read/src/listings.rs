@@ -5,14 +5,14 @@ use crate::plan::BATCH_ROWS;
 use arrow::array::RecordBatch;
 use canopy_index::column::{DEV, FILES, FIRST_DIR, FIRST_ENTRY, OTHERS, PATH, SUBDIRS, SYMLINKS};
 use canopy_index::{Columns, FileKind, ListingOrdinal, ListingRange, RowRange, Shard};
-use canopy_model::Device;
+use canopy_model::{Device, SourcePath};
 
 use std::ops::Range;
 
 /// The data of a row's listing.
 pub struct ListingHead<'a> {
-    /// Path of the directory, escaped.
-    pub path: &'a str,
+    /// Path of the directory.
+    pub path: SourcePath<'a>,
     /// `None` where devices were not asked for.
     pub dev: Option<Device>,
 }
@@ -24,9 +24,9 @@ impl ListingHead<'_> {
     }
 }
 
-/// How many components a path in a source has.
-pub fn depth(path: &str) -> u32 {
-    match path {
+/// How many components a path has.
+pub fn depth(path: SourcePath<'_>) -> u32 {
+    match path.as_str() {
         "" => 0,
         path => 1 + memchr::memchr_iter(b'/', path.as_bytes()).count() as u32,
     }
@@ -103,7 +103,7 @@ impl ListingHeads {
             }
             here
         })?;
-        let path = PATH.find(batch)?.value(row);
+        let path = SourcePath::escaped(PATH.find(batch)?.value(row));
         Some(ListingHead { path, dev: DEV.find(batch).map(|devs| devs.value(row)) })
     }
 

@@ -11,8 +11,8 @@ use canopy_index::{
     Columns, FileKind, Index, RowRange, SealedInode, SealedRecord, Shard, SourceRecord,
 };
 use canopy_model::{
-    AbsolutePath, Acl, Attributes, Credentials, Device, FileType, Grant, Wanted, base_name, join,
-    join_absolute, parent, unescape, xattr_names,
+    AbsolutePath, Acl, Attributes, Credentials, Device, FileType, Grant, SourcePath, SourcePathBuf,
+    Wanted, unescape, xattr_names,
 };
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -25,8 +25,8 @@ pub struct Start {
     pub given: Vec<u8>,
     /// The source that holds it.
     pub source: SourceRecord,
-    /// Its path below the root of the source, escaped.
-    pub path: String,
+    /// Its path in the source.
+    pub path: SourcePathBuf,
     /// Its attributes.
     pub inode: Inode,
     /// The index as it is seen from here, which holds more than what was opened where the path
@@ -49,7 +49,7 @@ impl Start {
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
     pub fn device(&self) -> Result<Device> {
         let within = match self.is_dir() {
-            true => device_within(&self.view, &self.source, &self.path)?,
+            true => device_within(&self.view, &self.source, self.path.as_path())?,
             false => None,
         };
         Ok(within.unwrap_or(self.inode.dev))
@@ -60,24 +60,25 @@ impl Start {
         let given = unescape(&source.root).into_owned();
         let inode = root_inode(source);
         let (source, view) = (source.clone(), view.clone());
-        Start { given, source, path: String::new(), inode, view, links: 0 }
+        Start { given, source, path: SourcePathBuf::root(), inode, view, links: 0 }
     }
 
     /// How many components its path has.
     pub fn depth(&self) -> u32 {
-        depth(&self.path)
+        depth(self.path.as_path())
     }
 
     /// The path to print for an entry at or below the start.
-    pub fn display(&self, path: &str) -> Vec<u8> {
+    pub fn display(&self, path: SourcePath<'_>) -> Vec<u8> {
         let mut shown = self.given.clone();
         self.append_below(&mut shown, path);
         shown
     }
 
     /// Adds to a copy of the given path what leads from the start to `path`.
-    pub fn append_below(&self, shown: &mut Vec<u8>, path: &str) {
-        let below = path.get(self.path.len()..).unwrap_or("").trim_start_matches('/');
+    pub fn append_below(&self, shown: &mut Vec<u8>, path: SourcePath<'_>) {
+        let below = path.as_str().get(self.path.as_str().len()..);
+        let below = below.unwrap_or("").trim_start_matches('/');
         if !below.is_empty() {
             if shown.last() != Some(&b'/') {
                 shown.push(b'/');
@@ -98,13 +99,12 @@ pub fn with_one_slash(path: &[u8]) -> &[u8] {
     }
 }
 
-/// The source with the deepest root at or above an absolute path, and the path below that root.
-pub fn source_of<'a>(index: &'a Index, path: &str) -> Option<(&'a SourceRecord, String)> {
-    let below = |source: &SourceRecord| -> Option<String> {
-        let root = source.root.trim_end_matches('/');
-        let rest = path.strip_prefix(root)?;
-        (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_start_matches('/').to_owned())
-    };
+/// The source with the deepest root at or above a path, and the path in it.
+pub fn source_of<'a, 'p>(
+    index: &'a Index,
+    path: AbsolutePath<'p>,
+) -> Option<(&'a SourceRecord, SourcePath<'p>)> {
+    let below = |source: &SourceRecord| SourcePath::below(path, AbsolutePath::new(&source.root));
     index
         .sources()
         .iter()
@@ -117,11 +117,15 @@ pub fn source_of<'a>(index: &'a Index, path: &str) -> Option<(&'a SourceRecord, 
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn look_up(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<Inode>> {
-    let Some(directory) = parent(path) else {
+pub fn look_up(
+    index: &Index,
+    source: &SourceRecord,
+    path: SourcePath<'_>,
+) -> Result<Option<Inode>> {
+    let Some(directory) = path.parent() else {
         return Ok(Some(root_inode(source)));
     };
-    let name = base_name(path);
+    let name = path.base_name();
     for shard in index.shards_at(source.id, directory)? {
         let listings = shard.listings_at(directory)?;
         let Some(first) = listings.first() else { continue };
@@ -152,8 +156,12 @@ pub struct UnlistedEntry {
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn unlisted(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<UnlistedEntry>> {
-    let Some(directory) = parent(path) else { return Ok(None) };
+pub fn unlisted(
+    index: &Index,
+    source: &SourceRecord,
+    path: SourcePath<'_>,
+) -> Result<Option<UnlistedEntry>> {
+    let Some(directory) = path.parent() else { return Ok(None) };
     let records = sealed(index, source, path)?;
     let Some(inode) = records.iter().find_map(|record| record.inode.clone()).map(unsealed) else {
         return Ok(None);
@@ -178,7 +186,12 @@ fn unsealed(inode: SealedInode) -> Inode {
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn may_search(index: &Index, source: &SourceRecord, path: &str, inode: &Inode) -> Result<bool> {
+pub fn may_search(
+    index: &Index,
+    source: &SourceRecord,
+    path: SourcePath<'_>,
+    inode: &Inode,
+) -> Result<bool> {
     Ok(match seen_entries(index, source, path)? {
         // In a user's own index, the listing of a directory without search permission is empty.
         Some(0) => !denies(index, source, path, inode, Wanted::SEARCH)?,
@@ -191,7 +204,7 @@ pub fn may_search(index: &Index, source: &SourceRecord, path: &str, inode: &Inod
 pub(crate) fn is_closed(
     index: &Index,
     source: &SourceRecord,
-    path: &str,
+    path: SourcePath<'_>,
     inode: &Inode,
 ) -> Result<bool> {
     Ok(denies(index, source, path, inode, Wanted::SEARCH)?
@@ -199,7 +212,11 @@ pub(crate) fn is_closed(
 }
 
 /// Returns how many entries of a directory the caller sees; `None` without the listing.
-fn seen_entries(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<usize>> {
+fn seen_entries(
+    index: &Index,
+    source: &SourceRecord,
+    path: SourcePath<'_>,
+) -> Result<Option<usize>> {
     let mut count = None;
     for shard in index.shards_at(source.id, path)? {
         let listings = shard.listings_at(path)?;
@@ -219,6 +236,7 @@ fn seen_entries(index: &Index, source: &SourceRecord, path: &str) -> Result<Opti
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn why_unlisted(start: &Start) -> Result<Option<Lost>> {
     let Start { view, source, path, inode, .. } = start;
+    let path = path.as_path();
     Ok(if denies(view, source, path, inode, Wanted::READ)? {
         Some(Lost::Denied)
     } else if permits(view, source, path, inode, Wanted::READ_SEARCH)? {
@@ -234,7 +252,7 @@ pub fn why_unlisted(start: &Start) -> Result<Option<Lost>> {
 fn denies(
     index: &Index,
     source: &SourceRecord,
-    path: &str,
+    path: SourcePath<'_>,
     inode: &Inode,
     wanted: Wanted,
 ) -> Result<bool> {
@@ -251,7 +269,7 @@ fn denies(
 pub fn permits(
     index: &Index,
     source: &SourceRecord,
-    path: &str,
+    path: SourcePath<'_>,
     inode: &Inode,
     wanted: Wanted,
 ) -> Result<bool> {
@@ -277,7 +295,7 @@ pub fn permits(
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<bool> {
+pub fn lists(index: &Index, source: &SourceRecord, path: SourcePath<'_>) -> Result<bool> {
     for shard in index.shards_at(source.id, path)? {
         if !shard.listings_at(path)?.is_empty() {
             return Ok(true);
@@ -292,7 +310,11 @@ pub fn lists(index: &Index, source: &SourceRecord, path: &str) -> Result<bool> {
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn device_within(index: &Index, source: &SourceRecord, path: &str) -> Result<Option<Device>> {
+pub fn device_within(
+    index: &Index,
+    source: &SourceRecord,
+    path: SourcePath<'_>,
+) -> Result<Option<Device>> {
     for shard in index.shards_at(source.id, path)? {
         if let Some(listings) = shard.listings_at(path)?.first() {
             return Ok(Some(shard.device_of(listings.start)?));
@@ -306,7 +328,11 @@ pub fn device_within(index: &Index, source: &SourceRecord, path: &str) -> Result
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn subdirectories(index: &Index, source: &SourceRecord, path: &str) -> Result<Vec<String>> {
+pub fn subdirectories(
+    index: &Index,
+    source: &SourceRecord,
+    path: SourcePath<'_>,
+) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for shard in index.shards_at(source.id, path)? {
         let (_, dirs) = shard.rows_of(&shard.listings_at(path)?)?;
@@ -337,7 +363,7 @@ pub fn root_inode(source: &SourceRecord) -> Inode {
 }
 
 /// Returns the records that are sealed for users who know a path.
-fn sealed(index: &Index, source: &SourceRecord, path: &str) -> Result<Vec<SealedRecord>> {
+fn sealed(index: &Index, source: &SourceRecord, path: SourcePath<'_>) -> Result<Vec<SealedRecord>> {
     Ok(index.unseal(source.id, AbsolutePath::new(&absolute_path(source, path)))?)
 }
 
@@ -349,16 +375,19 @@ fn sealed(index: &Index, source: &SourceRecord, path: &str) -> Result<Vec<Sealed
 pub fn xattrs_of(
     index: &Index,
     source: &SourceRecord,
-    path: &str,
+    path: SourcePath<'_>,
 ) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
-    for shard in index.shards_with_values(source.id, parent(path).unwrap_or_default())? {
+    for shard in index.shards_with_values(source.id, path.parent().unwrap_or_default())? {
         for batch in read_xattrs(shard)? {
             let batch = batch?;
             let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);
             let (keys, values) = (KEY.of(&batch)?, VALUE.of(&batch)?);
-            let here =
-                (0..batch.num_rows()).filter(|&at| join(paths.value(at), names.value(at)) == path);
+            let is_it = |&at: &usize| {
+                let directory = SourcePath::escaped(paths.value(at));
+                directory.child(names.value(at)).as_path() == path
+            };
+            let here = (0..batch.num_rows()).filter(is_it);
             found.extend(here.map(|at| (keys.value(at).to_owned(), values.value(at).to_owned())));
         }
     }
@@ -427,8 +456,8 @@ fn look_up_name(
 }
 
 /// The absolute path of an entry of a source, as bytes.
-pub fn absolute_path(source: &SourceRecord, path: &str) -> String {
-    join_absolute(&source.root, path)
+pub fn absolute_path(source: &SourceRecord, path: SourcePath<'_>) -> String {
+    path.absolute(&source.root)
 }
 
 /// A path for a message or the system, from its escaped form.

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::links::parent_of;
 use crate::locate::{lists, look_up, source_of};
 use canopy_index::{Index, SourceRecord};
-use canopy_model::{base_name, join};
+use canopy_model::{AbsolutePath, base_name};
 
 /// Returns whether the root of a source is in a listing of another source that the caller sees, so
 /// that a list of everything has it already.
@@ -14,12 +14,13 @@ use canopy_model::{base_name, join};
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
 pub fn root_is_listed(index: &Index, source: &SourceRecord) -> Result<bool> {
-    let Some((around, directory)) = source_of(index, parent_of(&source.root)) else {
+    let Some((around, directory)) = source_of(index, AbsolutePath::new(parent_of(&source.root)))
+    else {
         return Ok(false);
     };
     if around.id == source.id {
         return Ok(false);
     }
-    let path = join(&directory, base_name(&source.root));
-    Ok(lists(index, around, &directory)? && look_up(index, around, &path)?.is_some())
+    let path = directory.child(base_name(&source.root));
+    Ok(lists(index, around, directory)? && look_up(index, around, path.as_path())?.is_some())
 }

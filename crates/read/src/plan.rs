@@ -16,7 +16,7 @@ use canopy_index::{
     ColumnId, Columns, FileKind, Index, ListingOrdinal, ListingRange, RowRange, Shard, ShardRead,
     SourceId, holds,
 };
-use canopy_model::{join, parent};
+use canopy_model::{SourcePath, SourcePathBuf};
 use std::collections::VecDeque;
 use std::ops::{Add, Range, Sub};
 use std::sync::Arc;
@@ -53,13 +53,13 @@ pub struct Placed {
     heads: ListingHeads,
 }
 
-/// Gives the shards of a source with listings at or below a path in it, escaped. Opens the shards
+/// Gives the shards of a source with listings at or below a path in it. Opens the shards
 /// of which the manifest does not tell.
 ///
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn below(index: &Index, source: SourceId, path: &str) -> Result<Vec<ShardRange>> {
+pub fn below(index: &Index, source: SourceId, path: SourcePath<'_>) -> Result<Vec<ShardRange>> {
     ranges(index.shards_below(source, path)?, |shard| shard.listings_below(path))
 }
 
@@ -68,7 +68,7 @@ pub fn below(index: &Index, source: SourceId, path: &str) -> Result<Vec<ShardRan
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn at(index: &Index, source: SourceId, path: &str) -> Result<Vec<ShardRange>> {
+pub fn at(index: &Index, source: SourceId, path: SourcePath<'_>) -> Result<Vec<ShardRange>> {
     ranges(index.shards_at(source, path)?, |shard| shard.listings_at(path))
 }
 
@@ -97,13 +97,13 @@ fn ranges<'a>(
 pub fn units_below(
     index: &Index,
     source: SourceId,
-    path: &str,
+    path: SourcePath<'_>,
     kind: FileKind,
 ) -> Result<Vec<Unit>> {
     if kind == FileKind::Xattrs {
         let mut all = Vec::new();
         // The path may be that of an entry.
-        for shard in index.shards_with_values(source, parent(path).unwrap_or_default())? {
+        for shard in index.shards_with_values(source, path.parent().unwrap_or_default())? {
             all.extend(units(shard, kind, &shard.live_values()?));
         }
         return Ok(all);
@@ -117,7 +117,12 @@ pub fn units_below(
 /// # Errors
 ///
 /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-pub fn units_at(index: &Index, source: SourceId, path: &str, kind: FileKind) -> Result<Vec<Unit>> {
+pub fn units_at(
+    index: &Index,
+    source: SourceId,
+    path: SourcePath<'_>,
+    kind: FileKind,
+) -> Result<Vec<Unit>> {
     units_of(index.shards_at(source, path)?, kind, |shard| shard.listings_at(path))
 }
 
@@ -364,12 +369,12 @@ impl Placed {
         self.heads.expect(&self.shard, self.kind, listing)
     }
 
-    /// The path of a row in its source, escaped; of a batch with `name`.
+    /// The path of a row; of a batch with `name`.
     ///
     /// # Errors
     ///
     /// Fails with `Index` if the index cannot be read, or a file of it is damaged.
-    pub fn path(&self, at: usize) -> Result<String> {
-        Ok(join(self.listing(at)?.path, NAME.of(&self.batch)?.value(at)))
+    pub fn path(&self, at: usize) -> Result<SourcePathBuf> {
+        Ok(self.listing(at)?.path.child(NAME.of(&self.batch)?.value(at)))
     }
 }

@@ -108,7 +108,7 @@ fn resolve(index: &Index, given: &OsStr) -> Result<PathTarget> {
         return Ok(PathTarget::Entry(Box::new(Start { links: trail.links(), ..start })));
     }
     let view = index.seen_from(AbsolutePath::new(&path))?;
-    match (source_of(&view, &path), why) {
+    match (source_of(&view, AbsolutePath::new(&path)), why) {
         (None, None) => Ok(PathTarget::Uncovered(path)),
         (None, _) => Err(not_covered(index, &join_absolute(&base, text.trim_start_matches('/')))),
         (Some(_), why) => {
@@ -164,7 +164,8 @@ fn ends_well(start: &Start, path: &str) -> Result<bool> {
     Ok(match path.rsplit('/').next() {
         Some("") => start.is_dir(),
         Some(".") => {
-            start.is_dir() && may_search(&start.view, &start.source, &start.path, &start.inode)?
+            start.is_dir()
+                && may_search(&start.view, &start.source, start.path.as_path(), &start.inode)?
         }
         _ => true,
     })
@@ -172,10 +173,12 @@ fn ends_well(start: &Start, path: &str) -> Result<bool> {
 
 /// Returns the entry with an absolute path, if the caller may see it.
 fn entry_at(index: &Index, given: &OsStr, path: &str) -> Result<Option<Start>> {
-    let view = index.seen_from(AbsolutePath::new(path))?;
+    let path = AbsolutePath::new(path);
+    let view = index.seen_from(path)?;
     let Some((source, path)) = source_of(&view, path) else { return Ok(None) };
-    let Some(inode) = look_up(&view, source, &path)? else { return Ok(None) };
+    let Some(inode) = look_up(&view, source, path)? else { return Ok(None) };
     let (given, source) = (given.as_bytes().to_vec(), source.clone());
+    let path = path.to_buf();
     Ok(Some(Start { given, source, path, inode, view: Arc::new(view), links: 0 }))
 }
 

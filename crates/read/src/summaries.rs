@@ -16,7 +16,7 @@ use canopy_index::column::*;
 use canopy_index::{
     BlockSummary, Columns, FileKind, ListingOrdinal, ListingRange, RowRange, Shard,
 };
-use canopy_model::{Ownership, Parts, Summary};
+use canopy_model::{Ownership, Parts, SourcePath, Summary};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
@@ -75,7 +75,7 @@ pub fn merge_into(sum: &mut ByOwner, more: ByOwner) {
 
 fn of_shard(
     shard: &Shard,
-    directory: &str,
+    directory: SourcePath<'_>,
     wanted: &StatisticsRequest,
     found: &mut ByOwner,
 ) -> Result<()> {
@@ -245,14 +245,14 @@ pub fn of_each_subtree<K: Ord + Copy, E: From<Error>>(
     start: &crate::locate::Start,
     wanted: &StatisticsRequest,
     key: impl Fn(Ownership) -> K,
-    mut each: impl FnMut(&str, Vec<(K, Summary)>) -> Result<(), E>,
+    mut each: impl FnMut(SourcePath<'_>, Vec<(K, Summary)>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut each = |folded: Folded<'_, ByKey<K>>| each(folded.path, folded.total.0);
-    let mut fold = TreeFold::new(start.path.as_str());
+    let mut fold = TreeFold::new(start.path.as_path());
     depth_first::in_order(start, wanted.columns, |directory, rows| -> Result<(), E> {
         // Directories on the way that have no listing, since they can only be entered, have
         // statistics all the same.
-        let own = fold.enter_through(&directory.path, &mut each)?;
+        let own = fold.enter_through(directory.path.as_path(), &mut each)?;
         rows.dirs.take(rows.dir_count, |_, _| Ok::<_, Error>(()))?;
         rows.entries.take(rows.entry_count, |batch, range| {
             each_entry(batch, range, |_, owner, entry| {

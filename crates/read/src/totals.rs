@@ -12,7 +12,7 @@ use crate::plan::BATCH_ROWS;
 use crate::work::in_parallel;
 use canopy_index::column::*;
 use canopy_index::{FileKind, Index, ListingOrdinal, ListingRange, Shard, SourceId, SumColumn};
-use canopy_model::{Device, Totals, compare_paths, join};
+use canopy_model::{Device, SourcePath, SourcePathBuf, Totals};
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 
@@ -28,8 +28,8 @@ pub struct VisibleTree<'a> {
     pub index: &'a Index,
     /// Number of its source.
     pub source: SourceId,
-    /// Path below the root of the source, escaped.
-    pub path: &'a str,
+    /// Path of the directory.
+    pub path: SourcePath<'a>,
     /// How many threads look shards up.
     pub threads: usize,
 }
@@ -38,8 +38,8 @@ pub struct VisibleTree<'a> {
 /// directories.
 #[derive(Clone, Debug)]
 pub struct DirectoryTotals {
-    /// Its path below the root of the source, escaped.
-    pub path: String,
+    /// Its path.
+    pub path: SourcePathBuf,
     /// The totals that it adds.
     pub own: Totals,
 }
@@ -47,7 +47,7 @@ pub struct DirectoryTotals {
 /// A further sighting of an entry with several links.
 pub struct LinkSighting {
     /// Path of the listing that it is in.
-    pub listing: String,
+    pub listing: SourcePathBuf,
     /// Device and inode.
     pub id: (Device, u64),
     /// The totals that the entry adds, once.
@@ -57,7 +57,12 @@ pub struct LinkSighting {
 impl<'a> VisibleTree<'a> {
     /// The subtree of an entry that a user named.
     pub fn of(start: &'a Start, threads: usize) -> Self {
-        VisibleTree { index: &start.view, source: start.source.id, path: &start.path, threads }
+        VisibleTree {
+            index: &start.view,
+            source: start.source.id,
+            path: start.path.as_path(),
+            threads,
+        }
     }
 
     /// The shards that may have something of it.
@@ -178,7 +183,7 @@ impl<'a> VisibleTree<'a> {
             Ok(())
         })?;
         let mut all: Vec<DirectoryTotals> = all.into_inner();
-        all.sort_by(|a, b| compare_paths(&a.path, &b.path));
+        all.sort_by(|a, b| a.path.as_path().cmp(&b.path.as_path()));
         all.dedup_by(|later, first| {
             let same = later.path == first.path;
             if same {
@@ -203,15 +208,14 @@ impl<'a> VisibleTree<'a> {
             let heads = ListingHeads::read(shard, rows.iter().map(|row| row.listing))?;
             let mut found = Vec::with_capacity(rows.len());
             for row in rows {
-                let listing =
-                    heads.expect(shard, FileKind::Hardlinks, row.listing)?.path.to_owned();
+                let listing = heads.expect(shard, FileKind::Hardlinks, row.listing)?.path.to_buf();
                 found.push(LinkSighting { listing, id: row.id(), once: row.once() });
             }
             all.lock().extend(found);
             Ok(())
         })?;
         let mut all = all.into_inner();
-        all.sort_by(|a: &LinkSighting, b: &LinkSighting| compare_paths(&a.listing, &b.listing));
+        all.sort_by(|a: &LinkSighting, b| a.listing.as_path().cmp(&b.listing.as_path()));
         Ok(all)
     }
 }
@@ -223,22 +227,23 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn add(&mut self, path: &str, own: Totals) {
+    fn add(&mut self, path: SourcePath<'_>, own: Totals) {
         let path = truncated(path, self.depth);
         match self.nodes.last_mut() {
-            Some(last) if last.path == path => last.own += own,
-            _ => self.nodes.push(DirectoryTotals { path: path.to_owned(), own }),
+            Some(last) if last.path.as_path() == path => last.own += own,
+            _ => self.nodes.push(DirectoryTotals { path: path.to_buf(), own }),
         }
     }
 }
 
 /// The first so many components of a path.
-pub fn truncated(path: &str, depth: usize) -> &str {
+pub fn truncated(path: SourcePath<'_>, depth: usize) -> SourcePath<'_> {
     if depth == 0 {
-        return "";
+        return SourcePath::ROOT;
     }
-    match path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').nth(depth - 1) {
-        Some((end, _)) => &path[..end],
+    let text = path.as_str();
+    match text.bytes().enumerate().filter(|(_, byte)| *byte == b'/').nth(depth - 1) {
+        Some((end, _)) => SourcePath::escaped(&text[..end]),
         None => path,
     }
 }
@@ -258,7 +263,8 @@ fn listing_nodes(shard: &Shard, listings: &[ListingRange], nodes: &mut Nodes) ->
             let ordinal = ordinals.next().ok_or_else(missing)?;
             let bytes = highs.whole(ordinal, SumColumn::EntryBytes, bytes[at]);
             let blocks = highs.whole(ordinal, SumColumn::EntryBlocks, blocks[at]);
-            nodes.add(paths.value(at), Totals { entries, bytes, blocks, ..Totals::default() });
+            let path = SourcePath::escaped(paths.value(at));
+            nodes.add(path, Totals { entries, bytes, blocks, ..Totals::default() });
         }
     }
     Ok(())
@@ -278,7 +284,7 @@ fn dir_nodes(shard: &Shard, listings: &[ListingRange], nodes: &mut Nodes) -> Res
         for at in 0..batch.num_rows() {
             let head = heads.expect(shard, FileKind::Dirs, ordinals.value(at))?;
             let own = Totals::of_directory(sizes[at], blocks[at]);
-            nodes.add(&join(head.path, names.value(at)), own);
+            nodes.add(head.path.child(names.value(at)).as_path(), own);
         }
     }
     Ok(())

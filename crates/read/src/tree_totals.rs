@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::fold::{Sum, fold_tree};
 use crate::totals::{DirectoryTotals, VisibleTree};
-use canopy_model::{Device, Totals, compare_paths, is_below, parent};
+use canopy_model::{Device, SourcePathBuf, Totals};
 use rustc_hash::FxHashMap;
 
 /// Subtree totals of every directory of a subtree, in path order, each link counted once in every
@@ -15,26 +15,26 @@ use rustc_hash::FxHashMap;
 pub fn tree_totals(subtree: &VisibleTree<'_>, own: Totals) -> Result<Vec<DirectoryTotals>> {
     let mut nodes = subtree.nodes(usize::MAX)?;
     match nodes.first_mut() {
-        Some(first) if first.path == subtree.path => first.own += own,
-        _ => nodes.insert(0, DirectoryTotals { path: subtree.path.to_owned(), own }),
+        Some(first) if first.path.as_path() == subtree.path => first.own += own,
+        _ => nodes.insert(0, DirectoryTotals { path: subtree.path.to_buf(), own }),
     }
     // Neighbouring links of an inode both lie in a directory exactly if their deepest common
     // directory does.
-    let mut last: FxHashMap<(Device, u64), String> = FxHashMap::default();
+    let mut last: FxHashMap<(Device, u64), SourcePathBuf> = FxHashMap::default();
     for link in subtree.links()? {
         if let Some(before) = last.insert(link.id, link.listing.clone()) {
-            let mut common = before.as_str();
-            while !is_below(&link.listing, common) {
-                common = parent(common).unwrap_or("");
+            let mut common = before.as_path();
+            while !link.listing.as_path().is_below(common) {
+                common = common.parent().unwrap_or_default();
             }
-            if let Ok(at) = nodes.binary_search_by(|node| compare_paths(&node.path, common)) {
+            if let Ok(at) = nodes.binary_search_by(|node| node.path.as_path().cmp(&common)) {
                 nodes[at].own -= link.once;
             }
         }
     }
     let mut totals = vec![Totals::default(); nodes.len()];
     let directories = nodes.iter().enumerate();
-    let directories = directories.map(|(at, node)| (node.path.as_str(), Numbered(at, node.own)));
+    let directories = directories.map(|(at, node)| (node.path.as_path(), Numbered(at, node.own)));
     fold_tree(subtree.path, directories, |folded| {
         totals[folded.own.0] = folded.total.1;
         Ok::<_, Error>(())

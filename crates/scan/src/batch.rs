@@ -9,7 +9,7 @@ use crate::directory::{Directory, Found, Moves, Narrowing, Round};
 use crate::faults::Fault;
 use crate::moment::Moment;
 use crate::walk::Checked;
-use canopy_model::{Access, ClassTable, DOUBTFUL_PART, Listing, Rows, Sink};
+use canopy_model::{Access, ClassTable, DOUBTFUL_PART, Listing, Rows, Sink, SourcePath};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl Batch {
         sink: &mut S,
         classes: &ClassTable,
         round: Option<(Round, &Moves)>,
-        mut changed: impl FnMut(&str, Fault),
+        mut changed: impl FnMut(SourcePath<'_>, Fault),
         mut unread: impl FnMut(Arc<Directory>, bool),
         mut check: impl FnMut(&Directory, Moment, Rows, Option<Narrowing>) -> Checked,
     ) -> Result<(), S::Error> {
@@ -92,7 +92,7 @@ impl Batch {
             let found = round.map(|(round, moves)| directory.narrowing(round, moves));
             let narrowing = found.as_ref().and_then(|found| found.narrowing.clone());
             if let Some(Narrowing::Gone(fault)) = narrowing {
-                changed(&directory.path(), fault);
+                changed(directory.path().as_path(), fault);
                 continue;
             }
             let Some(rows) = rows else {
@@ -136,10 +136,11 @@ impl Checked {
         part: u32,
         sink: &mut S,
         classes: &ClassTable,
-        changed: &mut impl FnMut(&str, Fault),
+        changed: &mut impl FnMut(SourcePath<'_>, Fault),
     ) -> Result<Option<Rows>, S::Error> {
         let Checked { mut rows, mut doubtful, directory: attributes, narrowing } = self;
         let path = directory.path();
+        let path = path.as_path();
         let is_narrowed = narrowing.is_some() || !doubtful.is_empty();
         let mut give = |rows: &mut Rows, part, narrowing: Option<Narrowing>| {
             let mut access = Cow::Borrowed(&directory.access);
@@ -148,7 +149,7 @@ impl Checked {
                 rows.map_audiences(|audience| classes.narrowed_audience(audience, &grants));
             }
             let access: &Access = &access;
-            let listing = directory.listing(&path, rows);
+            let listing = directory.listing(path, rows);
             sink.listing(&Listing { part, access, directory: &attributes, ..listing })
         };
         give(&mut rows, part, narrowing)?;
@@ -156,7 +157,7 @@ impl Checked {
             give(&mut doubtful, part | DOUBTFUL_PART, Some(Narrowing::to_root()))?;
         }
         if is_narrowed {
-            changed(&path, Fault::Narrowed);
+            changed(path, Fault::Narrowed);
         }
         let is_small = rows.capacity_bytes() <= SPARE_BYTES;
         rows.clear();

@@ -14,7 +14,7 @@ use crate::moment::{ChangeTime, Moment, SECOND_NS};
 use crate::rules::{self, Rules};
 use canopy_model::{
     Access, Acl, Approach, Attributes, ClassTable, Device, Grant, Listing, Permissions, Rows,
-    Wanted, unescape,
+    SourcePath, SourcePathBuf, Wanted, unescape,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, StatxFlags};
@@ -292,8 +292,8 @@ impl Directory {
         Unmapped::here().hides(uid, gid, acl.as_ref().ok().and_then(Option::as_ref))
     }
 
-    /// Returns the path below the root of the source, escaped.
-    pub(crate) fn path(&self) -> String {
+    /// Returns its path.
+    pub(crate) fn path(&self) -> SourcePathBuf {
         let mut names = Vec::with_capacity(self.depth as usize);
         let mut at = self;
         while at.depth > 0 {
@@ -302,11 +302,16 @@ impl Directory {
             at = above;
         }
         names.reverse();
-        names.join("/")
+        SourcePathBuf::escaped(names.join("/"))
+    }
+
+    /// Returns the path of an entry, by its name, escaped.
+    pub(crate) fn path_of(&self, name: &str) -> SourcePathBuf {
+        self.path().as_path().child(name)
     }
 
     /// Returns its listing, with these rows.
-    pub(crate) fn listing<'a>(&'a self, path: &'a str, rows: &'a Rows) -> Listing<'a> {
+    pub(crate) fn listing<'a>(&'a self, path: SourcePath<'a>, rows: &'a Rows) -> Listing<'a> {
         Listing {
             path,
             depth: self.depth,

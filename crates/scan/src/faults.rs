@@ -1,6 +1,6 @@
 //! Counts of a walk, and faults of entries.
 
-use canopy_model::ErrorKind;
+use canopy_model::{ErrorKind, SourcePathBuf};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,8 +35,8 @@ pub enum Fault {
 /// An entry with what is wrong with it.
 #[derive(Clone, Debug)]
 pub struct ScanError {
-    /// Its path below the root.
-    pub path: Vec<u8>,
+    /// Its path.
+    pub path: SourcePathBuf,
     /// Its fault.
     pub fault: Fault,
 }

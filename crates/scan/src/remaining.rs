@@ -1,5 +1,7 @@
 //! Directories that an interrupted walk has not listed.
 
+use canopy_model::SourcePathBuf;
+
 /// The rest of an interrupted walk, for one that resumes it.
 pub struct Left {
     /// Directories that the resumed walk has to list.
@@ -14,8 +16,8 @@ pub struct Left {
 /// A directory that an interrupted walk has not listed, or not completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remaining {
-    /// Its path below the root, escaped.
-    pub path: String,
+    /// Its path.
+    pub path: SourcePathBuf,
     /// Part of it that remains.
     pub extent: Extent,
 }

@@ -6,7 +6,9 @@ use crate::handle::Shared;
 use crate::inode::{open_dir, open_to_search};
 use crate::rules::MountRules;
 use crate::xattrs::{FoundXattr, XattrReader};
-use canopy_model::{Approach, Attributes, Audience, ClassTable, Device, ErrorKind, Grant, escape};
+use canopy_model::{
+    Approach, Attributes, Audience, ClassTable, Device, ErrorKind, Grant, SourcePathBuf, escape,
+};
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -144,7 +146,7 @@ impl Root {
         let mut found = Vec::new();
         let failed = |errno| {
             let fault = Fault::Failed(Step::Xattrs, errno);
-            Some(ScanError { path: Vec::new(), fault })
+            Some(ScanError { path: SourcePathBuf::root(), fault })
         };
         let mut is_proven = false;
         let mut attributes = self.attributes;

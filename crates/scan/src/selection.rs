@@ -4,7 +4,7 @@
 //! code computes classes, approaches and changes for whole and partial scans. A directory on the
 //! way whose permissions differ from those in the index is listed with all below it.
 
-use canopy_model::{Access, Attributes, Device, Listing, unescape};
+use canopy_model::{Access, Attributes, Device, Listing, SourcePath, escape, unescape};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,17 +23,17 @@ pub struct Selection {
     children: BTreeMap<Vec<u8>, Selection>,
 }
 
-/// Earlier knowledge of a source. Paths and names are below the root of the source, escaped.
+/// Earlier knowledge of a source. Names are escaped.
 pub trait Known: Sync {
     /// Returns the directories in a directory, by name, as they were when it was listed.
-    fn subdirectories(&self, path: &str) -> HashMap<String, Attributes>;
+    fn subdirectories(&self, path: SourcePath<'_>) -> HashMap<String, Attributes>;
 
     /// Returns whether the listing of a directory is known: of the same inode, and for those who
     /// may see it now.
-    fn has(&self, path: &str, dev: Device, ino: u64, access: &Access) -> bool;
+    fn has(&self, path: SourcePath<'_>, dev: Device, ino: u64, access: &Access) -> bool;
 
     /// Takes note that a directory is not as it was known, so that all below it is listed.
-    fn replaces(&self, path: &str);
+    fn replaces(&self, path: SourcePath<'_>);
 
     /// Returns whether a directory need not be read, since it tells by itself that its listing,
     /// which is given without rows, is as it was known. `look` looks at the directories that were
@@ -50,11 +50,10 @@ pub trait Known: Sync {
 }
 
 impl Selection {
-    /// Adds a directory, by its path below the root of the source, escaped; with `whole`, also all
-    /// below it.
-    pub fn add(&mut self, path: &str, mut whole: bool) {
+    /// Adds a directory; with `whole`, also all below it.
+    pub fn add(&mut self, path: SourcePath<'_>, mut whole: bool) {
         let mut at = self;
-        for (level, name) in path.split('/').filter(|name| !name.is_empty()).enumerate() {
+        for (level, name) in path.as_str().split('/').filter(|name| !name.is_empty()).enumerate() {
             if level == LEVELS_MAX {
                 whole = true;
                 break;
@@ -67,17 +66,21 @@ impl Selection {
 
     /// Calls `each` with every directory that was added, its path and whether all below it was
     /// asked for, too.
-    pub fn each(&self, each: &mut dyn FnMut(&str, bool)) {
-        self.each_below("", each);
+    pub fn each(&self, each: &mut dyn FnMut(SourcePath<'_>, bool)) {
+        self.each_below(SourcePath::ROOT, each);
     }
 
-    pub(crate) fn each_below(&self, path: &str, each: &mut dyn FnMut(&str, bool)) {
+    pub(crate) fn each_below(
+        &self,
+        path: SourcePath<'_>,
+        each: &mut dyn FnMut(SourcePath<'_>, bool),
+    ) {
         if self.is_listed() {
             each(path, self.whole);
         }
         if !self.whole {
             for (name, child) in &self.children {
-                child.each_below(&canopy_model::join(path, &canopy_model::escape(name)), each);
+                child.each_below(path.child(&escape(name)).as_path(), each);
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::root::{Root, TICK};
 use crate::rules::{MountRules, Rules};
 use crate::selection::{Known, Selected, Selection};
 use crate::stealing::{Stack, share};
-use canopy_model::{ClassTable, Device, Rows, Sink, join, join_absolute, unescape};
+use canopy_model::{ClassTable, Device, Rows, Sink, SourcePath, unescape};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
@@ -42,9 +42,9 @@ pub struct Subtree<'a> {
     pub others: Option<&'a Others<'a>>,
 }
 
-/// Returns whether a directory, by its path below the root, escaped, and its depth below that, is
-/// left to others with all below it.
-pub type Others<'a> = dyn Fn(&str, u32) -> bool + Sync + 'a;
+/// Returns whether a directory, by its path and the depth of that, is left to others with all below
+/// it.
+pub type Others<'a> = dyn Fn(SourcePath<'_>, u32) -> bool + Sync + 'a;
 
 /// Stops a walk for a moment, or for good.
 pub struct Pauses<'a, S: Sink> {
@@ -164,8 +164,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn report(&self, path: &str, fault: Fault) {
-        let error = ScanError { path: unescape(path).into_owned(), fault };
+    fn report(&self, path: SourcePath<'_>, fault: Fault) {
+        let error = ScanError { path: path.to_buf(), fault };
         let count = match fault {
             Fault::Narrowed => &self.counts.narrowed,
             Fault::Moved => &self.counts.moved,
@@ -198,10 +198,10 @@ impl Walk<'_> {
             return Some(Selected::Whole);
         }
         let path = directory.path();
-        if known.has(&path, directory.dev, directory.attributes.ino, &directory.access) {
+        if known.has(path.as_path(), directory.dev, directory.attributes.ino, &directory.access) {
             return Some(selected).filter(|selected| !matches!(selected, Selected::IfChanged));
         }
-        known.replaces(&path);
+        known.replaces(path.as_path());
         Some(Selected::Whole)
     }
 
@@ -234,7 +234,7 @@ impl Walk<'_> {
     /// Returns what is left where these pieces of work are.
     fn left<'t>(&self, tasks: impl Iterator<Item = &'t Task<'t>> + Clone) -> Left {
         let remaining: Vec<Remaining> = tasks.clone().flat_map(Task::remaining).collect();
-        let is_root_listed = remaining.iter().all(|directory| !directory.path.is_empty());
+        let is_root_listed = remaining.iter().all(|directory| !directory.path.as_path().is_root());
         let root_entries =
             if is_root_listed { self.root_entries.load(Ordering::Relaxed) } else { 0 };
         Left {
@@ -249,7 +249,7 @@ impl Walk<'_> {
     fn is_unread(&self, directory: &Directory, subdirs: &mut Vec<CString>) -> bool {
         let Some(known) = self.known.filter(|_| directory.depth > 0) else { return false };
         let (path, none) = (directory.path(), Rows::default());
-        known.has_unread(&directory.listing(&path, &none), &mut |escaped| {
+        known.has_unread(&directory.listing(path.as_path(), &none), &mut |escaped| {
             if self.is_untouched(directory, escaped) {
                 return None;
             }
@@ -290,12 +290,12 @@ impl Walk<'_> {
 
     /// Returns whether an entry is left out because of its name, which is given escaped, too.
     fn leaves_out_name(&self, directory: &Directory, name: &[u8], escaped: &str) -> bool {
-        let path = || unescape(&join(&directory.path(), escaped)).into_owned();
+        let path = || unescape(directory.path_of(escaped).as_str()).into_owned();
         self.options.excludes.matches(name, path) || self.is_untouched(directory, escaped)
     }
 
     /// Has nothing stay of what was known at and below a directory, of which nothing is listed.
-    fn replace_all(&self, path: &str) {
+    fn replace_all(&self, path: SourcePath<'_>) {
         if let Some(known) = self.known {
             known.replaces(path);
         }
@@ -307,7 +307,7 @@ impl Walk<'_> {
         if self.untouched.is_empty() || !self.untouched.contains_key(&*unescape(name)) {
             return false;
         }
-        let path = join_absolute(&self.root_path, &join(&directory.path(), name));
+        let path = directory.path_of(name).as_path().absolute(&self.root_path);
         let path = unescape(&path);
         let is = self.untouched.values().flatten().any(|mount| **mount == *path);
         if is {

@@ -16,8 +16,8 @@ impl Sink for Listed {
 
     fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Infallible> {
         let names = listing.rows.iter().map(|row| row.name.to_owned()).collect();
-        let known = self.0.insert((listing.path.to_owned(), listing.part), names);
-        assert!(known.is_none(), "{} was listed twice", listing.path);
+        let known = self.0.insert((listing.path.as_str().to_owned(), listing.part), names);
+        assert!(known.is_none(), "{} was listed twice", listing.path.as_str());
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
 //! Parts of the tree of all paths, as predicates name them.
 //!
-//! Paths here have no slash in front: that of the root is empty.
+//! Paths here are absolute, but have no slash in front: that of the root is empty.
 
 use super::gufi;
 use super::tables::PATH_COLUMN;
 use canopy_index::SourceRecord;
-use canopy_model::{is_below, parent};
+use canopy_model::{SourcePath, SourcePathBuf, is_below, parent};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::utils::{split_binary, split_conjunction};
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
@@ -19,6 +19,15 @@ const PAIRS_MAX: usize = 1 << 16;
 pub(super) struct PathScope {
     /// The path, or that of the directory.
     pub(super) path: String,
+    /// Whether all below it is meant, and, where what is there are listings, its own.
+    pub(super) below: bool,
+}
+
+/// One path in a source, or all below a directory of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SourceScope {
+    /// The path, or that of the directory.
+    pub(super) path: SourcePathBuf,
     /// Whether all below it is meant, and, where what is there are listings, its own.
     pub(super) below: bool,
 }
@@ -44,19 +53,26 @@ impl PathScope {
         if self.below { &self.path } else { parent(&self.path).unwrap_or_default() }
     }
 
-    /// Returns what of it is in a source, by paths below the root of that.
-    pub(super) fn in_source(&self, source: &SourceRecord) -> Option<PathScope> {
+    /// Returns what of it is in a source.
+    pub(super) fn in_source(&self, source: &SourceRecord) -> Option<SourceScope> {
         let root = source.root.trim_matches('/');
         if is_below(&self.path, root) {
-            let path = self.path[root.len()..].trim_start_matches('/').to_owned();
-            return Some(PathScope { path, below: self.below });
+            let path = SourcePath::escaped(self.path[root.len()..].trim_start_matches('/'));
+            return Some(SourceScope { path: path.to_buf(), below: self.below });
         }
-        (self.below && is_below(root, &self.path)).then(|| PathScope::below(""))
+        (self.below && is_below(root, &self.path)).then(SourceScope::everything)
     }
 
     /// Returns whether all of another place may be in this one.
     fn covers(&self, other: &PathScope) -> bool {
         self.has(&other.path) && (self.below || !other.below)
+    }
+}
+
+impl SourceScope {
+    /// Returns all of a source.
+    pub(super) fn everything() -> Self {
+        SourceScope { path: SourcePathBuf::root(), below: true }
     }
 }
 

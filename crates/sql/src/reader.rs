@@ -15,7 +15,7 @@ use arrow::compute::take_record_batch;
 use arrow::datatypes::{Schema, SchemaRef, TimestampNanosecondType};
 use canopy_index::column::*;
 use canopy_index::{ColumnId, Columns, FileKind, SourceRecord};
-use canopy_model::{FileType, base_name, join};
+use canopy_model::{FileType, SourcePath, base_name};
 use canopy_read::Inode;
 use canopy_read::inode::one_row;
 use canopy_read::listings::depth;
@@ -173,13 +173,14 @@ impl Projection {
     /// Makes the row of a source's root.
     fn root(&self, source: &SourceRecord) -> Result<RecordBatch> {
         let inode = root_inode(source);
-        self.single(source, "", &inode, one_row(base_name(&source.root), &inode))
+        self.single(source, SourcePath::ROOT, &inode, one_row(base_name(&source.root), &inode))
     }
 
     /// Makes the rows of an entry of a gate: one, or one for each of its attributes.
     fn unlisted(&self, unlisted: &Unlisted) -> Result<RecordBatch> {
         let Unlisted { source, path, entry } = unlisted;
-        let row = one_row(base_name(path), &entry.inode);
+        let path = path.as_path();
+        let row = one_row(path.base_name(), &entry.inode);
         if self.table.kind != FileKind::Xattrs {
             return self.single(source, path, &entry.inode, row);
         }
@@ -201,7 +202,7 @@ impl Projection {
     fn single(
         &self,
         source: &SourceRecord,
-        path: &str,
+        path: SourcePath<'_>,
         inode: &Inode,
         rows: RecordBatch,
     ) -> Result<RecordBatch> {
@@ -232,12 +233,17 @@ fn paths(
 ) -> canopy_read::Result<ArrayRef> {
     let rows = batch.num_rows();
     let mut paths = StringBuilder::with_capacity(rows, rows * 64);
-    let mut add = |path: &str| paths.append_value(absolute_path(source, path));
+    let mut add = |path: SourcePath<'_>| paths.append_value(absolute_path(source, path));
     match kind {
-        FileKind::Listings => PATH.of(batch)?.iter().flatten().for_each(add),
+        FileKind::Listings => {
+            PATH.of(batch)?.iter().flatten().for_each(|path| add(SourcePath::escaped(path)))
+        }
         FileKind::Xattrs => {
             let (directories, names) = (VALUE_PATH.of(batch)?, NAME.of(batch)?);
-            (0..rows).for_each(|at| add(&join(directories.value(at), names.value(at))));
+            (0..rows).for_each(|at| {
+                let directory = SourcePath::escaped(directories.value(at));
+                add(directory.child(names.value(at)).as_path())
+            });
         }
         FileKind::Usage => {
             for listing in placed_rows(placed)?.listings()? {
@@ -247,7 +253,7 @@ fn paths(
         _ => {
             let names = NAME.of(batch)?;
             for (at, listing) in placed_rows(placed)?.listings()?.enumerate() {
-                add(&join(listing?.path, names.value(at)));
+                add(listing?.path.child(names.value(at)).as_path());
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Rows that the predicates of a query rule out before anything is read.
 
-use super::places::{self, PathScope, comparison, disjoint};
+use super::places::{self, PathScope, SourceScope, comparison, disjoint};
 use canopy_index::{ColumnId, SourceRecord};
-use canopy_model::{is_below, parent};
+use canopy_model::{SourcePathBuf, is_below, parent};
 use canopy_query::{Expression, Span};
 use canopy_read::conditions;
 use canopy_read::plan::Unit;
@@ -54,28 +54,29 @@ impl Restriction {
         }))
     }
 
-    /// Returns the subtree of a source, relative to its root, in which all listings of the answer
-    /// lie; `None` if the source holds none.
-    pub(super) fn subtree(&self, source: &SourceRecord) -> Option<String> {
+    /// Returns the subtree of a source in which all listings of the answer lie; `None` if the source
+    /// holds none.
+    pub(super) fn subtree(&self, source: &SourceRecord) -> Option<SourcePathBuf> {
         if self.places.is_none() {
-            return Some(String::new());
+            return Some(SourcePathBuf::root());
         }
         PathScope::below(self.directory()?).in_source(source).map(|place| place.path)
     }
 
-    /// Returns the listings of a source, by their paths below its root, that hold all rows of the
-    /// answer: none of them twice.
-    pub(super) fn listings(&self, source: &SourceRecord, of: RowPath) -> Vec<PathScope> {
-        let Some(places) = &self.places else { return vec![PathScope::below("")] };
+    /// Returns the listings of a source that hold all rows of the answer: none of them twice.
+    pub(super) fn listings(&self, source: &SourceRecord, of: RowPath) -> Vec<SourceScope> {
+        let Some(places) = &self.places else { return vec![SourceScope::everything()] };
         let listings = places.iter().filter_map(|place| {
-            let place = place.in_source(source)?;
-            match (place.below, of) {
+            let inside = place.in_source(source)?;
+            match (inside.below, of) {
                 // The root of a source is in no listing of it.
+                (false, RowPath::Entry) if inside.path.as_path().is_root() => None,
                 (false, RowPath::Entry) => parent(&place.path).map(PathScope::at),
-                _ => Some(place),
+                _ => Some(place.clone()),
             }
         });
-        disjoint(listings.collect())
+        let listings = disjoint(listings.collect());
+        listings.iter().filter_map(|place| place.in_source(source)).collect()
     }
 
     /// Returns whether a row can be the root of a source.

@@ -13,7 +13,7 @@ use super::restriction::Restriction;
 use super::tables::{TABLES, external};
 use super::{gufi, summaries};
 use canopy_index::{Index, SourceRecord, TableKind};
-use canopy_model::{AbsolutePath, FileType, join_absolute};
+use canopy_model::{AbsolutePath, FileType, SourcePathBuf, join_absolute};
 use canopy_read::locate::{
     self, UnlistedEntry, absolute_path, lists, look_up, may_search, source_of, to_path,
 };
@@ -50,8 +50,7 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct Unlisted {
     pub(super) source: SourceRecord,
-    /// Below the root of the source.
-    pub(super) path: String,
+    pub(super) path: SourcePathBuf,
     pub(super) entry: UnlistedEntry,
 }
 
@@ -84,9 +83,10 @@ impl Seen {
         }
         let mut unlisted = Vec::new();
         for absolute in &paths {
+            let absolute = AbsolutePath::new(absolute);
             let Some((source, path)) = source_of(&view, absolute) else { continue };
-            if let Some(entry) = locate::unlisted(&view, source, &path)? {
-                let source = source.clone();
+            if let Some(entry) = locate::unlisted(&view, source, path)? {
+                let (source, path) = (source.clone(), path.to_buf());
                 unlisted.push(Arc::new(Unlisted { source, path, entry }));
             }
         }
@@ -132,11 +132,12 @@ impl Seen {
 
     /// Returns whether a directory lets its user in and does not list itself.
     fn is_gate(&self, directory: &str) -> canopy_read::Result<bool> {
-        let Some((source, path)) = source_of(&self.index, directory) else { return Ok(false) };
-        let Some(inode) = look_up(&self.index, source, &path)? else { return Ok(false) };
+        let found = source_of(&self.index, AbsolutePath::new(directory));
+        let Some((source, path)) = found else { return Ok(false) };
+        let Some(inode) = look_up(&self.index, source, path)? else { return Ok(false) };
         Ok(inode.attributes.file_type() == FileType::Directory
-            && !lists(&self.index, source, &path)?
-            && may_search(&self.index, source, &path, &inode)?)
+            && !lists(&self.index, source, path)?
+            && may_search(&self.index, source, path, &inode)?)
     }
 }
 
@@ -159,8 +160,8 @@ impl Start {
             return Ok(true);
         }
         let above = join_absolute("/", canopy_model::parent(path).unwrap_or_default());
-        match source_of(&self.view, &above) {
-            Some((source, above)) => lists(&self.view, source, &above),
+        match source_of(&self.view, AbsolutePath::new(&above)) {
+            Some((source, above)) => lists(&self.view, source, above),
             None => Ok(false),
         }
     }
@@ -297,7 +298,7 @@ impl Unlisted {
     }
 
     fn absolute(&self) -> String {
-        absolute_path(&self.source, &self.path)
+        absolute_path(&self.source, self.path.as_path())
     }
 }
 

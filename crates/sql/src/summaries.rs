@@ -11,7 +11,7 @@
 //! hard links once, as du does. Every other statistic, and all of the tables by owner and group,
 //! count each name.
 
-use super::places::PathScope;
+use super::places::SourceScope;
 use super::provider::{Provider, ScanRequest, Scannable};
 use super::queue::{self, Batches};
 use super::restriction::{Restriction, RowPath};
@@ -25,13 +25,13 @@ use canopy_index::column::{GID, PART, UID};
 use canopy_index::{
     ColumnId, Columns, FileKind, Index, ListingOrdinal, ListingRange, Shard, SourceId, SourceRecord,
 };
-use canopy_model::{Ownership, Parts, Totals, clamped, is_below};
+use canopy_model::{Ownership, Parts, SourcePathBuf, Totals, clamped, is_below};
 use canopy_read::listings::ListingHeads;
 use canopy_read::plan::{self, BATCH_ROWS, ShardRange};
 use canopy_read::summaries::StatisticsRequest;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_plan::ExecutionPlan;
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Listings whose statistics are made at a time.
@@ -221,7 +221,7 @@ pub(super) enum Work {
     /// A directory whose listing comes in parts, with those of each shard.
     Parts(Arc<SourceRecord>, Vec<ShardRange>),
     /// A subtree, and if all are asked for those below it, as the caller sees the index from there.
-    Subtree { view: Arc<Index>, source: Arc<SourceRecord>, path: String, below: bool },
+    Subtree { view: Arc<Index>, source: Arc<SourceRecord>, path: SourcePathBuf, below: bool },
 }
 
 /// Returns the listings to read.
@@ -229,13 +229,13 @@ fn directories(index: &Index, restriction: &Restriction) -> canopy_read::Result<
     let mut work = VecDeque::new();
     for source in index.sources() {
         let source = Arc::new(source.clone());
-        for PathScope { path, below } in restriction.listings(&source, RowPath::Listing) {
+        for SourceScope { path, below } in restriction.listings(&source, RowPath::Listing) {
             let mut ranges = match below {
-                true => plan::below(index, source.id, &path)?,
-                false => plan::at(index, source.id, &path)?,
+                true => plan::below(index, source.id, path.as_path())?,
+                false => plan::at(index, source.id, path.as_path())?,
             };
             for path in split_directories(&ranges)? {
-                let parts = plan::at(index, source.id, &path)?;
+                let parts = plan::at(index, source.id, path.as_path())?;
                 for part in &parts {
                     let same = |range: &&mut ShardRange| Arc::ptr_eq(&range.shard, &part.shard);
                     if let Some(range) = ranges.iter_mut().find(same) {
@@ -257,7 +257,7 @@ fn subtrees(seen: &Seen, restriction: &Restriction) -> canopy_read::Result<VecDe
     let mut work = VecDeque::new();
     for start in &starts {
         for source in start.view.sources() {
-            let Some(PathScope { path, below }) = start.place.in_source(source) else { continue };
+            let Some(SourceScope { path, below }) = start.place.in_source(source) else { continue };
             let is_inside = !is_below(&start.place.path, source.root.trim_matches('/'));
             if is_inside && starts.iter().any(|other| other.is_around(start, source)) {
                 continue;
@@ -270,8 +270,8 @@ fn subtrees(seen: &Seen, restriction: &Restriction) -> canopy_read::Result<VecDe
 }
 
 /// Returns the directories whose listing comes in several parts, which may be in several shards.
-fn split_directories(ranges: &[ShardRange]) -> canopy_read::Result<BTreeSet<String>> {
-    let mut split = BTreeSet::new();
+fn split_directories(ranges: &[ShardRange]) -> canopy_read::Result<Vec<SourcePathBuf>> {
+    let mut split = Vec::new();
     for ShardRange { shard, listings } in ranges.iter().filter(|range| range.shard.record().parts) {
         let mut later = Vec::new();
         let mut ordinals = ListingOrdinal::each(listings);
@@ -282,9 +282,11 @@ fn split_directories(ranges: &[ShardRange]) -> canopy_read::Result<BTreeSet<Stri
         }
         let heads = ListingHeads::read(shard, later.iter().copied())?;
         for listing in later {
-            split.insert(heads.expect(shard, FileKind::Listings, listing)?.path.to_owned());
+            split.push(heads.expect(shard, FileKind::Listings, listing)?.path.to_buf());
         }
     }
+    split.sort_by(|a, b| a.as_path().cmp(&b.as_path()));
+    split.dedup();
     Ok(split)
 }
 

@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array};
 use arrow::datatypes::SchemaRef;
 use canopy_index::column::{PATH, SUBDIRS};
 use canopy_index::{FileKind, Index, ListingOrdinal, SourceRecord};
-use canopy_model::{FileType, Summary, Totals, compare_paths};
+use canopy_model::{FileType, SourcePath, SourcePathBuf, Summary, Totals};
 use canopy_read::Inode;
 use canopy_read::listings::depth;
 use canopy_read::locate::{Start, absolute_path, look_up};
@@ -34,8 +34,7 @@ pub(super) struct Reader {
 
 /// A row of the answer.
 struct Row {
-    /// Below the root of the source.
-    path: String,
+    path: SourcePathBuf,
     key: u32,
     subdirs: i64,
     /// Sums that count hard links once; only in `trees`.
@@ -50,10 +49,10 @@ impl Reader {
             Work::Listings(source, range) => (source, self.listings(&range)),
             Work::Parts(source, parts) => (source, self.parts(&parts)),
             Work::Subtree { view, source, path, below: true } => {
-                return self.subtrees(&view, &source, &path).map_err(external);
+                return self.subtrees(&view, &source, path.as_path()).map_err(external);
             }
             Work::Subtree { view, source, path, below: false } => {
-                let rows = self.subtree(&view, &source, &path);
+                let rows = self.subtree(&view, &source, path.as_path());
                 (source, rows)
             }
         };
@@ -83,7 +82,7 @@ impl Reader {
                 let columns = PATH.of(&batch)?.iter().zip(SUBDIRS.of(&batch)?);
                 for ((path, subdirs), ordinal) in columns.zip(&mut ordinals) {
                     let row = |key, summary| {
-                        let path = path.unwrap_or_default().to_owned();
+                        let path = SourcePath::escaped(path.unwrap_or_default()).to_buf();
                         Row { path, key, subdirs: *subdirs, totals: None, summary }
                     };
                     let first = rows.len();
@@ -125,7 +124,7 @@ impl Reader {
         &self,
         view: &Index,
         source: &SourceRecord,
-        path: &str,
+        path: SourcePath<'_>,
     ) -> canopy_read::Result<Vec<Row>> {
         let Some(inode) = look_up(view, source, path)?.filter(is_directory) else {
             return Ok(Vec::new());
@@ -152,7 +151,7 @@ impl Reader {
                 keys.push((0, Summary::default()));
             }
         }
-        let row = |(key, summary)| Row { path: path.to_owned(), key, subdirs: 0, totals, summary };
+        let row = |(key, summary)| Row { path: path.to_buf(), key, subdirs: 0, totals, summary };
         Ok(keys.into_iter().map(row).collect())
     }
 
@@ -161,7 +160,7 @@ impl Reader {
         &self,
         view: &Arc<Index>,
         source: &SourceRecord,
-        path: &str,
+        path: SourcePath<'_>,
     ) -> canopy_read::Result<Vec<Result<RecordBatch>>> {
         let Some(inode) = look_up(view, source, path)?.filter(is_directory) else {
             return Ok(Vec::new());
@@ -173,7 +172,7 @@ impl Reader {
         let start = Start {
             given: Vec::new(),
             source: source.clone(),
-            path: path.to_owned(),
+            path: path.to_buf(),
             inode,
             view: view.clone(),
             links: 0,
@@ -200,7 +199,7 @@ impl Reader {
         &self,
         view: &'a Index,
         source: &SourceRecord,
-        path: &'a str,
+        path: SourcePath<'a>,
     ) -> VisibleTree<'a> {
         VisibleTree { index: view, source: source.id, path, threads: self.threads }
     }
@@ -226,10 +225,10 @@ struct Trees<'a> {
 
 impl Trees<'_> {
     /// Makes the rows of a directory of its summaries by key.
-    fn add(&mut self, path: &str, mut summaries: Vec<(u32, Summary)>) {
+    fn add(&mut self, path: SourcePath<'_>, mut summaries: Vec<(u32, Summary)>) {
         let mut totals = None;
         if self.reader.by == By::All {
-            let node = self.nodes.binary_search_by(|node| compare_paths(&node.path, path));
+            let node = self.nodes.binary_search_by(|node| node.path.as_path().cmp(&path));
             let Ok(node) = node else { return };
             totals = Some(self.nodes[node].own);
             self.given[node] = true;
@@ -238,7 +237,7 @@ impl Trees<'_> {
             }
         }
         self.rows.extend(summaries.into_iter().map(|(key, summary)| {
-            let path = path.to_owned();
+            let path = path.to_buf();
             Row { path, key, subdirs: 0, totals, summary }
         }));
         if self.rows.len() >= BATCH_ROWS {
@@ -285,12 +284,12 @@ fn array(
     };
     match column {
         SummaryColumn::Path => {
-            let paths = rows.iter().map(|row| absolute_path(source, &row.path));
+            let paths = rows.iter().map(|row| absolute_path(source, row.path.as_path()));
             Arc::new(StringArray::from_iter_values(paths))
         }
         SummaryColumn::Source => repeated(&source.name, rows.len()),
         SummaryColumn::Depth => {
-            let depths = rows.iter().map(|row| depth(&row.path));
+            let depths = rows.iter().map(|row| depth(row.path.as_path()));
             Arc::new(UInt32Array::from_iter_values(depths))
         }
         SummaryColumn::Key(_) => {

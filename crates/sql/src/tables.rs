@@ -18,7 +18,7 @@
 use super::acls;
 use super::decoded::{DecodedColumn, Decoder};
 use super::lustre;
-use super::places::PathScope;
+use super::places::SourceScope;
 use super::prefilter::Prefilter;
 use super::provider::{Provider, ScanRequest, Scannable};
 use super::queue;
@@ -239,18 +239,19 @@ impl IndexTable {
         let of = match self.table.kind {
             FileKind::Xattrs => {
                 let subtree = restriction.subtree(source);
-                let units = subtree
-                    .map(|path| plan::units_below(index, source.id, &path, FileKind::Xattrs));
+                let units = subtree.map(|path| {
+                    plan::units_below(index, source.id, path.as_path(), FileKind::Xattrs)
+                });
                 return units.unwrap_or(Ok(Vec::new()));
             }
             FileKind::Listings | FileKind::Usage => RowPath::Listing,
             _ => RowPath::Entry,
         };
         let mut units = Vec::new();
-        for PathScope { path, below } in restriction.listings(source, of) {
+        for SourceScope { path, below } in restriction.listings(source, of) {
             units.extend(match below {
-                true => plan::units_below(index, source.id, &path, self.table.kind)?,
-                false => plan::units_at(index, source.id, &path, self.table.kind)?,
+                true => plan::units_below(index, source.id, path.as_path(), self.table.kind)?,
+                false => plan::units_at(index, source.id, path.as_path(), self.table.kind)?,
             });
         }
         Ok(units)

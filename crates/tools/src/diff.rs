@@ -14,7 +14,9 @@
 use crate::error::Result;
 use canopy_index::column::*;
 use canopy_index::{Columns, FileKind, Index, ListingOrdinal, ListingRange, Shard, SourceRecord};
-use canopy_model::{Attributes, Device, FileType, base_name, compare_paths, join};
+use canopy_model::{
+    AbsolutePath, Attributes, Device, FileType, SourcePath, base_name, compare_paths,
+};
 use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::listings::RowCounts;
 use canopy_read::locate::{absolute_path, look_up, source_of};
@@ -324,16 +326,16 @@ impl<'a> Side<'a> {
                 let batch = batch?;
                 let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);
                 let (keys, values) = (KEY.of(&batch)?, VALUE.of(&batch)?);
-                let mut last: Option<(&str, bool)> = None;
+                let mut last: Option<(SourcePath<'_>, bool)> = None;
                 for at in 0..batch.num_rows() {
-                    let (path, name) = (paths.value(at), names.value(at));
+                    let (path, name) = (SourcePath::escaped(paths.value(at)), names.value(at));
                     let is_wanted = match last.filter(|(last, _)| *last == path) {
                         Some((_, is_wanted)) => is_wanted,
                         None => directories.contains(&hashes.of(&absolute_path(source, path))),
                     };
                     last = Some((path, is_wanted));
                     if is_wanted || name.is_empty() {
-                        let entry = hashes.of(&absolute_path(source, &join(path, name)));
+                        let entry = hashes.of(&path.child(name).as_path().absolute(&source.root));
                         let value = hashes.0.hash_one((keys.value(at), values.value(at)));
                         let sum = sums.entry(entry).or_default();
                         // In whatever order they come.
@@ -367,7 +369,7 @@ impl<'a> Side<'a> {
                 let (paths, inos, parts) = (PATH.of(&batch)?, INO.of(&batch)?, PART.of(&batch)?);
                 let (contents, counts) = (CONTENT.of(&batch)?, RowCounts::of(&batch)?);
                 for (at, ordinal) in (0..batch.num_rows()).zip(&mut ordinals) {
-                    let path = absolute_path(source, paths.value(at));
+                    let path = SourcePath::escaped(paths.value(at)).absolute(&source.root);
                     let rows = counts.entries(&range.shard, at)? + counts.dirs(&range.shard, at)?;
                     found.push(Loose {
                         directory: hashes.of(&path),
@@ -439,7 +441,7 @@ impl<'a> Side<'a> {
         for (at, listing) in (0..batch.num_rows()).zip(placed.listings()?) {
             let listing = listing?;
             let inode = inodes.row(at);
-            let path = absolute_path(source, &join(listing.path, names.value(at)));
+            let path = listing.path.child(names.value(at)).as_path().absolute(&source.root);
             let is_asked = self.path.is_none_or(|asked| relative(&path, asked).is_some());
             if is_asked && !self.roots.contains(&*path) {
                 let dev = listing.dev.unwrap_or_default();
@@ -460,8 +462,8 @@ fn entries_at(
 ) -> Result<HashMap<String, Entry>> {
     let mut entries = HashMap::new();
     for &path in paths {
-        if let Some((source, below)) = source_of(index, path)
-            && let Some(inode) = look_up(index, source, &below)?
+        if let Some((source, below)) = source_of(index, AbsolutePath::new(path))
+            && let Some(inode) = look_up(index, source, below)?
         {
             let xattrs = values.of(path, &inode.xattrs);
             let entry = Entry::new(&inode.attributes, inode.dev, inode.target, xattrs);
@@ -682,12 +684,13 @@ fn parent_of(path: &str) -> Option<&str> {
 
 /// Returns the listings of a shard that may have entries at or below an absolute path.
 fn listings_of(shard: &Shard, root: &str, path: &str) -> Result<Vec<ListingRange>> {
-    let Some(below) = relative(path, root) else {
+    let below = SourcePath::below(AbsolutePath::new(path), AbsolutePath::new(root));
+    let Some(below) = below else {
         let all = relative(root, path).map(|_| shard.live_listings()).transpose()?;
         return Ok(all.unwrap_or_default());
     };
     let mut listings = shard.listings_below(below)?;
-    if let Some(parent) = canopy_model::parent(below) {
+    if let Some(parent) = below.parent() {
         // The listing that contains the entry itself.
         listings.extend(shard.listings_at(parent)?);
         listings.sort_by_key(|range| range.start);

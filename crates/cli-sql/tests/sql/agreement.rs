@@ -5,7 +5,7 @@ mod table;
 
 use crate::common::Fixture;
 use canopy_index::{FileKind, Index};
-use canopy_model::{escape, unescape};
+use canopy_model::{SourcePath, escape, unescape};
 use canopy_query::Expression;
 use canopy_read::conditions::{NamedRow, may_pass, select};
 use canopy_read::inode::{ENTRY, InodeColumns};
@@ -82,7 +82,7 @@ fn by_sql(place: &Fixture, index: &Path, case: &Case) -> BTreeSet<char> {
 fn by_brackets(index: &Index, expression: &Expression) -> BTreeSet<char> {
     let mut found = Vec::new();
     let source = index.sources()[0].id;
-    for unit in units_below(index, source, "", FileKind::Entries).unwrap() {
+    for unit in units_below(index, source, SourcePath::ROOT, FileKind::Entries).unwrap() {
         if !may_pass(expression, &unit).unwrap() {
             continue;
         }
@@ -92,7 +92,7 @@ fn by_brackets(index: &Index, expression: &Expression) -> BTreeSet<char> {
             let inodes = InodeColumns::of(&placed.batch);
             for at in 0..placed.batch.num_rows() {
                 let (path, attributes) = (placed.path(at).unwrap(), inodes.row(at));
-                let name = unescape(&path);
+                let name = unescape(path.as_str());
                 let row = NamedRow {
                     attributes: &attributes,
                     name: &name,

@@ -6,6 +6,7 @@ use crate::outcome::Outcome;
 use crate::read_options::moment;
 use crate::terminal::stdout_for_json;
 use canopy_index::{Index, Moment};
+use canopy_model::AbsolutePath;
 use canopy_read::locate::{absolute_path, source_of};
 use canopy_read::resolve::locate;
 use canopy_text::human_size;
@@ -82,7 +83,7 @@ pub(super) fn path_of(generations: [&Index; 2], given: &OsStr) -> anyhow::Result
     let mut first = None;
     for index in generations {
         match locate(index, given) {
-            Ok(start) => return Ok(absolute_path(&start.source, &start.path)),
+            Ok(start) => return Ok(absolute_path(&start.source, start.path.as_path())),
             Err(error) => first = first.or(Some(error)),
         }
     }
@@ -91,7 +92,7 @@ pub(super) fn path_of(generations: [&Index; 2], given: &OsStr) -> anyhow::Result
     let path = canopy_model::escape(path.as_os_str().as_encoded_bytes()).into_owned();
     let is_above = |index: &&Index| {
         let mut roots = index.sources().iter().map(|source| &source.root);
-        source_of(index, &path).is_none()
+        source_of(index, AbsolutePath::new(&path)).is_none()
             && roots.any(|root| canopy_tools::diff::relative(root, &path).is_some())
     };
     match (generations.iter().any(is_above), first) {

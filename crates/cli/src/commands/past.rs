@@ -14,7 +14,7 @@ use std::path::Path;
 fn past_denied<'a>(opened: &'a Opened, path: &OsStr) -> Option<&'a Index> {
     let starts = |index: &Index| -> Vec<String> {
         let starts = locate_all(index, path).unwrap_or_default();
-        starts.iter().map(|start| absolute_path(&start.source, &start.path)).collect()
+        starts.iter().map(|start| absolute_path(&start.source, start.path.as_path())).collect()
     };
     let own = starts(opened.own.as_ref()?);
     let has = |start: &str| own.iter().any(|own| relative(start, own).is_some());

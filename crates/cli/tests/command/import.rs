@@ -210,7 +210,7 @@ impl Sink for Listed<'_> {
     type Error = std::convert::Infallible;
 
     fn listing(&mut self, listing: &Listing<'_>) -> Result<(), Self::Error> {
-        let path = unescape(listing.path).into_owned();
+        let path = unescape(listing.path.as_str()).into_owned();
         let path =
             if path.is_empty() { self.0.to_owned() } else { self.0.join(OsString::from_vec(path)) };
         let Audience { listers, knowers } = listing.access.listing;

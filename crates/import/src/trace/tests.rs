@@ -24,19 +24,19 @@ impl Sink for Collect<'_> {
         let rows = listing.rows;
         assert_eq!(
             listing.part == 0,
-            !self.0.dirs.contains_key(listing.path),
+            !self.0.dirs.contains_key(listing.path.as_str()),
             "parts begin with 0, once"
         );
-        let known = self.0.dirs.entry(listing.path.to_owned()).or_default();
+        let known = self.0.dirs.entry(listing.path.as_str().to_owned()).or_default();
         known.extend(
             rows.iter().map(|row| (row.name.to_owned(), *row.attributes, row.target.to_owned())),
         );
         if self.1.admits(listing.access.listing.listers, &Credentials::new(4711, [])) {
-            self.0.open.push(listing.path.to_owned());
+            self.0.open.push(listing.path.as_str().to_owned());
         }
         for at in 0..rows.len() {
             for xattr in rows.xattrs(at) {
-                let path = format!("{}/{}:{}", listing.path, rows.name(at), xattr.key);
+                let path = format!("{}/{}:{}", listing.path.as_str(), rows.name(at), xattr.key);
                 self.0.xattrs.insert(path, xattr.value.unwrap().0.to_vec());
             }
         }

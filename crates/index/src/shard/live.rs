@@ -134,7 +134,9 @@ mod tests {
     use crate::packed::PackedList;
     use crate::shard::holds;
     use crate::source_id::SourceId;
-    use canopy_model::{Access, Attributes, Device, Listing, Rows, compare_paths, is_below};
+    use canopy_model::{
+        Access, Attributes, Device, Listing, Rows, SourcePath, compare_paths, is_below,
+    };
     use std::collections::BTreeSet;
     use std::path::PathBuf;
 
@@ -174,9 +176,10 @@ mod tests {
 
     /// Compares what a shard says of a directory with what the list does.
     fn check(shard: &Shard, known: &[Known], directory: &str) {
-        let at = shard.listings_at(directory).unwrap();
+        let path = SourcePath::escaped(directory);
+        let at = shard.listings_at(path).unwrap();
         assert_eq!(ordinals(&at), wanted(known, |path| path == directory), "at {directory}");
-        let below = shard.listings_below(directory).unwrap();
+        let below = shard.listings_below(path).unwrap();
         let expected = wanted(known, |path| is_below(path, directory));
         assert_eq!(ordinals(&below), expected, "below {directory}");
         for ordinal in 0..known.len() {
@@ -188,7 +191,7 @@ mod tests {
         }
         let mut totals = Totals::default();
         expected.iter().for_each(|&ordinal| totals += known[ordinal].totals);
-        assert_eq!(shard.totals_below(directory).unwrap(), totals, "below {directory}");
+        assert_eq!(shard.totals_below(path).unwrap(), totals, "below {directory}");
         let (mut entries, mut dirs, mut links) = (Vec::new(), Vec::new(), Vec::new());
         let mut before = Totals::default();
         for (ordinal, known) in known.iter().enumerate() {
@@ -237,7 +240,7 @@ mod tests {
                 totals += Totals { dirs: 1, dir_bytes: 4096, ..Totals::default() };
             }
             let listing = Listing {
-                path: &path,
+                path: SourcePath::escaped(&path),
                 depth: path.split('/').filter(|name| !name.is_empty()).count() as u32,
                 part: 0,
                 dev: Device(1),

@@ -11,9 +11,8 @@ use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::schema::{FENCE_ROWS, FENCES_END, FENCES_KEY, FileKind};
 use crate::shard_record::{HardLink, Overlap};
 use arrow::array::RecordBatch;
-use canopy_model::{Device, Totals, compare_paths, is_below};
+use canopy_model::{Device, SourcePath, Totals};
 use parking_lot::Mutex;
-use std::cmp::Ordering;
 use std::sync::OnceLock;
 
 /// No listings.
@@ -52,13 +51,13 @@ impl Shard {
 
     /// Returns the listings of a directory and all below it that count, as ranges of ordinals,
     /// sorted and disjoint; none is empty. Opens no file where the covers tell.
-    pub fn listings_below(&self, directory: &str) -> Result<Vec<ListingRange>> {
+    pub fn listings_below(&self, directory: SourcePath<'_>) -> Result<Vec<ListingRange>> {
         let all = self.all_listings_below(directory)?;
         self.live(all)
     }
 
     /// As [`Shard::listings_below`], dead ones among them.
-    pub(crate) fn all_listings_below(&self, directory: &str) -> Result<ListingRange> {
+    pub(crate) fn all_listings_below(&self, directory: SourcePath<'_>) -> Result<ListingRange> {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => return Ok(NONE),
             Overlap::Inside => return Ok(self.all_listings()),
@@ -82,16 +81,16 @@ impl Shard {
 
     /// Returns the listing of a directory itself, if it counts: no, one or, of a huge directory,
     /// several ordinals, as ranges.
-    pub fn listings_at(&self, directory: &str) -> Result<Vec<ListingRange>> {
+    pub fn listings_at(&self, directory: SourcePath<'_>) -> Result<Vec<ListingRange>> {
         let all = self.all_listings_at(directory)?;
         self.live(all)
     }
 
     /// As [`Shard::listings_at`], dead ones among them.
-    pub(crate) fn all_listings_at(&self, directory: &str) -> Result<ListingRange> {
+    pub(crate) fn all_listings_at(&self, directory: SourcePath<'_>) -> Result<ListingRange> {
         let may_hold = |prefix: &str| match Overlap::of(prefix, directory) {
             Overlap::Outside => false,
-            Overlap::Inside => prefix == directory,
+            Overlap::Inside => prefix == directory.as_str(),
             Overlap::Partly => true,
         };
         if !may_hold(&self.record.prefix)
@@ -99,15 +98,13 @@ impl Shard {
         {
             return Ok(NONE);
         }
-        let first =
-            self.partition_point(|path| compare_paths(path, directory) == Ordering::Less)?;
-        let end =
-            self.partition_point(|path| compare_paths(path, directory) != Ordering::Greater)?;
+        let first = self.partition_point(|path| path < directory)?;
+        let end = self.partition_point(|path| path <= directory)?;
         Ok(first..end)
     }
 
     /// Returns the sums over all entries below a directory. Opens no file where the covers tell.
-    pub fn totals_below(&self, directory: &str) -> Result<Totals> {
+    pub fn totals_below(&self, directory: SourcePath<'_>) -> Result<Totals> {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => return Ok(Totals::default()),
             Overlap::Inside => {
@@ -139,7 +136,7 @@ impl Shard {
     /// Returns, if all of the shard is below a directory and its manifest says so, the sums over
     /// all entries, with those once that have several links but no name elsewhere, and the links of
     /// the others that have several.
-    pub fn once_below(&self, directory: &str) -> Result<Option<(Totals, &[HardLink])>> {
+    pub fn once_below(&self, directory: SourcePath<'_>) -> Result<Option<(Totals, &[HardLink])>> {
         match (Overlap::of(&self.record.prefix, directory), &self.record.open_links) {
             (Overlap::Inside, Some(open)) if self.record.dead.is_empty() => {
                 let mut totals = self.record.totals;
@@ -151,14 +148,14 @@ impl Shard {
     }
 
     /// Returns whether it may have values of extended attributes of what is in a directory or below.
-    pub(crate) fn may_have_values(&self, directory: &str) -> bool {
+    pub(crate) fn may_have_values(&self, directory: SourcePath<'_>) -> bool {
         let prefix = self.record.values_prefix.as_deref();
         prefix.is_some_and(|prefix| Overlap::of(prefix, directory) != Overlap::Outside)
     }
 
     /// Returns whether the manifest alone has the sums over all entries below a directory, and
     /// their hard links.
-    pub fn has_totals_below(&self, directory: &str) -> bool {
+    pub fn has_totals_below(&self, directory: SourcePath<'_>) -> bool {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => true,
             Overlap::Inside => self.record.file(FileKind::Hardlinks).is_none(),
@@ -233,20 +230,21 @@ impl Shard {
     }
 
     /// Returns the listings among `within` that are a directory or below it.
-    fn search(&self, directory: &str, within: ListingRange) -> Result<ListingRange> {
-        let before = |path: &str| compare_paths(path, directory) == Ordering::Less;
-        let first = self.partition_point(before)?;
-        let end = self.partition_point(|path| before(path) || is_below(path, directory))?;
+    fn search(&self, directory: SourcePath<'_>, within: ListingRange) -> Result<ListingRange> {
+        let first = self.partition_point(|path| path < directory)?;
+        let end = self.partition_point(|path| path < directory || path.is_below(directory))?;
         let clamp = |ordinal: ListingOrdinal| ordinal.max(within.start).min(within.end);
         Ok(clamp(first)..clamp(end))
     }
 
     /// Returns the number of listings at the front whose paths fulfil a condition that none fulfils
     /// after them.
-    fn partition_point(&self, holds: impl Fn(&str) -> bool) -> Result<ListingOrdinal> {
+    fn partition_point(&self, holds: impl Fn(SourcePath<'_>) -> bool) -> Result<ListingOrdinal> {
         let open = self.open(FileKind::Listings)?;
         let fences = self.fences(&open)?;
-        let Some(page) = fences.partition_point(|path| holds(path)).checked_sub(1) else {
+        let Some(page) =
+            fences.partition_point(|path| holds(SourcePath::escaped(path))).checked_sub(1)
+        else {
             return Ok(ListingOrdinal(0));
         };
         let batch = self.page(&open.pages.paths, PATH.into(), page)?;
@@ -254,7 +252,7 @@ impl Shard {
         let (mut first, mut end) = (0, batch.num_rows());
         while first < end {
             let middle = first.midpoint(end);
-            match holds(paths.value(middle)) {
+            match holds(SourcePath::escaped(paths.value(middle))) {
                 true => first = middle + 1,
                 false => end = middle,
             }

@@ -8,7 +8,9 @@ use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
 use arrow::array::{Array, RecordBatch};
-use canopy_model::{Access, Attributes, Device, Listing, Rows, Xattr, xattr_names};
+use canopy_model::{
+    Access, Attributes, Device, Listing, Rows, SourcePath, SourcePathBuf, Xattr, xattr_names,
+};
 
 /// Rows that are decoded at a time.
 const BATCH_ROWS: usize = 8192;
@@ -37,7 +39,7 @@ pub(super) fn copy_listings(shard: &Shard, kept: ListingRange, rest: &mut Builde
         }
         for (head, rows) in heads(shard, &chunk)?.iter().zip(&rows) {
             let listing = Listing {
-                path: &head.path,
+                path: head.path.as_path(),
                 depth: head.depth,
                 part: head.part,
                 dev: head.dev,
@@ -53,7 +55,7 @@ pub(super) fn copy_listings(shard: &Shard, kept: ListingRange, rest: &mut Builde
 
 /// A listing without its entries.
 pub(super) struct Head {
-    pub(super) path: String,
+    pub(super) path: SourcePathBuf,
     depth: u32,
     part: u32,
     dev: Device,
@@ -73,7 +75,7 @@ pub(super) fn heads(shard: &Shard, listings: &ListingRange) -> Result<Vec<Head>>
         let (contents, accesses) = (CONTENT.of(&batch)?, ACCESS.of(&batch)?);
         for at in 0..batch.num_rows() {
             heads.push(Head {
-                path: paths.value(at).to_owned(),
+                path: SourcePath::escaped(paths.value(at)).to_buf(),
                 depth: depths[at],
                 part: parts[at],
                 dev: devs.value(at),

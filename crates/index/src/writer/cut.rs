@@ -24,7 +24,7 @@ use crate::sealed::SealedFile;
 use crate::shard::{RowRange, Shard};
 use crate::shard_record::{DeadListings, ShardRecord};
 use crate::source_id::SourceId;
-use canopy_model::ClassId;
+use canopy_model::{ClassId, SourcePath};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::path::Path;
@@ -206,7 +206,10 @@ pub(super) fn kept_values(
         for path in (0..batch.num_rows()).map(|row| paths.value(row)) {
             let stays = match last.filter(|(last, _)| *last == path) {
                 Some((_, stays)) => stays,
-                None => !replaced.holds(path) || replaced.kept_values.has(path),
+                None => {
+                    let path = SourcePath::escaped(path);
+                    !replaced.holds(path) || replaced.kept_values.has(path)
+                }
             };
             last = Some((path, stays));
             let Some(row) = at.next().filter(|_| stays) else { continue };

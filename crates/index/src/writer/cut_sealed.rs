@@ -19,7 +19,7 @@ use crate::schema::FileKind;
 use crate::sealed::{Sealed, SealedBuilder, SealedPart};
 use crate::shard::Shard;
 use crate::source_id::SourceId;
-use canopy_model::{AbsolutePath, ClassId, join, join_absolute};
+use canopy_model::{AbsolutePath, ClassId, SourcePath, SourcePathBuf};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Writer {
             .map(|directory| (directory, false))
             .chain(replaced.alone().map(|directory| (directory, true)))
         {
-            let path = join_absolute(&replaced.root, directory);
+            let path = directory.absolute(&replaced.root);
             let whole = !alone && replaced.holds_all_below(directory);
             if whole {
                 let hash = self.names.hash(Secret::Passage, AbsolutePath::new(&path));
@@ -166,7 +166,7 @@ impl Writer {
     ) -> Result<bool> {
         let SealedCut { begun, replaced, .. } = *cut;
         let parts = file.behind(&self.names, AbsolutePath::new(passage))?;
-        let is_replaced = |path: &str| replaced.holds(path);
+        let is_replaced = |path: SourcePath<'_>| replaced.holds(path);
         let mut holds = false;
         // Shards with whether something in them is replaced.
         let mut gated = Vec::new();
@@ -218,7 +218,8 @@ impl Writer {
             if !builder.is_empty() {
                 rest.push_behind(&passage, listers, |rows| rows.append(builder));
             }
-            let gates = part.gates.iter().filter(|gate| !replaced.holds(gate));
+            let gates =
+                part.gates.iter().map(SourcePathBuf::as_path).filter(|gate| !replaced.holds(*gate));
             gates.for_each(|gate| rest.push_gate(&passage, listers, gate));
         }
         Ok(true)
@@ -267,8 +268,8 @@ impl Writer {
                     let (ordinals, names) = (LISTING.of(&batch)?, NAME.of(&batch)?);
                     for (at, ordinal) in ordinals.iter().enumerate() {
                         let head = &heads[place_of(shard, kind, &chunk, ordinal)?];
-                        let own = join(&head.path, names.value(at));
-                        let path = join_absolute(&replaced.root, &own);
+                        let own = head.path.as_path().child(names.value(at));
+                        let path = own.as_path().absolute(&replaced.root);
                         records.add(
                             self.names.hash(Secret::Entry, AbsolutePath::new(&path)),
                             || None,
@@ -277,7 +278,7 @@ impl Writer {
                             continue;
                         };
                         let hash = self.names.hash(Secret::Passage, AbsolutePath::new(&path));
-                        if replaced.holds_all_below(&own) {
+                        if replaced.holds_all_below(own.as_path()) {
                             records.add(hash, || Some(path.clone()))?;
                         } else if records.knows(&hash)? {
                             open.insert(path);

@@ -9,18 +9,19 @@ use crate::pages::PageRecord;
 use crate::schema::FileKind;
 use crate::shard::{RowRange, Shard};
 use crate::source_id::SourceId;
+use canopy_model::{SourcePath, SourcePathBuf};
 
 impl Writer {
-    /// Returns the directories of a source, by their paths below its root, which are at or below
+    /// Returns the directories of a source which are at or below
     /// `directory` and in which the index has other entries than directories with one of these
     /// inodes, which are sorted; some of them several times. `None` if there are more than `max`.
     pub fn directories_with(
         &self,
         source: SourceId,
-        directory: &str,
+        directory: SourcePath<'_>,
         inodes: &[u64],
         max: usize,
-    ) -> Result<Option<Vec<String>>> {
+    ) -> Result<Option<Vec<SourcePathBuf>>> {
         let mut found = Vec::new();
         let may_have = |_, page: &PageRecord| page.extent.may_have_below(directory);
         for (_, shard) in self.shards_where(source, may_have)? {
@@ -28,7 +29,9 @@ impl Writer {
             for batch in read_listings(&shard, PATH, &listings)? {
                 let batch = batch?;
                 let paths = PATH.of(&batch)?;
-                found.extend((0..batch.num_rows()).map(|at| paths.value(at).to_owned()));
+                found.extend(
+                    (0..batch.num_rows()).map(|at| SourcePath::escaped(paths.value(at)).to_buf()),
+                );
                 if found.len() > max {
                     return Ok(None);
                 }
@@ -40,7 +43,11 @@ impl Writer {
 }
 
 /// Returns the listings of a shard that have entries with one of these inodes.
-fn listings_with(shard: &Shard, directory: &str, inodes: &[u64]) -> Result<Vec<ListingRange>> {
+fn listings_with(
+    shard: &Shard,
+    directory: SourcePath<'_>,
+    inodes: &[u64],
+) -> Result<Vec<ListingRange>> {
     let mut found: Vec<ListingRange> = Vec::new();
     let (entries, _) = shard.rows_of(&shard.listings_below(directory)?)?;
     if entries.is_empty() {

@@ -23,6 +23,7 @@ use crate::workers::{self, SharedScan, Worker};
 use canopy_model::{Generation, OwnerLimits};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -55,30 +56,38 @@ impl Role<'_> {
     fn is_one_of_many(&self) -> bool {
         matches!(self, Role::Worker(_))
     }
+
+    /// Reads the marker of the index, and locks it unless others write it, too.
+    fn claim(&self, path: &Path, salvages: bool) -> Result<(Option<File>, Marker)> {
+        let claimed = match (self.is_one_of_many(), salvages) {
+            (true, _) => marker::read(path).map(|marker| (None, marker)),
+            (false, true) => salvage::claim(path).map(|(lock, marker)| (Some(lock), marker)),
+            (false, false) => marker::claim(path).map(|(lock, marker)| (Some(lock), marker)),
+        };
+        claimed.map_err(|error| salvage::lock_error(path, error))
+    }
+
+    /// Returns the journal of a generation, and the number of the first file.
+    fn journal(&self, path: &Path, generation: Generation) -> (Journal, u64) {
+        match self {
+            Role::Worker(worker) => {
+                let journal = worker.directory().join("journal");
+                let next = worker.next_file.load(Ordering::Relaxed);
+                (Journal::of_worker(path, journal, generation), next)
+            }
+            Role::Alone | Role::Publisher(_) => (Journal::new(path, generation), 0),
+        }
+    }
 }
 
 impl Writer {
-    #[expect(clippy::too_many_lines, reason = "half of it is one struct")]
     pub(super) fn open_for(role: Role<'_>, path: &Path, options: WriterOptions) -> Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let mode = if uid == 0 { 0o755 } else { 0o700 };
         safety::check_way(path, uid)?; // Before anything is made.
         options.disk.directories(path, mode)?;
         let path = safety::check(path, uid)?;
-        let (lock, Marker { key, secret }) = match role.is_one_of_many() {
-            true => {
-                let read = marker::read(&path);
-                (None, read.map_err(|error| salvage::lock_error(&path, error))?)
-            }
-            false => {
-                let claimed = match options.salvages {
-                    true => salvage::claim(&path),
-                    false => marker::claim(&path),
-                };
-                let claimed = claimed.map_err(|error| salvage::lock_error(&path, error));
-                claimed.map(|(lock, marker)| (Some(lock), marker))?
-            }
-        };
+        let (lock, Marker { key, secret }) = role.claim(&path, options.salvages)?;
         let names = Names::new(&path, key);
         let public_mode = if uid == 0 { 0o644 } else { 0o600 };
         let restored = match options.salvages {
@@ -101,14 +110,7 @@ impl Writer {
             Role::Worker(worker) => worker.scan().generation,
             _ => next_generation(&path, committed.generation, &left, &interrupted),
         };
-        let (journal, first_file) = match role {
-            Role::Worker(worker) => {
-                let journal = worker.directory().join("journal");
-                let next = worker.next_file.load(Ordering::Relaxed);
-                (Journal::of_worker(&path, journal, generation), next)
-            }
-            _ => (Journal::new(&path, generation), 0),
-        };
+        let (journal, first_file) = role.journal(&path, generation);
         let salt = match role.scan() {
             Some(scan) => scan.salt,
             None => marker::random_key(&path)?,

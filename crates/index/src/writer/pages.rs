@@ -9,7 +9,7 @@ use crate::pages::{self, PageId, PageRecord};
 use crate::shard::{ClassDir, Shard};
 use crate::shard_record::ShardRecord;
 use crate::source_id::SourceId;
-use canopy_model::{ClassId, is_below};
+use canopy_model::{ClassId, SourcePath};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -99,11 +99,17 @@ impl Writer {
 
     /// Returns all shards of a source that have the listing of a directory, and perhaps others. Their
     /// files stay open.
-    pub(super) fn shards_at(&self, source: SourceId, directory: &str) -> Result<Vec<Arc<Shard>>> {
+    pub(super) fn shards_at(
+        &self,
+        source: SourceId,
+        directory: SourcePath<'_>,
+    ) -> Result<Vec<Arc<Shard>>> {
         let mut found = Vec::new();
         let is_wanted = |_, page: &PageRecord| page.extent.may_have_at(directory);
         self.each_page(source, is_wanted, |_, _, shards| {
-            let near = shards.iter().filter(|shard| is_below(directory, &shard.record().prefix));
+            let near = shards
+                .iter()
+                .filter(|shard| directory.is_below(SourcePath::escaped(&shard.record().prefix)));
             found.extend(near.map(|shard| self.read_pages.opened(shard)));
         })?;
         Ok(found)

@@ -23,10 +23,12 @@ use crate::schema::FileKind;
 use crate::shard::Shard;
 use crate::source_id::SourceId;
 use crate::unfinished::{RemainingDirectory, RemainingExtent, UnfinishedSource};
-use canopy_model::{Access, Attributes, ClassId, Device, FileType, Listing, join};
+use canopy_model::{
+    Access, Attributes, ClassId, Device, FileType, Listing, SourcePath, SourcePathBuf,
+};
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// How many directories that are listed alone are compared with what was known of them, at most:
@@ -44,13 +46,13 @@ pub(super) struct Refresh {
     pub(super) kept: Arc<KeptListings>,
     pub(super) key: DigestKey,
     /// Directories that are listed with all below them.
-    pub(super) whole: RwLock<FxHashSet<String>>,
+    pub(super) whole: RwLock<FxHashSet<SourcePathBuf>>,
     /// How many of these were asked for.
     pub(super) whole_asked: usize,
     /// Whether listings of all that was asked for are in `known`.
     pub(super) compares: bool,
     /// Those that are listed alone.
-    alone: Vec<String>,
+    alone: Vec<SourcePathBuf>,
     /// Whether listings that some users find by name alone are sealed.
     pub(super) seals: bool,
     /// State that decides whether a directory need not be read.
@@ -58,18 +60,27 @@ pub(super) struct Refresh {
     /// Start of the resumed scan, if this is one.
     pub(super) scanned_ns: Option<i64>,
     /// Directories listed with all below them of which the index has nothing.
-    pub(super) new: FxHashSet<String>,
+    pub(super) new: FxHashSet<SourcePathBuf>,
     /// Directories in some that are listed alone that were known, besides those of their listings.
-    pub(super) dirs_known: FxHashMap<String, Vec<String>>,
+    pub(super) dirs_known: FxHashMap<SourcePathBuf, Vec<String>>,
+}
+
+/// A directory of a source that is listed again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SelectedDirectory {
+    /// Its path.
+    pub path: SourcePathBuf,
+    /// Whether all below it is listed, too.
+    pub whole: bool,
 }
 
 /// Parts of a source that are listed again.
 #[derive(Default)]
 struct Selected {
-    whole: FxHashSet<String>,
-    new: FxHashSet<String>,
-    alone: Vec<String>,
-    dirs_known: FxHashMap<String, Vec<String>>,
+    whole: FxHashSet<SourcePathBuf>,
+    new: FxHashSet<SourcePathBuf>,
+    alone: Vec<SourcePathBuf>,
+    dirs_known: FxHashMap<SourcePathBuf, Vec<String>>,
     scanned_ns: Option<i64>,
     /// Whether it is known which of those that are listed alone are as they were.
     compares: bool,
@@ -99,7 +110,7 @@ pub(super) struct Seen {
     /// Directories whose entries' values of extended attributes stay, as digests of their places.
     pub(super) kept_values: Vec<u64>,
     /// Directories that were listed alone, with the names of those in them.
-    pub(super) alone: Vec<(String, Vec<String>)>,
+    pub(super) alone: Vec<(SourcePathBuf, Vec<String>)>,
 }
 
 impl Seen {
@@ -116,17 +127,17 @@ impl Seen {
 
 impl Refresh {
     /// Returns whether a directory is listed with all below it.
-    pub(super) fn is_whole(&self, path: &str) -> bool {
+    pub(super) fn is_whole(&self, path: SourcePath<'_>) -> bool {
         holds_or_above(&self.whole.read(), path)
     }
 
     /// Returns whether all of the source is listed again.
     pub(super) fn is_all(&self) -> bool {
-        self.scanned_ns.is_some() || self.is_whole("")
+        self.scanned_ns.is_some() || self.is_whole(SourcePath::ROOT)
     }
 
     /// Returns whether the index has nothing of a directory and all below it.
-    pub(super) fn is_new(&self, path: &str) -> bool {
+    pub(super) fn is_new(&self, path: SourcePath<'_>) -> bool {
         holds_or_above(&self.new, path)
     }
 
@@ -141,7 +152,7 @@ impl Refresh {
         if !self.is_whole(path) {
             let dirs = rows.iter().filter(|row| row.attributes.file_type() == FileType::Directory);
             let names = dirs.map(|row| row.name.to_owned()).collect();
-            seen.alone.push((path.to_owned(), names));
+            seen.alone.push((path.to_buf(), names));
         }
         seen.listings += 1;
         let place = self.key.of_place(path, part);
@@ -156,7 +167,7 @@ impl Refresh {
             // Values are known by their directory alone; those of the root itself come anew.
             let is_one_of_several =
                 part > 0 || self.known.contains_key(&self.key.of_place(path, 1));
-            if is_one_of_several || path.is_empty() {
+            if is_one_of_several || path.is_root() {
                 return false;
             }
             seen.kept_values.push(place);
@@ -170,21 +181,21 @@ impl Refresh {
 
 impl Writer {
     /// Begins to list directories of a source again, by its root; returns the number to hand
-    /// listings over under, whose paths are below the root of the source. `selection` has the
-    /// directories, and whether all below each is listed, too. When it has come to its end, what was
+    /// listings over under. When it has come to its end, what was
     /// handed over takes the place of what was there; until then, nothing changes.
     pub fn refresh_source(
         &mut self,
         new: NewSource,
-        selection: impl IntoIterator<Item = (String, bool)>,
+        selection: impl IntoIterator<Item = SelectedDirectory>,
     ) -> Result<SourceId> {
-        let (whole, alone): (Vec<_>, Vec<_>) = selection.into_iter().partition(|(_, whole)| *whole);
-        let selected = Selected {
-            compares: alone.len() <= COMPARED_MAX,
-            whole: whole.into_iter().map(|(path, _)| path).collect(),
-            alone: alone.into_iter().map(|(path, _)| path).collect(),
-            ..Selected::default()
-        };
+        let mut selected = Selected::default();
+        for SelectedDirectory { path, whole } in selection {
+            match whole {
+                true => drop(selected.whole.insert(path)),
+                false => selected.alone.push(path),
+            }
+        }
+        selected.compares = selected.alone.len() <= COMPARED_MAX;
         self.begin_refresh(new, selected)
     }
 
@@ -220,19 +231,20 @@ impl Writer {
         let new_source = NewSource { name: Some(name), ..new };
         let Selected { mut whole, new, alone, dirs_known, scanned_ns, compares } = selected;
         let is_listed_again = |_, page: &PageRecord| {
-            whole.iter().any(|directory| page.extent.may_have_below(directory))
-                || compares && alone.iter().any(|directory| page.extent.may_have_at(directory))
+            whole.iter().any(|directory| page.extent.may_have_below(directory.as_path()))
+                || compares
+                    && alone.iter().any(|directory| page.extent.may_have_at(directory.as_path()))
         };
         let shards = self.shards_where(source, is_listed_again)?;
         let key = self.digest_key;
         let mut known = FxHashMap::default();
         for (number, (_, shard)) in shards.iter().enumerate() {
             for directory in &whole {
-                let listings = shard.listings_below(directory)?;
+                let listings = shard.listings_below(directory.as_path())?;
                 read_known(shard, number as u32, &listings, key, &mut known)?;
             }
             for directory in alone.iter().filter(|_| compares) {
-                let listings = shard.listings_at(directory)?;
+                let listings = shard.listings_at(directory.as_path())?;
                 read_known(shard, number as u32, &listings, key, &mut known)?;
             }
             shard.close(FileKind::Listings);
@@ -265,10 +277,10 @@ impl Writer {
     pub(super) fn names_gone(
         &self,
         refresh: &Refresh,
-        path: &str,
+        path: SourcePath<'_>,
         names: &HashSet<String>,
     ) -> Result<Vec<String>> {
-        let known = refresh.dirs_known.get(path).into_iter().flatten();
+        let known = refresh.dirs_known.get(path.as_str()).into_iter().flatten();
         let mut gone: Vec<String> = known.filter(|name| !names.contains(*name)).cloned().collect();
         for shard in self.shards_at(refresh.source, path)? {
             gone.extend(names_gone(&shard, path, names)?);
@@ -285,7 +297,7 @@ impl Writer {
     pub fn known_subdirectories(
         &self,
         begun: SourceId,
-        path: &str,
+        path: SourcePath<'_>,
     ) -> Result<HashMap<String, Attributes>> {
         let mut found = HashMap::new();
         let Some(refresh) = self.refresh(begun) else { return Ok(found) };
@@ -307,7 +319,7 @@ impl Writer {
     pub fn has_listing(
         &self,
         begun: SourceId,
-        path: &str,
+        path: SourcePath<'_>,
         dev: Device,
         ino: u64,
         access: &Access,
@@ -333,9 +345,9 @@ impl Writer {
     }
 
     /// Takes note that a directory of a source that is listed again is listed with all below it.
-    pub fn replaces(&self, begun: SourceId, path: &str) {
+    pub fn replaces(&self, begun: SourceId, path: SourcePath<'_>) {
         if let Some(refresh) = self.refresh(begun) {
-            refresh.whole.write().insert(path.to_owned());
+            refresh.whole.write().insert(path.to_buf());
         }
     }
 
@@ -345,7 +357,7 @@ impl Writer {
         let Some(refresh) = &begun.refresh else { return false };
         let sealed = || self.classes.values().flat_map(|held| &held.manifest.sealed);
         nothing_new
-            && refresh.is_whole("")
+            && refresh.is_whole(SourcePath::ROOT)
             && seen.kept == refresh.known.len()
             && sealed().all(|file| file.source != refresh.source)
     }
@@ -365,17 +377,17 @@ impl Writer {
         let Some(refresh) = &begun.refresh else { return Ok(None) };
         let (below, pending): (Vec<_>, Vec<_>) =
             remaining.iter().partition(|directory| directory.is_whole());
-        let pending: FxHashSet<&str> =
-            pending.into_iter().map(|directory| directory.path.as_str()).collect();
+        let pending: FxHashSet<SourcePath<'_>> =
+            pending.into_iter().map(|directory| directory.path.as_path()).collect();
         let alone = names_in(&seen.alone);
-        let mut whole: Vec<String> =
+        let mut whole: Vec<SourcePathBuf> =
             refresh.whole.read().difference(&refresh.new).cloned().collect();
-        for (path, names) in alone.iter().filter(|(path, _)| !pending.contains(path.as_str())) {
-            for gone in self.names_gone(refresh, path, names)? {
-                whole.push(join(path, &gone));
+        for (path, names) in alone.iter().filter(|(path, _)| !pending.contains(&path.as_path())) {
+            for gone in self.names_gone(refresh, path.as_path(), names)? {
+                whole.push(path.as_path().child(&gone));
             }
         }
-        let others = refresh.alone.iter().filter(|path| !pending.contains(path.as_str()));
+        let others = refresh.alone.iter().filter(|path| !pending.contains(&path.as_path()));
         let alone = alone.into_keys().chain(others.cloned());
         let below = below.into_iter().map(|directory| directory.path.clone());
         let mut replaced = Replaced::new(refresh.source, begun.root(), whole, below, alone);
@@ -388,14 +400,17 @@ impl Writer {
     /// Returns whether the record of a source and what is known of its root is replaced, too.
     pub(super) fn has_new_root(begun: &Begun) -> bool {
         begun.refresh.as_ref().is_none_or(|refresh| {
-            refresh.is_whole("") || refresh.alone.iter().any(String::is_empty)
+            refresh.is_whole(SourcePath::ROOT)
+                || refresh.alone.iter().any(|path| path.as_path().is_root())
         })
     }
 }
 
 /// Returns the names of directories that were seen in directories listed alone, by path.
-pub(super) fn names_in(alone: &[(String, Vec<String>)]) -> BTreeMap<String, HashSet<String>> {
-    let mut by_path: BTreeMap<String, HashSet<String>> = BTreeMap::new();
+pub(super) fn names_in(
+    alone: &[(SourcePathBuf, Vec<String>)],
+) -> FxHashMap<SourcePathBuf, HashSet<String>> {
+    let mut by_path: FxHashMap<SourcePathBuf, HashSet<String>> = FxHashMap::default();
     for (path, names) in alone {
         by_path.entry(path.clone()).or_default().extend(names.iter().cloned());
     }
@@ -403,7 +418,8 @@ pub(super) fn names_in(alone: &[(String, Vec<String>)]) -> BTreeMap<String, Hash
 }
 
 /// Returns whether a set has a directory or one above it.
-fn holds_or_above(set: &FxHashSet<String>, path: &str) -> bool {
+fn holds_or_above(set: &FxHashSet<SourcePathBuf>, path: SourcePath<'_>) -> bool {
+    let path = path.as_str();
     let ends = path.match_indices('/').map(|(at, _)| at);
     let mut ends = [0].into_iter().chain(ends).chain([path.len()]);
     ends.any(|end| set.contains(&path[..end]))
@@ -424,7 +440,7 @@ fn read_known(
         let (contents, accesses) = (CONTENT.of(&batch)?, ACCESS.of(&batch)?);
         for (at, ordinal) in (0..batch.num_rows()).zip(&mut ordinals) {
             let digests = Digests { content: contents[at], access: accesses[at] };
-            let place = key.of_place(paths.value(at), parts[at]);
+            let place = key.of_place(SourcePath::escaped(paths.value(at)), parts[at]);
             known.insert(place, KnownListing { digests, shard: number, ordinal });
         }
     }
@@ -432,7 +448,7 @@ fn read_known(
 }
 
 /// Returns the names of directories that the listing of a directory has and that are none of these.
-fn names_gone(shard: &Shard, path: &str, names: &HashSet<String>) -> Result<Vec<String>> {
+fn names_gone(shard: &Shard, path: SourcePath<'_>, names: &HashSet<String>) -> Result<Vec<String>> {
     let mut gone = Vec::new();
     let (_, dirs) = shard.rows_of(&shard.listings_at(path)?)?;
     for batch in read(shard, FileKind::Dirs, NAME, &dirs)? {

@@ -4,14 +4,12 @@ use crate::digest::DigestKey;
 use crate::listing_ordinal::ListingOrdinal;
 use crate::pages::PageRecord;
 use crate::source_id::SourceId;
-use canopy_model::{compare_paths, is_below};
+use canopy_model::{SourcePath, SourcePathBuf};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Directories of a source whose listings something newer replaces. Paths are below its root.
+/// Directories of a source whose listings something newer replaces.
 #[derive(Default)]
 pub(super) struct Replaced {
     /// Number of the source.
@@ -19,11 +17,11 @@ pub(super) struct Replaced {
     /// Its root, absolute and escaped.
     pub(super) root: String,
     /// Directories that are replaced with all below them, in path order, none below another one.
-    whole: Vec<String>,
-    /// Directories whose listing alone is replaced.
-    alone: BTreeSet<String>,
+    whole: Vec<SourcePathBuf>,
+    /// Directories whose listing alone is replaced, in path order.
+    alone: Vec<SourcePathBuf>,
     /// Directories below those that stay with all below them, in path order, none below another one.
-    left_out: Vec<String>,
+    left_out: Vec<SourcePathBuf>,
     /// Listings among these that stay, since they are as they were.
     pub(super) kept: Arc<KeptListings>,
     /// Directories among these whose entries' values of extended attributes stay.
@@ -80,7 +78,7 @@ pub(super) struct KeptValues {
 }
 
 impl KeptValues {
-    pub(super) fn has(&self, path: &str) -> bool {
+    pub(super) fn has(&self, path: SourcePath<'_>) -> bool {
         !self.places.is_empty() && self.places.contains(&self.key.of_place(path, 0))
     }
 }
@@ -91,31 +89,32 @@ impl Replaced {
     pub(super) fn new(
         source: SourceId,
         root: &str,
-        whole: impl IntoIterator<Item = String>,
-        left_out: impl IntoIterator<Item = String>,
-        alone: impl IntoIterator<Item = String>,
+        whole: impl IntoIterator<Item = SourcePathBuf>,
+        left_out: impl IntoIterator<Item = SourcePathBuf>,
+        alone: impl IntoIterator<Item = SourcePathBuf>,
     ) -> Self {
         let (whole, left_out) = (topmost(whole), topmost(left_out));
         let root = root.to_owned();
         let mut replaced = Replaced { source, root, whole, left_out, ..Self::default() };
-        for path in alone {
-            if !replaced.holds(&path) {
-                replaced.alone.insert(path);
-            }
-        }
+        let mut alone: Vec<SourcePathBuf> = alone.into_iter().collect();
+        alone.retain(|path| !replaced.holds(path.as_path()));
+        alone.sort_by(|a, b| a.as_path().cmp(&b.as_path()));
+        alone.dedup();
+        replaced.alone = alone;
         replaced
     }
 
     /// Returns whether the listing of a directory is replaced.
-    pub(super) fn holds(&self, path: &str) -> bool {
-        is_in(&self.whole, path) && !is_in(&self.left_out, path) || self.alone.contains(path)
+    pub(super) fn holds(&self, path: SourcePath<'_>) -> bool {
+        let is_alone = || self.alone.binary_search_by(|own| own.as_path().cmp(&path)).is_ok();
+        is_in(&self.whole, path) && !is_in(&self.left_out, path) || is_alone()
     }
 
     /// Returns whether all that is at and below a directory is replaced, given that this is one of
     /// [`Replaced::whole`] or below one.
-    pub(super) fn holds_all_below(&self, path: &str) -> bool {
-        let first = self.left_out.partition_point(|out| compare_paths(out, path) == Ordering::Less);
-        let below = self.left_out.get(first).is_some_and(|out| is_below(out, path));
+    pub(super) fn holds_all_below(&self, path: SourcePath<'_>) -> bool {
+        let first = self.left_out.partition_point(|out| out.as_path() < path);
+        let below = self.left_out.get(first).is_some_and(|out| out.as_path().is_below(path));
         !below && !is_in(&self.left_out, path)
     }
 
@@ -131,28 +130,28 @@ impl Replaced {
     }
 
     /// Directories below those that stay with all below them.
-    pub(super) fn left_out(&self) -> impl Iterator<Item = &str> {
-        self.left_out.iter().map(String::as_str)
+    pub(super) fn left_out(&self) -> impl Iterator<Item = SourcePath<'_>> {
+        self.left_out.iter().map(SourcePathBuf::as_path)
     }
 
     /// Directories that are replaced with all below them.
-    pub(super) fn whole(&self) -> impl Iterator<Item = &str> {
-        self.whole.iter().map(String::as_str)
+    pub(super) fn whole(&self) -> impl Iterator<Item = SourcePath<'_>> {
+        self.whole.iter().map(SourcePathBuf::as_path)
     }
 
     /// Directories whose listing alone is replaced.
-    pub(super) fn alone(&self) -> impl Iterator<Item = &str> {
-        self.alone.iter().map(String::as_str)
+    pub(super) fn alone(&self) -> impl Iterator<Item = SourcePath<'_>> {
+        self.alone.iter().map(SourcePathBuf::as_path)
     }
 }
 
 /// Returns directories in path order, without those below others.
-fn topmost(directories: impl IntoIterator<Item = String>) -> Vec<String> {
-    let mut all: Vec<String> = directories.into_iter().collect();
-    all.sort_by(|a, b| compare_paths(a, b));
-    let mut top: Vec<String> = Vec::with_capacity(all.len());
+fn topmost(directories: impl IntoIterator<Item = SourcePathBuf>) -> Vec<SourcePathBuf> {
+    let mut all: Vec<SourcePathBuf> = directories.into_iter().collect();
+    all.sort_by(|a, b| a.as_path().cmp(&b.as_path()));
+    let mut top: Vec<SourcePathBuf> = Vec::with_capacity(all.len());
     for path in all {
-        if top.last().is_none_or(|last| !is_below(&path, last)) {
+        if top.last().is_none_or(|last| !path.as_path().is_below(last.as_path())) {
             top.push(path);
         }
     }
@@ -161,10 +160,10 @@ fn topmost(directories: impl IntoIterator<Item = String>) -> Vec<String> {
 
 /// Returns whether a path is at or below one of these directories, which are in path order, none
 /// below another one.
-fn is_in(directories: &[String], path: &str) -> bool {
-    let after = |directory: &String| compare_paths(directory, path) != Ordering::Greater;
-    let last = directories.partition_point(after).checked_sub(1).map(|at| &directories[at]);
-    last.is_some_and(|last| is_below(path, last))
+fn is_in(directories: &[SourcePathBuf], path: SourcePath<'_>) -> bool {
+    let after = directories.partition_point(|directory| directory.as_path() <= path);
+    let last = after.checked_sub(1).map(|at| &directories[at]);
+    last.is_some_and(|last| path.is_below(last.as_path()))
 }
 
 #[cfg(test)]
@@ -173,28 +172,44 @@ mod tests {
 
     #[test]
     fn what_is_replaced_is_known_by_its_path() {
-        let own = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
+        let own = |paths: &[&str]| {
+            paths.iter().map(|path| SourcePath::escaped(path).to_buf()).collect::<Vec<_>>()
+        };
         let whole = own(&["a/b", "a-b", "a/b/c", "x"]);
         let replaced = Replaced::new(SourceId(0), "/", whole, [], own(&["a", "x/y", "a/d"]));
-        assert_eq!(replaced.whole().collect::<Vec<_>>(), ["a/b", "a-b", "x"]);
-        assert_eq!(replaced.alone().collect::<Vec<_>>(), ["a", "a/d"]);
+        assert_eq!(
+            replaced.whole().map(SourcePath::as_str).collect::<Vec<_>>(),
+            ["a/b", "a-b", "x"]
+        );
+        assert_eq!(replaced.alone().map(SourcePath::as_str).collect::<Vec<_>>(), ["a", "a/d"]);
         for path in ["a", "a/b", "a/b/c/d", "a-b", "a-b/c", "a/d", "x/y/z"] {
-            assert!(replaced.holds(path), "{path}");
+            assert!(replaced.holds(SourcePath::escaped(path)), "{path}");
         }
         for path in ["", "a/bc", "a/d/e", "a-", "xx", "a/c"] {
-            assert!(!replaced.holds(path), "{path}");
+            assert!(!replaced.holds(SourcePath::escaped(path)), "{path}");
         }
-        assert!(Replaced::new(SourceId(0), "/", own(&[""]), [], []).holds("any/thing"));
+        assert!(
+            Replaced::new(SourceId(0), "/", own(&[""]), [], [])
+                .holds(SourcePath::escaped("any/thing"))
+        );
         let left_out = own(&["b", "a/c", "b/c"]);
         let replaced = Replaced::new(SourceId(0), "/", own(&[""]), left_out, own(&["b/x", "d"]));
-        assert_eq!(replaced.alone().collect::<Vec<_>>(), ["b/x"]);
+        assert_eq!(replaced.alone().map(SourcePath::as_str).collect::<Vec<_>>(), ["b/x"]);
         for path in ["", "a", "a/cc", "b/x", "b-"] {
-            assert!(replaced.holds(path), "{path}");
+            assert!(replaced.holds(SourcePath::escaped(path)), "{path}");
         }
         for path in ["b", "b/c/d", "a/c", "a/c/d", "b/x/y"] {
-            assert!(!replaced.holds(path), "{path}");
+            assert!(!replaced.holds(SourcePath::escaped(path)), "{path}");
         }
-        assert!(["any", "a/cc", "a/b"].iter().all(|path| replaced.holds_all_below(path)));
-        assert!(["", "a", "a/c", "a/c/d", "b"].iter().all(|path| !replaced.holds_all_below(path)));
+        assert!(
+            ["any", "a/cc", "a/b"]
+                .iter()
+                .all(|path| replaced.holds_all_below(SourcePath::escaped(path)))
+        );
+        assert!(
+            ["", "a", "a/c", "a/c/d", "b"]
+                .iter()
+                .all(|path| !replaced.holds_all_below(SourcePath::escaped(path)))
+        );
     }
 }

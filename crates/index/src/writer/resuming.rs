@@ -27,7 +27,7 @@ use crate::source_id::SourceId;
 use crate::unfinished::{
     self, Found, RemainingDirectory, RemainingExtent, Unfinished, UnfinishedRecord,
 };
-use canopy_model::Generation;
+use canopy_model::{Generation, SourcePath, SourcePathBuf};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -351,22 +351,22 @@ impl Writer {
         seen: &Seen,
     ) -> Result<()> {
         let refresh = self.refresh(number);
-        let is_new = |path: &str| refresh.is_none_or(|refresh| refresh.is_new(path));
+        let is_new = |path: SourcePath<'_>| refresh.is_none_or(|refresh| refresh.is_new(path));
         // The record of the root itself is written at the end.
-        if remaining.iter().all(|directory| !directory.path.is_empty()) {
-            remaining.push(RemainingDirectory::new(String::new(), RemainingExtent::Alone));
+        if remaining.iter().all(|directory| !directory.path.as_path().is_root()) {
+            remaining.push(RemainingDirectory::new(SourcePathBuf::root(), RemainingExtent::Alone));
         }
         let alone = names_in(&seen.alone);
         for directory in remaining.iter_mut() {
             match (directory.extent, refresh) {
-                (RemainingExtent::New, _) if !is_new(&directory.path) => {
+                (RemainingExtent::New, _) if !is_new(directory.path.as_path()) => {
                     directory.extent = RemainingExtent::Whole;
                 }
                 (RemainingExtent::Alone, Some(refresh)) => {
                     let path = &directory.path;
                     directory.known = match alone.contains_key(path) {
                         // The new listing replaces the one that contained these names.
-                        true => self.names_gone(refresh, path, &HashSet::new())?,
+                        true => self.names_gone(refresh, path.as_path(), &HashSet::new())?,
                         false => refresh.dirs_known.get(path).cloned().unwrap_or_default(),
                     };
                 }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::manifest::Layout;
 use crate::sealed::{SealedBuilder, SealedInode, SealedRecord};
 use crate::source_id::SourceId;
-use canopy_model::{Acl, Audience, ClassId, Listing, Permissions, escape, join, join_absolute};
+use canopy_model::{Acl, Audience, ClassId, Listing, Permissions, escape};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl<'a> ShardWriter<'a> {
         self.seen.entries += listing.rows.len() as u64;
         self.writer.note_limits(listing);
         let begun = self.writer.begun.get(&self.source);
-        if let Some(begun) = begun.filter(|_| listing.path.is_empty()) {
+        if let Some(begun) = begun.filter(|_| listing.path.is_root()) {
             let approach = self.digester.of_approach(&begun.new.approach, &self.writer.table);
             digests.content = digests.content.wrapping_add(approach);
         }
@@ -162,7 +162,7 @@ impl<'a> ShardWriter<'a> {
         if !rows.has_xattrs() {
             return;
         }
-        let path: Arc<str> = listing.path.into();
+        let path: Arc<str> = listing.path.as_str().into();
         for (at, row) in rows.iter().enumerate() {
             for xattr in rows.xattrs(at) {
                 let Some((value, audience)) = xattr.value else { continue };
@@ -187,7 +187,7 @@ impl<'a> ShardWriter<'a> {
         let begun = writer.begun.get(&self.source);
         let root = begun.map_or("", |begun| begun.root());
         for (at, row) in rows.iter().enumerate() {
-            let path = join_absolute(root, &join(listing.path, row.name));
+            let path = listing.path.child(row.name).as_path().absolute(root);
             let inode = SealedInode {
                 dev: listing.dev,
                 attributes: *row.attributes,

@@ -19,7 +19,7 @@ use crate::manifest::{ClassManifest, GrantRecord};
 use crate::marker;
 use crate::source_id::SourceId;
 use crate::workers::{PartOutcome, PartRecord, ScanPart, SharedScan, Worker};
-use canopy_model::Generation;
+use canopy_model::{Generation, SourcePathBuf};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -96,7 +96,7 @@ impl Writer {
         begun: SourceId,
         worker: &Worker,
         mut each: impl FnMut(&PartOutcome),
-    ) -> Result<Vec<String>> {
+    ) -> Result<Vec<SourcePathBuf>> {
         worker.each_done(|record| {
             if record.source != begun || !self.take_in_part(&record)? {
                 return Ok(false);

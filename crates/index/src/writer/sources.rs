@@ -20,8 +20,11 @@ use crate::schema::FileKind;
 use crate::shard_record::ShardRecord;
 use crate::source_id::SourceId;
 use crate::unfinished;
-use canopy_model::{AbsolutePath, Approach, ClassId, Generation, Listing, escape, join};
+use canopy_model::{
+    AbsolutePath, Approach, ClassId, Generation, Listing, SourcePath, SourcePathBuf, escape,
+};
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -32,8 +35,8 @@ pub(super) struct Begun {
     pub(super) new: NewSource,
     /// The source that it becomes a subtree of.
     pub(super) above: Option<Above>,
-    /// Sources with roots below, by path below the root of the source that the listings go to.
-    inner: HashMap<String, SourceId>,
+    /// Sources with roots below, by path in the source that the listings go to.
+    inner: HashMap<SourcePathBuf, SourceId>,
     /// Those of them whose roots were listed.
     pub(super) listed: Mutex<HashSet<SourceId>>,
     /// The source that this is, if parts of it are listed again.
@@ -51,8 +54,8 @@ pub(super) struct Begun {
 pub(super) struct Above {
     pub(super) id: SourceId,
     pub(super) root: String,
-    /// Path below its root; not empty.
-    pub(super) path: String,
+    /// Path in it, which is not its root.
+    pub(super) path: SourcePathBuf,
 }
 
 impl Begun {
@@ -73,8 +76,8 @@ impl Begun {
         listing: &Listing<'_>,
         push: impl FnOnce(&Listing<'_>) -> T,
     ) -> T {
-        let shown = |path: &str| {
-            if let Some(&inner) = self.inner.get(path) {
+        let shown = |path: SourcePath<'_>| {
+            if let Some(&inner) = self.inner.get(path.as_str()) {
                 self.listed.lock().insert(inner);
             }
         };
@@ -82,10 +85,13 @@ impl Begun {
             shown(listing.path);
             return push(listing);
         };
-        let joined = join(prefix, listing.path);
-        let path = joined.trim_end_matches('/');
+        let joined = match listing.path.is_root() {
+            true => Cow::Borrowed(prefix),
+            false => Cow::Owned(prefix.as_path().child(listing.path.as_str())),
+        };
+        let path = joined.as_path();
         shown(path);
-        let depth = listing.depth + prefix.split('/').count() as u32;
+        let depth = listing.depth + prefix.as_str().split('/').count() as u32;
         push(&Listing { path, depth, ..*listing })
     }
 }
@@ -257,8 +263,8 @@ impl Writer {
             return Ok(None);
         };
         let above = Above { id: source.id, root: source.root.clone(), path };
-        for shard in self.shards_at(above.id, &above.path)? {
-            if !shard.listings_at(&above.path)?.is_empty() {
+        for shard in self.shards_at(above.id, above.path.as_path())? {
+            if !shard.listings_at(above.path.as_path())?.is_empty() {
                 return Ok(Some(above));
             }
         }
@@ -344,7 +350,7 @@ impl Writer {
                     self.scans.extend(new.scan.clone().map(|scan| (refresh.source, scan)));
                     if has_new_root {
                         let old = self.remove_source_record(refresh.source);
-                        if let Some(old) = old.filter(|_| !refresh.is_whole("")) {
+                        if let Some(old) = old.filter(|_| !refresh.is_whole(SourcePath::ROOT)) {
                             new.scanned_ns = refresh.scanned_ns.unwrap_or(old.scanned_ns);
                         }
                         self.insert_source(refresh.source, &new);
@@ -650,9 +656,9 @@ impl Contents<'_> {
 }
 
 /// Returns the path of something below a root; none for the root itself and what is elsewhere.
-fn path_below(root: &str, path: &str) -> Option<String> {
-    let rest = path.strip_prefix(root.trim_end_matches('/'))?.strip_prefix('/')?;
-    (!rest.is_empty()).then(|| rest.to_owned())
+fn path_below(root: &str, path: &str) -> Option<SourcePathBuf> {
+    let below = SourcePath::below(AbsolutePath::new(path), AbsolutePath::new(root))?;
+    (!below.is_root()).then(|| below.to_buf())
 }
 
 impl NewSource {

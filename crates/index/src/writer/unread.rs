@@ -18,7 +18,7 @@ use crate::listing_ordinal::{ListingOrdinal, ListingRange};
 use crate::schema::FileKind;
 use crate::shard::Shard;
 use crate::source_id::SourceId;
-use canopy_model::{Attributes, ClassTable, DOUBTFUL_PART, Device, Listing};
+use canopy_model::{Attributes, ClassTable, DOUBTFUL_PART, Device, Listing, SourcePath};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
@@ -136,7 +136,7 @@ impl Refresh {
     }
 
     /// Takes note that a listing stays; returns its entries.
-    fn keeps(&self, path: &str) -> u64 {
+    fn keeps(&self, path: SourcePath<'_>) -> u64 {
         let Some(unread) = &self.unread else { return 0 };
         let mut entries = 0;
         let mut seen = unread.seen.lock();
@@ -221,7 +221,7 @@ fn read_settled(
             }
             let directory = key.of_directory(devs.value(at), &directory);
             let entries = counts.iter().map(|counts| counts[at].cast_unsigned()).sum();
-            let place = key.of_place(paths.value(at), parts[at]);
+            let place = key.of_place(SourcePath::escaped(paths.value(at)), parts[at]);
             settled.insert(place, Settled { directory, entries });
         }
     }

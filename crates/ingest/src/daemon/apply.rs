@@ -192,7 +192,7 @@ impl Known {
             }
             let start = locate(index, OsStr::from_bytes(&suspect.path))?;
             let totals = VisibleTree::of(&start, 1).sum_alone()?;
-            let names = subdirectories(&start.view, &start.source, &start.path)?;
+            let names = subdirectories(&start.view, &start.source, start.path.as_path())?;
             let above = suspect.path.strip_suffix(b"/").unwrap_or(&suspect.path);
             let below = |name: &String| canopy_watch::Suspect {
                 path: [above, b"/", &unescape(name)].concat(),

@@ -43,6 +43,41 @@ pub(super) struct Namespace {
     pub(super) followed: Option<SystemTime>,
 }
 
+/// Change events that are not missed from now on.
+#[derive(Default)]
+pub(super) struct Listening {
+    /// Where they come from; `None` if there is nothing to listen to.
+    pub(super) source: Option<ChangeSource>,
+    /// What they do not tell of.
+    pub(super) unfollowed: Vec<Unfollowed>,
+    /// Whether they continue where those of the previous daemon ended.
+    pub(super) goes_on: bool,
+}
+
+impl Listening {
+    pub(super) fn to(source: ChangeSource, goes_on: bool) -> Self {
+        Listening { source: Some(source), unfollowed: Vec::new(), goes_on }
+    }
+}
+
+/// Begins to listen to change logs, if there are any, or else to the kernel. Without trees, there is
+/// nothing to listen to: namespaces are asked.
+pub(super) fn listen(
+    lustre: &LustreLogs,
+    intake: &Intake,
+    has_trees: bool,
+) -> anyhow::Result<Listening> {
+    if !lustre.logs.is_empty() {
+        let (logs, goes_on) = change_logs(lustre, intake)?;
+        return Ok(Listening::to(logs, goes_on));
+    }
+    if !has_trees {
+        return Ok(Listening::default());
+    }
+    let (kernel, unfollowed) = kernel(intake)?;
+    Ok(Listening { source: Some(kernel), unfollowed, goes_on: false })
+}
+
 /// Subscribes to events of the kernel, by the method that the process may use.
 pub(super) fn kernel(intake: &Intake) -> anyhow::Result<(ChangeSource, Vec<Unfollowed>)> {
     if let Some((group, unfollowed)) = Fanotify::begin(intake)? {

@@ -31,8 +31,8 @@ use canopy_watch::{
     Batch, EventCounts, EventFeed, Intake, Journal, Pacing, Scope, Suspect, Unfollowed, Work,
 };
 use followed::{
-    ChangeSource, LustreLogs, Namespace, change_logs, followed, kernel, territory,
-    warn_of_watch_limits,
+    ChangeSource, Listening, LustreLogs, Namespace, change_logs, followed, kernel, listen,
+    territory, warn_of_watch_limits,
 };
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -124,6 +124,18 @@ pub enum Event<'a> {
     Alive,
 }
 
+/// Makes an index where there is none, and returns its real path. Fails where the caller may not
+/// write.
+fn ensure_index(location: &Path) -> anyhow::Result<PathBuf> {
+    check_links(location)?;
+    match Writer::open(location, WriterOptions::default()) {
+        // By a scan, of workers too, or by the last batch of a daemon that was killed.
+        Ok(_) | Err(canopy_index::Error::Locked(_) | canopy_index::Error::Shared(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(location.canonicalize()?)
+}
+
 /// Stops the daemon when it goes out of scope.
 struct StopOnDrop<'a>(&'a Intake);
 
@@ -172,7 +184,6 @@ impl<'a> Daemon<'a> {
     /// # Errors
     ///
     /// If there is nothing to follow, the index cannot be written, or another daemon follows it.
-    #[expect(clippy::too_many_lines, reason = "one course of steps")]
     pub fn begin(
         cx: &Context<'a>,
         location: &Path,
@@ -185,14 +196,7 @@ impl<'a> Daemon<'a> {
         if let Some(path) = options.prometheus.as_ref().filter(|path| path.is_dir()) {
             anyhow::bail!("--prometheus names a file; {} is a directory", path.display());
         }
-        check_links(location)?;
-        // Makes an index where there is none, and fails where the caller may not write.
-        match Writer::open(location, WriterOptions::default()) {
-            // By a scan, of workers too, or by the last batch of a daemon that was killed.
-            Ok(_) | Err(canopy_index::Error::Locked(_) | canopy_index::Error::Shared(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let location = location.canonicalize()?;
+        let location = ensure_index(location)?;
         let directory = state_directory(&location);
         let (journal, recovered) = Journal::open(&directory)?;
         let territory =
@@ -208,21 +212,12 @@ impl<'a> Daemon<'a> {
         let position = recovered.position;
         let intake = Arc::new(Intake::new(scope, journal, recovered)?);
         let lustre = LustreLogs { logs: options.lustre.clone(), lfs: options.lfs.clone() };
-        let (ear, unfollowed, goes_on) = match &options.events {
+        let Listening { source: ear, unfollowed, goes_on } = match &options.events {
             Some(path) => {
                 let (feed, goes_on) = EventFeed::open(path, position)?;
-                (Some(ChangeSource::Feed(feed)), Vec::new(), goes_on)
+                Listening::to(ChangeSource::Feed(feed), goes_on)
             }
-            None if !lustre.logs.is_empty() => {
-                let (logs, goes_on) = change_logs(&lustre, &intake)?;
-                (Some(logs), Vec::new(), goes_on)
-            }
-            // Namespaces are asked.
-            None if roots.is_empty() => (None, Vec::new(), false),
-            None => {
-                let (kernel, unfollowed) = kernel(&intake)?;
-                (Some(kernel), unfollowed, false)
-            }
+            None => listen(&lustre, &intake, !roots.is_empty())?,
         };
         if let Some(ChangeSource::Inotify(watches)) = &ear {
             warn_of_watch_limits(cx, watches);
@@ -265,14 +260,19 @@ impl<'a> Daemon<'a> {
         if !options.trust_index && !goes_on {
             daemon.intake.suspect_all();
         }
-        // Roots that the index lacks are scanned in any case.
-        for root in daemon.intake.territory().roots() {
-            if !daemon.applier.has(root)? {
+        daemon.suspect_missing_roots()?;
+        Ok(daemon)
+    }
+
+    /// Has roots scanned that the index lacks.
+    fn suspect_missing_roots(&self) -> anyhow::Result<()> {
+        for root in self.intake.territory().roots() {
+            if !self.applier.has(root)? {
                 let suspect = Suspect { path: root.clone(), recursive: true };
-                daemon.intake.take_in(&[suspect], EventCounts::default());
+                self.intake.take_in(&[suspect], EventCounts::default());
             }
         }
-        Ok(daemon)
+        Ok(())
     }
 
     /// Returns the directory of the index.

@@ -6,8 +6,8 @@ mod trees;
 
 use crate::Context;
 use crate::cancel::Interrupted;
-use crate::context::NeedsDerivedTables;
 use crate::faults::{warn_of_empty_mounts, warn_of_mounts};
+use crate::follow::explained;
 use crate::listing::{COPIED_ROWS_MAX, MEMORY_BYTES, Scans, available_threads, one_reader};
 use crate::publishing::{publish_changes, warn_of};
 use crate::sinks::damaged_file;
@@ -116,8 +116,8 @@ pub struct Scanned {
 ///
 /// # Errors
 ///
-/// [`NeedsDerivedTables`], [`Interrupted`], and errors of the index and of the only tree.
-#[expect(clippy::too_many_lines, reason = "one course of steps")]
+/// [`NeedsDerivedTables`](crate::NeedsDerivedTables), [`Interrupted`], and errors of the index and of
+/// the only tree.
 pub fn scan(
     cx: &Context<'_>,
     location: &Path,
@@ -134,13 +134,8 @@ pub fn scan(
     let mut roots: Vec<String> = request.paths.iter().map(|path| root_of(path)).collect();
     let rules = cx.mount_rules(request.no_prune);
     let options = request.writer_options();
-    let mut writer = match cx.open_writer(location, options.clone()) {
-        Err(error) if error.is::<NeedsDerivedTables>() && namespaces.is_some() => anyhow::bail!(
-            "the index has derived tables, which cannot be computed anew while a namespace is read: \
-             index where the namespace is mounted"
-        ),
-        opened => opened?,
-    };
+    let opened = cx.open_writer(location, options.clone());
+    let mut writer = if namespaces.is_some() { explained(opened)? } else { opened? };
     let asked = asked(settings, request, &root_of);
     let mut resumed = resume(cx, &mut writer, request, &asked, &rules, &root_of)?;
     if resumed.is_none()
@@ -173,22 +168,12 @@ pub fn scan(
         failed = run.scan(&mut writer, None);
     }
     if cx.cancel.is_requested() {
-        cx.cancel.finish();
-        let goes_on = run.notes().take_sources(&mut writer, &run.scans.counts);
-        drop(writer);
-        let left = run.notes().left(request.paths.len());
-        let continued = format!("{left}the same command goes on where this one ended");
-        return Err(Interrupted { continued: goes_on.then_some(continued) }.into());
+        return Err(interrupted(cx, writer, &run, request.paths.len()).into());
     }
     let failed = match failed {
         Ok(failed) => failed,
         Err(error) => {
-            let source = resumed.as_ref().and_then(|resumed| resumed.source.as_ref());
-            source
-                .iter()
-                .for_each(|source| writer.record_failure(&source.root, format!("{error:#}")));
-            // The caller gets the error, too.
-            drop(writer.save_failures());
+            record_resumed_failure(writer, resumed.as_ref(), &error);
             return Err(error);
         }
     };
@@ -211,6 +196,25 @@ pub fn scan(
     let (counts, is_whole) = finish(cx, run, &published);
     let is_complete = is_whole && failed.is_empty() && are_complete;
     Ok(Scanned { published, counts, resumed, failed, roots, is_complete })
+}
+
+/// Saves the progress of a run over `trees` trees that is cancelled, and returns how it continues.
+fn interrupted(cx: &Context<'_>, mut writer: Writer, run: &Run<'_>, trees: usize) -> Interrupted {
+    cx.cancel.finish();
+    let goes_on = run.notes().take_sources(&mut writer, &run.scans.counts);
+    drop(writer);
+    let left = run.notes().left(trees);
+    let continued = format!("{left}the same command goes on where this one ended");
+    Interrupted { continued: goes_on.then_some(continued) }
+}
+
+/// Saves why a resumed scan failed.
+fn record_resumed_failure(mut writer: Writer, resumed: Option<&Unfinished>, error: &anyhow::Error) {
+    if let Some(source) = resumed.and_then(|resumed| resumed.source.as_ref()) {
+        writer.record_failure(&source.root, format!("{error:#}"));
+    }
+    // The caller gets the error, too.
+    drop(writer.save_failures());
 }
 
 /// Warns of what is missing in a generation. Returns the counts of the run, and whether nothing is.

@@ -76,9 +76,9 @@ impl TreeProgress {
         };
         let mut line = format!("{number}{}: {pace}{errors}", root.display());
         let at = scans.whereabouts.path();
-        if !at.is_empty() {
+        if !at.as_path().is_root() {
             line += "; ";
-            line += &String::from_utf8_lossy(&unescape(&at));
+            line += &String::from_utf8_lossy(&unescape(at.as_str()));
         }
         message_line(&line).into_owned()
     }

@@ -11,8 +11,10 @@ use crate::observer::{Progress, with_progress};
 use crate::sinks::damaged_file;
 use crate::sources::{Namespaces, Reading};
 use anyhow::Context as _;
-use canopy_index::{NewSource, ScanRecord, SourceId, Unfinished, UnfinishedSource, Writer};
-use canopy_model::{escape, unescape};
+use canopy_index::{
+    NewSource, ScanRecord, SelectedDirectory, SourceId, Unfinished, UnfinishedSource, Writer,
+};
+use canopy_model::{SourcePath, SourcePathBuf, escape, unescape};
 use canopy_scan::{MountRules, Root, Selection};
 use canopy_site::{check_links, namespace_of};
 use std::ffi::OsStr;
@@ -126,7 +128,7 @@ impl<'a> Run<'a> {
         let record = new.scan.clone().unwrap_or_default();
         let mut selection = Selection::default();
         for directory in &source.remaining {
-            selection.add(&directory.path, directory.is_whole());
+            selection.add(directory.path.as_path(), directory.is_whole());
         }
         self.progress.begin(&root.path, &source.root, &self.scans.counts);
         let begun = writer.resume_source(new, source)?;
@@ -190,7 +192,10 @@ impl<'a> Run<'a> {
                 writer.rename_source(&known.name, name)?;
             }
             writer.check_files(known.id, true)?;
-            let begun = writer.refresh_source(new, [(String::new(), true)])?;
+            let begun = writer.refresh_source(
+                new,
+                [SelectedDirectory { path: SourcePathBuf::root(), whole: true }],
+            )?;
             if self.request.trusts_directory_times && !is_same {
                 self.cx.note(format_args!(
                     "all directories of {} are read: the index has some as other options made \
@@ -226,7 +231,7 @@ impl<'a> Run<'a> {
             writer.trust_directory_times(begun)?;
         }
         let mut whole = Selection::default();
-        whole.add("", true);
+        whole.add(SourcePath::ROOT, true);
         scan_part(writer, &self.scans, begun, root, &whole, &self.rules, record)
     }
 
@@ -248,7 +253,7 @@ impl<'a> Run<'a> {
         let known = writer.sources().into_iter().find(|(source, _)| source.root == escaped);
         let known = known.filter(|_| self.request.incremental);
         let mut whole = Selection::default();
-        whole.add("", true);
+        whole.add(SourcePath::ROOT, true);
         let selection = known.is_some().then_some(&whole);
         if let Some(name) = &self.request.name {
             if let Some((known, _)) = known.filter(|(known, _)| known.name != *name) {

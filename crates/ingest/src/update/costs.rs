@@ -2,12 +2,13 @@
 //! its own directories.
 
 use canopy_index::SourceId;
+use canopy_model::{SourcePath, SourcePathBuf};
 use canopy_watch::requests::Share;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// A path in a source, by the source's number.
-type SourcePath = (SourceId, String);
+/// A directory of an index.
+type IndexedDirectory = (SourceId, SourcePathBuf);
 
 /// Listings, counted by request.
 #[derive(Default)]
@@ -18,23 +19,23 @@ struct Inner {
     /// The source that is scanned.
     source: SourceId,
     /// Requests for each directory.
-    asked: HashMap<SourcePath, Vec<usize>>,
+    asked: HashMap<IndexedDirectory, Vec<usize>>,
     /// Requests for entries of a directory, which is listed for their rows.
-    above: HashMap<SourcePath, Vec<usize>>,
+    above: HashMap<IndexedDirectory, Vec<usize>>,
     /// Listings, and entries in them, by the directory that was asked for, or above that.
-    listed: HashMap<SourcePath, (u64, u64)>,
+    listed: HashMap<IndexedDirectory, (u64, u64)>,
     requests: usize,
 }
 
 impl Costs {
     /// Notes the next request: a directory, and whether the one above is listed, too.
-    pub(crate) fn request(&self, source: SourceId, path: &str, with_row: bool) {
+    pub(crate) fn request(&self, source: SourceId, path: SourcePath<'_>, with_row: bool) {
         let mut inner = self.0.lock();
         let number = inner.requests;
         inner.requests += 1;
-        inner.asked.entry((source, path.to_owned())).or_default().push(number);
-        if let Some(above) = parent(path).filter(|_| with_row) {
-            inner.above.entry((source, above.to_owned())).or_default().push(number);
+        inner.asked.entry((source, path.to_buf())).or_default().push(number);
+        if let Some(above) = path.parent().filter(|_| with_row) {
+            inner.above.entry((source, above.to_buf())).or_default().push(number);
         }
     }
 
@@ -44,21 +45,21 @@ impl Costs {
     }
 
     /// Notes that a directory was listed, or part of it.
-    pub(crate) fn listed(&self, path: &str, entries: u64) {
+    pub(crate) fn listed(&self, path: SourcePath<'_>, entries: u64) {
         let mut inner = self.0.lock();
         let source = inner.source;
         let mut at = Some(path);
-        let mut place = (source, path.to_owned());
+        let mut place = (source, path.to_buf());
         // A directory listed below a requested one is new there: the request pays for it.
         while let Some(path) = at {
-            path.clone_into(&mut place.1);
+            place.1.set(path);
             if inner.asked.contains_key(&place) {
                 break;
             }
-            at = parent(path);
+            at = path.parent();
         }
         if at.is_none() {
-            path.clone_into(&mut place.1);
+            place.1.set(path);
         }
         let (listings, all) = inner.listed.entry(place).or_default();
         *listings += 1;
@@ -82,14 +83,6 @@ impl Costs {
     }
 }
 
-/// Returns the directory above a path in a source; none of the root.
-fn parent(path: &str) -> Option<&str> {
-    match path.rsplit_once('/') {
-        Some((above, _)) => Some(above),
-        None => (!path.is_empty()).then_some(""),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,21 +90,21 @@ mod tests {
     #[test]
     fn each_request_has_its_own_directories() {
         let costs = Costs::default();
-        costs.request(SourceId(1), "large", true);
-        costs.request(SourceId(1), "small/a", true);
-        costs.request(SourceId(1), "small/a", false);
-        costs.request(SourceId(1), "small/b", true);
-        costs.request(SourceId(2), "large", false);
+        costs.request(SourceId(1), SourcePath::escaped("large"), true);
+        costs.request(SourceId(1), SourcePath::escaped("small/a"), true);
+        costs.request(SourceId(1), SourcePath::escaped("small/a"), false);
+        costs.request(SourceId(1), SourcePath::escaped("small/b"), true);
+        costs.request(SourceId(2), SourcePath::escaped("large"), false);
         costs.begin(SourceId(1));
-        costs.listed("large", 100_000);
-        costs.listed("large", 100_000);
-        costs.listed("large/new/below", 7);
-        costs.listed("small/a", 10);
+        costs.listed(SourcePath::escaped("large"), 100_000);
+        costs.listed(SourcePath::escaped("large"), 100_000);
+        costs.listed(SourcePath::escaped("large/new/below"), 7);
+        costs.listed(SourcePath::escaped("small/a"), 10);
         // For the rows of a and b.
-        costs.listed("small", 5);
-        costs.listed("", 3);
+        costs.listed(SourcePath::escaped("small"), 5);
+        costs.listed(SourcePath::escaped(""), 3);
         costs.begin(SourceId(2));
-        costs.listed("large", 1);
+        costs.listed(SourcePath::escaped("large"), 1);
         let share = |listings, entries| Share { listings, entries };
         let expected = [share(4, 200_010), share(2, 8), share(1, 5), share(1, 3), share(1, 1)];
         assert_eq!(costs.shares(), expected);

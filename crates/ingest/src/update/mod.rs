@@ -14,9 +14,10 @@ use crate::publishing::{end_if_cancelled, publish_changes, warn_of};
 use crate::sinks::damaged_file;
 use canopy_as_user::subordinate_uids;
 use canopy_index::{
-    Disk, Index, NewSource, ScanRecord, SourceId, SourceRecord, Writer, WriterOptions,
+    Disk, Index, NewSource, ScanRecord, SelectedDirectory, SourceId, SourceRecord, Writer,
+    WriterOptions,
 };
-use canopy_model::{Generation, escape, unescape};
+use canopy_model::{Generation, SourcePathBuf, escape, unescape};
 use canopy_scan::{MountRules, Root, Selection};
 use canopy_site::check_links;
 use canopy_watch::requests::Share;
@@ -96,6 +97,22 @@ pub struct Updated {
     pub is_complete: bool,
 }
 
+impl UpdateOptions<'_> {
+    fn writer_options(&self) -> WriterOptions {
+        WriterOptions {
+            memory_bytes: self.memory_bytes,
+            threads: self.threads,
+            limits: self.limits,
+            holders: subordinate_uids(),
+            copied_rows_max: self.copied_rows_max,
+            keep_replaced: true,
+            retention: None,
+            disk: Disk::default(),
+            ..WriterOptions::default()
+        }
+    }
+}
+
 /// Directories of one source that are listed again.
 pub(crate) struct Task {
     pub(crate) source: SourceRecord,
@@ -107,7 +124,7 @@ impl Task {
     /// Returns whether all of the source is listed.
     fn is_all(&self) -> bool {
         let mut is_all = false;
-        self.selection.each(&mut |path, whole| is_all |= path.is_empty() && whole);
+        self.selection.each(&mut |path, whole| is_all |= path.is_root() && whole);
         is_all
     }
 }
@@ -120,7 +137,6 @@ impl Task {
 ///
 /// [`NeedsDerivedTables`](crate::NeedsDerivedTables), [`Interrupted`](crate::Interrupted), and errors
 /// of the index and of the only source.
-#[expect(clippy::too_many_lines, reason = "one course of steps")]
 pub fn update(
     cx: &Context<'_>,
     location: &Path,
@@ -131,20 +147,7 @@ pub fn update(
     if !location.join("CURRENT").exists() {
         drop(Index::open(location)?);
     }
-    let mut writer = cx.open_writer(
-        location,
-        WriterOptions {
-            memory_bytes: options.memory_bytes,
-            threads: options.threads,
-            limits: options.limits,
-            holders: subordinate_uids(),
-            copied_rows_max: options.copied_rows_max,
-            keep_replaced: true,
-            retention: None,
-            disk: Disk::default(),
-            ..WriterOptions::default()
-        },
-    )?;
+    let mut writer = cx.open_writer(location, options.writer_options())?;
     let Suspects { all: mut suspects, links, are_requests } = suspects()?;
     suspects.extend(linked(&writer, &links)?);
     let faults = Faults::new(options.errors, location, None)?;
@@ -163,21 +166,8 @@ pub fn update(
     scans.costs = are_requests.then(Arc::default);
     let tasks = tasks(&writer, &suspects, scans.costs.as_deref())?;
     let mut sources: Vec<String> = tasks.iter().map(|task| task.source.root.clone()).collect();
-    let mut failed = Vec::new();
-    with_progress(cx.observer, &scans, || {
-        for task in tasks {
-            let rules = cx.mount_rules(task.record.no_prune);
-            let root = task.source.root.clone();
-            if let Some(costs) = &scans.costs {
-                costs.begin(task.source.id);
-            }
-            let refreshed = refresh(&mut writer, &scans, &rules, task, options.repairs);
-            if !one_reader() {
-                warn_of_mounts(cx, &rules.closed());
-            }
-            failed.extend(refreshed.err().map(|error| (root, error)));
-        }
-    });
+    let refresh = || refresh_all(&mut writer, &scans, tasks, options.repairs);
+    let mut failed = with_progress(cx.observer, &scans, refresh);
     let writer = end_if_cancelled(cx, writer)?;
     if failed.len() == sources.len() {
         let Some((_, error)) = failed.pop() else { anyhow::bail!("there is nothing to list") };
@@ -226,13 +216,14 @@ fn linked(writer: &Writer, links: &Links) -> anyhow::Result<Vec<Suspect>> {
             let root = PathBuf::from(OsStr::from_bytes(&unescape(&source.root)));
             let top = if root.starts_with(top) { &root } else { top };
             let Some(below) = below(&root, top) else { continue };
-            let found = match writer.directories_with(source.id, &below, inodes, LINKED_MAX) {
-                Err(error) if error.damaged_file().is_some() => None,
-                found => found?,
-            };
+            let found =
+                match writer.directories_with(source.id, below.as_path(), inodes, LINKED_MAX) {
+                    Err(error) if error.damaged_file().is_some() => None,
+                    found => found?,
+                };
             match found {
                 Some(found) => suspects.extend(found.iter().map(|path| Suspect {
-                    path: root.join(OsStr::from_bytes(&unescape(path))),
+                    path: root.join(OsStr::from_bytes(&unescape(path.as_str()))),
                     recursive: false,
                     with_row: true,
                     given: None,
@@ -247,10 +238,10 @@ fn linked(writer: &Writer, links: &Links) -> anyhow::Result<Vec<Suspect>> {
     Ok(suspects)
 }
 
-/// Returns the path of something at or below a directory, escaped; none for what is elsewhere.
-fn below(directory: &Path, path: &Path) -> Option<String> {
-    let below = path.strip_prefix(directory).ok()?;
-    Some(escape(below.as_os_str().as_bytes()).into_owned())
+/// Returns the path of something at or below a root; none for what is elsewhere.
+fn below(root: &Path, path: &Path) -> Option<SourcePathBuf> {
+    let below = path.strip_prefix(root).ok()?;
+    Some(SourcePathBuf::escaped(escape(below.as_os_str().as_bytes()).into_owned()))
 }
 
 /// Fails if the path of a suspect is gone with its whole source, or was imported. Sources count whose
@@ -322,21 +313,43 @@ fn tasks(
             record: record.clone(),
             selection: Selection::default(),
         });
-        task.selection.add(&path, suspect.recursive);
+        let path = path.as_path();
+        task.selection.add(path, suspect.recursive);
         if let Some(costs) = costs {
-            costs.request(source.id, &path, suspect.with_row);
+            costs.request(source.id, path, suspect.with_row);
         }
         if !suspect.with_row {
             continue;
         }
         // The directory above has its row.
-        if let Some((above, _)) = path.rsplit_once('/') {
+        if let Some(above) = path.parent() {
             task.selection.add(above, false);
-        } else if !path.is_empty() {
-            task.selection.add("", false);
         }
     }
     Ok(tasks.into_values().collect())
+}
+
+/// Lists the selected parts of sources again. Returns the roots of those that failed, with the reasons.
+fn refresh_all(
+    writer: &mut Writer,
+    scans: &Scans<'_>,
+    tasks: Vec<Task>,
+    repairs: bool,
+) -> Vec<(String, anyhow::Error)> {
+    let mut failed = Vec::new();
+    for task in tasks {
+        let rules = scans.cx().mount_rules(task.record.no_prune);
+        let root = task.source.root.clone();
+        if let Some(costs) = &scans.costs {
+            costs.begin(task.source.id);
+        }
+        let refreshed = refresh(writer, scans, &rules, task, repairs);
+        if !one_reader() {
+            warn_of_mounts(scans.cx(), &rules.closed());
+        }
+        failed.extend(refreshed.err().map(|error| (root, error)));
+    }
+    failed
 }
 
 /// Lists the selected part of a source again. After an error, the source stays as it was. If the index
@@ -392,7 +405,9 @@ fn refresh_part(
     let (root, new) = open(writer, scans, rules, task)?;
     let now = new.scan.clone().unwrap_or_default();
     let mut selected = Vec::new();
-    selection.each(&mut |path, whole| selected.push((path.to_owned(), whole)));
+    selection.each(&mut |path, whole| {
+        selected.push(SelectedDirectory { path: path.to_buf(), whole });
+    });
     let begun = writer.refresh_source(new, selected)?;
     let partial = scans.counts.partial.load(Ordering::Relaxed);
     let scanned = scan_part(writer, scans, begun, root, selection, rules, &now);

@@ -17,7 +17,7 @@ use crate::faults::{Fault, Step};
 use crate::inode::{Stat, stat_at};
 use crate::moment::Moment;
 use crate::xattrs::XattrReader;
-use canopy_model::{Attributes, Rows, escape, join, unescape};
+use canopy_model::{Attributes, Rows, escape, unescape};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
@@ -244,7 +244,7 @@ pub(super) fn enter<'x>(
         Ok(()) => return Some(xattrs),
         // It has no listing, which is said.
         Err(Errno::ACCESS) if is_closed(fd) => {}
-        Err(errno) => walk.report(&directory.path(), Fault::Failed(Step::Xattrs, errno)),
+        Err(errno) => walk.report(directory.path().as_path(), Fault::Failed(Step::Xattrs, errno)),
     }
     None
 }
@@ -297,5 +297,5 @@ pub(super) fn read_more(
 
 /// Reports an entry of a directory that failed.
 pub(super) fn fail(walk: &Walk<'_>, directory: &Directory, name: &str, step: Step, errno: Errno) {
-    walk.report(&join(&directory.path(), name), Fault::Failed(step, errno));
+    walk.report(directory.path_of(name).as_path(), Fault::Failed(step, errno));
 }

@@ -8,7 +8,7 @@ use crate::entry::Names;
 use crate::moment::Moment;
 use crate::remaining::{Extent, Remaining};
 use crate::selection::{Selected, Selection};
-use canopy_model::{Rows, escape, join};
+use canopy_model::{Rows, escape};
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Task<'_> {
                 (directory.path(), selected, begun.parts > 0)
             }
             Task::Open { above, name, selected, .. } => {
-                (join(&above.path(), &escape(name.as_bytes())), selected, false)
+                (above.path_of(&escape(name.as_bytes())), selected, false)
             }
         };
         let extent = match selected {
@@ -67,9 +67,9 @@ impl Task<'_> {
             Selected::IfChanged => Extent::Whole,
             Selected::Part(selection) => {
                 let mut remaining = Vec::new();
-                selection.each_below(&path, &mut |path, whole| {
+                selection.each_below(path.as_path(), &mut |path, whole| {
                     let extent = if whole { Extent::Whole } else { Extent::Alone };
-                    remaining.push(Remaining { path: path.to_owned(), extent });
+                    remaining.push(Remaining { path: path.to_buf(), extent });
                 });
                 return remaining;
             }

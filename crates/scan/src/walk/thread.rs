@@ -12,7 +12,7 @@ use crate::moment::Moment;
 use crate::selection::{Selected, Selection};
 use crate::stealing::Stack;
 use crate::xattrs::XattrReader;
-use canopy_model::{Attributes, FileType, Rows, Sink, escape, join, join_absolute, unescape};
+use canopy_model::{Attributes, FileType, Rows, Sink, SourcePath, escape, unescape};
 use rustix::fd::OwnedFd;
 use rustix::fs::RawDir;
 use rustix::io::Errno;
@@ -160,8 +160,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     /// Returns whether a directory in another one is left to others.
     fn is_left(&self, above: &Directory, name: &CString, selected: Selected<'s>) -> bool {
         let Some(others) = self.walk.others else { return false };
-        let path = || join(&above.path(), &escape(name.as_bytes()));
-        matches!(selected, Selected::Whole) && others(&path(), above.depth + 1)
+        let path = || above.path_of(&escape(name.as_bytes()));
+        matches!(selected, Selected::Whole) && others(path().as_path(), above.depth + 1)
     }
 
     /// Reads a directory, of which some may have been read, and puts its subdirectories on the
@@ -179,7 +179,8 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 self.pass(&directory, selection);
                 return Ok(());
             }
-            let known = self.walk.known.map(|known| known.subdirectories(&directory.path()));
+            let known =
+                self.walk.known.map(|known| known.subdirectories(directory.path().as_path()));
             self.unchanged = Some(Unchanged { selection, known: known.unwrap_or_default() });
         }
         if self.is_pointless(&directory) {
@@ -222,7 +223,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 let lacks_some = u64::from(parts > 0);
                 self.walk.counts.partial.fetch_add(lacks_some, Ordering::Relaxed);
                 let fault = Fault::Failed(Step::List, Errno::ACCESS);
-                self.walk.report(&directory.path(), fault);
+                self.walk.report(directory.path().as_path(), fault);
             }
             Rest::Nothing | Rest::Names => {
                 let counts = self.walk.counts;
@@ -246,7 +247,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         listed: &mut u64,
     ) -> Result<Rest, S::Error> {
         let Ok(fd) = directory.fd() else {
-            self.walk.report(&directory.path(), Fault::Moved);
+            self.walk.report(directory.path().as_path(), Fault::Moved);
             return Ok(Rest::Nothing);
         };
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -305,7 +306,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     ) -> Option<Arc<Directory>> {
         let walk = self.walk;
         let escaped: Box<str> = escape(name.as_bytes()).into();
-        let path = || join(&above.path(), &escaped);
+        let path = || above.path_of(&escaped);
         if self.is_pointless(&above) {
             return None;
         }
@@ -315,7 +316,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
             return None;
         }
         if above.path_bytes_of(&escaped) > walk.options.path_bytes_max {
-            walk.report(&path(), Fault::LongPath);
+            walk.report(path().as_path(), Fault::LongPath);
             return None;
         }
         let since = above.moment();
@@ -330,17 +331,17 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 return None;
             }
             Err(errno) => {
-                walk.report(&path(), Fault::Failed(Step::List, errno));
+                walk.report(path().as_path(), Fault::Failed(Step::List, errno));
                 return None;
             }
         };
         let stat = seen.stat;
         if walk.moves.are_too_many(stat.dev, stat.attributes.ino) {
-            walk.report(&path(), Fault::Moved);
+            walk.report(path().as_path(), Fault::Moved);
             return None;
         }
         if passed.is_some() && walk.ends_at(&above, &stat) {
-            walk.replace_all(&path());
+            walk.replace_all(path().as_path());
             return None;
         }
         let (rules, lag_ns) = if (stat.mount, stat.dev) == (above.mount, above.dev) {
@@ -348,7 +349,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         } else {
             (walk.rules.of(&fd, stat.mount, stat.dev), walk.rules.lag_ns(stat.mount, stat.dev))
         };
-        let absolute = || join_absolute(&walk.root_path, &path());
+        let absolute = || path().as_path().absolute(&walk.root_path);
         let approach = &walk.classes.below(&above.access, absolute);
         let is_shown = !walk.options.one_reader;
         let known = Known { rules, lag_ns, approach, since, is_shown };
@@ -356,7 +357,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
         let place = OpenAt::Below(above, escaped);
         let directory = Directory::new(place, fd, seen, &known, walk.classes, &shared);
         if walk.is_left_out(&directory) {
-            walk.replace_all(&directory.path());
+            walk.replace_all(directory.path().as_path());
             return None;
         }
         Some(directory)
@@ -410,7 +411,7 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
                 Some(Err(Errno::INTR)) => continue,
                 Some(Err(errno)) => {
                     self.walk.counts.partial.fetch_add(1, Ordering::Relaxed);
-                    self.walk.report(&directory.path(), Fault::Failed(Step::List, errno));
+                    self.walk.report(directory.path().as_path(), Fault::Failed(Step::List, errno));
                     return false;
                 }
                 None => return false,
@@ -489,10 +490,11 @@ impl<'a, 's, S: Sink> Thread<'a, 's, S> {
     fn hand_over(&mut self) -> Result<(), S::Error> {
         let walk = self.walk;
         let round = (!walk.options.one_reader).then(|| (walk.next_round(), &walk.moves));
-        let changed = |path: &str, fault| walk.report(path, fault);
+        let changed = |path: SourcePath<'_>, fault| walk.report(path, fault);
         let unread = |directory: Arc<Directory>, stays: bool| match walk.known.filter(|_| stays) {
             Some(known) => {
-                let entries = known.keeps(&directory.listing(&directory.path(), &Rows::default()));
+                let (path, none) = (directory.path(), Rows::default());
+                let entries = known.keeps(&directory.listing(path.as_path(), &none));
                 walk.counts.looked_at.fetch_add(entries, Ordering::Relaxed);
                 walk.counts.entries.fetch_add(entries, Ordering::Relaxed);
                 walk.counts.directories.fetch_add(1, Ordering::Relaxed);

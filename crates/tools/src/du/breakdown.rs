@@ -80,7 +80,7 @@ fn of_entry(start: &Start, parts: Parts) -> ByOwner {
     let attributes: &Attributes = &start.inode.attributes;
     debug_assert!(attributes.file_type() != FileType::Directory);
     let mut summary = Summary::default();
-    summary.add(attributes, canopy_model::base_name(&start.path), false, parts);
+    summary.add(attributes, start.path.as_path().base_name(), false, parts);
     ByOwner::from_iter([(attributes.ownership(), summary)])
 }
 

@@ -4,7 +4,7 @@
 use super::{Du, Tally, why_unread};
 use crate::error::{Error, Result};
 use crate::find::Outside;
-use canopy_model::{Device, FileType, escape, join};
+use canopy_model::{Device, FileType, escape};
 use canopy_read::contents::Contents;
 use canopy_read::follow::followed;
 use canopy_read::links::Links;
@@ -96,7 +96,8 @@ impl Walk<'_, '_, '_> {
         }
         if start.is_dir() {
             let own = Tally::of_dir(&attributes, options);
-            let contents = Contents::of(&start.view, &start.source, &start.path, usize::MAX)?;
+            let contents =
+                Contents::of(&start.view, &start.source, start.path.as_path(), usize::MAX)?;
             let ahead = match contents {
                 Contents::Listed(all) => all,
                 Contents::Unlisted | Contents::TooMany => {
@@ -148,7 +149,7 @@ impl Walk<'_, '_, '_> {
 }
 
 fn child(directory: &Start, name: &str, inode: Inode) -> Start {
-    let path = join(&directory.path, name);
-    let given = directory.display(&path);
+    let path = directory.path.as_path().child(name);
+    let given = directory.display(path.as_path());
     Start { given, path, inode, ..directory.clone() }
 }

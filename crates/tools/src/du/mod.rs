@@ -15,11 +15,12 @@ mod walk;
 use crate::error::{Error, Result, found_or_failed};
 use crate::find::Outside;
 use canopy_index::{Index, SourceId};
-use canopy_model::{Attributes, Device, Totals, compare_paths, escape, is_below, join, unescape};
+use canopy_model::{Attributes, Device, SourcePath, SourcePathBuf, Totals, escape, join, unescape};
 use canopy_read::Lost;
 use canopy_read::fold::fold_tree;
 use canopy_read::follow::locate_all_followed;
 use canopy_read::gaps;
+use canopy_read::listings::depth;
 use canopy_read::locate::{Start, absolute_path, why_unlisted, with_one_slash};
 use canopy_read::resolve::{locate, locate_all};
 use canopy_read::totals::{DirectoryTotals, SeenInodes, VisibleTree, truncated};
@@ -274,7 +275,7 @@ impl Tally {
 /// An argument that was counted, and is not counted again where another one meets it.
 struct Counted {
     source: SourceId,
-    path: String,
+    path: SourcePathBuf,
     dev: Device,
     /// Its device and inode, where another path may lead to the same directory.
     id: Option<(Device, u64)>,
@@ -345,28 +346,29 @@ impl Du<'_> {
     fn counted_above(&self, start: &Start) -> bool {
         let met = |counted: &Counted| {
             counted.source == start.source.id
-                && is_below(&start.path, &counted.path)
+                && start.path.as_path().is_below(counted.path.as_path())
                 && (!self.options.one_file_system || counted.dev == start.inode.dev)
-                && !self.excluded_below(counted, &start.path)
+                && !self.excluded_below(counted, start.path.as_path())
         };
         !self.options.count_links && self.counted.iter().any(met)
     }
 
     /// Returns whether an argument was counted without what leads from it to a path.
-    fn excluded_below(&self, counted: &Counted, path: &str) -> bool {
-        let below = path[counted.path.len()..].trim_start_matches('/');
+    fn excluded_below(&self, counted: &Counted, path: SourcePath<'_>) -> bool {
+        let below = path.as_str()[counted.path.as_str().len()..].trim_start_matches('/');
         let ends = below.match_indices('/').map(|(at, _)| at).chain([below.len()]);
         let given = counted.given.trim_end_matches('/');
         !below.is_empty() && ends.into_iter().any(|end| self.excluded(&join(given, &below[..end])))
     }
 
     /// Returns earlier arguments that lie below this one, by their paths.
-    fn counted_below(&self, start: &Start) -> Vec<String> {
+    fn counted_below(&self, start: &Start) -> Vec<SourcePathBuf> {
         if self.options.count_links {
             return Vec::new();
         }
         let below = |counted: &&Counted| {
-            counted.source == start.source.id && is_below(&counted.path, &start.path)
+            counted.source == start.source.id
+                && counted.path.as_path().is_below(start.path.as_path())
         };
         self.counted.iter().filter(below).map(|counted| counted.path.clone()).collect()
     }
@@ -376,14 +378,15 @@ impl Du<'_> {
     fn report_unlisted(
         &self,
         start: &Start,
-        loops: &[String],
+        loops: &[SourcePathBuf],
         failed: &mut Vec<Error>,
     ) -> Result<()> {
         let from = Counted::of(start, None);
         for directory in gaps::unlisted(start)? {
             let elsewhere = self.options.one_file_system && directory.inode.dev != start.inode.dev;
-            let in_loop = || loops.iter().any(|path| is_below(&directory.path, path));
-            if elsewhere || in_loop() || self.excluded_below(&from, &directory.path) {
+            let path = directory.path.as_path();
+            let in_loop = || loops.iter().any(|around| path.is_below(around.as_path()));
+            if elsewhere || in_loop() || self.excluded_below(&from, path) {
                 continue;
             }
             failed.extend(why_unread(&directory)?);
@@ -437,15 +440,16 @@ impl Du<'_> {
     }
 
     /// Puts the lines of a start and the directories below it but those that are in loops.
-    fn tree(&mut self, start: &Start, loops: &[String]) -> Result<Tally> {
+    fn tree(&mut self, start: &Start, loops: &[SourcePathBuf]) -> Result<Tally> {
         let subtree = VisibleTree::of(start, self.options.threads);
         let shown = self.options.depth_max.unwrap_or(u32::MAX).saturating_add(start.depth());
         // Directories below those that are shown are added to them, unless they are to be apart.
         let apart = self.options.separate || !loops.is_empty();
         let kept = if apart { usize::MAX } else { shown as usize };
-        let in_loop = |path: &str| loops.iter().any(|around| is_below(path, around));
+        let in_loop =
+            |path: SourcePath<'_>| loops.iter().any(|around| path.is_below(around.as_path()));
         let mut nodes = subtree.nodes(kept)?;
-        nodes.retain(|node| !in_loop(&node.path));
+        nodes.retain(|node| !in_loop(node.path.as_path()));
         let own = Tally::of_dir(&start.inode.attributes, self.options).totals;
         match nodes.first_mut() {
             Some(first) if first.path == start.path => first.own += own,
@@ -453,9 +457,9 @@ impl Du<'_> {
         }
         let links = if self.options.count_links { Vec::new() } else { subtree.links()? };
         for link in links {
-            if !in_loop(&link.listing) && !self.seen.insert(link.id) {
-                let path = truncated(&link.listing, kept);
-                if let Ok(at) = nodes.binary_search_by(|node| compare_paths(&node.path, path)) {
+            if !in_loop(link.listing.as_path()) && !self.seen.insert(link.id) {
+                let path = truncated(link.listing.as_path(), kept);
+                if let Ok(at) = nodes.binary_search_by(|node| node.path.as_path().cmp(&path)) {
                     nodes[at].own -= link.once;
                 }
             }
@@ -466,8 +470,8 @@ impl Du<'_> {
     /// Puts the lines of nodes in path order, the start first. Returns the sum of all.
     fn put_tree(&mut self, start: &Start, nodes: &[DirectoryTotals], shown: u32) -> Result<Tally> {
         let mut all = Totals::default();
-        let directories = nodes.iter().map(|node| (node.path.as_str(), node.own));
-        fold_tree(&start.path, directories, |folded| {
+        let directories = nodes.iter().map(|node| (node.path.as_path(), node.own));
+        fold_tree(start.path.as_path(), directories, |folded| {
             all = folded.total;
             if depth(folded.path) > shown {
                 return Ok(());
@@ -494,7 +498,7 @@ fn why_unread(directory: &Start) -> Result<Option<Error>> {
         mounts.into_iter().map(|mount| mount.point).collect()
     });
     let is_mount_point = || {
-        let path = absolute_path(&directory.source, &directory.path);
+        let path = absolute_path(&directory.source, directory.path.as_path());
         MOUNT_POINTS.contains(&*unescape(&path))
     };
     let why = match why_unlisted(directory)? {
@@ -511,9 +515,4 @@ fn measured(measure: Measure, totals: &Totals) -> i128 {
         Measure::Apparent => totals.bytes.saturating_add(totals.dir_bytes),
         Measure::Inodes => (totals.entries + totals.dirs).into(),
     }
-}
-
-/// Returns how many components a path has.
-fn depth(path: &str) -> u32 {
-    if path.is_empty() { 0 } else { path.split('/').count() as u32 }
 }

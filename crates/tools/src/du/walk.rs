@@ -3,18 +3,19 @@
 //! The listing of a directory comes before those below it, and tells its subdirectories; those
 //! without a listing of their own, which the caller cannot list, count by themselves.
 
-use super::{Du, Tally, TimeKind, depth};
+use super::{Du, Tally, TimeKind};
 use crate::error::Result;
 use canopy_index::Columns;
 use canopy_index::column::*;
-use canopy_model::{Attributes, Device, escape, is_below, join};
+use canopy_model::{Attributes, Device, SourcePath, SourcePathBuf, escape, join};
 use canopy_read::depth_first::{self, ListedDirectory, ListingRows};
 use canopy_read::inode::InodeColumns;
+use canopy_read::listings::depth;
 use canopy_read::locate::Start;
 
 /// Puts the lines of a start and what is below it, but for what is in loops. Returns the sum of
 /// all.
-pub(super) fn walk(du: &mut Du<'_>, start: &Start, loops: Vec<String>) -> Result<Tally> {
+pub(super) fn walk(du: &mut Du<'_>, start: &Start, loops: Vec<SourcePathBuf>) -> Result<Tally> {
     let given = escape(&start.given).into_owned();
     let mut counted = du.counted_below(start);
     counted.extend(loops);
@@ -44,7 +45,7 @@ fn time_column(du: &Du<'_>) -> Columns {
 /// A directory on the way from the start to where the walk is.
 #[derive(Default)]
 struct OpenDirectory {
-    path: String,
+    path: SourcePathBuf,
     /// Itself and its entries that are not directories.
     own: Tally,
     /// The directories in it with all below them.
@@ -61,7 +62,7 @@ struct Walk<'a, 'd, 'o> {
     start: &'a Start,
     given: String,
     /// Paths that earlier arguments have counted, and those of loops.
-    counted: Vec<String>,
+    counted: Vec<SourcePathBuf>,
     open: Vec<OpenDirectory>,
 }
 
@@ -76,11 +77,12 @@ struct File {
 impl Walk<'_, '_, '_> {
     /// Takes a listing in.
     fn listing(&mut self, directory: &ListedDirectory, rows: ListingRows<'_, '_>) -> Result<()> {
-        while self.open.len() > 1 && !is_below(&directory.path, &self.top().path) {
+        let path = directory.path.as_path();
+        while self.open.len() > 1 && !path.is_below(self.top().path.as_path()) {
             self.close()?;
         }
-        while self.top().path != directory.path {
-            self.descend(&directory.path)?;
+        while self.top().path.as_path() != path {
+            self.descend(path)?;
         }
         let other = self.du.options.one_file_system && directory.dev != self.start.inode.dev;
         if other && self.open.len() > 1 {
@@ -111,15 +113,15 @@ impl Walk<'_, '_, '_> {
             );
             Ok(())
         })?;
-        self.files(&directory.path, files)
+        self.files(path, files)
     }
 
     /// Counts the entries of a directory that are not directories.
-    fn files(&mut self, directory: &str, files: Vec<File>) -> Result<()> {
+    fn files(&mut self, directory: SourcePath<'_>, files: Vec<File>) -> Result<()> {
         let shown = self.du.options.all && self.depth(directory) < self.depth_max();
         for File { name, link, tally } in files {
-            let path = join(directory, &name);
-            if self.left_out(&path) {
+            let path = directory.child(&name);
+            if self.left_out(path.as_path()) {
                 continue;
             }
             let again =
@@ -129,7 +131,7 @@ impl Walk<'_, '_, '_> {
             }
             self.top().own += tally;
             if shown {
-                let line = self.du.line(&tally, self.start.display(&path));
+                let line = self.du.line(&tally, self.start.display(path.as_path()));
                 self.du.lines.put(line)?;
             }
         }
@@ -141,17 +143,20 @@ impl Walk<'_, '_, '_> {
     }
 
     /// Opens the next directory on the way to a path, and counts those before it.
-    fn descend(&mut self, path: &str) -> Result<()> {
+    fn descend(&mut self, path: SourcePath<'_>) -> Result<()> {
         let top = self.open.last().expect("the start is open until the walk ends");
         let (around, skipped) = (top.path.clone(), top.skipped);
-        let from = if around.is_empty() { 0 } else { around.len() + 1 };
-        let name = path[from..].split('/').next().unwrap_or_default();
+        let from = match around.as_str() {
+            "" => 0,
+            around => around.len() + 1,
+        };
+        let name = path.as_str()[from..].split('/').next().unwrap_or_default();
         self.pass(Some(name))?;
-        let path = join(&around, name);
+        let path = around.as_path().child(name);
         let top = self.top();
         let ahead = top.ahead.pop_if(|(next, _)| next == name);
         let own = ahead.map(|(_, own)| own).unwrap_or_default();
-        let skipped = skipped || self.left_out(&path);
+        let skipped = skipped || self.left_out(path.as_path());
         self.open.push(OpenDirectory { path, own, skipped, ..OpenDirectory::default() });
         Ok(())
     }
@@ -168,8 +173,8 @@ impl Walk<'_, '_, '_> {
             let before =
                 |(next, _): &mut (String, Tally)| until.is_none_or(|until| next.as_str() < until);
             let Some((name, own)) = top.ahead.pop_if(before) else { return Ok(()) };
-            let path = join(&top.path, &name);
-            let skipped = top.skipped || self.left_out(&path);
+            let path = top.path.as_path().child(&name);
+            let skipped = top.skipped || self.left_out(path.as_path());
             self.open.push(OpenDirectory { path, own, skipped, ..OpenDirectory::default() });
             self.close()?;
         }
@@ -185,9 +190,9 @@ impl Walk<'_, '_, '_> {
         let mut sum = done.own;
         sum += done.below;
         let is_omitted = self.du.options.owner.is_some() && sum.is_empty() && !self.open.is_empty();
-        if self.depth(&done.path) <= self.depth_max() && !is_omitted {
+        if self.depth(done.path.as_path()) <= self.depth_max() && !is_omitted {
             let shown = if self.du.options.separate { done.own } else { sum };
-            let line = self.du.line(&shown, self.start.display(&done.path));
+            let line = self.du.line(&shown, self.start.display(done.path.as_path()));
             self.du.lines.put(line)?;
         }
         if let Some(around) = self.open.last_mut() {
@@ -197,19 +202,19 @@ impl Walk<'_, '_, '_> {
     }
 
     /// Returns whether an entry is not to be counted, or was already.
-    fn left_out(&self, path: &str) -> bool {
-        if self.counted.iter().any(|counted| counted == path) {
+    fn left_out(&self, path: SourcePath<'_>) -> bool {
+        if self.counted.iter().any(|counted| counted.as_path() == path) {
             return true;
         }
         if self.du.options.exclude.is_empty() {
             return false;
         }
-        let below = path[self.start.path.len()..].trim_start_matches('/');
+        let below = path.as_str()[self.start.path.as_str().len()..].trim_start_matches('/');
         self.du.excluded(&join(self.given.trim_end_matches('/'), below))
     }
 
     /// Returns how far below the start a path is.
-    fn depth(&self, path: &str) -> u32 {
+    fn depth(&self, path: SourcePath<'_>) -> u32 {
         depth(path).saturating_sub(self.start.depth())
     }
 

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use arrow::array::RecordBatch;
 use canopy_index::column::{INODE, NAME, TARGET};
 use canopy_index::{Columns, FileKind, RowRange, Shard};
-use canopy_model::{Attributes, FileType, base_name, join, parent, unescape};
+use canopy_model::{Attributes, FileType, base_name, unescape};
 use canopy_read::cursor::Cursor;
 use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::locate::{Start, absolute_path};
@@ -90,7 +90,7 @@ pub(super) fn write(
 
 /// Gives what the names of a start begin with.
 fn name_of(start: &Start) -> Vec<u8> {
-    let path = absolute_path(&start.source, &start.path);
+    let path = absolute_path(&start.source, start.path.as_path());
     let name = base_name(&path);
     if name.is_empty() { b"/".to_vec() } else { unescape(name).into_owned() }
 }
@@ -99,7 +99,7 @@ fn name_of(start: &Start) -> Vec<u8> {
 fn units<'a>(starts: &'a [Start], values: &'a [Values]) -> Result<Vec<ListingsUnit<'a>>> {
     let mut units = Vec::new();
     for (start, values) in starts.iter().zip(values) {
-        for range in plan::below(&start.view, start.source.id, &start.path)? {
+        for range in plan::below(&start.view, start.source.id, start.path.as_path())? {
             let pieces = range.pieces(UNIT_LISTINGS).into_iter();
             units.extend(pieces.map(|range| ListingsUnit { start, values, range }));
         }
@@ -123,9 +123,9 @@ impl Stanzas<'_> {
         let mut heads = unit.heads(|_| ())?;
         for head in heads.iter_mut().filter(|head| head.path != unit.start.path) {
             if head.parent == 0
-                && let Some(parent) = parent(&head.path)
+                && let Some(parent) = head.path.as_path().parent()
             {
-                let ino = survey.inodes.get(&(source, parent.to_owned()));
+                let ino = survey.inodes.get(&(source, parent.to_buf()));
                 head.parent = ino.copied().unwrap_or(0);
             }
         }
@@ -150,7 +150,8 @@ impl Stanzas<'_> {
     }
 
     fn directory(&mut self, head: &Head, unit: &ListingsUnit<'_>, name: &[u8]) {
-        let below = head.path.get(unit.start.path.len()..).unwrap_or("").trim_start_matches('/');
+        let below = head.path.as_str().get(unit.start.path.as_str().len()..);
+        let below = below.unwrap_or("").trim_start_matches('/');
         self.prefix.clear();
         self.prefix.extend_from_slice(name);
         if !below.is_empty() {
@@ -160,7 +161,14 @@ impl Stanzas<'_> {
             self.prefix.extend_from_slice(&unescape(below));
         }
         let path = std::mem::take(&mut self.prefix);
-        self.line(&path, b'd', &head.attributes, b"", head.parent, unit.values.of(&head.path));
+        self.line(
+            &path,
+            b'd',
+            &head.attributes,
+            b"",
+            head.parent,
+            unit.values.of(head.path.as_path()),
+        );
         self.prefix = path;
         if self.prefix.last() != Some(&b'/') {
             self.prefix.push(b'/');
@@ -187,7 +195,7 @@ impl Stanzas<'_> {
             let letter = FileType::of_mode(attributes.mode).letter() as u8;
             let xattrs = match unit.values.is_empty() {
                 true => &[],
-                false => unit.values.of(&join(&head.path, names.value(at))),
+                false => unit.values.of(head.path.as_path().child(names.value(at)).as_path()),
             };
             self.line(&path, letter, &attributes, &target, parent, xattrs);
         }

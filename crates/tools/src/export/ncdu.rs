@@ -9,7 +9,7 @@ use crate::error::Result;
 use arrow::array::RecordBatch;
 use canopy_index::RowRange;
 use canopy_index::column::{BLOCKS, GID, INO, MODE, MTIME, NAME, NLINK, SIZE, UID};
-use canopy_model::{Attributes, Device, FileType, is_below, unescape};
+use canopy_model::{Attributes, Device, FileType, SourcePathBuf, unescape};
 use canopy_read::depth_first::{self, ListedDirectory, ListingRows};
 use canopy_read::inode::InodeColumns;
 use canopy_read::locate::{Start, absolute_path};
@@ -38,7 +38,7 @@ pub(super) fn write(start: &Start, now_s: i64, output: &Mutex<Output>) -> Result
 
 /// A directory whose array is open.
 struct Open {
-    path: String,
+    path: SourcePathBuf,
     dev: Device,
     /// Its subdirectories that have not come yet, by name.
     pending: VecDeque<(String, Attributes)>,
@@ -82,16 +82,17 @@ impl Tree<'_> {
         }
         // The start is above everything.
         while self.open.len() > 1
-            && !is_below(&directory.path, &self.open[self.open.len() - 1].path)
+            && !directory.path.as_path().is_below(self.open[self.open.len() - 1].path.as_path())
         {
             self.close();
         }
         let Some(top) = self.open.last() else { return };
         let mut path = top.path.clone();
-        let mut names = directory.path[path.len()..].trim_start_matches('/').split('/').peekable();
+        let names = directory.path.as_str()[path.as_str().len()..].trim_start_matches('/');
+        let mut names = names.split('/').peekable();
         while let Some(name) = names.next() {
             self.pass(name);
-            path = canopy_model::join(&path, name);
+            path = path.as_path().child(name);
             self.text(",\n[");
             if names.peek().is_none() {
                 let parent = self.open.last().map(|open| open.dev);
@@ -114,7 +115,7 @@ impl Tree<'_> {
     fn open_start(&mut self, read_error: bool) {
         let start = self.start;
         self.text(",\n[");
-        let name = absolute_path(&start.source, &start.path);
+        let name = absolute_path(&start.source, start.path.as_path());
         self.info(&unescape(&name), &start.inode.attributes, Some(start.inode.dev), read_error);
         let (path, dev) = (start.path.clone(), start.inode.dev);
         self.open.push(Open { path, dev, pending: VecDeque::new() });

@@ -101,7 +101,7 @@ pub(super) fn write<S: BatchSink>(
         if !start.is_dir() {
             continue;
         }
-        for range in plan::below(&start.view, start.source.id, &start.path)? {
+        for range in plan::below(&start.view, start.source.id, start.path.as_path())? {
             for kind in [FileKind::Dirs, FileKind::Entries] {
                 let units = range.units(kind, &range.rows(kind)?);
                 sources.extend(units.into_iter().map(|unit| (start, Some(unit))));
@@ -146,7 +146,7 @@ fn flat(start: &Start, placed: &Placed) -> Result<RecordBatch> {
 
 /// Makes the row of a start itself.
 fn start_row(start: &Start) -> Result<RecordBatch> {
-    let path = absolute_path(&start.source, &start.path);
+    let path = absolute_path(&start.source, start.path.as_path());
     let batch = one_row(base_name(&path), &start.inode);
     with_columns(&start.source.name, &batch, repeated(&path, 1), vec![start.depth()])
 }

@@ -5,13 +5,13 @@
 
 use crate::error::Result;
 use canopy_index::column::{KEY, NAME, VALUE, VALUE_PATH};
-use canopy_model::{is_below, join, parent, unescape};
+use canopy_model::{SourcePath, SourcePathBuf, unescape};
 use canopy_read::locate::{Start, read_xattrs};
 use rustc_hash::FxHashMap;
 
-/// Names and values that the caller may see, as bytes, by path in the source.
+/// Names and values that the caller may see, as bytes, by path.
 #[derive(Default)]
-pub(super) struct Values(FxHashMap<String, Vec<Pair>>);
+pub(super) struct Values(FxHashMap<SourcePathBuf, Vec<Pair>>);
 
 /// Name and value of an extended attribute.
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
@@ -20,15 +20,15 @@ impl Values {
     /// Reads those at and below a start.
     pub(super) fn below(start: &Start) -> Result<Self> {
         let mut values = Values::default();
-        let around = parent(&start.path).unwrap_or_default();
+        let around = start.path.as_path().parent().unwrap_or_default();
         for shard in start.view.shards_with_values(start.source.id, around)? {
             for batch in read_xattrs(shard)? {
                 let batch = batch?;
                 let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);
                 let (keys, texts) = (KEY.of(&batch)?, VALUE.of(&batch)?);
                 for at in 0..batch.num_rows() {
-                    let path = join(paths.value(at), names.value(at));
-                    if is_below(&path, &start.path) {
+                    let path = SourcePath::escaped(paths.value(at)).child(names.value(at));
+                    if path.as_path().is_below(start.path.as_path()) {
                         let [key, value] =
                             [keys, texts].map(|texts| unescape(texts.value(at)).into_owned());
                         values.0.entry(path).or_default().push((key, value));
@@ -51,8 +51,8 @@ impl Values {
     }
 
     /// Gives those of one entry.
-    pub(super) fn of(&self, path: &str) -> &[Pair] {
-        self.0.get(path).map_or(&[], Vec::as_slice)
+    pub(super) fn of(&self, path: SourcePath<'_>) -> &[Pair] {
+        self.0.get(path.as_str()).map_or(&[], Vec::as_slice)
     }
 
     /// Returns whether there is none.

@@ -3,7 +3,7 @@
 
 use super::entry::LsEntry;
 use crate::error::Result;
-use canopy_model::compare_paths;
+use canopy_model::{SourcePath, SourcePathBuf};
 use canopy_read::depth_first::{DepthFirst, ListedDirectory, ListingRows};
 use canopy_read::inode::{ENTRY, inodes};
 use canopy_read::locate::Start;
@@ -21,10 +21,10 @@ pub(super) struct ReadAhead<'a> {
     merge: DepthFirst<'a>,
     /// Directories by path, in path order. All of the first one's listing is there if a second one
     /// is, or no more comes.
-    ready: VecDeque<(String, Vec<LsEntry>)>,
+    ready: VecDeque<(SourcePathBuf, Vec<LsEntry>)>,
     ended: bool,
     /// All of them, where they are asked for in another order.
-    held: FxHashMap<String, Vec<LsEntry>>,
+    held: FxHashMap<SourcePathBuf, Vec<LsEntry>>,
 }
 
 impl<'a> ReadAhead<'a> {
@@ -49,15 +49,15 @@ impl<'a> ReadAhead<'a> {
 
     /// Returns what is in a directory; `None` if that is not known here. In path order, those
     /// before it are passed over.
-    pub(super) fn take(&mut self, path: &str) -> Result<Option<Vec<LsEntry>>> {
-        if let Some(entries) = self.held.remove(path) {
+    pub(super) fn take(&mut self, path: SourcePath<'_>) -> Result<Option<Vec<LsEntry>>> {
+        if let Some(entries) = self.held.remove(path.as_str()) {
             return Ok(Some(entries));
         }
         loop {
             while self.ready.len() < 2 && !self.ended {
                 self.read()?;
             }
-            match self.ready.front().map(|(next, _)| compare_paths(next, path)) {
+            match self.ready.front().map(|(next, _)| next.as_path().cmp(&path)) {
                 Some(Ordering::Less) => drop(self.ready.pop_front()),
                 Some(Ordering::Equal) => {
                     return Ok(self.ready.pop_front().map(|(_, entries)| entries));

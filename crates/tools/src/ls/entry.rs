@@ -3,10 +3,10 @@
 use super::LsTime;
 use crate::error::Result;
 use canopy_index::Index;
-use canopy_model::{Attributes, FileType, parent, unescape};
+use canopy_model::{Attributes, FileType, unescape};
 use canopy_read::Inode;
 use canopy_read::contents::Contents;
-use canopy_read::locate::{Start, absolute_path, look_up, to_path};
+use canopy_read::locate::{Start, look_up, to_path};
 use canopy_read::resolve::locate;
 use canopy_scan::look_at;
 use rustix::fs::CWD;
@@ -103,7 +103,7 @@ impl LsEntry {
 
 /// Returns what is in a directory; `None` if the caller may not list it.
 pub(super) fn children(start: &Start) -> Result<Option<Vec<LsEntry>>> {
-    Ok(match Contents::of(&start.view, &start.source, &start.path, usize::MAX)? {
+    Ok(match Contents::of(&start.view, &start.source, start.path.as_path(), usize::MAX)? {
         Contents::Listed(all) => {
             Some(all.into_iter().map(|(name, inode)| LsEntry::listed(&name, inode)).collect())
         }
@@ -114,12 +114,12 @@ pub(super) fn children(start: &Start) -> Result<Option<Vec<LsEntry>>> {
 /// Returns what `..` of a directory is: from the index, above the root of a source from the live
 /// file system, or else the directory itself.
 pub(super) fn parent_of(index: &Index, start: &Start) -> Result<Inode> {
-    if let Some(above) = parent(&start.path) {
+    if let Some(above) = start.path.as_path().parent() {
         return Ok(
             look_up(&start.view, &start.source, above)?.unwrap_or_else(|| start.inode.clone())
         );
     }
-    let root = to_path(&absolute_path(&start.source, ""));
+    let root = to_path(&start.source.root);
     let above = root.parent().unwrap_or(Path::new("/")).as_os_str();
     if let Ok(found) = locate(index, above) {
         return Ok(found.inode);

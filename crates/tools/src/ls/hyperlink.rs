@@ -27,7 +27,7 @@ pub const END: &[u8] = b"\x1b]8;;\x07";
 /// gives the path where its target would be. A link that the index cannot follow gives its own
 /// path.
 pub(super) fn absolute(links: &Links, start: &Start) -> Vec<u8> {
-    let own = absolute_path(&start.source, &start.path);
+    let own = absolute_path(&start.source, start.path.as_path());
     let target = &start.inode.target;
     let path = match start.inode.attributes.file_type() {
         FileType::Symlink => match links.follow(&own, target) {

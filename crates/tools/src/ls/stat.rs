@@ -5,7 +5,7 @@ use super::json;
 use crate::error::{Error, Result};
 use crate::find::Outside;
 use canopy_index::Index;
-use canopy_model::{Attributes, Device, FileType, parent, unescape};
+use canopy_model::{Attributes, Device, FileType, unescape};
 use canopy_read::Lost;
 use canopy_read::contexts::context_of;
 use canopy_read::follow::locate_followed;
@@ -363,8 +363,8 @@ impl Printer<'_> {
 /// have the same device from there on, in the source by the index and above it by the live file
 /// system.
 fn mount_point(start: &Start, device: Device) -> Result<PathBuf> {
-    let mut mounted = start.path.as_str();
-    while let Some(above) = parent(mounted) {
+    let mut mounted = start.path.as_path();
+    while let Some(above) = mounted.parent() {
         // Nobody can tell of a directory that the caller may not list.
         let found = device_within(&start.view, &start.source, above)?;
         if found.is_some_and(|found| found != device) {
@@ -372,7 +372,7 @@ fn mount_point(start: &Start, device: Device) -> Result<PathBuf> {
         }
         mounted = above;
     }
-    let mut mounted = to_path(&absolute_path(&start.source, ""));
+    let mut mounted = to_path(&start.source.root);
     while let Some(above) = mounted.parent() {
         if above.symlink_metadata().map_or(true, |found| Device(found.dev()) != device) {
             break;

@@ -8,7 +8,7 @@ use super::{Dereference, Hidden, LsOptions, SortBy, Unlisted, hyperlink, json};
 use crate::error::{Error, Result, found_or_failed};
 use crate::find::Outside;
 use canopy_index::Index;
-use canopy_model::{FileType, escape, join};
+use canopy_model::{FileType, SourcePathBuf, escape};
 use canopy_read::Lost;
 use canopy_read::contexts::{context_of, contexts_in, has_context};
 use canopy_read::follow::{followed, inode_followed};
@@ -27,7 +27,7 @@ pub(super) struct Walk<'a> {
     /// Whether directories have a heading.
     headed: bool,
     /// Security contexts by path in the source that is listed.
-    contexts: FxHashMap<String, Vec<u8>>,
+    contexts: FxHashMap<SourcePathBuf, Vec<u8>>,
     /// Follows links of the view that was listed last.
     links: Option<Links>,
     /// Follows links that no index can follow.
@@ -199,7 +199,7 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let listed = match &mut ahead {
-                Some(ahead) => ahead.take(&start.path)?,
+                Some(ahead) => ahead.take(start.path.as_path())?,
                 None => None,
             };
             // Names that are not UTF-8 come in another order.
@@ -319,7 +319,7 @@ impl<'a> Walk<'a> {
             self.contexts = contexts_in(start, false)?;
         }
         for entry in entries.iter_mut().filter(|entry| has_context(&entry.inode)) {
-            let path = join(&start.path, &escape(&entry.name));
+            let path = start.path.as_path().child(&escape(&entry.name));
             entry.context = match self.contexts.get(&path) {
                 Some(context) => context.clone(),
                 None if entry.name == b"." => context_of(start)?.unwrap_or_default(),
@@ -368,9 +368,9 @@ impl<'a> Walk<'a> {
 
 /// Returns an entry of a directory, or what it leads to, as the start of a further listing.
 fn child(start: &Start, entry: &LsEntry) -> Start {
-    let path = join(&start.path, &escape(&entry.name));
+    let path = start.path.as_path().child(&escape(&entry.name));
     let mut given = with_one_slash(&start.given).to_vec();
-    start.append_below(&mut given, &path);
+    start.append_below(&mut given, path.as_path());
     match &entry.followed {
         Some(found) => Start { given, ..(**found).clone() },
         None => Start { given, path, inode: entry.inode.clone(), ..start.clone() },

@@ -12,7 +12,7 @@ use super::top_k::TopK;
 use crate::error::Result;
 use canopy_index::FileKind;
 use canopy_index::column::{INODE, PATH};
-use canopy_model::{Totals, compare_paths};
+use canopy_model::{SourcePath, Totals, compare_paths};
 use canopy_read::locate::{Start, absolute_path};
 use rustc_hash::FxHashMap;
 
@@ -143,7 +143,7 @@ impl Facts<'_> {
                 let batch = batch?;
                 let paths = PATH.of(&batch)?.iter().flatten();
                 for (id, path) in ids.by_ref().take(batch.num_rows()).zip(paths) {
-                    found.insert(*id, absolute_path(&part.start.source, path));
+                    found.insert(*id, absolute_path(&part.start.source, SourcePath::escaped(path)));
                 }
             }
         }

@@ -16,6 +16,7 @@ use crate::error::Result;
 use arrow::array::RecordBatch;
 use canopy_index::column::*;
 use canopy_index::{FileKind, ListingOrdinal, ListingRange};
+use canopy_model::{SourcePath, SourcePathBuf};
 use canopy_read::fold::{Folded, TreeFold};
 use canopy_read::listings::merge_ranges;
 use canopy_read::work::merged;
@@ -31,7 +32,7 @@ pub(super) struct ListingPass {
     pub(super) deepest: TopK,
     pub(super) empty: FlaggedRows,
     /// Directories whose listing comes in several parts, by start and path.
-    split: FxHashMap<(u128, String), (RowId, Held)>,
+    split: FxHashMap<(u128, SourcePathBuf), (RowId, Held)>,
 }
 
 /// Settings of the pass.
@@ -40,7 +41,7 @@ struct Scope<'a> {
     owner: Option<u32>,
     trees: bool,
     /// Directories whose listing comes in several parts.
-    split: &'a FxHashSet<String>,
+    split: &'a FxHashSet<SourcePathBuf>,
 }
 
 /// Reads the listings of all parts; sums of trees if `trees`.
@@ -69,7 +70,7 @@ pub(super) fn read(
 }
 
 /// Finds the directories whose listing comes in several parts.
-fn split_directories(parts: &[CoveredFile<'_>]) -> Result<FxHashSet<String>> {
+fn split_directories(parts: &[CoveredFile<'_>]) -> Result<FxHashSet<SourcePathBuf>> {
     let mut found = FxHashSet::default();
     for part in parts.iter().filter(|part| part.shard.record().parts) {
         for unit in part.units(None)? {
@@ -77,7 +78,7 @@ fn split_directories(parts: &[CoveredFile<'_>]) -> Result<FxHashSet<String>> {
                 let batch = batch?;
                 let rows = PATH.of(&batch)?.iter().flatten().zip(PART.of(&batch)?);
                 let later = rows.filter(|(_, number)| **number > 0);
-                found.extend(later.map(|(path, _)| path.to_owned()));
+                found.extend(later.map(|(path, _)| SourcePath::escaped(path).to_buf()));
             }
         }
     }
@@ -111,7 +112,7 @@ impl ListingPass {
         }
     }
 
-    fn add_split(&mut self, key: (u128, String), id: RowId, held: &Held) {
+    fn add_split(&mut self, key: (u128, SourcePathBuf), id: RowId, held: &Held) {
         let known = self.split.entry(key).or_insert((id, Held::default()));
         known.0 = known.0.min(id);
         known.1.add(held);
@@ -157,7 +158,7 @@ impl PartPass<'_, '_> {
 
     fn read(&mut self, listings: &[ListingRange], held: &[Held]) -> Result<()> {
         let start = self.part.start;
-        let mut fold = TreeFold::with(&start.path, OpenTree::of_start(start));
+        let mut fold = TreeFold::with(start.path.as_path(), OpenTree::of_start(start));
         let mut ordinals = ListingOrdinal::each(listings);
         let counts = FILES | SYMLINKS | OTHERS | SUBDIRS;
         let columns =
@@ -187,13 +188,13 @@ impl PartPass<'_, '_> {
         for (at, ordinal) in ordinals.enumerate() {
             let held = &held[ordinal - start];
             let id = RowId { part: self.number, row: ordinal.0 };
-            let path = paths.value(at);
+            let path = SourcePath::escaped(paths.value(at));
             let own = numbers[at] == 0 && self.scope.owner.is_none_or(|owner| owner == uids[at]);
             let no_others = counts.iter().flatten().all(|count| count[at] == 0);
             let empty = own && held.entries == 0 && no_others;
-            let split = !self.scope.split.is_empty() && self.scope.split.contains(path);
+            let split = !self.scope.split.is_empty() && self.scope.split.contains(path.as_str());
             if split {
-                self.found.add_split((start_key(self.part.start), path.to_owned()), id, held);
+                self.found.add_split((start_key(self.part.start), path.to_buf()), id, held);
             } else if self.scope.counts(held) {
                 self.found.directories.add(id, held);
             }

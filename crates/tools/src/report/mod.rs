@@ -158,7 +158,7 @@ pub fn report(
     let answers = facts::answer(&starts, options)?;
     let owner = |id: u32| Owner { id, name: user_name(id) };
     let covered = starts.iter().map(|start| Covered {
-        path: absolute_path(&start.source, &start.path),
+        path: absolute_path(&start.source, start.path.as_path()),
         scanned_ns: start.source.scanned_ns,
         updated_ns: start.source.updated_ns,
     });
@@ -225,7 +225,7 @@ fn starts(index: &Index, paths: &[OsString]) -> Result<(Vec<Start>, Vec<Error>)>
         // The first of equal directories stays.
         let covers = |(other, above): (usize, &Start)| {
             above.source.id == start.source.id
-                && is_below(&start.path, &above.path)
+                && start.path.as_path().is_below(above.path.as_path())
                 && (above.path != start.path || Some(other) < own)
         };
         !all.iter().enumerate().any(covers)

@@ -71,7 +71,7 @@ pub(super) fn parts<'a>(
     let mut parts = Vec::new();
     let mut base = 0;
     for start in starts {
-        for range in plan::below(&start.view, start.source.id, &start.path)? {
+        for range in plan::below(&start.view, start.source.id, start.path.as_path())? {
             for &kind in kinds {
                 let rows = match (kind, owner) {
                     (FileKind::Entries, Some(uid)) => entries_of_owner(&range, uid)?,

@@ -222,7 +222,7 @@ impl Candidates for IndexRows<'_> {
             _ => {
                 let names = text_or_empty(Some(names), at);
                 let owned = ModeAndOwners { mode: modes[at], uid: uids[at], gid: gids[at] };
-                self.facts.may_access(&self.locations[at].path, names, owned, wanted)
+                self.facts.may_access(self.locations[at].path.as_path(), names, owned, wanted)
             }
         })
     }

@@ -9,7 +9,7 @@ use arrow::array::{RecordBatch, UInt64Array};
 use arrow::compute::take_record_batch;
 use canopy_index::FileKind;
 use canopy_index::column::NAME;
-use canopy_model::{Device, escape, join};
+use canopy_model::{Device, SourcePathBuf, escape};
 use canopy_read::inode::{InodeColumns, one_row, text_or_empty};
 use canopy_read::plan::{Placed, Unit};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 pub(crate) struct Location {
     /// The path as it would be printed, escaped.
     pub(crate) shown: String,
-    /// The path in the source, escaped.
-    pub(crate) path: String,
+    /// The path in the source.
+    pub(crate) path: SourcePathBuf,
     /// How far below the start of the user it is.
     pub(crate) depth: u32,
     /// The device of its directory.
@@ -34,8 +34,8 @@ impl Location {
         let mut locations = Vec::with_capacity(placed.batch.num_rows());
         for (at, listing) in placed.ordinals()?.iter().enumerate() {
             let head = placed.head(listing)?;
-            let path = join(head.path, names.value(at));
-            let (shown, depth) = (visit.shown(&path), visit.depth_of_entries(&head));
+            let path = head.path.child(names.value(at));
+            let (shown, depth) = (visit.shown(path.as_path()), visit.depth_of_entries(&head));
             locations.push(Location { shown, path, depth, dev: head.dev.unwrap_or_default() });
         }
         Ok(locations)

@@ -6,7 +6,10 @@ use super::chunk::Location;
 use super::outside::{Outside, Reached};
 use crate::find::messages::{link_problem, quoted, system_message};
 use canopy_index::SourceRecord;
-use canopy_model::{Acl, Credentials, Device, FileType, Grant, Wanted, unescape, xattr_names};
+use canopy_model::{
+    Acl, Credentials, Device, FileType, Grant, SourcePath, SourcePathBuf, Wanted, unescape,
+    xattr_names,
+};
 use canopy_read::links::{Links, Resolved};
 use canopy_read::locate::absolute_path;
 use parking_lot::Mutex;
@@ -28,16 +31,16 @@ pub(crate) struct ModeAndOwners {
 /// What is known of the subtree of one start.
 pub(crate) struct SubtreeFacts {
     /// Directories that are known to be empty.
-    pub(crate) empty_dirs: FxHashSet<String>,
+    pub(crate) empty_dirs: FxHashSet<SourcePathBuf>,
     /// Paths in the source that pass tests of extended attributes that need values, by the number
     /// of the test.
-    pub(crate) xattr_matches: Vec<FxHashSet<String>>,
+    pub(crate) xattr_matches: Vec<FxHashSet<SourcePathBuf>>,
     /// Names of attributes that such tests could not understand, by path.
-    pub(crate) unknown_values: FxHashMap<String, String>,
+    pub(crate) unknown_values: FxHashMap<SourcePathBuf, String>,
     /// Values of the access ACLs that the caller may see, escaped, by path in the source.
-    pub(crate) acls: FxHashMap<String, String>,
+    pub(crate) acls: FxHashMap<SourcePathBuf, String>,
     /// Security contexts likewise.
-    pub(crate) contexts: FxHashMap<String, String>,
+    pub(crate) contexts: FxHashMap<SourcePathBuf, String>,
     /// Who asks.
     pub(crate) caller: Credentials,
     /// Types of mounted file systems.
@@ -98,10 +101,10 @@ impl SubtreeFacts {
             Resolved::Entry(reached) => {
                 let (inode, a) = (&reached.inode, &reached.inode.attributes);
                 let owned = ModeAndOwners { mode: a.mode, uid: a.uid, gid: a.gid };
-                self.may_access(&reached.path, &inode.xattrs, owned, wanted)
+                self.may_access(reached.path.as_path(), &inode.xattrs, owned, wanted)
             }
             Resolved::Unknown => {
-                let link = absolute_path(&self.source, &location.path);
+                let link = absolute_path(&self.source, location.path.as_path());
                 let known = self.outside.may_access(&self.source, &link, target, wanted);
                 known.unwrap_or_else(|| {
                     self.outside.note_unknown(link.as_bytes());
@@ -114,7 +117,7 @@ impl SubtreeFacts {
 
     /// Looks at what a link leads to that the index cannot follow; notes one that nobody can.
     pub(crate) fn look_outside(&self, location: &Location, target: &str) -> Option<Reached> {
-        let link = absolute_path(&self.source, &location.path);
+        let link = absolute_path(&self.source, location.path.as_path());
         let reached = self.outside.look(&self.source, &link, target);
         if reached.is_none() {
             self.outside.note_unknown(link.as_bytes());
@@ -126,14 +129,14 @@ impl SubtreeFacts {
     /// group and ACL tell. `xattrs` are the names of extended attributes of the entry at `path`.
     pub(crate) fn may_access(
         &self,
-        path: &str,
+        path: SourcePath<'_>,
         xattrs: &str,
         owned: ModeAndOwners,
         wanted: Wanted,
     ) -> bool {
         let ModeAndOwners { mode, uid, gid } = owned;
         let has_acl = xattr_names::has(xattrs, Acl::XATTR_NAME);
-        let acl = self.acls.get(path).and_then(|value| Acl::decode(&unescape(value)).ok());
+        let acl = self.acls.get(path.as_str()).and_then(|value| Acl::decode(&unescape(value)).ok());
         let grant = match (has_acl, acl) {
             (true, None) => Grant::of_hidden_acl(mode, uid, wanted),
             (_, acl) => Grant::new(mode, uid, gid, acl.as_ref(), wanted),
@@ -143,7 +146,7 @@ impl SubtreeFacts {
 
     /// Returns where the link there leads.
     pub(crate) fn follow(&self, link: &Location, target: &str) -> Resolved {
-        let link = absolute_path(&self.source, &link.path);
+        let link = absolute_path(&self.source, link.path.as_path());
         self.links.follow_after(self.links_before, &link, target)
     }
 

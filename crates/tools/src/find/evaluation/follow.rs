@@ -14,7 +14,7 @@ use crate::find::messages::{file_system_loop, link_problem, quoted};
 use crate::find::path::push_component;
 use canopy_index::RowRange;
 use canopy_index::column::{MODE, TARGET};
-use canopy_model::{FileType, compare_paths, is_below, unescape};
+use canopy_model::{AbsolutePath, FileType, is_below, unescape};
 use canopy_read::Inode;
 use canopy_read::gaps::unlisted;
 use canopy_read::inode::{ENTRY, text_or_empty};
@@ -59,13 +59,13 @@ impl Search<'_, '_> {
     /// too.
     pub(super) fn leave_out_loops(&mut self) {
         for (path, problem) in &self.visit.loops {
-            let far = self.visit.depth_of(path) > self.find.globals.depth_max;
-            if !far && !self.is_pruned(path) {
+            let far = self.visit.depth_of(path.as_path()) > self.find.globals.depth_max;
+            if !far && !self.is_pruned(path.as_path()) {
                 self.visit.facts.add_link_problem(problem.clone());
             }
         }
         self.pruned.extend(self.visit.loops.iter().map(|(path, _)| path.clone()));
-        self.pruned.sort_by(|a, b| compare_paths(a, b));
+        self.pruned.sort_by(|a, b| a.as_path().cmp(&b.as_path()));
     }
 
     /// Says of directories that could not be listed when the caller indexed them that they could
@@ -75,12 +75,12 @@ impl Search<'_, '_> {
             return Ok(());
         }
         for directory in unlisted(self.start)? {
-            let depth = self.visit.depth_of(&directory.path);
+            let depth = self.visit.depth_of(directory.path.as_path());
             let is_elsewhere =
                 self.visit.device.is_some_and(|device| device != directory.inode.dev);
             if depth >= self.find.globals.depth_max
                 || is_elsewhere
-                || self.is_pruned(&directory.path)
+                || self.is_pruned(directory.path.as_path())
             {
                 continue;
             }
@@ -150,7 +150,7 @@ impl Search<'_, '_> {
         let (visit, start) = (self.visit, self.start);
         let is_dir = inode.attributes.file_type() == FileType::Directory;
         if is_dir && location.depth < self.find.globals.depth_max {
-            let link = absolute_path(&start.source, &location.path);
+            let link = absolute_path(&start.source, location.path.as_path());
             visit.facts.outside.note_unsearched(link.as_bytes());
         }
         let given = unescape(&location.shown).into_owned();
@@ -171,10 +171,10 @@ impl Search<'_, '_> {
     fn visit_next(&self, chunk: &Chunk, at: usize, reached: &ResolvedEntry) -> Result<()> {
         let (visit, location) = (self.visit, &chunk.locations[at]);
         let shown = unescape(&location.shown).into_owned();
-        let link = absolute_path(&self.start.source, &location.path);
+        let link = absolute_path(&self.start.source, location.path.as_path());
         let mut ancestors = visit.ancestors.clone();
         ancestors.push(Ancestors {
-            top: absolute_path(&self.start.source, &self.start.path),
+            top: absolute_path(&self.start.source, self.start.path.as_path()),
             shown: self.start.given.clone(),
             bottom: parent_of(&link).to_owned(),
         });
@@ -190,10 +190,11 @@ impl Search<'_, '_> {
             false => self.start.view.clone(),
         };
         let (view, seen) = (&self.start.view, &seen);
-        let start = match source_of(seen, &reached.absolute) {
+        let start = match source_of(seen, AbsolutePath::new(&reached.absolute)) {
             // Nothing lies below it that would have to be seen from there.
             Some((source, path)) if !is_dir => {
-                let (source, inode) = (source.clone(), reached.inode.clone());
+                let (source, path) = (source.clone(), path.to_buf());
+                let inode = reached.inode.clone();
                 Start { given: shown, source, path, inode, view: seen.clone(), links }
             }
             _ => {
@@ -204,9 +205,9 @@ impl Search<'_, '_> {
         let below =
             ancestors.iter().filter(|above| is_below_absolute(&above.top, &reached.absolute));
         let loops = below.filter_map(|above| {
-            let (source, path) = source_of(&start.view, &above.top)?;
-            let problem = file_system_loop(&start.display(&path), &above.shown);
-            (source.id == start.source.id).then_some((path, problem))
+            let (source, path) = source_of(&start.view, AbsolutePath::new(&above.top))?;
+            let problem = file_system_loop(&start.display(path), &above.shown);
+            (source.id == start.source.id).then(|| (path.to_buf(), problem))
         });
         let loops = loops.collect();
         let next = Visit {

@@ -55,7 +55,7 @@ impl Outside {
 
     /// Returns the target of a link that the index cannot follow, for tools that show one entry.
     pub(crate) fn reached(&self, link: &Start) -> Result<Inode, Lost> {
-        let path = absolute_path(&link.source, &link.path);
+        let path = absolute_path(&link.source, link.path.as_path());
         match self.look(&link.source, &path, &link.inode.target) {
             Some(Ok((attributes, dev))) => Ok(inode_outside(attributes, dev)),
             Some(Err(Errno::NOENT)) => Err(Lost::Missing),

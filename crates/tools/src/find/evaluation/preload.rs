@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::find::language::{Find, NamedFile, Test, XattrTest};
 use crate::find::messages::quoted;
 use canopy_index::column::*;
-use canopy_model::{Acl, Credentials, join};
+use canopy_model::{Acl, Credentials, SourcePath, SourcePathBuf};
 use canopy_read::follow::locate_followed;
 use canopy_read::links::Links;
 use canopy_read::locate::{Start, read_xattrs, xattrs_of};
@@ -92,10 +92,10 @@ pub(crate) fn caller() -> Credentials {
 }
 
 /// Returns the directories of the subtree that have a listing without entries.
-fn empty_dirs(start: &Start) -> Result<FxHashSet<String>> {
+fn empty_dirs(start: &Start) -> Result<FxHashSet<SourcePathBuf>> {
     let mut empty = FxHashSet::default();
     let mut continued = FxHashSet::default();
-    for range in below(&start.view, start.source.id, &start.path)? {
+    for range in below(&start.view, start.source.id, start.path.as_path())? {
         let columns = PATH | PART | FILES | SYMLINKS | OTHERS | SUBDIRS;
         let listings = &range.listings;
         for batch in range.shard.read_listings(columns, listings, BATCH_ROWS)? {
@@ -104,10 +104,11 @@ fn empty_dirs(start: &Start) -> Result<FxHashSet<String>> {
             let counts =
                 [FILES.of(&batch)?, SYMLINKS.of(&batch)?, OTHERS.of(&batch)?, SUBDIRS.of(&batch)?];
             for at in 0..batch.num_rows() {
+                let path = || SourcePath::escaped(paths.value(at)).to_buf();
                 if counts.iter().all(|count| count[at] == 0) {
-                    empty.insert(paths.value(at).to_owned());
+                    empty.insert(path());
                 } else if parts[at] > 0 {
-                    continued.insert(paths.value(at).to_owned());
+                    continued.insert(path());
                 }
             }
         }
@@ -117,27 +118,30 @@ fn empty_dirs(start: &Start) -> Result<FxHashSet<String>> {
 }
 
 /// Calls `visit` with each extended attribute at and below a start whose value the caller may see,
-/// and perhaps with others: a way to get the path of its entry, its name and its value, all escaped.
-fn each_value(start: &Start, mut visit: impl FnMut(&dyn Fn() -> String, &str, &str)) -> Result<()> {
-    for shard in start.view.shards_with_values(start.source.id, &start.path)? {
+/// and perhaps with others: a way to get the path of its entry, its name and its value, both escaped.
+fn each_value(
+    start: &Start,
+    mut visit: impl FnMut(&dyn Fn() -> SourcePathBuf, &str, &str),
+) -> Result<()> {
+    for shard in start.view.shards_with_values(start.source.id, start.path.as_path())? {
         for batch in read_xattrs(shard)? {
             let batch = batch?;
             let (paths, names) = (VALUE_PATH.of(&batch)?, NAME.of(&batch)?);
             let (keys, values) = (KEY.of(&batch)?, VALUE.of(&batch)?);
             for at in 0..batch.num_rows() {
-                let path = || join(paths.value(at), names.value(at));
+                let path = || SourcePath::escaped(paths.value(at)).child(names.value(at));
                 visit(&path, keys.value(at), values.value(at));
             }
         }
     }
-    for (key, value) in xattrs_of(&start.view, &start.source, &start.path)? {
+    for (key, value) in xattrs_of(&start.view, &start.source, start.path.as_path())? {
         visit(&|| start.path.clone(), &key, &value);
     }
     Ok(())
 }
 
 /// Returns the values of one extended attribute that the caller may see, by path.
-fn xattr_values(start: &Start, wanted: &str) -> Result<FxHashMap<String, String>> {
+fn xattr_values(start: &Start, wanted: &str) -> Result<FxHashMap<SourcePathBuf, String>> {
     let mut found = FxHashMap::default();
     each_value(start, |path, key, value| {
         if key == wanted {
@@ -149,7 +153,7 @@ fn xattr_values(start: &Start, wanted: &str) -> Result<FxHashMap<String, String>
 
 /// Paths that pass each of some tests, and names of attributes that could not be understood, by
 /// path.
-type XattrMatches = (Vec<FxHashSet<String>>, FxHashMap<String, String>);
+type XattrMatches = (Vec<FxHashSet<SourcePathBuf>>, FxHashMap<SourcePathBuf, String>);
 
 /// Returns the paths that pass each test of extended attributes, by the number of the test, if
 /// names in listings are not enough for any of them.

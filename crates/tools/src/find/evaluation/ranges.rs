@@ -6,7 +6,7 @@ use super::select::Selected;
 use crate::error::Result;
 use canopy_index::column::{DEPTH, DEV, NAME, PATH};
 use canopy_index::{Columns, FileKind, ListingOrdinal, ListingRange, RowRange};
-use canopy_model::{compare_paths, join, parent};
+use canopy_model::{SourcePath, SourcePathBuf};
 use canopy_read::listings::{ListingHeads, merge_ranges};
 use canopy_read::plan::{BATCH_ROWS, ShardRange, Unit};
 use canopy_read::work::listed;
@@ -65,7 +65,8 @@ impl Search<'_, '_> {
             let batch = batch?;
             let (paths, devs) = (PATH.find(&batch), DEV.find(&batch));
             for (at, (&depth, ordinal)) in DEPTH.of(&batch)?.iter().zip(&mut ordinals).enumerate() {
-                let pruned = paths.is_some_and(|paths| self.is_pruned(paths.value(at)));
+                let pruned =
+                    paths.is_some_and(|paths| self.is_pruned(SourcePath::escaped(paths.value(at))));
                 let here =
                     device.is_none_or(|device| devs.is_some_and(|devs| devs.value(at) == device));
                 if depth_min <= depth && depth <= depth_max && !pruned && here {
@@ -77,18 +78,22 @@ impl Search<'_, '_> {
     }
 
     /// Returns the directories at which the expression prunes, in path order.
-    pub(super) fn find_pruned(&self, threads: usize, ranges: &[ShardRange]) -> Result<Vec<String>> {
+    pub(super) fn find_pruned(
+        &self,
+        threads: usize,
+        ranges: &[ShardRange],
+    ) -> Result<Vec<SourcePathBuf>> {
         let mut units = Vec::new();
         for range in ranges {
             units.extend(range.units(FileKind::Dirs, &range.rows(FileKind::Dirs)?));
         }
         let mut pruned = listed(threads, &units, |unit| self.pruned_in(unit))?;
-        pruned.sort_by(|a, b| compare_paths(a, b));
+        pruned.sort_by(|a, b| a.as_path().cmp(&b.as_path()));
         Ok(pruned)
     }
 
     /// Returns the directories of a unit at which the expression prunes.
-    fn pruned_in(&self, unit: &Unit) -> Result<Vec<String>> {
+    fn pruned_in(&self, unit: &Unit) -> Result<Vec<SourcePathBuf>> {
         let mut rows = Selected::default();
         self.evaluate(&self.find.expr, unit, |_, hits| {
             hits.iter().filter(|hit| hit.pruned).for_each(|hit| rows.push(hit.row, 0));
@@ -104,7 +109,7 @@ impl Search<'_, '_> {
                 let head = placed.head(listing)?;
                 // Nothing is evaluated on what is too near.
                 if self.visit.depth_of_entries(&head) >= self.find.globals.depth_min {
-                    found.push(join(head.path, names.value(at)));
+                    found.push(head.path.child(names.value(at)));
                 }
             }
         }
@@ -112,19 +117,19 @@ impl Search<'_, '_> {
     }
 
     /// Returns whether a directory is one of the pruned ones or below one.
-    pub(super) fn is_pruned(&self, path: &str) -> bool {
+    pub(super) fn is_pruned(&self, path: SourcePath<'_>) -> bool {
         // Of the pruned directories above a path, the highest comes first; every one in between is
         // below it.
-        let end = self.pruned.partition_point(|pruned| compare_paths(pruned, path).is_le());
+        let end = self.pruned.partition_point(|pruned| pruned.as_path() <= path);
         let mut above = Some(path);
         while let Some(directory) = above {
             if self.pruned[..end]
-                .binary_search_by(|pruned| compare_paths(pruned, directory))
+                .binary_search_by(|pruned| pruned.as_path().cmp(&directory))
                 .is_ok()
             {
                 return true;
             }
-            above = parent(directory);
+            above = directory.parent();
         }
         false
     }

@@ -18,6 +18,7 @@ use crate::find::actions::{ActionSink, Printer, SortField, SortKey, Sortable, ma
 use crate::find::language::Find;
 use canopy_index::column::NAME;
 use canopy_index::{FileKind, Index, RowRange};
+use canopy_model::SourcePathBuf;
 use canopy_read::inode::{InodeColumns, text_or_empty};
 use canopy_read::locate::Start;
 use canopy_read::plan::{Unit, below, push_row};
@@ -98,7 +99,7 @@ pub(super) struct Search<'s, 'a> {
     pub(super) visit: &'s Arc<Visit>,
     pub(super) start: &'s Start,
     /// Directories below which nothing is looked at, in path order.
-    pub(super) pruned: Vec<String>,
+    pub(super) pruned: Vec<SourcePathBuf>,
     pub(super) sink: &'s ActionSink<'a>,
     /// With `-L`: what links lead to, which is visited next.
     pub(super) followed: Mutex<Vec<Arc<Visit>>>,
@@ -121,7 +122,7 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     fn search_below(&mut self) -> Result<()> {
-        let ranges = below(&self.start.view, self.start.source.id, &self.start.path)?;
+        let ranges = below(&self.start.view, self.start.source.id, self.start.path.as_path())?;
         let threads = self.sink.options.threads;
         if self.find.expr.prunes() {
             self.pruned = self.find_pruned(threads, &ranges)?;

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::find::language::Find;
 use crate::find::messages::{link_problem, quoted};
 use canopy_index::Index;
-use canopy_model::{Device, FileType, escape};
+use canopy_model::{Device, FileType, SourcePath, SourcePathBuf, escape};
 use canopy_read::Lost;
 use canopy_read::links::{Links, Resolved};
 use canopy_read::listings::ListingHead;
@@ -36,8 +36,8 @@ pub(crate) struct Visit {
     pub(crate) facts: SubtreeFacts,
     /// Directories above the link that leads here, from start to start.
     pub(crate) ancestors: Vec<Ancestors>,
-    /// Those of them that lie below the start, by path in the source, with what is then said.
-    pub(crate) loops: Vec<(String, String)>,
+    /// Those of them that lie below the start, by path, with what is then said.
+    pub(crate) loops: Vec<(SourcePathBuf, String)>,
     /// With `-xdev`: the device of the start of the user.
     pub(crate) device: Option<Device>,
 }
@@ -67,8 +67,9 @@ impl Visit {
     }
 
     /// Returns the path of an entry of the source below the start as it is printed, escaped.
-    pub(crate) fn shown(&self, path: &str) -> String {
-        let below = path.get(self.start.path.len()..).unwrap_or("").trim_start_matches('/');
+    pub(crate) fn shown(&self, path: SourcePath<'_>) -> String {
+        let below = path.as_str().get(self.start.path.as_str().len()..);
+        let below = below.unwrap_or("").trim_start_matches('/');
         let slash = if self.shown_start.ends_with('/') { "" } else { "/" };
         format!("{}{slash}{below}", self.shown_start)
     }
@@ -79,8 +80,8 @@ impl Visit {
     }
 
     /// Returns how far below the start of the user an entry of the source is.
-    pub(crate) fn depth_of(&self, path: &str) -> u32 {
-        (path.split('/').count() as u32).saturating_sub(self.start_depth) + self.depth
+    pub(crate) fn depth_of(&self, path: SourcePath<'_>) -> u32 {
+        (path.as_str().split('/').count() as u32).saturating_sub(self.start_depth) + self.depth
     }
 }
 
@@ -98,7 +99,9 @@ pub(crate) fn start_at(
     let visit = |start: Start, via_link: bool| -> Result<Option<Visit>> {
         let visit = Visit::new(find, number, start, &links, outside)?;
         let device = match find.globals.one_file_system {
-            true => device_within(&visit.start.view, &visit.start.source, &visit.start.path)?,
+            true => {
+                device_within(&visit.start.view, &visit.start.source, visit.start.path.as_path())?
+            }
             false => None,
         };
         Ok(Some(Visit { via_link, device, ..visit }))
@@ -106,7 +109,7 @@ pub(crate) fn start_at(
     if !find.globals.follow_starts || start.inode.attributes.file_type() != FileType::Symlink {
         return Ok((visit(start, false)?, false));
     }
-    let link = absolute_path(&start.source, &start.path);
+    let link = absolute_path(&start.source, start.path.as_path());
     let mut reached = links.follow_after(start.links, &link, &start.inode.target);
     if let Resolved::Unknown = reached {
         reached = match outside.reached(&start) {

@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use canopy_index::Shard;
 use canopy_index::column::{KEY, MODE, NAME, SIZE, UID, VALUE, VALUE_PATH};
 use canopy_model::lustre::{LAYOUT_KEYS, Layout};
-use canopy_model::{Count, FileType, escape, is_below, join, storage_scale, unescape};
+use canopy_model::{Count, FileType, SourcePath, escape, storage_scale, unescape};
 use canopy_read::locate::read_xattr_columns;
 use canopy_read::work::merged;
 use std::collections::HashMap;
@@ -88,15 +88,15 @@ impl ReportSection for Storage {
 
 /// Reads all layouts at and below the directories of a report.
 fn read(facts: &Facts<'_>) -> Result<Found> {
-    let mut pieces: Vec<(&str, &Arc<Shard>)> = Vec::new();
+    let mut pieces: Vec<(SourcePath<'_>, &Arc<Shard>)> = Vec::new();
     for start in facts.starts {
-        let shards = start.view.shards_with_values(start.source.id, &start.path)?;
-        pieces.extend(shards.into_iter().map(|shard| (start.path.as_str(), shard)));
+        let shards = start.view.shards_with_values(start.source.id, start.path.as_path())?;
+        pieces.extend(shards.into_iter().map(|shard| (start.path.as_path(), shard)));
     }
     let columns = VALUE_PATH | NAME | KEY | VALUE | SIZE | MODE | UID;
-    let work = |found: &mut Found, (start, shard): &(&str, &Arc<Shard>)| -> Result<()> {
+    let work = |found: &mut Found, (start, shard): &(SourcePath<'_>, &Arc<Shard>)| -> Result<()> {
         for batch in read_xattr_columns(shard, columns)? {
-            found.add_batch(&batch?, start, facts.options.owner)?;
+            found.add_batch(&batch?, *start, facts.options.owner)?;
         }
         Ok(())
     };
@@ -109,7 +109,12 @@ fn read(facts: &Facts<'_>) -> Result<Found> {
 }
 
 impl Found {
-    fn add_batch(&mut self, batch: &RecordBatch, start: &str, owner: Option<u32>) -> Result<()> {
+    fn add_batch(
+        &mut self,
+        batch: &RecordBatch,
+        start: SourcePath<'_>,
+        owner: Option<u32>,
+    ) -> Result<()> {
         let (paths, names) = (VALUE_PATH.of(batch)?, NAME.of(batch)?);
         let (keys, values) = (KEY.of(batch)?, VALUE.of(batch)?);
         let (sizes, modes, uids) = (SIZE.of(batch)?, MODE.of(batch)?, UID.of(batch)?);
@@ -119,7 +124,10 @@ impl Found {
             let is_asked = (is_layout || key == storage_scale::POOL)
                 && FileType::of_mode(modes[at]) == FileType::Regular
                 && owner.is_none_or(|owner| uids[at] == owner)
-                && is_below(&join(paths.value(at), names.value(at)), start);
+                && SourcePath::escaped(paths.value(at))
+                    .child(names.value(at))
+                    .as_path()
+                    .is_below(start);
             if is_asked && is_layout {
                 self.add_layout(&unescape(values.value(at)), sizes[at]);
             } else if is_asked {

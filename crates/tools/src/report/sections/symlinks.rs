@@ -7,7 +7,7 @@ use super::*;
 use crate::report::details;
 use canopy_index::column::{FIRST_DIR, FIRST_ENTRY, MODE, NAME, PATH, TARGET};
 use canopy_index::{Index, ListingOrdinal, RowRange, Shard, SourceId, holds};
-use canopy_model::{FileType, is_below};
+use canopy_model::{AbsolutePath, FileType, SourcePath, SourcePathBuf};
 use canopy_read::inode::text_or_empty;
 use canopy_read::links::{NameKind, Trail, TrailEnd};
 use canopy_read::locate::{Start, absolute_path, source_of};
@@ -154,7 +154,7 @@ fn follow(start: &Start, links: &[&EntryDetails], threads: usize) -> Result<Vec<
         let mut waiting = Vec::new();
         for mut walk in walks {
             let known_name = |directory: &str, name: &str| {
-                Ok(match source_of(index, directory) {
+                Ok(match source_of(index, AbsolutePath::new(directory)) {
                     Some(_) => find(&known, directory, name).cloned(),
                     None => Some(NameKind::Unseen),
                 })
@@ -188,11 +188,12 @@ fn want(known: &Known, wanted: &mut Names, directory: &str, name: &str) {
 
 /// Looks names up in all shards.
 fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> Result<()> {
-    // By source and path below its root.
+    // By source and path in it.
     let mut by_source: FxHashMap<SourceId, WantedNames<'_>> = FxHashMap::default();
     for (directory, names) in &wanted {
-        if let Some((source, path)) = source_of(index, directory) {
-            by_source.entry(source.id).or_default().insert(path, names);
+        let found = source_of(index, AbsolutePath::new(directory));
+        if let Some((source, path)) = found {
+            by_source.entry(source.id).or_default().insert(path.to_buf(), names);
         }
     }
     let shards: Vec<&Shard> = index.shards()?.into_iter().map(AsRef::as_ref).collect();
@@ -203,12 +204,15 @@ fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> R
             return Ok(());
         };
         let covers = shard.covers()?;
-        let near =
-            |directory: &String| covers.iter().any(|cover| is_below(directory, &cover.prefix));
+        let prefixes: Vec<_> =
+            covers.iter().map(|cover| SourcePath::escaped(&cover.prefix)).collect();
+        let near = |directory: &SourcePathBuf| {
+            prefixes.iter().any(|prefix| directory.as_path().is_below(*prefix))
+        };
         if wanted.keys().any(near) {
             let (directories, names) = names_in(shard, wanted)?;
             shard.close(FileKind::Listings);
-            let absolute = |path: String| absolute_path(source, &path);
+            let absolute = |path: SourcePathBuf| absolute_path(source, path.as_path());
             let names = names.into_iter().map(|(path, name, what)| (absolute(path), name, what));
             found.0.extend(directories.into_iter().map(absolute));
             found.1.extend(names);
@@ -239,19 +243,22 @@ fn look_up(index: &Index, wanted: Names, threads: usize, known: &mut Known) -> R
     Ok(())
 }
 
-/// Directories that have been seen, and what the wanted names in them are.
+/// Directories that have been seen, by absolute path, and what the wanted names in them are.
 type NamesSeen = (FxHashSet<String>, Vec<(String, String, NameKind)>);
 
 /// Names to look up in one source, by path of their directory in it.
-type WantedNames<'a> = FxHashMap<String, &'a FxHashSet<String>>;
+type WantedNames<'a> = FxHashMap<SourcePathBuf, &'a FxHashSet<String>>;
+
+/// Directories of a source that have been seen, and what the wanted names in them are.
+type NamesOfSource = (Vec<SourcePathBuf>, Vec<(SourcePathBuf, String, NameKind)>);
 
 /// A directory that some wanted names are in, and its entries and directories.
 struct WantedDirectory {
-    path: String,
+    path: SourcePathBuf,
     rows: [RowRange; 2],
 }
 
-fn names_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<NamesSeen> {
+fn names_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<NamesOfSource> {
     let directories = directories_in(shard, wanted)?;
     let mut found = Vec::new();
     for (which, kind) in [(0, FileKind::Entries), (1, FileKind::Dirs)] {
@@ -311,7 +318,7 @@ fn directories_in(shard: &Shard, wanted: &WantedNames<'_>) -> Result<Vec<WantedD
             is_open = wanted.contains_key(paths.value(at))
                 && holds(&live, ListingOrdinal::of_row(ordinal));
             if is_open {
-                let path = paths.value(at).to_owned();
+                let path = SourcePath::escaped(paths.value(at)).to_buf();
                 found.push(WantedDirectory { path, rows: first.map(|first| first..first) });
             }
         }

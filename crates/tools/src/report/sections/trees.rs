@@ -3,7 +3,7 @@
 use super::*;
 use crate::report::link_names::LinkNames;
 use crate::report::tree_sums::{TreeSum, TreeSums, child_key, start_key};
-use canopy_model::{Device, compare_paths, join_absolute};
+use canopy_model::{Device, compare_paths};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 
@@ -70,7 +70,7 @@ pub(in crate::report) fn count_once(trees: &mut TreeSums, links: &LinkNames<'_>)
     // does.
     let mut last: FxHashMap<(u128, Device, u64), &str> = FxHashMap::default();
     for (start, entry) in &links.names {
-        let root = join_absolute(&start.source.root, &start.path);
+        let root = start.path.as_path().absolute(&start.source.root);
         let below = entry.directory.get(root.len()..).unwrap_or("").trim_start_matches('/');
         let a = &entry.attributes;
         let mut key = start_key(start);
