@@ -153,7 +153,7 @@ fn change(namespace: &Namespace, tree: &mut Tree, random: &mut StdRng) {
 
 #[test]
 fn snapshots_stay_as_they_were_whatever_changes() {
-    for seed in 0..rounds(7, 25) {
+    for seed in 0..rounds(4, 25) {
         let mut random = StdRng::seed_from_u64(seed);
         let place = TempDir::new_in("/dev/shm").expect("a directory");
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::default());

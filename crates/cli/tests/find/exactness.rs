@@ -1,6 +1,6 @@
-//! What the index shows a user is what the kernel shows that user: random trees, random
-//! credentials, and find(1) and du(1) as the oracle, run with the same credentials. 672 cases, and
-//! 2,016 with `CANOPY_LONG=1`. Needs root.
+//! Answers of the index are those of the kernel for the same user. Trees and credentials are
+//! random; find(1) and du(1) are the oracle, run with these credentials. 672 users of 84 trees take
+//! turns with questions; with `CANOPY_LONG=1`, 2,016 users ask all. Needs root.
 
 use crate::common;
 
@@ -151,9 +151,8 @@ impl<'a> Case<'a> {
         (lines, Box::new(compare))
     }
 
-    /// Compares find from them, and what getfattr(1) shows of all entries below them with
-    /// tests of find, of which the index is asked at once. Values that the user cannot read must
-    /// not be found.
+    /// Compares find from them, and the output of getfattr(1) below them with tests of find, of
+    /// which the index is asked at once. Values that the user cannot read must not be found.
     fn find_with_xattrs(&'a self, starts: [&'a Path; 3]) -> (Vec<Line>, Comparison<'a>) {
         let print = ["-printf", FORMAT];
         let [named, valued] = getfattr(starts);

@@ -288,7 +288,7 @@ fn compare_outputs(expected: &Output, shown: &Output, what: &str, line: &str) {
     } else {
         assert!(line.contains("-xtype"), "{what}");
     }
-    // The order of words in a batch, and of what has no ends of lines, is free.
+    // The order of words in a batch, and of output without ends of lines, is free.
     if line.contains("\\cnever") || line.contains("/dev/stderr") {
         assert_eq!(shown.stdout.len(), expected.stdout.len(), "{what}");
     } else {

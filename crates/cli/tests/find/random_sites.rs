@@ -74,8 +74,8 @@ struct Done {
 }
 
 /// The seeds of one of several tests that make so many trees together. `CANOPY_SITES=100000` makes
-/// so many sites instead of 360, or of 2,000 with `CANOPY_LONG=1`, and `CANOPY_SEED=46` repeats one
-/// and keeps it for a look at what failed.
+/// so many sites instead of 360, or of 2,000 with `CANOPY_LONG=1`. `CANOPY_SEED=46` repeats one and
+/// keeps it for a look.
 fn seeds(test: u64, tests: u64, trees: u64) -> Vec<u64> {
     let number = |name| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let all = match number("CANOPY_SEED") {

@@ -3,6 +3,8 @@
 //! servers. Now and then the namespace's process "dies": what is found then is a tree that there
 //! was, no older than what was synced last.
 
+#[path = "../../../cli/tests/common/length.rs"]
+mod length;
 mod place;
 mod reference;
 mod step;
@@ -12,6 +14,7 @@ mod threads;
 use canopy_namespace::{Owner, Settings, create_namespace, system_clock};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
+use length::rounds;
 use place::{Fixture, crash};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -93,7 +96,7 @@ fn run(seed: u64, steps: usize, chunk_bytes: u64) {
 #[test]
 fn a_namespace_does_what_a_file_system_does() {
     let seeds = std::env::var("CANOPY_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    for seed in 0..seeds.unwrap_or(40) {
+    for seed in 0..seeds.unwrap_or(rounds(24, 200)) {
         run(seed, 400, 0);
     }
 }
@@ -102,7 +105,7 @@ fn a_namespace_does_what_a_file_system_does() {
 #[test]
 fn so_does_one_whose_contents_are_chunks() {
     let seeds = std::env::var("CANOPY_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    for seed in 0..seeds.unwrap_or(40) {
+    for seed in 0..seeds.unwrap_or(rounds(24, 200)) {
         run(seed, 400, 4096);
     }
 }

@@ -1,14 +1,16 @@
-//! The engine in a deterministic simulation: processes that write, ingest, compact, collect, read,
-//! clone, divide, merge and delete tables of one storage, interleaved at every call of storage,
-//! while calls fail, happen later or kill their process, clocks jump, and one machine loses its
-//! power. `CANOPY_SEEDS=100000` runs so many seeds instead of a few thousand, `CANOPY_SEED=46` runs
-//! one.
+//! The engine in a deterministic simulation: processes write, ingest, compact, collect, read, clone,
+//! divide, merge and delete tables of one storage. They are interleaved at every call of storage.
+//! Calls fail, happen later or kill their process, clocks jump, and one machine loses its power.
+//! `CANOPY_SEEDS=100000` runs so many seeds instead of 2,000, or of 8,000 with `CANOPY_LONG=1`.
+//! `CANOPY_SEED=46` runs one.
 //!
 //! `actors` is what processes do, `model` what the engine is compared with, `oracle` what it must
 //! have, `world`, `process` and `disk` are what it runs in, `settle` is the end.
 
 mod actors;
 mod disk;
+#[path = "../../../cli/tests/common/length.rs"]
+mod length;
 mod model;
 mod oracle;
 mod process;
@@ -19,13 +21,14 @@ mod world;
 use actors::Site;
 use canopy_store::{Column, KeyRange, Layout, create};
 use disk::DiskKind;
+use length::rounds;
 use process::Process;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use world::{Faults, World, run};
 
-/// Seeds of all tests together.
-const SEEDS: u64 = 5000;
+/// Seeds of all tests together, in a short run and in a long one.
+const SEEDS: [u64; 2] = [2500, 10_000];
 
 /// Tests that share the seeds.
 const TESTS: u64 = 5;
@@ -41,7 +44,7 @@ fn seeds(test: u64) -> Vec<u64> {
     match number("CANOPY_SEED") {
         Some(seed) => Vec::from_iter((seed % TESTS == test).then_some(seed)),
         None => {
-            let all = 0..number("CANOPY_SEEDS").unwrap_or(SEEDS);
+            let all = 0..number("CANOPY_SEEDS").unwrap_or(rounds(SEEDS[0], SEEDS[1]));
             all.filter(|seed| seed % TESTS == test).collect()
         }
     }

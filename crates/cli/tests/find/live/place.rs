@@ -1,13 +1,14 @@
 //! A tree with every kind of entry, and both commands run on it.
 
-use crate::common::{Fixture, User, assert_same, command_as, sorted};
+use crate::common::shells::{self, Variables};
+use crate::common::{Fixture, User, assert_same, sorted};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 pub struct Trial {
     pub place: Fixture,
@@ -37,9 +38,9 @@ impl Trial {
     }
 
     fn run(&self, user: Option<&User>, program: &OsStr, words: &[&OsStr]) -> Output {
-        let mut command = command_as(user, program);
-        command.args(words).current_dir(self.place.dir.path()).stdin(Stdio::null());
-        command.env("LC_ALL", "C.UTF-8").env("TZ", "UTC").output().unwrap()
+        let all = [program].iter().chain(words).map(|word| (*word).to_owned());
+        let all: Vec<OsString> = all.collect();
+        shells::run(user, Variables::Inherited, self.place.dir.path(), &[], &all)
     }
 
     /// Runs our find.
