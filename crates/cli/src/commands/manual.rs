@@ -1,5 +1,5 @@
-//! Manual pages: what `--help` tells of a command, and examples, files, variables, exit codes and
-//! other pages in sections of their own.
+//! Manual pages: the text of a command's `--help`, then sections for examples, files, variables,
+//! exit codes and other pages.
 
 use super::help::{EXIT_CODES, TOPICS};
 use canopy_site::SITE_FILE;

@@ -20,7 +20,7 @@ pub(crate) struct Du {
     pub(super) form: Option<SizeForm>,
     pub(super) tree: bool,
     pub(super) mine: bool,
-    /// The file that names what to add up.
+    /// The file with the names to add up.
     pub(super) files: Option<OsString>,
     pub(super) summarize: bool,
     pub(super) inodes: bool,
