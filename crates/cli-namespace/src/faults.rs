@@ -1,5 +1,4 @@
-//! What a command that copies a tree could not copy: each is told, up to some number, and all are
-//! counted.
+//! Entries that a command could not copy: it prints the first ones, and counts all.
 
 use canopy::Outcome;
 use canopy_text::safe::message_line;
@@ -8,7 +7,7 @@ use std::fmt::Display;
 /// More are counted and not told.
 const TOLD_MAX: u64 = 100;
 
-/// What was left out so far.
+/// Entries that were left out so far.
 #[derive(Default)]
 pub struct Faults {
     count: u64,

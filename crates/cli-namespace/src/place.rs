@@ -22,7 +22,7 @@ const CONTENTS: &str = "contents";
 /// Locked while a process of this machine uses a namespace that lies in a bucket alone.
 const LOCK: &str = "lock";
 
-/// What is cached of contents in a bucket.
+/// The cache of contents in a bucket.
 #[derive(Default)]
 pub struct Cache {
     /// The directory, if it is not that of the namespace.
@@ -133,7 +133,7 @@ pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
         _ => bail!("{}: no such directory", namespace.display()),
     }
     check_safe(namespace)?;
-    // Who opens it may go to another directory later.
+    // The process that opens it may change its working directory later.
     let namespace = namespace.canonicalize()?;
     Ok(Environment::system(Arc::new(LocalStorage::existing(&namespace)?)))
 }
@@ -207,7 +207,7 @@ pub fn ask(directory: &Path, name: &str) -> Result<Option<String>, Errno> {
             value.truncate(length);
             Ok(Some(String::from_utf8_lossy(&value).into_owned()))
         }
-        // Who opens it as a namespace says what is wrong.
+        // Opening it as a namespace reports the fault.
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(error) => Err(error),
     }
@@ -290,8 +290,8 @@ pub struct InUse {
     pub is_locked: bool,
 }
 
-/// Opens the lock of a namespace that lies in a bucket alone: storage has none. Of processes on
-/// other machines, the one that opened the namespace last has it.
+/// Opens the lock of a namespace that lies in a bucket alone, whose storage has no lock. Among
+/// processes on several machines, the one that opened the namespace last has it.
 pub fn open_lock(directory: &Path) -> anyhow::Result<File> {
     let path = directory.join(LOCK);
     let mut options = File::options();

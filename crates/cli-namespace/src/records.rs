@@ -8,10 +8,10 @@ use canopy_query::Expression;
 use canopy_tools::find::{Lookup, Record, Records};
 use std::io;
 
-/// So many links are followed on one way, as by the kernel.
+/// Most links that are followed on one path, as by the kernel.
 const LINKS_MAX: u32 = 40;
 
-/// What reads and writes are best done in, in bytes, as a mount says it.
+/// Preferred size of reads and writes, in bytes, as a mount returns it.
 const BLOCK_BYTES: u32 = 4096;
 
 /// The records of a namespace at one moment.

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// Where views are, one below the other, below the root of a mount.
 const VIEWS: [&str; 2] = [".canopy", "views"];
 
-/// What leads from there to the root.
+/// The path from there to the root.
 const UP: &[u8] = b"../../";
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {

@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What is read of a mounted namespace is kept so long if the process dies before it lets it go.
+/// How long the state of a mounted namespace is kept if the process dies while it reads it.
 const CHECKPOINT_MS: u64 = 6 * 60 * 60 * 1000;
 
 /// Most bytes that closing a namespace writes besides the contents of its log.
@@ -297,7 +297,7 @@ impl Drop for HeldCheckpoint {
 /// root and the owner of a namespace can only say that it is theirs to mount, which is not believed;
 /// and a mount that nobody answers for any more counts only where it is.
 pub fn mounted(place: &Path) -> anyhow::Result<Option<Mount>> {
-    // Of one in a bucket, mounts have the whole name, which is no path.
+    // In a bucket, mounts have the whole name, which is not a path.
     let Ok(real) = place::full_name(place) else { return Ok(None) };
     let path = real.as_os_str().as_bytes();
     let mounts = canopy_scan::mounts().context("cannot find out what is mounted")?;

@@ -101,7 +101,7 @@ const FLAGS: [(u32, &str); 11] = [
 const INSTANTIATED: u32 = 0x10;
 const EXTENSION: u32 = 0x40;
 
-/// Which parts of a file are where, or how files that are made in a directory shall be.
+/// Places of the parts of a file, or of files to be made in a directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout<'a> {
     /// Whether parts of the file have layouts of their own.
@@ -259,7 +259,7 @@ impl<'a> Component<'a> {
         component.stripe_size = u32_at(bytes, 24)?.into();
         component.stripe_count = Some(count).filter(|count| *count < ALL_STRIPES);
         component.pool = text(pool);
-        // What is released, not written yet or a directory's has none.
+        // Released parts, unwritten parts and directories have none.
         if let Some(count) = component.stripe_count.filter(|_| !objects.is_empty()) {
             component.objects = objects.as_chunks().0.get(..count.into())?;
         }

@@ -68,7 +68,7 @@ impl Extrema {
     }
 }
 
-/// Which of the costlier statistics are wanted.
+/// The expensive statistics that are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     /// The sets of owners and groups.

@@ -5,7 +5,7 @@ use canopy_text::parse_size;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// What a number is counted in.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Nothing: an id or a count.
@@ -89,7 +89,7 @@ fn size(text: &str, block: i128) -> Result<(i128, i128)> {
 fn unit_of(suffix: &str) -> Option<u64> {
     match suffix {
         "" | "B" | "c" => Some(1),
-        // What is a number already is not behind another one.
+        // A unit begins with a letter.
         suffix if !suffix.starts_with(|c: char| c.is_ascii_alphabetic()) => None,
         suffix => parse_size(&format!("1{suffix}")).ok(),
     }

@@ -25,7 +25,7 @@ const ROWS_MAX: usize = 2 << 20;
 pub struct ListedDirectory {
     /// Path of the directory below the root of the source, escaped.
     pub path: String,
-    /// Which part of a huge directory it is, from 0.
+    /// Number of the part of a huge directory, from 0.
     pub part: u32,
     /// Its device.
     pub dev: Device,

@@ -38,7 +38,7 @@ pub struct ShardRange {
 pub struct Unit {
     /// The shard.
     pub shard: Arc<Shard>,
-    /// Which of its files.
+    /// The file of the shard.
     pub kind: FileKind,
     /// The rows, sorted and disjoint; none is empty.
     pub rows: Vec<RowRange>,

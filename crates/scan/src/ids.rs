@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 /// The number that stands in an ACL for whom the namespace has none.
 const NONE: u32 = u32::MAX;
 
-/// Which numbers stand for whom the user namespace of the process does not know.
+/// Numbers that stand for users and groups which the user namespace of the process does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unmapped {
     uid: Option<u32>,

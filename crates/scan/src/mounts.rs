@@ -10,7 +10,7 @@ pub struct Mount {
     pub id: u64,
     /// Device of its files.
     pub dev: Device,
-    /// Which directory of the file system is seen there.
+    /// Directory of the file system that is mounted there.
     pub root: Vec<u8>,
     /// Where it is mounted, as the bytes of an absolute path.
     pub point: Vec<u8>,

@@ -1,6 +1,6 @@
-//! Which file systems leave it to the kernel of this machine, by mode and access ACL, who sees
-//! what. The others have rules of their own, which an index cannot express: what they hold is for
-//! root alone, unless the administrator says that modes and ACLs tell the truth there too.
+//! Trust in file systems. On trusted ones, mode and access ACL let the kernel of this machine
+//! decide who sees an entry. Others have rules of their own, which an index cannot express. Their
+//! entries are for root alone, unless the administrator states that modes and ACLs hold there too.
 
 use crate::ids::Unmapped;
 use crate::mounts::{Mount, mounts};

@@ -1,4 +1,4 @@
-//! Which directories of a source a walk lists, where most of it is known and stays.
+//! Directories of a source that a walk lists, if most of the source is known and stays.
 //!
 //! A scan of a part begins at the root of the source, and passes the directories on the way. So one
 //! code computes classes, approaches and changes for whole and partial scans. A directory on the

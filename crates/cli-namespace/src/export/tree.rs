@@ -25,7 +25,7 @@ const PART_BYTES: u64 = 1 << 20;
 /// Zeros of so many bytes become a hole, of files of snapshots.
 const HOLE_BYTES: u64 = 64 << 10;
 
-/// So many directories of a path stay open.
+/// Most directories of a path that stay open.
 const OPEN_MAX: usize = 128;
 
 /// A tree that is being written.

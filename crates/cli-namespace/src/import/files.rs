@@ -1,4 +1,4 @@
-//! What is no directory: its attributes, its contents, and its other names.
+//! Files that are not directories: their attributes, contents and other names.
 
 use super::look;
 use super::tree::Tree;

@@ -1,4 +1,4 @@
-//! What the kernel tells of a file that is imported.
+//! Attributes of an imported file, as the kernel returns them.
 
 use canopy_namespace::{FileId, Inode};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -18,13 +18,13 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// So many directories of a path stay open.
+/// Most directories of a path that stay open.
 const OPEN_MAX: usize = 128;
 
 /// Bytes asked of one getdents64.
 const DIRENT_BYTES: usize = 256 << 10;
 
-/// What is to be imported how.
+/// The tree to import, and the options.
 pub struct Plan {
     /// Whether with what files have in them.
     pub with_data: bool,

@@ -56,10 +56,10 @@ pub enum Command {
     },
     /// Print the records of a table or of one object
     ///
-    /// Of a table, prints the records in its SSTables, merged, in the order of keys: the operation,
-    /// the key and the value, between tabulators, with control characters escaped. A key is
-    /// DIRECTORY/HASH/NAME, with 16 hexadecimal digits of the hash. An option that takes a key also
-    /// takes its beginning, and DIRECTORY//NAME, which stands for the hash of NAME.
+    /// For a table, prints the records in its SSTables, merged, in the order of keys: the
+    /// operation, the key and the value, between tabulators, with control characters escaped. A key
+    /// is DIRECTORY/HASH/NAME, with 16 hexadecimal digits of the hash. An option that takes a key
+    /// also takes its beginning, and DIRECTORY//NAME, which stands for the hash of NAME.
     ///
     /// Example: canopy store dump /srv/namespace 4f0c6ab1f3a1de0b5f7d4ca3e5a1b2c3 --prefix 7
     Dump(Dump),

@@ -55,7 +55,7 @@ struct Range {
     layout: Layout,
     start: u64,
     end: u64,
-    /// Which of the file's directories the first one is.
+    /// Number of its first directory in the file.
     first_dir: usize,
 }
 

@@ -244,7 +244,7 @@ impl ClassTable {
             charged.into_iter().filter(|(class, _)| !classes.contains(class)).collect();
         rest.sort_unstable();
         rest.into_iter().for_each(|(class, owner)| inner.charge_class(class, owner));
-        // Who asks again is to be charged.
+        // The next user who asks is charged.
         inner.restricted.clear();
         inner.restricted_names = 0;
     }

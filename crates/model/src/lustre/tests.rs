@@ -132,7 +132,7 @@ fn bytes_are_where_stripes_are() {
         (2, 0x10, 150, 1000, part(100, &[2, 3])),
         (3, 0, 1000, u64::MAX, part(100, &[])),
     ]);
-    // Of the second part, 150 to 200 are on its second stripe, 200 to 300 on the first.
+    // The second part has 150 to 200 on its second stripe, and 200 to 300 on its first.
     assert_eq!(stripes(&parts, 420), [(1, 150), (2, 120), (3, 150)]);
     assert_eq!(stripes(&parts, 10), [(1, 10), (2, 0), (3, 0)]);
     let odd = plain(1, 0, 1, "", &[4]);

@@ -1,4 +1,4 @@
-//! What is wrong with queries, and what is said of it.
+//! Errors in queries, and their messages.
 
 use super::component;
 use canopy_query::{QUERY_BYTES_MAX, shown};

@@ -1,4 +1,4 @@
-//! What queries mean, as queries in their normal form.
+//! Meaning of queries, as queries in their normal form.
 
 use super::{NOW_NS, component, read};
 use canopy_query::{Candidate, Component, Expression, Field};

@@ -45,7 +45,7 @@ pub enum Measure {
     Inodes,
 }
 
-/// Which time is shown: the latest of anything that a line stands for.
+/// Time that is shown: the latest of all entries that a line stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeKind {
     /// Last access.

@@ -1,4 +1,4 @@
-//! Which entries `ls` shows: arguments, what is in directories, what symbolic links lead to.
+//! Entries that `ls` shows: arguments, contents of directories, targets of symbolic links.
 
 use super::ahead::ReadAhead;
 use super::entry::{LsEntry, Target, children, parent_of};

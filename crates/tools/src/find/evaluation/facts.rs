@@ -1,6 +1,6 @@
-//! What tests and directives may ask besides the columns of a row: empty directories, values of
-//! extended attributes, who asks, types of file systems, and where symbolic links lead. `preload`
-//! reads it.
+//! Facts that tests and directives need besides the columns of a row: empty directories, values of
+//! extended attributes, the caller, types of file systems, and targets of symbolic links. `preload`
+//! reads them.
 
 use super::chunk::Location;
 use super::outside::{Outside, Reached};
@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// What is known of the subtree of one start.
+/// Facts about the subtree of one start.
 pub(crate) struct SubtreeFacts {
     /// Directories that are known to be empty.
     pub(crate) empty_dirs: FxHashSet<String>,
@@ -27,7 +27,7 @@ pub(crate) struct SubtreeFacts {
     pub(crate) acls: FxHashMap<String, String>,
     /// Security contexts likewise.
     pub(crate) contexts: FxHashMap<String, String>,
-    /// Who asks.
+    /// The caller.
     pub(crate) caller: Credentials,
     /// Types of mounted file systems.
     pub(crate) file_systems: FileSystems,
@@ -41,9 +41,9 @@ pub(crate) struct SubtreeFacts {
     pub(crate) own_files: FxHashSet<Vec<u8>>,
     /// How many were followed on the way here.
     pub(crate) links_before: u32,
-    /// What could not be done with links that were followed.
+    /// Problems with links that were followed.
     pub(crate) link_problems: Mutex<Vec<String>>,
-    /// What could not be answered, by the path as it is shown.
+    /// Problems with entries, by the path as it is shown.
     pub(crate) problems: Mutex<FxHashMap<String, String>>,
 }
 

@@ -1,4 +1,4 @@
-//! Which rows of a shard a search looks at: those below the start that are neither too near, too
+//! Rows of a shard that a search looks at: those below the start that are neither too near, too
 //! far, on another file system nor pruned.
 
 use super::search::Search;
@@ -113,8 +113,7 @@ impl Search<'_, '_> {
 
     /// Returns whether a directory is one of the pruned ones or below one.
     pub(super) fn is_pruned(&self, path: &str) -> bool {
-        // Of the pruned directories above a path, the highest comes first; every one in between is
-        // below it.
+        // The highest pruned directory above a path comes first; every one in between is below it.
         let end = self.pruned.partition_point(|pruned| compare_paths(pruned, path).is_le());
         let mut above = Some(path);
         while let Some(directory) = above {

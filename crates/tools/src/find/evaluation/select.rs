@@ -137,7 +137,7 @@ impl Search<'_, '_> {
         let (mut range, mut passed, mut before) = (0, 0, 0);
         for batch in unit.read(columns)? {
             let batch = batch?;
-            // Who asks for the path of a row reads its listing.
+            // Asking for the path of a row reads its listing.
             let locations = match columns.has(LISTING) {
                 true => {
                     let placed = Placed::new(&unit.shard, unit.kind, batch.clone(), true)?;
