@@ -109,8 +109,8 @@ impl Located {
 }
 
 impl Viewed {
-    /// Opens a namespace, or the one that is mounted on a directory. Of one that is mounted, all
-    /// changes that were done by now are read; later ones are not. Nobody is kept from using it.
+    /// Opens a namespace, or the one that is mounted on a directory. If it is mounted, all changes
+    /// that were done by now are read, and later ones are not. Others can still use it.
     pub fn open(place: &Path) -> anyhow::Result<Self> {
         Self::open_any(place).map_err(|error| place::advised(Some(place), error))
     }

@@ -35,13 +35,13 @@ const PLANNED: &[u8] = b"looks in: the index; blocks of rows are skipped whose l
 
 type Answer<T> = Result<T, nix::errno::Errno>;
 
-/// What every request needs, also when it is answered later.
+/// State that every request needs, even if it is answered later.
 pub(crate) struct Shared {
     nodes: Nodes,
     handles: Handles,
     recent: Recent,
     pub(crate) views: Views,
-    /// Who asks, where the kernel lets nobody but the owner.
+    /// The only user, if the kernel lets nobody but the owner in.
     owner: Option<Credentials>,
     /// How long the kernel may believe what it was told. Where several users ask, not at all: it
     /// would tell one what it was told for another.
@@ -333,7 +333,7 @@ impl fuser::Filesystem for Filesystem {
         }
         let asked = RequestKind::Lookup(folder.clone(), name.clone());
         shared.ask(&who.clone(), asked, move |shared, told| {
-            // What the user hears of a query may change, whatever the kernel was told of others.
+            // The user's results of a query may change, whatever the kernel knows from others.
             let is_virtual = !folder.queries.is_empty() || is_query(&name);
             let ttl = if is_virtual { Duration::ZERO } else { shared.ttl };
             match told.and_then(|told| shared.hold(&folder, &name, told, who)) {

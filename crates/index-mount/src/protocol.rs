@@ -30,7 +30,7 @@ pub(crate) struct KnownEntry {
     pub(crate) inode: Option<(Device, u64)>,
 }
 
-/// Which directory's entries are wanted.
+/// The directory whose entries are wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Folder {
     pub(crate) place: KnownEntry,
@@ -61,7 +61,7 @@ pub(crate) enum RequestKind {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) errno: i32,
-    /// What is to be told in the log.
+    /// Message for the log.
     pub(crate) log: Option<String>,
 }
 

@@ -52,7 +52,7 @@ fn bytes_of(path: &[u8], entry: &Entry) -> usize {
     path.len() + entry.target.len()
 }
 
-/// What was told to each set of credentials, and is told to no other.
+/// Recent replies for each set of credentials. No other credentials get them.
 pub(crate) struct Recent {
     all: Mutex<HashMap<Credentials, Memory>>,
     accounts: Accounts,

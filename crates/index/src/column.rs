@@ -1,8 +1,8 @@
 //! The columns of a shard's files: one row a column, and typed access to what was read of them.
 //!
-//! [`Column`] knows the type of its values, so that reading one gives them as what they are;
-//! [`ColumnId`] is a column whatever its type, and [`Columns`] a set of them, as
-//! [`crate::Shard::read`] takes it. Which file has which columns is in `schema`.
+//! [`Column`] knows the type of its values, and reading one returns that type. [`ColumnId`] is a
+//! column of any type, and [`Columns`] a set of them for [`crate::Shard::read`]. `schema` has the
+//! columns of each file.
 
 use crate::error::{Error, Result};
 use crate::listing_ordinal::ListingOrdinal;
@@ -187,7 +187,7 @@ columns! {
     VALUE_PATH: Text = "path", false, Dictionary, false;
     /// Components of the path.
     DEPTH: u32 = "depth", false, Delta, false;
-    /// Which part of a huge directory it is, from 0.
+    /// Number of the part of a huge directory, from 0.
     PART: u32 = "part", false, Dictionary, false;
     /// Device that holds a directory, or an entry with several links.
     DEV: Device = "dev", false, Dictionary, false;

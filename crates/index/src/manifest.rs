@@ -41,7 +41,7 @@ pub(crate) struct Current {
     /// Publications that files have left with that are still there, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) leaving: Vec<Leaving>,
-    /// Which older generations stay with the next publication.
+    /// Older generations that stay with the next publication.
     #[serde(default, skip_serializing_if = "Retention::is_none")]
     pub(crate) retention: Retention,
 }

@@ -37,7 +37,7 @@ const STEP_BYTES: u64 = 1 << 20;
 /// Size of a block; one of zeros is not hashed.
 const BLOCK_BYTES: u64 = 4096;
 
-/// So many digits of hashes are in names.
+/// Digits of hashes in names.
 const DIGITS: usize = 16;
 
 type Answer<T> = Result<T, Error>;
@@ -60,7 +60,7 @@ impl From<Error> for Refused {
     }
 }
 
-/// What can be read of one file.
+/// A file that can be read.
 enum Open {
     Now(FileId),
     Past(PastHandle),

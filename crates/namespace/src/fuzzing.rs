@@ -69,7 +69,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left of it is in memory, or is a temporary file.
+        // The rest is in memory, or is a temporary file.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -121,7 +121,8 @@ struct Search<'a> {
     view: &'a ReadView,
     expression: &'a Expression,
     who: &'a Credentials,
-    /// What hides directories of the past; none if the present is searched.
+    /// The present permissions, which hide directories of the past; none if the present is
+    /// searched.
     present: Option<Present<'a>>,
     /// Directories below the base that were looked at, and the base.
     directories: Vec<Directory>,
@@ -131,7 +132,7 @@ struct Search<'a> {
     bytes: usize,
     needs_path: bool,
     pace: Pace<'a>,
-    /// Of files with longer paths only the name is told.
+    /// Longest path that is reported; of files with longer paths, only the name is.
     path_bytes_max: usize,
 }
 
@@ -348,7 +349,7 @@ impl<'a> Search<'a> {
         tell: &mut impl FnMut(Found) -> bool,
     ) -> Result<bool> {
         let Some(inode) = self.view.behind(inode)? else { return Ok(true) };
-        // What costs little comes first, unless it needs the path.
+        // Cheap tests come first, unless they need the path.
         if !self.needs_path && !self.matches(&inode, name, b"") {
             return Ok(true);
         }

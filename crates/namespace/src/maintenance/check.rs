@@ -20,9 +20,9 @@ use std::sync::Arc;
 /// Something that no namespace has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which file it is about; 0 if none.
+    /// The file that it concerns; 0 if none.
     pub id: FileId,
-    /// What is wrong.
+    /// Description of the fault.
     pub what: String,
     pub(crate) problem: Problem,
 }
@@ -36,7 +36,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What a fault is to who mends it.
+/// The kind of a fault, for its repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
     /// The record at this key is not what it must be, and nobody can tell what it was.
@@ -47,7 +47,7 @@ pub(crate) enum Problem {
     Misnamed(Key),
     /// An entry of the name index is of no name.
     StrayEntry(Key),
-    /// What there is of the file does not agree.
+    /// The parts of the file do not agree.
     File,
     /// No path leads to the directory.
     Lost,
@@ -65,7 +65,7 @@ pub(crate) enum Problem {
     Disk,
 }
 
-/// What the records say of a file, collected from all of them.
+/// Facts about a file, collected from all records.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// Names that hold the inode or point to it.
@@ -78,7 +78,7 @@ pub(crate) struct Seen {
     pub(crate) subdirectories: u32,
     xattrs: u32,
     contents_bytes: Option<u64>,
-    /// What its chunks take in blocks, and where the last one ends.
+    /// Space of its chunks in blocks, and the end of the last one.
     chunks: Option<(u64, u64)>,
 }
 
@@ -112,8 +112,7 @@ pub(crate) struct Check<'a> {
     listed: HashSet<FileId>,
     /// Files whose objects are to be removed.
     doomed: HashSet<FileId>,
-    /// What the objects of chunks were that there are, with their sizes; none if there are no
-    /// chunks.
+    /// The existing objects of chunks, with their sizes; none if there are no chunks.
     pub(crate) chunk_objects: Option<Arc<ChunkObjects>>,
     /// Chunks of files whose records or objects are not what they must be.
     pub(crate) bad_chunks: HashMap<FileId, HashSet<u64>>,
@@ -121,9 +120,9 @@ pub(crate) struct Check<'a> {
     id_end: FileId,
     /// The largest id that anything is said of.
     pub(crate) last_id: FileId,
-    /// What inodes use.
+    /// Usage by the inodes.
     used: HashMap<Account, [u64; 2]>,
-    /// What is on record of that, if it is counted.
+    /// Recorded usage, if it is counted.
     usage: HashMap<Account, [u64; 2]>,
     is_counted: bool,
     pub(crate) faults: Vec<Fault>,
@@ -288,8 +287,8 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Finds which files are damaged. Of records that were read, nothing is told: others that they
-    /// belong to may be among those that cannot be.
+    /// Finds the damaged files. Records that could be read are not reported: they may belong to
+    /// records that could not.
     fn judge_damage(&mut self, error: canopy_store::Error) -> Result<()> {
         self.faults.clear();
         if self.past.is_some() {
@@ -590,7 +589,7 @@ impl<'a> Check<'a> {
         let namespace = self.namespace;
         let _writer = (!self.is_alone).then(|| namespace.tablet.writer.lock());
         let is_doomed = namespace.tablet.table.get(Space::Doomed.of(id, b"").as_ref());
-        // What cannot be read now is still wrong.
+        // Anything that cannot be read now is still wrong.
         let is_doomed = is_doomed.is_ok_and(|found| found.is_some());
         if is_doomed || namespace.contents.find(id, false).is_some() {
             return false;

@@ -1,4 +1,4 @@
-//! What an earlier process of the namespace left undone when it died.
+//! Work that an earlier process of the namespace left undone when it died.
 
 use crate::contents::describe;
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ impl Namespace {
             }
             match self.tablet.inode_now(id) {
                 Ok(inode) if inode.has(flag::OBJECT) => {
-                    // What noted that they may differ was lost, too.
+                    // The note that they may differ was lost, too.
                     if self.contents.object_size(id) != Some(inode.size) {
                         self.recover_object_now(id)?;
                     }

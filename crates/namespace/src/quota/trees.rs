@@ -12,7 +12,7 @@ use canopy_store::Direction;
 use rustix::io::Errno;
 use std::collections::HashSet;
 
-/// So many names are read at a time.
+/// Names that are read at a time.
 const STEP: usize = 1024;
 
 impl Namespace {

@@ -1,4 +1,4 @@
-//! Which directories have changed between two moments, for what follows a namespace.
+//! Directories that have changed between two moments, for followers of a namespace.
 //!
 //! It compares two checkpoints and not the log: segments of the log go as soon as they are flushed,
 //! and another process cannot keep them. Runs that both checkpoints contain are not read, so the
@@ -87,7 +87,7 @@ impl Paths {
             };
             let Some((above, name)) = known.clone() else { return Ok(None) };
             names.push(name);
-            // What is damaged may lead in a circle.
+            // Damaged records may lead in a circle.
             if names.len() > self.0.len() {
                 return Ok(None);
             }

@@ -12,7 +12,7 @@ use crate::records::keys::{self, FileId, Space};
 use crate::records::tablet::Tablet;
 use canopy_store::{Direction, Key, KeyRange, Scan};
 
-/// So many bits of a hash are not in cookies.
+/// Bits of a hash that are not in cookies.
 const HASH_SHIFT: u32 = 10;
 const NUMBER_BITS: u32 = 8;
 const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
@@ -34,7 +34,7 @@ pub struct Entry<'a> {
     pub name: &'a [u8],
     /// The file's attributes.
     pub inode: &'a Inode,
-    /// What to go on behind this entry with; below 2^63.
+    /// Cookie to continue with behind this entry; below 2^63.
     pub cookie: u64,
 }
 

@@ -22,7 +22,7 @@ const RECORD_BYTES: u64 = 60;
 /// The records of a namespace at one moment. Can be shared between threads.
 pub struct ReadView {
     records: Records,
-    /// What the namespace worked by then.
+    /// Settings of the namespace at that moment.
     pub(crate) configured: Arc<Configured>,
     /// About how many names there are.
     pub(crate) names_estimate: u64,
@@ -30,7 +30,7 @@ pub struct ReadView {
     places: Option<Arc<Places>>,
 }
 
-/// What is read.
+/// The records that are read.
 enum Records {
     Table(TableSnapshot),
     Checkpoint(Box<Reader>),

@@ -84,8 +84,8 @@ impl Past {
         Ok(self.view.inode(id)?.is_some_and(|inode| inode.has(flag::OBJECT)))
     }
 
-    /// Does what [`Namespace::search_paced`](crate::Namespace::search_paced) does. Of what the present
-    /// permissions of directories hide, nothing is told.
+    /// Like [`Namespace::search_paced`](crate::Namespace::search_paced). Files that the present
+    /// permissions of directories hide are left out.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ pub(super) const FOOTER_BYTES: usize = 56;
 /// Layout, counts and key range of an SSTable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Properties {
-    /// Which columns its values begin with.
+    /// Columns with which its values begin.
     pub layout: Layout,
     /// Records of all kinds.
     pub records: u64,

@@ -179,7 +179,7 @@ impl Namespace {
             let part = |at: u64| bytes.len().min(at as usize);
             read.extend_from_slice(&bytes[part(from)..part(until)]);
             at = to;
-            // What a chunk does not have is zeros.
+            // Missing parts of a chunk are zeros.
             read.resize((at - offset) as usize, 0);
         }
         Ok(read)
