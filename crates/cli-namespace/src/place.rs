@@ -84,7 +84,7 @@ pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
     directory_of(namespace)
 }
 
-/// Returns the error of a directory that is no namespace, which says what is mounted there.
+/// Returns the error of a directory that is not a namespace, which says what is mounted there.
 fn instead(place: &Path, what: &str) -> anyhow::Error {
     let shown = place.display();
     let real = place.canonicalize().unwrap_or_default();
@@ -140,7 +140,7 @@ pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
 
 /// Makes a directory that only the caller may enter, as mkdir(1) does, or opens one that is there,
 /// which has to be empty. What was looked at is what is returned: a path may lead elsewhere soon.
-/// With `OFlags::NOFOLLOW` among the flags it is no symbolic link. Errors call it `shown`.
+/// With `OFlags::NOFOLLOW` among the flags it is not a symbolic link. Errors call it `shown`.
 pub fn new_or_empty(directory: &Path, flags: OFlags, shown: &Path) -> anyhow::Result<File> {
     let shown = shown.display();
     match DirBuilder::new().mode(0o700).create(directory) {

@@ -392,7 +392,7 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
     }
 
     /// Goes on to what is selected below a directory, which is not read itself. False if something
-    /// of it is no directory any more: then it has to be read.
+    /// of it is no longer a directory: then it has to be read.
     fn pass(&self, directory: &Arc<Directory>, selection: &'s Selection) -> anyhow::Result<bool> {
         let mut children = Vec::new();
         for (name, child) in selection.children() {

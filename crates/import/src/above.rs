@@ -71,7 +71,7 @@ mod tests {
         let above = [known("/a", 0o750)];
         let classes = ClassTable::default();
         let approach = root_approach(&above, b"/a/bc/d", &classes);
-        // 0750 is no gate.
+        // 0750 is not a gate.
         assert_eq!(approach.passage, None);
         let class = approach.audience.listers;
         assert!(classes.admits(class, &Credentials::new(9, [8])));

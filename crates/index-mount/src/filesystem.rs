@@ -102,7 +102,7 @@ impl Shared {
         self.views.ask(who, (&asked, class), move |told| then(&shared, told));
     }
 
-    /// Asks something of an entry that has an id. What is no entry is given to `other`.
+    /// Asks something of an entry that has an id. What is not an entry is given to `other`.
     fn ask_entry<R: Send + 'static>(
         self: &Arc<Self>,
         (request, id): (&Request, INodeNo),

@@ -424,7 +424,7 @@ pub(crate) fn other_version(path: &Path, found: u32) -> Error {
     Error::Version { path: path.to_owned(), found, expected: FORMAT }
 }
 
-/// Why bytes are no document of a kind.
+/// Reasons why bytes are not a document of a kind.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Version(u32),

@@ -1,5 +1,5 @@
-//! Opening files of an index, which may be somebody else's: what is no plain file is refused, and
-//! nothing waits for a pipe.
+//! Opening files of an index, which may be somebody else's: what is not a plain file is refused,
+//! and nothing waits for a pipe.
 
 use crate::error::{Error, Result};
 use rustix::fs::{Mode, OFlags};

@@ -205,7 +205,7 @@ impl Display for Quoted<'_> {
     }
 }
 
-/// Shows a value in quotes. What is no text, and a '/', which no name has, becomes its digits.
+/// Shows a value in quotes. What is not text, and a '/', which no name has, becomes its digits.
 fn quote(f: &mut Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     f.write_char('"')?;
     for chunk in bytes.utf8_chunks() {

@@ -37,7 +37,7 @@ pub struct ListedDirectory {
 
 /// Entries and directories of the listing that comes next.
 pub struct ListingRows<'m, 'a> {
-    /// Those that are no directories, the next ones of these rows.
+    /// Those that are not directories, the next ones of these rows.
     pub entries: &'m mut Cursor<'a>,
     /// How many of them belong to the listing.
     pub entry_count: usize,

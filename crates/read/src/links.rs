@@ -28,7 +28,7 @@ pub enum Resolved {
     Entry(Box<ResolvedEntry>),
     /// Nothing.
     Missing,
-    /// Something in what is no directory.
+    /// Something in what is not a directory.
     NotDirectory,
     /// Itself, or too many links.
     Loop,
@@ -105,7 +105,7 @@ pub enum TrailEnd {
     At(String),
     /// At nothing.
     Missing,
-    /// At something in what is no directory.
+    /// At something in what is not a directory.
     NotDirectory,
     /// At itself, or after too many links.
     Loop,

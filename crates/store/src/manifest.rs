@@ -200,7 +200,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// Fails with `Corrupt` if the bytes are no manifest.
+    /// Fails with `Corrupt` if the bytes are not a manifest.
     pub fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
         let Some((head, body)) = bytes.split_at_checked(Self::HEAD) else {
             return Err(Error::corrupt(name, "too short for a manifest"));

@@ -47,7 +47,8 @@ pub struct SegmentInfo {
     pub groups: u64,
     /// Changes in them.
     pub changes: u64,
-    /// The bytes at its end that are no whole group: a crash tore them, or they are being written.
+    /// The bytes at its end that are not a whole group: a crash tore them, or they are being
+    /// written.
     pub torn_bytes: u64,
 }
 

@@ -122,7 +122,7 @@ impl Error {
         Error::Cannot { what: "access", path: given.to_vec(), why }
     }
 
-    /// Returns whether the reader of the answers has gone away, which is no fault.
+    /// Returns whether the reader of the answers has gone away, which is not a fault.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }

@@ -272,7 +272,7 @@ fn decode(bytes: &[u8]) -> Recovered {
     recovered
 }
 
-/// Returns the numbers that some bytes are, none at all if they are no whole ones.
+/// Returns the numbers that some bytes are, none at all if they are not whole numbers.
 fn numbers(bytes: &[u8]) -> Vec<u64> {
     match bytes.as_chunks() {
         (numbers, []) => numbers.iter().map(|&number| u64::from_le_bytes(number)).collect(),

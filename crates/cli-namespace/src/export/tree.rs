@@ -121,7 +121,7 @@ impl<'a> Tree<'a> {
         self.faults.add(self.path(name), what);
     }
 
-    /// Writes what is no directory in the directory where the walk is, and notes what is.
+    /// Writes what is not a directory in the directory where the walk is, and notes what is.
     fn list(&mut self) -> anyhow::Result<()> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let Some(fd) = level.fd.take() else { bail!("the walk has lost its way") };

@@ -47,7 +47,7 @@ impl Links {
 }
 
 impl Tree<'_> {
-    /// Adds what is no directory.
+    /// Adds what is not a directory.
     pub(super) fn add_file(
         &mut self,
         directory: &OwnedFd,

@@ -161,7 +161,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Reads the directory where the walk is: adds what is no directory, and notes what is.
+    /// Reads the directory where the walk is: adds what is not a directory, and notes what is.
     fn read(&mut self) -> anyhow::Result<()> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let Some(fd) = level.fd.take() else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! `canopy mount`, `canopy unmount`: their arguments. `canopy-ns` carries them out.
 
-// Help has queries in brackets, which are no links.
+// Help has queries in brackets, which are not links.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 use crate::read_options::moment;

@@ -1,6 +1,6 @@
 //! `canopy ns`: its arguments. `canopy-ns` carries it out.
 
-// Help has queries in brackets, which are no links.
+// Help has queries in brackets, which are not links.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod arguments;

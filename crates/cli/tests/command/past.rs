@@ -595,7 +595,7 @@ fn commands_of_the_past_explain_themselves() {
     }
 }
 
-/// As in du, what has several names counts once, and another name is no growth.
+/// As in du, what has several names counts once, and another name is not a growth.
 #[test]
 fn growth_counts_inodes_once() {
     let place = Fixture::new();

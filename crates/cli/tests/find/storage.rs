@@ -159,8 +159,8 @@ fn layouts_are_rows() {
     }
 }
 
-/// A value that is no layout is an error for find and a row of nulls in SQL: a list of what is to
-/// be moved off an OST that lacks a file in silence costs that file.
+/// A value that is not a layout is an error for find and a row of nulls in SQL: a list of what is
+/// to be moved off an OST that lacks a file in silence costs that file.
 #[test]
 fn layouts_that_cannot_be_understood_are_not_left_out_in_silence() {
     let place = Fixture::new();

@@ -222,7 +222,7 @@ fn compare_cut(cut: &Value, whole: &Value, top: usize, at: &str) {
                 && !at.ends_with("/modified")
                 && !at.ends_with("/accessed") =>
         {
-            // One path alone is no duplicate.
+            // One path alone is not a duplicate.
             let least = if at == "/duplicates/largest/paths" { 2 } else { 0 };
             assert_eq!(cut.len(), top.max(least).min(whole.len()), "{at}");
             cut.iter().zip(whole).for_each(|(cut, whole)| compare_cut(cut, whole, top, at));

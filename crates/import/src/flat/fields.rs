@@ -53,7 +53,7 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Sets a column from its text. Columns of other names are no concern of an index. An empty
+    /// Sets a column from its text. Columns of other names are not a concern of an index. An empty
     /// text is as good as none, but for the path of the root.
     pub(crate) fn set(&mut self, column: &str, text: &[u8]) -> Checked<()> {
         let named = |fault: Fault| fault.within(column);

@@ -1,4 +1,4 @@
-//! GUFI's traces: stanzas, each a directory's record and those of what is in it but is no
+//! GUFI's traces: stanzas, each a directory's record and those of what is in it but is not a
 //! directory.
 //!
 //! 1. The first pass goes through every file from the beginning, record by record, and gathers the

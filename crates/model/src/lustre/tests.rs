@@ -108,7 +108,7 @@ fn layouts_without_ids_are_alike() {
         };
         assert_eq!(osts(&before), osts(&after));
     }
-    // OSTs that files in a directory shall be on are no objects of it.
+    // OSTs that files in a directory shall be on are not objects of it.
     let mut directory = plain(1, 1 << 20, 1, "flash", &[3]);
     directory[2] = 0xD5;
     assert_eq!(Layout::decode(&directory).unwrap().components[0].osts().count(), 0);

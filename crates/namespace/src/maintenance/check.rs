@@ -160,7 +160,7 @@ impl Namespace {
     /// # Errors
     ///
     /// Fails where records cannot be read at all. Damage that it can describe is returned, and is
-    /// no error.
+    /// not an error.
     pub fn check(&self, progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
         self.check_all(false, progress)
     }
@@ -170,7 +170,7 @@ impl Namespace {
     /// # Errors
     ///
     /// Fails where records cannot be read at all. Damage that it can describe is returned, and is
-    /// no error.
+    /// not an error.
     pub fn check_contents(&self, progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
         self.check_all(true, progress)
     }
@@ -198,7 +198,7 @@ impl Namespace {
     /// # Errors
     ///
     /// Fails where records cannot be read at all. Damage that it can describe is returned, and is
-    /// no error.
+    /// not an error.
     pub fn check_past(&self, past: &Past, reads_contents: bool) -> Result<Vec<Fault>> {
         let (snapshot, _) = self.tablet.table.at_checkpoint(past.number())?;
         let mut check = Check::new(self, snapshot, past.view().configured.clone(), false);

@@ -16,7 +16,8 @@ impl Namespace {
         self.tablet.remove_orphans()?;
         for id in self.tablet.ids_in(Space::Unsettled)? {
             self.contents.unsettle(id);
-            // An object that cannot be read is no reason not to open all else; `check` tells of it.
+            // An object that cannot be read is not a reason not to open all else; `check` tells of
+            // it.
             let recovered = self.recover_object(id);
             if let Err(error @ (Error::Store(_) | Error::Corrupt(_))) = recovered {
                 return Err(error);

@@ -136,7 +136,7 @@ impl Namespace {
 }
 
 impl Namespace {
-    /// Removes the objects that a crash has left, which is no fault.
+    /// Removes the objects that a crash has left, which is not a fault.
     fn remove_crashed_chunks(&self) {
         let chunks = self.contents.chunks().filter(|_| self.has_strays.load(Ordering::Acquire));
         if chunks.is_some_and(|chunks| self.remove_stray_chunks(chunks).is_ok()) {

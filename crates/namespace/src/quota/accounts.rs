@@ -134,7 +134,7 @@ impl Accounts {
             state.mode = Mode::On;
             let mut scan = table.scan(&Space::Usage.range(), Direction::Forward)?;
             while let Some(record) = scan.next()? {
-                // Damage here is no reason not to open the rest: `check` reports it.
+                // Damage here is not a reason not to open the rest: `check` reports it.
                 let account = Account::parse(record.key.hash);
                 if let (Ok(account), Ok(usage)) = (account, Usage::decode(record.value)) {
                     state.usage.insert(account, usage);

@@ -105,7 +105,7 @@ impl Tablet {
     ///
     /// # Errors
     ///
-    /// Fails with `EXIST` if the name is taken, and with `NOTDIR` or `NOENT` if the parent is no
+    /// Fails with `EXIST` if the name is taken, and with `NOTDIR` or `NOENT` if the parent is not a
     /// directory or gone. Fails with `NOSPC` or `DQUOT` if there is no room. Fails as the table
     /// does.
     pub fn create(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {

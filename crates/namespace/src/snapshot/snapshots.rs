@@ -423,7 +423,7 @@ impl Namespace {
                 kept => {
                     kept?;
                     match self.past_of(number) {
-                        // That is no reason not to open all else; `check` reports it.
+                        // That is not a reason not to open all else; `check` reports it.
                         Err(error) if error.is_damage() => None,
                         past => Some(past?),
                     }

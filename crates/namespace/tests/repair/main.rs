@@ -121,7 +121,7 @@ fn what_has_its_contents_is_where_it_was() {
     assert_eq!(place.inode("top/large.dat").size, 50_000);
     assert_eq!(place.inode("top/sub/linked").nlink, 2);
     assert_eq!(place.inode("").nlink, 4);
-    // What is missing is no zeros.
+    // What is missing is not a zeros.
     let nothing = place.inode("top/sub/deep/nothing");
     assert!(nothing.has(flag::ABSENT) && nothing.size == 5);
     assert_eq!(

@@ -159,7 +159,7 @@ pub enum FileError {
     /// Its rows are not as its format has them.
     #[error(transparent)]
     Rows(#[from] ArrowError),
-    /// It is no Parquet file, or a damaged one.
+    /// It is not a Parquet file, or a damaged one.
     #[error(transparent)]
     Parquet(#[from] ParquetError),
     /// SQLite cannot read it.

@@ -25,7 +25,7 @@ pub struct Properties {
     pub deletes: u64,
     /// Records that are merges.
     pub merges: u64,
-    /// Range deletes, which are no records.
+    /// Range deletes, which are not records.
     pub range_deletes: u64,
     /// The keys of the first and the last record.
     pub ends: Option<(Key, Key)>,
@@ -46,7 +46,7 @@ pub struct SstableInfo {
     pub deletes: u64,
     /// Records that are merges.
     pub merges: u64,
-    /// Range deletes, which are no records.
+    /// Range deletes, which are not records.
     pub range_deletes: u64,
     /// The least range that has all records and range deletes; empty if there are none.
     pub span: KeyRange,

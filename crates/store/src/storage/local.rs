@@ -44,11 +44,11 @@ impl LocalStorage {
         Ok(LocalStorage { root: root.into() })
     }
 
-    /// Finds objects below `root`, and makes nothing: an error if that is no directory.
+    /// Finds objects below `root`, and makes nothing: an error if that is not a directory.
     ///
     /// # Errors
     ///
-    /// Fails with `NotFound` if there is nothing, and with `Storage` if it is no directory.
+    /// Fails with `NotFound` if there is nothing, and with `Storage` if it is not a directory.
     pub fn existing(root: &Path) -> Result<Self> {
         let failed = |error| Error::storage(root.display().to_string(), error);
         match fs::metadata(root).map_err(failed)?.is_dir() {

@@ -255,7 +255,7 @@ impl Tally {
         self.totals.entries == 0 && self.totals.dirs == 0
     }
 
-    /// Returns what an entry that is no directory adds.
+    /// Returns what an entry that is not a directory adds.
     fn of_file(attributes: &Attributes, options: &DuOptions) -> Self {
         let totals = Totals::of_entry(attributes.size_bytes, attributes.blocks);
         Tally { totals, time_ns: options.time_of(attributes) }
@@ -408,7 +408,7 @@ impl Du<'_> {
             || !self.counted_below(start).is_empty()
     }
 
-    /// Puts the line of a start that is no directory, unless it was counted.
+    /// Puts the line of a start that is not a directory, unless it was counted.
     fn file(&mut self, start: &Start) -> Result<Tally> {
         let attributes = &start.inode.attributes;
         let id = (start.inode.dev, attributes.ino);

@@ -272,7 +272,7 @@ impl Unlisted {
     }
 }
 
-/// Lists paths: entries that are no directories first, then each directory. Returns what could not
+/// Lists paths: entries that are not directories first, then each directory. Returns what could not
 /// be listed; other errors end it. Blocks.
 pub fn ls(
     index: &Index,

@@ -36,7 +36,7 @@ impl fmt::Display for Fid {
 pub(super) enum Kind {
     /// The log itself was begun or ended.
     Mark,
-    /// A file that is no directory was made: CREAT, SLINK, MKNOD.
+    /// A file that is not a directory was made: CREAT, SLINK, MKNOD.
     Created,
     /// MKDIR.
     DirectoryCreated,

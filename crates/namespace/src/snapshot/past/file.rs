@@ -31,7 +31,7 @@ enum PastBytes {
 }
 
 impl PastFile {
-    /// Returns the length of the object that has its contents; none if they are no object.
+    /// Returns the length of the object that has its contents; none if they are not object.
     pub(crate) fn object_bytes(&self) -> Result<Option<u64>> {
         match &self.bytes {
             PastBytes::Object(object) => {

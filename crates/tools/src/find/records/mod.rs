@@ -48,7 +48,7 @@ pub enum Lookup {
     Entry(Record),
     /// Nothing.
     Missing,
-    /// Nothing: the way leads through what is no directory.
+    /// Nothing: the way leads through what is not a directory.
     NotDirectory,
     /// Nothing: the way leads through too many links.
     Loop,

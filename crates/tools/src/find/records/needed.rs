@@ -139,7 +139,7 @@ fn extension(end: &str, is_longer: bool) -> Expression {
     let extension = equal(TextField::Extension, text);
     match is_longer || dot > 0 {
         true => extension,
-        // The name may be no more than that, which is no extension.
+        // The name may be no more than that, which is not an extension.
         false => Expression::any([extension, equal(TextField::Name, end)]),
     }
 }
