@@ -295,7 +295,7 @@ fn trees_may_be_deeper_than_paths() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn unsupported_operations_are_refused() {
     let mounted = Mounted::new();
     let mut options = File::options();
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, nix::libc::O_TMPFILE);

@@ -47,7 +47,7 @@ fn damage(namespace: &Path, id: u64) {
 }
 
 #[test]
-fn what_was_lost_is_found_again() {
+fn lost_files_are_found_again() {
     let mounted = Mounted::new();
     shell(
         &mounted.on,
@@ -299,7 +299,7 @@ fn a_mounted_namespace_with_a_damaged_sstable_is_mended() {
 
 /// `find` and `index` stopped at a damaged block without a word of what to do.
 #[test]
-fn who_meets_a_damaged_block_is_told_how_to_mend_it() {
+fn errors_of_damaged_blocks_name_the_repair() {
     let mounted = filled(&[]);
     let path = sstable(&mounted);
     let original = fs::read(&path).unwrap();

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_can_be_typed() {
+    fn shown_keys_can_be_typed() {
         let names: [&[u8]; 6] = [
             b"results.csv",
             b"a/b c\\n",

@@ -260,7 +260,7 @@ mod tests {
     use std::ffi::OsStr;
 
     #[test]
-    fn what_is_wrong_with_a_command_line_is_told_in_few_lines() {
+    fn messages_about_wrong_command_lines_are_short() {
         for (words, expected) in [
             (
                 &["top"][..],

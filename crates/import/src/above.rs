@@ -63,7 +63,7 @@ mod tests {
     use canopy_model::Credentials;
 
     #[test]
-    fn who_reaches_the_root_is_told_by_the_directories_above() {
+    fn directories_above_decide_who_reaches_the_root() {
         let all: Vec<&[u8]> = ancestors(b"/a/bc/d").collect();
         assert_eq!(all, [&b"/"[..], b"/a", b"/a/bc"]);
         assert_eq!((ancestors(b"/").count(), ancestors(b"/a").count()), (0, 1));

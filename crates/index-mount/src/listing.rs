@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn kept_listings_are_bounded() {
         let mut listings = Listings::default();
         let item = Item::above_sources("name", 0);
         for number in 0..3 {

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_was_told_is_told_to_no_other() {
+    fn recent_replies_are_for_one_set_of_credentials() {
         let ranges = vec![(100_000..200_000, 7)];
         let recent = Recent::new(Accounts::of_ranges(ranges));
         let (one, other) = (Credentials::new(1, [1]), Credentials::new(1, [1, 2]));

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sealed_opens_with_the_same_path_alone() {
+    fn sealed_names_open_with_their_own_path_alone() {
         let names = Names::new(Path::new("/index"), [7; 32]);
         let mut bytes = *b"a record";
         names.seal(Secret::Entry, AbsolutePath::new("/home/ann"), b"1", &mut bytes);

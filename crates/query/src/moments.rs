@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn other_values_than_times_are_refused() {
         for (text, said) in [
             ("", "no time"),
             ("soon", "no time"),

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn other_values_than_sizes_are_refused() {
         for text in [
             "",
             "K",

@@ -75,7 +75,7 @@ mod tests {
     use canopy_model::AclEntry;
 
     #[test]
-    fn whom_a_namespace_does_not_know_is_told() {
+    fn unmapped_ids_are_recognized() {
         assert!(maps_all("         0          0 4294967295\n"));
         assert!(!maps_all("0 100000 65536\n") && !maps_all(""));
         let here = Unmapped { uid: None, gid: Some(65534) };

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_other_machines_is_entered_from_such_a_root_alone() {
+    fn file_systems_of_other_machines_are_entered_from_such_a_root_alone() {
         let mounts = parse_mounts(
             b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
               2 1 0:5 / /net rw - nfs h:/x rw\n\

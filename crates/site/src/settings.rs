@@ -740,7 +740,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_counts_beside_what_is_wrong() {
+    fn correct_settings_count_beside_wrong_ones() {
         let text = "index = '/i'\nthreads = 'many'\nprune_name = []\nprune_fs = ['nfs']\n";
         let (settings, wrong) = right_of_file(Path::new("/c.toml"), text);
         let expected = Settings {

@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rows_cannot_give_is_put_into_words() {
+    fn impossible_conditions_are_put_into_words() {
         let cast = "Cannot cast string 'x' to value of Int32 type";
         let time = "Error parsing timestamp from 'yesterday': timestamp must contain more";
         for (error, expected) in [

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_over_is_left() {
+    fn an_unfinished_statement_is_left() {
         for open in [
             "SELECT 1",
             "SELECT 'a;",

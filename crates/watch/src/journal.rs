@@ -312,7 +312,7 @@ mod tests {
     const POSITION: Position = Position { dev: 1, ino: 2, offset: 3 };
 
     #[test]
-    fn what_was_appended_is_there_again() {
+    fn appended_entries_are_there_again() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("watch");
         let (mut journal, recovered) = Journal::open(&place).unwrap();

@@ -123,7 +123,7 @@ fn clauses_that_the_engine_passes_over_are_carried_out() {
 }
 
 #[test]
-fn what_is_not_known_is_an_error() {
+fn unknown_clauses_are_errors() {
     let (place, index) = indexed();
     for (query, words) in [
         ("SELECT * FROM entries TABLESAMPLE BERNOULLI (10)", "WHERE random() < 0.1"),

@@ -292,7 +292,7 @@ fn answering(index: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_does_not_fit_into_memory_goes_to_a_private_directory_that_is_removed() {
+fn large_sorts_use_a_private_directory_that_is_removed() {
     let (place, index) = indexed(1500);
     let files = place.path("tmp");
     fs::create_dir(&files).unwrap();

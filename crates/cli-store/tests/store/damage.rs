@@ -96,7 +96,7 @@ fn every_flipped_byte_of_a_log_is_found() {
 }
 
 #[test]
-fn what_is_missing_is_found() {
+fn missing_objects_are_found() {
     let place = Fixture::new();
     let id = table(&place);
     let base = Base { table: id, checkpoint: None };
@@ -188,7 +188,7 @@ fn write_forged(path: &Path, mut bytes: Vec<u8>, crc: usize, of: std::ops::Range
 }
 
 #[test]
-fn what_somebody_made_to_do_harm_is_survived() {
+fn hostile_objects_are_survived() {
     let place = Fixture::new();
     let id = table(&place);
     let manifest = place.objects(id, "manifest/").pop().unwrap();

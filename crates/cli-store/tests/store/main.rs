@@ -260,7 +260,7 @@ fn each_subcommand_explains_itself_and_needs_no_index() {
 }
 
 #[test]
-fn who_does_not_read_on_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let place = Fixture::new();
     let id = place.table(20_000).to_string();
     let (storage, path) = (place.storage(), place.objects(canopy_id(&id), "sst/").remove(0));

@@ -216,7 +216,7 @@ fn indexed(at: &Configured, tree: &Path, environment: &[(&str, &str)], options: 
 }
 
 #[test]
-fn what_is_configured_is_left_out() {
+fn configured_paths_are_left_out() {
     let at = Configured::new();
     let tree = at.place.path("tree");
     for directory in ["a/.git", "a/b", "st{a,o}r", "star", "skip/below"] {

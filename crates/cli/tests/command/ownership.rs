@@ -116,7 +116,7 @@ fn a_directory_that_is_no_index_is_left_alone() {
 }
 
 #[test]
-fn what_others_put_into_an_index_stays() {
+fn files_that_others_put_into_an_index_stay() {
     let place = Fixture::new();
     let (tree, own) = (tree(&place), place.path("index"));
     place.index(&own, &tree);

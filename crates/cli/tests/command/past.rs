@@ -85,7 +85,7 @@ fn change(tree: &Path, random: &mut StdRng) {
 /// Whatever is updated, indexed or compacted later, a generation that is kept says what it said,
 /// whatever else is kept.
 #[test]
-fn what_is_kept_says_what_it_said() {
+fn kept_generations_keep_their_answers() {
     let place = Fixture::new();
     let tree = place.path("tree");
     for number in 0..5 {

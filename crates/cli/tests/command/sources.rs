@@ -329,7 +329,7 @@ fn sources_have_names_and_paths_with_slashes_at_their_ends() {
 }
 
 #[test]
-fn what_is_done_is_done_where_standard_output_cannot_be_written() {
+fn commands_take_effect_even_if_their_output_cannot_be_written() {
     let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();

@@ -276,7 +276,7 @@ fn damage_and_others_directories_stop_no_scan_and_lead_nobody_astray() {
 }
 
 #[test]
-fn what_could_not_be_read_is_told_by_who_publishes() {
+fn the_publishing_worker_reports_unreadable_entries() {
     let place = Fixture::new();
     let (tree, location, list) =
         (place.path("tree"), place.path("own/index"), place.path("own/list"));

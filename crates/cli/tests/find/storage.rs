@@ -271,7 +271,7 @@ fn policy_lists_of_storage_scale_tell_pools() {
 
 /// Lustre shows `lustre.lov` to whoever may read the file, which read permission decides.
 #[test]
-fn who_may_not_read_a_file_is_told_nothing_of_its_layout() {
+fn layouts_are_hidden_from_users_who_may_not_read_the_file() {
     let place = Fixture::new();
     let value = layouts()[1].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let line = |path: &str, kind: &str, mode: &str, xattrs: &str| {

@@ -154,7 +154,7 @@ fn extended_attributes_are_told_in_long_form() {
 }
 
 #[test]
-fn what_is_above_a_source_is_the_live_directory() {
+fn the_directory_above_a_source_is_the_live_one() {
     let script = "mkdir -p above/tree; cd above/tree; index; inode() { grep ' [.][.]$'; }
         live=$(ls -ai | inode); test \"$live\" = \"$(canopy ls -ai | inode)\" && echo same
         root=$(pwd); mv ../../above ../../moved

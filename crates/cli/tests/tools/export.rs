@@ -399,7 +399,7 @@ fn a_reader_that_goes_away_is_no_fault_and_a_full_disk_is_one() {
 }
 
 #[test]
-fn what_cannot_be_exported_is_said() {
+fn impossible_exports_are_errors() {
     let case = Case::new(3401);
     let nowhere = case.tree.join("nowhere");
     for format in FORMATS {

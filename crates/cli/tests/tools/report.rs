@@ -517,7 +517,7 @@ fn the_last_runs_problems_and_the_age_stand_at_the_top() {
 }
 
 #[test]
-fn who_sees_nothing_gets_an_empty_report() {
+fn a_user_who_sees_nothing_gets_an_empty_report() {
     let place = Fixture::new();
     let (index, tree) = (place.path("index"), place.path("tree"));
     fs::create_dir(&tree).unwrap();

@@ -255,7 +255,7 @@ fn hostile_records() {
 }
 
 #[test]
-fn what_is_doubtful_is_for_root_alone() {
+fn doubtful_records_are_for_root_alone() {
     let dir = |path: &[u8], mode| record(path, 'd', mode, b"", &[]);
     let root = dir(b"t", DIR);
     // Two records of one directory, the open one first.

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_replaced_is_known_by_its_path() {
+    fn replaced_listings_are_known_by_their_path() {
         let own = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
         let whole = own(&["a/b", "a-b", "a/b/c", "x"]);
         let replaced = Replaced::new(SourceId(0), "/", whole, [], own(&["a", "x/y", "a/d"]));

@@ -69,7 +69,7 @@ fn permissions(mode: u32, uid: u32, gid: u32) -> Permissions<'static> {
 }
 
 #[test]
-fn what_is_behind_a_gate_is_for_those_who_list_it_or_know_a_name() {
+fn entries_behind_a_gate_are_for_its_listers_and_knowers() {
     let table = ClassTable::default();
     let home = table.access(&Approach::EVERYONE, permissions(0o711, 0, 0));
     assert_eq!(home.lookup, Some(ClassTable::EVERYONE));
@@ -100,7 +100,7 @@ fn what_is_behind_a_gate_is_for_those_who_list_it_or_know_a_name() {
 }
 
 #[test]
-fn what_all_who_come_so_far_may_list_is_no_gate() {
+fn a_directory_that_all_who_reach_it_may_list_is_not_a_gate() {
     let table = ClassTable::default();
     let private = table.access(&Approach::EVERYONE, permissions(0o700, 1, 1));
     let below = table.below(&private, || unreachable!("it is no gate"));
@@ -172,7 +172,7 @@ fn one_owner_cannot_use_up_what_another_may_ask_for() {
 }
 
 #[test]
-fn who_changes_directories_again_and_again_makes_few_classes() {
+fn repeated_changes_of_directories_make_few_classes() {
     let everyone = Approach::EVERYONE.audience;
     for with_acls in [false, true] {
         let table = ClassTable::with_grants([], 0, OwnerLimits { classes: 10, names: 100 });
@@ -214,7 +214,7 @@ fn subordinate_uids_are_charged_to_their_holder() {
 }
 
 #[test]
-fn what_was_charged_before_counts_until_it_is_released() {
+fn earlier_charges_count_until_they_are_released() {
     let limits = OwnerLimits { classes: 10, names: 100 };
     let before = ClassTable::with_grants([], 0, limits);
     let ask = |table: &ClassTable, group| {

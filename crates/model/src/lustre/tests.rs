@@ -61,7 +61,7 @@ fn parts_have_layouts_of_their_own() {
 }
 
 #[test]
-fn what_has_no_storage_is_on_no_ost() {
+fn files_without_storage_are_on_no_ost() {
     let all = layouts();
     let osts = |at: usize| -> Vec<u32> {
         let layout = Layout::decode(&all[at]).unwrap();

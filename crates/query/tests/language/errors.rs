@@ -129,7 +129,7 @@ fn places_are_those_of_the_component() {
 }
 
 #[test]
-fn what_is_too_much_is_refused() {
+fn queries_beyond_the_limits_are_refused() {
     let depth = |count: usize| format!("[{}true{}]", "(".repeat(count), ")".repeat(count));
     assert!(component(depth(30).as_bytes()).is_ok());
     for (query, said) in [

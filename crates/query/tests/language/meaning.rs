@@ -134,7 +134,7 @@ fn queries_have_a_normal_form() {
 }
 
 #[test]
-fn what_is_in_no_brackets_is_no_query() {
+fn a_name_without_brackets_is_not_a_query() {
     for text in ["", "[", "]", "a", "[a", "a]", "x[size>1]", "[size>1]x"] {
         assert_eq!(component(text.as_bytes()), Ok(None), "{text}");
     }

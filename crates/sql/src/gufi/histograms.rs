@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn values_that_do_not_fit_are_refused() {
         let mut powers = Powers::default();
         powers.add_text("2;8;1;0;0:1;").unwrap();
         for text in [

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_target_is_an_error() {
+    fn other_values_than_targets_are_errors() {
         let wrong = [
             ("-ost", ""),
             ("-ost", "1,"),

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_agrees_with_the_table() {
+    fn needed_facts_agree_with_the_table() {
         for case in CASES {
             let (needed, is_exact) = (needed(case.find), !case.find.contains(&"-name"));
             for entry in &ENTRIES {
