@@ -1,4 +1,4 @@
-//! `canopy ns du`: what trees of a namespace take, as du(1) tells it.
+//! `canopy ns du`: space of trees of a namespace, in the form of du(1).
 
 use crate::faults::Faults;
 use crate::moment::{Moment, Source};

@@ -4,7 +4,7 @@ use canopy::Outcome;
 use canopy_text::safe::message_line;
 use std::fmt::Display;
 
-/// More are counted and not told.
+/// Most entries that are printed. More are only counted.
 const TOLD_MAX: u64 = 100;
 
 /// Entries that were left out so far.
@@ -14,7 +14,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Tells that something of a file was left out.
+    /// Notes that something of a file was left out, and prints it.
     pub fn add(&mut self, path: impl Display, what: impl Display) {
         self.count += 1;
         if self.count <= TOLD_MAX {

@@ -53,7 +53,7 @@ fn root_of(indexes: &[Index], source: Option<&str>) -> anyhow::Result<PathBuf> {
     Ok(std::ffi::OsString::from_vec(root).into())
 }
 
-/// Returns the file that is told what happens later.
+/// Returns the file for later messages.
 fn log(arguments: &Arguments) -> anyhow::Result<PathBuf> {
     if let Some(log) = &arguments.log {
         return Ok(log.clone());

@@ -100,8 +100,8 @@ impl Records for NamespaceRecords<'_> {
 }
 
 impl NamespaceRecords<'_> {
-    /// Goes along a path as the kernel would. Absolute links lead from the root if it has their
-    /// first name; what else they lead to, the namespace does not tell.
+    /// Follows a path as the kernel would. Absolute links lead from the root if it has their first
+    /// name; the namespace does not know their other targets.
     fn way(&self, path: &[u8], follow: bool) -> canopy_namespace::Result<Result<Inode, Lookup>> {
         fn names(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
             path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec)

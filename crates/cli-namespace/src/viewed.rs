@@ -67,7 +67,7 @@ impl std::fmt::Display for Known {
 pub enum Now {
     /// As it was; the description is another one if the checkpoint was renewed.
     Same(Option<Known>),
-    /// Not, with how it was if that can still be told.
+    /// It differs. Contains the state before, if it is still known.
     Other(Box<Viewed>, Option<Box<ReadView>>),
 }
 

@@ -109,8 +109,8 @@ pub fn check_search_path() -> io::Result<()> {
     }
 }
 
-/// Mounts what is answered through the device that is returned, as root may. fuser would give it
-/// the type `fuse`, which tells nobody what it is.
+/// Mounts a file system that is answered through the returned device, as root may. fuser would give
+/// it the type `fuse`, which identifies nothing.
 fn mount(directory: &Path, terms: &Terms<'_>) -> io::Result<OwnedFd> {
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let mut data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());

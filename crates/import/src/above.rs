@@ -1,5 +1,5 @@
-//! Directories above the root: no input tells of them, so whoever imports does, or they count as
-//! open to all.
+//! Directories above the root: no input describes them, so the user who imports does, or they count
+//! as open to all.
 
 use crate::error::{Error, Result};
 use crate::path::{check, shown};
@@ -37,7 +37,7 @@ pub(crate) fn checked(above: &[Above], root: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Returns how many directories above the root but `/` nothing is told of.
+/// Returns the number of directories above the root, besides `/`, without a description.
 pub(crate) fn untold(above: &[Above], root: &[u8]) -> usize {
     let told = |path: &[u8]| path == b"/" || above.iter().any(|known| known.path == path);
     ancestors(root).filter(|path| !told(path)).count()

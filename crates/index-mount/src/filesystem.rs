@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Ids are told apart by types, and by inode numbers.
+/// Ids are distinguished by types, and by inode numbers.
 const GENERATION: Generation = Generation(0);
 
 /// The longest name, in bytes.
@@ -43,8 +43,8 @@ pub(crate) struct Shared {
     pub(crate) views: Views,
     /// The only user, if the kernel lets nobody but the owner in.
     owner: Option<Credentials>,
-    /// How long the kernel may believe what it was told. Where several users ask, not at all: it
-    /// would tell one what it was told for another.
+    /// How long the kernel may cache replies. With several users, not at all: it would show one the
+    /// replies for another.
     ttl: Duration,
 }
 
@@ -203,7 +203,7 @@ impl Shared {
         }
     }
 
-    /// Remembers the entries of a page for who was told of them.
+    /// Remembers the entries of a page for the credentials that got them.
     fn remember(&self, who: &Credentials, folder: &Folder, page: &Page) {
         if let Some(path) = folder.place.paths.first().filter(|_| folder.queries.is_empty()) {
             let entries = page.entries.iter();

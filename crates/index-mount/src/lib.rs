@@ -50,7 +50,7 @@ use views::Views;
 /// The type that mounts have, as `findmnt -t` and /etc/fstab name it.
 pub const TYPE: &str = "fuse.canopy-index";
 
-/// Where nobody but the owner asks, the kernel may believe what it was told for so long.
+/// How long the kernel may cache replies if nobody but the owner asks.
 const TTL: Duration = Duration::from_secs(1);
 
 /// Users whose view is shown.

@@ -19,7 +19,7 @@ const BYTES_MAX: usize = 1 << 20;
 const USERS_MAX: usize = 128;
 const USERS_OF_ACCOUNT_MAX: usize = 16;
 
-/// Entries by path from the root of the mount, and when they were told.
+/// Entries by path from the root of the mount, and the times of the replies.
 #[derive(Default)]
 struct Memory {
     account: u32,

@@ -40,7 +40,7 @@ pub(crate) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Fails unless names are queries that the index can answer; the log is told why not.
+    /// Fails unless names are queries that the index can answer; the log gets the reason.
     pub(crate) fn check(above: &[Vec<u8>], name: Option<&[u8]>) -> Result<()> {
         let names = above.iter().cloned().chain(name.map(<[u8]>::to_vec));
         Self::meaning(&Vec::from_iter(names)).map(drop)

@@ -93,7 +93,7 @@ pub(crate) struct Found {
 /// Contents of a directory.
 enum Inside {
     Listed(Arc<Listing>),
-    /// Nobody tells what; whether single names may be looked up.
+    /// Unknown contents; whether single names may be looked up.
     Unlisted(bool),
 }
 

@@ -320,7 +320,7 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     const KIND: &'static str;
     /// Whether the content is JSON, else Postcard.
     const JSON: bool = false;
-    /// Whether lengths are rounded up, so that they tell little of the content.
+    /// Whether lengths are rounded up, so that they reveal little of the content.
     const PADDED: bool = false;
     /// Most bytes of a file of this kind; others are refused before they are read.
     const BYTES_MAX: u64 = 1 << 30;

@@ -115,7 +115,7 @@ impl Names {
         })
     }
 
-    /// Returns sixteen bytes that tell a path from all others without naming it.
+    /// Returns sixteen bytes that identify a path without naming it.
     pub(crate) fn hash(&self, secret: Secret, path: AbsolutePath<'_>) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(secret.name().as_bytes()).update(b"\0").update(path.as_str().as_bytes());
@@ -141,7 +141,7 @@ impl Names {
     }
 }
 
-/// The directory, in that of a class, of shards whose names only sealed records tell.
+/// The directory, in that of a class, of shards whose names only sealed records contain.
 pub(crate) const GATED: &str = "gated";
 
 pub(crate) fn current(index: &Path) -> PathBuf {

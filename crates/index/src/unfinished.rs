@@ -55,7 +55,7 @@ pub struct UnfinishedSource {
     pub identity: String,
     /// When its scan began, in nanoseconds since 1970.
     pub scanned_ns: i64,
-    /// Whether times of directories may tell that they need not be read.
+    /// Whether times of directories may show that they need not be read.
     pub trusts_times: bool,
     /// Whether listings lack some of what they should have.
     pub is_partial: bool,

@@ -35,7 +35,7 @@ pub const REPAIR_DATA: &str = "trusted.canopy.repair-data";
 /// Beginning of lines with faults that are left.
 pub const LEFT: char = '!';
 
-/// More of the faults is not told.
+/// Longest answer. The rest of the faults is left out.
 const ANSWER_BYTES_MAX: usize = 60_000;
 
 /// Returns whether an attribute is one of ours for a user.

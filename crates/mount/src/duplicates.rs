@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// A query that reads for longer is refused.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
-/// Files of so many sizes are told apart at most.
+/// Most different sizes of files.
 const SIZES_MAX: usize = 4_000_000;
 
 /// Memory that a size takes while files are counted, and a file that may have the contents of another.

@@ -137,8 +137,9 @@ struct Search<'a> {
 }
 
 impl Namespace {
-    /// Tells the files below a directory that an expression is true of, in no order, until `tell`
-    /// returns false. Only what `who` could see by listing directories from `base` on is told.
+    /// Calls `tell` with the files below a directory that match an expression, in no order, until
+    /// it returns false. Only files that `who` could see by listing directories from `base` on are
+    /// found.
     ///
     /// # Errors
     ///
@@ -227,7 +228,8 @@ impl ReadView {
         Ok(search.plan()?.map(|ids| ids.len()))
     }
 
-    /// Does the same for who may see everything, with all paths, if an index helps. Returns whether one does; if not, nothing is told.
+    /// Like `search` for a user who may see everything, with all paths, if an index helps. Returns
+    /// whether one does; if not, finds nothing.
     ///
     /// # Errors
     ///
@@ -340,7 +342,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Tells a file if it is asked for; returns whether to go on.
+    /// Calls `tell` with a file if it matches; returns whether to go on.
     fn judge(
         &mut self,
         parent: FileId,

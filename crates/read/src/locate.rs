@@ -172,8 +172,8 @@ fn unsealed(inode: SealedInode) -> Inode {
     Inode { attributes, target, dev, xattrs }
 }
 
-/// Returns whether the caller may search a directory, as far as the index tells: whoever sees entries
-/// of it may, and else its mode, owner, group and ACL decide.
+/// Returns whether the caller may search a directory, as far as the index shows: a caller who sees
+/// entries of it may, and else its mode, owner, group and ACL decide.
 ///
 /// # Errors
 ///
@@ -211,8 +211,8 @@ fn seen_entries(index: &Index, source: &SourceRecord, path: &str) -> Result<Opti
     Ok(count)
 }
 
-/// Returns why the caller does not see the listing of a directory, as far as its mode, owner, group
-/// and ACL tell; `None` where they let the caller list it, so that the index does not have it.
+/// Returns why the caller does not see the listing of a directory, by its mode, owner, group and
+/// ACL; `None` if they let the caller list it, so that the index does not have it.
 ///
 /// # Errors
 ///
@@ -242,8 +242,8 @@ fn denies(
     Ok(!has_acl && !permits(index, source, path, inode, wanted)?)
 }
 
-/// Returns whether access(2) would grant the wanted bits of an entry to the caller, as far as its
-/// mode, owner, group and ACL tell.
+/// Returns whether access(2) would grant the wanted bits of an entry to the caller, by its mode,
+/// owner, group and ACL.
 ///
 /// # Errors
 ///

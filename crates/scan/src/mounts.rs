@@ -6,7 +6,7 @@ use std::io;
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Its number, as statx(2) tells it.
+    /// Its number, as statx(2) returns it.
     pub id: u64,
     /// Device of its files.
     pub dev: Device,
@@ -36,7 +36,7 @@ impl Mount {
     }
 }
 
-/// Reads what is mounted where this process sees it. Fails where the system does not tell.
+/// Reads the mounts that this process sees. Fails if the system does not list them.
 pub fn mounts() -> io::Result<Vec<Mount>> {
     Ok(parse_mounts(&std::fs::read("/proc/self/mountinfo")?))
 }

@@ -128,7 +128,7 @@ pub(crate) const TICK_NS: i64 = 20_000_000;
 /// How far clocks of other machines may be behind: they are set by one that all go by.
 const OTHERS_LAG_NS: i64 = 2_000_000_000;
 
-/// Numbers of types in [`KERNEL`], as statfs(2) tells them, where mountinfo does not tell a mount:
+/// Numbers of types in [`KERNEL`], as statfs(2) returns them, for mounts that are not in mountinfo:
 /// below a changed root, for example.
 const KERNEL_MAGIC: [u32; 13] = [
     0xEF53,
@@ -200,8 +200,8 @@ impl MountRules {
         self.state().closed.clone()
     }
 
-    /// Returns the rules of the mount with this number (`None` if the kernel does not tell numbers)
-    /// and this device, which holds an open directory.
+    /// Returns the rules of the mount with this number (`None` if the kernel has no numbers) and
+    /// this device, which holds an open directory.
     pub(crate) fn of(&self, directory: impl AsFd, id: Option<u64>, dev: Device) -> Rules {
         let mut state = self.state();
         if let Some(&rules) = state.known.get(&(id, dev)) {
@@ -220,8 +220,8 @@ impl MountRules {
         rules
     }
 
-    /// Returns the rules of the mount with this number and device, as far as it is told what that
-    /// is; notes nothing.
+    /// Returns the rules of the mount with this number and device, as far as they are known; notes
+    /// nothing.
     pub(crate) fn of_mount(&self, id: Option<u64>, dev: Device) -> Rules {
         let mut state = self.state();
         state.find(id, dev).map_or(Rules::Other, |mount| rules_of(mount, &self.trusted))

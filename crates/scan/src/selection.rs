@@ -35,9 +35,9 @@ pub trait Known: Sync {
     /// Takes note that a directory is not as it was known, so that all below it is listed.
     fn replaces(&self, path: &str);
 
-    /// Returns whether a directory need not be read, since it tells by itself that its listing,
-    /// which is given without rows, is as it was known. `look` looks at the directories that were
-    /// known in it; `None` if that cannot be done.
+    /// Returns whether a directory need not be read, since its own attributes, given as a listing
+    /// without rows, show that its listing is as it was known. `look` looks at the directories that
+    /// were known in it; `None` if that cannot be done.
     fn has_unread(
         &self,
         listing: &Listing<'_>,

@@ -85,7 +85,7 @@ fn table(text: &str) -> Option<&str> {
     Some(name.strip_prefix("public.").unwrap_or(name))
 }
 
-/// Divides what the parser says into what is wrong and where; it tells no place of the end.
+/// Divides a message of the parser into the fault and its place; the end has no place.
 fn without_place(text: &str) -> (&str, Option<StatementPosition>) {
     if text.ends_with("found: EOF") {
         return (text, Some(StatementPosition::End));

@@ -190,7 +190,7 @@ pub fn line_width(text: &str) -> Option<usize> {
 /// The widest line that has a limit.
 const WIDEST: usize = isize::MAX as usize;
 
-/// Returns the base of a number, its digits and what follows, as strtol(3) tells them apart.
+/// Returns the base of a number, its digits and the rest, as strtol(3) divides them.
 fn digits_of(text: &str) -> (u32, &str, &str) {
     let text = text.trim_ascii_start();
     let is_digit = |text: &&str| text.starts_with(|first: char| first.is_ascii_digit());

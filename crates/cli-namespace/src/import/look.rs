@@ -154,7 +154,7 @@ impl Xattrs {
         }
     }
 
-    /// Tells the attributes of an open file that a namespace keeps: names, and values or why they
+    /// Reads the attributes of an open file that a namespace keeps: names, and values or why they
     /// cannot be read.
     pub fn read(
         &mut self,
@@ -182,8 +182,8 @@ impl Xattrs {
     }
 }
 
-/// Returns whether an attribute is one of those that a namespace has, rather than something that
-/// the file system of the source tells of itself.
+/// Returns whether an attribute is one of those that a namespace has, rather than a fact about the
+/// file system of the source.
 fn is_kept(name: &[u8]) -> bool {
     let starts = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
     starts.iter().any(|start| name.starts_with(start))

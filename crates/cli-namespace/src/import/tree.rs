@@ -150,7 +150,7 @@ impl<'a> Tree<'a> {
         String::from_utf8_lossy(&names.join(&b'/')).into_owned()
     }
 
-    /// Tells why a file was left out; what has vanished meanwhile is told, too.
+    /// Reports why a file was left out, also if it has vanished meanwhile.
     pub(super) fn leave_out(&mut self, name: &CStr, errno: Errno) {
         let path = self.path(name);
         match errno {

@@ -140,7 +140,7 @@ fn below(on: &Path, path: &Path) -> PathBuf {
     on.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Asks a mounted namespace for all quotas, or for the user's own if it does not tell all.
+/// Asks a mounted namespace for all quotas, or for the user's own if it does not show all.
 fn all_of(on: &Path) -> anyhow::Result<Vec<QuotaReport>> {
     let mut all = Vec::new();
     for kind in ["user", "group", "tree"] {

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Stat, Statx, StatxFlags, Timespec, Timestamp
 use rustix::fs::{FileType, UTIME_NOW, UTIME_OMIT};
 use std::os::fd::AsFd;
 
-/// The calls of the stat family take the fields that their value is to tell; owners are numbers or
+/// The calls of the stat family take the fields that their value contains; owners are numbers or
 /// `-`; times are `now`, `omit` or `SECONDS.NANOSECONDS`, that of access first.
 pub const CALLS: Calls = &[
     ("stat", |_, words| field_values(rustix::fs::stat(words.path()?)?.into(), words)),

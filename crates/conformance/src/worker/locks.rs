@@ -8,7 +8,7 @@ use nix::libc;
 use rustix::fs::FlockOperation;
 
 /// `flock FD KIND`; `setlk FD KIND START LENGTH` and its relations. `getlk FD KIND START LENGTH`
-/// tells the kind, start and length of a lock in the way, or `F_UNLCK`.
+/// returns the kind, start and length of a lock in the way, or `F_UNLCK`.
 pub const CALLS: Calls = &[
     ("flock", flock),
     ("setlk", |worker, words| set(worker, words, |lock| FcntlArg::F_SETLK(lock))),

@@ -270,8 +270,8 @@ impl ClassTable {
         self.inner.read().beyond_limits.clone()
     }
 
-    /// Returns how often a class got fewer members than the kernel would let pass, since its
-    /// grants were too many to be told apart.
+    /// Returns how often a class got fewer members than the kernel would let pass, since it had too
+    /// many grants.
     pub fn folded(&self) -> u64 {
         self.inner.read().folded
     }

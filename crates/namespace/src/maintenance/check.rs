@@ -39,7 +39,7 @@ impl fmt::Display for Fault {
 /// The kind of a fault, for its repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
-    /// The record at this key is not what it must be, and nobody can tell what it was.
+    /// The record at this key is wrong, and its former value is unknown.
     Damaged(Key),
     /// A name's record lies elsewhere than its hash says.
     Misplaced(Key),
@@ -141,21 +141,21 @@ fn is_of_file(key: &Key) -> bool {
     spaces.any(|space| space as u64 == key.directory)
 }
 
-/// Returns a name as faults tell it, with the directory that it is in.
+/// Returns a name as faults show it, with the directory that it is in.
 fn shown(key: &Key) -> String {
     format!("{} in directory {}", key.name.escape_ascii(), key.directory)
 }
 
-/// Returns a hash of an entry. Sums of these tell whether two sets are the same, in any order.
+/// Returns a hash of an entry. Sums of these show whether two sets are equal, in any order.
 fn hash_of_entry(key: &Key) -> u64 {
     let of_name = hash_of(&key.name);
     hash_of(&[key.directory, key.hash, of_name].map(u64::to_le_bytes).concat())
 }
 
 impl Namespace {
-    /// Checks all records as they are now, and objects, and returns what is wrong; `progress` is told
-    /// how many records were read. Others may change things meanwhile. Takes some 150 bytes of memory
-    /// a file, and 32 for each chunk of contents.
+    /// Checks all records as they are now, and objects, and returns the faults. Calls `progress`
+    /// with the number of records that were read. Others may change things meanwhile. Takes some
+    /// 150 bytes of memory a file, and 32 for each chunk of contents.
     ///
     /// # Errors
     ///

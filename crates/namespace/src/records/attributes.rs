@@ -57,7 +57,7 @@ pub enum Attribute {
     Xattr(u16),
 }
 
-/// All that an inode and its name tell, with their numbers and names. Numbers are part of keys:
+/// All attributes of an inode and its name, with their numbers and names. Numbers are part of keys:
 /// they are never used again for anything else.
 const BUILT_IN: [(Attribute, u32, &str); 13] = [
     (Attribute::Size, 1, "size"),
@@ -233,7 +233,7 @@ fn following(bytes: &[u8]) -> Option<Vec<u8>> {
 /// Attributes that have indexes in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indexes {
-    /// Those that every inode and its name tell.
+    /// Those that every inode and its name have.
     pub attributes: BTreeSet<Attribute>,
     /// Numbers of extended attributes, by name.
     pub xattrs: BTreeMap<Vec<u8>, u16>,

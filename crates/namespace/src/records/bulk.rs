@@ -34,7 +34,7 @@ const MEMORY_BYTES: u64 = 128 << 20;
 /// Threads that sort and write, beside the one that adds.
 const THREADS_MAX: usize = 2;
 
-/// Ids of objects are told to the log so many at a time.
+/// Ids of objects that are written to the log at a time.
 const OBJECT_IDS: u64 = 1024;
 
 /// Names, inodes and contents on their way into a namespace, which nobody changes meanwhile.

@@ -12,10 +12,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 impl ReadView {
-    /// Returns the paths of the directories in which anything, or of which anything may be other
-    /// than it was at an older checkpoint: names, or attributes of what they name. Those that are
-    /// gone are told by the ones that they were in. None if there are more than `most`, or if it
-    /// cannot be told.
+    /// Returns the paths of directories that may differ from an older checkpoint: in their names,
+    /// or in attributes of the entries. The parents of removed directories are among them. None if
+    /// there are more than `most`, or if it cannot be known.
     ///
     /// # Errors
     ///

@@ -42,7 +42,7 @@ pub struct Entry<'a> {
 #[derive(Debug)]
 pub struct Listing {
     directory: FileId,
-    /// The entry that was told last, and its cookie.
+    /// The entry that was returned last, and its cookie.
     last: Option<(u64, Key)>,
     /// How many entries are asked for at first; 0 if nothing is known.
     fitting: u32,
@@ -122,8 +122,8 @@ impl Listing {
         }
     }
 
-    /// Tells the entries behind a cookie, which `scan` reads and `newest` knows the inodes of, until
-    /// `tell` returns that it does not take one.
+    /// Calls `tell` with the entries behind a cookie, which `scan` reads and `newest` knows the
+    /// inodes of, until it returns that it does not take one.
     pub(crate) fn go_on(
         &mut self,
         after: u64,

@@ -59,8 +59,8 @@ impl Past {
         Ok(self.view.inode(id)?.ok_or(Errno::NOENT)?)
     }
 
-    /// Tells the entries of a directory behind a cookie, 0 for all, until `tell` returns that it
-    /// does not take one.
+    /// Calls `tell` with the entries of a directory behind a cookie, 0 for all, until it returns
+    /// that it does not take one.
     ///
     /// # Errors
     ///

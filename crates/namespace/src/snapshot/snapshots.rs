@@ -43,7 +43,7 @@ const ROUNDS: usize = 8;
 /// The kernel's times of files may lag behind by less than this.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A snapshot, as users are told of it.
+/// A snapshot, as users see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotInfo {
     /// How users name it.

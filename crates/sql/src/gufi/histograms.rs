@@ -392,7 +392,7 @@ mod tests {
         histogram
     }
 
-    /// Whatever part of the rows each of two counts, both together tell what one tells of all.
+    /// If two histograms each count a part of the rows, their sum equals one of all rows.
     fn combined<H: Histogram>(arguments: &[ArrayRef]) -> String {
         let all = counted::<H>(arguments);
         let rows = arguments[0].len();

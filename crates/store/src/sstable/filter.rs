@@ -78,7 +78,7 @@ pub(super) fn may_have(filter: &[u8], fingerprint: u64) -> bool {
     block(filter, fingerprint).is_some_and(|block| passes(block, fingerprint))
 }
 
-/// Returns the block that tells of a fingerprint; none if the filter is empty.
+/// Returns the block for a fingerprint; none if the filter is empty.
 pub(super) fn block(filter: &[u8], fingerprint: u64) -> Option<&Block> {
     let (blocks, _) = filter.as_chunks();
     blocks.get(block_of(fingerprint, blocks.len()))

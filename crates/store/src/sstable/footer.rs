@@ -59,7 +59,7 @@ impl SstableInfo {
         SstableInfo { size_bytes, tail_bytes, records, deletes, merges, range_deletes, span }
     }
 
-    /// Finds this out of a file that no manifest tells of, by two reads: of footer and tail.
+    /// Reads this from a file without a manifest, by two reads: of footer and tail.
     ///
     /// # Errors
     ///
