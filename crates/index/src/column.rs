@@ -31,7 +31,7 @@ pub trait Value {
 #[derive(Debug)]
 pub struct Text;
 
-/// Byte strings; null likewise.
+/// Byte strings, or null.
 #[derive(Debug)]
 pub struct Bytes;
 
@@ -255,7 +255,7 @@ columns! {
     BLOCKS_BEFORE: i64 = "blocks_before", false, Delta, false;
     /// Digest of a listing: of its directory and its entries, keyed with a secret of the index.
     CONTENT: u64 = "content", false, Plain, false;
-    /// Digest of who may see a listing, likewise.
+    /// Digest of the users who may see a listing.
     ACCESS: u64 = "access", false, Dictionary, false;
     /// How many entries a row of `usage` stands for.
     COUNT: i64 = "count", false, Plain, false;

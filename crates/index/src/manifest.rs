@@ -217,7 +217,7 @@ pub struct SourceRecord {
     pub dev: Device,
     /// When the scan of all of it began, in nanoseconds since 1970.
     pub scanned_ns: i64,
-    /// When the last scan of it or of a part of it began, likewise.
+    /// When the last scan of it or of a part of it began, in nanoseconds since 1970.
     pub updated_ns: i64,
     /// Attributes of the root directory.
     #[serde(with = "AttributesRecord")]

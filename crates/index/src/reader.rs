@@ -148,7 +148,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Sorts sources by root; of those with the same, the one that counts comes last.
+    /// Sorts sources by root; of those with one root, the one that counts comes last.
     fn sort_sources(&mut self) {
         self.sources.sort_by(|a, b| (&a.root, a.id).cmp(&(&b.root, b.id)));
     }

@@ -22,14 +22,14 @@ pub const FLUSH: &str = "trusted.canopy.flush";
 /// and `delete NAME` change which there are. For root and for whoever mounted it.
 pub const SNAPSHOTS: &str = "user.canopy.snapshots";
 
-/// The same; what is read are also the contents of files, if they lie in storage.
+/// Like [`CHECK`], and reads the contents of files, if they lie in storage.
 pub const CHECK_DATA: &str = "trusted.canopy.check-data";
 
 /// Reading it mends what is wrong with the records. A line for each thing that was done, and one
 /// that begins with [`LEFT`] for each fault that is left.
 pub const REPAIR: &str = "trusted.canopy.repair";
 
-/// The same; what is read first are the contents of files, if they lie in storage.
+/// Like [`REPAIR`], and first reads the contents of files, if they lie in storage.
 pub const REPAIR_DATA: &str = "trusted.canopy.repair-data";
 
 /// Beginning of lines with faults that are left.

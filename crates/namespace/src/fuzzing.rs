@@ -36,7 +36,7 @@ pub const TARGETS: &[Target] = &[
 /// Messages that are executed of one input.
 const MESSAGES_MAX: usize = 64;
 
-/// Counts, so that every run does the same.
+/// Counts, so that all runs are equal.
 #[derive(Default)]
 struct Counter(AtomicU64);
 

@@ -1,5 +1,5 @@
-//! How queries show themselves: as queries that mean the same, whenever they are read, and that can
-//! be components of a path.
+//! Text of queries: a query with an equal meaning, whenever it is read, that can be a component of
+//! a path.
 
 use crate::Component;
 use crate::expression::Expression;

@@ -41,7 +41,7 @@ pub struct ListingRows<'m, 'a> {
     pub entries: &'m mut Cursor<'a>,
     /// How many of them belong to the listing.
     pub entry_count: usize,
-    /// The directories in it, likewise.
+    /// The directories in it.
     pub dirs: &'m mut Cursor<'a>,
     /// How many of them belong to the listing.
     pub dir_count: usize,

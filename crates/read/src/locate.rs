@@ -381,7 +381,7 @@ pub fn read_xattrs(
     read_xattr_columns(shard, VALUE_PATH | NAME | KEY | VALUE)
 }
 
-/// Reads other columns of the same.
+/// Reads other columns of the rows.
 ///
 /// # Errors
 ///

@@ -32,7 +32,8 @@ pub fn open_directory(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errn
     open(directory, name, OFlags::DIRECTORY)
 }
 
-/// Opens a regular file that is open as a place for reading, likewise.
+/// Opens a regular file for reading that is open as a place, without changing its time of access
+/// where that is allowed.
 pub fn open_again(place: &OwnedFd) -> Result<OwnedFd, Errno> {
     let path = path_of(place.as_fd());
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

@@ -165,7 +165,7 @@ impl Namespace {
         self.check_all(false, progress)
     }
 
-    /// Does the same, and reads the contents that lie in storage.
+    /// Like [`check`](Self::check), and reads the contents that lie in storage.
     ///
     /// # Errors
     ///

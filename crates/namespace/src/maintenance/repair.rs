@@ -66,8 +66,8 @@ impl Namespace {
         self.repair_with(ObjectsToRead::default())
     }
 
-    /// Does the same, and before it reads the contents that lie in storage: those that are damaged
-    /// count as lost.
+    /// Like [`repair`](Self::repair), and first reads the contents that lie in storage: damaged
+    /// ones count as lost.
     ///
     /// # Errors
     ///

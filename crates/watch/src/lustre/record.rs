@@ -68,7 +68,7 @@ pub(super) struct Record<'a> {
     pub(super) name: &'a [u8],
     pub(super) source: Option<Fid>,
     pub(super) source_parent: Option<Fid>,
-    /// Behind `source_parent`, likewise.
+    /// The name in `source_parent`.
     pub(super) source_name: &'a [u8],
     /// Further FIDs that look like fields; one of them may be the true one.
     pub(super) doubtful: Vec<Fid>,

@@ -21,7 +21,7 @@ use canopy_read::plan::{Placed, Unit, push_row};
 pub(crate) struct Selected {
     pub(crate) ranges: Vec<RowRange>,
     bits: Vec<u64>,
-    /// Set where the bits of all rows are the same: then `bits` is empty.
+    /// Set if the bits of all rows are equal: then `bits` is empty.
     same: Option<u64>,
     /// The names of all rows, where tests have read them.
     pub(crate) names: Option<StringArray>,
