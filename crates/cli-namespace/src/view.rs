@@ -64,7 +64,7 @@ impl Views {
             }
             opened = match rustix::fs::openat(&opened, name, flags, Mode::empty()) {
                 Err(Errno::NOENT) => return Ok(None),
-                Err(Errno::LOOP | Errno::NOTDIR) => bail!("{shown} is no directory"),
+                Err(Errno::LOOP | Errno::NOTDIR) => bail!("{shown} is not a directory"),
                 other => other.with_context(|| format!("cannot open {shown}"))?,
             };
             let uid = rustix::fs::fstat(&opened)?.st_uid;

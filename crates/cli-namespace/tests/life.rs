@@ -161,7 +161,7 @@ fn wrong_places_are_told() {
         ("create of_another", "of_another belongs to uid 65534: a namespace needs a directory of"),
         ("create of_another/new", "it belongs to uid 65534, who could replace what is in it"),
         ("create theirs/way/new", "it belongs to uid 65534, who could replace what is in it"),
-        ("create open/new", "is no safe place: others can write to it"),
+        ("create open/new", "is not a safe place: others can write to it"),
         ("create link", "is a symbolic link of uid 65534"),
         ("create own_link", "own_link is a symbolic link: give the directory that is meant"),
         ("create namespace", "namespace is not empty"),

@@ -59,7 +59,7 @@ fn lost_files_are_found_again() {
     assert_eq!(stdout_of(&check(&mounted.namespace, &["--repair"]), 0), "no faults\n");
     ids.iter().for_each(|id| damage(&mounted.namespace, *id));
     let faults = stdout_of(&check(&mounted.namespace, &[]), 1);
-    assert!(faults.contains("names lie in what is no directory"), "{faults}");
+    assert!(faults.contains("names lie in what is not a directory"), "{faults}");
     let done = stdout_of(&check(&mounted.namespace, &["--repair"]), 1);
     assert!(done.contains(&format!("file {}: is now lost+found/#{}", ids[0], ids[0])), "{done}");
     assert!(done.ends_with("all faults are mended\n"), "{done}");

@@ -372,7 +372,8 @@ impl References {
         let parents = BTreeSet::from_iter(state.parents.iter().map(|parent| parent.table));
         let others = BTreeSet::from_iter(self.sstables.iter().map(|sstable| sstable.table));
         for other in others.into_iter().filter(|other| *other != id && !parents.contains(other)) {
-            self.faults.insert(format!("table {id}: has SSTables of {other}, which is no parent"));
+            self.faults
+                .insert(format!("table {id}: has SSTables of {other}, which is not a parent"));
         }
     }
 

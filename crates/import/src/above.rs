@@ -31,7 +31,9 @@ pub(crate) fn checked(above: &[Above], root: &[u8]) -> Result<()> {
         let valid = path.strip_prefix(b"/").is_some_and(|path| check(path).is_ok());
         if !valid || !ancestors(root).any(|ancestor| ancestor == path) {
             let (path, root) = (shown(path), shown(root));
-            return Err(Error::Input(format!("--above {path}: it is no directory above {root}")));
+            return Err(Error::Input(format!(
+                "--above {path}: it is not a directory above {root}"
+            )));
         }
     }
     Ok(())

@@ -22,7 +22,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64)> {
 }
 
 fn no_file(path: &Path) -> Error {
-    Error::corrupt(path, "it is no plain file")
+    Error::corrupt(path, "it is not a plain file")
 }
 
 /// Reads a whole file, which may have so many bytes.

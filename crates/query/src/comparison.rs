@@ -176,7 +176,7 @@ fn owner(field: Field, known: Option<u32>, what: &str, value: &Value) -> Result<
 /// Returns the test of how long ago the contents were changed: the opposite order of times.
 fn age(operator: Operator, text: &str, context: &Context<'_>) -> Result<Expression> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(format!("'{text}' is no age: give one as in 30d"));
+        return Err(format!("'{text}' is not an age: give one as in 30d"));
     }
     let then = moments::ago(&text.to_ascii_lowercase(), context)?;
     let opposite = match operator {
@@ -268,6 +268,6 @@ fn ordered(order: Order, value: &Value) -> Result<XattrTest> {
         return Ok(XattrTest::Bytes(order, value.bytes.clone()));
     }
     let number = Decimal::parse(&value.bytes)
-        .ok_or_else(|| format!("'{}' is no number: quote it to compare texts", value.shown()))?;
+        .ok_or_else(|| format!("'{}' is not a number: quote it to compare texts", value.shown()))?;
     Ok(XattrTest::Number(order, number))
 }

@@ -57,7 +57,7 @@ fn decimal(digits: &str, rest: &str) -> Result<()> {
 
 /// Reads an amount of bytes, and counts it in blocks of so many.
 fn size(text: &str, block: i128) -> Result<(i128, i128)> {
-    let invalid = || format!("'{text}' is no size: give one as in 4096, 10K, 1.5G, 2TiB or 3MB");
+    let invalid = || format!("'{text}' is not a size: give one as in 4096, 10K, 1.5G, 2TiB or 3MB");
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     let end = text.find(|c| !is_number(c)).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
@@ -115,8 +115,9 @@ pub(crate) fn types(text: &str) -> Result<Types> {
     if let Some((_, letter)) = word {
         return Ok(Types::of(*letter).unwrap_or_default());
     }
-    let invalid =
-        || format!("'{text}' is no type: give one or more of the letters f, d, l, p, s, b and c");
+    let invalid = || {
+        format!("'{text}' is not a type: give one or more of the letters f, d, l, p, s, b and c")
+    };
     let types = text.chars().map(Types::of).try_fold(Types::default(), |all, one| {
         let one = one?;
         Some(all.union(one))
@@ -129,7 +130,7 @@ pub(crate) fn permissions(text: &str) -> Result<u32> {
     let octal = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     let bits = octal.then(|| u32::from_str_radix(text, 8).ok()).flatten();
     bits.filter(|bits| *bits <= 0o7777).ok_or_else(|| {
-        format!("'{text}' are no permissions: give them in octal, as in 644 or 4755")
+        format!("'{text}' are not permissions: give them in octal, as in 644 or 4755")
     })
 }
 

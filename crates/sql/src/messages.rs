@@ -340,7 +340,7 @@ fn computation(error: &ArrowError) -> String {
             match said.and_then(|rest| rest.rsplit_once(" to value of ")) {
                 Some((value, kind)) => {
                     let kind = type_name(kind).unwrap_or(kind);
-                    format!("{value} is no {kind}{}", of_number(value.trim_matches('\'')))
+                    format!("{value} is not a {kind}{}", of_number(value.trim_matches('\'')))
                 }
                 None => lower(text),
             }
@@ -348,7 +348,7 @@ fn computation(error: &ArrowError) -> String {
         ArrowError::ParseError(text) => match text.strip_prefix("Error parsing timestamp from ") {
             Some(rest) => {
                 let value = rest.split("': ").next().unwrap_or(rest);
-                format!("{value}' is no time{TIMES}")
+                format!("{value}' is not a time{TIMES}")
             }
             None => lower(text),
         },
@@ -568,8 +568,8 @@ mod tests {
         let time = "Error parsing timestamp from 'yesterday': timestamp must contain more";
         for (error, expected) in [
             (ArrowError::DivideByZero, "division by zero"),
-            (ArrowError::CastError(cast.to_owned()), "'x' is no number"),
-            (ArrowError::ParseError(time.to_owned()), "'yesterday' is no time; times are"),
+            (ArrowError::CastError(cast.to_owned()), "'x' is not a number"),
+            (ArrowError::ParseError(time.to_owned()), "'yesterday' is not a time; times are"),
         ] {
             let said = said(DataFusionError::ArrowError(Box::new(error), None));
             assert!(said.starts_with(expected), "{said}");

@@ -138,7 +138,7 @@ impl<'a> SegmentReader<'a> {
     fn has_group(&mut self, at: u64) -> Result<bool> {
         let length = self.size_bytes - at;
         if length > TORN_BYTES_MAX {
-            return Err(self.corrupt(&format!("{length} bytes that are no whole group"), at));
+            return Err(self.corrupt(&format!("{length} bytes that are not a whole group"), at));
         }
         Ok(has_group(&self.read(at..self.size_bytes)?, at))
     }

@@ -37,7 +37,7 @@ pub enum Error {
     #[error("invalid zero-length file name")]
     NoName,
     /// Standard input is to be looked at, and is in no index.
-    #[error("cannot stat standard input: it is no file that is in an index")]
+    #[error("cannot stat standard input: it is not a file that is in an index")]
     StandardInput,
     /// An entry has no security context, or not for the caller to see.
     #[error("failed to get security context of {}: No data available", shell_quoted(.0))]

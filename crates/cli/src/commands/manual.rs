@@ -14,7 +14,7 @@ const VARIABLES: [(&str, &[(&str, &str)]); 5] = [
         &[
             ("LS_COLORS", "colours of names on a terminal"),
             ("NO_COLOR", "keeps colours away, unless --color is given"),
-            ("COLUMNS", "width of lines where the output is no terminal"),
+            ("COLUMNS", "width of lines where the output is not a terminal"),
             ("TABSIZE", "columns between tabulators"),
             ("QUOTING_STYLE", "how names are quoted without --quoting-style"),
             ("TIME_STYLE", "how times are shown without --time-style"),

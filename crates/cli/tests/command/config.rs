@@ -372,10 +372,10 @@ fn a_file_of_the_site_that_cannot_be_read_is_told_and_goes_without() {
     check("stream did not contain valid UTF-8");
     fs::remove_file(&at.site).unwrap();
     fs::create_dir(&at.site).unwrap();
-    check("it is no plain file");
+    check("it is not a plain file");
     fs::remove_dir(&at.site).unwrap();
     nix::unistd::mkfifo(&at.site, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    check("it is no plain file");
+    check("it is not a plain file");
     // One that others may not read.
     fs::remove_file(&at.site).unwrap();
     fs::write(&at.site, "threads = 1\n").unwrap();

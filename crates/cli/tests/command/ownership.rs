@@ -303,7 +303,7 @@ fn the_way_to_an_index_leads_through_no_directory_of_others() {
         let index = directory.join("link").join(&made);
         let output = place.canopy(&index, &["index".as_ref(), tree.as_os_str()]);
         assert_eq!(output.status.code(), Some(if is_safe { 0 } else { 2 }), "{}", said(&output));
-        assert_eq!(said(&output).contains("is no safe place"), !is_safe, "{}", said(&output));
+        assert_eq!(said(&output).contains("is not a safe place"), !is_safe, "{}", said(&output));
         assert_eq!(place.path(&made).exists(), is_safe);
     }
 }

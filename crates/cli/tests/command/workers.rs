@@ -271,7 +271,7 @@ fn damage_and_others_directories_stop_no_scan_and_lead_nobody_astray() {
     let before = std::fs::read_dir(&workers).unwrap().count();
     let output = worker(&place, &location, &["--worker".as_ref()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("is no safe place"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is not a safe place"));
     assert_eq!(std::fs::read_dir(&workers).unwrap().count(), before);
 }
 

@@ -208,7 +208,7 @@ fn mount_points_of_directories_that_may_not_be_entered_are_known() {
 fn standard_input_of_stat_is_a_file_of_the_index() {
     let script = "echo >a; ln -s a l; index; stat -c '%n %F' - <l; canopy stat -c '%n %F' - <l
         echo | stat -c %F -; echo | canopy stat -c %F -; echo $?";
-    let ours = "canopy: cannot stat standard input: it is no file that is in an index";
+    let ours = "canopy: cannot stat standard input: it is not a file that is in an index";
     expect(script, &["- regular file", "- regular file", "fifo", ours, "1"]);
 }
 

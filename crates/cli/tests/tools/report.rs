@@ -439,8 +439,8 @@ fn nothing_is_written_through_what_others_planted() {
     let link = place.path("link");
     symlink(&directory, &link).unwrap();
     let slash = place.path("link/");
-    assert!(write(&link).contains("it is no directory, or a link to one"));
-    assert!(write(&slash).contains("it is no directory, or a link to one"));
+    assert!(write(&link).contains("it is not a directory, or a link to one"));
+    assert!(write(&slash).contains("it is not a directory, or a link to one"));
     lchown(&directory, Some(2001), Some(3001)).unwrap();
     assert!(write(&directory).contains("it belongs to uid 2001"));
     lchown(&directory, Some(0), Some(0)).unwrap();

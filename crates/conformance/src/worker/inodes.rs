@@ -167,7 +167,7 @@ pub fn type_name(kind: FileType) -> &'static str {
 
 fn field_values(facts: Facts, words: &mut Words) -> Answer {
     let field = |name| {
-        facts.field(name).ok_or_else(|| Refusal::broken(format!("{name} is no field of a file")))
+        facts.field(name).ok_or_else(|| Refusal::broken(format!("{name} is not a field of a file")))
     };
     let fields = words.rest().into_iter().map(field).collect::<Result<Vec<_>, _>>()?;
     Ok(fields.join(" "))
@@ -225,7 +225,7 @@ fn time(word: &str) -> Result<Timespec, Refusal> {
             let (seconds, nanoseconds) = word.split_once('.').unwrap_or((word, "0"));
             let number = |part: &str| part.parse::<i64>().ok();
             let parts = number(seconds).zip(number(nanoseconds));
-            parts.ok_or_else(|| Refusal::broken(format!("{word} is no time")))?
+            parts.ok_or_else(|| Refusal::broken(format!("{word} is not a time")))?
         }
     };
     Ok(Timespec { tv_sec, tv_nsec })

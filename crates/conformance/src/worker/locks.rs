@@ -29,7 +29,7 @@ fn flock(worker: &mut Worker, words: &mut Words) -> Answer {
         "LOCK_SH|LOCK_NB" => Operation::NonBlockingLockShared,
         "LOCK_EX|LOCK_NB" => Operation::NonBlockingLockExclusive,
         "LOCK_UN|LOCK_NB" => Operation::NonBlockingUnlock,
-        other => return Err(Refusal::broken(format!("{other} is no lock"))),
+        other => return Err(Refusal::broken(format!("{other} is not a lock"))),
     };
     done(rustix::fs::flock(file, operation))
 }

@@ -140,7 +140,7 @@ impl Fields {
             return Err(Fault::contradiction(format!("mode {mode:o} has no type")));
         }
         if FileType::of_mode(mode) != FileType::Symlink && !self.target.is_empty() {
-            return Err(Fault::contradiction("a link's target on what is no symbolic link"));
+            return Err(Fault::contradiction("a link's target on what is not a symbolic link"));
         }
         let size_bytes = self.size_bytes.ok_or_else(|| needed("size"))?;
         let mtime_ns = self.mtime_ns.ok_or_else(|| needed("mtime"))?;

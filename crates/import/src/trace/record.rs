@@ -224,7 +224,7 @@ impl<'a> Record<'a> {
             rdev: 0,
         };
         if attributes.file_type() != FileType::Symlink && !self.target.is_empty() {
-            return Err(Fault::contradiction("a link's target on what is no symbolic link"));
+            return Err(Fault::contradiction("a link's target on what is not a symbolic link"));
         }
         if memchr(0, self.target).is_some() {
             return Err(Fault::contradiction("a link's target with a NUL"));

@@ -103,7 +103,7 @@ fn entries_behind_a_gate_are_for_its_listers_and_knowers() {
 fn a_directory_that_all_who_reach_it_may_list_is_not_a_gate() {
     let table = ClassTable::default();
     let private = table.access(&Approach::EVERYONE, permissions(0o700, 1, 1));
-    let below = table.below(&private, || unreachable!("it is no gate"));
+    let below = table.below(&private, || unreachable!("it is not a gate"));
     let inner = table.access(&below, permissions(0o711, 1, 1));
     assert_eq!((inner.lookup, inner.listing), (None, private.listing));
     assert_eq!(table.access(&Approach::EVERYONE, permissions(0o755, 1, 1)).lookup, None);

@@ -391,7 +391,7 @@ impl<'a> Check<'a> {
 
     fn add_name(&mut self, key: &Key, value: &[u8]) {
         let Ok(inode) = Inode::decode(value) else {
-            let what = format!("the record of name {} is no inode", shown(key));
+            let what = format!("the record of name {} is not an inode", shown(key));
             return self.problem(FileId::NONE, Problem::Damaged(key.clone()), what);
         };
         if !is_possible(inode.id) {
@@ -425,7 +425,7 @@ impl<'a> Check<'a> {
         let is_linked = key.directory == Space::Links as u64;
         let is_orphan = key.directory == Space::Orphans as u64;
         let Ok(inode) = Inode::decode(value) else {
-            return self.problem(id, Problem::Damaged(key.clone()), "its record is no inode");
+            return self.problem(id, Problem::Damaged(key.clone()), "its record is not an inode");
         };
         if inode.id != id {
             let what = format!("its record says that it is file {}", inode.id);
@@ -690,7 +690,7 @@ impl<'a> Check<'a> {
         for directory in std::mem::take(&mut self.listed) {
             let seen = files.get(&directory).and_then(|seen| seen.inode.as_ref());
             if seen.is_none_or(|facts| facts.file_type != file_type::DIRECTORY) {
-                self.fault(directory, "names lie in what is no directory");
+                self.fault(directory, "names lie in what is not a directory");
             }
         }
     }

@@ -143,7 +143,7 @@ fn a_name_without_brackets_is_not_a_query() {
 fn expression(text: &str) -> Expression {
     match read(text) {
         Component::Search(expression) => expression,
-        other => panic!("{other} is no search"),
+        other => panic!("{other} is not a search"),
     }
 }
 

@@ -132,7 +132,7 @@ pub(super) fn check_version(tail: &[u8], name: &str) -> Result<()> {
     let end = tail.split_last_chunk().filter(|_| tail.len() >= FOOTER_BYTES);
     let (rest, magic) = end.ok_or_else(|| Error::corrupt(name, "is too short for an SSTable"))?;
     if *magic != MAGIC {
-        return Err(Error::corrupt(name, "is no SSTable"));
+        return Err(Error::corrupt(name, "is not an SSTable"));
     }
     match rest.last_chunk().map(|version| u32::from_le_bytes(*version)) {
         Some(VERSION) => Ok(()),

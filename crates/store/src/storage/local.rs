@@ -139,7 +139,7 @@ impl Storage for LocalStorage {
             fs::metadata(self.path(name)).map_err(|error| Error::storage(name, error))?;
         match metadata.is_file() {
             true => Ok(metadata.len()),
-            false => Err(Error::corrupt(name, "is no file")),
+            false => Err(Error::corrupt(name, "is not a file")),
         }
     }
 

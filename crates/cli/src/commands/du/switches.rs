@@ -187,9 +187,9 @@ impl Tool for Du {
                     du.options.by = Some(what.word(&PARTS)?);
                     Ok(())
                 }),
-                "Print sums by user, group, extension or age instead of directories: of all that \
-                 is no directory, every name of a hard link counted. Sums by extension and age are \
-                 of sizes",
+                "Print sums by user, group, extension or age instead of directories: of everything \
+                 but directories, every name of a hard link counted. Sums by extension and age \
+                 are of sizes",
             ),
         ),
         own(
