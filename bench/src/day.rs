@@ -25,7 +25,7 @@ pub struct Arguments {
     /// Directories that change in the time of an update
     #[arg(long, default_value_t = 8)]
     directories: usize,
-    /// What the index keeps of the past, as `canopy index --keep` takes it
+    /// Generations that the index keeps, as `canopy index --keep` takes them
     #[arg(long, default_value = "none")]
     keep: String,
     /// Counted runs of each search
@@ -42,7 +42,7 @@ const WHOLE: usize = 100_000_000;
 /// Directories of the whole that change on that day.
 const CHANGING: usize = 110_000;
 
-/// What happens in a day to the whole (Table IV). What has no name in POSIX is what `lfs` calls it.
+/// Share of each event in a day (Table IV). Events without a name in POSIX have that of `lfs`.
 const MIX: [(Event, usize); 10] = [
     (Event::Create, 1_322_010),
     (Event::MakeDirectory, 67_791),

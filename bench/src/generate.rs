@@ -39,7 +39,7 @@ impl Site {
     }
 }
 
-/// What making an index took.
+/// Resources that making an index took.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub entries: u64,
@@ -302,7 +302,7 @@ impl<'a> Generator<'a> {
             self.subdir(dir, &rows, at)?;
         }
         if dir.depth == AREA_DEPTH {
-            // What chance left over goes into flat directories.
+            // The rest goes into flat directories.
             while self.dirs_left > 0 {
                 let name = format!("batch{}", self.dirs_left);
                 self.dirs_left -= 1;

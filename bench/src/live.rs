@@ -22,7 +22,7 @@ pub struct Arguments {
     /// Pattern of names
     #[arg(long, default_value = "*.so*")]
     name: String,
-    /// Who searches besides root
+    /// The user who searches, besides root
     #[arg(long, default_value_t = 65_534)]
     uid: u32,
     /// Counted runs of each command
@@ -118,7 +118,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// What the live walk is asked.
+/// Queries of the live walk.
 fn live(canopy: &str, tree: &str, name: &str, peers: &Peers) -> Vec<Question> {
     let rows: [(&str, &[&str], &[&str]); 5] = [
         ("all names", &[], &["."]),
@@ -146,7 +146,7 @@ fn live(canopy: &str, tree: &str, name: &str, peers: &Peers) -> Vec<Question> {
     rows.into_iter().map(question).collect()
 }
 
-/// What the index is asked.
+/// Queries of the index.
 fn indexed(
     canopy: &str,
     index: &str,

@@ -2,8 +2,8 @@
 //! Brindexer tells (section II-D, table IV), through all that `canopy watch --lustre` does with them
 //! up to the suspects, with several numbers of paths kept (table VIII).
 //!
-//! What a mount of Lustre would do, telling the path of a FID, is a computation here, so what is
-//! measured is the work of the daemon.
+//! A mount of Lustre would find the path of a FID. A computation takes its place here, so only the
+//! work of the daemon is measured.
 
 use crate::measure::peak_memory_bytes;
 use anyhow::{Context, ensure};
@@ -94,7 +94,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(fs::remove_file(records)?)
 }
 
-/// What a process measured.
+/// Measurements of a process.
 struct Measured {
     seconds: f64,
     cpu_s: f64,

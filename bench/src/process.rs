@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What runs on a real tree that it makes is told.
+/// A real tree that a measurement made, and facts about it.
 #[derive(clap::Args)]
 pub struct OfTree {
     /// Where to make the tree and what is made of it: a file system with room for so many inodes
@@ -18,7 +18,7 @@ pub struct OfTree {
     pub canopy: PathBuf,
 }
 
-/// Who runs a command.
+/// The user who runs a command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct User {
     pub name: String,
@@ -84,7 +84,7 @@ impl Line {
         Ok((begun.elapsed().as_secs_f64(), status.code()))
     }
 
-    /// What the command prints.
+    /// Returns the output of the command.
     pub fn answer(&self) -> anyhow::Result<String> {
         let output =
             self.command()?.output().with_context(|| format!("cannot run {:?}", self.words))?;
@@ -101,7 +101,7 @@ impl Line {
         }
     }
 
-    /// What one run of the command takes.
+    /// Returns the cost of one run of the command.
     pub fn cost(&self) -> anyhow::Result<Cost> {
         let mut words = vec![
             std::env::current_exe()?.display().to_string(),
@@ -145,7 +145,7 @@ impl Line {
         Ok((times("exit(").iter().map(|time| time - begun).collect(), ended - begun))
     }
 
-    /// What strace(1) says of calls of the command and of their times.
+    /// Returns the report of strace(1) about calls of the command and their times.
     fn traced(&self, calls: &str) -> anyhow::Result<String> {
         let trace =
             std::env::temp_dir().join(format!("canopy-bench-{}.strace", std::process::id()));
@@ -165,7 +165,7 @@ impl Line {
     }
 }
 
-/// What a run of a command took.
+/// Cost of a run of a command.
 pub struct Cost {
     /// From its start to its end.
     pub seconds: f64,

@@ -24,7 +24,7 @@ pub struct Query {
     pub check: Check,
 }
 
-/// What the queries are about.
+/// The tree and the entries that the queries look for.
 pub struct Fixture<'a> {
     /// Root of the source.
     pub root: &'a str,
@@ -61,7 +61,7 @@ pub fn all(place: &Fixture<'_>) -> Vec<Query> {
             gufi: words(&["-S", "SELECT name, size FROM summary"]),
             find: Some(words(&["find", root, "-type", "d", "-printf", "%f %s\\n"])),
             sql: Some("SELECT name, size FROM directories".to_owned()),
-            // Of directories that a user sees but cannot list, GUFI does not know.
+            // GUFI does not know directories that a user sees but cannot list.
             checked: Some("SELECT path FROM summaries".to_owned()),
             check: Check::Lines,
         },

@@ -1,5 +1,5 @@
-//! What it costs to have an index follow a real tree: updates of single directories, an incremental
-//! scan beside the bare walk, and searches before and after many updates.
+//! Costs of following a real tree: updates of single directories, an incremental scan beside the
+//! bare walk, and searches before and after many updates.
 
 use crate::measure::{interleaved, median, seconds};
 use crate::process::{OfTree, space};

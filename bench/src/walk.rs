@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 type Task = (Arc<OwnedFd>, CString);
 
-/// Which system calls a walk makes.
+/// System calls that a walk makes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
     /// Those that list a tree and look at each entry.

@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let output = Command::new(&canopy).args(line).stderr(Stdio::null()).output()?;
         Ok(!output.stdout.is_empty())
     };
-    // What happens before the daemon listens does not come into the index.
+    // Changes before the daemon listens do not come into the index.
     let mut attempt = 0;
     wait_for(|| {
         attempt += 1;

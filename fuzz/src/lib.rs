@@ -1,4 +1,4 @@
-//! What the fuzz targets have in common: which decoder the bytes are for, and seeds.
+//! Shared parts of the fuzz targets: the decoder that the bytes are for, and seeds.
 
 use canopy_model::fuzzing::Target;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Each power of two nanoseconds has so many parts: a figure is right to 1.6 %.
 const PARTS: u32 = 64;
 
-/// What is longer counts as a stall.
+/// A longer operation counts as a stall.
 const STALL: Duration = Duration::from_millis(100);
 
 pub struct Latencies {

@@ -61,7 +61,7 @@ struct Run {
     /// How many MiB of log are recovered; 0 to leave that out
     #[arg(long, default_value_t = 1024)]
     log_mib: usize,
-    /// Which engines, in their order; all, if none is named
+    /// Engines to measure, in their order; all, if none is named
     #[arg(long, value_delimiter = ',')]
     engines: Vec<String>,
     /// A file for every figure of every round

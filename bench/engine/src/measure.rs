@@ -1,5 +1,5 @@
-//! What one process measures of one engine. Every figure goes to stdout as soon as it is known, as
-//! its name, a tab and a number.
+//! Measures one engine in one process. Every figure goes to stdout as soon as it is known, as its
+//! name, a tab and a number.
 
 use crate::engines::{self, Engine};
 use crate::latency::Latencies;
@@ -20,10 +20,11 @@ const LOOKUPS: usize = 300_000;
 const LISTINGS: usize = 500;
 const BEGINNINGS: usize = 20_000;
 
-/// So many records of the beginning of a directory are read.
+/// Records that are read at the beginning of a directory.
 const BEGINNING: usize = 20;
 
-/// What a record takes in canopy-store's log beside its key and value, to make all logs the same.
+/// Bytes of a record in canopy-store's log beside its key and value. They make all logs equally
+/// long.
 const LOG_RECORD_BYTES: usize = 7;
 
 fn report(figure: &str, value: f64) {
@@ -31,7 +32,7 @@ fn report(figure: &str, value: f64) {
     let _ = std::io::stdout().flush();
 }
 
-/// What passes while something is done.
+/// Time and resources that pass during an operation.
 struct Passing {
     begin: Instant,
     cpu_seconds: f64,

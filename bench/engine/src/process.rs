@@ -1,4 +1,4 @@
-//! What this process takes: memory, time of processors, bytes written, bytes on disk.
+//! Resources of this process: memory, time of processors, bytes written, bytes on disk.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -17,7 +17,8 @@ use std::path::Path;
 /// The bytes of an inode.
 pub const VALUE: usize = 88;
 
-/// What a partial update changes: size, then the times of the last change of data and of inode.
+/// Bytes that a partial update changes: size, then the times of the last change of data and of
+/// inode.
 pub const CHANGED: [std::ops::Range<usize>; 3] = [16..24, 32..40, 40..48];
 
 /// A key, encoded so that it sorts like the engine's own keys, and its value.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// What each figure is called, and how many digits after the point it gets.
+/// Name of each figure, and its number of digits after the point.
 const FIGURES: &[(&str, &str, usize)] = &[
     ("load_k", "load: thousand records a second", 0),
     ("load_cpu_s", "  CPU seconds", 1),

@@ -19,7 +19,7 @@ const BLOCK_BYTES: usize = 128 << 10;
 /// A tree that is named with `--source` may have so many bytes.
 const SOURCE_BYTES_MAX: u64 = 2_000_000_000;
 
-/// So many compilers run at a time.
+/// Compilers that run at a time.
 const COMPILERS: usize = 2;
 
 pub fn run(bench: &mut Bench) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What a job measures with: clocks, caches, random numbers and threads.
+//! Tools of a job: clocks, caches, random numbers and threads.
 
 use crate::place::Fixture;
 use crate::report::{Report, Unit};
@@ -14,7 +14,7 @@ pub struct Settings {
     pub scale: f64,
     pub seed: u64,
     pub source: Option<PathBuf>,
-    /// What the system's caches are dropped with.
+    /// The file by which the system's caches are dropped.
     pub cold: Option<File>,
 }
 

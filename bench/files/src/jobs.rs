@@ -1,5 +1,5 @@
-//! What there is to measure. A job runs in an empty directory that is removed after it, and the
-//! directories take turns at each.
+//! All jobs. A job runs in an empty directory that is removed after it, and the directories take
+//! turns at each.
 
 use crate::bench::Bench;
 use crate::{application, micro, postmark, rates, search};
@@ -8,13 +8,13 @@ use anyhow::{Result, bail};
 type Work = Box<dyn Fn(&mut Bench) -> Result<()>>;
 
 pub struct Job {
-    /// What it takes its place under in the table.
+    /// Its heading in the table.
     pub section: &'static str,
     pub name: String,
     pub run: Work,
 }
 
-/// What `--only` may name: table, part, section.
+/// Names for `--only`: table, part, section.
 const PARTS: &[(&str, &str, &str)] = &[
     ("iv", "create", "Table IV: 100,000 empty files, seconds"),
     ("iv", "update", "Table IV: 200,000 random updates of 200,000 files, seconds"),

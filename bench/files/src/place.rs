@@ -57,7 +57,7 @@ fn open(path: &Path) -> Result<OwnedFd> {
 pub struct Fixture {
     path: PathBuf,
     backing: Option<OwnedFd>,
-    /// What all paths of a job are relative to.
+    /// The directory that all paths of a job are relative to.
     pub root: OwnedFd,
 }
 
@@ -109,7 +109,7 @@ impl Drop for Fixture {
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
-        // What is written late must not be in the way of who is measured next.
+        // Late writes must not disturb the next measurement.
         if let Some(parent) = self.path.parent().and_then(|parent| open(parent).ok()) {
             let _ = rustix::fs::syncfs(parent);
         }

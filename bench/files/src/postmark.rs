@@ -15,7 +15,7 @@ const FILES: usize = 10_000;
 const TRANSACTIONS: usize = 20_000;
 const DIRECTORIES: usize = 100;
 
-/// What one call reads or writes.
+/// Bytes that one call reads or writes.
 const BLOCK_BYTES: usize = 4096;
 
 pub struct Kind {

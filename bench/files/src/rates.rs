@@ -20,10 +20,10 @@ const LISTINGS: usize = 5;
 
 const BLOCK_BYTES: usize = 4096;
 
-/// What random blocks are read from and written to, by all threads together.
+/// Length of the files with random blocks, of all threads together.
 const RANDOM_BYTES: usize = 256 << 20;
 
-/// What is read and written in a row, by all threads together, and at a time.
+/// Bytes that all threads together read and write in sequence.
 const SEQUENTIAL_BYTES: usize = 1 << 30;
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -74,8 +74,8 @@ impl Rates<'_, '_> {
         })
     }
 
-    /// What is done with names and inodes. Nothing is made after something was removed, for which
-    /// see `Bench::settle`.
+    /// Operations on names and inodes. Nothing is made after something was removed, for which see
+    /// `Bench::settle`.
     fn names(&mut self) -> Result<()> {
         let (root, flags) = (self.root, AtFlags::SYMLINK_NOFOLLOW);
         let (files, renamed) = (self.files.clone(), self.renamed.clone());

@@ -10,7 +10,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What all of this needs at scale 1. PostMark takes most of it.
+/// Space that all jobs need at scale 1. PostMark takes most of it.
 const NEEDED_BYTES: f64 = 6e9;
 
 #[derive(Args)]
@@ -24,7 +24,7 @@ pub struct Run {
     /// How often each directory is measured
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// What to measure: iv (create, update), v (postmark, application), vi (search), rates
+    /// Parts to measure: iv (create, update), v (postmark, application), vi (search), rates
     #[arg(long, value_delimiter = ',', value_name = "TABLE")]
     only: Vec<String>,
     /// Multiplies numbers of files, transactions and bytes

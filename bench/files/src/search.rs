@@ -35,7 +35,7 @@ struct Attributes {
 
 struct Query {
     name: &'static str,
-    /// What find(1) gets after the tree.
+    /// Arguments of find(1) after the tree.
     find: &'static [&'static str],
     matches: fn(&Stat, i64) -> bool,
     /// Below the tree.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 
-/// What find(1) gives getdents64, too.
+/// The size of find(1)'s buffer for getdents64.
 const BUFFER_BYTES: usize = 32 << 10;
 
 /// Opens a directory to read it.

@@ -6,7 +6,7 @@ use crate::process::{Line, drop_caches, space};
 use anyhow::Context;
 use std::fs;
 
-/// What GUFI's rollup may put into one directory, by its paper the best choice.
+/// Most entries that GUFI's rollup may put into one directory; by its paper the best choice.
 const ROLLUP_LIMIT: &str = "250000";
 
 /// Indexes of further runs of the import.

@@ -20,8 +20,8 @@
 //!
 //! - No service runs before its process is the user, with all groups, without a way back.
 //! - A process has no descriptors but its standard ones, and no variables but those of its service.
-//! - What a process says is bounded by [`FRAME_BYTES_MAX`], decoded strictly, and believed for its
-//!   user alone.
+//! - Replies of a process are bounded by [`FRAME_BYTES_MAX`], decoded strictly, and believed for
+//!   its user alone.
 //! - A process that hangs, floods or dies costs the requests of its own account, and no others.
 //! - Limits count accounts ([`Accounts`]), as a user can be each of the own subordinate uids.
 //! - A process ends with the thread that has started it.

@@ -82,7 +82,7 @@ fn print_faults(faults: &[String]) -> anyhow::Result<Outcome> {
     Ok(if faults.is_empty() { Outcome::Complete } else { Outcome::Partial })
 }
 
-/// Mends everything; exit code 1 tells that there was something to mend.
+/// Repairs everything; exit code 1 means that there were faults.
 fn repair(namespace: &Path, reads_contents: bool) -> anyhow::Result<Outcome> {
     let namespace = &place::asked(namespace)?;
     let name = if reads_contents { REPAIR_DATA } else { REPAIR };

@@ -7,17 +7,17 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// So many bytes are copied at once where the kernel does not do it.
+/// Bytes that are copied at once where the kernel does not copy.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What a pair of file systems was found not to do.
+/// Copies between a pair of file systems. Notes the calls that they do not support.
 #[derive(Default)]
 pub struct Copier {
     shares_nothing: bool,
     buffer: Vec<u8>,
 }
 
-/// What could not be read or written.
+/// The file that could not be read or written.
 pub enum Failed {
     /// The file to copy from.
     Source(io::Error),

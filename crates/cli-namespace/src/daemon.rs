@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What it says when the directory is mounted.
+/// The line that it prints when the directory is mounted.
 const READY: &str = "mounted";
 
 /// Returns an error for a directory that nothing can be mounted on which is read from these others.
@@ -47,7 +47,7 @@ pub fn report_ready() {
     // So that whatever it was started in can be unmounted.
     let _ = rustix::process::chdir("/");
     let mut out = std::io::stdout().lock();
-    // Whoever waits for it may have gone.
+    // The waiting process may be gone.
     let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
 }
 

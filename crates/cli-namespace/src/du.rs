@@ -1,4 +1,4 @@
-//! `canopy ns du`: what trees of a namespace take, as du(1) tells it.
+//! `canopy ns du`: space of trees of a namespace, in the form of du(1).
 
 use crate::faults::Faults;
 use crate::moment::{Moment, Source};
@@ -67,7 +67,7 @@ struct Sums<'a> {
     form: SizeForm,
     depth_max: usize,
     is_terminal: bool,
-    /// Of the directory where the walk is, without a slash at its end.
+    /// Path of the directory where the walk is, without a slash at its end.
     path: Vec<u8>,
     levels: Vec<Level>,
     /// Files with several names that were counted.

@@ -53,7 +53,7 @@ fn make(directory: &Path) -> anyhow::Result<OwnedFd> {
         .set_permissions(Permissions::from_mode(0o700))
         .with_context(|| directory.display().to_string())?;
     for name in [acl::ACCESS, acl::DEFAULT] {
-        // What is written there would inherit it; most have none.
+        // New files there would inherit it; most directories have none.
         let _ = rustix::fs::fremovexattr(&target, name);
     }
     Ok(target.into())

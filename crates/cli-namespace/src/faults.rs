@@ -1,21 +1,20 @@
-//! What a command that copies a tree could not copy: each is told, up to some number, and all are
-//! counted.
+//! Entries that a command could not copy: it prints the first ones, and counts all.
 
 use canopy::Outcome;
 use canopy_text::safe::message_line;
 use std::fmt::Display;
 
-/// More are counted and not told.
+/// Most entries that are printed. More are only counted.
 const TOLD_MAX: u64 = 100;
 
-/// What was left out so far.
+/// Entries that were left out so far.
 #[derive(Default)]
 pub struct Faults {
     count: u64,
 }
 
 impl Faults {
-    /// Tells that something of a file was left out.
+    /// Notes that something of a file was left out, and prints it.
     pub fn add(&mut self, path: impl Display, what: impl Display) {
         self.count += 1;
         if self.count <= TOLD_MAX {

@@ -12,7 +12,7 @@ use std::io::Write;
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let place = place::asked(&arguments.place)?;
     let mounted = place::control(&place, INDEXES)?;
-    // What no namespace could have is a mistake, not an index that is gone already.
+    // An attribute that no namespace can have is a mistake, not an index that is already gone.
     Settings::default().with_indexes(&arguments.remove)?;
     if let Some(name) = arguments.add.iter().find(|name| arguments.remove.contains(name)) {
         bail!("{name}: either --add or --remove");

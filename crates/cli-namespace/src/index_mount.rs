@@ -22,7 +22,7 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     let paths = indexes.iter().map(|index| index.path().canonicalize());
     let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().context("cannot find the index")?;
     daemon::check_place(&arguments.directory, &paths)?;
-    // Of a past, this generation is shown from now on, whatever a time means later.
+    // The mount keeps this generation, whatever the time means later.
     let at = indexes.iter().map(|index| Moment::Generation(index.generation()));
     let at: Option<Vec<Moment>> = arguments.at.map(|_| at.collect());
     // It stays until then, whatever the index keeps.
@@ -30,7 +30,7 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
         Some(_) => indexes.iter().map(Index::hold).collect::<Result<_, _>>()?,
         None => Vec::new(),
     };
-    // What root may read of it is of no use to anybody else.
+    // Parts that only root may read are of no use to other users.
     drop(indexes);
     match arguments.foreground || arguments.detached {
         true => daemon::reporting(arguments.detached, || {
@@ -53,7 +53,7 @@ fn root_of(indexes: &[Index], source: Option<&str>) -> anyhow::Result<PathBuf> {
     Ok(std::ffi::OsString::from_vec(root).into())
 }
 
-/// Returns the file that is told what happens later.
+/// Returns the file for later messages.
 fn log(arguments: &Arguments) -> anyhow::Result<PathBuf> {
     if let Some(log) = &arguments.log {
         return Ok(log.clone());
@@ -91,7 +91,7 @@ fn serve(
     let is_for_all = nix::unistd::geteuid().is_root() && !arguments.private;
     let (at, _held) = past.unzip();
     let viewers = match (at, is_for_all, paths.first()) {
-        // What others may see of the past, nobody knows.
+        // The access that others have to the past is unknown.
         (Some(at), _, _) => Viewers::Owner(Arc::new(move || {
             paths.iter().zip(&at).map(|(path, at)| Index::open_at(path, Some(*at))).collect()
         })),

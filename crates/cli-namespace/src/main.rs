@@ -40,7 +40,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // What an index shows a user is found out by a process that has become that user.
+    // A process that has become the user finds the entries that an index shows to that user.
     let served = canopy_as_user::serve_if_asked(&[&canopy_index_mount::VIEW]);
     served.unwrap_or_else(run_command)
 }

@@ -37,8 +37,7 @@ pub enum Moment<'a> {
 }
 
 impl Source {
-    /// Opens a namespace, or the one that is mounted on a directory. Of a mounted one, only root
-    /// can do that.
+    /// Opens a namespace, or the one that is mounted on a directory, which only root can do.
     pub fn open(place: &Path, snapshot: Option<&str>) -> anyhow::Result<Self> {
         match viewed::mounted(place)? {
             None => Ok(Source::Open(Box::new(place::open(place)?))),

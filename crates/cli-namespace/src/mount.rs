@@ -15,7 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Messages of the process that mounted it are in this file of the namespace, or of this machine.
+/// The file of the namespace with later messages of the process that mounted it.
 const LOG: &str = "mount.log";
 
 /// How often to look for what could not be done.

@@ -23,7 +23,7 @@ const CONTENTS: &str = "contents";
 /// Locked while a process of this machine uses a namespace whose storage has no locks.
 const LOCK: &str = "lock";
 
-/// What is cached of contents in a bucket.
+/// The cache of contents in a bucket.
 #[derive(Default)]
 pub struct Cache {
     /// The directory, if it is not that of the namespace.
@@ -110,7 +110,7 @@ pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
     directory_of(namespace)
 }
 
-/// Returns the error of a directory that is no namespace, which says what is mounted there.
+/// Returns the error of a directory that is not a namespace, which says what is mounted there.
 fn instead(place: &Path, what: &str) -> anyhow::Error {
     let shown = place.display();
     let real = place.canonicalize().unwrap_or_default();
@@ -159,14 +159,14 @@ pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
         _ => bail!("{}: no such directory", namespace.display()),
     }
     check_safe(namespace)?;
-    // Who opens it may go to another directory later.
+    // The process that opens it may change its working directory later.
     let namespace = namespace.canonicalize()?;
     Ok(Environment::system(canopy_object_storage::open_directory(&namespace)?))
 }
 
 /// Makes a directory that only the caller may enter, as mkdir(1) does, or opens one that is there,
 /// which has to be empty. What was looked at is what is returned: a path may lead elsewhere soon.
-/// With `OFlags::NOFOLLOW` among the flags it is no symbolic link. Errors call it `shown`.
+/// With `OFlags::NOFOLLOW` among the flags it is not a symbolic link. Errors call it `shown`.
 pub fn new_or_empty(directory: &Path, flags: OFlags, shown: &Path) -> anyhow::Result<File> {
     let shown = shown.display();
     match DirBuilder::new().mode(0o700).create(directory) {
@@ -233,7 +233,7 @@ pub fn ask(directory: &Path, name: &str) -> Result<Option<String>, Errno> {
             value.truncate(length);
             Ok(Some(String::from_utf8_lossy(&value).into_owned()))
         }
-        // Who opens it as a namespace says what is wrong.
+        // Opening it as a namespace reports the fault.
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(error) => Err(error),
     }

@@ -8,10 +8,10 @@ use canopy_query::Expression;
 use canopy_tools::find::{Lookup, Record, Records};
 use std::io;
 
-/// So many links are followed on one way, as by the kernel.
+/// Most links that are followed on one path, as by the kernel.
 const LINKS_MAX: u32 = 40;
 
-/// What reads and writes are best done in, in bytes, as a mount says it.
+/// Preferred size of reads and writes, in bytes, as a mount returns it.
 const BLOCK_BYTES: u32 = 4096;
 
 /// The records of a namespace at one moment.
@@ -100,8 +100,8 @@ impl Records for NamespaceRecords<'_> {
 }
 
 impl NamespaceRecords<'_> {
-    /// Goes along a path as the kernel would. Absolute links lead from the root if it has their
-    /// first name; what else they lead to, the namespace does not tell.
+    /// Follows a path as the kernel would. Absolute links lead from the root if it has their first
+    /// name; the namespace does not know their other targets.
     fn way(&self, path: &[u8], follow: bool) -> canopy_namespace::Result<Result<Inode, Lookup>> {
         fn names(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {
             path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec)

@@ -1,13 +1,13 @@
 //! Namespaces as sources of the index: `canopy index ns:PATH`. Records become listings, one a
 //! directory, with those who may see them; no mount is asked.
 //!
-//! 1. Threads share the directories (`Thread::read`). Of a large one a part is read at a time, so
-//!    that few subdirectories wait.
-//! 2. Who sees a directory follows from its own permissions and from who may look it up, as in a
+//! 1. Threads share the directories (`Thread::read`). They read a part of a large directory at a
+//!    time, so that few subdirectories wait.
+//! 2. Its own permissions, and the users who may look it up, decide who sees a directory, as in a
 //!    scan. All records are of one moment, so nothing has to be looked at again.
 //!
-//! 3. Of a namespace that is followed only what is selected is listed, and what is not known as it
-//!    is now with all below it, by the rules of `canopy_scan::Selection`.
+//! 3. If a namespace is followed, only selected directories are listed, and directories that differ
+//!    from the known ones, with all below them. `canopy_scan::Selection` has the rules.
 //!
 //! Its invariant: what the records say of names and places is not believed where it would lead
 //! astray. Each directory is entered once, and names are single components.
@@ -212,7 +212,7 @@ impl Directory {
     }
 }
 
-/// What is still to be read: a directory, all or what comes behind a name.
+/// A directory to read, from the start or behind a name.
 struct Task<'a> {
     directory: Arc<Directory>,
     after: Option<Vec<u8>>,
@@ -220,12 +220,12 @@ struct Task<'a> {
     selected: Selected<'a>,
 }
 
-/// What of a directory is to be listed.
+/// The part of a directory to list.
 #[derive(Clone, Copy)]
 enum Selected<'a> {
     /// It and all below.
     Whole,
-    /// What is selected.
+    /// The selected directories.
     Part(&'a Selection),
     /// It and all below, unless it is as it was known.
     IfChanged,
@@ -237,7 +237,7 @@ struct Walk<'a> {
     /// Absolute path of the root, escaped.
     root: String,
     run: &'a SourceRun<'a>,
-    /// What the index has, if only a part is listed.
+    /// Known listings of the index, if only a part is listed.
     known: Option<&'a dyn Known>,
     /// Directories that were met.
     entered: Mutex<HashSet<FileId>>,
@@ -390,7 +390,7 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
     }
 
     /// Goes on to what is selected below a directory, which is not read itself. False if something
-    /// of it is no directory any more: then it has to be read.
+    /// of it is no longer a directory: then it has to be read.
     fn pass(&self, directory: &Arc<Directory>, selection: &'s Selection) -> anyhow::Result<bool> {
         let mut children = Vec::new();
         for (name, child) in selection.children() {

@@ -29,12 +29,12 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
     let was_answered = viewed::is_answered(&mounted);
     let process = was_answered.then(|| process_of(&full)).flatten();
     let unmounted = match umount2(&full, MntFlags::UMOUNT_NOFOLLOW) {
-        // What mounted it for a user unmounts it, too.
+        // The helper that mounted it for a user also unmounts it.
         Err(Errno::EPERM) => unmount_as_user(&full),
         unmounted => unmounted.map_err(anyhow::Error::from),
     };
     unmounted.with_context(|| format!("cannot unmount {shown}"))?;
-    // Who was killed waits for nobody, and another process may have the namespace by now.
+    // A killed process waits for nobody, and another process may have the namespace by now.
     if mounted.file_system == canopy_mount::TYPE && was_answered {
         let namespace = PathBuf::from(OsString::from_vec(mounted.source));
         wait(&namespace).with_context(|| {

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// Where views are, one below the other, below the root of a mount.
 const VIEWS: [&str; 2] = [".canopy", "views"];
 
-/// What leads from there to the root.
+/// The path from there to the root.
 const UP: &[u8] = b"../../";
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
@@ -64,7 +64,7 @@ impl Views {
             }
             opened = match rustix::fs::openat(&opened, name, flags, Mode::empty()) {
                 Err(Errno::NOENT) => return Ok(None),
-                Err(Errno::LOOP | Errno::NOTDIR) => bail!("{shown} is no directory"),
+                Err(Errno::LOOP | Errno::NOTDIR) => bail!("{shown} is not a directory"),
                 other => other.with_context(|| format!("cannot open {shown}"))?,
             };
             let uid = rustix::fs::fstat(&opened)?.st_uid;

@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What is read of a mounted namespace is kept so long if the process dies before it lets it go.
+/// How long the state of a mounted namespace is kept if the process dies while it reads it.
 const CHECKPOINT_MS: u64 = 6 * 60 * 60 * 1000;
 
 /// Most bytes that closing a namespace writes besides the contents of its log.
@@ -67,7 +67,7 @@ impl std::fmt::Display for Known {
 pub enum Now {
     /// As it was; the description is another one if the checkpoint was renewed.
     Same(Option<Known>),
-    /// Not, with how it was if that can still be told.
+    /// It differs. Contains the state before, if it is still known.
     Other(Box<Viewed>, Option<Box<ReadView>>),
 }
 
@@ -109,8 +109,8 @@ impl Located {
 }
 
 impl Viewed {
-    /// Opens a namespace, or the one that is mounted on a directory. Of one that is mounted, all
-    /// changes that were done by now are read; later ones are not. Nobody is kept from using it.
+    /// Opens a namespace, or the one that is mounted on a directory. If it is mounted, all changes
+    /// that were done by now are read, and later ones are not. Others can still use it.
     pub fn open(place: &Path) -> anyhow::Result<Self> {
         Self::open_any(place).map_err(|error| place::advised(Some(place), error))
     }
@@ -297,7 +297,7 @@ impl Drop for HeldCheckpoint {
 /// root and the owner of a namespace can only say that it is theirs to mount, which is not believed;
 /// and a mount that nobody answers for any more counts only where it is.
 pub fn mounted(place: &Path) -> anyhow::Result<Option<Mount>> {
-    // Of one in a bucket, mounts have the whole name, which is no path.
+    // In a bucket, mounts have the whole name, which is not a path.
     let Ok(real) = place::full_name(place) else { return Ok(None) };
     let path = real.as_os_str().as_bytes();
     let mounts = canopy_scan::mounts().context("cannot find out what is mounted")?;

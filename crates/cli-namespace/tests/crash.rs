@@ -110,12 +110,12 @@ fn assert_kept(directory: &Path, writer: u64, promised: &Promised, are_chunks: b
 }
 
 #[test]
-fn what_was_synced_outlasts_crashes() {
+fn synced_data_outlasts_crashes() {
     crash_and_look(&[]);
 }
 
 #[test]
-fn what_was_synced_in_chunks_outlasts_crashes() {
+fn synced_chunks_outlast_crashes() {
     crash_and_look(&["--chunk-size", "16K"]);
 }
 
@@ -228,7 +228,7 @@ fn sizes_that_a_crash_left_behind_are_not_believed_for_long() {
 }
 
 #[test]
-fn what_was_synced_before_a_crash_is_found_without_a_mount() {
+fn synced_data_is_found_after_a_crash_without_a_mount() {
     let mounted = Mounted::new();
     fs::create_dir(mounted.path("directory")).unwrap();
     fs::write(mounted.path("directory/large"), vec![1; 10_000]).unwrap();

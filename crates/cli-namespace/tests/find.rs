@@ -174,7 +174,7 @@ fn expressions_mean_what_they_mean_to_find_with_any_indexes() {
 }
 
 #[test]
-fn what_is_followed_is_what_find_follows() {
+fn links_are_followed_as_find_follows_them() {
     let trial = Trial::new(4200);
     trial.bind();
     let lines =
@@ -229,7 +229,7 @@ fn said(arguments: &[&Path], code: i32) -> String {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn impossible_searches_are_errors() {
     let mounted = Mounted::created();
     let (of, path) = (mounted.namespace.as_path(), Path::new);
     for action in ["-exec", "-ok", "-execdir"] {

@@ -137,7 +137,7 @@ impl Trial {
 }
 
 #[test]
-fn what_is_read_of_changes_is_what_a_new_index_has() {
+fn a_followed_namespace_equals_a_new_index() {
     for seed in [6100, 6101, 6102].into_iter().take(rounds(1, 3)) {
         let trial = Trial::new();
         let mut random = seeded(seed);

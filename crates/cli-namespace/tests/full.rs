@@ -276,7 +276,7 @@ fn a_full_disk_refuses_what_is_new_and_lets_go_of_what_is_old() {
 }
 
 #[test]
-fn what_is_not_mounted_on_a_full_disk_says_why_and_is_sound() {
+fn a_failed_mount_on_a_full_disk_says_why_and_leaves_a_sound_namespace() {
     let mut mounted = Mounted::created();
     let path = mounted.place.path().join("disk");
     let disk = Disk::new(&path, "64m");

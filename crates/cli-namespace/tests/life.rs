@@ -161,7 +161,7 @@ fn wrong_places_are_told() {
         ("create of_another", "of_another belongs to uid 65534: a namespace needs a directory of"),
         ("create of_another/new", "it belongs to uid 65534, who could replace what is in it"),
         ("create theirs/way/new", "it belongs to uid 65534, who could replace what is in it"),
-        ("create open/new", "is no safe place: others can write to it"),
+        ("create open/new", "is not a safe place: others can write to it"),
         ("create link", "is a symbolic link of uid 65534"),
         ("create own_link", "own_link is a symbolic link: give the directory that is meant"),
         ("create namespace", "namespace is not empty"),
@@ -198,7 +198,7 @@ fn wrong_places_are_told() {
 }
 
 #[test]
-fn who_has_no_rights_is_told() {
+fn users_without_rights_get_an_error() {
     let mounted = Mounted::created();
     let user = |words: [&str; 2]| {
         let mut command = as_user(NOBODY, CANOPY);
@@ -363,7 +363,7 @@ fn a_signal_to_a_mount_that_is_used_is_told_and_the_next_one_works() {
 }
 
 #[test]
-fn what_a_killed_process_leaves_mounted_is_told_and_unmounted() {
+fn a_mount_of_a_killed_process_is_reported_and_unmounted() {
     let mounted = Mounted::new();
     for id in mounted.processes() {
         kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();

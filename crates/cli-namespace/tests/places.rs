@@ -43,7 +43,7 @@ fn a_mounted_namespace_goes_by_both_of_its_places() {
 }
 
 #[test]
-fn what_is_mounted_there_is_told() {
+fn errors_name_what_is_mounted_there() {
     let mounted = Mounted::new();
     fs::create_dir(mounted.path("below")).unwrap();
     let on = mounted.on.display();

@@ -60,7 +60,7 @@ fn tar_and_rsync_keep_all_there_is() {
          truncate -s 10M sparse; touch -d '1999-12-31 23:59:59.123456789' old; chmod 4755 large; \
          touch \"$(printf 'a\\nb')\"; chown 1234:2345 old",
     );
-    // Sizes of directories are no file system's like another's.
+    // Sizes of directories differ between file systems.
     let list = "(find . -type d -printf '%P d %m %U %G %n %T@\\n'; \
                 find . ! -type d -printf '%P %y %m %U %G %n %s %T@ %l\\n') | sort";
     let expected = shell(&tree, list);
@@ -295,7 +295,7 @@ fn trees_may_be_deeper_than_paths() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn unsupported_operations_are_refused() {
     let mounted = Mounted::new();
     let mut options = File::options();
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, nix::libc::O_TMPFILE);

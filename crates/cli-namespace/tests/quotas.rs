@@ -175,7 +175,7 @@ fn wrong_requests_are_told() {
         (&["--tree", "file", "--bytes", "1"], "/file: not a directory"),
         (&["--tree", "../x"], "'..' is not understood"),
         (&["--user", "0", "--bytes", "5:4"], "the soft limit comes first"),
-        (&["--user", "0", "--inodes", "many"], "--inodes: \"many\" is no limit: write HARD"),
+        (&["--user", "0", "--inodes", "many"], "--inodes: \"many\" is not a limit: write HARD"),
         (&["--user", "0", "--grace", "1y"], "write a number and s, m, h, d or w"),
     ] {
         let said = failure(&ns("quota").arg(&mounted.on).args(arguments).output().unwrap());

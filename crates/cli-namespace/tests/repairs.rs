@@ -47,7 +47,7 @@ fn damage(namespace: &Path, id: u64) {
 }
 
 #[test]
-fn what_was_lost_is_found_again() {
+fn lost_files_are_found_again() {
     let mounted = Mounted::new();
     shell(
         &mounted.on,
@@ -59,7 +59,7 @@ fn what_was_lost_is_found_again() {
     assert_eq!(stdout_of(&check(&mounted.namespace, &["--repair"]), 0), "no faults\n");
     ids.iter().for_each(|id| damage(&mounted.namespace, *id));
     let faults = stdout_of(&check(&mounted.namespace, &[]), 1);
-    assert!(faults.contains("names lie in what is no directory"), "{faults}");
+    assert!(faults.contains("names lie in what is not a directory"), "{faults}");
     let done = stdout_of(&check(&mounted.namespace, &["--repair"]), 1);
     assert!(done.contains(&format!("file {}: is now lost+found/#{}", ids[0], ids[0])), "{done}");
     assert!(done.ends_with("all faults are mended\n"), "{done}");
@@ -299,7 +299,7 @@ fn a_mounted_namespace_with_a_damaged_sstable_is_mended() {
 
 /// `find` and `index` stopped at a damaged block without a word of what to do.
 #[test]
-fn who_meets_a_damaged_block_is_told_how_to_mend_it() {
+fn errors_of_damaged_blocks_name_the_repair() {
     let mounted = filled(&[]);
     let path = sstable(&mounted);
     let original = fs::read(&path).unwrap();

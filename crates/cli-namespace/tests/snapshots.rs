@@ -132,7 +132,7 @@ fn seen(mounted: &Mounted, line: &str) -> String {
 }
 
 #[test]
-fn what_was_hidden_then_or_since_is_hidden() {
+fn files_hidden_then_or_since_are_hidden() {
     let mounted = Mounted::new();
     shell(
         &mounted.on,

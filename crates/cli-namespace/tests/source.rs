@@ -186,7 +186,7 @@ fn options_of_a_scan_hold_for_records() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_of_sources_are_reported() {
     let trial = Trial::new(5300);
     trial.mounted.unmount();
     let said = failure(&trial.index("index", &[]));

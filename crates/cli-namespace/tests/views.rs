@@ -56,7 +56,7 @@ fn views_are_not_made_where_others_lead() {
     shell(&mounted.on, "chown root .canopy");
     for (what, name) in [("add", "x"), ("remove", "there")] {
         let told = failure(&view(what, name));
-        assert!(told.contains(".canopy/views is no directory"), "{told}");
+        assert!(told.contains(".canopy/views is not a directory"), "{told}");
     }
     let there = fs::read_dir(&elsewhere).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(Vec::from_iter(there), ["there"]);

@@ -169,14 +169,14 @@ fn parts(typed: &str) -> anyhow::Result<(u64, Option<&str>, Option<&str>)> {
     let mut parts = typed.splitn(3, '/');
     let directory = parts.next().unwrap_or_default();
     let number = directory.parse();
-    let number = number.with_context(|| format!("'{directory}' is no number of a directory"))?;
+    let number = number.with_context(|| format!("'{directory}' is not a number of a directory"))?;
     Ok((number, parts.next(), parts.next()))
 }
 
 fn hash_digits(digits: &str) -> anyhow::Result<u64> {
     let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    ensure!(is_hex, "'{digits}' is no hexadecimal number");
-    u64::from_str_radix(digits, 16).with_context(|| format!("'{digits}' is no hash"))
+    ensure!(is_hex, "'{digits}' is not a hexadecimal number");
+    u64::from_str_radix(digits, 16).with_context(|| format!("'{digits}' is not a hash"))
 }
 
 /// Returns the bytes that [`text`] shows so.
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_can_be_typed() {
+    fn shown_keys_can_be_typed() {
         let names: [&[u8]; 6] = [
             b"results.csv",
             b"a/b c\\n",

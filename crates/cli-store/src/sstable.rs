@@ -18,7 +18,7 @@ const CACHE_BYTES: u64 = 1 << 20;
 /// Bytes of the footer itself.
 const FOOTER_BYTES: u64 = 56;
 
-/// Opens an SSTable that no manifest tells of.
+/// Opens an SSTable without a manifest.
 pub fn open(place: &StoredObject) -> canopy_store::Result<Arc<Sstable>> {
     let storage = &place.environment.storage;
     let size_bytes = storage.size(&place.name)?;

@@ -76,7 +76,7 @@ pub fn tables(environment: &Environment) -> Result<Vec<TableId>> {
 /// Returns the table whose id is or begins with `text`.
 pub fn find_table(environment: &Environment, text: &str) -> anyhow::Result<TableId> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        bail!("'{text}' is no id of a table: 32 hexadecimal digits, or the first few of them");
+        bail!("'{text}' is not an id of a table: 32 hexadecimal digits, or the first few of them");
     }
     if let Some(id) = TableId::parse(text) {
         return match inspect(environment, id) {

@@ -1,4 +1,4 @@
-//! `canopy store verify`: reads all that tables are made of and tells what is wrong.
+//! `canopy store verify`: reads all objects of tables and reports faults.
 //!
 //! First is checked that what the current manifest refers to is there, anew if the manifest is
 //! replaced meanwhile; then every byte of every object. An object that goes between the two was
@@ -202,7 +202,7 @@ impl Verification {
         Ok(())
     }
 
-    /// Reads an SSTable, unless it was read before. All its damaged blocks are told.
+    /// Reads an SSTable, unless it was read before. Reports all its damaged blocks.
     fn sstable(&mut self, id: SstableId) -> anyhow::Result<()> {
         if !self.verified.insert(id) {
             return Ok(());
@@ -374,7 +374,8 @@ impl References {
         let parents = BTreeSet::from_iter(state.parents.iter().map(|parent| parent.table));
         let others = BTreeSet::from_iter(self.sstables.iter().map(|sstable| sstable.table));
         for other in others.into_iter().filter(|other| *other != id && !parents.contains(other)) {
-            self.faults.insert(format!("table {id}: has SSTables of {other}, which is no parent"));
+            self.faults
+                .insert(format!("table {id}: has SSTables of {other}, which is not a parent"));
         }
     }
 

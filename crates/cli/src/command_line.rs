@@ -27,8 +27,8 @@ use std::path::PathBuf;
     disable_help_subcommand = true
 )]
 pub struct Cli {
-    /// Directory of the index [default: as configured, else /var/lib/canopy/index for root and
-    /// $XDG_DATA_HOME/canopy/index for others, who read root's where they have none]
+    /// Directory of the index [default: as configured; else /var/lib/canopy/index for root, and for
+    /// other users $XDG_DATA_HOME/canopy/index, or root's index if they have none]
     #[arg(long, global = true, value_name = "DIR")]
     pub index: Option<PathBuf>,
     #[command(subcommand)]
@@ -145,7 +145,7 @@ fn in_lines_of_ours(rendered: String, words: impl Iterator<Item = OsString>) -> 
     })
 }
 
-/// Returns what is wrong with a command line in fewer lines than clap takes.
+/// Shortens clap's message about a wrong command line.
 fn usage_error(rendered: &str) -> String {
     const MISSING: &str = "the following required arguments were not provided:";
     let rendered = rendered.strip_prefix("error: ").unwrap_or(rendered);
@@ -167,8 +167,8 @@ fn usage_error(rendered: &str) -> String {
 }
 
 impl Command {
-    /// Returns whether the command reads sources, so that a wrong configuration could have it read
-    /// what it must not.
+    /// Returns whether the command reads sources. With a wrong configuration, it could read
+    /// excluded ones.
     pub fn scans(&self) -> bool {
         match self {
             Command::Index(_) | Command::Update(_) | Command::Import(_) | Command::Watch(_) => true,
@@ -177,8 +177,8 @@ impl Command {
         }
     }
 
-    /// Returns whether the configuration matters: what explains canopy works with a broken one too,
-    /// and what looks into tables.
+    /// Returns whether the configuration matters. Commands that explain canopy, or look into
+    /// tables, work even if it is broken.
     pub fn is_configured(&self) -> bool {
         !matches!(
             self,
@@ -206,7 +206,7 @@ fn unabbreviated(
     }
 }
 
-/// Carries out what the command line asks for.
+/// Runs the command that the command line names.
 ///
 /// # Errors
 ///
@@ -260,7 +260,7 @@ mod tests {
     use std::ffi::OsStr;
 
     #[test]
-    fn what_is_wrong_with_a_command_line_is_told_in_few_lines() {
+    fn messages_about_wrong_command_lines_are_short() {
         for (words, expected) in [
             (
                 &["top"][..],

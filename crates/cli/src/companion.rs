@@ -47,7 +47,7 @@ pub fn run_early() {
     }
 }
 
-/// Returns the name of the command in a command line, the first word that is no option, as clap
+/// Returns the name of the command in a command line, the first word that is not an option, as clap
 /// finds it; `None` where that is not plain.
 pub fn command_name(words: impl Iterator<Item = OsString>) -> Option<OsString> {
     let mut words = words.skip(1);

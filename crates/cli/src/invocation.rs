@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allowed_bounds_what_is_wanted() {
+    fn allowed_limits_bound_wanted_ones() {
         let invocation = Invocation::default();
         for (wanted, most, kept) in [
             (Some(3), None, Some(3)),

@@ -4,12 +4,11 @@ use canopy_model::OwnerLimits;
 pub use canopy_site::memory_size;
 use std::num::NonZeroU32;
 
-/// What the directories and files of one owner may ask of an index.
+/// Limits of an index for the directories and files of one owner.
 #[derive(clap::Args, Clone, Copy)]
 pub struct OwnerLimitOptions {
-    /// Access classes that the directories and files of one owner may ask for (root: any number);
-    /// what goes beyond is for that owner and root alone
-    /// [default: as it was last given, else 1024]
+    /// Access classes that the directories and files of one owner may ask for (root: any number).
+    /// Entries beyond are for that owner and root alone [default: as last given, else 1024]
     #[arg(long, value_name = "N")]
     owner_classes: Option<usize>,
     /// Users and groups that the permissions and ACLs of one owner may name, likewise

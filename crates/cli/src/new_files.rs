@@ -71,7 +71,7 @@ impl Directory {
         let open = || -> anyhow::Result<Self> {
             DirBuilder::new().recursive(true).mode(0o755).create(&path)?;
             let opened = Directory::open(&path, OFlags::NOFOLLOW);
-            let directory = opened.context("it is no directory, or a link to one")?;
+            let directory = opened.context("it is not a directory, or a link to one")?;
             let about = rustix::fs::fstat(&directory.held)?;
             ensure!(is_own_or_roots(about.st_uid), "it belongs to uid {}", about.st_uid);
             ensure!(about.st_mode & 0o1002 != 0o002, "everybody may change it");

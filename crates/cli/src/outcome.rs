@@ -56,8 +56,8 @@ pub fn exit_code(outcome: anyhow::Result<Outcome>, others: Option<KindOf>) -> Ex
     }
 }
 
-/// Returns the exit code of a command that failed with an error of this kind. Exit codes tell
-/// complete, partial and failed apart, and no kinds of failures.
+/// Returns the exit code of a command that failed with an error of this kind. Exit codes
+/// distinguish complete, partial and failed, but not kinds of failures.
 fn code_of(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::NotFound

@@ -40,7 +40,7 @@ impl Observer for Terminal {
 /// parent process, if that asked for it.
 pub(crate) fn show(progress: &dyn Progress, work: &mut dyn FnMut()) {
     let tells_parent = std::env::var_os(REPORTS_PROGRESS).is_some();
-    // Hidden by itself where standard error is no terminal.
+    // Hidden by itself where standard error is not a terminal.
     let bar = ProgressBar::new_spinner();
     if bar.is_hidden() && !tells_parent {
         work();

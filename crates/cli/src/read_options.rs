@@ -13,9 +13,9 @@ use std::ffi::OsString;
 /// Options of all commands that read an index.
 #[derive(Args)]
 pub struct ReadOptions {
-    /// Answer as the index was then: at a time such as 2026-06-01, '3 days ago' or 7d, or with the
-    /// generation of a number; for those alone who write the index ('canopy info' lists what is
-    /// kept)
+    /// Query the index as it was at a time, such as 2026-06-01, '3 days ago' or 7d, or the
+    /// generation with a number. Only the owner of the index can; 'canopy info' lists the
+    /// generations that are kept
     #[arg(long, value_name = "TIME|GENERATION", value_parser = moment)]
     pub at: Option<Moment>,
     /// Say on standard error which generation answers and how old it is
@@ -73,8 +73,8 @@ impl ReadOptions {
     }
 }
 
-/// Parses the number of a generation, an age such as 7d, or a time as date(1) takes it. Of eight
-/// digits, a date of this century counts as a date: no index has that many generations.
+/// Parses the number of a generation, an age such as 7d, or a time as date(1) takes it. Eight
+/// digits that form a date of this century are a date: no index has that many generations.
 ///
 /// # Errors
 ///

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_ended() {
+    fn hanging_processes_are_ended() {
         let never = Duration::from_secs(3600);
         let soon = Duration::from_millis(50);
         let patient = Patience { reads: never, ends: never, is_killed: never };

@@ -5,7 +5,7 @@ use std::fmt;
 /// One case of the suite.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// A path-like name, `rename/onto-itself`, with what tells variants apart in brackets.
+    /// A path-like name, `rename/onto-itself`, with the variant in brackets.
     pub name: String,
     /// Features that the file system must have for the case to make sense.
     pub needs: Vec<String>,

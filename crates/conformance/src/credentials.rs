@@ -1,4 +1,4 @@
-//! Whom a process acts as. `root` is user 0 with all capabilities; `u1` to `u4` are users whose
+//! Credentials of a process. `root` is user 0 with all capabilities; `u1` to `u4` are users whose
 //! groups have the same numbers; `u1+g2+g3` has further groups.
 
 use anyhow::{Context, bail};

@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::runner::{Base, Outcome, one};
 use std::collections::BTreeMap;
 
-/// Which features a file system has.
+/// Features of a file system.
 pub struct Features(BTreeMap<String, bool>);
 
 impl Features {

@@ -30,7 +30,7 @@ scripts! {
     "inodes"
 }
 
-/// The cases that tell whether a file system has a feature; their names are the features'.
+/// The cases that find out whether a file system has a feature; their names are the features'.
 pub fn features() -> anyhow::Result<Vec<Case>> {
     Reader::default().read(include_str!("../cases/features.cases"), "feature")
 }

@@ -41,7 +41,7 @@ mod tests {
     const STATUS: &str = "Name:\tfind\nUid:\t7\t8\t8\t8\nGid:\t70\t80\t80\t80\nGroups:\t5 6 \n";
 
     #[test]
-    fn who_asks_is_the_thread_that_waits() {
+    fn the_caller_is_the_waiting_thread() {
         let who = |uid, gid| parse(STATUS, uid, gid);
         assert_eq!(who(8, 80), Some(Credentials::new(8, [5, 6, 80])));
         assert_eq!(who(7, 70), Some(Credentials::new(7, [5, 6, 70])));

@@ -1,5 +1,4 @@
-//! What every file system of ours has in common with the kernel: being mounted, answering, and
-//! being unmounted.
+//! Mounting, answering and unmounting, which all our file systems share.
 
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL, SessionUnmounter};
 use nix::mount::{MntFlags, MsFlags, umount2};
@@ -9,12 +8,12 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// What the kernel is told of a file system.
+/// Properties of a file system that the kernel needs.
 #[derive(Clone, Copy)]
 pub struct Terms<'a> {
     /// The type, `fuse.` and more.
     pub kind: &'a str,
-    /// What `mount` and `df` call it.
+    /// Its name in the output of `mount` and `df`.
     pub name: &'a Path,
     /// Whether every user may use it; otherwise only who mounts it.
     pub is_for_all: bool,
@@ -38,7 +37,7 @@ pub struct Mounted<F: Filesystem> {
 /// Unmounts a file system.
 pub struct Unmounter {
     directory: PathBuf,
-    /// What unmounts it where a set-user-ID program has mounted it.
+    /// Unmounts it if a set-user-ID program has mounted it.
     session: Option<SessionUnmounter>,
 }
 
@@ -110,8 +109,8 @@ pub fn check_search_path() -> io::Result<()> {
     }
 }
 
-/// Mounts what is answered through the device that is returned, as root may. fuser would give it
-/// the type `fuse`, which tells nobody what it is.
+/// Mounts a file system that is answered through the returned device, as root may. fuser would give
+/// it the type `fuse`, which identifies nothing.
 fn mount(directory: &Path, terms: &Terms<'_>) -> io::Result<OwnedFd> {
     let device = File::options().read(true).write(true).open("/dev/fuse")?;
     let mut data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());

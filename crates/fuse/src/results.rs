@@ -86,7 +86,7 @@ pub struct Hits {
 pub struct Refusal<'a> {
     /// The component that is wrong.
     pub component: &'a [u8],
-    /// What is wrong with it.
+    /// The fault.
     pub why: String,
     /// The byte of the component at which that was found.
     pub at: usize,
@@ -206,7 +206,8 @@ impl Findings {
         hits.sort_unstable_by(|one, other| key(one).cmp(&key(other)));
         // Names that are given, beside those that files have.
         let mut given: HashSet<Vec<u8>> = HashSet::new();
-        // Of each file, where to go on looking for a number: it may have very many names.
+        // For each file, the place to continue the search for a number: it may have very many
+        // names.
         let mut numbers: HashMap<u64, u64> = HashMap::new();
         for at in 0..hits.len() {
             let own = places.name(hits[at].place);

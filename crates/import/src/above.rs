@@ -1,5 +1,5 @@
-//! Directories above the root: no input tells of them, so whoever imports does, or they count as
-//! open to all.
+//! Directories above the root: no input describes them, so the user who imports does, or they count
+//! as open to all.
 
 use crate::error::{Error, Result};
 use crate::path::{check, shown};
@@ -31,13 +31,15 @@ pub(crate) fn checked(above: &[Above], root: &[u8]) -> Result<()> {
         let valid = path.strip_prefix(b"/").is_some_and(|path| check(path).is_ok());
         if !valid || !ancestors(root).any(|ancestor| ancestor == path) {
             let (path, root) = (shown(path), shown(root));
-            return Err(Error::Input(format!("--above {path}: it is no directory above {root}")));
+            return Err(Error::Input(format!(
+                "--above {path}: it is not a directory above {root}"
+            )));
         }
     }
     Ok(())
 }
 
-/// Returns how many directories above the root but `/` nothing is told of.
+/// Returns the number of directories above the root, besides `/`, without a description.
 pub(crate) fn untold(above: &[Above], root: &[u8]) -> usize {
     let told = |path: &[u8]| path == b"/" || above.iter().any(|known| known.path == path);
     ancestors(root).filter(|path| !told(path)).count()
@@ -63,7 +65,7 @@ mod tests {
     use canopy_model::Credentials;
 
     #[test]
-    fn who_reaches_the_root_is_told_by_the_directories_above() {
+    fn directories_above_decide_who_reaches_the_root() {
         let all: Vec<&[u8]> = ancestors(b"/a/bc/d").collect();
         assert_eq!(all, [&b"/"[..], b"/a", b"/a/bc"]);
         assert_eq!((ancestors(b"/").count(), ancestors(b"/a").count()), (0, 1));
@@ -71,7 +73,7 @@ mod tests {
         let above = [known("/a", 0o750)];
         let classes = ClassTable::default();
         let approach = root_approach(&above, b"/a/bc/d", &classes);
-        // 0750 is no gate.
+        // 0750 is not a gate.
         assert_eq!(approach.passage, None);
         let class = approach.audience.listers;
         assert!(classes.admits(class, &Credentials::new(9, [8])));

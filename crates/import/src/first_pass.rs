@@ -25,7 +25,7 @@ pub(crate) struct FirstPass {
     pub(crate) xattrs: FxHashMap<u32, Xattrs>,
 }
 
-/// A directory as a record tells of it.
+/// A directory as a record describes it.
 #[derive(Debug)]
 pub(crate) struct FoundDir {
     path_end: usize,

@@ -81,7 +81,7 @@ fn check_footer(file: &BoundedFile) -> Checked<()> {
         .ok_or_else(|| Fault::form("it is too short for Parquet"))?;
     let tail = read(tail_at, TAIL_BYTES as usize)?;
     let &[a, b, c, d, b'P', b'A', b'R', b'1'] = &tail[..] else {
-        let reason = "no 'PAR1' at the end: it is no Parquet file, or an encrypted one";
+        let reason = "no 'PAR1' at the end: it is not a Parquet file, or an encrypted one";
         return Err(Fault::form(reason));
     };
     let length = u32::from_le_bytes([a, b, c, d]);

@@ -27,7 +27,7 @@ pub fn open_foreign_sqlite(path: &Path) -> Checked<Connection> {
     }
     // Opening a pipe takes for ever.
     if path.metadata().is_ok_and(|about| !about.is_file()) {
-        return Err(Fault::form("it is no regular file"));
+        return Err(Fault::form("it is not a regular file"));
     }
     let escaped: String =
         path.as_os_str().as_bytes().iter().map(|byte| format!("%{byte:02x}")).collect();

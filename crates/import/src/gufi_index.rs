@@ -60,7 +60,7 @@ impl GufiIndex {
     ) -> Result<(Self, Tree)> {
         if !problems.lenient() && !root.join("db.db").exists() {
             let root = root.display();
-            return Err(Error::Input(format!("{root} is no GUFI index: it has no db.db")));
+            return Err(Error::Input(format!("{root} is not a GUFI index: it has no db.db")));
         }
         let (mut gathered, mut found) = (FirstPass::default(), Vec::new());
         // Paths below the root with their places on disk.

@@ -7,7 +7,7 @@
 //! Not its job: what an index looks like on disk. An import knows formats of metadata; it hands
 //! over the same listings as a scan does, of the same access classes.
 //!
-//! Its invariant: what the input does not tell for sure is for root alone; bad input is an error
+//! Its invariant: entries that the input leaves uncertain are for root alone; bad input is an error
 //! with its place or, in a lenient import, counted and left out.
 //!
 //! `form` names the formats, `flat`, `trace` and `gufi_index` read them, `tree` decides who may see
@@ -205,14 +205,14 @@ impl Import {
         self.tree.dirs[self.root_dir as usize].attributes
     }
 
-    /// Returns those who may look up the root: everybody, but whom the directories above it that
-    /// were told of do not let in.
+    /// Returns the users who may look up the root: everybody, except users whom the described
+    /// directories above it keep out.
     pub fn root_approach(&self, classes: &ClassTable) -> Approach {
         above::root_approach(&self.above, &unescape(&self.tree.root), classes)
     }
 
-    /// Returns how many directories above the root, besides `/`, count as open to all since nothing
-    /// is told of them.
+    /// Returns the number of directories above the root, besides `/`, that count as open to all
+    /// since nothing describes them.
     pub fn untold_above(&self) -> usize {
         above::untold(&self.above, &unescape(&self.tree.root))
     }
@@ -227,8 +227,8 @@ impl Import {
             .collect()
     }
 
-    /// Returns the device that the source is said to be on. No input tells it for certain; this one
-    /// is a hash of the path, so that inodes of two sources are not taken for the same.
+    /// Returns the device that the source is said to be on. No input states it for certain; this
+    /// one is a hash of the path, so that inodes of two sources are not taken for equal.
     pub fn dev(&self) -> Device {
         // Linux has device numbers of 32 bits.
         const NEVER_A_REAL_DEVICE: u64 = 1 << 40;

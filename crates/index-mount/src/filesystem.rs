@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Ids are told apart by types, and by inode numbers.
+/// Ids are distinguished by types, and by inode numbers.
 const GENERATION: Generation = Generation(0);
 
 /// The longest name, in bytes.
@@ -35,16 +35,16 @@ const PLANNED: &[u8] = b"looks in: the index; blocks of rows are skipped whose l
 
 type Answer<T> = Result<T, nix::errno::Errno>;
 
-/// What every request needs, also when it is answered later.
+/// State that every request needs, even if it is answered later.
 pub(crate) struct Shared {
     nodes: Nodes,
     handles: Handles,
     recent: Recent,
     pub(crate) views: Views,
-    /// Who asks, where the kernel lets nobody but the owner.
+    /// The only user, if the kernel lets nobody but the owner in.
     owner: Option<Credentials>,
-    /// How long the kernel may believe what it was told. Where several users ask, not at all: it
-    /// would tell one what it was told for another.
+    /// How long the kernel may cache replies. With several users, not at all: it would show one the
+    /// replies for another.
     ttl: Duration,
 }
 
@@ -103,7 +103,7 @@ impl Shared {
         self.views.ask(who, &asked, class, move |told| then(&shared, told));
     }
 
-    /// Asks something of an entry that has an id. What is no entry is given to `other`.
+    /// Asks something of an entry that has an id. What is not an entry is given to `other`.
     fn ask_entry<R: Send + 'static>(
         self: &Arc<Self>,
         request: &Request,
@@ -206,7 +206,7 @@ impl Shared {
         }
     }
 
-    /// Remembers the entries of a page for who was told of them.
+    /// Remembers the entries of a page for the credentials that got them.
     fn remember(&self, who: &Credentials, folder: &Folder, page: &Page) {
         if let Some(path) = folder.place.paths.first().filter(|_| folder.queries.is_empty()) {
             let entries = page.entries.iter();
@@ -337,7 +337,7 @@ impl fuser::Filesystem for Filesystem {
         }
         let asked = RequestKind::Lookup(folder.clone(), name.clone());
         shared.ask(&who.clone(), asked, move |shared, told| {
-            // What the user hears of a query may change, whatever the kernel was told of others.
+            // The user's results of a query may change, whatever the kernel knows from others.
             let is_virtual = !folder.queries.is_empty() || is_query(&name);
             let ttl = if is_virtual { Duration::ZERO } else { shared.ttl };
             match told.and_then(|told| shared.hold(&folder, &name, told, who)) {

@@ -50,10 +50,10 @@ use views::Views;
 /// The type that mounts have, as `findmnt -t` and /etc/fstab name it.
 pub const TYPE: &str = "fuse.canopy-index";
 
-/// Where nobody but the owner asks, the kernel may believe what it was told for so long.
+/// How long the kernel may cache replies if nobody but the owner asks.
 const TTL: Duration = Duration::from_secs(1);
 
-/// Whose view is shown.
+/// Users whose view is shown.
 pub enum Viewers {
     /// Everybody's own, of the index in this directory. Takes root.
     Everybody(PathBuf),
@@ -63,11 +63,11 @@ pub enum Viewers {
 
 /// How an index is mounted.
 pub struct Options {
-    /// Whose view is shown.
+    /// Users whose view is shown.
     pub viewers: Viewers,
     /// The path that is the root of the mount: `/`, or the root of a source.
     pub root: PathBuf,
-    /// What `mount` and `df` call it.
+    /// Its name in the output of `mount` and `df`.
     pub name: PathBuf,
     /// How many threads answer the kernel.
     pub threads: usize,

@@ -1,4 +1,4 @@
-//! What is in directories, as a user sees it.
+//! Contents of directories, as a user sees them.
 
 use crate::protocol::{Entry, Failure};
 use crate::view::{Result, is_under};
@@ -13,10 +13,10 @@ use std::sync::Arc;
 /// Directories with more entries cannot be listed.
 const ENTRIES_MAX: usize = 4_000_000;
 
-/// So many entries of directories are kept in memory.
+/// Most entries of directories in memory.
 const KEPT_ENTRIES_MAX: usize = 500_000;
 
-/// So many directories are.
+/// Most directories in memory.
 const KEPT_MAX: usize = 10_000;
 
 /// The kind of a directory, and what one above all sources allows.
@@ -149,7 +149,7 @@ pub(crate) fn read(
     }
 }
 
-/// What directories had in them that were looked at last, by absolute path.
+/// Contents of the directories that were looked at last, by absolute path.
 #[derive(Default)]
 pub(crate) struct Listings {
     by_path: HashMap<String, (Arc<Listing>, u64)>,
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn kept_listings_are_bounded() {
         let mut listings = Listings::default();
         let item = Item::above_sources("name", 0);
         for number in 0..3 {

@@ -1,4 +1,5 @@
-//! What the kernel knows by an id: entries by the paths that led to them, queries and their results.
+//! Nodes that the kernel knows by an id: entries by the paths that led to them, queries and their
+//! results.
 //!
 //! An id gives nobody anything: whoever asks by it is answered by what is at its path for them.
 
@@ -13,10 +14,10 @@ pub(crate) const ROOT: u64 = 1;
 /// Ids from here on are of what has no inode number of its own, or one that is taken.
 const FIRST: u64 = 1 << 62;
 
-/// So many paths of a file with several names are remembered, the last ones first.
+/// Most paths of a file with several names that are remembered, the latest ones first.
 const PATHS_MAX: usize = 4;
 
-/// What the kernel knows.
+/// A node that the kernel knows.
 #[derive(Clone)]
 pub(crate) enum Node {
     /// An entry of the index, or a directory above sources.
@@ -33,7 +34,7 @@ pub(crate) struct Hit {
     pub(crate) entry: Entry,
 }
 
-/// What makes two of them the same.
+/// Identity of a node.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Identity {
     Inode(Device, u64),

@@ -8,7 +8,7 @@ use canopy_model::Device;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Entries of a directory are told in frames of about so many bytes.
+/// Bytes of a frame with entries of a directory, roughly.
 pub(crate) const PAGE_BYTES: usize = 32 << 10;
 
 /// The longest path that is looked up, in bytes.
@@ -30,7 +30,7 @@ pub(crate) struct KnownEntry {
     pub(crate) inode: Option<(Device, u64)>,
 }
 
-/// Which directory's entries are wanted.
+/// The directory whose entries are wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Folder {
     pub(crate) place: KnownEntry,
@@ -61,7 +61,7 @@ pub(crate) enum RequestKind {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) errno: i32,
-    /// What is to be told in the log.
+    /// Message for the log.
     pub(crate) log: Option<String>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum ReplyKind {
 /// The attributes of an entry, as stat(2) has them. Times are nanoseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// The device, which tells inodes with the same number apart.
+    /// The device, which distinguishes inodes with one number.
     pub(crate) dev: Device,
     /// 0 for directories above all sources.
     pub(crate) ino: u64,

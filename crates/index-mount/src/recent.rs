@@ -19,7 +19,7 @@ const BYTES_MAX: usize = 1 << 20;
 const USERS_MAX: usize = 128;
 const USERS_OF_ACCOUNT_MAX: usize = 16;
 
-/// Entries by path from the root of the mount, and when they were told.
+/// Entries by path from the root of the mount, and the times of the replies.
 #[derive(Default)]
 struct Memory {
     account: u32,
@@ -52,7 +52,7 @@ fn bytes_of(path: &[u8], entry: &Entry) -> usize {
     path.len() + entry.target.len()
 }
 
-/// What was told to each set of credentials, and is told to no other.
+/// Recent replies for each set of credentials. No other credentials get them.
 pub(crate) struct Recent {
     all: Mutex<HashMap<Credentials, Memory>>,
     accounts: Accounts,
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_was_told_is_told_to_no_other() {
+    fn recent_replies_are_for_one_set_of_credentials() {
         let ranges = vec![(100_000..200_000, 7)];
         let recent = Recent::new(Accounts::of_ranges(ranges));
         let (one, other) = (Credentials::new(1, [1]), Credentials::new(1, [1, 2]));

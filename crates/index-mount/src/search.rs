@@ -1,9 +1,9 @@
-//! What queries find in the index: the rows below a directory that they are true of.
+//! Queries in the index: finds the matching rows below a directory.
 //!
 //! 1. Units of rows whose bounds rule a query out are not read.
-//! 2. Of the others, the columns that tests of attributes look at are read, and rows that fail for
-//!    sure are left out.
-//! 3. Of what is left, all columns, names and paths are read, and the whole query decides.
+//! 2. For other rows, the columns of attribute tests are read, and rows that fail for sure are left
+//!    out.
+//! 3. For the remaining rows, all columns, names and paths are read, and the whole query decides.
 
 use crate::protocol::Failure;
 use crate::view::{Result, is_under};
@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// So many threads search at most.
+/// Most threads that search.
 const THREADS_MAX: usize = 4;
 
 /// One search.
@@ -42,7 +42,7 @@ pub(crate) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Fails unless names are queries that the index can answer; the log is told why not.
+    /// Fails unless names are queries that the index can answer; the log gets the reason.
     pub(crate) fn check(above: &[Vec<u8>], name: Option<&[u8]>) -> Result<()> {
         let names = above.iter().cloned().chain(name.map(<[u8]>::to_vec));
         Self::meaning(&Vec::from_iter(names)).map(drop)

@@ -1,5 +1,5 @@
-//! What the user sees whose process this is: entries, directories, extended attributes and results
-//! of queries, by their paths from the root of the mount.
+//! The view of the user that this process belongs to: entries, directories, extended attributes and
+//! results of queries, by their paths from the root of the mount.
 //!
 //! The kernel has decided which files of the index could be opened. Nothing here looks at the live
 //! file system.
@@ -34,7 +34,7 @@ const RENEWAL: Duration = Duration::from_secs(1);
 /// Results of a query are looked up by name for so long.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// What so many queries found last is kept.
+/// Queries whose results are kept, the latest ones.
 const KEPT_MAX: usize = 4;
 
 /// How many reasons for refusals are kept.
@@ -81,20 +81,20 @@ pub(crate) struct Opened {
     has_values: bool,
 }
 
-/// What changes when a generation is published: device, inode and time of `CURRENT`.
+/// Facts that change when a generation is published: device, inode and time of `CURRENT`.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
-/// What lies at a path.
+/// The entry at a path.
 pub(crate) struct Found {
     /// Absolute, escaped.
     pub(crate) absolute: String,
     pub(crate) item: Item,
 }
 
-/// What a directory has in it.
+/// Contents of a directory.
 enum Inside {
     Listed(Arc<Listing>),
-    /// Nobody tells what; whether single names may be looked up.
+    /// Unknown contents; whether single names may be looked up.
     Unlisted(bool),
 }
 
@@ -110,7 +110,7 @@ enum Open {
     Results(Arc<Hits>),
 }
 
-/// What one user sees. Threads may ask at once.
+/// The view of one user. Threads may ask at once.
 pub(crate) struct UserView {
     opener: Opener,
     root: String,
@@ -275,7 +275,7 @@ impl UserView {
         let known = self.open.lock().get(&handle).cloned();
         let open = match known {
             Some(open) => open,
-            // What ended with another process is listed again.
+            // Listings that ended with another process are made again.
             None => {
                 let opened = self.opened()?;
                 let open = match folder.queries.is_empty() {

@@ -26,7 +26,7 @@ pub(crate) struct Builder {
     /// Entries that are not directories, by listing in the order of `heads`, sorted by name within
     /// each.
     pub(crate) entries: Rows,
-    /// Entries that are directories, likewise.
+    /// Entries that are directories.
     pub(crate) dirs: Rows,
     /// Values of extended attributes of entries, whose listings may be of another class.
     pub(crate) values: Vec<Value>,

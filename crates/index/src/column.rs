@@ -1,8 +1,8 @@
 //! The columns of a shard's files: one row a column, and typed access to what was read of them.
 //!
-//! [`Column`] knows the type of its values, so that reading one gives them as what they are;
-//! [`ColumnId`] is a column whatever its type, and [`Columns`] a set of them, as
-//! [`crate::Shard::read`] takes it. Which file has which columns is in `schema`.
+//! [`Column`] knows the type of its values, and reading one returns that type. [`ColumnId`] is a
+//! column of any type, and [`Columns`] a set of them for [`crate::Shard::read`]. `schema` has the
+//! columns of each file.
 
 use crate::error::{Error, Result};
 use crate::listing_ordinal::ListingOrdinal;
@@ -31,7 +31,7 @@ pub trait Value {
 #[derive(Debug)]
 pub struct Text;
 
-/// Byte strings; null likewise.
+/// Byte strings, or null.
 #[derive(Debug)]
 pub struct Bytes;
 
@@ -187,7 +187,7 @@ columns! {
     VALUE_PATH: Text = "path", false, Dictionary, false;
     /// Components of the path.
     DEPTH: u32 = "depth", false, Delta, false;
-    /// Which part of a huge directory it is, from 0.
+    /// Number of the part of a huge directory, from 0.
     PART: u32 = "part", false, Dictionary, false;
     /// Device that holds a directory, or an entry with several links.
     DEV: Device = "dev", false, Dictionary, false;
@@ -255,7 +255,7 @@ columns! {
     BLOCKS_BEFORE: i64 = "blocks_before", false, Delta, false;
     /// Digest of a listing: of its directory and its entries, keyed with a secret of the index.
     CONTENT: u64 = "content", false, Plain, false;
-    /// Digest of who may see a listing, likewise.
+    /// Digest of the users who may see a listing.
     ACCESS: u64 = "access", false, Dictionary, false;
     /// How many entries a row of `usage` stands for.
     COUNT: i64 = "count", false, Plain, false;

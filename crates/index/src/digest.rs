@@ -95,7 +95,8 @@ impl Digester {
         Digests { content, access: self.of_access(access, classes) }
     }
 
-    /// Returns the digest of who may look the root of a source up, which its listing does not tell.
+    /// Returns the digest of the users who may look the root of a source up, which its listing does
+    /// not contain.
     pub(crate) fn of_approach(&mut self, approach: &Approach, classes: &ClassTable) -> u64 {
         let Approach { audience, passage } = approach.clone();
         self.of_access(&Access { listing: audience, passage, ..Access::EVERYONE }, classes)

@@ -111,7 +111,7 @@ pub enum Error {
     #[error("this worker was taken for dead, or what it scans was published or given up")]
     WorkerLost,
     /// A directory is not safe from others.
-    #[error("{path} is no safe place: {why}")]
+    #[error("{path} is not a safe place: {why}")]
     Unsafe {
         /// The directory at fault.
         path: PathBuf,
@@ -127,10 +127,10 @@ pub enum Error {
         root: String,
     },
     /// A source cannot be called like a path that it is not.
-    #[error("'{0}' is no name but a path; choose one that does not begin with '/'")]
+    #[error("'{0}' is not a name but a path; choose one that does not begin with '/'")]
     NameIsPath(String),
     /// There is no source with this root.
-    #[error("{0} is no source of the index; 'canopy info' names those that are")]
+    #[error("{0} is not a source of the index; 'canopy info' names those that are")]
     NoSource(String),
     /// A subtree of another source cannot have a name.
     #[error("{root} lies in the source {above} and is replaced there; leave out --name")]

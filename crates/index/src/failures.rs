@@ -77,7 +77,7 @@ impl Failures {
         &self.checked
     }
 
-    /// Takes note that a scan has found a source as it was, and forgets what is no source.
+    /// Takes note that a scan has found a source as it was, and forgets what is not a source.
     pub(crate) fn check(&mut self, checked: Checked, is_source: impl Fn(&str) -> bool) {
         self.checked.retain(|known| known.root != checked.root && is_source(&known.root));
         let at = self.checked.partition_point(|known| known.root < checked.root);

@@ -41,7 +41,7 @@ pub(crate) struct Current {
     /// Publications that files have left with that are still there, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) leaving: Vec<Leaving>,
-    /// Which older generations stay with the next publication.
+    /// Older generations that stay with the next publication.
     #[serde(default, skip_serializing_if = "Retention::is_none")]
     pub(crate) retention: Retention,
 }
@@ -218,7 +218,7 @@ pub struct SourceRecord {
     pub dev: Device,
     /// When the scan of all of it began, in nanoseconds since 1970.
     pub scanned_ns: i64,
-    /// When the last scan of it or of a part of it began, likewise.
+    /// When the last scan of it or of a part of it began, in nanoseconds since 1970.
     pub updated_ns: i64,
     /// Attributes of the root directory.
     #[serde(with = "AttributesRecord")]
@@ -321,7 +321,7 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     const KIND: &'static str;
     /// Whether the content is JSON, else Postcard.
     const JSON: bool = false;
-    /// Whether lengths are rounded up, so that they tell little of the content.
+    /// Whether lengths are rounded up, so that they reveal little of the content.
     const PADDED: bool = false;
     /// Most bytes of a file of this kind; others are refused before they are read.
     const BYTES_MAX: u64 = 1 << 30;
@@ -425,7 +425,7 @@ pub(crate) fn other_version(path: &Path, found: u32) -> Error {
     Error::Version { path: path.to_owned(), found, expected: FORMAT }
 }
 
-/// Why bytes are no document of a kind.
+/// Reasons why bytes are not a document of a kind.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Version(u32),

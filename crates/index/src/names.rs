@@ -115,7 +115,7 @@ impl Names {
         })
     }
 
-    /// Returns sixteen bytes that tell a path from all others without naming it.
+    /// Returns sixteen bytes that identify a path without naming it.
     pub(crate) fn hash(&self, secret: Secret, path: AbsolutePath<'_>) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(secret.name().as_bytes()).update(b"\0").update(path.as_str().as_bytes());
@@ -141,7 +141,7 @@ impl Names {
     }
 }
 
-/// The directory, in that of a class, of shards whose names only sealed records tell.
+/// The directory, in that of a class, of shards whose names only sealed records contain.
 pub(crate) const GATED: &str = "gated";
 
 pub(crate) fn current(index: &Path) -> PathBuf {
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sealed_opens_with_the_same_path_alone() {
+    fn sealed_names_open_with_their_own_path_alone() {
         let names = Names::new(Path::new("/index"), [7; 32]);
         let mut bytes = *b"a record";
         names.seal(Secret::Entry, AbsolutePath::new("/home/ann"), b"1", &mut bytes);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decoded_is_an_error() {
+    fn undecodable_data_is_an_error() {
         let bytes =
             postcard::to_extend(&PackedList::new(vec![1_u8, 2]).unwrap(), Vec::new()).unwrap();
         let read: PackedList<(u64, String)> = postcard::from_bytes(&bytes).unwrap();

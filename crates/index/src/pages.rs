@@ -76,8 +76,7 @@ pub(crate) struct Extent {
     /// once.
     #[serde(with = "TotalsRecord")]
     pub(crate) repeats: Totals,
-    /// Entries with several links of which some may be elsewhere; `None` where it takes the shards
-    /// to tell.
+    /// Entries with several links of which some may be elsewhere; `None` if only the shards know.
     pub(crate) open_links: Option<PackedList<HardLink>>,
 }
 

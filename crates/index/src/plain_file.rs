@@ -1,5 +1,5 @@
-//! Opening files of an index, which may be somebody else's: what is no plain file is refused, and
-//! nothing waits for a pipe.
+//! Opening files of an index, which may be somebody else's: what is not a plain file is refused,
+//! and nothing waits for a pipe.
 
 use crate::error::{Error, Result};
 use rustix::fs::{Mode, OFlags};
@@ -22,7 +22,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64)> {
 }
 
 fn no_file(path: &Path) -> Error {
-    Error::corrupt(path, "it is no plain file")
+    Error::corrupt(path, "it is not a plain file")
 }
 
 /// Reads a whole file, which may have so many bytes.

@@ -148,7 +148,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Sorts sources by root; of those with the same, the one that counts comes last.
+    /// Sorts sources by root; of those with one root, the one that counts comes last.
     fn sort_sources(&mut self) {
         self.sources.sort_by(|a, b| (&a.root, a.id).cmp(&(&b.root, b.id)));
     }
@@ -271,8 +271,8 @@ impl Index {
         self.sealed.entry(source, path)
     }
 
-    /// Has the generation stay as long as the file that is returned is open, whatever the index is
-    /// told to keep. Only who writes the index can.
+    /// Keeps the generation as long as the returned file is open, whatever the retention of the
+    /// index is. Only the owner of the index can do that.
     pub fn hold(&self) -> Result<File> {
         let path = names::all_manifests(&self.path, self.generation);
         let file = File::open(&path).map_err(Error::io("open", &path))?;
@@ -330,8 +330,8 @@ impl Index {
         Ok(shards)
     }
 
-    /// Returns the shards but for those that another generation of the index has, too, as far as the
-    /// manifests of both tell: shards of which it has another record are among them.
+    /// Returns the shards except those that another generation of the index has too, as far as the
+    /// manifests of both show. Shards with different records are included.
     pub fn shards_beside(&self, other: &Index) -> Result<Vec<&Arc<Shard>>> {
         let ids = |index: &Index| -> FxHashSet<_> {
             index.bundles.iter().filter_map(|bundle| bundle.id()).collect()

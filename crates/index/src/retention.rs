@@ -1,5 +1,5 @@
-//! Which older generations stay, which of them a reader asks for, and how long files stay that no
-//! generation needs any more.
+//! Retention of older generations, choice of one by a reader, and the time for which files stay
+//! that no generation needs any more.
 
 use crate::error::Error;
 use canopy_model::Generation;
@@ -64,7 +64,7 @@ impl Leaving {
     }
 }
 
-/// Which generation of an index to read.
+/// The generation of an index to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The one with this number.
@@ -146,8 +146,8 @@ impl Span {
     }
 }
 
-/// Which older generations stay when one is published: of each of the last hours, days or weeks the
-/// last one, or the last ones whenever they were. As text `10,24h,14d,8w`, or `none`.
+/// Older generations that stay when one is published: the last ones, or the last one of each of the
+/// last hours, days or weeks. As text `10,24h,14d,8w`, or `none`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Retention(Vec<(u64, Span)>);

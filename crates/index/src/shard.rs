@@ -455,7 +455,7 @@ fn with_sums(
             })?;
             // Not `arrow::compute::cast`, which would bring 5 MB of code into the command.
             let summand = Time::of(column).or_else(|| i64::of(column)).ok_or_else(|| {
-                ArrowError::SchemaError(format!("the column {} is no number", summand.name()))
+                ArrowError::SchemaError(format!("the column {} is not a number", summand.name()))
             })?;
             let pairs = values.iter_mut().zip(summand);
             pairs.for_each(|(value, more)| *value = value.wrapping_add(*more));

@@ -1,8 +1,8 @@
 //! A scan that has not come to its end: `INDEX/unfinished`, for root alone.
 //!
 //! It has the manifests of what the index would hold if what was scanned so far were published, and
-//! what remains to be scanned. No reader knows of it: it is no generation. Its files are named in
-//! `INDEX/unfinished-files`, in the form of a journal with the number of the generation that was
+//! what remains to be scanned. No reader knows of it: it is not a generation. Its files are named
+//! in `INDEX/unfinished-files`, in the form of a journal with the number of the generation that was
 //! current; they stay as long as that is, and go once another one is. That list is replaced first,
 //! so that no file is named by the document alone.
 //!
@@ -55,7 +55,7 @@ pub struct UnfinishedSource {
     pub identity: String,
     /// When its scan began, in nanoseconds since 1970.
     pub scanned_ns: i64,
-    /// Whether times of directories may tell that they need not be read.
+    /// Whether times of directories may show that they need not be read.
     pub trusts_times: bool,
     /// Whether listings lack some of what they should have.
     pub is_partial: bool,

@@ -138,7 +138,7 @@ impl Document for PartRecord {
 /// A part of a scan: directories with all below them.
 #[derive(Clone, Debug)]
 pub struct ScanPart {
-    /// Tells it from all others.
+    /// Its identity.
     id: String,
     /// Their paths.
     pub paths: Vec<SourcePathBuf>,

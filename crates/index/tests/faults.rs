@@ -328,7 +328,7 @@ fn another_scan_takes_the_place_of_damaged_pages() {
 
 /// What only older generations that are kept need is for those who write the index.
 #[test]
-fn what_has_left_is_closed_to_others() {
+fn dropped_files_are_closed_to_others() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let index = dir.path().join("index");

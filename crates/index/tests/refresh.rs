@@ -274,7 +274,7 @@ fn create(index: &Path, tree: &Tree) {
 }
 
 #[test]
-fn what_counts_is_what_was_handed_over_last() {
+fn the_last_listing_counts() {
     for seed in 0..rounds(6, 12) {
         let mut random = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
@@ -350,7 +350,7 @@ fn many_threads_and_little_memory_leave_no_small_shards() {
 }
 
 #[test]
-fn what_is_ended_early_changes_nothing() {
+fn an_update_that_ends_early_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let index = dir.path().join("index");
     let mut random = StdRng::seed_from_u64(11);

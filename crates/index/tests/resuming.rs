@@ -228,7 +228,7 @@ fn a_run_that_goes_on_ends_as_one_that_was_never_interrupted() {
 /// What every note leaves out, because nothing of it was listed again, is gone from lists of classes
 /// too. Rows of derived tables stay as long as there are readers of the generation.
 #[test]
-fn what_is_interrupted_leaves_no_class_in_lists_and_takes_no_rows_of_tables() {
+fn interrupted_scans_leave_no_class_in_lists_and_take_no_rows_of_tables() {
     const HELD: &str = "held";
     for compares in [false, true] {
         let place = tempfile::tempdir().unwrap();

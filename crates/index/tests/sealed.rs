@@ -189,7 +189,7 @@ fn tree(passages: usize, each: usize) -> Tree {
 }
 
 #[test]
-fn what_is_found_by_name_is_what_was_handed_over_last() {
+fn names_behind_gates_lead_to_the_last_listing() {
     let mut random = StdRng::seed_from_u64(14);
     let dir = tempfile::tempdir().unwrap();
     let index = dir.path().join("index");

@@ -199,7 +199,7 @@ fn create_own(path: &Path, begun_ns: Option<i64>) -> anyhow::Result<File> {
         .open(path)?;
     let about = file.metadata()?;
     let owner = nix::unistd::geteuid().as_raw();
-    anyhow::ensure!(about.is_file(), "it is no file");
+    anyhow::ensure!(about.is_file(), "it is not a file");
     anyhow::ensure!(about.uid() == owner, "it belongs to uid {}: remove it", about.uid());
     anyhow::ensure!(about.nlink() == 1, "it has other names, too: remove it");
     file.set_permissions(Permissions::from_mode(0o600))?;

@@ -13,7 +13,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a scan would do.
+/// Effects that a scan would have.
 pub struct Plan {
     /// The index.
     pub index: PathBuf,

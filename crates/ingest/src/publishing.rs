@@ -52,7 +52,7 @@ pub(crate) fn publish_changes(
 /// is partial.
 pub fn warn_of(cx: &Context<'_>, published: &Published) -> bool {
     for root in &published.absorbed {
-        cx.note(format_args!("{root} is no source of its own any more: it is in one around it"));
+        cx.note(format_args!("{root} is not a source of its own any more: it is in one around it"));
     }
     for (root, above) in &published.subtrees {
         cx.note(format_args!("{root} lies in the source {above} and was replaced there"));

@@ -7,7 +7,7 @@
 const VERSION: u32 = 2;
 const UNDEFINED_ID: u32 = u32::MAX;
 
-/// Whom one entry of an ACL is about.
+/// The user or group that one entry of an ACL concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AclTag {
     /// The owner of the file.
@@ -27,7 +27,7 @@ pub enum AclTag {
 /// One entry of an ACL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AclEntry {
-    /// Whom it is about.
+    /// The user or group that it concerns.
     pub tag: AclTag,
     /// Permission bits: r 4, w 2, x 1.
     pub permissions: u16,

@@ -25,7 +25,7 @@ pub struct Attributes {
     pub mtime_ns: i64,
     /// Last change of the inode.
     pub ctime_ns: i64,
-    /// Birth; 0 where the file system does not tell.
+    /// Birth; 0 if the file system does not have it.
     pub btime_ns: i64,
     /// Device number of a device file, 0 for everything else.
     pub rdev: u64,

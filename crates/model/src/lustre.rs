@@ -35,8 +35,8 @@ pub const STRIPES_KEYS: [&str; 2] = ["lustre.lmv", "trusted.lmv"];
 /// Names of the attributes that hold a [`HsmState`].
 pub const HSM_KEYS: [&str; 2] = ["lustre.hsm", "trusted.hsm"];
 
-/// Name of the attribute that holds the id of a project, as decimal digits. Clients since 2.16 tell
-/// it to root who asks for it, and mostly do not list it.
+/// Name of the attribute that holds the id of a project, as decimal digits. Clients since 2.16
+/// return it to root, and mostly do not list it.
 pub const PROJECT_KEY: &CStr = c"trusted.projid";
 
 /// Returns the id of a project that is the value of [`PROJECT_KEY`], if it is one.
@@ -101,7 +101,7 @@ const FLAGS: [(u32, &str); 11] = [
 const INSTANTIATED: u32 = 0x10;
 const EXTENSION: u32 = 0x40;
 
-/// Which parts of a file are where, or how files that are made in a directory shall be.
+/// Places of the parts of a file, or of files to be made in a directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout<'a> {
     /// Whether parts of the file have layouts of their own.
@@ -259,7 +259,7 @@ impl<'a> Component<'a> {
         component.stripe_size = u32_at(bytes, 24)?.into();
         component.stripe_count = Some(count).filter(|count| *count < ALL_STRIPES);
         component.pool = text(pool);
-        // What is released, not written yet or a directory's has none.
+        // Released parts, unwritten parts and directories have none.
         if let Some(count) = component.stripe_count.filter(|_| !objects.is_empty()) {
             component.objects = objects.as_chunks().0.get(..count.into())?;
         }
@@ -281,7 +281,7 @@ impl<'a> Component<'a> {
         self.flags & EXTENSION != 0
     }
 
-    /// Returns whether what is there is not told by the layout.
+    /// Returns whether the layout does not describe the contents.
     pub fn is_foreign(&self) -> bool {
         self.pattern == FOREIGN
     }
@@ -308,7 +308,7 @@ impl<'a> Component<'a> {
 /// be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripes<'a> {
-    /// The MDT of the directory itself, if it is told.
+    /// The MDT of the directory itself, if it is known.
     pub mdt: Option<u32>,
     /// How many stripes there are; `None` for as many as MDTs, or more.
     pub count: Option<u32>,

@@ -44,12 +44,12 @@ impl<'a> Permissions<'a> {
         Grant::to_list(self.mode, self.uid, self.gid, self.acl)
     }
 
-    /// Returns whether the mode alone tells that whoever may search may read too.
+    /// Returns whether the mode alone shows that whoever may search may read too.
     pub(crate) fn surely_no_gate(&self) -> bool {
         self.acl.is_none() && self.mode & 0o111 & !(self.mode >> 2) == 0
     }
 
-    /// Returns whether the mode alone tells that nobody but the owner may write. With an ACL, the
+    /// Returns whether the mode alone shows that nobody but the owner may write. With an ACL, the
     /// group bits of the mode are its mask, so they bound all its named entries.
     pub fn surely_written_by_owner_alone(mode: u32) -> bool {
         mode & 0o022 == 0

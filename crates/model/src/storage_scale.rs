@@ -1,5 +1,5 @@
-//! Names of the extended attributes in which imports keep what policy lists of IBM Storage Scale tell
-//! of a file's storage. The file system itself has none of these names.
+//! Names of the extended attributes in which imports keep facts about a file's storage from policy
+//! lists of IBM Storage Scale. The file system itself has none of these names.
 
 /// The pool that has the file's data.
 pub const POOL: &str = "gpfs.pool";

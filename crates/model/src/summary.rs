@@ -68,7 +68,7 @@ impl Extrema {
     }
 }
 
-/// Which of the costlier statistics are wanted.
+/// The expensive statistics that are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     /// The sets of owners and groups.
@@ -229,7 +229,7 @@ pub fn size_class_min(class: i32) -> i64 {
 }
 
 /// Returns the smallest size in bytes that is too large for a class of [`size_class`]: that of the
-/// last class is no size.
+/// last class is not a size.
 pub fn size_class_end(class: i32) -> u64 {
     if class <= 0 { 1 } else { 1u64.checked_shl(class as u32).unwrap_or(u64::MAX) }
 }

@@ -1,5 +1,6 @@
-//! What root asks of a mounted namespace itself: extended attributes of its root directory that no
-//! record has. Only who has the right to administer the system gets to `trusted` attributes.
+//! Requests of root to a mounted namespace: extended attributes of its root directory that no
+//! record has. Only processes with the right to administer the system can read `trusted`
+//! attributes.
 
 use crate::node::Node;
 use canopy_fuse::attributes::is_owner;
@@ -10,9 +11,8 @@ use rustix::io::Errno;
 /// Setting it changes which there are.
 pub const INDEXES: &str = "trusted.canopy.indexes";
 
-/// What is wrong with the records, a line for each fault; empty if nothing is. Reading it checks
-/// everything. With `@` and the name of a snapshot behind it, the snapshot is checked; `ESTALE` if
-/// there is none.
+/// Faults of the records, a line each; empty if there are none. Reading it checks everything. With
+/// `@` and the name of a snapshot behind it, the snapshot is checked; `ESTALE` if there is none.
 pub const CHECK: &str = "trusted.canopy.check";
 
 /// Nothing. Reading it writes all that is in memory into the table's files, for who reads those.
@@ -22,20 +22,20 @@ pub const FLUSH: &str = "trusted.canopy.flush";
 /// and `delete NAME` change which there are. For root and for whoever mounted it.
 pub const SNAPSHOTS: &str = "user.canopy.snapshots";
 
-/// The same; what is read are also the contents of files, if they lie in storage.
+/// Like [`CHECK`], and reads the contents of files, if they lie in storage.
 pub const CHECK_DATA: &str = "trusted.canopy.check-data";
 
 /// Reading it mends what is wrong with the records. A line for each thing that was done, and one
 /// that begins with [`LEFT`] for each fault that is left.
 pub const REPAIR: &str = "trusted.canopy.repair";
 
-/// The same; what is read first are the contents of files, if they lie in storage.
+/// Like [`REPAIR`], and first reads the contents of files, if they lie in storage.
 pub const REPAIR_DATA: &str = "trusted.canopy.repair-data";
 
-/// What lines of faults that are left begin with.
+/// Beginning of lines with faults that are left.
 pub const LEFT: char = '!';
 
-/// More of the faults is not told.
+/// Longest answer. The rest of the faults is left out.
 const ANSWER_BYTES_MAX: usize = 60_000;
 
 /// Returns whether an attribute is one of ours for a user.

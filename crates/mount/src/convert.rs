@@ -1,4 +1,4 @@
-//! What the kernel's words are in ours, and the other way.
+//! Conversions between the kernel's types and ours.
 
 use crate::node::{Node, Shown};
 use canopy_namespace::inode::file_type;
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SECOND_NS: i128 = 1_000_000_000;
 
-/// What reads and writes are best done in, in bytes.
+/// Preferred size of reads and writes, in bytes.
 const BLOCK_BYTES: u32 = 4096;
 
 pub(crate) fn errno(error: &Error) -> Errno {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// A query that reads for longer is refused.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
-/// Files of so many sizes are told apart at most.
+/// Most different sizes of files.
 const SIZES_MAX: usize = 4_000_000;
 
 /// Memory that a size takes while files are counted, and a file that may have the contents of another.
@@ -37,7 +37,7 @@ const STEP_BYTES: u64 = 1 << 20;
 /// Size of a block; one of zeros is not hashed.
 const BLOCK_BYTES: u64 = 4096;
 
-/// So many digits of hashes are in names.
+/// Digits of hashes in names.
 const DIGITS: usize = 16;
 
 type Answer<T> = Result<T, Error>;
@@ -60,7 +60,7 @@ impl From<Error> for Refused {
     }
 }
 
-/// What can be read of one file.
+/// A file that can be read.
 enum Open {
     Now(FileId),
     Past(PastHandle),

@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How long the kernel may believe what it was told. All changes come through it.
+/// How long the kernel may cache replies. All changes come through it.
 const TTL: Duration = Duration::from_secs(3600);
 
 /// Ids are never used again, so there is one generation.

@@ -1,4 +1,4 @@
-//! What is open through a mount: listings of directories by handle, and how files are.
+//! Open handles of a mount: listings of directories by handle, and how files are open.
 
 use canopy_fuse::results::Hits;
 use canopy_namespace::{FileId, Listing};

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_stays_and_other_results_give_way() {
+    fn open_results_stay_and_others_give_way() {
         let kept = ResultCache::new(Budget::new(8 << 20, 4 << 20));
         let until = Instant::now() + Duration::from_secs(3600);
         let who = |uid| Credentials::new(uid, []);

@@ -52,7 +52,7 @@ pub struct Options {
     pub snapshot: Option<String>,
     /// How many threads answer the kernel.
     pub threads: usize,
-    /// What `mount` and `df` call it.
+    /// Its name in the output of `mount` and `df`.
     pub name: PathBuf,
     /// Whether the kernel reads and writes large files without asking, where it can.
     pub passes_through: bool,

@@ -178,7 +178,7 @@ impl Pasts {
         self.namespace.read_past_at(opened(handle)?, offset, length)
     }
 
-    /// Returns where data or a hole begins: no holes are told of.
+    /// Returns where data or a hole begins: holes are not reported.
     pub(crate) fn seek(&self, handle: FileHandle, is_hole: bool, offset: u64) -> Answer<u64> {
         let size = self.namespace.past_bytes(opened(handle)?)?;
         match (offset < size, is_hole) {

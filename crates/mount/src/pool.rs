@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_panics_or_is_too_much_is_dropped() {
+    fn work_that_panics_or_is_too_much_is_dropped() {
         let pool = pool(QUERIES);
         let (done, told) = channel();
         for _ in 0..QUERIES.running + 1 {

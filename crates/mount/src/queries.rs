@@ -39,7 +39,7 @@ const ALL_BYTES_MAX: usize = 1 << 30;
 
 type Answer<T> = Result<T, Error>;
 
-/// What queries ask for together.
+/// Facts on which the meaning of all queries depends.
 pub(crate) struct Meaning {
     pub(crate) expression: Expression,
     /// How many results the last of them wants.

@@ -1,6 +1,6 @@
-//! Quotas of a mounted namespace, by an extended attribute that no record has. Reading it tells what
-//! the asking user and that user's groups may use, and the tree of the file that is asked; root and
-//! the owner of the namespace may read all accounts, and set limits.
+//! Quotas of a mounted namespace, by an extended attribute that no record has. Reading it returns
+//! the limits of the calling user, of that user's groups, and of the tree of the file. Root and the
+//! owner of the namespace may read all accounts, and set limits.
 
 use canopy_model::Credentials;
 use canopy_namespace::operation::Capacity;
@@ -24,7 +24,7 @@ pub struct QuotaReport {
     /// All numbers.
     #[serde(flatten)]
     pub quota: Quota,
-    /// Where a tree lies, below the root; none if it is gone, or not to be told.
+    /// Place of a tree, below the root; none if it is gone, or hidden from the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Whether the directory of a tree is gone.

@@ -27,7 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The files of the tree of many directories lie in so many.
 const DIRECTORIES: usize = 100_000;
 
-/// So many look-ups and updates are measured.
+/// Look-ups and updates that are measured.
 const SAMPLES: usize = 500_000;
 
 /// Returns the CPU time that this thread has had.

@@ -1,5 +1,5 @@
-//! What regular files have in them. Up to a few kilobytes are a record; more is a file of its own in
-//! a directory of this machine, by the file's id; or chunks in storage (`chunks`).
+//! Contents of regular files. Up to a few kilobytes are a record. Larger contents are a file in a
+//! directory of this machine, by the file's id, or chunks in storage (`chunks`).
 //!
 //! While such an object is open, its own size and times count; when it is not, those of the record.
 //! A record that says so (`Space::Unsettled`) is there as long as the two may differ.
@@ -34,7 +34,7 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// So much of what lies in storage is kept in the directory, in bytes.
 const CACHE_BYTES: u64 = 4 << 30;
 
-/// So many descriptors are left for other things than objects.
+/// Descriptors that are left for other things than objects.
 const DESCRIPTORS_RESERVED: u64 = 256;
 
 /// A part of a file.
@@ -88,7 +88,7 @@ struct Entry {
 /// A regular file that is open, however often.
 pub struct Opened {
     pub(crate) id: FileId,
-    /// What it has, unless there is an object.
+    /// The contents, unless there is an object.
     pub(crate) inline: RwLock<Inline>,
     /// Set once, under the lock of `inline`.
     pub(crate) object: OnceLock<Object>,

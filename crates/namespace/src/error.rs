@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What POSIX says of such a call.
+    /// The error of POSIX for such a call.
     #[error("{0}")]
     Posix(Errno),
     /// The table could not be read or written.
@@ -22,7 +22,7 @@ pub enum Error {
     /// A file of the local directory for contents could not be read or written.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried, with the path.
+        /// The attempted operation, with the path.
         what: String,
         /// Why it failed.
         source: std::io::Error,

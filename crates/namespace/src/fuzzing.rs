@@ -37,7 +37,7 @@ pub const TARGETS: &[Target] = &[
 /// Messages that are executed of one input.
 const MESSAGES_MAX: usize = 64;
 
-/// Counts, so that every run does the same.
+/// Counts, so that all runs are equal.
 #[derive(Default)]
 struct Counter(AtomicU64);
 
@@ -70,7 +70,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left of it is in memory, or is a temporary file.
+        // The rest is in memory, or is a temporary file.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -310,8 +310,8 @@ pub enum Administration<'a> {
 /// Where an operation belongs: which server has what it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// The server of a name of a directory, by the hash that is in the name's key. Of a rename it
-    /// is that of the name that goes away, which decides.
+    /// The server of a name of a directory, by the hash in the name's key. For a rename, it is that
+    /// of the name that goes away, which decides.
     Name {
         /// The directory.
         directory: FileId,

@@ -35,7 +35,7 @@ pub const GRACE_S: u64 = 7 * 24 * 3600;
 /// The bytes of a block.
 const BLOCK_BYTES: u64 = 512;
 
-/// What usage is counted for.
+/// A user, group or tree for which usage is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Account {
@@ -47,10 +47,10 @@ pub enum Account {
     Tree(u32),
 }
 
-/// What an account uses.
+/// Usage of an account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// What contents take.
+    /// Space of contents.
     pub bytes: u64,
     /// How many files there are, of whatever kind.
     pub inodes: u64,
@@ -61,16 +61,16 @@ pub struct Usage {
     pub inodes_since_ns: i64,
 }
 
-/// What an account may use. A limit of 0 is none.
+/// Limits of an account. 0 means unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// So many bytes may be passed for some time.
+    /// Bytes that may be passed for some time.
     pub bytes_soft: u64,
-    /// So many bytes may not be passed.
+    /// Bytes that may not be passed.
     pub bytes_hard: u64,
-    /// So many files may be passed for some time.
+    /// Files that may be passed for some time.
     pub inodes_soft: u64,
-    /// So many files may not be passed.
+    /// Files that may not be passed.
     pub inodes_hard: u64,
     /// For how many seconds the soft limits may be passed.
     pub grace_s: u64,
@@ -81,11 +81,11 @@ pub struct Limits {
 /// An account with all that is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Whose it is.
+    /// The account.
     pub account: Account,
-    /// What is used.
+    /// Its usage.
     pub usage: Usage,
-    /// What may be used.
+    /// Its limits.
     pub limits: Limits,
 }
 

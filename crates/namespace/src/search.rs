@@ -140,7 +140,8 @@ struct Search<'a> {
     view: &'a ReadView,
     expression: &'a Expression,
     who: &'a Credentials,
-    /// What hides directories of the past; none if the present is searched.
+    /// The present permissions, which hide directories of the past; none if the present is
+    /// searched.
     present: Option<Present<'a>>,
     /// Directories below the base that were looked at, and the base.
     directories: Vec<Directory>,
@@ -150,13 +151,14 @@ struct Search<'a> {
     bytes: usize,
     needs_path: bool,
     pace: Pace<'a>,
-    /// Of files with longer paths only the name is told.
+    /// Longest path that is reported; of files with longer paths, only the name is.
     path_bytes_max: usize,
 }
 
 impl Namespace {
-    /// Tells the files below a directory that an expression is true of, in no order, until `tell`
-    /// returns false. Only what `who` could see by listing directories from `base` on is told.
+    /// Calls `tell` with the files below a directory that match an expression, in no order, until
+    /// it returns false. Only files that `who` could see by listing directories from `base` on are
+    /// found.
     ///
     /// # Errors
     ///
@@ -245,7 +247,8 @@ impl ReadView {
         Ok(search.plan()?.map(|ids| ids.len()))
     }
 
-    /// Does the same for who may see everything, with all paths, if an index helps. Returns whether one does; if not, nothing is told.
+    /// Like `search` for a user who may see everything, with all paths, if an index helps. Returns
+    /// whether one does; if not, finds nothing.
     ///
     /// # Errors
     ///
@@ -358,7 +361,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Tells a file if it is asked for; returns whether to go on.
+    /// Calls `tell` with a file if it matches; returns whether to go on.
     fn judge(
         &mut self,
         parent: FileId,
@@ -367,7 +370,7 @@ impl<'a> Search<'a> {
         tell: &mut impl FnMut(Found) -> bool,
     ) -> Result<bool> {
         let Some(inode) = self.view.behind(inode)? else { return Ok(true) };
-        // What costs little comes first, unless it needs the path.
+        // Cheap tests come first, unless they need the path.
         if !self.needs_path && !self.matches(&inode, name, b"") {
             return Ok(true);
         }

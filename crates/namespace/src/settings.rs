@@ -1,5 +1,5 @@
-//! What a namespace was made with: an object of the storage that names its table, and a record with
-//! what can be changed later.
+//! Settings of a namespace: an object of the storage that names its table, and a record with those
+//! that can be changed later.
 
 use crate::error::{Error, Result};
 use crate::records::attributes::{Attribute, Indexes};
@@ -18,10 +18,10 @@ const OLDEST_FORMAT: u32 = 1;
 /// The name of the object that says which table is the namespace.
 const OBJECT: &str = "namespace";
 
-/// What the names of extended attributes begin with that there can be indexes of.
+/// Prefixes of extended attributes that can have indexes.
 const XATTRS: [&str; 3] = ["user.", "trusted.", "security."];
 
-/// What a namespace works by; kept in a record of its own.
+/// Settings of a namespace; kept in a record of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Contents of so many bytes at most are records; larger ones are files or objects.
@@ -154,7 +154,7 @@ impl Settings {
     }
 }
 
-/// What the object says.
+/// Contents of the object.
 #[derive(Serialize, Deserialize)]
 struct Origin {
     format: u32,

@@ -123,7 +123,7 @@ impl Fixture {
 }
 
 #[test]
-fn what_is_there_is_counted_and_what_changes_too() {
+fn existing_files_and_changes_are_counted() {
     let place = place();
     let small = place.file("small", ADA).unwrap();
     place.write(small, 0, 1000).unwrap();
@@ -175,7 +175,7 @@ fn more_accounts_are_counted_than_one_batch_takes() {
 }
 
 #[test]
-fn what_a_crash_leaves_of_counting_does_not_count() {
+fn interrupted_counts_do_not_count() {
     let place = place();
     place.file("one", ADA).unwrap();
     // Some of the sums, and not the note that comes after all of them.
@@ -359,7 +359,7 @@ fn trees_are_counted_and_nothing_is_moved_into_them() {
 }
 
 #[test]
-fn what_changes_while_files_are_counted_counts() {
+fn changes_while_files_are_counted_count() {
     let place = place();
     for at in 0..FILES {
         place.file(&format!("{at}"), ADA).unwrap();

@@ -26,7 +26,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Reads that failed, or had no answer, are tried again for so long.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// So many ranges are read at once.
+/// Ranges that are read at once.
 const CONCURRENT_READS: usize = 32;
 
 /// Variables of which one has to say who asks.
@@ -259,7 +259,7 @@ impl Storage for BucketStorage {
             Ok(Listed { name, size_bytes: object.size })
         });
         let listed = listed.collect::<Result<Vec<_>>>()?;
-        // What is listed out of order may have been looked at out of order.
+        // Objects that are listed out of order may have been looked at out of order.
         match listed.is_sorted_by(|one, next| one.name < next.name) {
             true => Ok(listed),
             false => Err(Invalid::UnorderedStorage.into()),

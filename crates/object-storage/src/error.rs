@@ -30,7 +30,7 @@ pub enum SetupError {
     )]
     NoKeys(String),
     /// A bucket cannot have this name.
-    #[error("{0:?} is no name of a bucket")]
+    #[error("{0:?} is not a name of a bucket")]
     BucketName(String),
     /// A variable has something else than the address of a server.
     #[error("{name} is {shown}; it must be http://HOST:PORT or https://HOST:PORT")]

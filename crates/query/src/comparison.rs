@@ -1,4 +1,4 @@
-//! What a test compares, and what it makes of an operator and a value.
+//! Comparisons of tests: the subject, and the meaning of an operator with a value.
 
 use crate::Context;
 use crate::cursor::{Operator, Value, shown};
@@ -13,7 +13,7 @@ use canopy_text::Error as TextError;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// What a test is of.
+/// The subject of a test.
 pub(crate) enum Subject {
     Number(Field, Unit),
     User,
@@ -150,8 +150,8 @@ fn text_field(name: &str) -> Option<TextField> {
     })
 }
 
-/// Returns the test of a number or time with a value that stands for all from the first to the last
-/// of two. Of an amount between two values, the first is the one behind it.
+/// Returns the test of a number or time with a value that stands for a span, from its first to its
+/// last number. If the value lies between two numbers, `first` is the number above it.
 fn in_span(field: Field, operator: Operator, (first, last): (i128, i128)) -> Expression {
     let domain = field.domain();
     let span = match order_of(operator) {
@@ -176,7 +176,7 @@ fn owner(field: Field, known: Option<u32>, what: &str, value: &Value) -> Result<
 /// Returns the test of how long ago the contents were changed: the opposite order of times.
 fn age(operator: Operator, text: &str, context: &Context<'_>) -> Result<Expression> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(format!("'{text}' is no age: give one as in 30d"));
+        return Err(format!("'{text}' is not an age: give one as in 30d"));
     }
     let then = moments::ago(&text.to_ascii_lowercase(), context)?;
     let opposite = match operator {
@@ -268,6 +268,6 @@ fn ordered(order: Order, value: &Value) -> Result<XattrTest> {
         return Ok(XattrTest::Bytes(order, value.bytes.clone()));
     }
     let number = Decimal::parse(&value.bytes)
-        .ok_or_else(|| format!("'{}' is no number: quote it to compare texts", value.shown()))?;
+        .ok_or_else(|| format!("'{}' is not a number: quote it to compare texts", value.shown()))?;
     Ok(XattrTest::Number(order, number))
 }

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_mean_more_is_refused() {
+    fn ambiguous_words_are_refused() {
         for (text, said) in [
             ("", "a value is missing"),
             (")", "a value is missing"),

@@ -1,5 +1,5 @@
-//! How queries show themselves: as queries that mean the same, whenever they are read, and that can
-//! be components of a path.
+//! Text of queries: a query with an equal meaning, whenever it is read, that can be a component of
+//! a path.
 
 use crate::Component;
 use crate::expression::Expression;
@@ -205,7 +205,7 @@ impl Display for Quoted<'_> {
     }
 }
 
-/// Shows a value in quotes. What is no text, and a '/', which no name has, becomes its digits.
+/// Shows a value in quotes. What is not text, and a '/', which no name has, becomes its digits.
 fn quote(f: &mut Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     f.write_char('"')?;
     for chunk in bytes.utf8_chunks() {

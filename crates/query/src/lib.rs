@@ -67,7 +67,7 @@ pub enum Component {
     Duplicates,
 }
 
-/// What a query means depends on these.
+/// Facts on which the meaning of a query depends.
 pub struct Context<'a> {
     /// The present, in nanoseconds since 1970.
     pub now_ns: i64,
@@ -79,7 +79,7 @@ pub struct Context<'a> {
     pub group: &'a dyn Fn(&str) -> Option<u32>,
 }
 
-/// What is wrong with a query, and what would be right.
+/// An error in a query, and a correction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct QueryError {

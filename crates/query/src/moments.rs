@@ -57,8 +57,8 @@ fn from_now(text: &str, context: &Context<'_>) -> Result<Times> {
 
 fn invalid(text: &str) -> String {
     format!(
-        "'{text}' is no time: give a date as in 2026-11-22 or 2026-11-22T10:00Z, a duration as in \
-         -30d, seconds since 1970 as in @1700000000, today, yesterday or now"
+        "'{text}' is not a time: give a date as in 2026-11-22 or 2026-11-22T10:00Z, a duration as \
+         in -30d, seconds since 1970 as in @1700000000, today, yesterday or now"
     )
 }
 
@@ -108,8 +108,9 @@ fn seconds(text: &str) -> Option<Result<Times>> {
 
 /// Reads a duration, and returns the moment so far away from the present.
 fn away(text: &str, context: &Context<'_>, sign: i8) -> Result<Times> {
-    let invalid =
-        || format!("'{text}' is no duration: give one as in 30d, with s, min, h, d, w, mon or y");
+    let invalid = || {
+        format!("'{text}' is not a duration: give one as in 30d, with s, min, h, d, w, mon or y")
+    };
     let (mut rest, mut duration_ns, mut months) = (text.trim(), 0_i128, 0_i64);
     while !rest.is_empty() {
         let is_number = |c: char| c.is_ascii_digit() || c == '.';
@@ -359,23 +360,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn other_values_than_times_are_refused() {
         for (text, said) in [
-            ("", "no time"),
-            ("soon", "no time"),
-            ("@", "no time"),
-            ("@1.", "no time"),
-            ("@1.0000000000", "no time"),
+            ("", "not a time"),
+            ("soon", "not a time"),
+            ("@", "not a time"),
+            ("@1.", "not a time"),
+            ("@1.0000000000", "not a time"),
             ("@99999999999", "1678"),
             ("@-9223372037", "1678"),
-            ("2023-13-01", "no time"),
-            ("2023-02-30", "no time"),
-            ("2023-1-1", "no time"),
-            ("2023-11-14T", "no time"),
-            ("2023-11-14T10", "no time"),
-            ("2023-11-14T25:00", "no time"),
-            ("2023-11-14T10:00+1", "no time"),
-            ("2023-11-14T10:00+01:60", "no time"),
+            ("2023-13-01", "not a time"),
+            ("2023-02-30", "not a time"),
+            ("2023-1-1", "not a time"),
+            ("2023-11-14T", "not a time"),
+            ("2023-11-14T10", "not a time"),
+            ("2023-11-14T25:00", "not a time"),
+            ("2023-11-14T10:00+1", "not a time"),
+            ("2023-11-14T10:00+01:60", "not a time"),
             ("0001-01-01", "1678"),
             ("9999-12-31", "1678"),
             ("20231114", "@20231114"),
@@ -384,16 +385,16 @@ mod tests {
             ("-30", "unit"),
             ("-5m", "min or mon"),
             ("-5M", "min or mon"),
-            ("-", "no duration"),
-            ("-d", "no duration"),
-            ("-1x", "no duration"),
-            ("-1.5mon", "no duration"),
+            ("-", "not a duration"),
+            ("-d", "not a duration"),
+            ("-1x", "not a duration"),
+            ("-1.5mon", "not a duration"),
             ("-9999y", "1678"),
             ("-18446744073709551615w", "1678"),
-            ("-99999999999999999999d", "no duration"),
-            ("2023-11-14T10:00ä", "no time"),
-            ("2023-11-14+ä0", "no time"),
-            ("2023-11-14+aä1", "no time"),
+            ("-99999999999999999999d", "not a duration"),
+            ("2023-11-14T10:00ä", "not a time"),
+            ("2023-11-14+ä0", "not a time"),
+            ("2023-11-14+aä1", "not a time"),
         ] {
             let error = read(text, TimeZone::UTC).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -81,7 +81,8 @@ impl Expression {
         for part in parts.flat_map(|part| part.operands(all)) {
             add(&mut joined, part, all);
         }
-        // What leaves the others to decide, and what decides on its own.
+        // One constant leaves the decision to the other conditions, and the other one decides
+        // alone.
         joined.retain(|part| *part != Self::always(all));
         if joined.contains(&Self::always(!all)) {
             return Self::always(!all);

@@ -4,7 +4,7 @@
 use crate::expression::Expression;
 use crate::test::{Field, Span, Test};
 
-/// Which outcomes a condition may have.
+/// Possible outcomes of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcomes {
     /// Whether it may pass.

@@ -83,7 +83,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads since when, if that is told: a time, or a duration.
+    /// Reads the beginning of a span, if it is given: a time, or a duration.
     fn recent(&mut self) -> Result<Component> {
         if self.cursor.peek().is_none() {
             return Ok(Component::Recent { since_ns: None });

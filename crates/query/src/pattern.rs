@@ -1,4 +1,4 @@
-//! What a text is compared with: another text, a shell pattern or a regular expression.
+//! Patterns for texts: a text, a shell pattern or a regular expression.
 
 use canopy_model::escape;
 use canopy_text::regular::{Syntax, compile_search};
@@ -7,8 +7,7 @@ use regex::Regex;
 use std::fmt;
 use std::sync::Arc;
 
-/// What one regular expression may take in memory. Together with the number of them in a query, it
-/// bounds what a query takes.
+/// Memory limit of one regular expression, in bytes. A query also has a limit of their number.
 const REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// How a pattern is read.

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 pub enum Field {
     /// The length in bytes.
     Size,
-    /// What the contents take, in units of 512 bytes.
+    /// Space that the contents take, in units of 512 bytes.
     Blocks,
     /// Type and permissions as one number, which SQL compares. Brackets and find compare its parts.
     Mode,
@@ -20,9 +20,9 @@ pub enum Field {
     Gid,
     /// How many names there are.
     Links,
-    /// What a quota of directory trees counts it to.
+    /// Number of the project, to which a quota of directory trees counts it.
     Project,
-    /// Which file it is.
+    /// Inode number.
     Inode,
     /// When the contents were changed.
     Mtime,
@@ -224,7 +224,7 @@ impl PermissionMatch {
 pub enum TextField {
     /// The name.
     Name,
-    /// What follows the last dot of the name; not every name has it.
+    /// The text behind the last dot of the name; not every name has one.
     Extension,
     /// The path from the directory that the query hangs below.
     Path,
@@ -312,7 +312,7 @@ impl Decimal {
     /// Reads a number such as `-12`, `3.5` or `1e9`, with white space around it.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?.trim_ascii();
-        // What else Rust takes for numbers, as `inf`, has other letters.
+        // Other numbers of Rust, such as `inf`, have other letters.
         let is_part = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
         if !text.bytes().all(is_part) {
             return None;
@@ -340,12 +340,12 @@ impl Decimal {
     }
 }
 
-/// What is asked of an extended attribute.
+/// A test of an extended attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum XattrTest {
     /// That there is one of the name.
     Exists,
-    /// What the value is.
+    /// The value matches.
     Value(Pattern),
     /// How the value compares with a number, if it is one itself.
     Number(Order, Decimal),

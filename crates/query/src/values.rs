@@ -5,7 +5,7 @@ use canopy_text::parse_size;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// What a number is counted in.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Nothing: an id or a count.
@@ -57,7 +57,7 @@ fn decimal(digits: &str, rest: &str) -> Result<()> {
 
 /// Reads an amount of bytes, and counts it in blocks of so many.
 fn size(text: &str, block: i128) -> Result<(i128, i128)> {
-    let invalid = || format!("'{text}' is no size: give one as in 4096, 10K, 1.5G, 2TiB or 3MB");
+    let invalid = || format!("'{text}' is not a size: give one as in 4096, 10K, 1.5G, 2TiB or 3MB");
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     let end = text.find(|c| !is_number(c)).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
@@ -89,7 +89,7 @@ fn size(text: &str, block: i128) -> Result<(i128, i128)> {
 fn unit_of(suffix: &str) -> Option<u64> {
     match suffix {
         "" | "B" | "c" => Some(1),
-        // What is a number already is not behind another one.
+        // A unit begins with a letter.
         suffix if !suffix.starts_with(|c: char| c.is_ascii_alphabetic()) => None,
         suffix => parse_size(&format!("1{suffix}")).ok(),
     }
@@ -115,8 +115,9 @@ pub(crate) fn types(text: &str) -> Result<Types> {
     if let Some((_, letter)) = word {
         return Ok(Types::of(*letter).unwrap_or_default());
     }
-    let invalid =
-        || format!("'{text}' is no type: give one or more of the letters f, d, l, p, s, b and c");
+    let invalid = || {
+        format!("'{text}' is not a type: give one or more of the letters f, d, l, p, s, b and c")
+    };
     let types = text.chars().map(Types::of).try_fold(Types::default(), |all, one| {
         let one = one?;
         Some(all.union(one))
@@ -129,7 +130,7 @@ pub(crate) fn permissions(text: &str) -> Result<u32> {
     let octal = !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     let bits = octal.then(|| u32::from_str_radix(text, 8).ok()).flatten();
     bits.filter(|bits| *bits <= 0o7777).ok_or_else(|| {
-        format!("'{text}' are no permissions: give them in octal, as in 644 or 4755")
+        format!("'{text}' are not permissions: give them in octal, as in 644 or 4755")
     })
 }
 
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn other_values_than_sizes_are_refused() {
         for text in [
             "",
             "K",

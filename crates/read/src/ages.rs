@@ -1,4 +1,4 @@
-//! Ages in whole calendar months, in the spans by which people are told of them.
+//! Ages in whole calendar months, in the spans that reports show.
 
 use canopy_model::{Count, Histogram};
 

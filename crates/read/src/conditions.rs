@@ -83,7 +83,7 @@ pub fn outcomes<E>(
 fn values_between(field: Field, (least, most): (i64, i64)) -> Span {
     match field {
         Field::Inode => Span { least: (least as u64).into(), most: (most as u64).into() },
-        // What is less than nothing counts as nothing.
+        // Negative values count as 0.
         _ if !field.is_time() => Span { least: least.max(0).into(), most: most.max(0).into() },
         _ => Span { least: least.into(), most: most.into() },
     }

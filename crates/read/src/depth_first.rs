@@ -23,9 +23,9 @@ const ROWS_MAX: usize = 2 << 20;
 
 /// A listing and how many rows it has.
 pub struct ListedDirectory {
-    /// Path of the directory.
+    /// Path of the directory below the root of the source, escaped.
+    /// Number of the part of a huge directory, from 0.
     pub path: SourcePathBuf,
-    /// Which part of a huge directory it is, from 0.
     pub part: u32,
     /// Its device.
     pub dev: Device,
@@ -37,11 +37,11 @@ pub struct ListedDirectory {
 
 /// Entries and directories of the listing that comes next.
 pub struct ListingRows<'m, 'a> {
-    /// Those that are no directories, the next ones of these rows.
+    /// Those that are not directories, the next ones of these rows.
     pub entries: &'m mut Cursor<'a>,
     /// How many of them belong to the listing.
     pub entry_count: usize,
-    /// The directories in it, likewise.
+    /// The directories in it.
     pub dirs: &'m mut Cursor<'a>,
     /// How many of them belong to the listing.
     pub dir_count: usize,

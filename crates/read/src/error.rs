@@ -42,7 +42,7 @@ pub enum Lost {
     /// Nothing is there.
     #[error("No such file or directory")]
     Missing,
-    /// It leads through what is no directory.
+    /// It leads through what is not a directory.
     #[error("Not a directory")]
     NotDirectory,
     /// It leads through a directory that the caller may not search, or to the contents of one that

@@ -30,7 +30,7 @@ pub enum Resolved {
     Entry(Box<ResolvedEntry>),
     /// Nothing.
     Missing,
-    /// Something in what is no directory.
+    /// Something in what is not a directory.
     NotDirectory,
     /// Itself, or too many links.
     Loop,
@@ -70,13 +70,13 @@ pub enum NameKind {
     Missing,
     /// Not for the caller to know: the directory may not be searched.
     Closed,
-    /// Nobody can tell.
+    /// Unknown.
     Unseen,
 }
 
 impl NameKind {
-    /// Returns what a name is whose directory is in a source, by what was found there. `listed`
-    /// tells whether the caller sees all of the directory.
+    /// Returns the kind of a name whose directory is in a source, by the entry that was found
+    /// there. `listed` states whether the caller sees all of the directory.
     pub(crate) fn of(
         found: Option<Inode>,
         listed: impl FnOnce() -> Result<bool>,
@@ -107,7 +107,7 @@ pub enum TrailEnd {
     At(String),
     /// At nothing.
     Missing,
-    /// At something in what is no directory.
+    /// At something in what is not a directory.
     NotDirectory,
     /// At itself, or after too many links.
     Loop,
@@ -159,7 +159,7 @@ impl Trail {
         self.rest.extend(path.split('/').rev().filter(|name| !name.is_empty()).map(str::to_owned));
     }
 
-    /// Follows as far as `known` can tell what names in directories are; `None` if it cannot yet.
+    /// Follows as far as `known` knows the names in directories; `None` if it does not know yet.
     /// The name `.` asks whether a directory may be searched, which `.` and `..` in it need.
     ///
     /// # Errors
@@ -217,9 +217,9 @@ impl Trail {
         Ok(Some(TrailEnd::At(self.directory.clone())))
     }
 
-    /// Follows by the names on the way, as those do who know it: what lies behind gates is seen by
-    /// nobody else. `view` returns the index as it is seen from a path; `outside` tells what lies
-    /// at a path that is in no source.
+    /// Follows by the names on the way, as users do who know it: nobody else sees entries behind
+    /// gates. `view` returns the index as it is seen from a path; `outside` returns the entry at a
+    /// path that is in no source.
     pub(crate) fn go_by_name(
         &mut self,
         mut view: impl FnMut(&str) -> Result<Arc<Index>>,

@@ -180,8 +180,8 @@ fn unsealed(inode: SealedInode) -> Inode {
     Inode { attributes, target, dev, xattrs }
 }
 
-/// Returns whether the caller may search a directory, as far as the index tells: whoever sees entries
-/// of it may, and else its mode, owner, group and ACL decide.
+/// Returns whether the caller may search a directory, as far as the index shows: a caller who sees
+/// entries of it may, and else its mode, owner, group and ACL decide.
 ///
 /// # Errors
 ///
@@ -228,8 +228,8 @@ fn seen_entries(
     Ok(count)
 }
 
-/// Returns why the caller does not see the listing of a directory, as far as its mode, owner, group
-/// and ACL tell; `None` where they let the caller list it, so that the index does not have it.
+/// Returns why the caller does not see the listing of a directory, by its mode, owner, group and
+/// ACL; `None` if they let the caller list it, so that the index does not have it.
 ///
 /// # Errors
 ///
@@ -260,8 +260,8 @@ fn denies(
     Ok(!has_acl && !permits(index, source, path, inode, wanted)?)
 }
 
-/// Returns whether access(2) would grant the wanted bits of an entry to the caller, as far as its
-/// mode, owner, group and ACL tell.
+/// Returns whether access(2) would grant the wanted bits of an entry to the caller, by its mode,
+/// owner, group and ACL.
 ///
 /// # Errors
 ///
@@ -410,7 +410,7 @@ pub fn read_xattrs(
     read_xattr_columns(shard, VALUE_PATH | NAME | KEY | VALUE)
 }
 
-/// Reads other columns of the same.
+/// Reads other columns of the rows.
 ///
 /// # Errors
 ///

@@ -38,7 +38,7 @@ pub struct ShardRange {
 pub struct Unit {
     /// The shard.
     pub shard: Arc<Shard>,
-    /// Which of its files.
+    /// The file of the shard.
     pub kind: FileKind,
     /// The rows, sorted and disjoint; none is empty.
     pub rows: Vec<RowRange>,
@@ -53,8 +53,8 @@ pub struct Placed {
     heads: ListingHeads,
 }
 
-/// Gives the shards of a source with listings at or below a path in it. Opens the shards
-/// of which the manifest does not tell.
+/// Gives the shards of a source with listings at or below a path in it, escaped. Opens a shard if
+/// the manifest does not suffice.
 ///
 /// # Errors
 ///
@@ -140,8 +140,8 @@ fn units_of(
 }
 
 impl ShardRange {
-    /// The rows of a file that belong to the listings, sorted and disjoint. Reads the `listing` of
-    /// all rows of a file, as of `usage`, of whose rows listings do not tell where they begin.
+    /// The rows of a file that belong to the listings, sorted and disjoint. For files such as
+    /// `usage`, whose first rows listings do not contain, reads the `listing` of all rows.
     ///
     /// # Errors
     ///

@@ -29,7 +29,7 @@ pub type ByOwner = FxHashMap<Ownership, Summary>;
 /// The properties of entries that the requested statistics need.
 #[derive(Clone, Debug)]
 pub struct StatisticsRequest {
-    /// Which statistics.
+    /// The statistics.
     pub parts: Parts,
     /// Columns of the entries; what comes of others is not to be used.
     pub columns: Columns,

@@ -1,9 +1,9 @@
 //! Totals of subtrees, from the running totals of the shards.
 //!
-//! [`VisibleTree::sum`] answers for one directory with two look-ups a shard, or none where a cover
-//! tells. [`VisibleTree::nodes`] answers for every directory down to some depth with one pass over the
-//! listings. Both count an entry with several hard links once; the link that counts is the first in
-//! path order.
+//! [`VisibleTree::sum`] answers for one directory with two look-ups a shard, or none if a cover
+//! suffices. [`VisibleTree::nodes`] answers for every directory down to some depth with one pass
+//! over the listings. Both count an entry with several hard links once; the link that counts is the
+//! first in path order.
 
 use crate::error::Result;
 use crate::listings::ListingHeads;

@@ -74,10 +74,9 @@ impl Batch {
     }
 
     /// Hands all listings over, which were read before `round` began (`None`: nothing is looked at
-    /// again), but for those of directories that are gone. `changed` is told of these, and of each
-    /// that fewer see than its class says. `unread` is given the directories that were not read, and
-    /// whether the listing of each can stay: if not, it must be read. `check` looks again at what
-    /// is in doubt.
+    /// again), but for those of directories that are gone. `changed` gets these, and each that
+    /// fewer see than its class says. `unread` gets the directories that were not read, and whether
+    /// the listing of each can stay: if not, it must be read. `check` looks again at doubtful ones.
     pub(crate) fn hand_over<S: Sink>(
         &mut self,
         sink: &mut S,

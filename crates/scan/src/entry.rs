@@ -1,4 +1,4 @@
-//! The entries of a directory: their names, and what is told of each.
+//! The entries of a directory: their names and attributes.
 
 use crate::faults::Step;
 use crate::inode::{Stat, open_inode, stat_open};

@@ -14,7 +14,7 @@ pub struct Excludes {
     paths: GlobSet,
 }
 
-/// A pattern that is no glob.
+/// A pattern that is not a glob.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid pattern")]
 pub struct InvalidGlob(#[from] globset::Error);

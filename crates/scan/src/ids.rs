@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 /// The number that stands in an ACL for whom the namespace has none.
 const NONE: u32 = u32::MAX;
 
-/// Which numbers stand for whom the user namespace of the process does not know.
+/// Numbers that stand for users and groups which the user namespace of the process does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unmapped {
     uid: Option<u32>,
@@ -75,7 +75,7 @@ mod tests {
     use canopy_model::AclEntry;
 
     #[test]
-    fn whom_a_namespace_does_not_know_is_told() {
+    fn unmapped_ids_are_recognized() {
         assert!(maps_all("         0          0 4294967295\n"));
         assert!(!maps_all("0 100000 65536\n") && !maps_all(""));
         let here = Unmapped { uid: None, gid: Some(65534) };

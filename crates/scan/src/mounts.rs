@@ -6,11 +6,11 @@ use std::io;
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Its number, as statx(2) tells it.
+    /// Its number, as statx(2) returns it.
     pub id: u64,
     /// Device of its files.
     pub dev: Device,
-    /// Which directory of the file system is seen there.
+    /// Directory of the file system that is mounted there.
     pub root: Vec<u8>,
     /// Where it is mounted, as the bytes of an absolute path.
     pub point: Vec<u8>,
@@ -36,7 +36,7 @@ impl Mount {
     }
 }
 
-/// Reads what is mounted where this process sees it. Fails where the system does not tell.
+/// Reads the mounts that this process sees. Fails if the system does not list them.
 pub fn mounts() -> io::Result<Vec<Mount>> {
     Ok(parse_mounts(&std::fs::read("/proc/self/mountinfo")?))
 }

@@ -1,6 +1,6 @@
-//! Which file systems leave it to the kernel of this machine, by mode and access ACL, who sees
-//! what. The others have rules of their own, which an index cannot express: what they hold is for
-//! root alone, unless the administrator says that modes and ACLs tell the truth there too.
+//! Trust in file systems. On trusted ones, mode and access ACL let the kernel of this machine
+//! decide who sees an entry. Others have rules of their own, which an index cannot express. Their
+//! entries are for root alone, unless the administrator states that modes and ACLs hold there too.
 
 use crate::ids::Unmapped;
 use crate::mounts::{Mount, mounts};
@@ -128,7 +128,7 @@ pub(crate) const TICK_NS: i64 = 20_000_000;
 /// How far clocks of other machines may be behind: they are set by one that all go by.
 const OTHERS_LAG_NS: i64 = 2_000_000_000;
 
-/// Numbers of types in [`KERNEL`], as statfs(2) tells them, where mountinfo does not tell a mount:
+/// Numbers of types in [`KERNEL`], as statfs(2) returns them, for mounts that are not in mountinfo:
 /// below a changed root, for example.
 const KERNEL_MAGIC: [u32; 13] = [
     0xEF53,
@@ -200,8 +200,8 @@ impl MountRules {
         self.state().closed.clone()
     }
 
-    /// Returns the rules of the mount with this number (`None` if the kernel does not tell numbers)
-    /// and this device, which holds an open directory.
+    /// Returns the rules of the mount with this number (`None` if the kernel has no numbers) and
+    /// this device, which holds an open directory.
     pub(crate) fn of(&self, directory: impl AsFd, id: Option<u64>, dev: Device) -> Rules {
         let mut state = self.state();
         if let Some(&rules) = state.known.get(&(id, dev)) {
@@ -220,8 +220,8 @@ impl MountRules {
         rules
     }
 
-    /// Returns the rules of the mount with this number and device, as far as it is told what that
-    /// is; notes nothing.
+    /// Returns the rules of the mount with this number and device, as far as they are known; notes
+    /// nothing.
     pub(crate) fn of_mount(&self, id: Option<u64>, dev: Device) -> Rules {
         let mut state = self.state();
         state.find(id, dev).map_or(Rules::Other, |mount| rules_of(mount, &self.trusted))
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_other_machines_is_entered_from_such_a_root_alone() {
+    fn file_systems_of_other_machines_are_entered_from_such_a_root_alone() {
         let mounts = parse_mounts(
             b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
               2 1 0:5 / /net rw - nfs h:/x rw\n\

@@ -1,4 +1,4 @@
-//! Which directories of a source a walk lists, where most of it is known and stays.
+//! Directories of a source that a walk lists, if most of the source is known and stays.
 //!
 //! A scan of a part begins at the root of the source, and passes the directories on the way. So one
 //! code computes classes, approaches and changes for whole and partial scans. A directory on the
@@ -35,9 +35,9 @@ pub trait Known: Sync {
     /// Takes note that a directory is not as it was known, so that all below it is listed.
     fn replaces(&self, path: SourcePath<'_>);
 
-    /// Returns whether a directory need not be read, since it tells by itself that its listing,
-    /// which is given without rows, is as it was known. `look` looks at the directories that were
-    /// known in it; `None` if that cannot be done.
+    /// Returns whether a directory need not be read, since its own attributes, given as a listing
+    /// without rows, show that its listing is as it was known. `look` looks at the directories that
+    /// were known in it; `None` if that cannot be done.
     fn has_unread(
         &self,
         listing: &Listing<'_>,

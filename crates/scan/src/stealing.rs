@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_at_the_end_is_taken() {
+    fn late_work_is_taken() {
         for threads in [1, 3] {
             let taken = AtomicU64::new(0);
             share(vec![vec![0_u32]], vec![(); threads], |(), stack| {

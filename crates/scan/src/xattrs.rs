@@ -109,8 +109,8 @@ impl XattrReader {
     }
 
     /// Calls `each` with every attribute that was read last, of an inode with these attributes.
-    /// `audience` are those who may look the entry up. Values that take permissions of
-    /// the inode's own are left out where `rules` do not tell who has them.
+    /// `audience` are the users who may look the entry up. Values that take permissions of the
+    /// inode's own are left out if `rules` do not know who has them.
     pub(crate) fn found(
         &self,
         attributes: &Attributes,
@@ -153,9 +153,9 @@ impl XattrReader {
         self.value_of(Acl::XATTR_NAME.as_bytes()) == now
     }
 
-    /// Adds the project of an inode of Lustre's to the names that are listed, which end at `length`:
-    /// clients tell it, but do not list it. Returns where they end then. The project 0, which is
-    /// that of most inodes, is as good as none.
+    /// Adds the project of an inode of Lustre's to the names that are listed, which end at
+    /// `length`: clients return it, but do not list it. Returns where they end then. Leaves out the
+    /// project 0, which most inodes have.
     fn add_project(&mut self, path: &CStr, length: usize) -> usize {
         let names = || self.names[..length].split(|&byte| byte == 0);
         let project = PROJECT_KEY.to_bytes();

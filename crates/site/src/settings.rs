@@ -199,12 +199,12 @@ impl Settings {
     /// Checks values that parse.
     fn checked(self) -> anyhow::Result<Self> {
         if let Some(index) = &self.index {
-            ensure!(index.is_absolute(), "index: '{}' is no absolute path", index.display());
+            ensure!(index.is_absolute(), "index: '{}' is not an absolute path", index.display());
         }
         for source in self.sources.iter().flatten() {
             let path = source.path.display();
             let named = namespace_of(&source.path).unwrap_or(&source.path);
-            ensure!(named.is_absolute(), "sources: '{path}' is no absolute path");
+            ensure!(named.is_absolute(), "sources: '{path}' is not an absolute path");
             ensure!(source.name.as_deref() != Some(""), "sources: the name of '{path}' is empty");
             Excludes::new(source.exclude.iter().map(String::as_str))
                 .with_context(|| format!("sources: 'exclude' of '{path}'"))?;
@@ -222,7 +222,7 @@ impl Settings {
         for name in self.prune_names.iter().flatten() {
             ensure!(
                 !name.is_empty() && !name.contains('/'),
-                "prune_names: '{name}' is no name; paths belong in prune_paths"
+                "prune_names: '{name}' is not a name; paths belong in prune_paths"
             );
             ensure!(
                 !looks_like_pattern(name),
@@ -231,7 +231,7 @@ impl Settings {
             );
         }
         for path in self.prune_paths.iter().flatten() {
-            ensure!(path.starts_with('/'), "prune_paths: '{path}' is no absolute path");
+            ensure!(path.starts_with('/'), "prune_paths: '{path}' is not an absolute path");
         }
         Ok(self)
     }
@@ -281,7 +281,7 @@ fn read_site(file: &Path) -> anyhow::Result<Option<String>> {
         };
         // /dev/null means that there is no configuration.
         let is_null = file == Path::new("/dev/null");
-        ensure!(is_null || opened.metadata()?.is_file(), "it is no plain file");
+        ensure!(is_null || opened.metadata()?.is_file(), "it is not a plain file");
         let mut text = String::new();
         opened.read_to_string(&mut text)?;
         Ok(Some(text))
@@ -483,7 +483,7 @@ fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result
     let number = |name: &str| -> anyhow::Result<Option<usize>> {
         let Some(value) = variable(name) else { return Ok(None) };
         let number = value.to_str().and_then(|text| text.parse().ok());
-        Ok(Some(number.with_context(|| format!("{name}: '{}' is no number", value.display()))?))
+        Ok(Some(number.with_context(|| format!("{name}: '{}' is not a number", value.display()))?))
     };
     let settings = Settings {
         // Relative ones have always been taken.
@@ -650,15 +650,15 @@ mod tests {
         for (text, line, words) in [
             ("threads = 'x'", 1, "a number is wanted, not a text"),
             ("\nthreads = 0", 2, "between 1 and 1024"),
-            ("index = 'relative'", 1, "no absolute path"),
-            ("prune_names = ['a/b']", 1, "is no name"),
+            ("index = 'relative'", 1, "not an absolute path"),
+            ("prune_names = ['a/b']", 1, "is not a name"),
             ("prune_names = ['*.tmp']", 1, "'*.tmp' looks like a pattern"),
             ("sources = [{ path = '/a', excludes = [] }]", 1, "unknown key 'excludes' of a source"),
             ("\n[[sources]]\nname = 'a'", 2, "a source has no 'path'"),
             ("sources = [{ path = '/a', exclude = ['[z-a]'] }]", 1, "'exclude' of '/a'"),
             ("sources = [{ path = '/a', no_xattrs = 1 }]", 1, "true or false is wanted"),
-            ("sources = ['ns:a']", 1, "'ns:a' is no absolute path"),
-            ("prune_paths = ['tmp']", 1, "no absolute path"),
+            ("sources = ['ns:a']", 1, "'ns:a' is not an absolute path"),
+            ("prune_paths = ['tmp']", 1, "not an absolute path"),
             ("sql_timeout = '5 hours'", 1, "sql_timeout: give a time such as 90s"),
             ("sql_memory = '4'", 1, "sql_memory: give a size such as 512M"),
             ("stale_after = '1 day'", 1, "stale_after: give an age such as 26h or 7d"),
@@ -740,7 +740,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_counts_beside_what_is_wrong() {
+    fn correct_settings_count_beside_wrong_ones() {
         let text = "index = '/i'\nthreads = 'many'\nprune_name = []\nprune_fs = ['nfs']\n";
         let (settings, wrong) = right_of_file(Path::new("/c.toml"), text);
         let expected = Settings {

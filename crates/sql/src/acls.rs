@@ -5,8 +5,8 @@ use arrow::datatypes::DataType;
 use canopy_model::{Acl, AclTag};
 use canopy_text::{group_name, user_name};
 
-/// A row for each entry of an ACL; a value that is no ACL gives none. The columns: whether the ACL
-/// is that of the entry or the default one of a directory; whom the entry is about; the user or
+/// A row for each entry of an ACL; a value that is not an ACL gives none. The columns: whether the
+/// ACL is that of the entry or the default one of a directory; whom the entry is about; the user or
 /// group that it names; the name of that; what is allowed, as three letters.
 pub(super) static ACLS: Decoder = Decoder {
     keys: &[Acl::XATTR_NAME, DEFAULT],

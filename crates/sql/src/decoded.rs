@@ -16,14 +16,14 @@ use std::sync::Arc;
 pub(super) struct Decoder {
     /// The attributes whose values give rows.
     pub(super) keys: &'static [&'static str],
-    /// The columns that are no columns of the value's row.
+    /// The columns that are not columns of the value's row.
     pub(super) columns: &'static [DecodedColumn],
     /// Adds the rows that a value gives. One of which it returns `None` gives a row of nulls.
     pub(super) decode: fn(&XattrValue<'_>, &mut DecodedRows) -> Option<()>,
 }
 
-/// A column that is no column of the value's row: of texts, or of numbers without a sign, which are
-/// `Int64` where they are sizes.
+/// A column that is not a column of the value's row: of texts, or of numbers without a sign, which
+/// are `Int64` where they are sizes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DecodedColumn {
     name: &'static str,

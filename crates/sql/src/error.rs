@@ -84,7 +84,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the reader of the answers has gone away, which is no fault.
+    /// Returns whether the reader of the answers has gone away, which is not a fault.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }

@@ -334,7 +334,7 @@ fn fitting(widths: &[usize], line: usize) -> usize {
     fits.count().max(1).min(widths.len())
 }
 
-/// Cuts a text to so many columns of a terminal, which its last character tells.
+/// Cuts a text to a number of columns of a terminal, which its last character shows.
 fn cut(text: &mut String, width: usize, mark: &str) {
     if text.width() <= width {
         return;

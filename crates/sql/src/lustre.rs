@@ -1,6 +1,5 @@
-//! The tables of what Lustre tells in extended attributes: `layouts`, `stripes`,
-//! `directory_layouts` and `hsm`. A value that cannot be decoded gives a row of nulls, so that
-//! nothing is missing in silence.
+//! The tables of Lustre's extended attributes: `layouts`, `stripes`, `directory_layouts` and `hsm`.
+//! A value that cannot be decoded gives a row of nulls, so that nothing is missing in silence.
 
 use super::decoded::{Cell, DecodedColumn, DecodedRows, Decoder, XattrValue};
 use arrow::datatypes::DataType::{self, Int64, UInt32, UInt64, Utf8};

@@ -85,7 +85,7 @@ fn table(text: &str) -> Option<&str> {
     Some(name.strip_prefix("public.").unwrap_or(name))
 }
 
-/// Divides what the parser says into what is wrong and where; it tells no place of the end.
+/// Divides a message of the parser into the fault and its place; the end has no place.
 fn without_place(text: &str) -> (&str, Option<StatementPosition>) {
     if text.ends_with("found: EOF") {
         return (text, Some(StatementPosition::End));
@@ -340,7 +340,7 @@ fn computation(error: &ArrowError) -> String {
             match said.and_then(|rest| rest.rsplit_once(" to value of ")) {
                 Some((value, kind)) => {
                     let kind = type_name(kind).unwrap_or(kind);
-                    format!("{value} is no {kind}{}", of_number(value.trim_matches('\'')))
+                    format!("{value} is not a {kind}{}", of_number(value.trim_matches('\'')))
                 }
                 None => lower(text),
             }
@@ -348,7 +348,7 @@ fn computation(error: &ArrowError) -> String {
         ArrowError::ParseError(text) => match text.strip_prefix("Error parsing timestamp from ") {
             Some(rest) => {
                 let value = rest.split("': ").next().unwrap_or(rest);
-                format!("{value}' is no time{TIMES}")
+                format!("{value}' is not a time{TIMES}")
             }
             None => lower(text),
         },
@@ -563,13 +563,13 @@ mod tests {
     }
 
     #[test]
-    fn what_rows_cannot_give_is_put_into_words() {
+    fn impossible_conditions_are_put_into_words() {
         let cast = "Cannot cast string 'x' to value of Int32 type";
         let time = "Error parsing timestamp from 'yesterday': timestamp must contain more";
         for (error, expected) in [
             (ArrowError::DivideByZero, "division by zero"),
-            (ArrowError::CastError(cast.to_owned()), "'x' is no number"),
-            (ArrowError::ParseError(time.to_owned()), "'yesterday' is no time; times are"),
+            (ArrowError::CastError(cast.to_owned()), "'x' is not a number"),
+            (ArrowError::ParseError(time.to_owned()), "'yesterday' is not a time; times are"),
         ] {
             let said = said(DataFusionError::ArrowError(Box::new(error), None));
             assert!(said.starts_with(expected), "{said}");

@@ -110,7 +110,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// An output that remembers why it failed, which the writer of CSV tells by its text alone.
+/// An output that remembers why it failed, of which the writer of CSV returns only the text.
 pub(super) struct Remembering<'a> {
     output: &'a mut (dyn Write + Send),
     failure: Arc<Mutex<Option<std::io::Error>>>,

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_demanded_together_is_where_all_is() {
+    fn joined_conditions_are_at_their_common_place() {
         let below = |text: &str| path().like(lit(text));
         for (filters, expected) in [
             (vec![below("/a/%"), below("/a/b/%")], "/a/b/"),

@@ -19,7 +19,7 @@ pub(super) struct Restriction {
     condition: Expression,
 }
 
-/// Of what the path of a row is.
+/// The entry that the path of a row names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowPath {
     /// An entry, which is in the listing of the directory above.

@@ -93,8 +93,8 @@ impl Seen {
         Ok(Seen { listed: index.clone(), index: Arc::new(view), paths, unlisted })
     }
 
-    /// Returns the subtrees that predicates ask for, none of them in another: each as du would see
-    /// it that is told its path, so that what one adds up does not depend on what else is named.
+    /// Returns the subtrees that predicates ask for, none of them in another. Each is seen as du
+    /// would see it that gets its path, so that its sum does not depend on what else is named.
     pub(super) fn subtrees(&self, restriction: &Restriction) -> canopy_read::Result<Vec<Start>> {
         let anywhere = [PathScope::below("")];
         let places = restriction.places().unwrap_or(&anywhere);

@@ -1,7 +1,7 @@
 //! Where statements end: at a semicolon that is in no text, name or comment.
 
-/// Returns how many bytes at the beginning of a text are no statement: blanks, comments, single
-/// semicolons.
+/// Returns the number of bytes at the beginning of a text that are not part of a statement: blanks,
+/// comments, single semicolons.
 pub fn blank(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_over_is_left() {
+    fn an_unfinished_statement_is_left() {
         for open in [
             "SELECT 1",
             "SELECT 'a;",

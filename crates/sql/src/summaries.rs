@@ -37,7 +37,7 @@ use std::sync::Arc;
 /// Listings whose statistics are made at a time.
 const LISTINGS: usize = 4096;
 
-/// Which entries a row is about.
+/// Entries that a row covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     Directory,
@@ -308,7 +308,7 @@ fn without(ranges: &[ListingRange], others: &[ListingRange]) -> Vec<ListingRange
 /// Returns how much of a table the work is.
 fn extent(index: &Index, table: &Table, work: &VecDeque<Work>) -> Extent {
     let counts = match table.scope {
-        // Which shards a subtree needs is found when it is added up.
+        // The shards of a subtree are found when it is added up.
         Scope::Subtree => {
             let source = |work: &Work| match work {
                 Work::Subtree { source, .. } => Some(source.id),

@@ -90,7 +90,7 @@ const OF_XATTRS: &[TableColumn] = &[Path, Source, NAME_COLUMN, Type];
 /// The first columns of tables of entries or directories.
 const OF_ENTRIES: &[TableColumn] = &[Path, Source, NAME_COLUMN, Depth, Type, Dev];
 
-/// The last columns of the tables of what Lustre tells: attributes of the entry.
+/// The last columns of the tables of Lustre: attributes of the entry.
 const OF_LUSTRE: &[ColumnId] = stored![INO, MODE, UID, GID, SIZE, MTIME];
 
 #[rustfmt::skip]

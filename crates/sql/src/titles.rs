@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(of("SELECT A, *, B FROM e", &["a", "x", "y", "b"]), ["A", "x", "y", "B"]);
         assert_eq!(of("SELECT A FROM e UNION SELECT b FROM f", &["a"]), ["A"]);
         assert_eq!(of("WITH c AS (SELECT 1) SELECT X FROM c", &["x"]), ["X"]);
-        // Two stars, and what is no query, keep what the engine calls them.
+        // Two stars, and what is not a query, keep what the engine calls them.
         assert_eq!(of("SELECT A, e.*, f.* FROM e, f", &["a", "x"]), ["a", "x"]);
         assert_eq!(of("SHOW TABLES", &["table_name"]), ["table_name"]);
         assert_eq!(of("SELECT A", &["a", "b"]), ["a", "b"]);

@@ -122,7 +122,8 @@ pub(crate) fn commit<T>(
     known: Option<&Manifest>,
     mut change: impl FnMut(&mut State, Versions) -> Result<T>,
 ) -> Result<(Manifest, T)> {
-    // A stale manifest is no base: its next version may have been collected, and then seems free.
+    // A stale manifest is not a base: its next version may have been collected, and then seems
+    // free.
     let is_current = |known: &&Manifest| {
         let number = known.version.number;
         latest_version(environment, table, number).is_ok_and(|latest| latest == number)

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_again_hardly_grows_with_the_table() {
+    fn rewritten_bytes_hardly_grow_with_the_table() {
         // Three small runs and a large one once became one: 25 and 2,400 times the bytes.
         for (table_bytes, times, runs) in [(880 << 20, 4.5, 10), (88_000 << 20, 8.0, 20)] {
             let flushes = 2 * table_bytes / FLUSHED_BYTES;

@@ -14,9 +14,9 @@ use crate::scan::{Direction, Older, Scan, ScanInput};
 use std::cmp::Ordering;
 
 impl Reader {
-    /// Gives `each` the keys of a range whose values may be others than they were at an older
-    /// checkpoint of the table, some of them several times, with the value if it is known without
-    /// looking. Ends once `each` returns false. Returns false if it cannot be told what differs.
+    /// Calls `each` with the keys of a range whose values may differ from an older checkpoint of
+    /// the table, some of them several times, with the value if it is known without looking. Ends
+    /// once `each` returns false. Returns false if the differences cannot be known.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ fn gaps<'a>(mut before: &'a [OpenRun], mut now: &'a [OpenRun]) -> Vec<Gap<'a>> {
     gaps
 }
 
-/// Tells what two scans have otherwise; returns whether `each` wants to know more.
+/// Calls `each` with the differences of two scans; returns whether it wants more.
 fn compare(
     before: &mut Scan,
     now: &mut Scan,

@@ -33,7 +33,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "segment", run: segment, seeds: || vec![object(&original(), "log").1] },
 ];
 
-/// Counts, so that every run does the same.
+/// Counts, so that all runs are equal.
 #[derive(Default)]
 struct Counter(AtomicU64);
 

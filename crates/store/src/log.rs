@@ -1,4 +1,4 @@
-//! The log: what a writer was told since the last flush.
+//! The log: records that a writer took since the last flush.
 //!
 //! ```text
 //! segment   "CANOPYL1" if it was created whole, "CANOPYA1" if it grew;

@@ -22,7 +22,7 @@ pub(crate) const NONCES: usize = 16;
 /// One version of a table's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Which version.
+    /// The version.
     pub version: Version,
     /// The nonces of the versions before, the last one first.
     pub nonces_before: Vec<u64>,
@@ -134,7 +134,7 @@ pub struct SstableRef {
 /// A table that another one began with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
-    /// Which table.
+    /// The table.
     pub table: TableId,
     /// The checkpoint that is held there.
     pub checkpoint: u64,
@@ -155,7 +155,7 @@ pub struct Version {
 pub struct Checkpoint {
     /// Never used again in this table.
     pub id: u64,
-    /// Which version.
+    /// The version.
     pub version: Version,
     /// How long.
     pub hold: Hold,
@@ -200,7 +200,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// Fails with `Corrupt` if the bytes are no manifest.
+    /// Fails with `Corrupt` if the bytes are not a manifest.
     pub fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
         let Some((head, body)) = bytes.split_at_checked(Self::HEAD) else {
             return Err(Error::corrupt(name, "too short for a manifest"));

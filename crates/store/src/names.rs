@@ -81,7 +81,7 @@ pub struct SstableName {
     pub number: u32,
 }
 
-/// An object of a table, as its name tells it.
+/// An object of a table, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Object {
     /// A version of its state.

@@ -202,8 +202,8 @@ impl OpenRun {
         })
     }
 
-    /// Returns the bits of a filter that tell whether the run may say something of a key; none if it
-    /// has to be asked.
+    /// Returns the bits of a filter that show whether the run may contain a key; none if it has to
+    /// be read.
     fn filter_block(&self, key: KeyRef<'_>, fingerprint: u64) -> Option<&FilterBlock> {
         let Some(at) = self.sstable_of(key) else { return Some(&EMPTY) };
         let sstable = self.kept.get(at)?.get()?;

@@ -101,7 +101,7 @@ impl Table {
     /// # Errors
     ///
     /// Fails with `Contended` if others keep changing the table, and as storage does. Damage that
-    /// it can mend is no error.
+    /// it can mend is not an error.
     pub fn salvage(&self) -> Result<Vec<Loss>> {
         // Records in memory are newer than all lost ones.
         self.flush()?;
@@ -505,7 +505,7 @@ fn losses(environment: &Environment, table: TableId) -> Result<Vec<Loss>> {
     let mut losses = Vec::new();
     for note in notes {
         let bytes = environment.storage.read(&note.name)?;
-        // A note that is damaged itself says nothing, and is no reason not to go on.
+        // A note that is damaged itself says nothing, and is not a reason not to go on.
         losses.extend(postcard::from_bytes::<Loss>(&bytes).ok());
     }
     Ok(losses)

@@ -47,7 +47,8 @@ pub struct SegmentInfo {
     pub groups: u64,
     /// Changes in them.
     pub changes: u64,
-    /// The bytes at its end that are no whole group: a crash tore them, or they are being written.
+    /// The bytes at its end that are not a whole group: a crash tore them, or they are being
+    /// written.
     pub torn_bytes: u64,
 }
 
@@ -137,7 +138,7 @@ impl<'a> SegmentReader<'a> {
     fn has_group(&mut self, at: u64) -> Result<bool> {
         let length = self.size_bytes - at;
         if length > TORN_BYTES_MAX {
-            return Err(self.corrupt(&format!("{length} bytes that are no whole group"), at));
+            return Err(self.corrupt(&format!("{length} bytes that are not a whole group"), at));
         }
         Ok(has_group(&self.read(at..self.size_bytes)?, at))
     }

@@ -80,7 +80,7 @@ pub(crate) fn of_regex(text: &str, rules: Rules) -> Result<(String, usize), Wron
                     Member::Class(_) | Member::Equivalent(_) => return Err(Wrong::RangeEnd),
                 }
             }
-            // A byte that is no character is in no set of characters.
+            // A byte that is not a character is in no set of characters.
             Member::Char(c) if rules.characters == Characters::Utf8 && stands_for_byte(c) => {}
             Member::Char(c) | Member::Equivalent(c) => set.add_range(c, c),
             Member::Class(name) => {

@@ -1,7 +1,7 @@
-//! Characters, as the locale has them: which texts are told apart, sets of characters in the
-//! notation of the regex crate, and which characters are the same where case does not matter.
+//! Characters of the locale: which texts differ, sets of characters in the notation of the regex
+//! crate, and which characters are equal where case does not matter.
 //!
-//! Texts are escaped names: a byte that is no UTF-8 is one character from U+10FF80 on. Where
+//! Texts are escaped names: a byte that is not UTF-8 is one character from U+10FF80 on. Where
 //! characters are single bytes, all bytes above 127 are such characters.
 
 use crate::locale::is_utf8;
@@ -27,7 +27,7 @@ pub enum Characters {
     Bytes,
 }
 
-/// How the case of letters is told.
+/// How the case of letters is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
     /// It matters.

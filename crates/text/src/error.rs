@@ -14,7 +14,7 @@ pub enum Error {
     /// No size.
     #[error("invalid size '{0}'")]
     Size(String),
-    /// A size with something behind it that is no unit.
+    /// A size with something behind it that is not a unit.
     #[error("invalid suffix in size '{0}'")]
     SizeSuffix(String),
     /// A size of more than 64 bits.

@@ -159,7 +159,7 @@ pub fn parse_size(text: &str) -> Result<u64> {
     let number = match digits {
         "" if radix == 10 && exponent.is_some() => Some(1),
         "" if radix == 10 => return Err(Error::Size(text.to_owned())),
-        // Nothing but `0x`: what follows the zero is no unit.
+        // Nothing but `0x`: what follows the zero is not a unit.
         "" => return Err(Error::SizeSuffix(text.to_owned())),
         digits => u64::from_str_radix(digits, radix).ok(),
     };
@@ -179,7 +179,7 @@ pub fn whole_number(text: &str) -> Option<usize> {
     usize::from_str_radix(digits, radix).ok().filter(|_| rest.is_empty())
 }
 
-/// Reads how many columns a line has, as ls(1) does: 0, and what is too large, is no limit.
+/// Reads how many columns a line has, as ls(1) does: 0, and what is too large, is not a limit.
 pub fn line_width(text: &str) -> Option<usize> {
     let (radix, digits, rest) = digits_of(text);
     let is_number = rest.is_empty() && !digits.is_empty();
@@ -190,7 +190,7 @@ pub fn line_width(text: &str) -> Option<usize> {
 /// The widest line that has a limit.
 const WIDEST: usize = isize::MAX as usize;
 
-/// Returns the base of a number, its digits and what follows, as strtol(3) tells them apart.
+/// Returns the base of a number, its digits and the rest, as strtol(3) divides them.
 fn digits_of(text: &str) -> (u32, &str, &str) {
     let text = text.trim_ascii_start();
     let is_digit = |text: &&str| text.starts_with(|first: char| first.is_ascii_digit());

@@ -132,7 +132,7 @@ impl Flags {
     }
 }
 
-/// Reads a number; one that is no width stands for all beyond.
+/// Reads a number; one that is not a width stands for all beyond.
 fn digits(rest: &mut &[u8]) -> Option<usize> {
     let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let number = rest[..count].iter().fold(0_usize, |number, digit| {

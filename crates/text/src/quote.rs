@@ -1,7 +1,8 @@
 //! Names as GNU's tools quote them: `quotearg.c`, as far as ls(1) and stat(1) use it.
 //!
-//! A byte that is no part of a character of the locale, and a character that cannot be printed, are
-//! never shown as they are but in [`Style::Literal`] without [`Quoting::hide`], which is for pipes.
+//! A byte that is not part of a character of the locale, and a character that cannot be printed,
+//! are never shown as they are but in [`Style::Literal`] without [`Quoting::hide`], which is for
+//! pipes.
 
 use crate::printf::letter_of;
 use std::borrow::Cow;
@@ -69,7 +70,7 @@ pub struct Quoting {
     pub hide: bool,
     /// Characters that are quoted too, where there is a way to.
     pub also: Vec<u8>,
-    /// Whether the locale is UTF-8. Otherwise bytes above 127 are no characters.
+    /// Whether the locale is UTF-8. Otherwise bytes above 127 are not characters.
     pub utf8: bool,
 }
 

@@ -142,7 +142,7 @@ pub fn report_name(escaped: &str) -> String {
             '\\' => shown.push_str("\\\\"),
             '\n' => shown.push_str("\\n"),
             '\t' => shown.push_str("\\t"),
-            // A byte that is no UTF-8.
+            // A byte that is not UTF-8.
             '\u{10FF80}'.. => push_hex(u32::from(c) & 0xFF, &mut shown),
             c if c.is_ascii_control() => push_hex(u32::from(c), &mut shown),
             c if c.is_control() || turns_text(c) || is_invisible(c) => {

@@ -56,7 +56,7 @@ pub(crate) fn format_time(format: &str, time_ns: i64) -> String {
     shown
 }
 
-/// Returns what a letter stands for, with its usual padding, or `None` if it is no conversion.
+/// Returns what a letter stands for, with its usual padding, or `None` if it is not a conversion.
 pub(crate) fn conversion(time: &DateTime<Local>, letter: char, colons: usize) -> Option<String> {
     let spec = match (letter, colons) {
         ('z', 1) => "%:z",

@@ -732,7 +732,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_as_the_same_inode() {
+    fn inodes_match_by_number_and_birth() {
         let named = |path: &str, ino, dev, btime_ns| {
             let attributes = Attributes { ino, mode: 0o100_644, btime_ns, ..Default::default() };
             HashMap::from([(path.to_owned(), Entry::new(&attributes, dev, String::new(), 0))])
@@ -756,7 +756,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_ranges() {
+    fn ranges_lose_the_removed_parts() {
         assert_eq!(less(&[0..9], &[]), [0..9]);
         assert_eq!(less(&[0..9], &[2..3, 5..20]), [0..2, 3..5]);
         assert_eq!(less(&[0..3, 5..7, 8..9], &[1..6]), [0..1, 6..7, 8..9]);

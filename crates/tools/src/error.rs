@@ -37,7 +37,7 @@ pub enum Error {
     #[error("invalid zero-length file name")]
     NoName,
     /// Standard input is to be looked at, and is in no index.
-    #[error("cannot stat standard input: it is no file that is in an index")]
+    #[error("cannot stat standard input: it is not a file that is in an index")]
     StandardInput,
     /// An entry has no security context, or not for the caller to see.
     #[error("failed to get security context of {}: No data available", shell_quoted(.0))]
@@ -122,7 +122,7 @@ impl Error {
         Error::Cannot { what: "access", path: given.to_vec(), why }
     }
 
-    /// Returns whether the reader of the answers has gone away, which is no fault.
+    /// Returns whether the reader of the answers has gone away, which is not a fault.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }

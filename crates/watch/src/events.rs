@@ -288,7 +288,7 @@ fn read_line(
     let path = |field: &str| -> std::result::Result<Vec<u8>, String> {
         let text = event.get(field).and_then(Value::as_str);
         let text = text.ok_or_else(|| format!("it has no text '{field}'"))?;
-        absolute(&unescape(text)).ok_or_else(|| format!("'{field}' is no absolute path"))
+        absolute(&unescape(text)).ok_or_else(|| format!("'{field}' is not an absolute path"))
     };
     let is_dir = match event.get("dir") {
         None | Some(Value::Null) => None,
@@ -328,7 +328,7 @@ fn read_line(
         "lost" => {
             told.suspects.extend(territory.all_suspect());
         }
-        other => return Err(format!("'{other}' is no kind of event")),
+        other => return Err(format!("'{other}' is not a kind of event")),
     }
     Ok(true)
 }
@@ -415,10 +415,10 @@ mod tests {
         for (line, expected) in [
             ("create /data/x", "expected value"),
             (r#"{"op":"create"}"#, "it has no text 'path'"),
-            (r#"{"op":"create","path":"data/x"}"#, "'path' is no absolute path"),
-            (r#"{"op":"create","path":"/data/../x"}"#, "'path' is no absolute path"),
+            (r#"{"op":"create","path":"data/x"}"#, "'path' is not an absolute path"),
+            (r#"{"op":"create","path":"/data/../x"}"#, "'path' is not an absolute path"),
             (r#"{"op":"rename","path":"/data/x"}"#, "it has no text 'to'"),
-            (r#"{"op":"made","path":"/data/x"}"#, "'made' is no kind of event"),
+            (r#"{"op":"made","path":"/data/x"}"#, "'made' is not a kind of event"),
             (r#"{"op":"create","path":"/data/x","dir":"no"}"#, "'dir' is neither"),
             (r#"{"path":"/data/x"}"#, "it has no text 'op'"),
         ] {

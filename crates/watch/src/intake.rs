@@ -60,7 +60,7 @@ impl Pacing {
 pub struct Scope {
     /// The trees that are followed.
     pub territory: Territory,
-    /// Which mounts a scan enters.
+    /// Rules for the mounts that a scan enters.
     pub rules: MountRules,
     /// Whether scans stay on the file system of each root.
     pub one_file_system: bool,

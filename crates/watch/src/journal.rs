@@ -272,7 +272,7 @@ fn decode(bytes: &[u8]) -> Recovered {
     recovered
 }
 
-/// Returns the numbers that some bytes are, none at all if they are no whole ones.
+/// Returns the numbers that some bytes are, none at all if they are not whole numbers.
 fn numbers(bytes: &[u8]) -> Vec<u64> {
     match bytes.as_chunks() {
         (numbers, []) => numbers.iter().map(|&number| u64::from_le_bytes(number)).collect(),
@@ -312,7 +312,7 @@ mod tests {
     const POSITION: Position = Position { dev: 1, ino: 2, offset: 3 };
 
     #[test]
-    fn what_was_appended_is_there_again() {
+    fn appended_entries_are_there_again() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("watch");
         let (mut journal, recovered) = Journal::open(&place).unwrap();

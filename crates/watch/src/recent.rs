@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_again_stays() {
+    fn repeated_paths_stay() {
         let mut recent = Recent::new(8, |_: &u32| 1);
         recent.insert(0, 0);
         for number in 1..100 {

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_before_is_not_written_to() {
+    fn existing_files_are_not_written_to() {
         let dir = tempfile::tempdir().unwrap();
         let (path, victim) = (dir.path().join("x.prom"), dir.path().join("victim"));
         let document = Reporter::new("fanotify").document(&snapshot());

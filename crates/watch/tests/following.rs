@@ -174,7 +174,7 @@ fn whatever_changes_is_listed_again() {
 }
 
 #[test]
-fn what_changes_meanwhile_is_listed_again() {
+fn changes_during_a_listing_are_listed_again() {
     for (teller, place) in places() {
         let root = place.path().join("tree");
         fs::create_dir(&root).unwrap();
@@ -212,7 +212,7 @@ fn the_way_to_a_root_may_change() {
 }
 
 #[test]
-fn what_is_mounted_is_followed() {
+fn mounted_file_systems_are_followed() {
     for teller in TELLERS {
         mounts_are_followed(teller);
     }
@@ -378,7 +378,7 @@ fn inodes_with_other_names_outlive_the_process() {
 }
 
 #[test]
-fn what_no_scan_reads_is_no_suspect() {
+fn unscanned_paths_are_not_suspects() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().join("tree");
     let intake = intake(&place.path().join("watch"), &[&root], 1000);

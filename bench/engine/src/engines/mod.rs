@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What each engine is given, as far as it can be told so.
+/// Memory for the memtable of each engine, where it takes such an option.
 pub const MEMTABLE_BYTES: usize = 64 << 20;
 /// All memtables together.
 pub const MEMTABLES_BYTES: usize = 256 << 20;
@@ -31,7 +31,7 @@ pub const THREADS: usize = 2;
 /// A memtable that the whole log of the measured recovery fits into.
 const LARGE_MEMTABLE_BYTES: usize = 16 << 30;
 
-/// What the engines are set to, for the top of what is printed.
+/// Settings of the engines, printed above the results.
 pub const SETTINGS: &str =
     "                      canopy         slatedb        fjall          rocksdb
 memtable              64 MiB         64 MiB         64 MiB         64 MiB
@@ -47,7 +47,7 @@ files synced          yes            yes            yes            yes
 * pins indexes and filters of its upper levels beside them
 ";
 
-/// What is measured.
+/// An engine that is measured.
 pub trait Engine {
     /// Writes one record; readers see it once this returns, and it outlasts a crash soon.
     fn put(&self, record: Record<'_>) -> Result<()>;

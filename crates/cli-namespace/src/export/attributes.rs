@@ -10,11 +10,11 @@ use std::ffi::CStr;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// What others could do as the owner or the group, if it is not theirs.
+/// Bits that let others act as the owner or the group of the file.
 const PRIVILEGES: u32 = 0o6000;
 
 /// Gives a file in a directory its owner, extended attributes, mode and times, in an order in which
-/// none takes back another, and tells what it could not be given. `place` is the file, open in
+/// none resets another, and reports those that it could not be given. `place` is the file, open in
 /// whatever way.
 pub fn give(
     tree: &Moment<'_>,

@@ -25,7 +25,7 @@ const PART_BYTES: u64 = 1 << 20;
 /// Zeros of so many bytes become a hole, of files of snapshots.
 const HOLE_BYTES: u64 = 64 << 10;
 
-/// So many directories of a path stay open.
+/// Most directories of a path that stay open.
 const OPEN_MAX: usize = 128;
 
 /// A tree that is being written.
@@ -122,7 +122,7 @@ impl<'a> Tree<'a> {
         self.faults.add(self.path(name), what);
     }
 
-    /// Writes what is no directory in the directory where the walk is, and notes what is.
+    /// Writes what is not a directory in the directory where the walk is, and notes what is.
     fn list(&mut self) -> anyhow::Result<()> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let Some(fd) = level.fd.take() else { bail!("the walk has lost its way") };

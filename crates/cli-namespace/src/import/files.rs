@@ -1,4 +1,4 @@
-//! What is no directory: its attributes, its contents, and its other names.
+//! Files that are not directories: their attributes, contents and other names.
 
 use super::look;
 use super::tree::Tree;
@@ -47,7 +47,7 @@ impl Links {
 }
 
 impl Tree<'_> {
-    /// Adds what is no directory.
+    /// Adds what is not a directory.
     pub(super) fn add_file(
         &mut self,
         directory: &OwnedFd,

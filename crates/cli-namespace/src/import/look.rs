@@ -1,4 +1,4 @@
-//! What the kernel tells of a file that is imported.
+//! Attributes of an imported file, as the kernel returns them.
 
 use canopy_namespace::{FileId, Inode};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -32,7 +32,8 @@ pub fn open_directory(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errn
     open(directory, name, OFlags::DIRECTORY)
 }
 
-/// Opens a regular file that is open as a place for reading, likewise.
+/// Opens a regular file for reading that is open as a place, without changing its time of access
+/// where that is allowed.
 pub fn open_again(place: &OwnedFd) -> Result<OwnedFd, Errno> {
     let path = path_of(place.as_fd());
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -154,7 +155,7 @@ impl Xattrs {
         }
     }
 
-    /// Tells the attributes of an open file that a namespace keeps: names, and values or why they
+    /// Reads the attributes of an open file that a namespace keeps: names, and values or why they
     /// cannot be read.
     pub fn read(
         &mut self,
@@ -182,8 +183,8 @@ impl Xattrs {
     }
 }
 
-/// Returns whether an attribute is one of those that a namespace has, rather than something that
-/// the file system of the source tells of itself.
+/// Returns whether an attribute is one of those that a namespace has, rather than a fact about the
+/// file system of the source.
 fn is_kept(name: &[u8]) -> bool {
     let starts = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
     starts.iter().any(|start| name.starts_with(start))

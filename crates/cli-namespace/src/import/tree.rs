@@ -18,13 +18,13 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// So many directories of a path stay open.
+/// Most directories of a path that stay open.
 const OPEN_MAX: usize = 128;
 
 /// Bytes asked of one getdents64.
 const DIRENT_BYTES: usize = 256 << 10;
 
-/// What is to be imported how.
+/// The tree to import, and the options.
 pub struct Plan {
     /// Whether with what files have in them.
     pub with_data: bool,
@@ -150,7 +150,7 @@ impl<'a> Tree<'a> {
         String::from_utf8_lossy(&names.join(&b'/')).into_owned()
     }
 
-    /// Tells why a file was left out; what has vanished meanwhile is told, too.
+    /// Reports why a file was left out, also if it has vanished meanwhile.
     pub(super) fn leave_out(&mut self, name: &CStr, errno: Errno) {
         let path = self.path(name);
         match errno {
@@ -161,7 +161,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Reads the directory where the walk is: adds what is no directory, and notes what is.
+    /// Reads the directory where the walk is: adds what is not a directory, and notes what is.
     fn read(&mut self) -> anyhow::Result<()> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let Some(fd) = level.fd.take() else { return Ok(()) };

@@ -25,7 +25,7 @@ fn pair(text: &str) -> anyhow::Result<[u64; 2]> {
     let number = |text: &str| if text.is_empty() { Some(0) } else { parse_size(text).ok() };
     let limits = number(soft).zip(number(hard)).filter(|_| !text.is_empty());
     let Some((soft, hard)) = limits else {
-        bail!("{text:?} is no limit: write HARD or SOFT:HARD, such as 10G:12G");
+        bail!("{text:?} is not a limit: write HARD or SOFT:HARD, such as 10G:12G");
     };
     if hard != 0 && soft > hard {
         bail!("{text:?}: the soft limit comes first, and is not above the hard one");
@@ -47,7 +47,7 @@ fn seconds(text: &str) -> anyhow::Result<u64> {
     let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
     match number {
         Some(seconds) if unit > 0 => Ok(seconds),
-        _ => bail!("{text:?} is no time: write a number and s, m, h, d or w, such as 12h"),
+        _ => bail!("{text:?} is not a time: write a number and s, m, h, d or w, such as 12h"),
     }
 }
 

@@ -20,7 +20,7 @@ pub enum QuotaTarget {
 /// The id that no user and no group has: to system calls it means "as it is".
 const NOBODYS: u32 = u32::MAX;
 
-/// Who or what is asked for by name.
+/// An account, by name.
 pub enum Named {
     Account(Account),
     Tree(FileId, PathBuf),
@@ -51,7 +51,7 @@ impl QuotaTarget {
             return Ok(Some(Named::Account(Account::Group(gid))));
         }
         let Some(tree) = &arguments.tree else { return Ok(None) };
-        // Whoever follows a link there may be led elsewhere.
+        // A link there may lead elsewhere.
         let path = Path::new("/").join(paths::show(&paths::names(tree)?));
         let found = self.find(&path);
         let (id, is_directory) = match tree.to_str().and_then(|text| text.parse().ok()) {
@@ -140,7 +140,7 @@ fn below(on: &Path, path: &Path) -> PathBuf {
     on.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Asks a mounted namespace for all quotas, or for the user's own if it does not tell all.
+/// Asks a mounted namespace for all quotas, or for the user's own if it does not show all.
 fn all_of(on: &Path) -> anyhow::Result<Vec<QuotaReport>> {
     let mut all = Vec::new();
     for kind in ["user", "group", "tree"] {

@@ -127,7 +127,7 @@ fn write_synced(path: &Path, bytes: &[u8]) {
 }
 
 #[test]
-fn what_was_synced_outlasts_the_daemon() {
+fn synced_data_outlasts_the_daemon() {
     let place = Fixture::new();
     place.mount(&[]);
     let (old, new) = (random_bytes(1, 9_000_000), random_bytes(2, 12_000_000));

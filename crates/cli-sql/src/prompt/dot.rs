@@ -63,7 +63,7 @@ impl Prompt {
         Ok(Flow::Continue)
     }
 
-    /// Has answers go to a new file, in the form that its name tells.
+    /// Makes answers go to a new file, in the form of its name.
     fn answer_in_file(&mut self, name: &str) -> anyhow::Result<()> {
         let form = FormatName::of_file(Path::new(name), "")?;
         ensure!(

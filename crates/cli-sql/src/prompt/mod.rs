@@ -60,7 +60,7 @@ pub struct Prompt {
     pub csv_safe: bool,
     /// Where answers go, if not to standard output.
     pub file: Option<File>,
-    /// The form of answers on the screen, while a file has the form that its name tells.
+    /// The form of answers on the screen, while a file has the form of its name.
     screen_format: Option<FormatName>,
     /// Whether a Parquet file has been written, behind which nothing can follow.
     full: bool,
@@ -89,7 +89,7 @@ impl Prompt {
     }
 
     /// Runs statements and commands one after the other; the first that fails ends it, and `.quit`
-    /// does. With the name of the file that they are from, errors tell the line.
+    /// does. With the name of their file, errors contain the line.
     pub fn script(&mut self, text: &str, name: Option<&str>) -> anyhow::Result<Flow> {
         let mut at = 0;
         loop {

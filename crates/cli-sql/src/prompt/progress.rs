@@ -28,7 +28,7 @@ struct Shown {
 }
 
 impl Display {
-    /// Shows the statement that a session will work on. Does nothing where standard error is no
+    /// Shows the statement that a session will work on. Does nothing where standard error is not a
     /// terminal.
     pub fn start(running: Running) -> Self {
         let shown = std::io::stderr().is_terminal().then(|| {

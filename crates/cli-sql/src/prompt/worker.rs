@@ -1,4 +1,4 @@
-//! The process that answers a statement of the prompt: the same command, told to.
+//! The process that answers a statement of the prompt: this command, with a variable that says so.
 
 use super::pager::Pager;
 use anyhow::{Context, bail};
@@ -9,7 +9,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-/// The variable that tells the process to answer the one statement on its standard input.
+/// The variable that makes the process answer the one statement on its standard input.
 const VARIABLE: &str = "CANOPY_STATEMENT_OF_PROMPT";
 
 /// Its value where the answer is for a pager, and so for a terminal.

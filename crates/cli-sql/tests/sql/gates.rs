@@ -244,7 +244,7 @@ fn trees_are_those_that_du_would_see() {
 
 /// Whoever asks for all that is in a gate is told that there may be more.
 #[test]
-fn what_names_cannot_show_is_said() {
+fn conditions_that_hide_names_get_a_note() {
     let place = Fixture::new();
     let (tree, index) = homes(&place);
     for (condition, noted) in [
@@ -278,7 +278,7 @@ fn what_names_cannot_show_is_said() {
 }
 
 #[test]
-fn what_can_be_no_path_is_said() {
+fn conditions_that_match_no_path_get_a_note() {
     let place = Fixture::new();
     let (tree, index) = homes(&place);
     for (condition, text) in [

@@ -115,7 +115,7 @@ fn no_operator_wraps() {
 
 /// The file of one user made what others computed of sizes an error.
 #[test]
-fn what_is_computed_of_sizes_does_not_fail_for_huge_files() {
+fn arithmetic_with_sizes_of_huge_files_does_not_fail() {
     let (place, _disk, index) = indexed();
     for (query, expected) in [
         ("SELECT count(*) FROM entries WHERE size + 4096 > 1", "4"),

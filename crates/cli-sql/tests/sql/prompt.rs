@@ -292,7 +292,7 @@ fn answering(index: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_does_not_fit_into_memory_goes_to_a_private_directory_that_is_removed() {
+fn large_sorts_use_a_private_directory_that_is_removed() {
     let (place, index) = indexed(1500);
     let files = place.path("tmp");
     fs::create_dir(&files).unwrap();
@@ -594,7 +594,7 @@ fn refusals_say_what_to_do() {
         ("SELECT name, count(*) FROM entries", &["'name' has to be in GROUP BY"], "wildcard"),
         (
             "SELECT count(*) FROM entries WHERE mtime > 'soon'",
-            &["'soon' is no time; times are"],
+            &["'soon' is not a time; times are"],
             "Arrow",
         ),
         (
@@ -607,8 +607,8 @@ fn refusals_say_what_to_do() {
         ("SELECT substr(name) FROM entries", &["as substr(name, 1, 3)"], "Ident"),
         ("SELECT strftime(mtime) FROM entries", &["strftime(time), but strftime(value, v"], "UTC"),
         ("SELECT x.name FROM entries e", &["no table or alias 'x' after FROM; there is e"], "did"),
-        ("SELECT 1 FROM entries WHERE uid = 'root'", &["'root' is no number; names of"], ""),
-        ("SELECT 1 FROM entries WHERE size > '1M'", &["'1M' is no number; sizes are"], ""),
+        ("SELECT 1 FROM entries WHERE uid = 'root'", &["'root' is not a number; names of"], ""),
+        ("SELECT 1 FROM entries WHERE size > '1M'", &["'1M' is not a number; sizes are"], ""),
         ("SELECT $1", &["there are no parameters: write a value in place of $1"], "provided"),
         ("SELECT 1 FROM entries WHERE name REGEXP 'x'", &["name ~ '^run[0-9]'"], "Ident"),
         ("SELECT 1 FROM entries WHERE name GLOB 'x'", &["patterns are LIKE '%.txt'"], ""),

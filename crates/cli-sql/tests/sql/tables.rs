@@ -202,7 +202,7 @@ fn a_file_shows_its_rows_to_those_who_may_read_it() {
     fs::remove_file(&data).unwrap();
     refused(&place, &index, &alice(), &["sql", query], "No such file");
     nix::unistd::mkfifo(&data, nix::sys::stat::Mode::from_bits_truncate(0o644)).unwrap();
-    refused(&place, &index, &alice(), &["sql", query], "no regular file");
+    refused(&place, &index, &alice(), &["sql", query], "not a regular file");
 }
 
 /// Nothing is opened for a table that a query does not name: the files are gone.
@@ -613,7 +613,7 @@ fn wrong_requests_are_one_clear_error() {
     check(&["table", "add", "table", csv], "is a word of SQL");
     check(&["table", "add", "a", &format!("{dir}/none.csv")], "No such file");
     check(&["table", "add", "a", dir, "--format", "csv"], "it is a directory");
-    check(&["table", "add", "a", "/dev/null", "--format", "parquet"], "no regular file");
+    check(&["table", "add", "a", "/dev/null", "--format", "parquet"], "not a regular file");
     check(&["table", "add", "a", "/etc/passwd"], "say it with --format");
     check(&["table", "add", "a", csv, "--sqlite-table", "t"], "--sqlite-table is for SQLite");
     check(&["table", "drop", "a"], "no table 'a' was added");

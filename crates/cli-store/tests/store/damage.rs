@@ -96,7 +96,7 @@ fn every_flipped_byte_of_a_log_is_found() {
 }
 
 #[test]
-fn what_is_missing_is_found() {
+fn missing_objects_are_found() {
     let place = Fixture::new();
     let id = table(&place);
     let base = Base { table: id, checkpoint: None };
@@ -136,7 +136,7 @@ fn what_is_missing_is_found() {
         assert!(code == 1 && text.contains(&format!("a parent of table {cloned}")), "{text}");
     });
     place.assert_sound();
-    // What nothing knows is no fault.
+    // What nothing knows is not a fault.
     fs::write(parent.join("sst/strange"), "").unwrap();
     let (code, text) = place.verify();
     assert!(code == 0 && text.contains("note: ") && text.contains("sst/strange"), "{text}");
@@ -188,7 +188,7 @@ fn write_forged(path: &Path, mut bytes: Vec<u8>, crc: usize, of: std::ops::Range
 }
 
 #[test]
-fn what_somebody_made_to_do_harm_is_survived() {
+fn hostile_objects_are_survived() {
     let place = Fixture::new();
     let id = table(&place);
     let manifest = place.objects(id, "manifest/").pop().unwrap();

@@ -209,8 +209,8 @@ fn wrong_use_is_told() {
         (vec!["list", "gs://bucket"], "storage is a directory or s3://BUCKET/PREFIX, not gs"),
         (vec!["list"], "STORAGE"),
         (vec!["stat", "@", &other], "there is no table 0000"),
-        (vec!["stat", "@", "table"], "is no id of a table"),
-        (vec!["stat", "@", ""], "is no id of a table"),
+        (vec!["stat", "@", "table"], "is not an id of a table"),
+        (vec!["stat", "@", ""], "is not an id of a table"),
         (vec!["stat", "@"], "a directory, and no table is named"),
         (vec!["stat", "/no/such/file"], "no such "),
         (vec!["stat", file], "neither a manifest nor an SSTable nor a segment"),
@@ -220,7 +220,7 @@ fn wrong_use_is_told() {
         (vec!["verify", file], "Not a directory"),
         (vec!["verify", "--json"], "unexpected argument"),
         (vec!["dump", "@", &other], "there is no table"),
-        (vec!["dump", "@", &id, "--from", "x"], "is no number of a directory"),
+        (vec!["dump", "@", &id, "--from", "x"], "is not a number of a directory"),
         (vec!["dump", "@", &id, "--prefix", "1", "--from", "1"], "cannot be used with"),
         (vec!["dump", "@", &id, "--log", "--reverse"], "cannot be used with"),
         (vec!["dump", dir], "a directory"),
@@ -260,7 +260,7 @@ fn each_subcommand_explains_itself_and_needs_no_index() {
 }
 
 #[test]
-fn who_does_not_read_on_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let place = Fixture::new();
     let id = place.table(20_000).to_string();
     let (storage, path) = (place.storage(), place.objects(canopy_id(&id), "sst/").remove(0));

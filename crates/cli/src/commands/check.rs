@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Check every file of the index for damage, and repair it
 ///
 /// Reads every block of every file, including those of older generations, and compares owners and
-/// permissions with what they should be. Prints each damaged file with its contents and the
+/// permissions with the expected ones. Prints each damaged file with its contents and the
 /// directories that they describe. Changes nothing; others may read and write the index meanwhile.
 /// Users who do not write the index check the part that they may read. Exit code 0: sound; 1:
 /// damaged; 2: the index cannot be checked.

@@ -12,23 +12,23 @@ use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
 
-/// Write anew what updates have left of the index: fewer files, without what no longer counts
+/// Merge the files that updates have left in the index, and drop replaced rows
 ///
-/// No answer changes, and whoever reads meanwhile is not disturbed. 'canopy watch' does what is due
-/// by itself; without it, run this once a day where the index is updated often.
+/// No answer changes, and readers are not disturbed. 'canopy watch' compacts by itself; without it,
+/// run this once a day if the index is updated often.
 ///
 /// Example: canopy compact --due
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Only what is due: what has been waiting for a day, is a third of a shard, or many small
-    /// shards
+    /// Only files that are due: they have waited for a day, a third of a shard is dead, or many
+    /// shards are small
     #[arg(long)]
     due: bool,
-    /// Which older generations to keep from now on, as for 'canopy index'
+    /// Generations to keep from now on, as for 'canopy index'
     #[arg(long, value_name = "N|Nh|Nd|Nw,...|none")]
     keep: Option<Retention>,
-    /// Remove at once the files that are replaced: what no longer counts is in none then, but of
-    /// generations that are kept, and whoever reads now may not come to the end
+    /// Remove replaced files at once. Replaced rows then stay only in generations that are kept,
+    /// and readers may fail before their end
     #[arg(long)]
     replace: bool,
     /// One portion only, of a second or a few

@@ -53,7 +53,7 @@ fn with_words(block: &str, words: &str) -> String {
     block.replacen("opts=\"", &format!("opts=\"{words} "), 1)
 }
 
-/// Changes what lies between a label and the next one.
+/// Changes the text between a label and the next one.
 fn in_block(script: &str, label: &str, change: impl Fn(&str) -> String) -> String {
     let Some((before, rest)) = script.split_once(label) else { return script.to_owned() };
     let end = rest.find("\n            ;;\n").unwrap_or(rest.len());
@@ -102,7 +102,7 @@ pub(super) fn zsh(script: &str) -> String {
     }
 }
 
-/// Returns what is added to the script for fish.
+/// Returns the lines to add to the script for fish.
 pub(super) fn fish() -> String {
     let mut script = String::new();
     for (word, operand) in find::words() {

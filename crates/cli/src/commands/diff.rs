@@ -19,13 +19,13 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
-/// Tell what differs between two generations of the index: created, deleted, changed, moved
+/// Print the differences between two generations of the index: created, deleted, changed, moved
 ///
 /// FROM and TO are numbers of generations, ages such as 7d, or times, as for --at of other
-/// commands; 'now' is the current one. What was moved is known by its inode and time of birth, and
-/// what moved along with its directory is not told again. A directory counts as changed by its
-/// owner, group, mode, ACLs and extended attributes alone. Sizes say by how many bytes files have grown. Only who writes the
-/// index sees its past.
+/// commands; 'now' is the current one. Moved entries are recognized by inode and time of birth;
+/// entries that moved along with their directory are not printed again. A directory counts as
+/// changed by its owner, group, mode, ACLs and extended attributes alone. Sizes are the bytes by
+/// which files have grown. Only the owner of the index can read its past.
 ///
 /// Example: canopy diff 1d now /proj
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ pub struct Arguments {
     /// The newer one
     #[arg(value_parser = moment)]
     to: Moment,
-    /// Only what is at and below this path
+    /// Only entries at and below this path
     path: Option<OsString>,
 }
 
@@ -78,7 +78,8 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     Ok(outcome)
 }
 
-/// Returns the absolute path, escaped, of what a user named, as one of the generations has it.
+/// Returns the absolute path, escaped, of a path that a user gave, as one of the generations
+/// contains it.
 pub(super) fn path_of(generations: [&Index; 2], given: &OsStr) -> anyhow::Result<String> {
     let mut first = None;
     for index in generations {

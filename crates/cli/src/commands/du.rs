@@ -27,7 +27,7 @@ pub struct Arguments {
     read: ReadOptions,
     #[command(flatten)]
     switches: Switches<Du>,
-    /// What to add up [default: the working directory]
+    /// Files and directories to add up [default: the working directory]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 }
@@ -60,8 +60,8 @@ pub fn run(invocation: &Invocation, mut arguments: Arguments) -> anyhow::Result<
     Ok(if unnamed > 0 { Outcome::Partial } else { Outcome::of_errors(&failed) })
 }
 
-/// Reads the names of what is to be added up, beside which there may be no operand. Returns how
-/// many of them name nothing, as messages have said.
+/// Reads the names to add up. There may be no operand beside them. Returns the number of names that
+/// name nothing, which messages have reported.
 fn files_from(file: &OsStr, operand: Option<&OsString>) -> anyhow::Result<(Vec<OsString>, usize)> {
     if let Some(operand) = operand {
         let told = "file operands cannot be combined with --files0-from";

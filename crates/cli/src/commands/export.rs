@@ -41,7 +41,7 @@ pub struct Arguments {
     /// In CSV, put an apostrophe before values that a spreadsheet would compute, such as =1+1
     #[arg(long)]
     csv_safe: bool,
-    /// What to write [default: all sources]
+    /// Trees to write [default: all sources]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 }
@@ -148,7 +148,7 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     Ok(Outcome::of_errors(&exported.failed))
 }
 
-/// Opens what is written to, if that is no terminal or the format is for people to read.
+/// Opens the output, unless it is a terminal and the format is not for people to read.
 fn outputs(
     format: Format,
     to: Option<(&Path, &NewFiles)>,

@@ -19,11 +19,11 @@ use std::io::{BufWriter, IsTerminal};
 /// Tests: -name -iname -path -ipath -lname -ilname -regex -iregex -type -xtype -size -empty -mtime
 /// -mmin -atime -amin -ctime -cmin -used -newer -anewer -cnewer -newerXY -user -group -uid -gid
 /// -nouser -nogroup -perm -readable -writable -executable -links -inum -samefile -fstype -true
-/// -false; -mine (of your own); -acl, -xattr NAME[=VALUE] (patterns); of Lustre, as in lfs find: -ost -pool
-/// -stripe-count -stripe-size -component-count -mdt-index -hsm-state -projid. Actions: -print -print0 -ls -printf -fprint
-/// -fprint0 -fls -fprintf -exec -execdir -ok -okdir -prune -quit; with --live also -delete.
-/// Options: -H -L -P -follow -maxdepth -mindepth -depth -xdev -mount -daystart -regextype
-/// -files0-from. Operators: ( ) ! -a -o ,
+/// -false; -mine (your own entries); -acl, -xattr NAME[=VALUE] (patterns); for Lustre, as in lfs
+/// find: -ost -pool -stripe-count -stripe-size -component-count -mdt-index -hsm-state -projid.
+/// Actions: -print -print0 -ls -printf -fprint -fprint0 -fls -fprintf -exec -execdir -ok -okdir
+/// -prune -quit; with --live also -delete. Options: -H -L -P -follow -maxdepth -mindepth -depth
+/// -xdev -mount -daystart -regextype -files0-from. Operators: ( ) ! -a -o ,
 ///
 /// Besides, before the first path or in the expression: --live --sort FIELD --reverse --limit N
 /// --mine --user NAME --count --sum --json --ndjson --0 --color[=always|auto|never] -j N. --sum

@@ -1,5 +1,5 @@
-//! `canopy completions` and `canopy man`: what shells and man(1) read, from the same definitions as
-//! `--help`.
+//! `canopy completions` and `canopy man`: scripts for shells and pages for man(1), from the
+//! definitions that make `--help`.
 
 use super::{completing, manual};
 use crate::outcome::Outcome;
@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Print what makes a shell complete canopy's commands and options
+/// Print the script by which a shell completes canopy's commands and options
 ///
 /// Example: canopy completions bash > /etc/bash_completion.d/canopy
 #[derive(clap::Args)]
@@ -49,7 +49,8 @@ pub fn completions(
     Ok(Outcome::Complete)
 }
 
-/// Returns what makes fish complete arguments that are words, which its script leaves out.
+/// Returns the lines by which fish completes arguments that are words. Its generated script leaves
+/// them out.
 fn fish_arguments(command: &clap::Command) -> String {
     let line = |below: &clap::Command| {
         let words = below.get_positionals().next()?.get_possible_values();

@@ -1,4 +1,4 @@
-//! `canopy top growth`: what grew most between two generations.
+//! `canopy top growth`: largest growth between two generations.
 
 use super::diff::path_of;
 use super::past::warn_of_past;
@@ -26,9 +26,9 @@ pub enum By {
     File,
     /// Directories, with the files that are in each itself
     Directory,
-    /// What users own
+    /// The entries of each user
     User,
-    /// What groups own
+    /// The entries of each group
     Group,
 }
 
@@ -58,7 +58,7 @@ enum Value {
     Bytes(i128),
 }
 
-/// Prints what grew most, the largest first.
+/// Prints the largest growth first.
 ///
 /// # Errors
 ///
@@ -146,7 +146,7 @@ fn outermost(mut paths: Vec<Option<String>>) -> Vec<Option<String>> {
     paths
 }
 
-/// Opens what was current a week ago, or the oldest generation before `new`.
+/// Opens the generation that was current a week ago, or the oldest one before `new`.
 fn a_week_ago(invocation: &Invocation, new: &Index) -> anyhow::Result<Index> {
     let week = moment("7d").expect("an age");
     invocation.open_indexes(Some(week)).map(Opened::joined).or_else(|error| {

@@ -109,7 +109,7 @@ fn environment() -> String {
     )
 }
 
-/// Which generation of an index is asked for.
+/// How `--at` chooses a generation of an index.
 const AT: &str = "\
 --at, --since and 'canopy diff' take the number of a generation, or a time, and
 mean the last generation that was published by then:

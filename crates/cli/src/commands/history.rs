@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
-/// Tell how a directory grew: entries and space of each generation that is kept
+/// Print how a directory grew: entries and space of each generation that is kept
 ///
 /// Space is that of 'du', each inode counted once. Only who writes the index sees its past.
 ///
@@ -152,7 +152,7 @@ impl JsonRow {
     }
 }
 
-/// Adds up what is at and below a path, itself too.
+/// Adds up everything at and below a path.
 fn totals(index: &Index, path: &OsStr, threads: usize) -> Result<Totals, canopy_read::Error> {
     let mut sum = Totals::default();
     for start in locate_all(index, path)? {

@@ -9,23 +9,23 @@ use std::path::PathBuf;
 
 /// Import metadata that other scanners have written and publish it as a new generation of the index
 ///
-/// All FILEs are parts of one source. Modes, owners and ACLs in them say who sees what, as in a
-/// scan; directories above the root count as open to all, unless --above tells. Exit code 0: complete; 1: with --lenient,
-/// something was left out; 2: nothing was published.
+/// All FILEs are parts of one source. Their modes, owners and ACLs decide who sees an entry, as in
+/// a scan. Directories above the root count as open to all, except those given with --above. Exit
+/// code 0: complete; 1: with --lenient, something was left out; 2: nothing was published.
 ///
 /// Example: canopy import --format gufi-trace --root /home trace.0 trace.1
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// What the files are
+    /// Format of the files
     #[arg(long, value_enum)]
     format: FormatName,
     /// Files to read; '-' is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Absolute path of the tree's root [default: what the files say]
+    /// Absolute path of the tree's root [default: as in the files]
     #[arg(long, value_name = "PATH")]
     root: Option<PathBuf>,
-    /// What a directory above the root is, such as /home=0711:0:0 (can be repeated)
+    /// Permissions of a directory above the root, such as /home=0711:0:0 (can be repeated)
     #[arg(long, value_name = "DIR=MODE:UID:GID", value_parser = above)]
     above: Vec<Above>,
     /// Name of the source [default: the path of its root]
@@ -45,7 +45,7 @@ pub struct Arguments {
     /// Delimiter, one character [default: the byte 0x1E for GUFI traces, a comma for csv]
     #[arg(long, value_name = "C", value_parser = one_byte)]
     delim: Option<u8>,
-    /// Form of a GUFI trace [default: what its first record tells]
+    /// Form of a GUFI trace [default: that of its first record]
     #[arg(long, value_name = "FORM", value_enum)]
     trace_form: Option<FormName>,
     /// Print the summary as JSON
@@ -54,7 +54,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns what is to be read, and how.
+    /// Returns the files to read, and how to read them.
     pub fn request(&self, invocation: &Invocation) -> Request {
         Request {
             format: match self.format {
@@ -101,7 +101,7 @@ enum FormatName {
     GpfsPolicy,
     /// Output of Lester, the Lustre lister, with -A fslist -a show_dirs
     Lester,
-    /// What ncdu -e -o writes
+    /// Output of ncdu -e -o
     Ncdu,
 }
 

@@ -23,7 +23,7 @@ use serde_json::Value;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Tell what the index holds, and what of it you can see
+/// Print the contents of the index, and the part that you can see
 ///
 /// Entries are as many as find(1) prints: directories, including the root of each source, and files,
 /// which are all entries that are not directories. --verbose adds the access classes and shards that
@@ -37,9 +37,9 @@ pub struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Print only whether every source is newer than AGE, such as 26h or 7d, with exit code 1 if one
-    /// is older. The age is the time since a scan, an update or a check that found no change; of
-    /// what 'canopy watch' follows, the time that it is behind
+    /// Print only whether every source is newer than AGE, such as 26h or 7d, with exit code 1 if
+    /// one is older. The age is the time since a scan, an update, or a check that found no change.
+    /// For sources that 'canopy watch' follows, it is the time that the index is behind
     #[arg(long, value_name = "AGE", value_parser = max_age, conflicts_with = "json")]
     max_age: Option<i64>,
     /// Write numbers for node_exporter's textfile collector to FILE, and print nothing

@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Search all sources for what has a word in its name, the best matches first
+/// Search all sources for names with a word in them, the best matches first
 ///
 /// The word itself comes before names that begin with it, and these before names that have it
 /// elsewhere; short names come before long ones. Capital letters match themselves, small ones both.
@@ -110,7 +110,7 @@ pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outc
     Ok(if whole { Outcome::Complete } else { Outcome::Partial })
 }
 
-/// Returns what to ask of find.
+/// Returns the expression for find.
 fn expression(word: &OsStr, others: &[OsString], most: usize, ignore_case: bool) -> Vec<OsString> {
     // That means all sources.
     let mut words: Vec<OsString> = vec!["/".into()];

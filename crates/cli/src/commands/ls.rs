@@ -28,7 +28,7 @@ pub struct Arguments {
     read: ReadOptions,
     #[command(flatten)]
     switches: Switches<Ls>,
-    /// What to list [default: the working directory]
+    /// Files and directories to list [default: the working directory]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 }

@@ -1,5 +1,5 @@
-//! Manual pages: what `--help` tells of a command, and examples, files, variables, exit codes and
-//! other pages in sections of their own.
+//! Manual pages: the text of a command's `--help`, then sections for examples, files, variables,
+//! exit codes and other pages.
 
 use super::help::{EXIT_CODES, TOPICS};
 use canopy_site::SITE_FILE;
@@ -14,7 +14,7 @@ const VARIABLES: [(&str, &[(&str, &str)]); 5] = [
         &[
             ("LS_COLORS", "colours of names on a terminal"),
             ("NO_COLOR", "keeps colours away, unless --color is given"),
-            ("COLUMNS", "width of lines where the output is no terminal"),
+            ("COLUMNS", "width of lines where the output is not a terminal"),
             ("TABSIZE", "columns between tabulators"),
             ("QUOTING_STYLE", "how names are quoted without --quoting-style"),
             ("TIME_STYLE", "how times are shown without --time-style"),

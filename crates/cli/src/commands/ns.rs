@@ -1,6 +1,6 @@
 //! `canopy ns`: its arguments. `canopy-ns` carries it out.
 
-// Help has queries in brackets, which are no links.
+// Help has queries in brackets, which are not links.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod arguments;
@@ -26,14 +26,15 @@ pub struct Arguments {
 pub enum Command {
     /// Make an empty namespace
     ///
-    /// Its root directory belongs to whoever makes it. A bucket of S3, or of a store that speaks its
-    /// language, is named s3://BUCKET/PREFIX; AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and
-    /// AWS_SECRET_ACCESS_KEY say where it is and who asks. If the store overwrites objects, as Garage
-    /// does, name a directory for what must not be: DIRECTORY+s3://BUCKET/PREFIX.
+    /// The user who makes a namespace owns its root directory. A bucket of S3, or of a store that
+    /// speaks its language, is named s3://BUCKET/PREFIX; AWS_ENDPOINT_URL and AWS_REGION set its
+    /// address, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY the account. If the store overwrites
+    /// objects, as Garage does, name a directory for objects that must not be overwritten:
+    /// DIRECTORY+s3://BUCKET/PREFIX.
     ///
     /// Example: canopy ns create /srv/projects
     Create(Create),
-    /// Tell what a namespace has
+    /// Print how large a namespace is, where its parts are, and whether it is mounted
     ///
     /// Example: canopy ns info /srv/projects
     Info {
@@ -59,7 +60,7 @@ pub enum Command {
     Check {
         /// The namespace, or where it is mounted
         place: PathBuf,
-        /// Mend what is wrong; who changes something meanwhile waits
+        /// Repair the faults; users who change something wait meanwhile
         #[arg(long)]
         repair: bool,
         /// Also read all contents that lie in storage, and compare them with their checksums
@@ -78,11 +79,12 @@ pub enum Command {
     ///
     /// Example: canopy ns index /projects --add atime,user.run
     Index(Index),
-    /// Show what users, groups and trees use and may use, or set it
+    /// Show or set the usage and limits of users, groups and trees
     ///
-    /// Without limits, shows all accounts, or the one that is named; those who do not own the
-    /// namespace see their own on its mount. Writing beyond a hard limit fails with EDQUOT, and so
-    /// does writing beyond a soft limit once the grace period is over. Limits do not bind root.
+    /// Without limits, shows all accounts, or the one that is named. Users who do not own the
+    /// namespace see their own account on its mount. Writing beyond a hard limit fails with EDQUOT,
+    /// and so does writing beyond a soft limit once the grace period is over. Limits do not bind
+    /// root.
     ///
     /// A tree is a directory with all below it. Nothing can be moved or linked into it from elsewhere.
     /// It ends when its directory, and everything that was moved out of it, is removed. Usage is
@@ -93,19 +95,19 @@ pub enum Command {
     /// Copy a tree of files into a namespace
     ///
     /// Names, types, owners, modes, times, hard links, targets of symbolic links, device numbers,
-    /// extended attributes and ACLs are copied, and with --data what the files have in them. All of
-    /// it appears at once when it is done, or nothing does. Exit code 1 tells that something was
-    /// left out, such as files that vanished meanwhile, or the namespace itself where it lies in the
-    /// tree. The namespace must not be mounted.
+    /// extended attributes and ACLs are copied, and with --data also the contents of files. All of
+    /// it appears at once at the end, or nothing does. Exit code 1: something was left out, such as
+    /// files that vanished meanwhile, or the namespace itself if it lies in the tree. The namespace
+    /// must not be mounted.
     ///
     /// Example: canopy ns import /home /srv/projects --into /home --data
     Import(Import),
     /// Write a tree of a namespace into a directory of the system
     ///
-    /// All is written that 'canopy ns import' copies, but for times of birth and of changes of
-    /// attributes, which nobody can set. Exit code 1 means that the copy is not complete: something
-    /// could not be written, such as owners by users other than root, or read, since files of the
-    /// namespace are damaged. The rest is written.
+    /// Writes everything that 'canopy ns import' copies, except times of birth and of changes of
+    /// attributes, which nobody can set. Exit code 1: the copy is not complete. Something could not
+    /// be written, such as owners by users other than root, or read, since files of the namespace
+    /// are damaged. The rest is written.
     ///
     /// Root can export a mounted namespace. To copy files whole while they are written to, make a
     /// snapshot and export that.
@@ -131,10 +133,10 @@ pub enum Command {
     Du(Du),
     /// Find files with find(1)'s expressions, in the records of a namespace
     ///
-    /// Paths are those in the namespace, and absolute links lead from its root. Tests and other
-    /// actions than -exec, -ok and -delete are those of 'canopy find'; indexes of attributes, where
-    /// they help, take the place of looking at every file. What is found is what the owner of the
-    /// namespace may see: everything. A namespace that is mounted can be searched by root.
+    /// Paths are those in the namespace, and absolute links lead from its root. Tests and actions
+    /// are those of 'canopy find', except -exec, -ok and -delete. Indexes of attributes are used
+    /// where they help, so that not every file is read. The search finds everything, as the owner
+    /// of the namespace may see it. Only root can search a mounted namespace.
     ///
     /// Example: canopy ns find /srv/projects:/home -user ann -size +1M
     Find(Find),
@@ -147,9 +149,10 @@ pub enum Command {
     /// Example: canopy ns snapshot create /projects monday
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Name queries: '.canopy/views/NAME' on a mount shows what a query does
+    /// Name queries: '.canopy/views/NAME' on a mount shows the results of one
     ///
-    /// A view is a symbolic link to a query, and whoever lists it sees what the query shows to them.
+    /// A view is a symbolic link to a query. Each user who lists it sees the files that the query
+    /// shows to that user.
     ///
     /// Example: canopy ns view add /projects big 'raw/[size>1G and age>1y]'
     #[command(subcommand)]

@@ -9,8 +9,8 @@ use canopy_tools::diff::relative;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Returns the site's index, where the user has another one, if it has anything at or below a path,
-/// or above it, that the other has not: this user may not read its past.
+/// Returns the site's index, if the user has another one, and the site's has entries at, above or
+/// below a path that the other lacks. The user may not read its past.
 fn past_denied<'a>(opened: &'a Opened, path: &OsStr) -> Option<&'a Index> {
     let starts = |index: &Index| -> Vec<String> {
         let starts = locate_all(index, path).unwrap_or_default();

@@ -16,11 +16,10 @@ const TIMEOUT: Duration = Duration::from_secs(3600);
 /// Tables: entries (all but directories), directories, summaries (statistics of each directory's
 /// entries), trees (statistics of everything below each directory), both also as _by_user and
 /// _by_group, usage (by directory, owner and group), xattrs (values of extended attributes), acls,
-/// layouts, stripes, directory_layouts and hsm (where Lustre keeps files);
-/// 'DESCRIBE entries' lists columns, 'canopy table list' the tables that were added.
-/// Functions: user_name(uid), group_name(gid), human_size(bytes), extension(name), depth(path).
-/// Queries for GUFI: its views (pentries, summary, vrpentries, vrsummary, treesummary, ...) and
-/// functions are known too.
+/// layouts, stripes, directory_layouts and hsm (where Lustre keeps files); 'DESCRIBE entries' lists
+/// columns, 'canopy table list' the tables that were added. Functions: user_name(uid),
+/// group_name(gid), human_size(bytes), extension(name), depth(path). Queries for GUFI work too: its
+/// views (pentries, summary, vrpentries, vrsummary, treesummary, ...) and functions are there.
 ///
 /// Without a query on a terminal there is a prompt ('canopy help prompt'); without one elsewhere,
 /// statements are read from standard input.
@@ -30,8 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(3600);
 pub struct Arguments {
     #[command(flatten)]
     pub read: ReadOptions,
-    /// Form of the answer; 'table', 'box', 'markdown' and 'line' are for people, and on a terminal
-    /// the first three are cut to its width [default: the format of the name of -o, else table]
+    /// Form of the answer. 'table', 'box', 'markdown' and 'line' are for people; on a terminal, the
+    /// first three are cut to its width [default: the format of the name of -o, else table]
     #[arg(long, value_enum)]
     pub format: Option<FormatName>,
     /// Write the answer to FILE, in the format of its name: .csv, .json, .ndjson, .parquet, .md, .txt
@@ -40,7 +39,7 @@ pub struct Arguments {
     /// In CSV, put an apostrophe before texts that a spreadsheet would compute, such as =1+1
     #[arg(long)]
     pub csv_safe: bool,
-    /// What stands for NULL in the forms for people
+    /// Text that stands for NULL in the forms for people
     #[arg(long, value_name = "TEXT", default_value = "NULL")]
     pub null_value: String,
     /// Show N rows at most in the forms for people, and say how many there are [default: all]
@@ -54,11 +53,11 @@ pub struct Arguments {
     /// 1h]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<TimeLimit>,
-    /// Memory that a statement may use, such as 512M, 4G or none; what does not fit goes to
-    /// $TMPDIR where it can [default: as configured, else half of the machine's]
+    /// Memory that a statement may use, such as 512M, 4G or none; larger operations use $TMPDIR if
+    /// they can [default: as configured, else half of the machine's]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<MemoryLimit>,
-    /// Tell on standard error how many rows there were, and how long they took
+    /// Print the number of rows, and how long they took, to standard error
     #[arg(long)]
     pub timer: bool,
     /// Run the statements of FILE, separated by ';' ('-' is standard input)
@@ -103,7 +102,7 @@ impl Arguments {
         invocation.at_most("--timeout", self.timeout.is_some(), wanted.0, allowed)
     }
 
-    /// Returns how many bytes of memory a statement may use, likewise.
+    /// Returns the bytes of memory that a statement may use. `None` means unlimited.
     pub fn memory_bytes(&self, invocation: &Invocation) -> Option<usize> {
         let wanted = self.memory.or(invocation.site.settings.sql_memory);
         let wanted = wanted.unwrap_or_else(|| MemoryLimit(half_of_memory()));
@@ -125,8 +124,8 @@ pub enum FormatName {
 }
 
 impl FormatName {
-    /// Returns the form that the name of a file promises; none if it promises none. Refuses names of
-    /// forms that answers do not have; `otherwise` ends that error, with what else is possible.
+    /// Returns the form that the name of a file promises, if any. Refuses names of forms that
+    /// answers do not have; `otherwise` ends that error with the alternatives.
     ///
     /// # Errors
     ///
@@ -173,7 +172,7 @@ impl FormatName {
     }
 }
 
-/// The commands of the prompt: names, arguments, and what they do.
+/// The commands of the prompt: names, arguments, and descriptions.
 pub const PROMPT_COMMANDS: [(&str, &str, &str); 12] = [
     (".exit", "", "end the prompt, as exit, quit and \\q do"),
     (".help", "", "show this, as help does"),

@@ -32,7 +32,7 @@ pub struct Arguments {
     read: ReadOptions,
     #[command(flatten)]
     switches: Switches<Stat>,
-    /// What to look at
+    /// Files and directories to print
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 }
@@ -70,7 +70,7 @@ impl Tool for Stat {
     ];
 }
 
-/// How stat(1) may use what a network file system has cached.
+/// Modes in which stat(1) may use cached attributes of a network file system.
 const CACHES: [(&str, u8); 3] = [("default", 0), ("never", 1), ("always", 2)];
 
 impl Stat {

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use std::path::PathBuf;
 
-/// Look into the tables of the engine, for those who debug it
+/// Look into the tables of the engine, to debug it
 ///
 /// STORAGE is where tables lie: a directory, s3://BUCKET/PREFIX, or DIRECTORY+s3://BUCKET/PREFIX.
 /// Buckets need AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, unless they are Amazon's,
@@ -30,7 +30,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show what the current manifest of a table says, or what an SSTable is made of
+    /// Show the current manifest of a table, or the structure of an SSTable
     ///
     /// Example: canopy store stat /srv/namespace 4f0c6ab1f3a1de0b5f7d4ca3e5a1b2c3
     Stat {
@@ -44,8 +44,9 @@ pub enum Command {
     },
     /// Read and check every byte
     ///
-    /// Each fault is a line, the last line a summary; exit code 1 tells of faults. Also checked is
-    /// all that the tables refer to in others. What a collector removes meanwhile is no fault.
+    /// Prints each fault on a line, and a summary at the end; exit code 1 means that there are
+    /// faults. Also checks everything that the tables refer to in others. An object that a
+    /// collector removes meanwhile is not a fault.
     ///
     /// Example: canopy store verify /srv/namespace
     Verify {
@@ -54,12 +55,12 @@ pub enum Command {
         /// The ids of tables, or their first digits [default: all]
         tables: Vec<String>,
     },
-    /// Print the records of a table, or what is in one object of it
+    /// Print the records of a table or of one object
     ///
-    /// Of a table that is what is in SSTables, merged, in the order of keys: the operation, the key
-    /// and the value, between tabulators, with control characters escaped. A key is
-    /// DIRECTORY/HASH/NAME, with 16 hexadecimal digits of the hash; where one is asked for, the
-    /// rest may be missing, and DIRECTORY//NAME has the hash of NAME.
+    /// For a table, prints the records in its SSTables, merged, in the order of keys: the
+    /// operation, the key and the value, between tabulators, with control characters escaped. A key
+    /// is DIRECTORY/HASH/NAME, with 16 hexadecimal digits of the hash. An option that takes a key
+    /// also takes its beginning, and DIRECTORY//NAME, which stands for the hash of NAME.
     ///
     /// Example: canopy store dump /srv/namespace 4f0c6ab1f3a1de0b5f7d4ca3e5a1b2c3 --prefix 7
     Dump(Dump),
@@ -96,11 +97,10 @@ pub struct Dump {
     pub storage: String,
     /// The id of the table, or its first digits
     pub table: Option<String>,
-    /// Print what its log has, too, behind the records, which it is newer than
+    /// Also print the records of its log, after the others; they are newer
     #[arg(long, requires = "table", conflicts_with = "reverse")]
     pub log: bool,
-    /// Keys that begin so: a DIRECTORY, and digits of the hash, or the hash and what a name begins
-    /// with
+    /// Prefix of keys: a DIRECTORY and digits of the hash, or the hash and the beginning of a name
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
     pub prefix: Option<String>,
     /// Keys from this one on

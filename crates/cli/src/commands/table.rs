@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use std::path::PathBuf;
 
-/// Add tables of your own to what 'canopy sql' knows
+/// Add tables of your own to those of 'canopy sql'
 ///
 /// Only who may write the index may add, derive, refresh and drop them.
 #[derive(clap::Args)]
@@ -26,7 +26,7 @@ pub enum Command {
         name: String,
         /// A CSV file with a header, a Parquet file or an SQLite database
         file: PathBuf,
-        /// What FILE is [default: what its name says]
+        /// Format of FILE [default: by its name]
         #[arg(long, value_enum)]
         format: Option<FormatName>,
         /// The table of an SQLite database [default: the only one]
@@ -35,10 +35,10 @@ pub enum Command {
     },
     /// Store the rows of a query in the index, split by access class
     ///
-    /// The query runs once for each access class, over what that class holds alone, and each user
-    /// sees the rows of the classes that the kernel lets that user into: never a row that was
-    /// computed from what the user may not see. So sums and counts are per class; add them up
-    /// again. The rows are computed anew whenever a source is indexed.
+    /// The query runs once for each access class, over the entries of that class alone. Each user
+    /// sees the rows of the classes that the kernel lets that user into, so no row was computed
+    /// from entries that the user may not see. Sums and counts are per class; add them up again.
+    /// The rows are computed anew whenever a source is indexed.
     ///
     /// Example: canopy table derive big "SELECT path, uid, size, mtime FROM entries WHERE size >
     /// 1000000000"

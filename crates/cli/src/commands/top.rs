@@ -41,13 +41,13 @@ pub struct Arguments {
     /// For growth: since when, as for --at [default: 7d, or since the oldest generation]
     #[arg(long, value_name = "TIME|GENERATION", value_parser = moment)]
     since: Option<Moment>,
-    /// For growth: of what [default: file]
+    /// For growth: the kind of entry to compare [default: file]
     #[arg(long, value_enum)]
     by: Option<By>,
     /// For duplicates, compare the contents of files of the same size, if you may read them
     #[arg(long)]
     verify: bool,
-    /// What to ask
+    /// The question
     #[arg(value_enum, value_name = "QUESTION")]
     question: Question,
     /// Directories to look at [default: the working directory, or all sources if none covers it]
@@ -91,12 +91,12 @@ enum Question {
     Groups,
     /// Usage by extension
     Extensions,
-    /// What grew most since a time, for those who write the index
+    /// Largest growth since a time, for the owner of the index
     Growth,
 }
 
 impl Question {
-    /// Returns the section of a report that answers; `None` for what two generations tell.
+    /// Returns the section of a report that answers; `None` if two generations do.
     fn section(self) -> Option<Section> {
         Some(match self {
             Question::Largest => Section::Largest,

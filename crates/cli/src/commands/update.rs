@@ -21,13 +21,13 @@ use std::time::Instant;
 
 /// List single directories again, now, as a new generation of the index
 ///
-/// Of each PATH, the directory itself is listed again, and what is new in it or has other
-/// permissions, with all below it; of a file, the directory that it is in. A PATH that is gone goes
-/// from the index. What is not listed stays as it was. Sources are scanned as 'canopy index' was
-/// told to. Exit codes are those of 'canopy index'.
+/// Lists each directory PATH again, and everything below entries in it that are new or have other
+/// permissions. For a file, lists its directory. A PATH that is gone is removed from the index.
+/// Everything else stays as it was. Sources are scanned with the options of 'canopy index'. Exit
+/// codes are those of 'canopy index'.
 ///
-/// Who may not write the index asks the daemon that follows it ('canopy watch') for directories that
-/// they can list.
+/// Users who may not write the index ask the daemon that follows it ('canopy watch') for
+/// directories that they can list.
 ///
 /// Example: canopy update --recursive /data/project
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ pub struct Arguments {
     /// Directories to list again
     #[arg(value_name = "PATH", required_unless_present = "suspects")]
     paths: Vec<PathBuf>,
-    /// Read from standard input what is to be listed again, as 'canopy watch' writes it
+    /// Read the directories to list from standard input, as 'canopy watch' writes them
     #[arg(long, hide = true, conflicts_with_all = ["paths", "recursive"])]
     suspects: bool,
     /// List all of a source anew where the index has damaged data of it
@@ -55,7 +55,7 @@ pub struct Arguments {
     memory: usize,
     #[command(flatten)]
     limits: OwnerLimitOptions,
-    /// Rows up to which what stays of a shard is written anew, where something of it is replaced
+    /// Most live rows of a partly replaced shard that are rewritten
     #[arg(long, value_name = "N", default_value_t = COPIED_ROWS_MAX, hide = true)]
     copied_rows: usize,
     /// List entries that vanished or could not be read in FILE

@@ -32,8 +32,8 @@ pub fn take_out(invocation: &Invocation, named: &mut Vec<Suspect>) -> anyhow::Re
     Ok(asked)
 }
 
-/// Asks for directories to be listed again, waits until they are, and says of each which generation
-/// has it, on a line or as an object of JSON. Fails if none is.
+/// Asks for directories to be listed again and waits for that. Prints for each one the generation
+/// that contains it, on a line or as an object of JSON. Fails if none is listed.
 ///
 /// # Errors
 ///

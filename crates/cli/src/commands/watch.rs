@@ -21,11 +21,11 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Follow what changes in sources, and have the index follow within seconds
+/// Follow changes in sources, and update the index within seconds
 ///
-/// Runs until it is stopped, in the foreground. Root hears of changes from the kernel (fanotify);
-/// what it does not tell of, other systems can (--events). At the start, and where anything was
-/// missed, the sources are scanned again; docs/watch.md has it all.
+/// Runs in the foreground until it is stopped. As root, it receives changes from the kernel
+/// (fanotify); other systems can send the rest (--events). It scans the sources again at the start,
+/// and wherever it missed changes. docs/watch.md has the details.
 ///
 /// Example: canopy watch /home /data --interval 5
 #[derive(clap::Args)]
@@ -41,8 +41,9 @@ pub struct Arguments {
     /// the kernel
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
-    /// Follow the change log of a Lustre metadata target, such as scratch-MDT0000:cl1, and clear it as
-    /// that reader once the index has it; or FILE, a FIFO or - with what 'lfs changelog' prints
+    /// Follow the change log of a Lustre metadata target, such as scratch-MDT0000:cl1, and clear it
+    /// as that reader once the index has it; or read the output of 'lfs changelog' from FILE, a
+    /// FIFO or -
     #[arg(
         long,
         value_name = "MDT[:READER]|FILE",
@@ -106,7 +107,7 @@ fn change_log(text: &str) -> Result<Log, String> {
 /// If the daemon cannot begin or ends by an error, or there is no status to print.
 pub fn run(invocation: &Invocation, arguments: Arguments) -> anyhow::Result<Outcome> {
     let location = invocation.site.index_to_write()?;
-    // Which clap does not see, since paths conflict with the one that is missing.
+    // clap does not notice this, since paths conflict with the missing option.
     anyhow::ensure!(arguments.status || !arguments.json, "--json is for --status");
     if arguments.status {
         return print_status(&state_directory(&location), arguments.json);

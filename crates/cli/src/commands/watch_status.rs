@@ -1,4 +1,4 @@
-//! How `canopy watch --status` shows what the daemon wrote.
+//! `canopy watch --status`: shows the status that the daemon wrote.
 
 use canopy_ingest::now_ns;
 use canopy_text::clock::age;

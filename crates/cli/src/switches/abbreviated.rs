@@ -6,8 +6,8 @@ use canopy_text::safe::message_line;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Checks the options of a command line as getopt_long(3) does for GNU's tool, and writes the names
-/// of long ones out that are abbreviated, whatever options there are beside its own.
+/// Checks the options of a command line as getopt_long(3) does for GNU's tool, and writes out
+/// abbreviated names of long options. Options of ours do not make a name ambiguous.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub(super) enum HasValue {
     Yes,
 }
 
-/// Returns a command line with whole names of options, or what is wrong with it.
+/// Returns a command line with whole names of options, or an error message.
 fn checked(known: &[Known], words: Vec<OsString>) -> Result<Vec<OsString>, String> {
     let mut words = words.into_iter();
     let mut whole = Vec::from_iter(words.next());
@@ -100,8 +100,8 @@ fn checked(known: &[Known], words: Vec<OsString>) -> Result<Vec<OsString>, Strin
     Ok(whole)
 }
 
-/// Returns a long option with its whole name, and, if the next word is its value, what is wrong if
-/// there is none.
+/// Returns a long option with its whole name. If its value is the next word and there is none, also
+/// returns the error message.
 fn unabbreviated_name(
     known: &[Known],
     option: &[u8],
@@ -127,8 +127,8 @@ fn unabbreviated_name(
     Ok((OsString::from_vec([b"--", found.as_bytes(), value].concat()), without_value))
 }
 
-/// Returns the long options of a name: one, or several that it begins. What it means to GNU's tool
-/// comes before our own.
+/// Returns the long options that a name means or abbreviates. Its meaning to GNU's tool comes
+/// before our own.
 fn named(known: &[Known], name: &[u8]) -> Vec<(&'static str, HasValue)> {
     let mut begun = [Vec::new(), Vec::new()];
     for option in known {
@@ -149,7 +149,7 @@ enum LetterValue {
     None,
     /// From here on among the letters.
     At(usize),
-    /// In the next word; with what is wrong if there is none.
+    /// In the next word; with the error message if there is none.
     Next(String),
 }
 

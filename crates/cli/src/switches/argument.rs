@@ -30,8 +30,8 @@ impl<'a> Argument<'a> {
         self.value.to_str().ok_or_else(|| anyhow::anyhow!("invalid argument of --{}", self.id))
     }
 
-    /// Returns the meaning of the one of some words that the value is or begins, as GNU's tools
-    /// take them. Several words may mean the same.
+    /// Returns the meaning of the word that the value is or abbreviates, as GNU's tools take them.
+    /// Several words may have one meaning.
     ///
     /// # Errors
     ///
@@ -92,8 +92,8 @@ pub fn word<W: Copy + PartialEq>(
     Ok(words[word_at(value, what, &known)?].1)
 }
 
-/// Returns the position of the word that a value is or begins. Words with the same number mean the
-/// same.
+/// Returns the position of the word that a value is or abbreviates. Words with equal numbers have
+/// one meaning.
 fn word_at(value: &str, what: &str, words: &[(&str, Option<usize>)]) -> anyhow::Result<usize> {
     if let Some(found) = words.iter().position(|(word, _)| *word == value) {
         return Ok(found);

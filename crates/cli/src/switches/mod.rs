@@ -1,5 +1,5 @@
-//! Options of tools that others have defined, where a later one takes back what an earlier one
-//! said: they take effect in the order in which they were given.
+//! Options of tools that others have defined. They take effect in the order in which they were
+//! given, and a later one may reset an earlier one.
 //!
 //! A tool has one table of them: each row has the names, the help and the effect of an option.
 
@@ -59,7 +59,7 @@ impl<T> Effect<T> {
     }
 }
 
-/// Takes the value of an option. Errors say what is wrong with it.
+/// Takes the value of an option. Errors state the fault.
 pub type Take<T> = fn(&mut T, Argument<'_>) -> anyhow::Result<()>;
 
 /// Defines an option without a letter.
@@ -97,8 +97,8 @@ pub const fn own<T>(id: &'static str, effect: Effect<T>, help: &'static str) -> 
 pub trait Tool: Sized + 'static {
     /// The name of the command.
     const NAME: &'static str;
-    /// The exit code of GNU's tool where a command line is wrong; where a value is none of the
-    /// words that it may be, it is 1 in all tools.
+    /// The exit code of GNU's tool for a wrong command line. If a value is not one of the words of
+    /// an option, it is 1 in all tools.
     const REFUSED: u8;
     /// All options.
     const SWITCHES: &'static [Switch<Self>];

@@ -688,7 +688,7 @@ fn damage_of_older_generations_alone_ends_with_them() {
 
 /// Users were advised to remove an index of another format that is root's.
 #[test]
-fn who_may_not_remove_an_old_index_is_told_who_may() {
+fn users_who_may_not_remove_an_old_index_learn_who_may() {
     let site = Site::new();
     let current = site.index().join("CURRENT");
     let bytes = fs::read(&current).unwrap();

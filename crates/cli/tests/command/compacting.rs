@@ -55,7 +55,7 @@ fn found(place: &Fixture) -> String {
 }
 
 #[test]
-fn what_updates_have_left_is_written_anew() {
+fn files_that_updates_have_left_are_written_anew() {
     let place = updated();
     let (before, answer) = (shards(&place), found(&place));
     assert!(before >= 2, "{before} shards");

@@ -216,7 +216,7 @@ fn indexed(at: &Configured, tree: &Path, environment: &[(&str, &str)], options: 
 }
 
 #[test]
-fn what_is_configured_is_left_out() {
+fn configured_paths_are_left_out() {
     let at = Configured::new();
     let tree = at.place.path("tree");
     for directory in ["a/.git", "a/b", "st{a,o}r", "star", "skip/below"] {
@@ -322,7 +322,7 @@ fn a_wrong_file_of_the_site_stops_who_can_mend_it_and_nobody_else() {
     for command in ["index", "update"] {
         assert!(at.refused(&[], &[command, tree]).contains("line 2: unknown key"));
     }
-    // Of what is no TOML, nothing counts.
+    // Of what is not TOML, nothing counts.
     fs::write(&at.site, "index = '").unwrap();
     let named = ["--index", index.to_str().unwrap(), "find", tree];
     assert!(at.run(&[], &named).status.success());
@@ -372,10 +372,10 @@ fn a_file_of_the_site_that_cannot_be_read_is_told_and_goes_without() {
     check("stream did not contain valid UTF-8");
     fs::remove_file(&at.site).unwrap();
     fs::create_dir(&at.site).unwrap();
-    check("it is no plain file");
+    check("it is not a plain file");
     fs::remove_dir(&at.site).unwrap();
     nix::unistd::mkfifo(&at.site, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    check("it is no plain file");
+    check("it is not a plain file");
     // One that others may not read.
     fs::remove_file(&at.site).unwrap();
     fs::write(&at.site, "threads = 1\n").unwrap();

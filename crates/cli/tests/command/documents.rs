@@ -169,7 +169,7 @@ fn each_difference_names_its_test() {
         assert!(!section.contains("\n- "), "a difference without a test: {section}");
         let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| ")).collect();
         assert!(rows.len() > 6, "{rows:?}");
-        assert_eq!(rows[0], "| what | how it differs | why | test |");
+        assert_eq!(rows[0], "| subject | difference | reason | test |");
         for row in &rows[2..] {
             let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
             let [_, _, _, test] = cells[..] else { panic!("not four cells: {row}") };

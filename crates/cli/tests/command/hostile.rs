@@ -172,7 +172,7 @@ fn setfacl(path: &Path, entries: &str) {
 }
 
 #[test]
-fn what_one_owner_asks_for_costs_nobody_else() {
+fn costs_of_one_owner_do_not_burden_others() {
     let place = Fixture::new();
     let (tree, at) = (place.path("tree"), place.path("index"));
     dir(&tree, 0o755, 0);

@@ -78,7 +78,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn what_is_no_file_is_refused_at_once() {
+fn other_files_than_plain_ones_are_refused_at_once() {
     let place = Fixture::new();
     let (tree, sound) = (tree(&place), place.path("sound"));
     place.index(&sound, &tree);

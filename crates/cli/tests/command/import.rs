@@ -499,7 +499,7 @@ fn run(program: &Path, arguments: &[&OsStr]) {
 const NCDU_HAS: &str = "%p|%y|%m|%U|%G|%s|%b|";
 
 #[test]
-fn what_ncdu_exports_equals_a_scan() {
+fn exports_of_ncdu_equal_a_scan() {
     let place = Fixture::new();
     for seed in 4500..4506 {
         let mut random = seeded(seed);
@@ -611,7 +611,7 @@ fn without_acls(tree: &Path) {
 }
 
 #[test]
-fn what_gufi_traces_equals_a_scan() {
+fn traces_of_gufi_equal_a_scan() {
     let Some(gufi) = gufi() else { return };
     let place = Fixture::new();
     for seed in 4200..4206 {
@@ -653,7 +653,7 @@ fn with_xattrs(tree: &Path) {
 }
 
 #[test]
-fn what_gufi_indexes_equals_a_scan_rolled_up_or_not() {
+fn indexes_of_gufi_equal_a_scan_rolled_up_or_not() {
     let Some(gufi) = gufi() else { return };
     let place = Fixture::new();
     for seed in 4300..4306 {
@@ -684,7 +684,7 @@ fn what_gufi_indexes_equals_a_scan_rolled_up_or_not() {
 
 /// No process has this number, and no ACL can name it.
 #[test]
-fn what_belongs_to_nobody_is_for_root() {
+fn entries_of_unknown_owners_are_for_root() {
     let place = Fixture::new();
     let (csv, index) = (place.path("a.csv"), place.path("index"));
     let nobody = u32::MAX;

@@ -202,7 +202,7 @@ fn file_systems_without_files_are_left_out_unless_asked_for() {
     assert_eq!(common::sorted(root.as_bytes(), b'\n'), paths);
     assert_eq!(common::sorted(user.as_bytes(), b'\n'), paths);
     assert!(!said.contains("warning"), "{said}");
-    // Asked for, what is in it is for root alone: hidepid and its like are no permissions.
+    // Asked for, what is in it is for root alone: hidepid and its like are not permissions.
     for options in ["--no-prune", "tree/proc/sys/kernel"] {
         let (root, user, said) = indexed(options);
         assert_eq!(root.contains("tree/proc/uptime"), options == "--no-prune", "{root}");

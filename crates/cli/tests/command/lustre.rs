@@ -244,7 +244,7 @@ fn records_come_from_files_and_pipes_too() {
 }
 
 #[test]
-fn what_cannot_be_followed_by_change_logs_is_told() {
+fn trees_without_change_logs_are_errors() {
     let site = Site::new(4, Mishaps::default());
     let fails = |words: &[&OsStr], expected: &str| {
         let words = [&[OsStr::new("watch")], words].concat();

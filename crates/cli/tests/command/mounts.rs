@@ -234,7 +234,7 @@ fn a_mount_shows_the_past_to_its_writer_alone() {
 }
 
 #[test]
-fn what_others_hold_open_shows_nothing_more() {
+fn files_that_others_hold_open_show_nothing_more() {
     let site = Site::mounted();
     let query = site.on.join("[name=hidden]");
     let directory = open(site.on.join("secret"), OFlags::DIRECTORY).unwrap();
@@ -310,7 +310,7 @@ fn helpers_have_the_rights_of_one_user_and_no_others() {
             || Path::new(&target).starts_with(&site.index);
         assert!(is_fine, "{target}");
     }
-    // The same groups in another order are no other user.
+    // The same groups in another order are not another user.
     let other = User { groups: vec![3001, 3003], gid: 3002, ..user };
     assert!(ls(&other, &site.on).status.success());
     assert_eq!(site.helpers(2001), helpers);
@@ -359,7 +359,7 @@ fn helpers_that_end_or_stop_harm_nobody_else() {
 }
 
 #[test]
-fn who_is_not_answered_keeps_no_directory_locked() {
+fn an_unanswered_caller_keeps_no_directory_locked() {
     let site = Site::mounted();
     let public = site.on.join("public");
     assert!(ls(&nobody(), &public).status.success());

@@ -201,7 +201,7 @@ fn every_command_explains_itself() {
 }
 
 #[test]
-fn who_does_not_read_on_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let (place, index, tree) = indexed();
     let table = place.path("site.csv");
     fs::write(&table, "a,b\n1,2\n").unwrap();

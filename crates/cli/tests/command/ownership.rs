@@ -116,7 +116,7 @@ fn a_directory_that_is_no_index_is_left_alone() {
 }
 
 #[test]
-fn what_others_put_into_an_index_stays() {
+fn files_that_others_put_into_an_index_stay() {
     let place = Fixture::new();
     let (tree, own) = (tree(&place), place.path("index"));
     place.index(&own, &tree);
@@ -257,7 +257,7 @@ fn the_list_of_errors_goes_into_no_file_of_another() {
             & 0o777,
         0o644
     );
-    // What is no plain file, and one's own of before, are written to.
+    // What is not a plain file, and one's own of before, are written to.
     fs::remove_file(&link).unwrap();
     for list in [&PathBuf::from("/dev/null"), &link, &link] {
         let words = ["index".as_ref(), "--errors".as_ref(), list.as_os_str(), tree.as_os_str()];
@@ -303,7 +303,7 @@ fn the_way_to_an_index_leads_through_no_directory_of_others() {
         let index = directory.join("link").join(&made);
         let output = place.canopy(&index, &["index".as_ref(), tree.as_os_str()]);
         assert_eq!(output.status.code(), Some(if is_safe { 0 } else { 2 }), "{}", said(&output));
-        assert_eq!(said(&output).contains("is no safe place"), !is_safe, "{}", said(&output));
+        assert_eq!(said(&output).contains("is not a safe place"), !is_safe, "{}", said(&output));
         assert_eq!(place.path(&made).exists(), is_safe);
     }
 }

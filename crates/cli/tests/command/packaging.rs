@@ -150,7 +150,7 @@ fn sources(package: &DeTable<'_>, of: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_packages_are_made_of_is_there() {
+fn files_of_packages_exist() {
     // Packages are made of a copy, so that nothing is written beside the sources.
     let dir = tempfile::tempdir().unwrap();
     for part in ["packaging", "docs", "LICENSE"] {

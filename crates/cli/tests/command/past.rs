@@ -85,7 +85,7 @@ fn change(tree: &Path, random: &mut StdRng) {
 /// Whatever is updated, indexed or compacted later, a generation that is kept says what it said,
 /// whatever else is kept.
 #[test]
-fn what_is_kept_says_what_it_said() {
+fn kept_generations_keep_their_answers() {
     let place = Fixture::new();
     let tree = place.path("tree");
     for number in 0..5 {
@@ -595,7 +595,7 @@ fn commands_of_the_past_explain_themselves() {
     }
 }
 
-/// As in du, what has several names counts once, and another name is no growth.
+/// As in du, what has several names counts once, and another name is not a growth.
 #[test]
 fn growth_counts_inodes_once() {
     let place = Fixture::new();

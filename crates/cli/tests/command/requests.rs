@@ -182,7 +182,7 @@ fn hostile_client() {
 }
 
 #[test]
-fn who_can_list_a_directory_has_it_listed_again() {
+fn a_user_who_can_list_a_directory_has_it_listed_again() {
     let site = Site::new();
     let odd = ["open/a b\n\"\\", "open/-rf", "open/\u{fe}\u{3b1}"];
     odd.iter().for_each(|name| fs::create_dir(site.at(name)).unwrap());
@@ -231,7 +231,7 @@ fn who_can_list_a_directory_has_it_listed_again() {
 }
 
 #[test]
-fn what_a_user_cannot_list_is_not_listed() {
+fn directories_that_a_user_cannot_list_are_not_listed() {
     let site = Site::new();
     for name in ["of-bob/new", "gate/new", "gate/in/new", "open/new"] {
         fs::write(site.at(name), "").unwrap();
@@ -303,7 +303,7 @@ fn only_real_paths_that_are_followed_are_listed() {
     let (code, text) = ended(site.command(ANN, &["/usr".into()]).output().unwrap());
     assert_eq!(code, 2, "{text}");
     assert!(text.contains("/usr: it is in nothing that the daemon of "), "{text}");
-    // What is no request is not answered.
+    // What is not a request is not answered.
     let long = vec![b'x'; 5000];
     let many = vec![&b"/usr"[..]; 65];
     for bytes in [
@@ -334,7 +334,7 @@ fn descriptors_of_users_reach_nobody() {
 }
 
 #[test]
-fn who_asks_for_much_keeps_nobody_else_waiting() {
+fn many_requests_of_one_user_do_not_delay_others() {
     let site = Site::new();
     // One user's connections are refused beyond the first few, which may be silent for ten seconds.
     let mut silent = site.hostile(ANN, "40");
@@ -394,7 +394,7 @@ fn a_daemon_that_is_not_there_is_one_clear_error() {
     let (code, said) = site.ask(ANN, &["open"]);
     assert_eq!(code, 2, "{said}");
     assert!(said.contains(no_daemon), "{said}");
-    // What it left is no hindrance.
+    // What it left is not a hindrance.
     site.start(&[]);
     site.serve(ANN, &["open"]);
     site.daemon.take().unwrap().stop();
@@ -410,7 +410,7 @@ fn a_daemon_that_is_not_there_is_one_clear_error() {
 }
 
 #[test]
-fn who_has_an_own_index_of_a_directory_updates_that() {
+fn a_user_with_an_own_index_of_a_directory_updates_that() {
     let site = Site::new();
     let home = site.place.path("home");
     fs::create_dir(&home).unwrap();

@@ -207,7 +207,7 @@ fn a_scan_that_is_interrupted_anywhere_ends_as_one_that_is_not() {
 /// What the closing line counts is listed by one run or the other: but for the root and what was
 /// half listed, which count once, nothing is listed by both.
 #[test]
-fn what_was_scanned_is_not_scanned_again() {
+fn a_resumed_scan_lists_only_the_rest() {
     let place = Fixture::new();
     let tree = place.path("tree");
     // Scanning it slowly takes ten seconds.
@@ -234,7 +234,7 @@ fn what_was_scanned_is_not_scanned_again() {
 }
 
 #[test]
-fn what_could_not_be_read_is_listed_by_both() {
+fn unreadable_entries_are_listed_by_both_runs() {
     let place = Fixture::new();
     let (tree, location, list) =
         (place.path("tree"), place.path("own/index"), place.path("own/list"));
@@ -353,7 +353,7 @@ fn change(tree: &Path, random: &mut StdRng) {
 }
 
 #[test]
-fn what_is_not_the_same_scan_begins_anew() {
+fn another_scan_begins_anew() {
     let place = Fixture::new();
     let tree = place.path("tree");
     // Scanning it slowly takes ten seconds.

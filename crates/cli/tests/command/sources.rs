@@ -191,7 +191,7 @@ fn sources_that_meet_become_one() {
     let index = place.path("messages");
     run(&place, &index, &["index", i], 0);
     let (_, errors) = run(&place, &index, &["index", o], 0);
-    assert!(errors.contains(&format!("{i} is no source of its own any more")), "{errors}");
+    assert!(errors.contains(&format!("{i} is not a source of its own any more")), "{errors}");
     let (_, errors) = run(&place, &index, &["index", i], 0);
     assert!(errors.contains(&format!("{i} lies in the source {o}")), "{errors}");
     let (_, errors) = run(&place, &index, &["index", "--name", "x", i], 2);
@@ -290,7 +290,7 @@ fn sources_are_listed_removed_and_renamed() {
     let slash = format!("{x}/");
     for words in [&["source", "rename", o, x][..], &["index", "--name", &slash, o]] {
         let (_, errors) = run(&place, &index, words, 2);
-        assert!(errors.contains("is no name but a path"), "{errors}");
+        assert!(errors.contains("is not a name but a path"), "{errors}");
     }
     let (_, errors) = run(&place, &index, &["source", "remove", "mine"], 2);
     assert!(errors.contains("'canopy source list' names all"), "{errors}");
@@ -329,7 +329,7 @@ fn sources_have_names_and_paths_with_slashes_at_their_ends() {
 }
 
 #[test]
-fn what_is_done_is_done_where_standard_output_cannot_be_written() {
+fn commands_take_effect_even_if_their_output_cannot_be_written() {
     let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();

@@ -282,7 +282,7 @@ fn monitors_learn_how_old_an_index_is() {
 
 /// A source that was never indexed was invisible to monitors, and a mistyped path stayed for ever.
 #[test]
-fn what_was_never_indexed_is_told_if_it_is_configured() {
+fn configured_sources_that_were_never_indexed_are_reported() {
     let place = Fixture::new();
     let tree = tree(&place, "tree", 1, 1);
     let (index, missing) = (place.path("index"), place.path("missing"));

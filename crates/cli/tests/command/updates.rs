@@ -184,7 +184,7 @@ fn programs_get_one_object() {
 
 /// However often it is looked: what is kept of the past are changes.
 #[test]
-fn what_changes_nothing_publishes_nothing() {
+fn updates_without_changes_publish_nothing() {
     let place = Fixture::new();
     let home = place.path("tree/home");
     fs::create_dir_all(home.join("open")).unwrap();
@@ -271,7 +271,7 @@ fn a_way_to_a_root_that_is_closed_is_a_change() {
 /// What those who search a gate know of a source is what those know who list it, whoever changed it
 /// and how.
 #[test]
-fn what_is_known_of_a_source_behind_a_gate_is_new() {
+fn changes_of_a_source_behind_a_gate_reach_its_knowers() {
     let place = Fixture::new();
     let tree = place.path("tree/on/the/way");
     fs::create_dir_all(tree.join("sub")).unwrap();
@@ -586,7 +586,7 @@ fn damage_is_mended_by_what_lists_a_source_again() {
                 assert!(named.status.success(), "{}", said(&named));
                 fs::write(place.path("tree/a/new"), "").unwrap();
                 damage(&place, end, is_gone);
-                // Of one directory that is named, it is no reason to list all.
+                // Of one directory that is named, it is not a reason to list all.
                 for output in [
                     run(&place, &["update", "TREE/a"]),
                     suspects(&place, &["update", "--suspects"]),
@@ -633,7 +633,7 @@ fn a_list_of_errors_is_emptied_where_nothing_is_listed() {
 /// `canopy index`: also where the tree is as it was.
 #[test]
 #[expect(clippy::too_many_lines, reason = "one course of steps")]
-fn what_users_go_by_is_made_right_though_nothing_has_changed() {
+fn files_for_users_are_corrected_though_nothing_has_changed() {
     let place = Fixture::new();
     let bob = User { uid: 2002, gid: 3002, groups: vec![3002] };
     for (path, mode, uid, gid) in [

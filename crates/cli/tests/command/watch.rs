@@ -215,7 +215,7 @@ fn an_index_follows_its_source() {
 
 /// A daemon that had stopped but still listened made an index look up to date.
 #[test]
-fn what_a_daemon_follows_is_as_old_as_its_last_word() {
+fn followed_sources_are_as_old_as_the_last_status() {
     let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
@@ -240,7 +240,7 @@ fn what_a_daemon_follows_is_as_old_as_its_last_word() {
 }
 
 #[test]
-fn what_happened_while_it_was_killed_is_seen() {
+fn changes_after_the_daemon_was_killed_are_found() {
     let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
@@ -483,7 +483,7 @@ fn events_that_cannot_be_read_are_waited_for() {
 }
 
 #[test]
-fn what_cannot_be_written_is_said_once() {
+fn write_errors_are_reported_once() {
     let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     make_tree(&tree);
@@ -582,7 +582,7 @@ fn a_configured_source_that_is_missing_holds_no_other_up() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_told() {
+fn trees_that_cannot_be_followed_are_reported() {
     let place = Fixture::new();
     let index = place.path("index");
     let fails = |words: &[&OsStr], expected: &str| {

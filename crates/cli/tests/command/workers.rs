@@ -271,12 +271,12 @@ fn damage_and_others_directories_stop_no_scan_and_lead_nobody_astray() {
     let before = std::fs::read_dir(&workers).unwrap().count();
     let output = worker(&place, &location, &["--worker".as_ref()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("is no safe place"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is not a safe place"));
     assert_eq!(std::fs::read_dir(&workers).unwrap().count(), before);
 }
 
 #[test]
-fn what_could_not_be_read_is_told_by_who_publishes() {
+fn the_publishing_worker_reports_unreadable_entries() {
     let place = Fixture::new();
     let (tree, location, list) =
         (place.path("tree"), place.path("own/index"), place.path("own/list"));

@@ -207,7 +207,7 @@ fn crates_use_only_what_they_may() {
         }
     }
     let gone = ARROWS.iter().filter(|(name, _)| !packages.contains_key(*name));
-    wrong.extend(gone.map(|(name, _)| format!("{name} has a row in ARROWS and is no package")));
+    wrong.extend(gone.map(|(name, _)| format!("{name} has a row in ARROWS and is not a package")));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

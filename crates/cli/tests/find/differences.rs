@@ -127,7 +127,7 @@ fn names_in_messages_disturb_no_terminal() {
 }
 
 #[test]
-fn who_may_not_look_is_told_nothing_by_an_index() {
+fn an_index_hides_entries_from_users_who_may_not_look() {
     let trial = Trial::new(|tree| {
         for (name, mode) in [("closed", 0o700), ("names", 0o744)] {
             fs::create_dir_all(tree.join(name).join("inner")).unwrap();
@@ -151,7 +151,7 @@ fn who_may_not_look_is_told_nothing_by_an_index() {
 }
 
 #[test]
-fn what_the_system_decides_now_is_not_in_an_index() {
+fn facts_of_the_running_system_are_not_in_an_index() {
     let place = Fixture::new();
     let (tree, index) = (place.path("tree"), place.path("index"));
     fs::create_dir(&tree).unwrap();

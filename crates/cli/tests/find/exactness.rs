@@ -268,7 +268,7 @@ pub fn attributes(output: &[u8]) -> Vec<String> {
 }
 
 /// What getfacl printed of one file: `path|kind|tag|id|permissions`, with the path escaped. Access
-/// rights that the mode tells alone are no ACL.
+/// rights that the mode shows alone are not an ACL.
 fn acl_lines(file: &[&[u8]]) -> Vec<String> {
     let Some((first, lines)) = file.split_first() else { return Vec::new() };
     let path =

@@ -584,7 +584,7 @@ fn a_birth_that_is_not_known_is_no_birth_in_1970() {
 }
 
 #[test]
-fn what_is_said_of_wrong_places_tells_the_right_one() {
+fn messages_about_wrong_places_name_the_right_one() {
     let trial = Trial::new(&mut seeded(3980));
     for line in ["--threads 2", "-true --verbose", "--index=/x"] {
         let [_, shown] = trial.both(None, false, &[], line);

@@ -73,7 +73,7 @@ fn no_more_commands_run_than_may() {
 }
 
 #[test]
-fn what_follows_depends_on_each_command() {
+fn the_rest_of_an_expression_waits_for_each_command() {
     let tree = Tree::new(9);
     for live in [false, true] {
         let words =

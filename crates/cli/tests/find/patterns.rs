@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 /// Names with all that means something in patterns, letters with unusual cases, and bytes that are
-/// no UTF-8.
+/// not UTF-8.
 const NAMES: &[&[u8]] = &[
     b"a",
     b"b",
@@ -502,7 +502,7 @@ fn random_regular_expressions_match_what_they_match_in_find() {
             1 | 2 => pattern.insert_str(0, ".*"),
             _ => pattern.insert_str(0, "./"),
         }
-        // To the C library a quoted letter is no other case of itself, nor its own.
+        // To the C library a quoted letter is not another case of itself, nor its own.
         let quotes =
             pattern.as_bytes().windows(2).any(|two| two[0] == b'\\' && two[1].is_ascii_lowercase());
         let test = if quotes { "-regex" } else { *one(&mut random, &TESTS) };

@@ -159,8 +159,8 @@ fn layouts_are_rows() {
     }
 }
 
-/// A value that is no layout is an error for find and a row of nulls in SQL: a list of what is to
-/// be moved off an OST that lacks a file in silence costs that file.
+/// A value that is not a layout is an error for find and a row of nulls in SQL: a list of what is
+/// to be moved off an OST that lacks a file in silence costs that file.
 #[test]
 fn layouts_that_cannot_be_understood_are_not_left_out_in_silence() {
     let place = Fixture::new();
@@ -271,7 +271,7 @@ fn policy_lists_of_storage_scale_tell_pools() {
 
 /// Lustre shows `lustre.lov` to whoever may read the file, which read permission decides.
 #[test]
-fn who_may_not_read_a_file_is_told_nothing_of_its_layout() {
+fn layouts_are_hidden_from_users_who_may_not_read_the_file() {
     let place = Fixture::new();
     let value = layouts()[1].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let line = |path: &str, kind: &str, mode: &str, xattrs: &str| {

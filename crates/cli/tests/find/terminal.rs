@@ -7,7 +7,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 
-/// Controls of one byte and of two, alone and within characters, and what is no character at all.
+/// Controls of one byte and of two, alone and within characters, and what is not a character at
+/// all.
 const NAMES: [&[u8]; 9] = [
     b"plain name",
     b"\x1b[31mred",

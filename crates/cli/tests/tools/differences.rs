@@ -154,7 +154,7 @@ fn extended_attributes_are_told_in_long_form() {
 }
 
 #[test]
-fn what_is_above_a_source_is_the_live_directory() {
+fn the_directory_above_a_source_is_the_live_one() {
     let script = "mkdir -p above/tree; cd above/tree; index; inode() { grep ' [.][.]$'; }
         live=$(ls -ai | inode); test \"$live\" = \"$(canopy ls -ai | inode)\" && echo same
         root=$(pwd); mv ../../above ../../moved
@@ -208,7 +208,7 @@ fn mount_points_of_directories_that_may_not_be_entered_are_known() {
 fn standard_input_of_stat_is_a_file_of_the_index() {
     let script = "echo >a; ln -s a l; index; stat -c '%n %F' - <l; canopy stat -c '%n %F' - <l
         echo | stat -c %F -; echo | canopy stat -c %F -; echo $?";
-    let ours = "canopy: cannot stat standard input: it is no file that is in an index";
+    let ours = "canopy: cannot stat standard input: it is not a file that is in an index";
     expect(script, &["- regular file", "- regular file", "fifo", ours, "1"]);
 }
 

@@ -165,7 +165,7 @@ fn du_prints_json() {
     assert_eq!(rows.len(), lines.len() + 1);
     for (row, (size, path)) in rows.iter().zip(lines) {
         assert_eq!(row["bytes"].to_string(), size);
-        // A byte that is no UTF-8 is one character of a private range.
+        // A byte that is not UTF-8 is one character of a private range.
         if !path.contains('\u{fffd}') {
             assert_eq!(row["path"], path);
         }

@@ -778,7 +778,7 @@ fn trees_of_several_row_groups_are_whole() {
 }
 
 #[test]
-fn what_stands_for_a_path_above_sources_has_its_own_heading() {
+fn sources_below_a_path_have_their_own_headings() {
     let place = Fixture::new();
     let (tree, index) = (place.path("above/tree"), place.path("index"));
     std::fs::create_dir_all(tree.join("sub")).unwrap();

@@ -222,7 +222,7 @@ fn compare_cut(cut: &Value, whole: &Value, top: usize, at: &str) {
                 && !at.ends_with("/modified")
                 && !at.ends_with("/accessed") =>
         {
-            // One path alone is no duplicate.
+            // One path alone is not a duplicate.
             let least = if at == "/duplicates/largest/paths" { 2 } else { 0 };
             assert_eq!(cut.len(), top.max(least).min(whole.len()), "{at}");
             cut.iter().zip(whole).for_each(|(cut, whole)| compare_cut(cut, whole, top, at));
@@ -439,8 +439,8 @@ fn nothing_is_written_through_what_others_planted() {
     let link = place.path("link");
     symlink(&directory, &link).unwrap();
     let slash = place.path("link/");
-    assert!(write(&link).contains("it is no directory, or a link to one"));
-    assert!(write(&slash).contains("it is no directory, or a link to one"));
+    assert!(write(&link).contains("it is not a directory, or a link to one"));
+    assert!(write(&slash).contains("it is not a directory, or a link to one"));
     lchown(&directory, Some(2001), Some(3001)).unwrap();
     assert!(write(&directory).contains("it belongs to uid 2001"));
     lchown(&directory, Some(0), Some(0)).unwrap();
@@ -517,7 +517,7 @@ fn the_last_runs_problems_and_the_age_stand_at_the_top() {
 }
 
 #[test]
-fn who_sees_nothing_gets_an_empty_report() {
+fn a_user_who_sees_nothing_gets_an_empty_report() {
     let place = Fixture::new();
     let (index, tree) = (place.path("index"), place.path("tree"));
     fs::create_dir(&tree).unwrap();

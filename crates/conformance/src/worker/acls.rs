@@ -22,7 +22,7 @@ fn name_of(kind: &str) -> String {
 fn set(_: &mut Worker, words: &mut Words) -> Answer {
     let (path, name) = (words.path()?, name_of(words.word()?));
     let acl = words.word()?;
-    let value = encode(acl).ok_or_else(|| Refusal::broken(format!("{acl} is no ACL")))?;
+    let value = encode(acl).ok_or_else(|| Refusal::broken(format!("{acl} is not an ACL")))?;
     done(rustix::fs::setxattr(path, name, &value, XattrFlags::empty()))
 }
 

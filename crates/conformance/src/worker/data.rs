@@ -88,7 +88,7 @@ fn lseek(worker: &mut Worker, words: &mut Words) -> Answer {
         "SEEK_END" => Whence::SeekEnd,
         "SEEK_DATA" => Whence::SeekData,
         "SEEK_HOLE" => Whence::SeekHole,
-        other => return Err(Refusal::broken(format!("{other} is no place to seek from"))),
+        other => return Err(Refusal::broken(format!("{other} is not a place to seek from"))),
     };
     value(nix::unistd::lseek(file, offset, whence))
 }

@@ -39,7 +39,7 @@ fn chattr(_: &mut Worker, words: &mut Words) -> Answer {
             'i' => IFlags::IMMUTABLE,
             'a' => IFlags::APPEND,
             '-' => IFlags::empty(),
-            other => return Err(Refusal::broken(format!("{other} is no attribute"))),
+            other => return Err(Refusal::broken(format!("{other} is not an attribute"))),
         };
     }
     done(rustix::fs::ioctl_setflags(&file, attributes))
@@ -50,7 +50,7 @@ fn statvfs_value(about: &StatVfs, words: &mut Words) -> Answer {
     let field = |name: &str| match name {
         "namemax" => Ok(about.f_namemax.to_string()),
         "sound" => Ok(is_sound(about).to_string()),
-        other => Err(Refusal::broken(format!("{other} is no field of a file system"))),
+        other => Err(Refusal::broken(format!("{other} is not a field of a file system"))),
     };
     Ok(words.rest().into_iter().map(field).collect::<Result<Vec<_>, _>>()?.join(" "))
 }

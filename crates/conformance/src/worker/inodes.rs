@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Stat, Statx, StatxFlags, Timespec, Timestamp
 use rustix::fs::{FileType, UTIME_NOW, UTIME_OMIT};
 use std::os::fd::AsFd;
 
-/// The calls of the stat family take the fields that their value is to tell; owners are numbers or
+/// The calls of the stat family take the fields that their value contains; owners are numbers or
 /// `-`; times are `now`, `omit` or `SECONDS.NANOSECONDS`, that of access first.
 pub const CALLS: Calls = &[
     ("stat", |_, words| field_values(rustix::fs::stat(words.path()?)?.into(), words)),
@@ -167,7 +167,7 @@ pub fn type_name(kind: FileType) -> &'static str {
 
 fn field_values(facts: Facts, words: &mut Words) -> Answer {
     let field = |name| {
-        facts.field(name).ok_or_else(|| Refusal::broken(format!("{name} is no field of a file")))
+        facts.field(name).ok_or_else(|| Refusal::broken(format!("{name} is not a field of a file")))
     };
     let fields = words.rest().into_iter().map(field).collect::<Result<Vec<_>, _>>()?;
     Ok(fields.join(" "))
@@ -225,7 +225,7 @@ fn time(word: &str) -> Result<Timespec, Refusal> {
             let (seconds, nanoseconds) = word.split_once('.').unwrap_or((word, "0"));
             let number = |part: &str| part.parse::<i64>().ok();
             let parts = number(seconds).zip(number(nanoseconds));
-            parts.ok_or_else(|| Refusal::broken(format!("{word} is no time")))?
+            parts.ok_or_else(|| Refusal::broken(format!("{word} is not a time")))?
         }
     };
     Ok(Timespec { tv_sec, tv_nsec })

@@ -12,8 +12,8 @@ use std::ffi::OsString;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// `getdents FD SIZE` tells the names that one call with a buffer of that size yields; `ls PATH`
-/// all of them, sorted. `fill PATH COUNT` makes files. `entries PATH` tells whether `.`, `..`,
+/// `getdents FD SIZE` returns the names that one call with a buffer of that size yields; `ls PATH`
+/// all of them, sorted. `fill PATH COUNT` makes files. `entries PATH` returns whether `.`, `..`,
 /// types and inodes of entries are right, `positions PATH` whether one can go back to each, `walk
 /// PATH SIZE ACTION` whether a listing is exact while the directory changes.
 pub const CALLS: Calls = &[

@@ -8,7 +8,7 @@ use nix::libc;
 use rustix::fs::FlockOperation;
 
 /// `flock FD KIND`; `setlk FD KIND START LENGTH` and its relations. `getlk FD KIND START LENGTH`
-/// tells the kind, start and length of a lock in the way, or `F_UNLCK`.
+/// returns the kind, start and length of a lock in the way, or `F_UNLCK`.
 pub const CALLS: Calls = &[
     ("flock", flock),
     ("setlk", |worker, words| set(worker, words, |lock| FcntlArg::F_SETLK(lock))),
@@ -29,7 +29,7 @@ fn flock(worker: &mut Worker, words: &mut Words) -> Answer {
         "LOCK_SH|LOCK_NB" => Operation::NonBlockingLockShared,
         "LOCK_EX|LOCK_NB" => Operation::NonBlockingLockExclusive,
         "LOCK_UN|LOCK_NB" => Operation::NonBlockingUnlock,
-        other => return Err(Refusal::broken(format!("{other} is no lock"))),
+        other => return Err(Refusal::broken(format!("{other} is not a lock"))),
     };
     done(rustix::fs::flock(file, operation))
 }

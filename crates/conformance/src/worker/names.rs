@@ -85,7 +85,7 @@ fn mknod(directory: impl AsFd, words: &mut Words) -> Answer {
         "symlink" => FileType::Symlink,
         // A value that is not a file type.
         "none" => FileType::Unknown,
-        other => return Err(Refusal::broken(format!("{other} is no type of a file"))),
+        other => return Err(Refusal::broken(format!("{other} is not a type of a file"))),
     };
     let mode = words.mode()?;
     let device = rustix::fs::makedev(words.number_or(0)? as u32, words.number_or(0)? as u32);

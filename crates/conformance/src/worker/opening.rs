@@ -52,7 +52,7 @@ fn create(_: &mut Worker, words: &mut Words) -> Answer {
     let path = words.path()?;
     let mode = Mode::from_bits_retain(words.number_or(0o644)? as u32);
     let data = words.optional().map_or(Some(Vec::new()), word::decode);
-    let data = data.ok_or_else(|| Refusal::broken("the contents are no text"))?;
+    let data = data.ok_or_else(|| Refusal::broken("the contents are not text"))?;
     let file = open_to_write(path, OFlags::CREATE | OFlags::EXCL)?;
     write_all(&file, &data)?;
     done(rustix::fs::fchmod(&file, mode))

@@ -61,7 +61,7 @@ fn command(words: &mut Words) -> Result<Command, Refusal> {
     let mut command = Command::new(words.path()?);
     for argument in words.rest() {
         let argument = word::decode(argument).map(OsString::from_vec);
-        command.arg(argument.ok_or_else(|| Refusal::broken("an argument is no text"))?);
+        command.arg(argument.ok_or_else(|| Refusal::broken("an argument is not text"))?);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     Ok(command)

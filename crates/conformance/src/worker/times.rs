@@ -19,8 +19,8 @@ const TICK: Duration = Duration::from_millis(12);
 /// How far the clock of a file system may be from the machine's.
 const SKEW_SECONDS: u64 = 60;
 
-/// `snap PATH...` remembers times, `changed PATH [TIME...]` tells which (of some) are others now
-/// (`-` for none), `recent PATH` which are about now, `sleep MILLISECONDS` waits. No path is
+/// `snap PATH...` remembers times, `changed PATH [TIME...]` returns those (of some) that differ now
+/// (`-` for none), `recent PATH` those that are about now, `sleep MILLISECONDS` waits. No path is
 /// followed to its target.
 pub const CALLS: Calls = &[
     ("snap", |worker, words| {

@@ -35,7 +35,7 @@ impl<'a> Words<'a> {
     /// The bytes that the next word stands for.
     pub fn bytes(&mut self) -> Result<Vec<u8>, Refusal> {
         let word = self.word()?;
-        word::decode(word).ok_or_else(|| Refusal::broken(format!("{word} is no text")))
+        word::decode(word).ok_or_else(|| Refusal::broken(format!("{word} is not text")))
     }
 
     /// The next word as a path.
@@ -81,7 +81,8 @@ impl<'a> Words<'a> {
 /// ones with K, M, G or T, several of them joined with `|`.
 pub fn number(word: &str) -> Result<i64, Refusal> {
     word.split('|').try_fold(0, |sum, part| {
-        let part = single(part).ok_or_else(|| Refusal::broken(format!("{part} is no number")))?;
+        let part =
+            single(part).ok_or_else(|| Refusal::broken(format!("{part} is not a number")))?;
         Ok(sum | part)
     })
 }

@@ -53,7 +53,7 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Sets a column from its text. Columns of other names are no concern of an index. An empty
+    /// Sets a column from its text. Columns of other names are not a concern of an index. An empty
     /// text is as good as none, but for the path of the root.
     pub(crate) fn set(&mut self, column: &str, text: &[u8]) -> Checked<()> {
         let named = |fault: Fault| fault.within(column);
@@ -140,7 +140,7 @@ impl Fields {
             return Err(Fault::contradiction(format!("mode {mode:o} has no type")));
         }
         if FileType::of_mode(mode) != FileType::Symlink && !self.target.is_empty() {
-            return Err(Fault::contradiction("a link's target on what is no symbolic link"));
+            return Err(Fault::contradiction("a link's target on what is not a symbolic link"));
         }
         let size_bytes = self.size_bytes.ok_or_else(|| needed("size"))?;
         let mtime_ns = self.mtime_ns.ok_or_else(|| needed("mtime"))?;

@@ -42,7 +42,7 @@ pub(super) fn record(line: &[u8]) -> Checked<Fields> {
         rest = rest.trim_ascii_start();
         let end = memchr(b' ', rest).unwrap_or(rest.len());
         unsigned(&rest[..end]).map_err(|fault| fault.within(column))?;
-        // The others are no columns of ours, and are skipped.
+        // The others are not columns of ours, and are skipped.
         fields.set(column, &rest[..end])?;
         rest = &rest[end..];
     }

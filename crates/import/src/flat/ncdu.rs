@@ -17,7 +17,7 @@ use crate::number::{size, unsigned};
 use crate::path::{check_name, trimmed};
 use std::borrow::Cow;
 
-/// Longest name, path of the root, or number. More is no name of any file system.
+/// Longest name, path of the root, or number. More is not a name of any file system.
 const TEXT_BYTES_MAX: usize = 65_535;
 
 /// Reads one export.
@@ -312,7 +312,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the next byte that is no white space, without taking it; `None` at the end.
+    /// Returns the next byte that is not white space, without taking it; `None` at the end.
     fn peek_or_end(&mut self) -> Read<Option<u8>> {
         while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.byte()? {
             self.blocks.advance(1);

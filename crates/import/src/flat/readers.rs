@@ -133,7 +133,7 @@ fn object(text: &[u8]) -> Checked<Fields> {
                 for (key, value) in xattrs {
                     let value = value
                         .as_str()
-                        .ok_or_else(|| Fault::form(format!("xattrs: {key} is no string")))?;
+                        .ok_or_else(|| Fault::form(format!("xattrs: {key} is not a string")))?;
                     fields.xattrs.push((key.clone().into_bytes(), xattr_value(value)?));
                 }
             }

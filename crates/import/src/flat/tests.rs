@@ -399,7 +399,7 @@ fn no_depth_of_an_export_is_one_of_the_stack() {
 }
 
 #[test]
-fn what_is_no_export_of_ncdu_is_one_error_with_its_place() {
+fn other_input_than_exports_of_ncdu_is_one_error_with_its_place() {
     let whole = ncdu(&format!(r#",{{"name":"a",{NCDU_FILE}}}"#));
     let whole = whole.trim_ascii_end();
     for end in 0..whole.len() {

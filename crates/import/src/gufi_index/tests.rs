@@ -79,7 +79,7 @@ fn a_pipe_is_no_database() {
     std::fs::remove_file(&database).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&database).status().unwrap().success());
     let error = import(place.path(), false).err().unwrap().to_string();
-    assert!(error.contains("no regular file"), "{error}");
+    assert!(error.contains("not a regular file"), "{error}");
 }
 
 #[test]
@@ -196,5 +196,5 @@ fn a_directory_that_is_no_index_is_told_as_such() {
     let place = tempfile::tempdir().unwrap();
     std::fs::create_dir(place.path().join("root")).unwrap();
     let error = import(place.path(), false).err().unwrap().to_string();
-    assert!(error.ends_with("root is no GUFI index: it has no db.db"), "{error}");
+    assert!(error.ends_with("root is not a GUFI index: it has no db.db"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! GUFI's traces: stanzas, each a directory's record and those of what is in it but is no
+//! GUFI's traces: stanzas, each a directory's record and those of what is in it but is not a
 //! directory.
 //!
 //! 1. The first pass goes through every file from the beginning, record by record, and gathers the
@@ -33,7 +33,7 @@ pub enum Form {
     Plain,
 }
 
-/// The delimiter that GUFI uses if it is not told otherwise.
+/// The default delimiter of GUFI.
 pub(crate) const DELIMITER: u8 = 0x1E;
 
 /// Bytes of a range of the second pass, at least.
@@ -55,7 +55,7 @@ struct Range {
     layout: Layout,
     start: u64,
     end: u64,
-    /// Which of the file's directories the first one is.
+    /// Number of its first directory in the file.
     first_dir: usize,
 }
 
@@ -264,7 +264,7 @@ fn scout(
     Ok(found)
 }
 
-/// Adds a directory. One whose record is wrong in part is added with what can be told, for root
+/// Adds a directory. One whose record is wrong in part is added with its readable fields, for root
 /// alone.
 fn gather(record: &Record<'_>, gathered: &mut FirstPass, at: (u32, Position)) -> Checked<()> {
     let (attributes, pairs) = (record.attributes(), record.xattrs());
@@ -276,7 +276,7 @@ fn gather(record: &Record<'_>, gathered: &mut FirstPass, at: (u32, Position)) ->
     fault.map_or(Ok(()), Err)
 }
 
-/// Tells the form of a file.
+/// Finds the form of a file.
 fn layout(input: &Input, options: &TraceOptions<'_>) -> Result<Layout> {
     let delimiter = options.delimiter;
     if let Some(form) = options.form {

@@ -29,7 +29,7 @@ const XATTR_DELIMITER: u8 = 0x1F;
 /// Largest record: five texts of 64 KiB and the numbers between them.
 pub(crate) const RECORD_BYTES_MAX: usize = 400 << 10;
 
-/// How the records of a file are told apart.
+/// The form by which the records of a file are separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub form: Form,
@@ -60,7 +60,7 @@ pub(crate) struct Record<'a> {
     numbers: [&'a [u8]; 11],
     pub target: &'a [u8],
     xattrs: &'a [u8],
-    /// How many xattrs there are, if the record tells.
+    /// Number of xattrs, if the record states it.
     xattr_count: Option<usize>,
     crtime: &'a [u8],
 }
@@ -224,7 +224,7 @@ impl<'a> Record<'a> {
             rdev: 0,
         };
         if attributes.file_type() != FileType::Symlink && !self.target.is_empty() {
-            return Err(Fault::contradiction("a link's target on what is no symbolic link"));
+            return Err(Fault::contradiction("a link's target on what is not a symbolic link"));
         }
         if memchr(0, self.target).is_some() {
             return Err(Fault::contradiction("a link's target with a NUL"));

@@ -232,7 +232,7 @@ fn hostile_records() {
     bad(&[&with(&[file(b"t/a"), file(b"t/a")])], "a second entry", 1);
     bad(&[&with(&[file(b"t/a"), record(b"t/a", 'd', DIR, b"", &[])])], "a second entry", 1);
     bad(&[&with(&[record(b"t/a", 'f', DIR, b"", &[])])], "does not agree", 1);
-    bad(&[&with(&[record(b"t/a", 'f', FILE, b"target", &[])])], "no symbolic link", 1);
+    bad(&[&with(&[record(b"t/a", 'f', FILE, b"target", &[])])], "not a symbolic link", 1);
     bad(&[&with(&[record(b"t/a", 'q', FILE, b"", &[])])], "does not agree", 1);
     bad(&[&with(&[record(b"t/a", 'f', FILE, b"", &[(b"user.k", b"a\x1fb")])])], "delimiters", 1);
     let text = String::from_utf8(file(b"t/a")).unwrap();
@@ -255,7 +255,7 @@ fn hostile_records() {
 }
 
 #[test]
-fn what_is_doubtful_is_for_root_alone() {
+fn doubtful_records_are_for_root_alone() {
     let dir = |path: &[u8], mode| record(path, 'd', mode, b"", &[]);
     let root = dir(b"t", DIR);
     // Two records of one directory, the open one first.

@@ -76,7 +76,7 @@ impl ReadBundle {
         if self.is_own { source.in_own_index() } else { source }
     }
 
-    /// Returns what tells it from others of any generation of its index, if it is from one.
+    /// Returns its identity among those of any generation of its index, if it is from one.
     pub(super) fn id(&self) -> Option<BundleId> {
         self.unread.as_ref().map(|(_, record)| record.id)
     }

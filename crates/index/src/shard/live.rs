@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_a_list_without_the_dead_says() {
+    fn live_rows_equal_a_list_without_the_dead() {
         for (seed, listings, dead) in [(1, 3, 1), (2, 40, 0), (3, 40, 9), (4, 3000, 90)] {
             let numbers = &mut Numbers(seed);
             let (mut shard, mut known) = shard_of(listings, numbers);

@@ -50,7 +50,7 @@ impl Shard {
     }
 
     /// Returns the listings of a directory and all below it that count, as ranges of ordinals,
-    /// sorted and disjoint; none is empty. Opens no file where the covers tell.
+    /// sorted and disjoint; none is empty. Opens no file if the covers suffice.
     pub fn listings_below(&self, directory: SourcePath<'_>) -> Result<Vec<ListingRange>> {
         let all = self.all_listings_below(directory)?;
         self.live(all)
@@ -103,7 +103,7 @@ impl Shard {
         Ok(first..end)
     }
 
-    /// Returns the sums over all entries below a directory. Opens no file where the covers tell.
+    /// Returns the sums over all entries below a directory. Opens no file if the covers suffice.
     pub fn totals_below(&self, directory: SourcePath<'_>) -> Result<Totals> {
         match Overlap::of(&self.record.prefix, directory) {
             Overlap::Outside => return Ok(Totals::default()),

@@ -43,8 +43,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Files of a generation, each with whether it is needed to read the generation as the writer can:
-/// all are but those that tell others what they may read, or keep it for those who know its path.
+/// Files of a generation, each with whether the writer needs it to read the generation. The writer
+/// needs all, except files that show others what they may read, or keep it for those who know its
+/// path.
 pub(super) type Files = HashMap<PathBuf, bool>;
 
 /// Files that a generation consists of.
@@ -484,9 +485,9 @@ impl Tree {
         self
     }
 
-    /// Returns the files of a generation that another one does not have, as far as can be told: not
-    /// shards of pages that are damaged or missing, nor, where the other one has such a page, of that
-    /// class.
+    /// Returns the files of a generation that another one does not have, as far as known. Shards of
+    /// damaged or missing pages are left out; if the other one has such a page, so are shards of
+    /// that class.
     fn without(&self, other: Option<&Tree>, names: &Names, pages: &ReadPages) -> Result<Files> {
         let all = FileFilter { class: &|_| true, page: &|_| true };
         self.files(other, names, pages, &all).map(|(files, _)| files)

@@ -33,7 +33,7 @@ const THREAD_BYTES: usize = 128 << 20;
 /// Rows that are copied at a time.
 const COPIED_ROWS: usize = 64 * 1024;
 
-/// Which shards are written anew.
+/// Shards that are rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// All that have dead rows, and small ones where a class has several of them.

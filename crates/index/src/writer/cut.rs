@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_of_a_range_stays() {
+    fn kept_parts_of_a_range_stay() {
         let listings = |rows: &[RowRange]| -> Vec<ListingRange> {
             rows.iter().cloned().map(ListingOrdinal::range).collect()
         };

@@ -1,4 +1,4 @@
-//! Where an index has an inode: the names of a file that were not told to have changed.
+//! Places of an inode in an index: the names of a file that are not known to have changed.
 
 use super::Writer;
 use super::copying::{read, read_listings};

@@ -75,9 +75,9 @@ impl Writer {
         Ok(renewed)
     }
 
-    /// Fails if a file that readers need of a source is missing, closed to them, or damaged as far as
-    /// its length tells; what is sealed is read whole.
-    /// With `whole`, every block of every file is read, too.
+    /// Fails if a file that readers need of a source is missing, closed to them, or damaged as far
+    /// as its length shows; sealed files are read whole. With `whole`, every block of every file is
+    /// read, too.
     pub fn check_files(&self, source: SourceId, whole: bool) -> Result<()> {
         let checks_modes = knows_all_ids();
         let check = |path: &Path, bytes: Option<u64>| -> Result<()> {

@@ -1,4 +1,4 @@
-//! Which directories of a source something newer replaces.
+//! Directories of a source that something newer replaces.
 
 use crate::digest::DigestKey;
 use crate::listing_ordinal::ListingOrdinal;
@@ -28,7 +28,7 @@ pub(super) struct Replaced {
     pub(super) kept_values: KeptValues,
 }
 
-/// Which listings of a source stay, by shard. All threads add to them.
+/// Listings of a source that stay, by shard. All threads add to them.
 #[derive(Default)]
 pub(super) struct KeptListings {
     shards: Vec<KeptOfShard>,
@@ -36,7 +36,7 @@ pub(super) struct KeptListings {
     places: FxHashMap<String, usize>,
 }
 
-/// Which listings of a shard stay: a bit each, by ordinal.
+/// Listings of a shard that stay: a bit each, by ordinal.
 pub(super) struct KeptOfShard(Vec<AtomicU64>);
 
 impl KeptListings {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_replaced_is_known_by_its_path() {
+    fn replaced_listings_are_known_by_their_path() {
         let own = |paths: &[&str]| {
             paths.iter().map(|path| SourcePath::escaped(path).to_buf()).collect::<Vec<_>>()
         };

@@ -201,7 +201,7 @@ fn current_of(
     })
 }
 
-/// Returns when a generation was published, as the times of its files tell.
+/// Returns the time of a publication, from the times of its files.
 fn of_times(index: &Path, generation: Generation) -> KeptGeneration {
     let files = [names::all_manifests(index, generation), names::catalog(index, generation)];
     let published_ns = files.iter().map(|file| written_ns(file)).max().unwrap_or(0);

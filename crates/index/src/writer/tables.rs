@@ -101,7 +101,7 @@ impl Writer {
         Ok(touched)
     }
 
-    /// Tells that all derived tables have been computed from what the classes hold now.
+    /// Notes that all derived tables have been computed from the present rows of the classes.
     pub fn derived_are_computed(&mut self) {
         self.derived_is_stale = false;
     }

@@ -162,8 +162,8 @@ impl Refresh {
 }
 
 impl Writer {
-    /// Has directories of a source that is listed again as a whole not be read where their times
-    /// tell that they need not. The source must be scanned as its record says.
+    /// Skips directories of a source that is listed again as a whole, if their times show that they
+    /// need not be read. The source must be scanned as its record says.
     pub fn trust_directory_times(&mut self, begun: SourceId) -> Result<()> {
         let Some(refresh) = self.refresh(begun) else { return Ok(()) };
         let sources = self.classes.values().flat_map(|held| &held.manifest.sources);

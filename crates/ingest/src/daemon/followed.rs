@@ -144,7 +144,7 @@ pub(super) fn followed(
         check_links(&path)?;
         let real =
             path.canonicalize().with_context(|| format!("cannot open {}", path.display()))?;
-        anyhow::ensure!(real.is_dir(), "{} is no directory", real.display());
+        anyhow::ensure!(real.is_dir(), "{} is not a directory", real.display());
         Ok(real)
     };
     let (mut roots, mut missing, count) = (Vec::new(), Vec::new(), trees.len());

@@ -1,5 +1,5 @@
-//! Which request caused which listing, where several are carried out together: each is charged for
-//! its own directories.
+//! Costs of requests that are carried out together: each request is charged for the directories
+//! that it caused to be listed.
 
 use canopy_index::SourceId;
 use canopy_model::{SourcePath, SourcePathBuf};

@@ -32,12 +32,12 @@ pub(super) struct Inner {
     pub(super) charged: (FxHashMap<ClassId, u32>, FxHashSet<GrantId>),
     /// Owners who asked for more than the limits.
     pub(super) beyond_limits: BTreeSet<u32>,
-    /// How often grants were too many to be told apart.
+    /// How often a class had too many grants, and was folded.
     pub(super) folded: u64,
 }
 
 impl Inner {
-    /// Returns whether all members of a class pass a grant, as far as single grants tell.
+    /// Returns whether all members of a class pass a grant, as far as single grants show.
     pub(super) fn implies(&self, class: ClassId, grant: &Grant) -> bool {
         self.classes[class.0 as usize].iter().any(|id| self.grants[id].implies(grant))
     }

@@ -244,7 +244,7 @@ impl ClassTable {
             charged.into_iter().filter(|(class, _)| !classes.contains(class)).collect();
         rest.sort_unstable();
         rest.into_iter().for_each(|(class, owner)| inner.charge_class(class, owner));
-        // Who asks again is to be charged.
+        // The next user who asks is charged.
         inner.restricted.clear();
         inner.restricted_names = 0;
     }
@@ -270,8 +270,8 @@ impl ClassTable {
         self.inner.read().beyond_limits.clone()
     }
 
-    /// Returns how often a class got fewer members than the kernel would let pass, since its
-    /// grants were too many to be told apart.
+    /// Returns how often a class got fewer members than the kernel would let pass, since it had too
+    /// many grants.
     pub fn folded(&self) -> u64 {
         self.inner.read().folded
     }

@@ -15,7 +15,7 @@ fn implied_grants_leave_no_trace() {
     let restricted = |class, grant: Grant| table.restricted(class, &grant, 1);
     let group = restricted(ClassTable::EVERYONE, grant(0o750, 1, 10));
     let owner = restricted(group, grant(0o700, 1, 10));
-    // Whoever passes 0700 passes 0750 of the same owner: the class is that of 0700 alone.
+    // Users who pass 0700 pass 0750 of the same owner: the class is that of 0700 alone.
     assert_eq!(owner, restricted(ClassTable::EVERYONE, grant(0o700, 1, 99)));
     assert_eq!(owner, restricted(owner, grant(0o750, 1, 10)));
     assert_eq!(restricted(owner, grant(0o755, 5, 5)), owner);
@@ -69,7 +69,7 @@ fn permissions(mode: u32, uid: u32, gid: u32) -> Permissions<'static> {
 }
 
 #[test]
-fn what_is_behind_a_gate_is_for_those_who_list_it_or_know_a_name() {
+fn entries_behind_a_gate_are_for_its_listers_and_knowers() {
     let table = ClassTable::default();
     let home = table.access(&Approach::EVERYONE, permissions(0o711, 0, 0));
     assert_eq!(home.lookup, Some(ClassTable::EVERYONE));
@@ -77,7 +77,7 @@ fn what_is_behind_a_gate_is_for_those_who_list_it_or_know_a_name() {
     let [ann, bob] = ["/home/ann", "/home/bob"].map(|path| table.below(&home, || path.to_owned()));
     assert_eq!(ann.audience, bob.audience);
     assert_eq!(ann.passage.as_deref(), Some("/home/ann"));
-    // Whoever knows the name gets in; nobody but root lists the gate itself.
+    // Users who know the name get in; only root lists the gate itself.
     let user = Credentials::new(7, []);
     let in_ann = table.access(&ann, permissions(0o755, 1, 1));
     assert!(table.admits(in_ann.listing.knowers.unwrap(), &user));
@@ -88,7 +88,7 @@ fn what_is_behind_a_gate_is_for_those_who_list_it_or_know_a_name() {
     assert_eq!(private.lookup, None);
     assert!(!table.admits(private.listing.knowers.unwrap(), &user));
     assert!(table.admits(private.listing.knowers.unwrap(), &Credentials::new(1, [])));
-    // What is root's alone needs no knowing.
+    // A directory of root alone has no knowers.
     let root = table.access(&ann, permissions(0o700, 0, 0));
     assert_eq!((root.listing.knowers, root.passage), (None, None));
     // A gate in a gate: the inner passage holds the name of the outer one.
@@ -100,10 +100,10 @@ fn what_is_behind_a_gate_is_for_those_who_list_it_or_know_a_name() {
 }
 
 #[test]
-fn what_all_who_come_so_far_may_list_is_no_gate() {
+fn a_directory_that_all_who_reach_it_may_list_is_not_a_gate() {
     let table = ClassTable::default();
     let private = table.access(&Approach::EVERYONE, permissions(0o700, 1, 1));
-    let below = table.below(&private, || unreachable!("it is no gate"));
+    let below = table.below(&private, || unreachable!("it is not a gate"));
     let inner = table.access(&below, permissions(0o711, 1, 1));
     assert_eq!((inner.lookup, inner.listing), (None, private.listing));
     assert_eq!(table.access(&Approach::EVERYONE, permissions(0o755, 1, 1)).lookup, None);
@@ -163,7 +163,7 @@ fn one_owner_cannot_use_up_what_another_may_ask_for() {
     assert!(table.admits(beyond, &Credentials::new(1, [])));
     assert!(!table.admits(beyond, &Credentials::new(3, [70])));
     assert!(table.admits(other, &Credentials::new(3, [70])));
-    // What the owner itself may not read is not shown to the owner either.
+    // A directory that the owner may not read is not shown to the owner either.
     let closed = table.restricted(ClassTable::EVERYONE, &grant(0o050, 1, 99), 1);
     assert!(!table.admits(closed, &Credentials::new(1, [])));
     // Root's directories have no limits.
@@ -172,7 +172,7 @@ fn one_owner_cannot_use_up_what_another_may_ask_for() {
 }
 
 #[test]
-fn who_changes_directories_again_and_again_makes_few_classes() {
+fn repeated_changes_of_directories_make_few_classes() {
     let everyone = Approach::EVERYONE.audience;
     for with_acls in [false, true] {
         let table = ClassTable::with_grants([], 0, OwnerLimits { classes: 10, names: 100 });
@@ -214,7 +214,7 @@ fn subordinate_uids_are_charged_to_their_holder() {
 }
 
 #[test]
-fn what_was_charged_before_counts_until_it_is_released() {
+fn earlier_charges_count_until_they_are_released() {
     let limits = OwnerLimits { classes: 10, names: 100 };
     let before = ClassTable::with_grants([], 0, limits);
     let ask = |table: &ClassTable, group| {

@@ -61,7 +61,7 @@ fn parts_have_layouts_of_their_own() {
 }
 
 #[test]
-fn what_has_no_storage_is_on_no_ost() {
+fn files_without_storage_are_on_no_ost() {
     let all = layouts();
     let osts = |at: usize| -> Vec<u32> {
         let layout = Layout::decode(&all[at]).unwrap();
@@ -108,7 +108,7 @@ fn layouts_without_ids_are_alike() {
         };
         assert_eq!(osts(&before), osts(&after));
     }
-    // OSTs that files in a directory shall be on are no objects of it.
+    // OSTs that files in a directory shall be on are not objects of it.
     let mut directory = plain(1, 1 << 20, 1, "flash", &[3]);
     directory[2] = 0xD5;
     assert_eq!(Layout::decode(&directory).unwrap().components[0].osts().count(), 0);
@@ -132,7 +132,7 @@ fn bytes_are_where_stripes_are() {
         (2, 0x10, 150, 1000, part(100, &[2, 3])),
         (3, 0, 1000, u64::MAX, part(100, &[])),
     ]);
-    // Of the second part, 150 to 200 are on its second stripe, 200 to 300 on the first.
+    // The second part has 150 to 200 on its second stripe, and 200 to 300 on its first.
     assert_eq!(stripes(&parts, 420), [(1, 150), (2, 120), (3, 150)]);
     assert_eq!(stripes(&parts, 10), [(1, 10), (2, 0), (3, 0)]);
     let odd = plain(1, 0, 1, "", &[4]);

@@ -1,4 +1,4 @@
-//! What files have in them: opening, reading, writing and changing the space that they take.
+//! Contents of files: opening, reading, writing and changing the space that they take.
 
 use super::names::free;
 use super::{Answer, Filesystem, GENERATION, asking, empty, real};
@@ -125,7 +125,7 @@ impl Filesystem {
             let _ = self.namespace.close(id);
         })?;
         let mut flags = FopenFlags::FOPEN_NOFLUSH;
-        // What is read from the kernel's memory changes no time of access.
+        // Reads from the kernel's memory change no time of access.
         if backing.is_none() && !is_due {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
@@ -212,7 +212,7 @@ impl Filesystem {
             let is_in = |gid| by.is_in(gid);
             let privileges = match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                 true => Privileges::Drop(&is_in),
-                // What was written through a map comes from nobody.
+                // Data that was written through a map comes from no known user.
                 false if by.uid == 0 && !flags.contains(WriteFlags::FUSE_WRITE_CACHE) => {
                     Privileges::Keep
                 }

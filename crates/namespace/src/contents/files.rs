@@ -253,7 +253,7 @@ impl Namespace {
             return Ok(opened.object());
         }
         if let Some(chunks) = self.contents.chunks() {
-            // Whoever flushes has the record say so.
+            // A flush updates the record.
             let recorded = {
                 let _writer = self.tablet.writer.lock();
                 self.tablet.locate(opened.id)?.1
@@ -284,7 +284,7 @@ impl Namespace {
         let _writer = self.tablet.writer.lock();
         let (place, before) = self.tablet.locate(opened.id)?;
         if before.has(flag::INLINE) {
-            // What the record has may have been synced, and goes.
+            // The recorded contents may be durable. They are removed, so the object must be.
             object.sync_all().map_err(Error::io("an object"))?;
             self.contents.sync_name(opened.id)?;
         }
@@ -468,7 +468,7 @@ impl Namespace {
         let _changing = self.contents.changing.read();
         self.keep_contents(opened)?;
         let mut inline = opened.inline.write();
-        // What an object gains is a hole.
+        // An object grows by holes.
         let reserved = self.reserve(opened, &inline, size, size..size, privileges)?;
         let before = Inline::clone(&inline);
         let size_before = match opened.object() {

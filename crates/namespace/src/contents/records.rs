@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 impl OpenFiles for Contents {
     fn overlay(&self, inode: &mut Inode) {
-        // Of a file that is open, chunks may have the contents before its record says so.
+        // Chunks of an open file may have the contents before its record says so.
         let has_object = inode.has(flag::OBJECT) || inode.is_regular() && self.chunks().is_some();
         if !has_object {
             return;

@@ -12,7 +12,7 @@ use crate::records::tablet::Tablet;
 use canopy_store::{Batch, Direction, Durability, Key, KeyRange};
 use std::sync::Arc;
 
-/// So many records are looked at while others wait.
+/// Records that are looked at while others wait.
 const STEP: usize = 256;
 
 impl Tablet {
@@ -69,7 +69,7 @@ impl Tablet {
             }
         }
         let _writer = self.writer.lock();
-        // Whoever changed what is wanted may have removed an index and added it again.
+        // A change of the settings may have removed an index and added it again.
         if !Arc::ptr_eq(&wanted, &self.configured()) {
             return Ok(false);
         }

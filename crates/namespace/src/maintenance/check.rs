@@ -22,9 +22,9 @@ use std::sync::Arc;
 /// Something that no namespace has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which file it is about; 0 if none.
+    /// The file that it concerns; 0 if none.
     pub id: FileId,
-    /// What is wrong.
+    /// Description of the fault.
     pub what: String,
     pub(crate) problem: Problem,
 }
@@ -38,10 +38,10 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What a fault is to who mends it.
+/// The kind of a fault, for its repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
-    /// The record at this key is not what it must be, and nobody can tell what it was.
+    /// The record at this key is wrong, and its former value is unknown.
     Damaged(Key),
     /// A name's record lies elsewhere than its hash says.
     Misplaced(Key),
@@ -49,7 +49,7 @@ pub(crate) enum Problem {
     Misnamed(Key),
     /// An entry of the name index is of no name.
     StrayEntry(Key),
-    /// What there is of the file does not agree.
+    /// The parts of the file do not agree.
     File,
     /// No path leads to the directory.
     Lost,
@@ -69,7 +69,7 @@ pub(crate) enum Problem {
     Disk,
 }
 
-/// What the records say of a file, collected from all of them.
+/// Facts about a file, collected from all records.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// Names that hold the inode or point to it.
@@ -82,7 +82,7 @@ pub(crate) struct Seen {
     pub(crate) subdirectories: u32,
     xattrs: u32,
     contents_bytes: Option<u64>,
-    /// What its chunks take in blocks, and where the last one ends.
+    /// Space of its chunks in blocks, and the end of the last one.
     chunks: Option<(u64, u64)>,
 }
 
@@ -116,8 +116,7 @@ pub(crate) struct Check<'a> {
     listed: HashSet<FileId>,
     /// Files whose objects are to be removed.
     doomed: HashSet<FileId>,
-    /// What the objects of chunks were that there are, with their sizes; none if there are no
-    /// chunks.
+    /// The existing objects of chunks, with their sizes; none if there are no chunks.
     pub(crate) chunk_objects: Option<Arc<ChunkObjects>>,
     /// Chunks of files whose records or objects are not what they must be.
     pub(crate) bad_chunks: HashMap<FileId, HashSet<u64>>,
@@ -129,9 +128,9 @@ pub(crate) struct Check<'a> {
     reserved: Option<Vec<Range<u64>>>,
     /// The largest id that anything is said of.
     pub(crate) last_id: FileId,
-    /// What inodes use.
+    /// Usage by the inodes.
     used: HashMap<Account, [u64; 2]>,
-    /// What is on record of that, if it is counted.
+    /// Recorded usage, if it is counted.
     usage: HashMap<Account, [u64; 2]>,
     is_counted: bool,
     pub(crate) faults: Vec<Fault>,
@@ -150,36 +149,36 @@ fn is_of_file(key: &Key) -> bool {
     spaces.any(|space| space as u64 == key.directory)
 }
 
-/// Returns a name as faults tell it, with the directory that it is in.
+/// Returns a name as faults show it, with the directory that it is in.
 fn shown(key: &Key) -> String {
     format!("{} in directory {}", key.name.escape_ascii(), key.directory)
 }
 
-/// Returns a hash of an entry. Sums of these tell whether two sets are the same, in any order.
+/// Returns a hash of an entry. Sums of these show whether two sets are equal, in any order.
 fn hash_of_entry(key: &Key) -> u64 {
     let of_name = hash_of(&key.name);
     hash_of(&[key.directory, key.hash, of_name].map(u64::to_le_bytes).concat())
 }
 
 impl Namespace {
-    /// Checks all records as they are now, and objects, and returns what is wrong; `progress` is told
-    /// how many records were read. Others may change things meanwhile. Takes some 150 bytes of memory
-    /// a file, and 32 for each chunk of contents.
+    /// Checks all records as they are now, and objects, and returns the faults. Calls `progress`
+    /// with the number of records that were read. Others may change things meanwhile. Takes some
+    /// 150 bytes of memory a file, and 32 for each chunk of contents.
     ///
     /// # Errors
     ///
     /// Fails where records cannot be read at all. Damage that it can describe is returned, and is
-    /// no error.
+    /// not an error.
     pub fn check(&self, progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
         self.check_all(false, progress)
     }
 
-    /// Does the same, and reads the contents that lie in storage.
+    /// Like [`check`](Self::check), and reads the contents that lie in storage.
     ///
     /// # Errors
     ///
     /// Fails where records cannot be read at all. Damage that it can describe is returned, and is
-    /// no error.
+    /// not an error.
     pub fn check_contents(&self, progress: impl FnMut(u64)) -> Result<Vec<Fault>> {
         self.check_all(true, progress)
     }
@@ -207,7 +206,7 @@ impl Namespace {
     /// # Errors
     ///
     /// Fails where records cannot be read at all. Damage that it can describe is returned, and is
-    /// no error.
+    /// not an error.
     pub fn check_past(&self, past: &Past, reads_contents: bool) -> Result<Vec<Fault>> {
         let (snapshot, _) = self.tablet.table.at_checkpoint(past.number())?;
         let mut check = Check::new(self, snapshot, past.view().configured.clone(), false);
@@ -299,8 +298,8 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Finds which files are damaged. Of records that were read, nothing is told: others that they
-    /// belong to may be among those that cannot be.
+    /// Finds the damaged files. Records that could be read are not reported: they may belong to
+    /// records that could not.
     fn judge_damage(&mut self, error: canopy_store::Error) -> Result<()> {
         self.faults.clear();
         if self.past.is_some() {
@@ -405,7 +404,7 @@ impl<'a> Check<'a> {
 
     fn add_name(&mut self, key: &Key, value: &[u8]) {
         let Ok(inode) = Inode::decode(value) else {
-            let what = format!("the record of name {} is no inode", shown(key));
+            let what = format!("the record of name {} is not an inode", shown(key));
             return self.problem(FileId::NONE, Problem::Damaged(key.clone()), what);
         };
         if !is_possible(inode.id) {
@@ -439,7 +438,7 @@ impl<'a> Check<'a> {
         let is_linked = key.directory == Space::Links as u64;
         let is_orphan = key.directory == Space::Orphans as u64;
         let Ok(inode) = Inode::decode(value) else {
-            return self.problem(id, Problem::Damaged(key.clone()), "its record is no inode");
+            return self.problem(id, Problem::Damaged(key.clone()), "its record is not an inode");
         };
         if inode.id != id {
             let what = format!("its record says that it is file {}", inode.id);
@@ -603,7 +602,7 @@ impl<'a> Check<'a> {
         let namespace = self.namespace;
         let _writer = (!self.is_alone).then(|| namespace.tablet.writer.lock());
         let is_doomed = namespace.tablet.table.get(Space::Doomed.of(id, b"").as_ref());
-        // What cannot be read now is still wrong.
+        // Anything that cannot be read now is still wrong.
         let is_doomed = is_doomed.is_ok_and(|found| found.is_some());
         if is_doomed || namespace.contents.find(id, false).is_some() {
             return false;
@@ -727,7 +726,7 @@ impl<'a> Check<'a> {
         for directory in std::mem::take(&mut self.listed) {
             let seen = files.get(&directory).and_then(|seen| seen.inode.as_ref());
             if seen.is_none_or(|facts| facts.file_type != file_type::DIRECTORY) {
-                self.fault(directory, "names lie in what is no directory");
+                self.fault(directory, "names lie in what is not a directory");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What an earlier process of the namespace left undone when it died.
+//! Work that an earlier process of the namespace left undone when it died.
 
 use crate::contents::describe;
 use crate::error::{Error, Result};
@@ -16,7 +16,8 @@ impl Namespace {
         self.tablet.remove_orphans()?;
         for id in self.tablet.ids_in(Space::Unsettled)? {
             self.contents.unsettle(id);
-            // An object that cannot be read is no reason not to open all else; `check` tells of it.
+            // An object that cannot be read is not a reason not to open all else; `check` tells of
+            // it.
             let recovered = self.recover_object(id);
             if let Err(error @ (Error::Store(_) | Error::Corrupt(_))) = recovered {
                 return Err(error);
@@ -52,7 +53,7 @@ impl Namespace {
             }
             match self.tablet.inode_now(id) {
                 Ok(inode) if inode.has(flag::OBJECT) => {
-                    // What noted that they may differ was lost, too.
+                    // The note that they may differ was lost, too.
                     if self.contents.object_size(id) != Some(inode.size) {
                         self.recover_object_now(id)?;
                     }

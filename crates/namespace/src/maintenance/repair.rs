@@ -23,21 +23,21 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What nobody leads to gets a name here, in the root directory.
+/// The directory, in the root directory, for files without a name.
 pub const LOST_AND_FOUND: &str = "lost+found";
 
 /// Faults that are mended give rise to others; more rounds are not made.
 const ROUNDS_MAX: usize = 16;
 
-/// So many records are written at a time.
+/// Records that are written at a time.
 const STEP: usize = 1024;
 
-/// What was done to a namespace.
+/// Result of repairing a namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// What was mended, a line each, in order.
+    /// Repairs, a line each, in order.
     pub done: Vec<String>,
-    /// What could not be mended.
+    /// Faults that could not be repaired.
     pub left: Vec<Fault>,
 }
 
@@ -66,8 +66,8 @@ impl Namespace {
         self.repair_with(ObjectsToRead::default())
     }
 
-    /// Does the same, and before it reads the contents that lie in storage: those that are damaged
-    /// count as lost.
+    /// Like [`repair`](Self::repair), and first reads the contents that lie in storage: damaged
+    /// ones count as lost.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Namespace {
     fn repair_with(&self, reads: ObjectsToRead) -> Result<Repaired> {
         // Damaged files first: nothing else can be read for sure.
         let losses = self.tablet.table.salvage()?;
-        // What cannot be written for a fault is left out.
+        // A fault whose repair cannot be written is left out.
         let _ = self.flush_pending();
         if losses.is_empty() {
             self.remove_crashed_chunks();
@@ -117,9 +117,9 @@ impl Namespace {
             done.push(format!("{name} has this report"));
             self.tablet.table.forget_losses()?;
         }
-        // What is left may be a record that names one of them.
+        // The rest may be a record that names one of them.
         if let Some(chunks) = self.contents.chunks().filter(|_| left.is_empty()) {
-            // What was mended counts once it is in SSTables.
+            // A repair counts once it is in SSTables.
             self.tablet.table.flush()?;
             let removed = self.remove_stray_chunks(chunks)?;
             // Those that were made since it was opened go when it is opened next.
@@ -129,14 +129,14 @@ impl Namespace {
                 done.push(format!("removed {removed} object{plural} that no record names"));
             }
         }
-        // What was removed from indexes is built anew.
+        // Entries that were removed from indexes are built anew.
         self.build_indexes(|| true)?;
         Ok(Repaired { done, left })
     }
 }
 
 impl Namespace {
-    /// Removes the objects that a crash has left, which is no fault.
+    /// Removes the objects that a crash has left, which is not a fault.
     fn remove_crashed_chunks(&self) {
         let chunks = self.contents.chunks().filter(|_| self.has_strays.load(Ordering::Acquire));
         if chunks.is_some_and(|chunks| self.remove_stray_chunks(chunks).is_ok()) {
@@ -255,7 +255,7 @@ impl<'a> Repair<'a> {
     /// Mends records that say wrong things about themselves; returns whether there were any.
     fn mend_records(&mut self, faults: &[Fault]) -> Result<bool> {
         let before = self.done.len();
-        // What cannot be read first: others are read below.
+        // Unreadable records first: others are read below.
         for Fault { id, what, problem } in faults {
             match problem {
                 Problem::Damaged(key) if *key == keys::root() => {

@@ -1,5 +1,5 @@
-//! What goes into records, or goes for good, some time after it happened: contents and times that
-//! wait in memory, and the space of removed files.
+//! Delayed work: contents and times that wait in memory go into records, and the space of removed
+//! files is freed.
 
 use crate::error::Result;
 use crate::namespace::Namespace;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 /// bytes.
 const SHORT_BYTES: u64 = 256 << 20;
 
-/// So many notes are taken away in one batch.
+/// Notes that are removed in one batch.
 const SETTLED: usize = 1 << 16;
 
 impl Namespace {
@@ -45,7 +45,7 @@ impl Namespace {
             return Ok(());
         }
         let doomed = {
-            // Whoever adds a tree dooms its objects until all of it is there.
+            // A process that adds a tree dooms its objects until all of it is there.
             let _writer = self.tablet.writer.lock();
             self.tablet.ids_in(Space::Doomed)?
         };

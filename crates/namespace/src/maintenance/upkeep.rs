@@ -1,5 +1,5 @@
-//! What an open namespace needs done beside: the engine's upkeep, and what waits in memory written
-//! every few seconds. Who has no threads calls [`Namespace::sync`].
+//! Background work of an open namespace: the engine's upkeep, and changes in memory that are
+//! written every few seconds. A caller without threads calls [`Namespace::sync`].
 
 use crate::error::Result;
 use crate::namespace::Namespace;
@@ -84,7 +84,7 @@ impl Drop for Upkeep {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
-        // Who must know whether that worked syncs before.
+        // A caller that must know whether that worked syncs before.
         let _ = self.namespace.close();
         self.table.take();
     }

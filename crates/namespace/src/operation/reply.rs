@@ -20,7 +20,7 @@ pub enum Reply {
     Truth(bool),
     /// A file with its attributes.
     Inode(Inode),
-    /// Which file it is.
+    /// Id of the file.
     File(FileId),
     /// Bytes: a path, a target or a value; none if there are none.
     Bytes(Option<Vec<u8>>),

@@ -1,4 +1,4 @@
-//! What is known of all accounts, in memory; and changes that say what they do to them.
+//! Usage and limits of all accounts, in memory, and the changes of usage by transactions.
 
 use super::{Account, BLOCK_BYTES, Limits, Usage};
 use crate::error::{Error, Result};
@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// What some inodes use, or how that changes: bytes and inodes by account. The numbers wrap around,
-/// so that what is added and taken away leaves what was.
+/// Usage of inodes, or a change of it: bytes and inodes by account. The numbers wrap around, so
+/// that adding and subtracting one amount has no effect.
 #[derive(Debug, Default)]
 pub(crate) struct Sums(Vec<(Account, [u64; 2])>);
 
@@ -134,7 +134,7 @@ impl Accounts {
             state.mode = Mode::On;
             let mut scan = table.scan(&Space::Usage.range(), Direction::Forward)?;
             while let Some(record) = scan.next()? {
-                // What is damaged is no reason not to open all else: `check` tells of it.
+                // Damage here is not a reason not to open the rest: `check` reports it.
                 let account = Account::parse(record.key.hash);
                 if let (Ok(account), Ok(usage)) = (account, Usage::decode(record.value)) {
                     state.usage.insert(account, usage);
@@ -148,7 +148,7 @@ impl Accounts {
                 }
             }
         } else if table.scan(&Space::Usage.range(), Direction::Forward)?.next()?.is_some() {
-            // Who began to count died before all sums were written.
+            // The process that began to count died before all sums were written.
             let mut batch = Batch::new();
             batch.delete_range(&Space::Usage.range())?;
             table.write_freeing(&batch, Durability::Visible)?;

@@ -10,7 +10,7 @@ use crate::records::tablet::Tablet;
 use canopy_store::{Batch, Direction, Durability, TableSnapshot};
 use std::collections::{BTreeMap, HashMap};
 
-/// So many sums are written in one batch.
+/// Sums that are written in one batch.
 const STEP: usize = 1 << 18;
 
 impl Namespace {

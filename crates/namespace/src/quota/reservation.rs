@@ -12,10 +12,10 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-/// What file systems give space in, in bytes.
+/// Unit in which file systems allocate space, in bytes.
 const UNIT_BYTES: u64 = 4096;
 
-/// So many parts of an object are looked at; if there are more, all of it counts as holes.
+/// Most parts of an object that are looked at; if there are more, all of it counts as holes.
 const SEEKS_MAX: usize = 1024;
 
 /// Bytes that are given back when this is dropped.

@@ -12,7 +12,7 @@ use canopy_store::Direction;
 use rustix::io::Errno;
 use std::collections::HashSet;
 
-/// So many names are read at a time.
+/// Names that are read at a time.
 const STEP: usize = 1024;
 
 impl Namespace {
@@ -83,8 +83,8 @@ impl Namespace {
         Ok(directory != FileId::NONE || !left.is_empty())
     }
 
-    /// Returns all files that are counted to a tree, directories before what is in them as far as
-    /// their numbers tell.
+    /// Returns all files that are counted to a tree, directories before their contents as far as
+    /// their numbers show.
     fn files_of(&self, project: u32) -> Result<Vec<FileId>> {
         let mut found = Vec::new();
         for range in [keys::all_names(), Space::Links.range(), Space::Orphans.range()] {

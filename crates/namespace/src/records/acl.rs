@@ -1,5 +1,5 @@
-//! What POSIX access control lists do to new files and to modes. Who passes one is
-//! `canopy_model::Grant`'s to say.
+//! Effects of POSIX access control lists on new files and modes. Only `canopy_model::Grant` judges
+//! who passes one.
 
 use crate::error::Result;
 use canopy_model::{Acl, AclEntry, AclTag};
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 /// The extended attributes that have a file's ACLs.
 pub const ACCESS: &str = Acl::XATTR_NAME;
-/// What files made in a directory begin with.
+/// The ACL with which files made in a directory begin.
 pub const DEFAULT: &str = "system.posix_acl_default";
 
 /// Gives a new file in a directory with a default ACL its mode, and returns the ACLs that it gets,

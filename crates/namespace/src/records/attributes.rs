@@ -24,12 +24,12 @@ pub const TEXT_BYTES_MAX: usize = 255;
 /// The number of the first extended attribute.
 const XATTR: u32 = 1 << 16;
 
-/// What an index can be of.
+/// An attribute that can have an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Attribute {
     /// The length in bytes.
     Size,
-    /// What the contents take, in units of 512 bytes.
+    /// Space of the contents, in units of 512 bytes.
     Blocks,
     /// The owner.
     Uid,
@@ -37,9 +37,9 @@ pub enum Attribute {
     Gid,
     /// How many names the file has.
     Links,
-    /// What a quota of directory trees counts it to.
+    /// Number of the project, to which a quota of directory trees counts it.
     Project,
-    /// What kind of file it is.
+    /// Type of the file.
     Type,
     /// When the contents were changed.
     Mtime,
@@ -49,7 +49,7 @@ pub enum Attribute {
     Atime,
     /// When it was made.
     Btime,
-    /// What follows the last dot of the name.
+    /// The text behind the last dot of the name.
     Extension,
     /// The name.
     Name,
@@ -57,7 +57,7 @@ pub enum Attribute {
     Xattr(u16),
 }
 
-/// All that an inode and its name tell, with their numbers and names. Numbers are part of keys:
+/// All attributes of an inode and its name, with their numbers and names. Numbers are part of keys:
 /// they are never used again for anything else.
 const BUILT_IN: [(Attribute, u32, &str); 13] = [
     (Attribute::Size, 1, "size"),
@@ -230,10 +230,10 @@ fn following(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(following)
 }
 
-/// Which attributes a namespace keeps indexes of.
+/// Attributes that have indexes in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indexes {
-    /// Those that every inode and its name tell.
+    /// Those that every inode and its name have.
     pub attributes: BTreeSet<Attribute>,
     /// Numbers of extended attributes, by name.
     pub xattrs: BTreeMap<Vec<u8>, u16>,

@@ -2,7 +2,7 @@
 //! and a single commit shows all of them. Until then nothing is seen of it, whatever happens; what
 //! a crash leaves are SSTables and objects that nobody refers to, and both are removed later.
 //!
-//! Whoever adds a tree sees to it that links are counted right: nothing is read here.
+//! The caller counts links: nothing is read here.
 
 use crate::contents::chunks::ChunkId;
 use crate::error::{Error, Result};
@@ -31,10 +31,10 @@ const BATCHES: usize = 4;
 /// Each thread sorts so many bytes of records at once: the more, the fewer runs there are.
 const MEMORY_BYTES: u64 = 128 << 20;
 
-/// So many threads sort and write, beside the one that adds.
+/// Threads that sort and write, beside the one that adds.
 const THREADS_MAX: usize = 2;
 
-/// Ids of objects are told to the log so many at a time.
+/// Ids of objects that are written to the log at a time.
 const OBJECT_IDS: u64 = 1024;
 
 /// Names, inodes and contents on their way into a namespace, which nobody changes meanwhile.
@@ -53,7 +53,7 @@ pub struct Bulk<'a> {
     object_ids: Range<FileId>,
     /// Objects that are not to be used.
     abandoned: Vec<FileId>,
-    /// What all of it uses.
+    /// Usage of all files.
     sums: HashMap<Account, [u64; 2]>,
     /// Whether there may be objects of what a crash took away, apart from ours.
     has_strays: bool,
@@ -343,7 +343,7 @@ impl<'a> Bulk<'a> {
         if !self.doomed.is_empty() {
             self.namespace.contents.sync_all()?;
         }
-        // What is in the log would be newer than what is ingested.
+        // Records in the log would be newer than the ingested ones.
         self.namespace.tablet.table.flush()?;
         self.ingestion.commit()?;
         self.namespace.tablet.table.refresh()?;
@@ -366,7 +366,7 @@ fn ingest(
             Ok(mut batch) => {
                 part.add_batch(&batch)?;
                 batch.clear();
-                // Whoever adds may need none any more.
+                // The caller may not need them any more.
                 let _ = emptied.send(batch);
             }
             Err(_) => break,

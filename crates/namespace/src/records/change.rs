@@ -91,7 +91,7 @@ pub struct SetAttributes {
     pub mtime: Option<SetTime>,
 }
 
-/// What becomes of setuid and setgid bits of a file whose contents change.
+/// The treatment of setuid and setgid bits when the contents of a file change.
 #[derive(Clone, Copy)]
 pub enum Privileges<'a> {
     /// They stay, as who changes it may set them; no quota binds who may.
@@ -123,7 +123,7 @@ impl Tablet {
     ///
     /// # Errors
     ///
-    /// Fails with `EXIST` if the name is taken, and with `NOTDIR` or `NOENT` if the parent is no
+    /// Fails with `EXIST` if the name is taken, and with `NOTDIR` or `NOENT` if the parent is not a
     /// directory or gone. Fails with `NOSPC` or `DQUOT` if there is no room. Fails as the table
     /// does.
     pub fn create(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
@@ -288,7 +288,7 @@ impl Tablet {
             return Ok(None);
         }
         let value = self.xattr_of(directory.id, acl::DEFAULT.as_bytes())?;
-        // What no ACL is was refused when it was set.
+        // An invalid ACL was refused when it was set.
         Ok(value.and_then(|value| Acl::decode(&value).ok()))
     }
 
@@ -468,7 +468,7 @@ impl Tablet {
         }
         self.remove_record(batch, &place, &before)?;
         self.removals.fetch_add(1, Ordering::AcqRel);
-        // Whoever lets it go meanwhile must find it here.
+        // A process that closes it meanwhile must find it here.
         self.orphans.lock().insert(id);
         if self.is_held(id) {
             return self.write_inode(batch, &Space::Orphans.of(id, b""), None, &inode);
@@ -519,7 +519,7 @@ impl Tablet {
     /// Fails as the table does.
     pub fn remove_orphans(&self) -> Result<()> {
         let mut ids = self.ids_in(Space::Orphans)?;
-        // What has a name after all is not removed: `check` tells of it.
+        // A file that has a name after all is not removed: `check` reports it.
         ids.retain(|id| self.names(*id).is_ok_and(|names| names.is_empty()));
         self.orphans.lock().extend(&ids);
         ids.into_iter().try_for_each(|id| self.remove_orphan(id))

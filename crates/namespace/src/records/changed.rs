@@ -1,4 +1,4 @@
-//! Which directories have changed between two moments, for what follows a namespace.
+//! Directories that have changed between two moments, for followers of a namespace.
 //!
 //! It compares two checkpoints and not the log: segments of the log go as soon as they are flushed,
 //! and another process cannot keep them. Runs that both checkpoints contain are not read, so the
@@ -12,10 +12,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 impl ReadView {
-    /// Returns the paths of the directories in which anything, or of which anything may be other
-    /// than it was at an older checkpoint: names, or attributes of what they name. Those that are
-    /// gone are told by the ones that they were in. None if there are more than `most`, or if it
-    /// cannot be told.
+    /// Returns the paths of directories that may differ from an older checkpoint: in their names,
+    /// or in attributes of the entries. The parents of removed directories are among them. None if
+    /// there are more than `most`, or if it cannot be known.
     ///
     /// # Errors
     ///
@@ -87,7 +86,7 @@ impl Paths {
             };
             let Some((above, name)) = known.clone() else { return Ok(None) };
             names.push(name);
-            // What is damaged may lead in a circle.
+            // Damaged records may lead in a circle.
             if names.len() > self.0.len() {
                 return Ok(None);
             }

@@ -31,8 +31,8 @@ impl Tablet {
                 value.map(|value| attribute.entry(&value, inode.id))
             };
             let (old, new) = (before.and_then(entry), after.and_then(entry));
-            // Whoever builds an index may have passed where the file comes from, and not see where it
-            // goes.
+            // A builder of an index may have passed the old place of the file, and not see the new
+            // one.
             if old == new && !configured.building.has(*attribute) {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! What a record says of an inode: the columns of the table's layout, in this order, little endian,
-//! and then the target, if it is a symbolic link.
+//! The record of an inode: the columns of the table's layout, in this order, little endian, and
+//! then the target, if it is a symbolic link.
 //!
 //! ```text
 //! mode u32, uid u32, gid u32, nlink u32, rdev u32, flags u32, project u32,
@@ -27,7 +27,7 @@ pub mod file_type {
     pub const SOCKET: u32 = 0o140_000;
 }
 
-/// What else there is of an inode, as bits of `Inode::flags`.
+/// Other facts about an inode, as bits of `Inode::flags`.
 pub mod flag {
     /// This name is one of several; the inode lies elsewhere.
     pub const LINKED: u32 = 1;
@@ -66,11 +66,11 @@ pub struct Inode {
     pub rdev: u32,
     /// Bits of [`flag`].
     pub flags: u32,
-    /// What a quota of directory trees counts it to; 0 for none.
+    /// Number of the project, to which a quota of directory trees counts it; 0 for none.
     pub project: u32,
     /// The length in bytes.
     pub size: u64,
-    /// What the contents take.
+    /// Space of the contents.
     pub blocks: u64,
     /// When the contents were changed.
     pub mtime_ns: i64,
@@ -80,7 +80,7 @@ pub struct Inode {
     pub atime_ns: i64,
     /// When it was made.
     pub btime_ns: i64,
-    /// Which file it is.
+    /// Id of the file.
     pub id: FileId,
     /// Where a symbolic link leads; empty for all else.
     pub target: Vec<u8>,

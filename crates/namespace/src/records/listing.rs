@@ -13,7 +13,7 @@ use crate::records::range::names_with;
 use crate::records::tablet::Tablet;
 use canopy_store::{Direction, Key, KeyRange, Scan};
 
-/// So many bits of a hash are not in cookies.
+/// Bits of a hash that are not in cookies.
 const HASH_SHIFT: u32 = 10;
 const NUMBER_BITS: u32 = 8;
 const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
@@ -35,7 +35,7 @@ pub struct Entry<'a> {
     pub name: &'a [u8],
     /// The file's attributes.
     pub inode: &'a Inode,
-    /// What to go on behind this entry with; below 2^63.
+    /// Cookie to continue with behind this entry; below 2^63.
     pub cookie: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct Entry<'a> {
 #[derive(Debug)]
 pub struct Listing {
     directory: FileId,
-    /// The entry that was told last, and its cookie.
+    /// The entry that was returned last, and its cookie.
     last: Option<(u64, Key)>,
     /// How many entries are asked for at first; 0 if nothing is known.
     fitting: u32,
@@ -123,8 +123,8 @@ impl Listing {
         }
     }
 
-    /// Tells the entries behind a cookie, which `scan` reads and `newest` knows the inodes of, until
-    /// `tell` returns that it does not take one.
+    /// Calls `tell` with the entries behind a cookie, which `scan` reads and `newest` knows the
+    /// inodes of, until it returns that it does not take one.
     pub(crate) fn go_on(
         &mut self,
         after: u64,

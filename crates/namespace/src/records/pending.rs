@@ -81,7 +81,7 @@ impl Tablet {
     /// Puts what waits of some inodes into their records.
     fn flush_inodes(&self, inodes: &[Inode]) -> Result<()> {
         let mut batch = Transaction::new();
-        // Of what was written and is in no record yet, the size is not to be in one either.
+        // The size of data that is in no record yet must not be in one either.
         let is_written = |inode: &&Inode| !self.files.is_dirty(inode.id);
         let inodes = Vec::from_iter(inodes.iter().filter(is_written));
         for inode in &inodes {

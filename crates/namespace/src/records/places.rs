@@ -6,7 +6,7 @@ use crate::records::keys::FileId;
 use canopy_store::Key;
 use parking_lot::Mutex;
 
-/// So many are remembered: some 13 MB, and their names.
+/// Places that are remembered: some 13 MB, and their names.
 const SLOTS: usize = 1 << 18;
 
 pub(crate) struct Places(Box<[Mutex<Option<(FileId, Key)>>]>);
@@ -28,7 +28,7 @@ impl Places {
 
     /// Remembers where a file is.
     pub(crate) fn insert(&self, id: FileId, key: Key) {
-        // What was there is freed without the lock.
+        // The old place is freed without the lock.
         let _before = self.slot(id).lock().replace((id, key));
     }
 }

@@ -22,7 +22,7 @@ const RECORD_BYTES: u64 = 60;
 /// The records of a namespace at one moment. Can be shared between threads.
 pub struct ReadView {
     records: Records,
-    /// What the namespace worked by then.
+    /// Settings of the namespace at that moment.
     pub(crate) configured: Arc<Configured>,
     /// About how many names there are.
     pub(crate) names_estimate: u64,
@@ -30,7 +30,7 @@ pub struct ReadView {
     places: Option<Arc<Places>>,
 }
 
-/// What is read.
+/// The records that are read.
 enum Records {
     Table(TableSnapshot),
     Checkpoint(Box<Reader>),
@@ -106,8 +106,8 @@ impl ReadView {
         })
     }
 
-    /// Tells the keys of a range whose values may be others than they were, with the value if it is
-    /// known, until `each` returns false. False if that cannot be told.
+    /// Calls `each` with the keys of a range whose values may differ, and with the value if it is
+    /// known, until it returns false. Returns false if the differences cannot be known.
     pub(crate) fn differences(
         &self,
         before: &ReadView,
@@ -181,8 +181,8 @@ impl ReadView {
         linked.map(|linked| Inode::decode(&linked)).transpose()
     }
 
-    /// Tells the names of a file, each with its directory and its record, until `tell` returns false;
-    /// returns what it returned last.
+    /// Calls `tell` with the names of a file, each with its directory and its record, until it
+    /// returns false. Returns its last result.
     pub(crate) fn records(
         &self,
         id: FileId,
@@ -236,8 +236,8 @@ impl ReadView {
         }
     }
 
-    /// Tells the names of a directory with what they stand for, in the order of hashes, all or
-    /// those behind one of them, until `tell` returns false.
+    /// Calls `tell` with the names of a directory and their inodes, in the order of hashes, all or
+    /// those behind one of them, until it returns false.
     ///
     /// # Errors
     ///
@@ -271,7 +271,7 @@ impl ReadView {
         Ok(self.scan(&keys::names_in(directory))?.next()?.is_none())
     }
 
-    /// Tells the names and values of a file's extended attributes, sorted by name.
+    /// Calls `tell` with the names and values of a file's extended attributes, sorted by name.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
-//! Which ranges of indexes have all files that an expression is true of.
+//! Ranges of indexes that contain all files that match an expression.
 //!
-//! A test of an indexed attribute is one range, or several. Of an And, what one part asks for is
-//! enough, whichever is chosen; of an Or, it takes what each part asks for. Nothing is said of a
-//! test that only fails, and of attributes without an index. So what comes out has all files that
-//! the expression is true of, and others: each is to be tested ([`Expression::matches`]).
+//! A test of an indexed attribute is one range, or several. For an And, the ranges of one part are
+//! enough, whichever is chosen; an Or needs those of each part. Tests that only fail, and
+//! attributes without an index, give no ranges. So the ranges contain all matching files, and
+//! others: each is to be tested ([`Expression::matches`]).
 
 use crate::records::attributes::{Attribute, Indexes, Value};
 use crate::records::keys::FileId;

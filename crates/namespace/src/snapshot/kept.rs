@@ -18,11 +18,11 @@ const NEXT: &str = "next";
 /// A file that snapshots need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptFile {
-    /// Whose contents.
+    /// The file.
     pub(crate) id: FileId,
     /// The snapshot; none if it was on its way.
     pub(crate) number: Option<u64>,
-    /// What it takes on the disk.
+    /// Space on the disk.
     pub(crate) bytes: u64,
 }
 

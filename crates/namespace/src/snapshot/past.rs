@@ -60,8 +60,8 @@ impl Past {
         Ok(self.view.inode(id)?.ok_or(Errno::NOENT)?)
     }
 
-    /// Tells the entries of a directory behind a cookie, 0 for all, until `tell` returns that it
-    /// does not take one.
+    /// Calls `tell` with the entries of a directory behind a cookie, 0 for all, until it returns
+    /// that it does not take one.
     ///
     /// # Errors
     ///
@@ -85,8 +85,8 @@ impl Past {
         Ok(self.view.inode(id)?.is_some_and(|inode| inode.has(flag::OBJECT)))
     }
 
-    /// Does what [`Namespace::search_paced`](crate::Namespace::search_paced) does. Of what the present
-    /// permissions of directories hide, nothing is told.
+    /// Like [`Namespace::search_paced`](crate::Namespace::search_paced). Files that the present
+    /// permissions of directories hide are left out.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! What the present permissions let a user see of a tree as it was: what was hidden since a snapshot
-//! was made stays hidden in it.
+//! Access to a tree as it was, by the present permissions: files that were hidden since a snapshot
+//! was made stay hidden in it.
 
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;

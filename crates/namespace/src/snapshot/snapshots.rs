@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// So many snapshots at most: where the contents of a file are is found by trying them.
+/// Most snapshots: finding the contents of a file tries each of them.
 pub const SNAPSHOTS_MAX: usize = 256;
 
 /// The longest name of a snapshot, in bytes.
@@ -43,7 +43,7 @@ const ROUNDS: usize = 8;
 /// The kernel's times of files may lag behind by less than this.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A snapshot, as users are told of it.
+/// A snapshot, as users see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotInfo {
     /// How users name it.
@@ -70,7 +70,7 @@ pub(crate) struct Snapshot {
 /// Snapshots in the order in which they were made.
 pub(crate) type Snapshots = Vec<Arc<Snapshot>>;
 
-/// What tells whether an object was changed.
+/// Times and size that change when an object changes.
 type Stamp = (i64, i64, u64);
 
 impl Namespace {
@@ -200,7 +200,7 @@ impl Namespace {
             SnapshotInfo { name: name.into(), created_ns, files: None, bytes: None, ids_end };
         let past = Some(self.past_of(number)?);
         for opened in &written {
-            // Of a snapshot that fails now, these are removed after the next crash.
+            // If a snapshot fails now, these are removed after the next crash.
             self.contents.keep_copy(opened.id(), number)?;
             copies.remove(&opened.id());
             *opened.kept.lock() = Some(number);
@@ -235,10 +235,10 @@ impl Namespace {
         if changed.is_empty() || bytes > bytes_max {
             return Ok(changed.is_empty());
         }
-        // What changes from here on gets other times than those.
+        // Later changes get other times than those.
         std::thread::sleep(TICK);
         for (opened, _) in &changed {
-            // What is mapped gets new times when it is changed from here on.
+            // A mapped file gets new times when it is changed later.
             opened.file().map_or(Ok(()), File::sync_all).map_err(Error::io("an object"))?;
         }
         for (opened, stamp) in changed {
@@ -348,7 +348,7 @@ impl Namespace {
             return Ok(0);
         };
         let opened = self.contents.find(id, false);
-        // Who copies it has the lock, and takes long.
+        // The copier has the lock, and takes long.
         let is_kept =
             |opened: &Opened| opened.kept.try_lock().is_some_and(|at| *at >= Some(newest.number));
         if opened.is_some_and(|opened| is_kept(&opened)) || self.keeper(id, all.iter())?.is_none() {
@@ -423,7 +423,7 @@ impl Namespace {
                 kept => {
                     kept?;
                     match self.past_of(number) {
-                        // That is no reason not to open all else; `check` reports it.
+                        // That is not a reason not to open all else; `check` reports it.
                         Err(error) if error.is_damage() => None,
                         past => Some(past?),
                     }

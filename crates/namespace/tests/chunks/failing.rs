@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[test]
-fn what_storage_does_not_take_stays_and_is_sent_again() {
+fn chunks_that_storage_refuses_stay_and_are_sent_again() {
     let mut place = Fixture::new();
     let file = place.create("file");
     place.write(&file, 0, 1, 3 * CHUNK);
@@ -49,7 +49,7 @@ fn what_storage_does_not_take_stays_and_is_sent_again() {
 }
 
 #[test]
-fn what_storage_took_is_not_sent_again() {
+fn stored_chunks_are_not_sent_again() {
     let place = Fixture::new();
     let file = place.create("file");
     for chunk in 0..8 {

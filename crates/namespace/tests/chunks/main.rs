@@ -196,7 +196,7 @@ fn zeros_that_were_written_take_no_space() {
 }
 
 #[test]
-fn what_several_threads_append_is_all_there() {
+fn nothing_that_threads_append_is_lost() {
     let place = Fixture::new();
     let file = place.create("file");
     place.write(&file, 0, 9, CHUNK + 1);

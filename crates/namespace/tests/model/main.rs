@@ -103,7 +103,7 @@ fn a_namespace_does_what_a_file_system_does() {
 
 /// Contents are chunks of 4 KiB, of which two are cached.
 #[test]
-fn so_does_one_whose_contents_are_chunks() {
+fn a_namespace_with_chunks_agrees_with_the_model() {
     let seeds = std::env::var("CANOPY_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
     for seed in 0..seeds.unwrap_or(rounds(24, 200)) {
         run(seed, 400, 4096);

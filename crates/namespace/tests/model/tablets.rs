@@ -279,7 +279,7 @@ fn names_of_halves() -> [EntryName<'static>; 2] {
 }
 
 #[test]
-fn what_concerns_both_tablets_is_refused_whole() {
+fn operations_on_both_tablets_are_refused_whole() {
     let halves = Halves::new(&[]);
     let names = names_of_halves();
     let create = |name, mode| {

@@ -8,7 +8,7 @@ use canopy_query::{Component, Expression};
 fn expression(text: &str) -> Expression {
     match read(text) {
         Component::Search(expression) => expression,
-        other => panic!("{other} is no search"),
+        other => panic!("{other} is not a search"),
     }
 }
 

@@ -48,7 +48,7 @@ fn assert_lost(place: &Fixture, id: FileId, lost: &[usize]) {
 }
 
 #[test]
-fn what_is_lost_of_a_file_cannot_be_read_and_the_rest_can() {
+fn lost_chunks_cannot_be_read_and_the_others_can() {
     let directory = tempfile::tempdir().unwrap();
     let place = Fixture::with(&directory, CHUNK_BYTES);
     let id = place.id("top/large.dat");

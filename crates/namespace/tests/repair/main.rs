@@ -72,7 +72,7 @@ fn every_damage_is_mended(chunk_bytes: u64) {
 }
 
 #[test]
-fn what_was_lost_gets_into_no_directory_of_others() {
+fn lost_files_get_into_no_directory_of_others() {
     for (mode, uid, expected) in
         [(0o700, 0, "lost+found"), (0o755, 0, "lost+found~"), (0o700, 2001, "lost+found~")]
     {
@@ -95,7 +95,7 @@ fn what_was_lost_gets_into_no_directory_of_others() {
 }
 
 #[test]
-fn what_was_damaged_before_it_was_opened_is_mended() {
+fn damage_from_before_the_opening_is_mended() {
     for (name, loses, damage) in DAMAGES {
         let directory = tempfile::tempdir().unwrap();
         let place = Fixture::new(&directory);
@@ -110,7 +110,7 @@ fn what_was_damaged_before_it_was_opened_is_mended() {
 }
 
 #[test]
-fn what_has_its_contents_is_where_it_was() {
+fn files_with_contents_stay_in_their_places() {
     let directory = tempfile::tempdir().unwrap();
     let place = Fixture::new(&directory);
     for name in ["flags of contents", "counts of links", "flags of extended attributes", "sizes"] {
@@ -121,7 +121,7 @@ fn what_has_its_contents_is_where_it_was() {
     assert_eq!(place.inode("top/large.dat").size, 50_000);
     assert_eq!(place.inode("top/sub/linked").nlink, 2);
     assert_eq!(place.inode("").nlink, 4);
-    // What is missing is no zeros.
+    // What is missing is not a zeros.
     let nothing = place.inode("top/sub/deep/nothing");
     assert!(nothing.has(flag::ABSENT) && nothing.size == 5);
     assert_eq!(

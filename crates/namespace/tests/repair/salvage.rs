@@ -292,7 +292,7 @@ fn all_records_of_a_file_that_is_gone_are_named() {
 }
 
 #[test]
-fn what_a_snapshot_shares_stays_damaged_there_alone() {
+fn files_shared_with_a_snapshot_stay_damaged_there_alone() {
     let made = made(0);
     let (_copy, path) = made.copy();
     let namespace = open(&path);
@@ -311,7 +311,7 @@ fn what_a_snapshot_shares_stays_damaged_there_alone() {
 }
 
 #[test]
-fn what_a_snapshot_has_elsewhere_takes_the_place_of_what_is_lost() {
+fn intact_records_of_a_snapshot_replace_lost_ones() {
     let made = made(0);
     let (_copy, path) = made.copy();
     let namespace = Arc::new(open(&path));

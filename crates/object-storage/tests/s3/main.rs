@@ -196,7 +196,7 @@ fn a_server_that_stops_loses_nothing_that_was_durable() {
 }
 
 #[test]
-fn what_is_wrong_with_a_location_is_told() {
+fn wrong_locations_are_errors() {
     let error = |location: &str| canopy_object_storage::open(location).err().unwrap().to_string();
     assert_eq!(error("s3://"), "s3://: no bucket is named");
     assert_eq!(error("/nonesuch"), "/nonesuch: no such directory");

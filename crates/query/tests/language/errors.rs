@@ -1,4 +1,4 @@
-//! What is wrong with queries, and what is said of it.
+//! Errors in queries, and their messages.
 
 use super::component;
 use canopy_query::{QUERY_BYTES_MAX, shown};
@@ -26,7 +26,7 @@ fn errors_say_what_would_be_right() {
         ("[size]", "size needs an operator and a value, as in size>1M"),
         ("[size>]", "a value is missing"),
         ("[size=]", "a value is missing"),
-        ("[size>-1]", "no size"),
+        ("[size>-1]", "not a size"),
         ("[size>1b]", "write 1B for bytes"),
         ("[size>010]", "write '10' without a 0 in front"),
         ("[size>0010.5K]", "write '10.5K' without a 0 in front"),
@@ -56,7 +56,7 @@ fn errors_say_what_would_be_right() {
         ("[mtime>-1m]", "write min or mon"),
         ("[mtime>1700000000]", "@1700000000"),
         ("[mtime~2023*]", "mtime takes =, !=, <, <=, > and >="),
-        ("[age>-30d]", "no age"),
+        ("[age>-30d]", "not an age"),
         ("[age=30d]", "age takes <, <=, > and >="),
         ("[age>30]", "needs a unit"),
         ("[name=*.c]", "give ~*.c for a pattern"),
@@ -129,7 +129,7 @@ fn places_are_those_of_the_component() {
 }
 
 #[test]
-fn what_is_too_much_is_refused() {
+fn queries_beyond_the_limits_are_refused() {
     let depth = |count: usize| format!("[{}true{}]", "(".repeat(count), ")".repeat(count));
     assert!(component(depth(30).as_bytes()).is_ok());
     for (query, said) in [

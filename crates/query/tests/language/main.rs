@@ -18,5 +18,5 @@ fn component(text: &[u8]) -> Result<Option<Component>, QueryError> {
 /// Reads a query that is one.
 fn read(text: &str) -> Component {
     let read = component(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
-    read.unwrap_or_else(|| panic!("{text} is no query"))
+    read.unwrap_or_else(|| panic!("{text} is not a query"))
 }

@@ -1,4 +1,4 @@
-//! What queries mean, as queries in their normal form.
+//! Meaning of queries, as queries in their normal form.
 
 use super::{NOW_NS, component, read};
 use canopy_query::{Candidate, Component, Expression, Field};
@@ -134,7 +134,7 @@ fn queries_have_a_normal_form() {
 }
 
 #[test]
-fn what_is_in_no_brackets_is_no_query() {
+fn a_name_without_brackets_is_not_a_query() {
     for text in ["", "[", "]", "a", "[a", "a]", "x[size>1]", "[size>1]x"] {
         assert_eq!(component(text.as_bytes()), Ok(None), "{text}");
     }
@@ -143,7 +143,7 @@ fn what_is_in_no_brackets_is_no_query() {
 fn expression(text: &str) -> Expression {
     match read(text) {
         Component::Search(expression) => expression,
-        other => panic!("{other} is no search"),
+        other => panic!("{other} is not a search"),
     }
 }
 

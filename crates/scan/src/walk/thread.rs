@@ -54,7 +54,7 @@ enum Found {
     Closed,
 }
 
-/// Tells which subdirectories of a directory need not be looked into.
+/// Finds the subdirectories of a directory that need not be looked into.
 struct Unchanged<'a> {
     selection: &'a Selection,
     known: HashMap<String, Attributes>,

@@ -86,8 +86,8 @@ fn number_with_letters(item: &SelectItem) -> Checked {
         && span.end == alias.span.start
     {
         return Err(format!(
-            "'{value}{alias}' is no number: write it in digits alone, such as 1000000, or as 0xFF; \
-             AS gives a name to a column"
+            "'{value}{alias}' is not a number: write it in digits alone, such as 1000000, or as \
+             0xFF; AS gives a name to a column"
         ));
     }
     Ok(())

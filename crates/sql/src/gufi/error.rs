@@ -8,10 +8,10 @@ pub(super) type Result<T> = std::result::Result<T, Error>;
 /// Reason why a function has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// A text is no histogram that could be added.
+    /// A text is not a histogram that could be added.
     #[error("not a histogram of this kind: '{0}'")]
     Histogram(String),
-    /// A text is no histogram of ages that could be added.
+    /// A text is not a histogram of ages that could be added.
     #[error("not a histogram of ages from one reference: '{0}'")]
     Ages(String),
     /// A histogram of powers cannot be begun.

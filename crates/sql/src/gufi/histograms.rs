@@ -392,7 +392,7 @@ mod tests {
         histogram
     }
 
-    /// Whatever part of the rows each of two counts, both together tell what one tells of all.
+    /// If two histograms each count a part of the rows, their sum equals one of all rows.
     fn combined<H: Histogram>(arguments: &[ArrayRef]) -> String {
         let all = counted::<H>(arguments);
         let rows = arguments[0].len();
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn values_that_do_not_fit_are_refused() {
         let mut powers = Powers::default();
         powers.add_text("2;8;1;0;0:1;").unwrap();
         for text in [

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_alike_is_not_below() {
+    fn paths_with_one_beginning_are_not_below_each_other() {
         let column = |texts: &[&str]| -> ArrayRef { Arc::new(StringArray::from(texts.to_vec())) };
         let paths = column(&["/a", "/a/b", "/ab", "/", "/a"]);
         let directories = column(&["/a", "/a", "/a", "/", "/"]);

@@ -111,7 +111,7 @@ pub enum FileError {
     #[error("it is a directory")]
     Directory,
     /// It is a pipe, a device or the like.
-    #[error("it is no regular file")]
+    #[error("it is not a regular file")]
     NotRegular,
     /// A CSV file without a header.
     #[error("it is empty; its first line must name the columns")]
@@ -143,7 +143,7 @@ pub enum FileError {
     #[error("it changes while it is read")]
     Changed,
     /// A value is no longer of the type that was found when it was opened.
-    #[error("it changes while it is read: '{text}' is no {data_type}")]
+    #[error("it changes while it is read: '{text}' is not of the type {data_type}")]
     ValueChanged {
         /// The value.
         text: String,
@@ -159,7 +159,7 @@ pub enum FileError {
     /// Its rows are not as its format has them.
     #[error(transparent)]
     Rows(#[from] ArrowError),
-    /// It is no Parquet file, or a damaged one.
+    /// It is not a Parquet file, or a damaged one.
     #[error(transparent)]
     Parquet(#[from] ParquetError),
     /// SQLite cannot read it.

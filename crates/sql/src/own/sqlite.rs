@@ -118,8 +118,7 @@ impl ValueTypes {
         }
     }
 
-    /// Returns the type that holds all values; where there are none, the one that was declared
-    /// tells.
+    /// Returns the type that holds all values; without values, the declared one.
     fn data_type(self, declared: &str) -> DataType {
         let declared = declared.to_uppercase();
         match self {

@@ -87,7 +87,7 @@ impl BlockCache {
         self.blocks.get(&(table, block as u32))
     }
 
-    /// Returns a block for a scan: that somebody scans tells nothing of what is needed again.
+    /// Returns a block for a scan, which does not count as use.
     pub(super) fn peek(&self, table: u64, block: usize) -> Option<Arc<Block>> {
         self.blocks.peek(&(table, block as u32))
     }

@@ -32,7 +32,7 @@ pub(crate) fn fingerprint(key: KeyRef<'_>) -> u64 {
     fingerprint_of(key, hash_of(key.name))
 }
 
-/// Returns the same, for `name_hash` of the key's name.
+/// Like `fingerprint`, for the `name_hash` of the key's name.
 pub(super) fn fingerprint_of(key: KeyRef<'_>, name_hash: u64) -> u64 {
     let mut bytes = [0; 24];
     for (part, number) in bytes.chunks_exact_mut(8).zip([key.directory, key.hash, name_hash]) {
@@ -78,7 +78,7 @@ pub(super) fn may_have(filter: &[u8], fingerprint: u64) -> bool {
     block(filter, fingerprint).is_some_and(|block| passes(block, fingerprint))
 }
 
-/// Returns the block that tells of a fingerprint; none if the filter is empty.
+/// Returns the block for a fingerprint; none if the filter is empty.
 pub(super) fn block(filter: &[u8], fingerprint: u64) -> Option<&Block> {
     let (blocks, _) = filter.as_chunks();
     blocks.get(block_of(fingerprint, blocks.len()))

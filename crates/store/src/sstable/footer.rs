@@ -17,7 +17,7 @@ pub(super) const FOOTER_BYTES: usize = 56;
 /// Layout, counts and key range of an SSTable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Properties {
-    /// Which columns its values begin with.
+    /// Columns with which its values begin.
     pub layout: Layout,
     /// Records of all kinds.
     pub records: u64,
@@ -25,7 +25,7 @@ pub struct Properties {
     pub deletes: u64,
     /// Records that are merges.
     pub merges: u64,
-    /// Range deletes, which are no records.
+    /// Range deletes, which are not records.
     pub range_deletes: u64,
     /// The keys of the first and the last record.
     pub ends: Option<(Key, Key)>,
@@ -46,7 +46,7 @@ pub struct SstableInfo {
     pub deletes: u64,
     /// Records that are merges.
     pub merges: u64,
-    /// Range deletes, which are no records.
+    /// Range deletes, which are not records.
     pub range_deletes: u64,
     /// The least range that has all records and range deletes; empty if there are none.
     pub span: KeyRange,
@@ -59,7 +59,7 @@ impl SstableInfo {
         SstableInfo { size_bytes, tail_bytes, records, deletes, merges, range_deletes, span }
     }
 
-    /// Finds this out of a file that no manifest tells of, by two reads: of footer and tail.
+    /// Reads this from a file without a manifest, by two reads: of footer and tail.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ pub(super) fn check_version(tail: &[u8], name: &str) -> Result<()> {
     let end = tail.split_last_chunk().filter(|_| tail.len() >= FOOTER_BYTES);
     let (rest, magic) = end.ok_or_else(|| Error::corrupt(name, "is too short for an SSTable"))?;
     if *magic != MAGIC {
-        return Err(Error::corrupt(name, "is no SSTable"));
+        return Err(Error::corrupt(name, "is not an SSTable"));
     }
     match rest.last_chunk().map(|version| u32::from_le_bytes(*version)) {
         Some(VERSION) => Ok(()),

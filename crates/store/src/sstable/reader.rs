@@ -57,7 +57,7 @@ pub struct BlockParts {
 }
 
 impl Sstable {
-    /// Opens the SSTable `name`, which `info` tells of, by one read of its tail.
+    /// Opens the SSTable `name`, which `info` describes, by one read of its tail.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Sstable {
         filter::may_have(self.filter(), filter::fingerprint(key))
     }
 
-    /// Returns the block of the filter that tells of a fingerprint.
+    /// Returns the block of the filter for a fingerprint.
     pub(crate) fn filter_block(&self, fingerprint: u64) -> Option<&filter::Block> {
         filter::block(self.filter(), fingerprint)
     }

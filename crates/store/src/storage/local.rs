@@ -47,7 +47,7 @@ impl LocalStorage {
         Ok(LocalStorage { root: root.into() })
     }
 
-    /// Finds objects below `root`, and makes nothing: an error if that is no directory.
+    /// Finds objects below `root`, and makes nothing: an error if that is not a directory.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl Storage for LocalStorage {
             fs::metadata(self.path(name)).map_err(|error| Error::storage(name, error))?;
         match metadata.is_file() {
             true => Ok(metadata.len()),
-            false => Err(Error::corrupt(name, "is no file")),
+            false => Err(Error::corrupt(name, "is not a file")),
         }
     }
 

@@ -34,7 +34,7 @@ pub enum Created {
     ThereWasOne,
 }
 
-/// An object as a listing tells of it.
+/// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Its whole name.
@@ -139,8 +139,8 @@ pub trait Storage: Send + Sync {
         Ok(())
     }
 
-    /// Takes the lock `name` for as long as the result lives, if it is one machine's storage.
-    /// An error tells that another process has it.
+    /// Takes the lock `name` for as long as the result lives, if it is one machine's storage. An
+    /// error means that another process has it.
     fn lock(&self, name: &str) -> Result<Option<Box<dyn Send + Sync>>>;
 }
 

@@ -43,7 +43,7 @@ impl Step<'_> {
         self.push(world, actor);
     }
 
-    /// Does what is no call on manifests.
+    /// Does what is not a call on manifests.
     pub fn collect(&mut self, world: &World, actor: Actor, chores: Chores) {
         match actor.at {
             READING_KEPT => self.read_all_kept(world, actor),

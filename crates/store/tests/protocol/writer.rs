@@ -56,7 +56,7 @@ impl Step<'_> {
         }
     }
 
-    /// Does what is no call on manifests.
+    /// Does what is not a call on manifests.
     pub fn write(&mut self, world: &World, mut actor: Actor) {
         match actor.at {
             0 => {

@@ -233,7 +233,7 @@ fn the_longest_names_and_values_fit() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_not_added() {
+fn impossible_records_are_refused_and_not_added() {
     let mut builder = Builder::new(&Layout::default(), BuilderOptions::default());
     let put = |key: Key, value: Vec<u8>| Record { key, op: Op::Put, value };
     let good = put(Key::named(5, b"a"), vec![1]);

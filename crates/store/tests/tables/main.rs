@@ -74,7 +74,7 @@ fn many_runs_say_what_the_newest_of_them_says() {
 }
 
 #[test]
-fn what_was_synced_is_there_after_a_crash() {
+fn synced_records_are_there_after_a_crash() {
     let directory = tempfile::tempdir().unwrap();
     let place = local(directory.path());
     let id = place.create();
@@ -102,7 +102,7 @@ fn what_was_synced_is_there_after_a_crash() {
 }
 
 #[test]
-fn what_a_power_cut_tore_is_not_there() {
+fn records_that_a_power_cut_tore_are_not_there() {
     // The blocks of a file are written in any order: what was not synced may be there without its
     // beginning.
     let directory = tempfile::tempdir().unwrap();

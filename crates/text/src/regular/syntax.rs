@@ -29,7 +29,7 @@ pub(super) const CONTEXT_INVALID_DUP: Choice = Choice(1 << 6);
 pub(super) const DOT_NEWLINE: Choice = Choice(1 << 7);
 /// There are intervals.
 pub(super) const INTERVALS: Choice = Choice(1 << 8);
-/// `\+`, `\?` and `\|` are no operators.
+/// `\+`, `\?` and `\|` are not operators.
 pub(super) const LIMITED_OPS: Choice = Choice(1 << 9);
 /// An end of a line stands between alternatives.
 pub(super) const NEWLINE_ALT: Choice = Choice(1 << 10);

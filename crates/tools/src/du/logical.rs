@@ -36,8 +36,8 @@ struct Walk<'a, 'd, 'o> {
     sum: Tally,
 }
 
-/// Puts the lines of a start, which is no symbolic link, and what is below it. Returns the sum of
-/// all; adds links that lead to nothing that is known.
+/// Puts the lines of a start, which is not a symbolic link, and what is below it. Returns the sum
+/// of all; adds links that lead to nothing that is known.
 pub(super) fn walk(du: &mut Du<'_>, start: &Start, failed: &mut Vec<Error>) -> Result<Tally> {
     let (device, sum) = (start.device()?, Tally::default());
     let outside = Outside::default();

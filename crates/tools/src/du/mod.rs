@@ -46,7 +46,7 @@ pub enum Measure {
     Inodes,
 }
 
-/// Which time is shown: the latest of anything that a line stands for.
+/// Time that is shown: the latest of all entries that a line stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeKind {
     /// Last access.
@@ -256,7 +256,7 @@ impl Tally {
         self.totals.entries == 0 && self.totals.dirs == 0
     }
 
-    /// Returns what an entry that is no directory adds.
+    /// Returns what an entry that is not a directory adds.
     fn of_file(attributes: &Attributes, options: &DuOptions) -> Self {
         let totals = Totals::of_entry(attributes.size_bytes, attributes.blocks);
         Tally { totals, time_ns: options.time_of(attributes) }
@@ -411,7 +411,7 @@ impl Du<'_> {
             || !self.counted_below(start).is_empty()
     }
 
-    /// Puts the line of a start that is no directory, unless it was counted.
+    /// Puts the line of a start that is not a directory, unless it was counted.
     fn file(&mut self, start: &Start) -> Result<Tally> {
         let attributes = &start.inode.attributes;
         let id = (start.inode.dev, attributes.ino);

@@ -66,7 +66,7 @@ struct Walk<'a, 'd, 'o> {
     open: Vec<OpenDirectory>,
 }
 
-/// An entry that is no directory.
+/// An entry that is not a directory.
 struct File {
     name: String,
     /// Device and inode, if it has several links.

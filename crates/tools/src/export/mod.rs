@@ -147,7 +147,7 @@ fn starts(index: &Index, paths: &[OsString], failed: &mut Vec<Error>) -> Result<
     Ok(starts)
 }
 
-/// Leaves out what is no directory, for formats that go by directories.
+/// Leaves out what is not a directory, for formats that go by directories.
 fn only_directories(starts: Vec<Start>, failed: &mut Vec<Error>) -> Vec<Start> {
     let (dirs, others): (Vec<Start>, Vec<Start>) = starts.into_iter().partition(Start::is_dir);
     let not =

@@ -1,18 +1,18 @@
-//! What find says of entries that it cannot look at, in find(1)'s words.
+//! Messages of find about entries that it cannot look at, in find(1)'s words.
 
 use canopy_read::links::Resolved;
 use canopy_text::locale::is_utf8;
 
-/// What is said of a link that the index cannot follow.
+/// The message about a link that the index cannot follow.
 pub(crate) const UNKNOWN_TARGET: &str = "the index does not know where this link leads";
 
-/// What is said of a link that leads to itself, or through too many others.
+/// The message about a link that leads to itself, or through too many others.
 pub(crate) const TOO_MANY_LINKS: &str = "Too many levels of symbolic links";
 
 /// The message for a link to a name that is too long for the kernel.
 pub(crate) const LONG_NAME: &str = "File name too long";
 
-/// What is said of a link that leads through something that is no directory.
+/// The message about a link that leads through something that is not a directory.
 pub(crate) const NOT_A_DIRECTORY: &str = "Not a directory";
 
 /// Returns what is said of a link that leads there; of one that leads to nothing, nothing is said.

@@ -210,7 +210,7 @@ impl Colors {
         }
     }
 
-    /// Returns the code of text that is no name.
+    /// Returns the code of text that is not a name.
     pub(super) fn normal(&self) -> Option<&[u8]> {
         self.code("no").filter(|_| self.colored("no"))
     }
@@ -220,7 +220,7 @@ impl Colors {
         output.extend_from_slice(self.code("cl").unwrap_or_default());
     }
 
-    /// Writes what takes the colour of text that is no name back.
+    /// Writes what takes the colour of text that is not a name back.
     pub(super) fn restore(&self, output: &mut Vec<u8>) {
         self.begin(b"", output);
     }

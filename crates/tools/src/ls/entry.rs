@@ -48,7 +48,7 @@ pub(super) enum Target {
 }
 
 impl LsEntry {
-    /// Makes an entry that is no symbolic link, or one that nothing is known about.
+    /// Makes an entry that is not a symbolic link, or one that nothing is known about.
     pub(super) fn new(name: Vec<u8>, inode: Inode) -> Self {
         LsEntry {
             name,

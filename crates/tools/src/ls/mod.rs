@@ -47,7 +47,7 @@ pub enum Layout {
     Commas,
 }
 
-/// Which names that begin with a dot are shown.
+/// Names with a dot at the beginning that are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hidden {
     /// None.
@@ -93,7 +93,7 @@ pub enum LsTime {
     Birth,
 }
 
-/// Which symbolic links are looked through, to what they lead to.
+/// Symbolic links that are followed to their targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dereference {
     /// None.
@@ -107,7 +107,7 @@ pub enum Dereference {
     Always,
 }
 
-/// Which types are told by a character behind names.
+/// Types that a character behind names marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Indicator {
     /// None.
@@ -126,13 +126,13 @@ pub enum Indicator {
 pub struct LsOptions {
     /// How entries are laid out.
     pub layout: Layout,
-    /// Which names that begin with a dot are shown.
+    /// Names with a dot at the beginning that are shown.
     pub hidden: Hidden,
     /// Names that are shown only if all are, hidden ones too.
     pub hide: Vec<NamePattern>,
     /// Names that are not shown.
     pub ignore: Vec<NamePattern>,
-    /// Which symbolic links are looked through.
+    /// Symbolic links that are followed.
     pub dereference: Dereference,
     /// Whether to show directories themselves instead of what is in them.
     pub directory: bool,
@@ -168,7 +168,7 @@ pub struct LsOptions {
     pub size_form: SizeForm,
     /// How names are quoted.
     pub quoting: Quoting,
-    /// Which types are told by a character behind names.
+    /// Types that a character behind names marks.
     pub indicator: Indicator,
     /// Colours of names.
     pub colors: Option<Colors>,
@@ -272,7 +272,7 @@ impl Unlisted {
     }
 }
 
-/// Lists paths: entries that are no directories first, then each directory. Returns what could not
+/// Lists paths: entries that are not directories first, then each directory. Returns what could not
 /// be listed; other errors end it. Blocks.
 pub fn ls(
     index: &Index,

@@ -41,7 +41,7 @@ fn without_suffix(name: &[u8]) -> usize {
     }
 }
 
-/// Compares, in turns, what is no number and what is one.
+/// Compares, in turns, what is not a number and what is one.
 fn parts(mut a: &[u8], mut b: &[u8]) -> Ordering {
     while !a.is_empty() || !b.is_empty() {
         let order = text(&mut a, &mut b).then_with(|| number(&mut a, &mut b));

@@ -1,4 +1,4 @@
-//! Which entries `ls` shows: arguments, what is in directories, what symbolic links lead to.
+//! Entries that `ls` shows: arguments, contents of directories, targets of symbolic links.
 
 use super::ahead::ReadAhead;
 use super::entry::{LsEntry, Target, children, parent_of};
@@ -58,7 +58,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Lists arguments: entries that are no directories first, then each directory.
+    /// Lists arguments: entries that are not directories first, then each directory.
     pub(super) fn arguments(mut self, paths: &[OsString]) -> Result<Unlisted> {
         if paths == ["."] && !self.options.directory && in_removed_directory() {
             self.removed_directory()?;

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_seen() {
+    fn missing_records_are_noticed() {
         let mut gap = order((1..50).chain(60..100));
         assert!(gap.is_broken());
         assert!(!gap.is_broken());

@@ -36,7 +36,7 @@ impl fmt::Display for Fid {
 pub(super) enum Kind {
     /// The log itself was begun or ended.
     Mark,
-    /// A file that is no directory was made: CREAT, SLINK, MKNOD.
+    /// A file that is not a directory was made: CREAT, SLINK, MKNOD.
     Created,
     /// MKDIR.
     DirectoryCreated,
@@ -68,7 +68,7 @@ pub(super) struct Record<'a> {
     pub(super) name: &'a [u8],
     pub(super) source: Option<Fid>,
     pub(super) source_parent: Option<Fid>,
-    /// Behind `source_parent`, likewise.
+    /// The name in `source_parent`.
     pub(super) source_name: &'a [u8],
     /// Further FIDs that look like fields; one of them may be the true one.
     pub(super) doubtful: Vec<Fid>,
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_field_is_doubtful_and_leaves_nothing_out() {
+    fn text_like_a_field_is_doubtful_and_leaves_nothing_out() {
         let time = "17:00:00.123456789 2026.01.02 0x0";
         let line = format!(
             "1 01CREAT {time} t=[0x300005716:0x1:0x0] j=p=[0x300005716:0x2:0x0] \
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn other_lines_than_records_are_refused() {
         let whole = "20 01CREAT 17:00:00.123456789 2026.01.02 0x0 t=[0x1:0x2:0x0]";
         assert!(Record::parse(whole.as_bytes()).is_ok());
         for end in 0..whole.len() {

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_spent_the_credit_waits_for_more() {
+    fn a_user_without_credit_waits_for_more() {
         let mut place = Fixture::new();
         let slip = place.ask(1, "/large", 0);
         place.pass(1);
@@ -436,7 +436,7 @@ mod tests {
 
     /// The time of a round that failed was shared by all who had asked.
     #[test]
-    fn who_fails_alone_pays_for_failing_together() {
+    fn a_request_that_fails_alone_pays_for_the_failure_of_all() {
         let mut place = Fixture::new();
         let _slips = [place.ask(1, "/large", 0), place.ask(2, "/small", 0)];
         place.pass(1);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_together_is_tried_alone() {
+    fn requests_that_fail_together_are_tried_alone() {
         let mut place = Fixture::new();
         let slips = [place.ask(1, "/large", 0), place.ask(2, "/small", 0)];
         place.pass(1);
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_now_is_done_later_while_somebody_waits() {
+    fn postponed_requests_are_done_while_somebody_waits() {
         let mut place = Fixture::new();
         let slip = place.ask(1, "/a", 0);
         place.pass(1);

@@ -236,7 +236,7 @@ impl Cluster {
         let extra = if index.is_multiple_of(3) { " j=cp.0 ef=0xf u=0:0 nid=0@lo" } else { "" };
         let time = format!("12:00:00.{:09} 2026.11.23", index % 1_000_000_000);
         let line = format!("{index} {kind} {time} 0x{flags:x} t={target}{extra}{rest}\n");
-        // Names that are no text were written so that they are these bytes.
+        // Names that are not text were written so that they are these bytes.
         let mut line = unshown(&line);
         if self.chance(self.mishaps.lost) {
             return;

@@ -20,7 +20,7 @@ pub(crate) struct Du {
     pub(super) form: Option<SizeForm>,
     pub(super) tree: bool,
     pub(super) mine: bool,
-    /// The file that names what to add up.
+    /// The file with the names to add up.
     pub(super) files: Option<OsString>,
     pub(super) summarize: bool,
     pub(super) inodes: bool,
@@ -187,9 +187,9 @@ impl Tool for Du {
                     du.options.by = Some(what.word(&PARTS)?);
                     Ok(())
                 }),
-                "Print sums by user, group, extension or age instead of directories: of all that \
-                 is no directory, every name of a hard link counted. Sums by extension and age are \
-                 of sizes",
+                "Print sums by user, group, extension or age instead of directories: of everything \
+                 but directories, every name of a hard link counted. Sums by extension and age \
+                 are of sizes",
             ),
         ),
         own(

@@ -11,14 +11,14 @@ use std::path::PathBuf;
 
 /// Scan trees and publish them as a new generation of the index
 ///
-/// A tree that was indexed before is replaced; others stay. One that lies in a source takes the
-/// place of what the source had there, and a source in PATH becomes part of PATH's. Readers see the
-/// old generation until the new one is whole. A tree that cannot be scanned stays as it was, and
-/// 'canopy info' says since when. A run that was interrupted, even by a loss of power, goes on when
-/// the same command is run again within 24 hours. What is on other machines (NFS and its like) is
-/// left out unless it is named, trusted ('trust_fs') or asked for. Exit code 0: complete; 1: some entries vanished,
-/// could not be read, have too long a path or changed hands meanwhile, or a tree stays as it was; 2:
-/// nothing was published.
+/// A tree that was indexed before is replaced; other sources stay. A PATH inside a source replaces
+/// that part of it, and a source inside PATH becomes part of PATH's. Readers see the old generation
+/// until the new one is whole. If a tree cannot be scanned, its entries stay as they were, and
+/// 'canopy info' prints since when. An interrupted run continues, even after a loss of power, if
+/// you run the same command within 24 hours. File systems of other machines (such as NFS) are left
+/// out unless they are named, trusted ('trust_fs') or asked for. Exit code 0: complete; 1: some
+/// entries vanished, could not be read, have too long a path or changed hands meanwhile, or a tree
+/// stays as it was; 2: nothing was published.
 ///
 /// Example: canopy index /home /data --exclude '*.snapshot' --errors errors.txt
 #[derive(clap::Args)]
@@ -36,14 +36,16 @@ pub struct Arguments {
     /// Stay on the file system of each PATH
     #[arg(short = 'x', long)]
     pub(super) one_file_system: bool,
-    /// Leave out entries whose name, or with a '/' whose path below PATH, matches (can be
-    /// repeated), besides what is configured
+    /// Leave out entries whose name matches, or whose path below PATH if there is a '/' (can be
+    /// repeated); adds to the configured patterns
     #[arg(long, value_name = "GLOB")]
     pub(super) exclude: Vec<String>,
-    /// Index what the configuration leaves out, too, and /proc and its like (for root alone)
+    /// Also index paths that the configuration leaves out, and file systems such as /proc (for root
+    /// alone)
     #[arg(long)]
     pub(super) no_prune: bool,
-    /// Leave out extended attributes and ACLs (permissions count all the same); scans faster
+    /// Leave out extended attributes and ACLs; scans faster. Permissions still decide who sees an
+    /// entry
     #[arg(long)]
     pub(super) no_xattrs: bool,
     /// Name of the source, for one PATH [default: its path, or with --incremental as before]
@@ -57,23 +59,23 @@ pub struct Arguments {
     pub(super) memory: usize,
     #[command(flatten)]
     pub(super) limits: OwnerLimitOptions,
-    /// Rows up to which what stays of a shard is written anew, where something of it is replaced
+    /// Most live rows of a partly replaced shard that are rewritten
     #[arg(long, value_name = "N", default_value_t = COPIED_ROWS_MAX, hide = true)]
     pub(super) copied_rows: usize,
-    /// Which older generations to keep from now on: so many, or the last one of each of so many
-    /// hours, days and weeks, such as 24h,14d,8w; or none [default: as before, at first none]
+    /// Generations to keep from now on: a number of them, or the last one of each hour, day and
+    /// week, for so many of these, such as 24h,14d,8w; or none [default: as before, at first none]
     #[arg(long, value_name = "N|Nh|Nd|Nw,...|none")]
     pub(super) keep: Option<Retention>,
-    /// Write only what has changed since each PATH was indexed
+    /// Write only the changes since each PATH was indexed
     #[arg(long, conflicts_with = "replace")]
     pub(super) incremental: bool,
-    /// Do not read directories again whose times tell that no name in them has changed: what has
-    /// changed of files in place, such as sizes and permissions, is not seen
+    /// Do not read a directory again if its times show that its names have not changed. Changes of
+    /// files in place, such as sizes and permissions, are then missed
     #[arg(long, requires = "incremental")]
     pub(super) trust_directory_times: bool,
-    /// Remove what is in the index of each PATH ahead of the scan: needs half of the space, but until
-    /// the end there are no answers about PATH, and those who read now may not come to their end. Not
-    /// where older generations are kept, which have it still
+    /// Remove the entries of each PATH from the index before the scan. This needs half of the
+    /// space. Until the end, queries about PATH return nothing, and running readers may fail. Kept
+    /// generations prevent it, since they still need the files
     #[arg(long)]
     pub(super) replace: bool,
     /// Scan all anew, even where an interrupted run could go on
@@ -83,7 +85,7 @@ pub struct Arguments {
     /// become parts that they list
     #[arg(long, value_name = "N", conflicts_with_all = ["incremental", "replace", "worker"])]
     pub(super) level: Option<NonZeroU32>,
-    /// Join those who share a scan that was begun with --level
+    /// Join workers that share a scan, which one of them has begun with --level
     #[arg(long, conflicts_with_all = ["paths", "exclude", "one_file_system", "no_xattrs", "no_prune",
           "name", "keep", "incremental", "replace", "restart"])]
     pub(super) worker: bool,
@@ -114,19 +116,19 @@ pub struct Arguments {
     /// List entries that vanished or could not be read in FILE
     #[arg(long, value_name = "FILE")]
     pub(super) errors: Option<PathBuf>,
-    /// Tell what would be scanned and left out, by which configuration; write nothing
+    /// Print which trees would be scanned and left out, and by which configuration; write nothing
     #[arg(long)]
     pub(super) dry_run: bool,
     /// Say nothing but errors, for cron
     #[arg(short, long)]
     pub(super) quiet: bool,
-    /// Print the summary, or what --dry-run tells, as JSON
+    /// Print the summary, or the result of --dry-run, as JSON
     #[arg(long)]
     pub(super) json: bool,
     /// Entries after which it is noted how far the scan is, besides each minute
     #[arg(long, value_name = "N", hide = true)]
     pub(super) noted_every: Option<NonZeroU64>,
-    /// Read what has changed of a namespace since it was read so last, as 'canopy watch' does
+    /// Read the changes of a namespace since it was last read this way, as 'canopy watch' does
     #[arg(long, hide = true)]
     pub(super) follow: bool,
 }

@@ -81,7 +81,7 @@ impl Summary<'_> {
         Ok(())
     }
 
-    /// Prints an object that says the same, and of each tree what became of it.
+    /// Prints the summary as an object, with the result of each tree.
     pub(super) fn print_json(&self) -> anyhow::Result<()> {
         let Summary { scanned, seconds, .. } = self;
         let Scanned { published, counts, .. } = scanned;

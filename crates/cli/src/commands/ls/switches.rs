@@ -410,7 +410,7 @@ impl Ls {
         }
     }
 
-    /// Takes `-f`, which takes back what would look at more than names.
+    /// Takes `-f`, which resets options that need more than names.
     fn take_all_unsorted(&mut self) {
         self.options.hidden = Hidden::All;
         self.sort = Some(SortBy::None);

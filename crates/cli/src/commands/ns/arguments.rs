@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Create {
-    /// A directory that is empty, or is to be made in one that is there; or a bucket, which is empty
-    /// below PREFIX: s3://BUCKET/PREFIX, or DIRECTORY+s3://BUCKET/PREFIX
+    /// An empty directory, or a new one in an existing directory; or a bucket that is empty below
+    /// PREFIX: s3://BUCKET/PREFIX, or DIRECTORY+s3://BUCKET/PREFIX
     pub namespace: PathBuf,
     /// Keep contents of so many bytes at most with the records
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
@@ -55,7 +55,8 @@ pub struct Quota {
     pub place: PathBuf,
     #[command(flatten)]
     pub account: Account,
-    /// Allow so many bytes, such as 10G; with a soft limit before: 10G:12G. 0 is no limit
+    /// Most bytes that the account may use, such as 10G; with a soft limit before: 10G:12G. 0 means
+    /// unlimited
     #[arg(long, value_name = "[SOFT:]HARD", requires = "one")]
     pub bytes: Option<String>,
     /// Allow so many files of all kinds, such as 1M
@@ -72,7 +73,7 @@ pub struct Quota {
     pub json: bool,
 }
 
-/// Whose quota it is.
+/// The account that a quota is for.
 #[derive(clap::Args)]
 #[group(id = "one", multiple = false)]
 pub struct Account {
@@ -92,14 +93,14 @@ pub struct Import {
     /// The directory whose contents are copied
     pub source: PathBuf,
     pub namespace: PathBuf,
-    /// The directory of the namespace that they go into, made if it is missing: a new or an empty
-    /// one takes on the attributes of SOURCE
+    /// The directory of the namespace to import into, made if it is missing. If it is new or empty,
+    /// it gets the attributes of SOURCE
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub into: PathBuf,
-    /// Copy what files have in them; without this, files that are not empty cannot be opened
+    /// Also copy the contents of files; without this, files that are not empty cannot be opened
     #[arg(long)]
     pub data: bool,
-    /// Also copy what is mounted below SOURCE
+    /// Also copy file systems that are mounted below SOURCE
     #[arg(long)]
     pub cross_mounts: bool,
 }
@@ -115,7 +116,7 @@ pub struct Du {
     /// Print sizes for people, such as 4.0K or 12M
     #[arg(long, short = 'h')]
     pub human_readable: bool,
-    /// Print lines for what is at most N levels below PATH
+    /// Print lines only for directories at most N levels below PATH
     #[arg(long, short = 'd', value_name = "N")]
     pub max_depth: Option<usize>,
     /// Print a line for every file too
@@ -124,7 +125,7 @@ pub struct Du {
     /// Add up sizes instead of the space taken on disk
     #[arg(long)]
     pub apparent_size: bool,
-    /// Add up what this snapshot has
+    /// Add up the files of this snapshot
     #[arg(long, value_name = "NAME")]
     pub snapshot: Option<String>,
     /// Print JSON
@@ -181,7 +182,7 @@ pub struct Mount {
     /// Options as of mount(8), for /etc/fstab: ro, nosuid, nodev and noexec; others change nothing
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
-    /// Tell on standard output when it is mounted, and leave the terminal
+    /// Print a line to standard output when it is mounted, and detach from the terminal
     #[arg(long, hide = true)]
     pub detached: bool,
 }

@@ -17,8 +17,8 @@ pub enum SnapshotCommand {
     },
     /// List the snapshots of a namespace, the oldest first
     ///
-    /// Each with when it was made, how many files and directories it has, the lengths of its files
-    /// together, and the space that contents take which only snapshots need.
+    /// Prints for each one its time, the numbers of its files and directories, the total length of
+    /// its files, and the space of contents that only snapshots need.
     ///
     /// Example: canopy ns snapshot list /projects
     List {

@@ -12,17 +12,18 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Most rows of a list: what is shown of a report has to fit into memory.
+/// Most rows of a list: the rows of a report have to fit into memory.
 const TOP_MAX: u64 = 10_000;
 
 /// Most bytes of a table of limits.
 const LIMITS_BYTES_MAX: u64 = 16 << 20;
 
-/// Report who and what takes how much, and what stands out
+/// Report which users, types and directories take how much space, and which stand out
 ///
-/// The answer is of what you see. Sections: totals, quotas, users, groups, user_ages, user_groups, types,
-/// extensions, sizes, ages, largest, newest, oldest, used, unused, trees, outliers, directories,
-/// deepest, empty, duplicates, links, symlinks, storage, sparse, permissions, owners, names, future.
+/// The report covers the entries that you see. Sections: totals, quotas, users, groups, user_ages,
+/// user_groups, types, extensions, sizes, ages, largest, newest, oldest, used, unused, trees,
+/// outliers, directories, deepest, empty, duplicates, links, symlinks, storage, sparse,
+/// permissions, owners, names, future.
 ///
 /// Example: canopy report -o report.html /data
 #[derive(clap::Args)]
@@ -47,7 +48,7 @@ pub struct Arguments {
         value_parser = Offered(section_names).try_map(|name| parse_section(&name))
     )]
     pub(super) section: Vec<Section>,
-    /// Compare what owners have with their limits: CSV with columns user, group, bytes, files
+    /// Compare the usage of owners with their limits: CSV with columns user, group, bytes, files
     #[arg(long, value_name = "FILE")]
     pub(super) limits: Option<PathBuf>,
     /// Print JSON
@@ -67,8 +68,8 @@ pub struct Arguments {
     /// standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Make DIR and in it, for each user who has anything, the page NAME.html: what that user sees,
-    /// about the own files (for root alone)
+    /// Make DIR and in it a page NAME.html for each user who owns anything. It covers the user's
+    /// own files, as that user sees them (for root alone)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "csv", "output", "at"])]
     pub(super) per_user: Option<PathBuf>,
     /// Directories to report on [default: the working directory, or all sources if none covers it]

@@ -1,7 +1,7 @@
-//! `canopy report --per-user`: a page for each user, of what that user sees.
+//! `canopy report --per-user`: a page for each user, about the entries that the user sees.
 //!
-//! Each is written by a process of its own, which becomes the user before it opens the index, so
-//! that the kernel decides what is on the page. Its standard output is a file that root has made:
+//! A process of its own writes each page. It becomes the user before it opens the index, so the
+//! kernel decides which entries the page covers. Its standard output is a file that root has made:
 //! users need no access to the directory.
 
 use super::arguments::Arguments;
@@ -162,7 +162,8 @@ fn messages(mut errors: ChildStderr) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Returns what the system knows of a user; `None` also for a name that is another's, too.
+/// Returns the entry of a user in the system's table. Returns `None` if there is none, or if its
+/// name is also another user's.
 fn known_user(uid: u32) -> Option<User> {
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten()?;
     let of_name = User::from_name(&user.name).ok().flatten()?;

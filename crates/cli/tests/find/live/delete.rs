@@ -56,7 +56,7 @@ fn pair(place: &Fixture, seed: u64) -> [std::path::PathBuf; 2] {
 }
 
 #[test]
-fn what_find_removes_is_removed() {
+fn files_that_find_removes_are_removed() {
     let trial = Trial::empty();
     let place = &trial.place;
     for (number, line) in EXPRESSIONS.iter().enumerate() {

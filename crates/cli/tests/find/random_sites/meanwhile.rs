@@ -42,12 +42,12 @@ const SCAN_BEGINS: Duration = Duration::from_millis(12);
 const MOMENT: Duration = Duration::from_micros(1500);
 
 #[test]
-fn what_was_never_allowed_is_not_shown_of_trees_that_change_1() {
+fn trees_that_change_show_only_allowed_entries_1() {
     trees(0);
 }
 
 #[test]
-fn what_was_never_allowed_is_not_shown_of_trees_that_change_2() {
+fn trees_that_change_show_only_allowed_entries_2() {
     trees(1);
 }
 

@@ -529,7 +529,7 @@ pub fn dir(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Makes something that is no directory.
+/// Makes something that is not a directory.
 fn leaf(path: &Path, random: &mut StdRng) {
     match random.random_range(0..8) {
         0 => symlink("./nowhere", path).unwrap(),

@@ -215,7 +215,7 @@ impl Walk {
     }
 
     /// What each directory that can be listed holds of an owner or in all: entries, and bytes of
-    /// those that are no directories.
+    /// those that are not directories.
     fn held(&self, owner: Option<u32>) -> Vec<(String, i64, i64)> {
         let held = self.listable.iter().map(|path| {
             let here = self.all.iter().filter(|e| e.depth > 0 && e.directory == *path);

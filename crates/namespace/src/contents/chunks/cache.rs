@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// So many chunks wait to be sent at most: each has a descriptor.
+/// Most chunks that wait to be sent: each has a descriptor.
 const LOCAL_MAX: u64 = 512;
 
 pub(crate) struct Cache {
@@ -71,7 +71,7 @@ impl Directory {
     }
 
     fn open_file(&self, name: &str, flags: OFlags) -> io::Result<File> {
-        // What is no file, and was put here, neither leads elsewhere nor is waited for.
+        // Other files that were put here neither lead elsewhere nor block.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.file, name, flags, Mode::RUSR | Mode::WUSR)?.into())
     }
@@ -103,7 +103,7 @@ impl Directory {
     }
 }
 
-/// What waits to be sent.
+/// Chunks that wait to be sent.
 #[derive(Default)]
 struct Counts {
     bytes: AtomicU64,
@@ -117,7 +117,7 @@ struct State {
     uses: BTreeMap<u64, ObjectId>,
     next_use: u64,
     bytes: u64,
-    /// What somebody fetches just now.
+    /// Chunks that somebody fetches now.
     fetching: HashSet<ObjectId>,
 }
 
@@ -209,7 +209,7 @@ impl Local {
         self.version.fetch_add(1, Ordering::Relaxed);
         let written = self.file.write_all_at(bytes, offset);
         let written = written.inspect_err(|_| {
-            // What was written before it failed is not to be seen when the chunk gets longer.
+            // Data that was written before the failure must not appear when the chunk gets longer.
             let _ = self.file.set_len(length);
         });
         written.map_err(Error::io("a chunk in the cache"))?;
@@ -243,7 +243,7 @@ impl Drop for Local {
         self.counts.bytes.fetch_sub(self.length(), Ordering::Relaxed);
         self.counts.files.fetch_sub(1, Ordering::Relaxed);
         if !self.is_adopted.load(Ordering::Relaxed) {
-            // What stays goes when the cache is opened again.
+            // Files that stay are removed when the cache is opened again.
             let _ = self.directory.remove(&self.name);
         }
     }
@@ -272,7 +272,7 @@ impl Cache {
         let mut found = Vec::new();
         let cleaned = stored.clean(|name, stat| {
             let object = ObjectId::parse(name);
-            // What is none was to become one.
+            // Other files were to become objects.
             found.extend(object.map(|one| (stat.st_mtime, stat.st_mtime_nsec, one, stat.st_size)));
             object.is_some()
         });

@@ -23,14 +23,14 @@ use canopy_store::{Batch, Direction, Durability, Reader};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// So many records are changed at once while others wait.
+/// Records that are changed at once while others wait.
 const STEP: usize = 1024;
 
 /// Notes are made to be in SSTables when there are so many, or one is so old.
 const NOTES_MAX: usize = 256;
 const WAIT: Duration = Duration::from_secs(60);
 
-/// What is known of objects that have to go.
+/// Known objects that have to go.
 #[derive(Default)]
 pub(crate) struct Collecting {
     /// Objects that were sent and that no record names.

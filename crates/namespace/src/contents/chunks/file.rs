@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// So many chunks behind the one that is read are fetched if a file is read from its beginning on.
+/// Chunks that are fetched ahead of the one that is read, if a file is read from its beginning on.
 const AHEAD: u64 = 4;
 
 /// Holes begin and end at multiples of so many bytes.
@@ -50,7 +50,7 @@ pub(crate) struct Chunked {
 #[derive(Clone)]
 pub(super) struct State {
     pub(super) size: u64,
-    /// What the chunks take, in blocks of 512 bytes.
+    /// Space of the chunks, in blocks of 512 bytes.
     pub(super) blocks: u64,
     /// The size and the blocks that the record has.
     pub(super) recorded: (u64, u64),
@@ -64,7 +64,7 @@ pub(super) struct State {
     read_end: u64,
 }
 
-/// What is set aside of quotas for what was written.
+/// Quota that is set aside for written data.
 pub(super) type Reserved = Mutex<Vec<Reservation>>;
 
 /// Where the contents of a chunk are.
@@ -407,7 +407,7 @@ impl Chunked {
         if first < last {
             self.drop_range(first, last)?;
         }
-        // What is not whole chunks, before and behind these.
+        // The parts before and behind these, which are not whole chunks.
         let chunk_bytes = self.store.chunk_bytes;
         self.punch_part(offset, end.min(first * chunk_bytes))?;
         if first <= last { self.punch_part(offset.max(last * chunk_bytes), end) } else { Ok(()) }
@@ -464,7 +464,7 @@ impl Chunked {
                 return Ok((start + found).min(size));
             }
             at = match (part, is_hole) {
-                // What follows is a hole until the next chunk that there is.
+                // A hole follows, up to the next existing chunk.
                 (ChunkState::Hole, false) => match self.next_part(chunk + 1)? {
                     Some(next) => next.saturating_mul(self.store.chunk_bytes),
                     None => break,

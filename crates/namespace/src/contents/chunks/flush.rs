@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// So many chunks of one file are sent at once.
+/// Chunks of one file that are sent at once.
 const UPLOADS: usize = 4;
 
 /// The records of so many chunks are written in one batch: some 10 MB.
@@ -42,9 +42,9 @@ struct Sending {
     chunk: u64,
     local: Arc<Local>,
     version: u64,
-    /// What is behind it is behind the end of the file.
+    /// Bytes behind it are behind the end of the file.
     length: u64,
-    /// What it became; a hole if it is zeros only.
+    /// Its object; a hole if it is zeros only.
     sent: Option<Option<Stored>>,
 }
 

@@ -2,10 +2,10 @@
 //! an object that never changes; a record says which object has which chunk (`Stored`), and is
 //! written with the file's size in one batch, after the object. Holes have neither.
 //!
-//! Objects are named by the epoch of who made them and a number, so no name is ever used twice:
-//! `<table>/chunk/<epoch>-<number>`. Which objects go, and when: `collect.rs`.
+//! An object is named by the epoch of its maker and a number, so no name is ever used twice:
+//! `<table>/chunk/<epoch>-<number>`. `collect.rs` decides which objects are removed, and when.
 //!
-//! What is read and written goes through files of a local directory: `cache.rs`.
+//! Reads and writes go through files of a local directory: `cache.rs`.
 //!
 //! So a crash leaves the old or the new contents, and a checkpoint of the table also keeps contents.
 //! Stores that overwrite objects can be used. A small change sends a whole chunk.
@@ -36,14 +36,14 @@ use std::thread::JoinHandle;
 /// Chunks have so many bytes at least, and at most: each is in memory as a whole when it is sent.
 pub const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 4096..=64 << 20;
 
-/// So many chunks are sent or fetched at once.
+/// Chunks that are sent or fetched at once.
 const TRANSFERS: usize = 8;
 
 /// Threads that fetch what is likely to be read next, and how much waits for them at most.
 const AHEAD_THREADS: usize = 4;
 const AHEAD_WAITING: usize = 16;
 
-/// Which object it is: who made it, and a number.
+/// Identity of an object: the epoch of its maker, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectId {
     pub(crate) epoch: u64,
@@ -63,8 +63,8 @@ impl ObjectId {
     }
 }
 
-/// What a record says of a chunk: epoch u64, number u64, object's bytes u32, bytes in use u32, xxh3
-/// of the object's bytes u64, in big endian. What is not in use, to the end of the chunk, is zeros.
+/// The record of a chunk: epoch u64, number u64, object's bytes u32, bytes in use u32, xxh3 of the
+/// object's bytes u64, in big endian. Unused bytes, to the end of the chunk, are zeros.
 ///
 /// A chunk whose object a repair did not find has the epoch 0, which no process has: the bytes in use
 /// are lost. Reading them fails, until they are written anew, all of them, or cut off.
@@ -140,7 +140,7 @@ pub(crate) fn blocks(bytes: u64) -> u64 {
 /// Objects, and what is cached of them.
 pub(crate) struct Objects {
     pub(crate) environment: Environment,
-    /// What the names of all objects begin with.
+    /// Prefix of the names of all objects.
     pub(crate) prefix: String,
     pub(crate) cache: Cache,
     transfers: Gate,
@@ -283,7 +283,7 @@ impl ChunkStore {
         if let Some(ahead) = &self.ahead
             && !self.cache().has(stored.object)
         {
-            // What is too much is fetched when it is asked for.
+            // Chunks beyond the limit are fetched when they are needed.
             let _ = ahead.try_send((chunk, stored));
         }
     }
@@ -316,7 +316,7 @@ fn fetch_ahead(objects: &Objects, wanted: &Mutex<Receiver<(ChunkId, Stored)>>) {
     loop {
         let next = wanted.lock().recv();
         let Ok((chunk, stored)) = next else { return };
-        // Who asks for it is told what is wrong.
+        // A later reader gets the error.
         let _ = objects.cache.get(&stored, || objects.fetch(chunk, &stored));
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct ChunkObjects {
     reads: ObjectsToRead,
 }
 
-/// Which objects are read, and compared with what records say.
+/// Objects to read and to compare with the records.
 pub(crate) enum ObjectsToRead {
     All,
     Some(HashSet<ObjectId>),
@@ -88,7 +88,7 @@ impl Check<'_> {
         if let Some(error) = wrong
             && is_now()
         {
-            // What storage does not tell may be as it must be.
+            // An object that storage cannot read now may be sound.
             let is_bad = matches!(error, Error::Corrupt(_));
             if is_bad {
                 self.bad_chunks.entry(id).or_default().insert(chunk);

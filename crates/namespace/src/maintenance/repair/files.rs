@@ -11,7 +11,7 @@ use crate::records::keys::{self, FileId, ROOT, Space};
 use canopy_store::{Direction, Key, KeyRange};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// What there is of a file.
+/// Existing parts of a file.
 #[derive(Default)]
 pub(super) struct Parts {
     /// Where its names lie, each with the inode if it lies there.
@@ -60,7 +60,7 @@ impl Repair<'_> {
         }
         drop(scan);
         for &id in suspects {
-            // Whoever has it open knows better.
+            // The process that has it open knows better.
             if self.namespace.contents.find(id, false).is_some() {
                 continue;
             }

@@ -11,7 +11,7 @@ use parking_lot::MutexGuard;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// What becomes of a file that has the new name.
+/// The treatment of a file that has the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenameMode {
     /// It is replaced.

@@ -31,7 +31,7 @@ enum PastBytes {
 }
 
 impl PastFile {
-    /// Returns the length of the object that has its contents; none if they are no object.
+    /// Returns the length of the object that has its contents; none if they are not object.
     pub(crate) fn object_bytes(&self) -> Result<Option<u64>> {
         match &self.bytes {
             PastBytes::Object(object) => {
@@ -180,7 +180,7 @@ impl Namespace {
             let part = |at: u64| bytes.len().min(at as usize);
             read.extend_from_slice(&bytes[part(from)..part(until)]);
             at = to;
-            // What a chunk does not have is zeros.
+            // Missing parts of a chunk are zeros.
             read.resize((at - offset) as usize, 0);
         }
         Ok(read)

@@ -28,7 +28,7 @@ pub enum Action {
     Sum,
 }
 
-/// What is written of an entry.
+/// The text that is written for an entry.
 #[derive(Debug)]
 pub enum EntryFormat {
     /// `-print`

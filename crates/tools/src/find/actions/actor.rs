@@ -21,7 +21,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// Time after which it is, so that people see early what comes slowly.
 const BLOCK_AGE: Duration = Duration::from_millis(100);
 
-/// What an action asks of an entry.
+/// The facts of an entry that an action needs.
 pub(crate) struct Needs {
     pub(crate) stat: bool,
     pub(crate) file_type: bool,
@@ -54,7 +54,7 @@ pub(crate) trait Met: Candidates {
     fn delete(&self) -> bool;
 }
 
-/// What one thread does with entries.
+/// Actions of one thread on entries.
 pub(crate) struct Actor<'w, 'a> {
     sink: &'w ActionSink<'a>,
     block: Vec<u8>,
@@ -147,7 +147,7 @@ impl<'w, 'a> Actor<'w, 'a> {
             }
         }
         if sink.runs_beside(number) {
-            // What is held would have others wait for the command.
+            // With these held, others would wait for the command.
             *acting = None;
             return match view() {
                 _ if sink.is_done() => Ok(None),

@@ -24,13 +24,13 @@ pub(crate) struct EntryView<'a> {
     pub(crate) dev: Device,
     /// Those that actions ask for; others may be zero.
     pub(crate) attributes: Attributes,
-    /// What only some directives ask for.
+    /// Facts that only some directives need.
     pub(crate) looked_up: LookedUp,
     /// Its directory, where that is open: in a live search, but for starts.
     pub(crate) directory: Option<BorrowedFd<'a>>,
 }
 
-/// What `%F`, `%Y` and `%Z` print.
+/// Facts that `%F`, `%Y` and `%Z` print.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LookedUp {
     pub(crate) file_system: String,

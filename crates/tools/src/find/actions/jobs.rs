@@ -6,7 +6,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// So many commands may run at once, of all threads and actions together.
+/// Number of commands that may run at once, of all threads and actions together.
 #[derive(Clone)]
 pub(crate) struct Jobs {
     pub(crate) count: usize,

@@ -8,7 +8,7 @@ use canopy_model::{Attributes, compare_paths, is_below};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// What to sort by.
+/// The field to sort by.
 #[derive(Clone, Debug)]
 pub(crate) enum SortField {
     /// The path, in path order.
@@ -126,7 +126,7 @@ fn match_rank(name: &str, word: &str) -> i64 {
     (rank << 32) + name.len() as i64
 }
 
-/// What can be put in order.
+/// Entries that can be sorted.
 pub(crate) trait Sortable {
     /// Returns what it is sorted by.
     fn key(&self, field: &SortField) -> SortKey<'_>;

@@ -23,14 +23,14 @@ const BLOCK_BYTES: usize = 256 << 10;
 pub(crate) struct Printer<'s, 'a> {
     visit: &'s Visit,
     sink: &'s ActionSink<'a>,
-    /// What the actions read.
+    /// Columns that the actions read.
     columns: Columns,
     /// Whether they use anything that the listing of a row tells, and its device.
     needs_listing: bool,
     needs_device: bool,
 }
 
-/// What the rows of one listing share.
+/// Facts that the rows of one listing share.
 #[derive(Default)]
 struct Directory {
     listing: Option<ListingOrdinal>,

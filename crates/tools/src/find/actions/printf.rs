@@ -184,7 +184,7 @@ fn escape_sequence(rest: &mut &[u8], warnings: &mut Vec<String>) -> Option<Vec<u
     })
 }
 
-/// Reads what follows a '%'. `None` stands for what is no directive and printed as it is.
+/// Reads what follows a '%'. `None` stands for what is not a directive and printed as it is.
 fn directive(rest: &mut &[u8], warnings: &mut Vec<String>) -> Result<Option<Segment>, String> {
     let flags = Flags::read(rest, b"");
     if flags.is_too_wide() {
@@ -227,7 +227,7 @@ fn write_value(value: Value, entry: &EntryView<'_>, terminal: bool, output: &mut
     let attributes = &entry.attributes;
     let Attributes { mode, uid, gid, blocks, .. } = *attributes;
     let letter = match value {
-        // A birth that is not known is no text.
+        // A birth that is not known is not text.
         Value::Time('B', _) if attributes.btime_ns == 0 => return,
         Value::Time(letter, kind) => {
             return output

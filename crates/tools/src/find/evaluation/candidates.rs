@@ -1,5 +1,5 @@
-//! What tests ask of entries: [`Candidates`] is answered by a batch of the index ([`IndexRows`])
-//! and by an entry of the live file system, so that each test is written once.
+//! Facts that tests need. [`Candidates`] gets them from a batch of the index ([`IndexRows`]) or
+//! from an entry of the live file system, so that each test is written once.
 
 use super::chunk::Location;
 use super::facts::{ModeAndOwners, SubtreeFacts};
@@ -126,7 +126,7 @@ pub(crate) struct IndexRows<'a> {
     pub(crate) via_link: bool,
     /// Where the rows are; empty where no test asks for it.
     pub(crate) locations: &'a [Location],
-    /// What is known besides.
+    /// Other known facts.
     pub(crate) facts: &'a SubtreeFacts,
 }
 

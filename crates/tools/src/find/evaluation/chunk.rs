@@ -47,7 +47,7 @@ impl Location {
 pub(crate) struct Chunk {
     pub(crate) visit: Arc<Visit>,
     pub(crate) batch: RecordBatch,
-    /// Of each row.
+    /// Location of each row.
     pub(crate) locations: Vec<Location>,
     dirs: bool,
     via_link: bool,

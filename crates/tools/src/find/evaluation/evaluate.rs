@@ -22,7 +22,7 @@ impl Reached {
     }
 }
 
-/// What carrying an expression out comes to.
+/// Result of evaluating an expression.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// An action, by its place in `Find::actions`.

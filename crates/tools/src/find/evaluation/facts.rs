@@ -1,6 +1,6 @@
-//! What tests and directives may ask besides the columns of a row: empty directories, values of
-//! extended attributes, who asks, types of file systems, and where symbolic links lead. `preload`
-//! reads it.
+//! Facts that tests and directives need besides the columns of a row: empty directories, values of
+//! extended attributes, the caller, types of file systems, and targets of symbolic links. `preload`
+//! reads them.
 
 use super::chunk::Location;
 use super::outside::{Outside, Reached};
@@ -28,7 +28,7 @@ pub(crate) struct ModeAndOwners {
     pub(crate) gid: u32,
 }
 
-/// What is known of the subtree of one start.
+/// Facts about the subtree of one start.
 pub(crate) struct SubtreeFacts {
     /// Directories that are known to be empty.
     pub(crate) empty_dirs: FxHashSet<SourcePathBuf>,
@@ -40,8 +40,8 @@ pub(crate) struct SubtreeFacts {
     /// Values of the access ACLs that the caller may see, escaped, by path in the source.
     pub(crate) acls: FxHashMap<SourcePathBuf, String>,
     /// Security contexts likewise.
+    /// The caller.
     pub(crate) contexts: FxHashMap<SourcePathBuf, String>,
-    /// Who asks.
     pub(crate) caller: Credentials,
     /// Types of mounted file systems.
     pub(crate) file_systems: FileSystems,
@@ -55,9 +55,9 @@ pub(crate) struct SubtreeFacts {
     pub(crate) own_files: FxHashSet<Vec<u8>>,
     /// How many were followed on the way here.
     pub(crate) links_before: u32,
-    /// What could not be done with links that were followed.
+    /// Problems with links that were followed.
     pub(crate) link_problems: Mutex<Vec<String>>,
-    /// What could not be answered, by the path as it is shown.
+    /// Problems with entries, by the path as it is shown.
     pub(crate) problems: Mutex<FxHashMap<String, String>>,
 }
 

@@ -1,7 +1,7 @@
 //! `-L` in an index: what symbolic links lead to is searched as if it stood in their place.
 //!
-//! 1. Of each unit, the rows that are links are taken out and followed, as far as the index knows.
-//! 2. What a link leads to becomes a visit of its own, with the path of the link as its start.
+//! 1. The rows of a unit that are links are taken out and followed, as far as the index knows.
+//! 2. The target of a link becomes a visit of its own, with the path of the link as its start.
 //! 3. A link to a directory above it is diagnosed and left out; one that leads nowhere is looked at
 //!    itself.
 

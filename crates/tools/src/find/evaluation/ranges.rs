@@ -1,4 +1,4 @@
-//! Which rows of a shard a search looks at: those below the start that are neither too near, too
+//! Rows of a shard that a search looks at: those below the start that are neither too near, too
 //! far, on another file system nor pruned.
 
 use super::search::Search;

@@ -35,7 +35,7 @@ pub struct RunOptions {
     pub threads: usize,
     /// Whether the output is a terminal, which control characters would disturb.
     pub terminal: bool,
-    /// What time it is, in nanoseconds since 1970.
+    /// The current time, in nanoseconds since 1970.
     pub now_ns: i64,
     /// Whether directories that could not be listed when the caller indexed them are diagnosed.
     pub reports_unlisted: bool,

@@ -21,7 +21,7 @@ use canopy_read::plan::{Placed, Unit, push_row};
 pub(crate) struct Selected {
     pub(crate) ranges: Vec<RowRange>,
     bits: Vec<u64>,
-    /// Set where the bits of all rows are the same: then `bits` is empty.
+    /// Set if the bits of all rows are equal: then `bits` is empty.
     same: Option<u64>,
     /// The names of all rows, where tests have read them.
     pub(crate) names: Option<StringArray>,
@@ -137,7 +137,7 @@ impl Search<'_, '_> {
         let (mut range, mut passed, mut before) = (0, 0, 0);
         for batch in unit.read(columns)? {
             let batch = batch?;
-            // Who asks for the path of a row reads its listing.
+            // Asking for the path of a row reads its listing.
             let locations = match columns.has(LISTING) {
                 true => {
                     let placed = Placed::new(&unit.shard, unit.kind, batch.clone(), true)?;

@@ -12,9 +12,9 @@ const MINUTE_NS: i64 = 60 * SECOND_NS;
 /// The bits that `-perm` asks for, which `X` makes others for directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PermBits {
-    /// Of directories.
+    /// Directories.
     pub(super) dirs: u32,
-    /// Of all else.
+    /// All other entries.
     pub(super) others: u32,
 }
 

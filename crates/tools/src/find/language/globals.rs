@@ -64,7 +64,7 @@ impl Globals {
     /// run beside each other. A live search goes depth first by itself.
     pub(crate) fn holds(&self) -> bool {
         let ordered = self.sort.is_some() || self.reverse || (self.depth_first && !self.live);
-        // Which entries are added up hangs on their order where only the first ones are.
+        // If only the first entries are added up, the sum depends on their order.
         let adds_all = self.count || (self.sum && self.limit.is_none());
         (ordered || (self.live && self.jobs.is_some())) && !adds_all
     }

@@ -16,8 +16,8 @@ pub(super) fn end_of_day(now_ns: i64) -> i64 {
 }
 
 /// Parses a moment as date(1) does, such as `@SECONDS`, `2024-06-01 12:00 UTC`, `2 days ago` or
-/// `last friday`. `None` for everything else, and for a time of day that clocks skipped. Of one that
-/// they showed twice, it is the moment that find(1) takes: the second one in zones east of UTC.
+/// `last friday`. `None` for everything else, and for a time of day that clocks skipped. If clocks
+/// showed it twice, it is the moment that find(1) takes: the second one in zones east of UTC.
 pub fn parse_moment(text: &str, now_ns: i64) -> Option<i64> {
     parse_moment_at(text, &local(now_ns))
 }

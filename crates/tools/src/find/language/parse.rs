@@ -24,14 +24,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a find looks for and where.
+/// A parsed command line of find.
 #[derive(Debug)]
 pub struct Find {
     /// Start paths, as they were given.
     pub starts: Vec<OsString>,
-    /// What find(1) would warn of.
+    /// Warnings of find(1).
     pub warnings: Vec<String>,
-    /// What is wrong with single start paths, without which the search goes on: it is partial.
+    /// Messages about single start paths, without which the search goes on: it is partial.
     pub wrong_starts: Vec<String>,
     pub(crate) expr: Expr,
     pub(crate) actions: Vec<Action>,
@@ -252,7 +252,7 @@ pub(super) struct Parser<'a> {
     pub(super) starts: &'a [OsString],
     /// Whether records are searched.
     of_records: bool,
-    /// What ages count from; `-daystart` changes it.
+    /// The time that ages count from; `-daystart` changes it.
     pub(super) now_ns: i64,
     /// The time at which find began.
     pub(super) began_ns: i64,
@@ -502,7 +502,7 @@ impl<'a> Parser<'a> {
 const UNCLOSED: &str =
     "invalid expression; I was expecting to find a ')' somewhere but did not see one.";
 
-/// What is said of a '(' with nothing behind it.
+/// The message about a '(' with nothing behind it.
 const UNFINISHED: &str = "invalid expression; expected to find a ')' but didn't see one. Perhaps \
     you need an extra predicate after '('";
 

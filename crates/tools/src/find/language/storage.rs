@@ -10,7 +10,7 @@ use canopy_model::storage_scale;
 use canopy_text::{Characters, Glob};
 use std::ops::RangeInclusive;
 
-/// What is asked of the storage of an entry.
+/// A test of the storage of an entry.
 #[derive(Debug)]
 pub enum StorageTest {
     /// `-ost`: an object on one of these
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_target_is_an_error() {
+    fn other_values_than_targets_are_errors() {
         let wrong = [
             ("-ost", ""),
             ("-ost", "1,"),

@@ -100,7 +100,7 @@ pub struct XattrTest {
     pub(crate) asked: AskedXattr,
 }
 
-/// What is asked of an extended attribute.
+/// A test of an extended attribute.
 #[derive(Debug)]
 pub enum AskedXattr {
     /// Such a name, of which the text up to the first wildcard stands alone, and such a value.

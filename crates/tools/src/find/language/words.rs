@@ -1,6 +1,6 @@
 //! The words of find's language by name, for those who offer them: shells that complete them.
 
-/// What may stand behind a word.
+/// The kind of operand behind a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// Nothing.
@@ -92,7 +92,7 @@ mod tests {
                 }
             }
         }
-        // What the parser knows is there, but for what does nothing and what is told to stand before.
+        // Words of the parser without an entry: they have no effect, or must come first.
         const OTHERS: [&str; 4] = ["-noleaf", "--threads", "--index", "--verbose"];
         let source = include_str!("primary.rs");
         let names = source.split('"').skip(1).step_by(2).filter(|text| {

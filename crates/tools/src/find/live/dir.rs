@@ -24,7 +24,7 @@ pub(super) struct Dir {
     pub(super) depth: u32,
     /// Whether a symbolic link is on its path, where all are followed.
     pub(super) linked: bool,
-    /// What it was when it was found, where that is asked for behind its contents.
+    /// Its attributes when it was found, if they are needed behind its contents.
     pub(super) stat: Option<Stat>,
     /// With `-depth`: it itself, and directories in it that are not done.
     pub(super) left: AtomicUsize,

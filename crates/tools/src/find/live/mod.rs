@@ -8,8 +8,8 @@
 //!    replace meanwhile matters.
 //! 3. Each entry is evaluated as soon as its name is read. It is looked at with statx only if a
 //!    test or action asks for what the directory does not tell (`entry`).
-//! 4. What only prints is collected by each thread and written in large blocks; all else goes
-//!    through the action sink, one entry at a time.
+//! 4. Each thread collects printed text and writes it in large blocks. All other actions go through
+//!    the action sink, one entry at a time.
 //! 5. With `--sort` or `--reverse`, entries on which something is to be done are held until all are
 //!    there (`act`); with `--limit`, the first ones. One that has gone by then leaves its place
 //!    empty.

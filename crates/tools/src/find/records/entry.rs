@@ -20,7 +20,7 @@ pub(super) struct RecordEntry<'e, 'a, R> {
     pub(super) shown: &'e [u8],
     name: &'e [u8],
     pub(super) depth: u32,
-    /// What it is; where links are followed, what it leads to.
+    /// Its record; if links are followed, that of the target.
     pub(super) record: &'e Record,
     xattrs: OnceCell<Vec<(Vec<u8>, Vec<u8>)>>,
     /// Whether there was a diagnostic.

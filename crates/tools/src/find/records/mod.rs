@@ -6,10 +6,10 @@
 //!    records, which may have an index with few candidates. Each is evaluated.
 //! 3. Where no index helps, or where it matters which directories are passed (`-prune`, `-L`),
 //!    threads share the directories below the start (`walk`).
-//! 4. What has to be put in order is held until all is there.
+//! 4. If the output is sorted, it is held until all of it is there.
 //!
-//! What records say is the same during the whole search. Nothing is changed, and no commands are
-//! run: their paths would be those of other files.
+//! Records do not change during the search. Nothing is changed, and no commands are run: their
+//! paths would be those of other files.
 
 mod entry;
 mod needed;
@@ -30,7 +30,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a file system says of an entry.
+/// The attributes of an entry in a file system.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// Its attributes. The inode number is what directories and attributes are asked for by.
@@ -48,11 +48,11 @@ pub enum Lookup {
     Entry(Record),
     /// Nothing.
     Missing,
-    /// Nothing: the way leads through what is no directory.
+    /// Nothing: the way leads through what is not a directory.
     NotDirectory,
     /// Nothing: the way leads through too many links.
     Loop,
-    /// What the records do not tell: a link leads out of the file system.
+    /// Unknown to the records: a link leads out of the file system.
     Outside,
 }
 
@@ -87,7 +87,7 @@ struct Search<'s, 'a, R> {
     find: &'s Find,
     records: &'s R,
     sink: &'s ActionSink<'a>,
-    /// Who asks.
+    /// The caller.
     caller: Credentials,
     /// Entries that wait until all are there.
     held: Mutex<Held<HeldEntry>>,

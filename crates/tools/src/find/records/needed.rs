@@ -139,7 +139,7 @@ fn extension(end: &str, is_longer: bool) -> Expression {
     let extension = equal(TextField::Extension, text);
     match is_longer || dot > 0 {
         true => extension,
-        // The name may be no more than that, which is no extension.
+        // The name may be no more than that, which is not an extension.
         false => Expression::any([extension, equal(TextField::Name, end)]),
     }
 }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_agrees_with_the_table() {
+    fn needed_facts_agree_with_the_table() {
         for case in CASES {
             let (needed, is_exact) = (needed(case.find), !case.find.contains(&"-name"));
             for entry in &ENTRIES {

@@ -282,7 +282,7 @@ struct Member {
     inode: Option<(Device, u64)>,
 }
 
-/// Returns how many paths of a group are shown: at least two, as one is no duplicate.
+/// Returns how many paths of a group are shown: at least two, as one is not a duplicate.
 fn paths_of_group(top: usize) -> usize {
     top.max(2)
 }
