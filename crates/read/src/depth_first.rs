@@ -23,9 +23,9 @@ const ROWS_MAX: usize = 2 << 20;
 
 /// A listing and how many rows it has.
 pub struct ListedDirectory {
-    /// Path of the directory below the root of the source, escaped.
-    /// Number of the part of a huge directory, from 0.
+    /// Path of the directory.
     pub path: SourcePathBuf,
+    /// Number of the part of a huge directory, from 0.
     pub part: u32,
     /// Its device.
     pub dev: Device,

@@ -9,7 +9,7 @@ use canopy_ingest::daemon::{
 use canopy_ingest::{
     Cancel, Context, Followed, Interrupted, ListingSource, Namespaces, Shards, SourceRun, Stopped,
 };
-use canopy_model::{Approach, Attributes, Audience, ClassTable, Device};
+use canopy_model::{Approach, Attributes, Audience, ClassTable, Device, SourcePathBuf};
 use canopy_scan::{FoundXattr, MountRules, Pauses, Root, ScanContext, scan};
 use canopy_site::Site;
 use std::cell::Cell;
@@ -41,7 +41,8 @@ impl Namespaces for Directories {
         let known: Contents = serde_json::from_str(known)?;
         let is_changed = |one: &(&String, &Vec<String>)| known.get(one.0) != Some(one.1);
         let changed = now.contents.iter().filter(is_changed);
-        let changed: Vec<Vec<u8>> = changed.map(|(path, _)| path.clone().into_bytes()).collect();
+        let changed: Vec<_> =
+            changed.map(|(path, _)| SourcePathBuf::escaped(path.clone())).collect();
         match changed.is_empty() {
             true => Ok(Followed::Unchanged(None)),
             false => Ok(Followed::Changed(Box::new(now), Some(changed))),
