@@ -30,6 +30,7 @@
 //! - A tablet refuses an operation on names that it does not hold before it changes anything. A
 //!   namespace of one process has one tablet, which holds all names.
 //! - A tablet asks about contents through `OpenFiles` alone. It knows no snapshot and no query.
+//! - No two files of a storage ever have one id, whatever is cloned (`records/ids`).
 //! - Only times and sizes wait in memory (`records::pending`).
 //! - A change of inodes is a `quota::Transaction`, which contains its effect on the sums of owners.
 //! - An object is removed only once the removal of its file outlasts a crash (`Space::Doomed`).

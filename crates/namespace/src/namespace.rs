@@ -2,7 +2,7 @@
 //! quotas and snapshots. Each change of names and attributes holds the tablet's `writer`.
 //!
 //! Locks are taken in this order: `setting`, `snapshotting`, `Contents::changing`, an open file's
-//! contents, `writer`, and one at a time of the others, which are held for moments.
+//! contents, `reserving_ids`, `writer`, and one at a time of the others, which are held for moments.
 
 pub use crate::clock::{Clock, system_clock};
 

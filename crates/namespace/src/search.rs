@@ -11,6 +11,7 @@ mod explain;
 use crate::error::Result;
 use crate::namespace::Namespace;
 use crate::records::access::passes;
+use crate::records::circle::Circle;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, ROOT, Space};
 use crate::records::view::ReadView;
@@ -447,13 +448,16 @@ impl<'a> Search<'a> {
     /// Returns where a directory is among those that were looked at, if it is the base or lies below
     /// it.
     fn directory(&mut self, id: FileId) -> Result<Option<usize>> {
-        let (mut way, mut at) = (Vec::new(), id);
+        let (mut way, mut at, mut circle) = (Vec::new(), id, Circle::at(id));
         let mut known = loop {
             if let Some(known) = self.known.get(&at) {
                 break *known;
             }
             let place = if at == ROOT { None } else { self.view.names(at)?.into_iter().next() };
             let Some((parent, name)) = place else { break None };
+            if circle.is_closed_by(parent) {
+                break None;
+            }
             way.push((at, parent, name));
             at = parent;
         };

@@ -7,6 +7,7 @@ pub mod attributes;
 pub(crate) mod bulk;
 pub(crate) mod change;
 mod changed;
+pub(crate) mod circle;
 pub(crate) mod ids;
 pub(crate) mod indexing;
 pub mod inode;

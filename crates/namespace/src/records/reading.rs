@@ -1,6 +1,7 @@
 //! Reading names and inodes: the records, with what is newer in memory.
 
 use crate::error::{Error, Result};
+use crate::records::circle::Circle;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, ROOT, Space, check_name};
 use crate::records::tablet::Tablet;
@@ -98,16 +99,19 @@ impl Tablet {
     }
 
     /// Returns the path of a file below the root, without a slash at its beginning; the first one,
-    /// if it has several. None if it has no name any more.
+    /// if it has several. None if it has no name any more, or lies in itself.
     ///
     /// # Errors
     ///
     /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn path(&self, id: FileId) -> Result<Option<Vec<u8>>> {
-        let (mut names, mut at) = (Vec::new(), id);
+        let (mut names, mut at, mut circle) = (Vec::new(), id, Circle::at(id));
         while at != ROOT {
             let Some((parent, name)) = self.names(at)?.into_iter().next() else { return Ok(None) };
             names.push(name);
+            if circle.is_closed_by(parent) {
+                return Ok(None);
+            }
             at = parent;
         }
         names.reverse();
@@ -116,7 +120,7 @@ impl Tablet {
 
     /// Returns whether a directory is another one or lies below it.
     pub(crate) fn is_within(&self, directory: FileId, ancestor: FileId) -> Result<bool> {
-        let mut at = directory;
+        let (mut at, mut circle) = (directory, Circle::at(directory));
         loop {
             match at {
                 _ if at == ancestor => return Ok(true),
@@ -124,6 +128,9 @@ impl Tablet {
                 _ => {}
             }
             let (parent, _) = self.names(at)?.into_iter().next().ok_or(Errno::NOENT)?;
+            if circle.is_closed_by(parent) {
+                return Err(Error::corrupt(format!("directory {parent} lies in itself")));
+            }
             at = parent;
         }
     }

@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::records::access::passes;
+use crate::records::circle::Circle;
 use crate::records::keys::{FileId, ROOT};
 use canopy_model::{Credentials, Wanted};
 use rustix::io::Errno;
@@ -68,7 +69,7 @@ impl<'a> Present<'a> {
             return Ok(true);
         }
         let namespace = self.namespace;
-        let (mut way, mut at) = (Vec::new(), directory);
+        let (mut way, mut at, mut circle) = (Vec::new(), directory, Circle::at(directory));
         let mut is_open = loop {
             if let Some(known) = self.reached.get(&at) {
                 break *known;
@@ -81,6 +82,9 @@ impl<'a> Present<'a> {
             // A directory that was removed just now has nothing above it.
             if way.last() == Some(&at) {
                 break true;
+            }
+            if circle.is_closed_by(at) {
+                return Err(Error::corrupt(format!("directory {at} lies in itself")));
             }
         };
         for id in way.into_iter().rev() {

@@ -6,9 +6,10 @@ mod damages;
 mod place;
 mod salvage;
 
+use canopy_model::Credentials;
 use canopy_namespace::inode::{file_type, flag};
-use canopy_namespace::{LOST_AND_FOUND, Listing, New, ROOT};
-use damages::DAMAGES;
+use canopy_namespace::{EntryName, LOST_AND_FOUND, Listing, New, Present, ROOT, RenameMode};
+use damages::{DAMAGES, Damage};
 use place::{Fixture, open};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -129,6 +130,28 @@ fn files_with_contents_stay_in_their_places() {
         b"1"
     );
     assert!(place.namespace.lookup(ROOT, LOST_AND_FOUND.as_bytes()).is_err());
+}
+
+#[test]
+fn ways_up_from_a_directory_that_lies_in_itself_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = Fixture::new(&directory);
+    let [top, sub, deep] = ["top", "top/sub", "top/sub/deep"].map(|path| place.id(path));
+    let is_circle = |(name, _, _): &&Damage| *name == "a directory that lies in itself";
+    let (_, _, damage) = DAMAGES.iter().find(is_circle).unwrap();
+    damage(&place);
+    let namespace = &place.namespace;
+    for id in [sub, deep] {
+        assert_eq!(namespace.path(id).unwrap(), None);
+    }
+    assert_eq!(namespace.path(top).unwrap(), Some(b"top".to_vec()));
+    let (from, to) = (EntryName::new(ROOT, b"top"), EntryName::new(sub, b"x"));
+    let moved = namespace.rename(from, to, RenameMode::Replace);
+    assert!(moved.expect_err("no way to the root").is_damage());
+    let nobody = Credentials::new(7, []);
+    let reached = Present::new(namespace, &nobody).reaches(deep);
+    assert!(reached.expect_err("no way to the root").is_damage());
+    assert!(!namespace.check(|_| {}).unwrap().is_empty());
 }
 
 #[test]
