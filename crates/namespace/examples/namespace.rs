@@ -5,8 +5,9 @@
 //! on a mount. On a machine that does other work too, what a second of the thread's CPU time does is
 //! steadier.
 
+use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Change, Changer, Moment};
+use canopy_namespace::operation::{Caller, Change, Changer, Moment, Read};
 use canopy_namespace::{
     Contents, EntryName, Execute, FileId, Listing, Namespace, New, Operation, Owner, ROOT, Reply,
     SetAttributes, Settings, Upkeep, create_namespace, system_clock,
@@ -118,6 +119,34 @@ fn one_directory(namespace: &Namespace, count: usize) {
         for at in 0..removed {
             let name = name(at);
             execute.unlink(EntryName::new(directory, name.as_bytes())).expect("a file");
+        }
+    });
+    by_user(execute, samples);
+}
+
+/// Measures operations of a user, whose rights the namespace checks.
+fn by_user(execute: &dyn Execute, count: usize) {
+    let who = Credentials::new(1000, [100]);
+    let directory = create(execute, ROOT, "user", file_type::DIRECTORY | 0o755);
+    let ask = |operation: &Operation<'_>| {
+        let reply = execute.execute_for(Caller::User(&who), operation);
+        black_box(reply.expect("what a user may"));
+    };
+    measure("  creates by a user, checked", count, || {
+        for at in 0..count {
+            let mode = file_type::REGULAR | 0o644;
+            let new = Cow::Owned(New { mode, uid: 1000, gid: 100, ..New::default() });
+            let name = name(at);
+            let name = EntryName::new(directory, name.as_bytes());
+            ask(&Operation::Change(Change::Create { name, new, holds: false }));
+        }
+    });
+    let mut random = StdRng::seed_from_u64(3);
+    measure("  stats by name by a user, checked", count, || {
+        for _ in 0..count {
+            let name = name(random.random_range(0..count));
+            let name = EntryName::new(directory, name.as_bytes());
+            ask(&Operation::Read(Moment::Now, Read::Lookup(name)));
         }
     });
 }

@@ -79,7 +79,7 @@ impl Operation<'_> {
             Needs::Handle | Needs::Permissions => true,
             Needs::Identity(named) => named == who,
             Needs::Account(Account::User(uid)) => uid == who.uid,
-            Needs::Account(Account::Group(gid)) => who.gids.binary_search(&gid).is_ok(),
+            Needs::Account(Account::Group(gid)) => who.gids.contains(&gid),
             Needs::Account(Account::Tree(_)) | Needs::Root => false,
         };
         if may { Ok(()) } else { Err(Errno::PERM.into()) }

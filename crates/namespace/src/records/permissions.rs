@@ -106,7 +106,7 @@ impl Check<'_> {
 
     /// Returns whether the user is in a group, or needs not be.
     pub(crate) fn is_in(self, gid: u32) -> bool {
-        self.who.is_root() || self.who.gids.binary_search(&gid).is_ok()
+        self.who.is_root() || self.who.gids.contains(&gid)
     }
 
     /// Returns whether the permissions of a file let the user have it so.
@@ -132,7 +132,7 @@ impl Check<'_> {
 
     /// Returns an error unless what the user makes is to belong to the user.
     fn require_self(self, uid: u32, gid: u32) -> Result<()> {
-        let is_own = uid == self.who.uid && self.who.gids.binary_search(&gid).is_ok();
+        let is_own = uid == self.who.uid && self.who.gids.contains(&gid);
         if is_own { Ok(()) } else { self.require_root() }
     }
 

@@ -233,6 +233,27 @@ fn protections() -> Vec<Protection> {
     all
 }
 
+/// Reading and writing are one check where a file gets another name: no two entries of an ACL can
+/// grant it together. They can where it is opened.
+#[test]
+fn one_entry_grants_all_that_is_wanted_at_once() {
+    let (mut site, users) = (Site::new(), users());
+    let (root, member) = (&users[0], &users[3]);
+    let writers = [AclEntry { tag: AclTag::Group(2004), permissions: 2 }];
+    for (group, is_allowed) in [(4, false), (6, true)] {
+        let file = name(ROOT, Vec::leak(vec![b'f', group as u8]));
+        let id = made(&mut site, root, file, file_type::REGULAR | 0o600);
+        let acl = Some(list(group, 7, 0, &writers));
+        protect(&mut site, id, &Protection { owner: OWNER, mode: 0o770, acl });
+        let link = Change::Link { id, name: name(ROOT, Vec::leak(vec![b'l', group as u8])) };
+        let linked = site.step(member, Call::Execute(Operation::Change(link)));
+        assert_eq!(linked.is_ok(), is_allowed);
+        for wanted in [Wanted::READ, Wanted::WRITE, Wanted::READ_WRITE] {
+            execute(&mut site, member, Operation::Access(Access::Open(id, wanted)));
+        }
+    }
+}
+
 #[test]
 fn all_calls_are_allowed_to_those_whom_linux_allows_them() {
     let mut site = Site::new();

@@ -275,8 +275,8 @@ impl Reference {
 
 fn time(set: Option<SetTime>) -> Timespec {
     let (tv_sec, tv_nsec) = match set {
-        None => (0, rustix::fs::UTIME_OMIT.into()),
-        Some(SetTime::Now) => (0, rustix::fs::UTIME_NOW.into()),
+        None => (0, rustix::fs::UTIME_OMIT),
+        Some(SetTime::Now) => (0, rustix::fs::UTIME_NOW),
         Some(SetTime::To(ns)) => (ns / 1_000_000_000, ns % 1_000_000_000),
     };
     Timespec { tv_sec, tv_nsec }
