@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use rustix::fs::{AtFlags, CWD, linkat};
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -39,7 +39,8 @@ impl Meeting {
         let id = random_id()?;
         let (first, second) = (place.join("1"), place.join("2"));
         let session = place.join(&id);
-        DirBuilder::new().mode(0o700).create(&session).context("cannot make a directory")?;
+        seen(|| DirBuilder::new().mode(0o700).create(&session))
+            .context("cannot make a directory")?;
         let mut source = session.join("source-1");
         write(&source, &id)?;
         let mut taken_since = None;
@@ -123,15 +124,9 @@ impl Meeting {
         };
         let session = place.join(id);
         let source = session.join("source-2");
-        // The directory may be seen late, too.
-        while let Err(error) = write(&source, "2") {
-            if begun.elapsed() > ANSWER {
-                return Ok(None);
-            }
-            match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
-                Some(ErrorKind::NotFound) => std::thread::sleep(PAUSE),
-                _ => return Err(error),
-            }
+        // A partner that was killed may be gone with its directory.
+        if write(&source, "2").is_err() {
+            return Ok(None);
         }
         let meeting = Meeting { session, is_first: false, source };
         meeting.send("hello-2")?;
@@ -233,8 +228,21 @@ fn remove(name: &Path) -> anyhow::Result<()> {
     }
 }
 
+/// Does something in a directory that another process has made, which may be seen late.
+fn seen<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match work() {
+            Err(error) if error.kind() == ErrorKind::NotFound && begun.elapsed() < ANSWER => {
+                std::thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+    let file = seen(|| File::options().write(true).create_new(true).mode(0o600).open(path));
     let written = file.and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()

@@ -27,6 +27,7 @@ pub fn run(
 ) -> anyhow::Result<(Findings, Findings)> {
     let storage = SharedDirectory::to_try(&meeting.session);
     let mut findings = Findings::new(machine.clone(), &meeting.session, rounds)?;
+    prepare(meeting, &storage)?;
     contend(meeting, &storage, &mut findings)?;
     for round in 0..rounds {
         for is_first in [true, false] {
@@ -39,6 +40,24 @@ pub fn run(
     }
     let other = exchange(meeting, &storage, &findings)?;
     Ok((findings, other))
+}
+
+/// Makes all directories, and has both see them: names in them are what is tried.
+fn prepare(meeting: &Meeting, storage: &SharedDirectory) -> anyhow::Result<()> {
+    let kinds = [NAMED, LISTED, PLAIN, TAKEN, REMOVED]
+        .map(|kind| [true, false].map(|is_first| format!("{kind}/{is_first}/made")));
+    let others = ["contested", "findings"].map(|directory| format!("{directory}/made"));
+    let names = Vec::from_iter(kinds.into_iter().flatten().chain(others));
+    if meeting.is_first {
+        for name in &names {
+            create(storage, name, Bytes::new())?;
+        }
+    }
+    meeting.together("made")?;
+    for name in &names {
+        until(|| storage.read(name).map(Some))?;
+    }
+    meeting.together("prepared")
 }
 
 /// Both create the same names at the same time.
