@@ -46,7 +46,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let left = meeting.leave();
     let _ = fs::remove_dir(&place);
     let (own, other) = tried.context("the probe was not finished")?;
-    left?;
+    if let Err(error) = left {
+        message(format_args!("{error:#}"));
+    }
     let noted = match &shared {
         Some(shared) if own.passed(&other) => note(shared, &own, &other)?,
         _ => Noted::Nothing,

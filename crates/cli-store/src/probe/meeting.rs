@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use rustix::fs::{AtFlags, CWD, linkat};
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,6 +16,9 @@ const ANSWER: Duration = Duration::from_secs(15);
 
 /// A partner waits for names that it sees late; it does not answer meanwhile.
 pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The first one looks so often whether it still is.
+const CHECK: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -36,20 +39,24 @@ impl Meeting {
         let id = random_id()?;
         let (first, second) = (place.join("1"), place.join("2"));
         let session = place.join(&id);
-        DirBuilder::new().mode(0o700).create(&session).context("cannot make a directory")?;
-        let source = session.join("source-1");
+        seen(|| DirBuilder::new().mode(0o700).create(&session))
+            .context("cannot make a directory")?;
+        let mut source = session.join("source-1");
         write(&source, &id)?;
         let mut taken_since = None;
         loop {
+            let left = wait.saturating_sub(begun.elapsed());
             if link(&source, &first)? {
-                let meeting = Meeting { session, is_first: true, source };
-                return meeting.await_second(&first, &second, wait.saturating_sub(begun.elapsed()));
+                let meeting = Meeting { session: session.clone(), is_first: true, source };
+                match meeting.await_second(&first, &second, left)? {
+                    Some(meeting) => return Ok(meeting),
+                    None => source = session.join("source-1"),
+                }
             }
             // There is a first one. Its partner is found, unless it has just one for a moment.
             if link(&source, &second)? {
                 if let Some(meeting) = Meeting::join(place, &first)? {
-                    remove(&source)?;
-                    fs::remove_dir(&session)?;
+                    fs::remove_dir_all(&session)?;
                     return Ok(meeting);
                 }
                 [&second, &first].into_iter().try_for_each(|left| remove(left))?;
@@ -57,11 +64,11 @@ impl Meeting {
             }
             // Two that have met free the names soon, unless they were killed.
             let since = *taken_since.get_or_insert_with(Instant::now);
-            if since.elapsed() > ANSWER && wait > ANSWER {
+            if since.elapsed() > 2 * ANSWER {
                 [&second, &first].into_iter().try_for_each(|left| remove(left))?;
                 taken_since = None;
             }
-            if begun.elapsed() > wait {
+            if left.is_zero() {
                 let _ = fs::remove_dir_all(&session);
                 bail!("two other processes are at it in {}: try again", place.display());
             }
@@ -69,19 +76,37 @@ impl Meeting {
         }
     }
 
-    fn await_second(self, first: &Path, second: &Path, wait: Duration) -> anyhow::Result<Self> {
-        if !wait_for(&self.source, second, wait)? {
-            remove(first)?;
-            let _ = fs::remove_dir_all(&self.session);
-            bail!(
-                "no other machine came: run 'canopy store probe' on a second one while it waits here"
-            );
+    /// Waits for a second one; none if another process has become the first, as one does that takes
+    /// this one for dead.
+    fn await_second(
+        self,
+        first: &Path,
+        second: &Path,
+        wait: Duration,
+    ) -> anyhow::Result<Option<Self>> {
+        let begun = Instant::now();
+        while !wait_for(&self.source, second, CHECK.min(wait))? {
+            let id = self.session.file_name().and_then(|id| id.to_str()).unwrap_or_default();
+            match link(&self.source, first)? {
+                false if fs::read_to_string(first).is_ok_and(|other| other != id) => {
+                    return Ok(None);
+                }
+                _ => {}
+            }
+            if begun.elapsed() >= wait {
+                remove(first)?;
+                let _ = fs::remove_dir_all(&self.session);
+                bail!(
+                    "no other machine came: run 'canopy store probe' on a second one while it waits \
+                     here"
+                );
+            }
         }
         let met = self.wait("hello-2", ANSWER).and_then(|()| self.send("hello-1"));
         // In this order, so that nobody becomes the partner of one that is gone.
         remove(second)?;
         remove(first)?;
-        met.map(|()| self)
+        met.map(|()| Some(self))
     }
 
     /// Joins the one that came first; none if it does not answer.
@@ -99,6 +124,7 @@ impl Meeting {
         };
         let session = place.join(id);
         let source = session.join("source-2");
+        // A partner that was killed may be gone with its directory.
         if write(&source, "2").is_err() {
             return Ok(None);
         }
@@ -147,14 +173,21 @@ impl Meeting {
 
     /// Removes what both have written. Only the first one does, once the second has left.
     pub fn leave(&self) -> anyhow::Result<()> {
-        match self.is_first {
-            false => self.send("left"),
-            true => {
-                let left = self.wait("left", ANSWER);
-                fs::remove_dir_all(&self.session).context("cannot remove what was tried")?;
-                left
-            }
+        if !self.is_first {
+            return self.send("left");
         }
+        // If the second one has died, nobody else will.
+        let _ = self.wait("left", ANSWER);
+        let begun = Instant::now();
+        // What the other one has made may be seen late.
+        while let Err(error) = fs::remove_dir_all(&self.session) {
+            if begun.elapsed() > ANSWER {
+                return Err(error)
+                    .with_context(|| format!("cannot remove {}", self.session.display()));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
     }
 }
 
@@ -195,8 +228,21 @@ fn remove(name: &Path) -> anyhow::Result<()> {
     }
 }
 
+/// Does something in a directory that another process has made, which may be seen late.
+fn seen<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match work() {
+            Err(error) if error.kind() == ErrorKind::NotFound && begun.elapsed() < ANSWER => {
+                std::thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+    let file = seen(|| File::options().write(true).create_new(true).mode(0o600).open(path));
     let written = file.and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()

@@ -4,9 +4,10 @@
 use super::findings::{Findings, Lateness};
 use super::meeting::{Meeting, PATIENCE};
 use bytes::Bytes;
-use canopy_store::Result;
 use canopy_store::storage::{Created, Machine, SharedDirectory, Storage};
+use canopy_store::{Error, Result};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,7 @@ pub fn run(
 ) -> anyhow::Result<(Findings, Findings)> {
     let storage = SharedDirectory::to_try(&meeting.session);
     let mut findings = Findings::new(machine.clone(), &meeting.session, rounds)?;
+    prepare(meeting, &storage)?;
     contend(meeting, &storage, &mut findings)?;
     for round in 0..rounds {
         for is_first in [true, false] {
@@ -40,6 +42,24 @@ pub fn run(
     Ok((findings, other))
 }
 
+/// Makes all directories, and has both see them: names in them are what is tried.
+fn prepare(meeting: &Meeting, storage: &SharedDirectory) -> anyhow::Result<()> {
+    let kinds = [NAMED, LISTED, PLAIN, TAKEN, REMOVED]
+        .map(|kind| [true, false].map(|is_first| format!("{kind}/{is_first}/made")));
+    let others = ["contested", "findings"].map(|directory| format!("{directory}/made"));
+    let names = Vec::from_iter(kinds.into_iter().flatten().chain(others));
+    if meeting.is_first {
+        for name in &names {
+            create(storage, name, Bytes::new())?;
+        }
+    }
+    meeting.together("made")?;
+    for name in &names {
+        until(|| storage.read(name).map(Some))?;
+    }
+    meeting.together("prepared")
+}
+
 /// Both create the same names at the same time.
 fn contend(
     meeting: &Meeting,
@@ -48,7 +68,8 @@ fn contend(
 ) -> anyhow::Result<()> {
     for at in 0..CONTESTED {
         meeting.together(&format!("contend-{at}"))?;
-        let created = storage.create(&format!("contested/{at:04}"), Bytes::from_static(b"mine"))?;
+        let name = format!("contested/{at:04}");
+        let created = create(storage, &name, Bytes::from_static(b"mine"))?;
         findings.won.push(created == Created::Now);
     }
     meeting.together("contended")
@@ -61,7 +82,7 @@ fn exchange(
     findings: &Findings,
 ) -> anyhow::Result<Findings> {
     let name = |is_first| format!("findings/{is_first}");
-    storage.create(&name(meeting.is_first), findings.encode()?.into())?;
+    create(storage, &name(meeting.is_first), findings.encode()?.into())?;
     meeting.together("findings")?;
     let (read, _) = until(|| storage.read(&name(!meeting.is_first)).map(Some))?;
     let read = read.ok_or_else(|| anyhow::anyhow!("what the other machine found is not seen"))?;
@@ -100,11 +121,11 @@ impl Round<'_> {
 
     /// Changes something for the other machine to see.
     fn change(&self) -> anyhow::Result<()> {
-        self.storage.create(&self.object(REMOVED), self.bytes())?;
+        create(self.storage, &self.object(REMOVED), self.bytes())?;
         self.meeting.send(&self.signal("begun"))?;
         self.meeting.wait(&self.signal("looked"), PATIENCE)?;
         for kind in [NAMED, LISTED, PLAIN, TAKEN] {
-            self.storage.create(&self.object(kind), self.bytes())?;
+            create(self.storage, &self.object(kind), self.bytes())?;
         }
         self.storage.remove(&self.object(REMOVED))?;
         self.meeting.send(&self.signal("changed"))?;
@@ -134,7 +155,7 @@ impl Round<'_> {
         let removed = || self.is_removed();
         let plain = || Ok(fs::metadata(self.plain()).is_ok());
         let first = [named()?, listed()?, removed()?, plain()?];
-        let created = self.storage.create(&self.object(TAKEN), Bytes::from_static(b"other"))?;
+        let created = create(self.storage, &self.object(TAKEN), Bytes::from_static(b"other"))?;
         findings.twice += u32::from(created == Created::Now);
         let looks: [&dyn Fn() -> Result<bool>; 4] = [&named, &listed, &removed, &plain];
         let counts = [
@@ -168,6 +189,21 @@ impl Round<'_> {
         match self.storage.read(&self.object(REMOVED)) {
             Err(error) if error.is_not_found() => Ok(!self.listed(REMOVED)?),
             read => read.map(|_| false),
+        }
+    }
+}
+
+/// Creates an object. If a directory that the other machine made is seen late, waits for it.
+fn create(storage: &SharedDirectory, name: &str, bytes: Bytes) -> Result<Created> {
+    let begun = Instant::now();
+    loop {
+        match storage.create(name, bytes.clone()) {
+            Err(Error::Storage { source, .. })
+                if source.kind() == ErrorKind::NotFound && begun.elapsed() < LATEST =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            created => return created,
         }
     }
 }

@@ -22,8 +22,8 @@ pub enum Fault {
     LateListings(Duration),
     /// The system remembers for some time that a name is missing.
     RemembersMissing(Duration),
-    /// A file gets a name that there is.
-    Overwrites,
+    /// A client does not see names of four digits for some time, and gives them to other files.
+    Overwrites(Duration),
     /// Files have one name.
     NoLinks,
 }
@@ -97,6 +97,10 @@ impl Tree {
     }
 }
 
+fn is_number(name: &OsStr) -> bool {
+    name.len() == 4 && name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
+}
+
 const NEVER: Duration = Duration::ZERO;
 
 impl Client {
@@ -104,9 +108,10 @@ impl Client {
         self.tree.lock().unwrap()
     }
 
-    fn sees(&self, entry: &Entry, is_listed: bool) -> bool {
+    fn sees(&self, name: &OsStr, entry: &Entry, is_listed: bool) -> bool {
         let late = match self.fault {
             Fault::LateNames(late) => late,
+            Fault::Overwrites(late) if is_number(name) => late,
             Fault::LateListings(late) if is_listed => late,
             _ => return true,
         };
@@ -117,7 +122,8 @@ impl Client {
     fn name(&self, tree: &mut Tree, parent: u64, name: &OsStr, ino: u64) -> bool {
         let entry = Entry { ino, by: self.number, since: Instant::now() };
         let entries = &mut tree.nodes.get_mut(&parent).unwrap().entries;
-        if entries.contains_key(name) && self.fault != Fault::Overwrites {
+        let overwrites = matches!(self.fault, Fault::Overwrites(_)) && is_number(name);
+        if entries.contains_key(name) && !overwrites {
             return false;
         }
         entries.insert(name.to_owned(), entry);
@@ -156,7 +162,7 @@ impl Filesystem for Client {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let tree = self.tree();
         let entry = tree.nodes[&parent.0].entries.get(name);
-        match (entry.filter(|entry| self.sees(entry, false)), self.fault) {
+        match (entry.filter(|entry| self.sees(name, entry, false)), self.fault) {
             (Some(entry), _) => reply.entry(&NEVER, &tree.attributes(entry.ino), Generation(0)),
             (None, Fault::RemembersMissing(time)) => {
                 let missing = FileAttr { ino: INodeNo(0), ..tree.attributes(1) };
@@ -335,7 +341,8 @@ impl Filesystem for Client {
         mut reply: ReplyDirectory,
     ) {
         let tree = self.tree();
-        let seen = tree.nodes[&ino.0].entries.iter().filter(|(_, entry)| self.sees(entry, true));
+        let seen =
+            tree.nodes[&ino.0].entries.iter().filter(|(name, entry)| self.sees(name, entry, true));
         for (at, (name, entry)) in seen.enumerate().skip(offset as usize) {
             let kind = tree.attributes(entry.ino).kind;
             if reply.add(INodeNo(entry.ino), at as u64 + 1, kind, name) {

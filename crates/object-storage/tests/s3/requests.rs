@@ -101,7 +101,10 @@ pub fn operations_take_few_requests(storage: Arc<dyn Storage>) {
         taken
     };
     let id = create(&environment, layout(), &options).unwrap();
-    note("create a table");
+    note("create the first table");
+    create(&environment, layout(), &options).unwrap();
+    let [puts, gets, lists, deletes, ..] = note("create another table");
+    assert_eq!([puts, gets, lists, deletes], [1, 1, 1, 0], "the store is not probed again");
     let cache = SstableCache::new(&environment, 64 << 20);
     let table = Table::open(&environment, id, cache, options.clone()).unwrap();
     note("open it for writing");

@@ -29,17 +29,24 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Returns the machine that this process runs on. Machines that were copied have one id, so the
-    /// name of the host counts, too.
+    /// Returns the machine that this process runs on.
     pub fn own() -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let name = read("/proc/sys/kernel/hostname");
+        Self::named(&read("/proc/sys/kernel/hostname"))
+    }
+
+    /// Returns the machine with this one's number and another name of the host: machines that were
+    /// copied have one number, so both count.
+    pub fn named(host: &str) -> Self {
         let is_plain = |one: &char| one.is_ascii_alphanumeric() || "-_.".contains(*one);
-        let name = Vec::from_iter(name.trim().chars().filter(is_plain).take(255));
+        let name = Vec::from_iter(host.trim().chars().filter(is_plain).take(255));
         let name = if name.is_empty() { "unknown".to_owned() } else { String::from_iter(name) };
         let id = hash_of(format!("{}\n{name}", read("/etc/machine-id").trim()).as_bytes());
         Machine { id, name }
     }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
 }
 
 /// The notes about the machines that may write to a shared directory.
