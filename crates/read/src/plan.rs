@@ -52,8 +52,8 @@ pub struct Placed {
     heads: ListingHeads,
 }
 
-/// Gives the shards of a source with listings at or below a path in it. Opens the shards
-/// of which the manifest does not tell.
+/// Gives the shards of a source with listings at or below a path in it. Opens the shards of which
+/// the manifest does not tell.
 ///
 /// # Errors
 ///
