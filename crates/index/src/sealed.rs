@@ -134,8 +134,7 @@ pub(crate) struct SealedPart {
     pub(crate) source: SourceId,
     /// The root of that source, absolute and escaped.
     pub(crate) root: String,
-    /// Paths of directories that are gates and whose listing is in this part:
-    /// whoever reads it knows the names of further passages.
+    /// Gates whose listing is in this part: whoever reads it knows the names of further passages.
     pub(crate) gates: Vec<SourcePathBuf>,
     /// Shards in the directory `gated` of the class.
     pub(crate) shards: Vec<ShardRecord>,
@@ -390,8 +389,8 @@ pub(crate) fn join(disk: &Disk, id: String, files: &[Sealed]) -> Result<Option<S
 }
 
 impl SealedPart {
-    /// Returns a passage's path in a source, by its absolute path: that of the root where the passage
-    /// is above it.
+    /// Returns the path in a source of a passage, by its absolute path: that of the root where the
+    /// passage is above it.
     pub(crate) fn below_root<'a>(passage: &'a str, root: &str) -> SourcePath<'a> {
         let below = passage.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
         SourcePath::escaped(below.trim_start_matches('/'))

@@ -1,7 +1,7 @@
 //! Types of paths, so that paths of different kinds are not mixed up. All are escaped text, as
 //! [`escape`](crate::escape) makes it, and compare in path order where they have an order.
 //!
-//! - [`SourcePath`] and [`SourcePathBuf`]: from the root of a source on. The root has the empty path.
+//! - [`SourcePath`] and [`SourcePathBuf`]: from the root of a source on; empty for the root itself.
 //! - [`AbsolutePath`]: from the root of the file system on.
 
 use crate::name::{base_name, compare_paths, is_below, join, join_absolute, parent};
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 
-/// A path from the root of a source on, without a slash at either end; empty for the root. Entries of
-/// two sources may have the same one.
+/// A path from the root of a source on, without a slash at either end; empty for the root itself.
+/// Entries of two sources may have the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SourcePath<'a>(&'a str);
 
@@ -29,7 +29,8 @@ impl<'a> SourcePath<'a> {
         SourcePath(text)
     }
 
-    /// Returns the part of an absolute path below a root; `None` if it is neither the root nor below.
+    /// Returns the part of an absolute path below a root; `None` if it is neither that root nor below
+    /// it.
     pub fn below(path: AbsolutePath<'a>, root: AbsolutePath<'_>) -> Option<Self> {
         let below = path.0.strip_prefix(root.0.trim_end_matches('/'))?;
         match below.is_empty() || below.starts_with('/') {
@@ -115,11 +116,6 @@ impl SourcePathBuf {
     /// Makes this another path, in the same memory.
     pub fn set(&mut self, path: SourcePath<'_>) {
         path.0.clone_into(&mut self.0);
-    }
-
-    /// Returns the text.
-    pub fn into_string(self) -> String {
-        self.0
     }
 }
 

@@ -13,8 +13,8 @@ use canopy_model::{Device, SourcePath, SourcePathBuf};
 use rustc_hash::FxHashSet;
 use std::hash::{BuildHasher, RandomState};
 
-/// Directories at or below a start whose listings the caller does not see, in path order. Paths are compared by hashes, which are less to keep.
-/// Costs a look at numbers of rows where there are none. Root sees all but what the index lacks,
+/// Directories at or below a start whose listings the caller does not see, in path order. Paths are
+/// compared by hashes, which are less to keep. Costs a look at numbers of rows where there are none. Root sees all but what the index lacks,
 /// which is known of the source.
 ///
 /// # Errors

@@ -53,8 +53,8 @@ pub struct Placed {
     heads: ListingHeads,
 }
 
-/// Gives the shards of a source with listings at or below a path in it, escaped. Opens a shard if
-/// the manifest does not suffice.
+/// Gives the shards of a source with listings at or below a path in it. Opens a shard if the manifest
+/// does not suffice.
 ///
 /// # Errors
 ///

@@ -54,8 +54,8 @@ impl Restriction {
         }))
     }
 
-    /// Returns the subtree of a source in which all listings of the answer lie; `None` if the source
-    /// holds none.
+    /// Returns the subtree of a source in which all listings of the answer lie; `None` if there are
+    /// none.
     pub(super) fn subtree(&self, source: &SourceRecord) -> Option<SourcePathBuf> {
         if self.places.is_none() {
             return Some(SourcePathBuf::root());

@@ -12,9 +12,9 @@ use crate::source_id::SourceId;
 use canopy_model::{SourcePath, SourcePathBuf};
 
 impl Writer {
-    /// Returns the directories of a source which are at or below
-    /// `directory` and in which the index has other entries than directories with one of these
-    /// inodes, which are sorted; some of them several times. `None` if there are more than `max`.
+    /// Returns the directories of a source at or below `directory` in which the index has other
+    /// entries than directories with one of these inodes, which are sorted; some of them several
+    /// times. `None` if there are more than `max`.
     pub fn directories_with(
         &self,
         source: SourceId,

@@ -181,8 +181,8 @@ impl Refresh {
 
 impl Writer {
     /// Begins to list directories of a source again, by its root; returns the number to hand
-    /// listings over under. When it has come to its end, what was
-    /// handed over takes the place of what was there; until then, nothing changes.
+    /// listings over under. When it has come to its end, the new listings replace the old ones;
+    /// until then, nothing changes.
     pub fn refresh_source(
         &mut self,
         new: NewSource,

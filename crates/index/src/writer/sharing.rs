@@ -89,8 +89,8 @@ impl Writer {
     }
 
     /// Takes the parts that workers have written of a source into one that was begun. Calls `each`
-    /// with the result of each part. Returns directories, by their paths below the root, that have
-    /// to be listed with all below them before it is over.
+    /// with the result of each part. Returns directories that have to be listed with all below them
+    /// before it is over.
     pub fn take_in_parts(
         &mut self,
         begun: SourceId,

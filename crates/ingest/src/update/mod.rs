@@ -329,7 +329,8 @@ fn tasks(
     Ok(tasks.into_values().collect())
 }
 
-/// Lists the selected parts of sources again. Returns the roots of those that failed, with the reasons.
+/// Lists the selected parts of sources again. Returns the roots of those that failed, each with the
+/// reason.
 fn refresh_all(
     writer: &mut Writer,
     scans: &Scans<'_>,

@@ -118,7 +118,7 @@ fn empty_dirs(start: &Start) -> Result<FxHashSet<SourcePathBuf>> {
 }
 
 /// Calls `visit` with each extended attribute at and below a start whose value the caller may see,
-/// and perhaps with others: a way to get the path of its entry, its name and its value, both escaped.
+/// and perhaps with others: a way to get the path of its entry, then its name and value, escaped.
 fn each_value(
     start: &Start,
     mut visit: impl FnMut(&dyn Fn() -> SourcePathBuf, &str, &str),
