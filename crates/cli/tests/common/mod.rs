@@ -149,9 +149,8 @@ impl User {
 
     /// Runs a program as this user, in a directory that all can reach.
     pub fn run(&self, program: &OsStr, arguments: &[&OsStr]) -> Output {
-        let words: Vec<OsString> =
-            [program].iter().chain(arguments).map(|word| (*word).to_owned()).collect();
-        shells::run(Some(self), shells::Variables::Inherited, Path::new("/"), &[], &words)
+        let words = [program].into_iter().chain(arguments.iter().copied());
+        shells::run(Some(self), shells::Variables::Inherited, Path::new("/"), &[], words)
     }
 }
 

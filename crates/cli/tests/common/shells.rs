@@ -5,7 +5,7 @@ use super::User;
 use super::batch::Line;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::cell::RefCell;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -34,14 +34,15 @@ thread_local! {
 }
 
 /// Runs a program with arguments in a directory, as a user or as root, without input.
-pub fn run(
+pub fn run<W: AsRef<OsStr>>(
     user: Option<&User>,
     variables: Variables,
     directory: &Path,
     set: &[(&str, &str)],
-    words: &[OsString],
+    words: impl IntoIterator<Item = W>,
 ) -> Output {
-    let program = words[0].as_bytes();
+    let words: Vec<W> = words.into_iter().collect();
+    let program = words[0].as_ref().as_bytes();
     assert!(!OF_THE_SHELL.iter().any(|own| own.as_bytes() == program), "that is no program");
     let mut line = Line::new("cd -P").words([directory]).plain("|| exit;");
     if variables == Variables::Path {

@@ -5,7 +5,7 @@ use super::place::{OWN_WORDS, messages, users};
 use crate::common::length::rounds;
 use crate::common::shells::{self, Variables};
 use crate::common::{Fixture, User};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
@@ -135,9 +135,8 @@ fn make_tree(place: &Fixture) {
 }
 
 fn run(who: Option<&User>, directory: &Path, program: &Path, words: &[&OsStr]) -> Output {
-    let all: Vec<OsString> =
-        [program.as_os_str()].iter().chain(words).map(|word| (*word).to_owned()).collect();
-    shells::run(who, Variables::Inherited, directory, &[], &all)
+    let all = [program.as_os_str()].into_iter().chain(words.iter().copied());
+    shells::run(who, Variables::Inherited, directory, &[], all)
 }
 
 fn words<'a>(tool: &'a [&'a str], path: &'a OsStr) -> Vec<&'a OsStr> {

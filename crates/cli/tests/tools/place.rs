@@ -88,11 +88,10 @@ impl Site {
         let index = [OsStr::new("--index"), self.index.as_os_str(), tool.as_ref()];
         let canopy = [&[self.place.canopy.as_os_str()][..], &index].concat();
         [vec![OsStr::new(tool)], canopy].map(|program| {
-            let all: Vec<OsString> =
-                program.into_iter().map(OsStr::to_owned).chain(words.iter().cloned()).collect();
+            let all = program.into_iter().chain(words.iter().map(OsString::as_os_str));
             let mut set = vec![("TZ", "UTC"), ("LC_ALL", "C.UTF-8")];
             set.extend(vars);
-            shells::run(who, Variables::Path, dir, &set, &all)
+            shells::run(who, Variables::Path, dir, &set, all)
         })
     }
 

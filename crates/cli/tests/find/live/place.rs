@@ -38,9 +38,8 @@ impl Trial {
     }
 
     fn run(&self, user: Option<&User>, program: &OsStr, words: &[&OsStr]) -> Output {
-        let all = [program].iter().chain(words).map(|word| (*word).to_owned());
-        let all: Vec<OsString> = all.collect();
-        shells::run(user, Variables::Inherited, self.place.dir.path(), &[], &all)
+        let all = [program].into_iter().chain(words.iter().copied());
+        shells::run(user, Variables::Inherited, self.place.dir.path(), &[], all)
     }
 
     /// Runs our find.
