@@ -74,9 +74,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Complete)
 }
 
-/// Makes a directory for what is on this machine, as mkdir(1) does, or takes an empty one of the
-/// caller's. Whoever can put another in its place decides what is written where: to root nobody
-/// else must be able to.
+/// Makes a directory for the files on this machine, as mkdir(1) does, or takes an empty one of the
+/// caller's. A user who can put another one in its place decides where files are written: if root
+/// makes it, nobody else may be able to.
 fn local(directory: &Path) -> anyhow::Result<Environment> {
     let shown = directory.display();
     let caller = nix::unistd::geteuid();
