@@ -1,4 +1,4 @@
-//! What the index shows a user is what the kernel shows that user: random trees, random
+//! The index shows a user the entries that the kernel shows that user: random trees, random
 //! credentials, and find(1) and du(1) as the oracle, run with the same credentials. 672 cases, and
 //! 2,016 with `CANOPY_LONG=1`. Needs root.
 
@@ -255,7 +255,7 @@ fn acl_row(line: &str) -> String {
     format!("{path}|{kind}|{tag}|{id}|{permissions}")
 }
 
-/// What getfattr printed, as `path|name` or `path|name=value`, with the path as `sorted` shows it.
+/// The output of getfattr, as `path|name` or `path|name=value`, with the path as `sorted` shows it.
 pub fn attributes(output: &[u8]) -> Vec<String> {
     let mut path = String::new();
     let mut found = Vec::new();
@@ -276,8 +276,8 @@ pub fn attributes(output: &[u8]) -> Vec<String> {
     found
 }
 
-/// What getfacl printed of one file: `path|kind|tag|id|permissions`, with the path escaped. Access
-/// rights that the mode shows alone are not an ACL.
+/// The output of getfacl for one file: `path|kind|tag|id|permissions`, with the path escaped.
+/// Access rights that the mode shows alone are not an ACL.
 fn acl_lines(file: &[&[u8]]) -> Vec<String> {
     let Some((first, lines)) = file.split_first() else { return Vec::new() };
     let path =
