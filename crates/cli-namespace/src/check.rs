@@ -32,8 +32,8 @@ pub fn run(namespace: &Path, repairs: bool, reads_contents: bool) -> anyhow::Res
     print_faults(&faults)
 }
 
-/// Opens a namespace, and first makes it one that can be opened, if files of it are damaged. Returns
-/// what was mended for that.
+/// Opens a namespace. If files of it are damaged, repairs it first so far that it can be opened,
+/// and returns these repairs.
 fn open_damaged(place: &Path) -> anyhow::Result<(Namespace, Vec<String>)> {
     let error = match place::open(place) {
         Err(error) if place::is_damage(&error) => error,
@@ -51,7 +51,7 @@ fn open_damaged(place: &Path) -> anyhow::Result<(Namespace, Vec<String>)> {
     Ok((place::open(place)?, done))
 }
 
-/// Checks what a snapshot has.
+/// Checks a snapshot.
 pub fn run_of_snapshot(place: &Path, name: &str, reads_contents: bool) -> anyhow::Result<Outcome> {
     canopy_namespace::check_snapshot_name(name)?;
     let place = &place::asked(place)?;

@@ -1,5 +1,5 @@
-//! Copying what files have in them: shared with the source where the file system can, and with
-//! holes where it has holes.
+//! Copying contents of files: shared with the source where the file system can, and with holes
+//! where it has holes.
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -27,7 +27,7 @@ pub enum Failed {
 
 impl Copier {
     /// Copies the contents of a file into an empty one. `size` is its length, as far as is known;
-    /// of one that changes meanwhile, what it had at some time.
+    /// if it changes meanwhile, the copy has contents of some moment.
     pub fn copy(&mut self, source: &File, target: &File, size: u64) -> Result<(), Failed> {
         if !self.shares_nothing {
             match rustix::fs::ioctl_ficlone(target, source) {

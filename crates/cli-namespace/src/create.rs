@@ -81,8 +81,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 }
 
 /// Makes a directory of this machine, or of many, as mkdir(1) does, or takes an empty one of the
-/// caller's. Whoever can put another in its place decides what is written where: to root nobody
-/// else must be able to.
+/// caller's. A user who can put another one in its place decides where files are written: if root
+/// makes it, nobody else may be able to.
 fn local(directory: &Path, is_shared: bool) -> anyhow::Result<Environment> {
     let shown = directory.display();
     let caller = nix::unistd::geteuid();

@@ -85,7 +85,7 @@ pub fn raise_limit() {
     }
 }
 
-/// Has the mount keep to those of mount(8)'s options that restrict what files on it can do.
+/// Makes the mount obey the options of mount(8) that restrict files on it.
 pub fn restrict(directory: &Path, options: &[String]) -> anyhow::Result<()> {
     let flags = options.iter().filter_map(|option| match option.as_str() {
         "nosuid" => Some(MsFlags::MS_NOSUID),
@@ -106,8 +106,8 @@ pub fn restrict(directory: &Path, options: &[String]) -> anyhow::Result<()> {
     restricted.with_context(|| format!("cannot restrict the mount on {}", directory.display()))
 }
 
-/// Starts a process that does what this one was asked for, and waits until it is ready. What that
-/// says goes to the end of a file.
+/// Starts a process that does the work of this one, and waits until it is ready. Its messages go to
+/// the end of a file.
 pub fn detach(path: &Path) -> anyhow::Result<Outcome> {
     let (log, before) = match open_log(path) {
         Ok((log, before)) => (Stdio::from(log), Some(before)),
@@ -162,7 +162,7 @@ fn is_unwritable(error: &std::io::Error) -> bool {
     [StorageFull, QuotaExceeded, ReadOnlyFilesystem].contains(&error.kind())
 }
 
-/// Returns what was written into a log from a place on.
+/// Returns the text of a log from a place on.
 fn said_since(path: &Path, from: u64) -> String {
     let mut said = String::new();
     let read = File::open(path).and_then(|mut log| {

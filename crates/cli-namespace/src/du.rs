@@ -107,7 +107,7 @@ impl Sums<'_> {
         Ok(self.out.flush()?)
     }
 
-    /// Returns what a file counts: nothing if it was counted under another name.
+    /// Returns the usage of a file: 0 if it was counted under another name.
     fn usage(&mut self, inode: &Inode) -> u128 {
         if !inode.is_directory() && inode.nlink > 1 && !self.linked.insert(inode.id) {
             return 0;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The file of the namespace with later messages of the process that mounted it.
 const LOG: &str = "mount.log";
 
-/// How often to look for what could not be done.
+/// How often to look for failed work.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// For so long contents are sent again that storage did not take when the namespace is unmounted.
@@ -49,7 +49,7 @@ fn sync(namespace: &Namespace) -> canopy_namespace::Result<()> {
     }
 }
 
-/// Returns what is cached of contents in a bucket.
+/// Returns the cache of contents in a bucket.
 fn cache(arguments: &Arguments) -> anyhow::Result<place::Cache> {
     let directory = arguments.cache.as_ref().map(std::path::absolute).transpose()?;
     Ok(place::Cache { directory, bytes: arguments.cache_size })

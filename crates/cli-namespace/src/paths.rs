@@ -36,7 +36,7 @@ pub fn names(path: &Path) -> anyhow::Result<Vec<&[u8]>> {
     Ok(names)
 }
 
-/// Returns what lies at a path; `None` if its last name is missing. No symbolic link is followed.
+/// Returns the inode at a path; `None` if its last name is missing. No symbolic link is followed.
 pub fn find(tree: &Moment<'_>, names: &[&[u8]]) -> anyhow::Result<Option<Inode>> {
     let mut inode = tree.root()?;
     for (at, name) in names.iter().enumerate() {
@@ -55,7 +55,7 @@ pub fn find(tree: &Moment<'_>, names: &[&[u8]]) -> anyhow::Result<Option<Inode>>
     Ok(Some(inode))
 }
 
-/// Returns what lies at a path that must be there.
+/// Returns the inode at a path that must exist.
 pub fn existing(tree: &Moment<'_>, path: &Path) -> anyhow::Result<Inode> {
     let names = names(path)?;
     find(tree, &names)?.ok_or_else(|| anyhow!("{}: no such file or directory", show(&names)))

@@ -1,6 +1,6 @@
-//! Where a namespace lies: a directory with its records, and `contents` for those of large files; or
-//! a bucket or a directory that machines share, with a directory of this machine that has what is
-//! cached of it, and the log of mounts.
+//! Places of namespaces: a directory with its records, and `contents` for those of large files; or
+//! a bucket or a directory that machines share, with a directory of this machine for its cache and
+//! the log of mounts.
 
 use crate::viewed;
 use anyhow::{Context, anyhow, bail};
@@ -32,8 +32,8 @@ pub struct Cache {
     pub bytes: Option<u64>,
 }
 
-/// Returns the parts of the name of a namespace in a bucket: the directory for what is not there, if
-/// one is named, and the rest.
+/// Returns the parts of the name of a namespace in a bucket: the directory for objects that must
+/// not be overwritten, if one is named, and the rest.
 pub fn bucket_of(namespace: &Path) -> Option<(Option<&Path>, &str)> {
     let name = namespace.to_str()?;
     if name.starts_with("s3://") {
@@ -89,7 +89,7 @@ pub fn lacks_locks(namespace: &Path) -> anyhow::Result<bool> {
     Ok(matches!(bucket_of(namespace), Some((None, _))) || is_shared(namespace)?)
 }
 
-/// Returns what mounts call a namespace: enough to find it from any directory.
+/// Returns the name of a namespace in the table of mounts: enough to find it from any directory.
 pub fn full_name(namespace: &Path) -> anyhow::Result<PathBuf> {
     match bucket_of(namespace) {
         Some((None, bucket)) => Ok(bucket.into()),
@@ -110,7 +110,8 @@ pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
     directory_of(namespace)
 }
 
-/// Returns the error of a directory that is not a namespace, which says what is mounted there.
+/// Returns the error of a directory that is not a namespace. It names the file system that is
+/// mounted there.
 fn instead(place: &Path, what: &str) -> anyhow::Error {
     let shown = place.display();
     let real = place.canonicalize().unwrap_or_default();
@@ -128,7 +129,7 @@ fn instead(place: &Path, what: &str) -> anyhow::Error {
     )
 }
 
-/// Fails where root is given the directory of another user, who could have its files lead anywhere.
+/// Fails if root is given the directory of another user, who could redirect its files.
 fn check_safe(directory: &Path) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
@@ -145,7 +146,7 @@ fn check_safe(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns what the records of a namespace run on.
+/// Returns the environment for the records of a namespace.
 pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
     if bucket_of(namespace).is_some() {
         let storage = canopy_object_storage::open(&full_name(namespace)?.display().to_string())?;
@@ -164,8 +165,8 @@ pub fn environment(namespace: &Path) -> anyhow::Result<Environment> {
     Ok(Environment::system(canopy_object_storage::open_directory(&namespace)?))
 }
 
-/// Makes a directory that only the caller may enter, as mkdir(1) does, or opens one that is there,
-/// which has to be empty. What was looked at is what is returned: a path may lead elsewhere soon.
+/// Makes a directory that only the caller may enter, as mkdir(1) does, or opens an existing one,
+/// which has to be empty. The checked directory is returned open: its path may lead elsewhere soon.
 /// With `OFlags::NOFOLLOW` among the flags it is not a symbolic link. Errors call it `shown`.
 pub fn new_or_empty(directory: &Path, flags: OFlags, shown: &Path) -> anyhow::Result<File> {
     let shown = shown.display();
@@ -192,7 +193,7 @@ pub fn is_killed(error: Errno) -> bool {
     matches!(error, Errno::NOTCONN | Errno::CONNABORTED)
 }
 
-/// Returns what to say of a directory that nobody answers for any more.
+/// Returns the advice for a directory whose process is gone.
 pub fn killed(directory: &Path) -> String {
     let shown = directory.display();
     format!(
@@ -201,8 +202,8 @@ pub fn killed(directory: &Path) -> String {
     )
 }
 
-/// Returns the directory that a namespace is mounted on, for root, who may ask there; otherwise the
-/// place itself.
+/// Returns the directory that a namespace is mounted on, for root, who may ask there; for others,
+/// the place itself.
 pub fn asked(place: &Path) -> anyhow::Result<PathBuf> {
     let mounted = match rustix::process::geteuid().is_root() {
         true => viewed::mounted(place)?,
@@ -211,7 +212,7 @@ pub fn asked(place: &Path) -> anyhow::Result<PathBuf> {
     Ok(mounted.map_or(place.to_owned(), |mount| OsStr::from_bytes(&mount.point).into()))
 }
 
-/// Returns what a namespace that is mounted on a directory says of itself, by an attribute that only
+/// Returns the state of a namespace that is mounted on a directory, from an attribute that only
 /// root sees; none if none is mounted there.
 pub fn control(directory: &Path, name: &str) -> anyhow::Result<Option<String>> {
     let shown = directory.display();
@@ -292,7 +293,7 @@ pub fn is_damage(error: &anyhow::Error) -> bool {
     error.downcast_ref().is_some_and(of) || error.chain().any(of_records)
 }
 
-/// Adds to an error what to do if files of the namespace are damaged.
+/// Adds advice to an error if files of the namespace are damaged.
 pub fn advised(namespace: Option<&Path>, error: anyhow::Error) -> anyhow::Error {
     if !is_damage(&error) || format!("{error:#}").contains("canopy ns check --repair") {
         return error;

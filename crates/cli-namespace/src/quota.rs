@@ -1,4 +1,4 @@
-//! `canopy ns quota`: what users, groups and trees use and may use.
+//! `canopy ns quota`: usage and limits of users, groups and trees.
 
 mod limits;
 mod place;

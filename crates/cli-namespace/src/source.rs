@@ -1,5 +1,5 @@
 //! Namespaces as sources of the index: `canopy index ns:PATH`. Records become listings, one a
-//! directory, with those who may see them; no mount is asked.
+//! directory, with the users who may see them; no mount is asked.
 //!
 //! 1. Threads share the directories (`Thread::read`). They read a part of a large directory at a
 //!    time, so that few subdirectories wait.
@@ -9,8 +9,8 @@
 //! 3. If a namespace is followed, only selected directories are listed, and directories that differ
 //!    from the known ones, with all below them. `canopy_scan::Selection` has the rules.
 //!
-//! Its invariant: what the records say of names and places is not believed where it would lead
-//! astray. Each directory is entered once, and names are single components.
+//! Its invariant: names and places in records cannot lead astray. Each directory is entered once,
+//! and names are single components.
 
 use crate::place;
 use crate::records::attributes;
@@ -272,7 +272,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Returns what a directory makes of those who may look it up.
+    /// Returns the access to a directory for users with this approach.
     fn access(&self, inode: &Inode, approach: &Approach) -> canopy_namespace::Result<Access> {
         let acl = match inode.has(flag::XATTRS) {
             true => self.view.xattr(inode.id, Acl::XATTR_NAME.as_bytes())?,
@@ -322,8 +322,8 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
         Ok(self.sink)
     }
 
-    /// Reads one part of a directory, hands it over, and puts what is left and the subdirectories
-    /// on the stack, the latter on top.
+    /// Reads one part of a directory, hands it over, and puts the rest and the subdirectories on
+    /// the stack, the latter on top.
     fn read(&mut self, task: Task<'s>) -> anyhow::Result<()> {
         let Task { directory, after, part, selected } = task;
         let (walk, options) = (self.walk, self.walk.run.options);
@@ -389,8 +389,8 @@ impl<'a, 's, S: Sink<Error = Stopped>> Thread<'a, 's, S> {
         Ok(())
     }
 
-    /// Goes on to what is selected below a directory, which is not read itself. False if something
-    /// of it is no longer a directory: then it has to be read.
+    /// Continues with the selected entries below a directory, which is not read itself. Returns
+    /// false if one of them is no longer a directory: then it has to be read.
     fn pass(&self, directory: &Arc<Directory>, selection: &'s Selection) -> anyhow::Result<bool> {
         let mut children = Vec::new();
         for (name, child) in selection.children() {

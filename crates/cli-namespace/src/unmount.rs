@@ -80,7 +80,7 @@ fn unmount_as_user(directory: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Returns what of ours is mounted on a directory, given its full path.
+/// Returns our mount on a directory, given its full path.
 pub fn mounted_on(directory: &Path) -> anyhow::Result<Option<Mount>> {
     let mounts = canopy_scan::mounts().context("cannot find out what is mounted")?;
     // The last of several on one directory is what is seen.

@@ -95,7 +95,7 @@ fn check_name(name: &OsStr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns what kind of view a path is. An error says what is wrong with a query in it.
+/// Returns the kind of view that a path is. An error states the fault of a query in it.
 fn kind(path: &[u8]) -> anyhow::Result<&'static str> {
     let user = |name: &str| canopy_text::user_id(name);
     let group = |name: &str| canopy_text::group_id(name);

@@ -45,7 +45,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Reads what [`Display`](std::fmt::Display) writes.
+    /// Parses the output of [`Display`](std::fmt::Display).
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.splitn(4, ' ');
         let mut word = || words.next();
@@ -245,8 +245,8 @@ pub fn forget(namespace: &Path, known: &str) {
     }
 }
 
-/// Returns what of a mount is in the index: the device, and whether others than who mounted it get
-/// in.
+/// Returns the properties of a mount that the index depends on: the device, and whether other users
+/// get in.
 fn about(mount: &Option<Mount>) -> String {
     match mount {
         Some(mount) => format!("{} {}", mount.dev, mount.has_option("allow_other")),

@@ -1,5 +1,5 @@
-//! What is there after the process that answers the kernel was killed: everything that was synced,
-//! and of the rest what each writer did first.
+//! State after the process that answers the kernel was killed: everything that was synced, and the
+//! first of the other changes of each writer.
 
 mod common;
 
@@ -15,14 +15,14 @@ use std::time::Duration;
 const ROUNDS: u64 = 6;
 const WRITERS: u64 = 3;
 
-/// What file `number` of a writer has: sizes on both sides of what records keep.
+/// Contents of file `number` of a writer: sizes on both sides of the limit for records.
 fn contents(writer: u64, number: u64) -> Vec<u8> {
     let mut random = StdRng::seed_from_u64(writer << 32 | number);
     let size = [0, 1, 100, 4096, 4097, 70_000][(number % 6) as usize];
     (0..size).map(|_| random.random()).collect()
 }
 
-/// What a writer knows to outlast a crash.
+/// Changes that a writer knows to outlast a crash.
 #[derive(Default)]
 struct Promised {
     /// Files up to this one were synced, each before the next was made.

@@ -72,7 +72,7 @@ impl Trial {
         command.stdin(Stdio::null()).output().unwrap()
     }
 
-    /// What find(1) says of the tree where the namespace is mounted.
+    /// The output of find(1) for the tree where the namespace is mounted.
     fn expected(&self, line: &str) -> Output {
         let mut find = Command::new("find");
         find.arg(&self.tree);
@@ -95,8 +95,8 @@ impl Drop for Trial {
     }
 }
 
-/// What of the lists is not for records: what runs commands, and what prints the one thing that a
-/// mount does not tell.
+/// Whether an expression is for records: it runs no commands, and does not print the one fact that
+/// a mount does not show.
 fn is_for_records(line: &&&str) -> bool {
     !line.contains("-exec") && !line.contains("-samefile")
 }

@@ -1,5 +1,5 @@
-//! What follows a namespace against an index of it that is made anew, for several users: random
-//! changes, with the processes killed in between. Needs root, and `canopy` built beside.
+//! A follower of a namespace against a new index of it, for several users: random changes, with the
+//! processes killed in between. Needs root, and `canopy` built beside.
 
 mod common;
 #[path = "../../cli/tests/common/mod.rs"]

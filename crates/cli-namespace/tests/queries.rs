@@ -253,7 +253,7 @@ fn random_tree(root: &Path, random: &mut StdRng, has_acls: bool) {
     }
 }
 
-/// What find shows a user below a directory, and what a query does.
+/// The results of find for a user below a directory, and those of a query.
 fn both(directory: &Path, user: u32, groups: &str, query: &str) -> [BTreeSet<Vec<u8>>; 2] {
     let run = |words: &[&str]| {
         let mut command = std::process::Command::new("setpriv");

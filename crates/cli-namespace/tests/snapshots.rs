@@ -116,7 +116,7 @@ fn queries_work_in_snapshots() {
     assert_eq!(found, "[@one]/[user=1000]:\nb\n\n[@one]/a/[name=deep]:\ndeep\n");
 }
 
-/// What a user reads, or that it is denied.
+/// The output of a user's command, or that it is denied.
 fn seen(mounted: &Mounted, line: &str) -> String {
     let mut command = as_user(NOBODY, "sh");
     command.args(["-c", line]).current_dir(&mounted.on).env("LC_ALL", "C");

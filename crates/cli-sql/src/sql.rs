@@ -107,7 +107,7 @@ fn of_statements(invocation: &Invocation, arguments: &Arguments) -> Vec<OsString
     words
 }
 
-/// Returns the statements and what to call where they are from; `None` if they are to be typed.
+/// Returns the statements and the name of their origin; `None` if they are to be typed.
 fn given(arguments: &Arguments) -> anyhow::Result<Option<(String, Option<String>)>> {
     if let Some(query) = &arguments.query {
         return Ok(Some((query.clone(), None)));

@@ -10,7 +10,7 @@ pub const ERROR: &str = "user.canopy.error";
 pub const PLAN: &str = "user.canopy.plan";
 
 /// The number of the process that answers for the mount, so that others can wait for its end. For
-/// root and for whoever mounted it.
+/// root and for the user who mounted it.
 pub const PROCESS: &str = "user.canopy.process";
 
 /// Returns the value of [`PROCESS`] to root and to the user who mounted it.

@@ -39,8 +39,8 @@ impl Budget {
 }
 
 impl Charge {
-    /// Has it cover at least so many bytes. Returns whether it does: an account may have half of what
-    /// others leave, so that there is always some for one more.
+    /// Makes it cover at least `bytes`. Returns whether it does: an account may have half of the
+    /// part that others leave, so that there is always some for one more.
     pub fn cover(&mut self, bytes: usize) -> bool {
         if bytes <= self.bytes {
             return true;

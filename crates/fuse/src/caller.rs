@@ -8,9 +8,9 @@ use rustix::io::Errno;
 ///
 /// # Errors
 ///
-/// Fails with `EACCES` if these cannot be found out: where the thread is in another namespace of
-/// processes, or asks by rights that are not its own (as overlayfs does for whoever mounted it).
-/// With too few groups, somebody might see what is for all but a group.
+/// Fails with `EACCES` if these cannot be found out: if the thread is in another namespace of
+/// processes, or asks by rights that are not its own (as overlayfs does for the user who mounted
+/// it). With too few groups, a user might see entries that are for all but a group.
 pub fn credentials(uid: u32, gid: u32, pid: u32) -> Result<Credentials, Errno> {
     if uid == 0 {
         return Ok(Credentials::new(0, [gid]));

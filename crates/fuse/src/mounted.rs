@@ -74,7 +74,7 @@ impl<F: Filesystem> Mounted<F> {
         Ok(Mounted { session, directory, is_by_us: false })
     }
 
-    /// Returns what unmounts it from another thread, so that `run` ends.
+    /// Returns a handle that unmounts it from another thread, so that `run` ends.
     pub fn unmounter(&mut self) -> Unmounter {
         let session = (!self.is_by_us).then(|| self.session.unmount_callable());
         Unmounter { directory: self.directory.clone(), session }

@@ -27,7 +27,7 @@ pub struct PackedPath {
 /// The directory that paths are relative to, by number.
 const BASE: u32 = 0;
 
-/// Paths, in less than 4 GiB: whoever adds some looks at [`bytes`](Self::bytes).
+/// Paths, in less than 4 GiB: the caller looks at [`bytes`](Self::bytes) before it adds some.
 pub struct PackedPaths {
     text: Vec<u8>,
     directories: Vec<Directory>,

@@ -1,5 +1,5 @@
-//! The kernel's requests, one function each. Everything but what belongs to the mount itself is
-//! asked of the process that answers for whoever asks (`views`).
+//! The kernel's requests, one function each. All but those about the mount itself go to the process
+//! that answers for the caller (`views`).
 
 use crate::handles::{Handle, Handles, Page};
 use crate::nodes::{Hit, Node, Nodes};
@@ -64,8 +64,8 @@ impl Filesystem {
 }
 
 impl Shared {
-    /// Returns who asks, with all groups. Fails if these cannot be found: without them, somebody
-    /// might see what is for all but a group.
+    /// Returns the caller, with all groups. Fails if these cannot be found: without them, a user
+    /// might see entries that are for all but a group.
     fn who(&self, request: &Request) -> Answer<Credentials> {
         if let Some(owner) = &self.owner {
             return Ok(owner.clone());
@@ -103,7 +103,7 @@ impl Shared {
         self.views.ask(who, &asked, class, move |told| then(&shared, told));
     }
 
-    /// Asks something of an entry that has an id. What is not an entry is given to `other`.
+    /// Asks something of an entry that has an id. Other nodes are passed to `other`.
     fn ask_entry<R: Send + 'static>(
         self: &Arc<Self>,
         request: &Request,
@@ -145,7 +145,7 @@ impl Shared {
         }
     }
 
-    /// Holds what a name was found to be, and returns its attributes.
+    /// Keeps the node of a name, and returns its attributes.
     fn hold(
         &self,
         folder: &Folder,

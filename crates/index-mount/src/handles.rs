@@ -62,7 +62,7 @@ impl Handles {
         self.all.lock().open.get(&number).map(|(handle, _)| handle.clone())
     }
 
-    /// Returns the page of a directory if that has the entry at a place, or what follows the last.
+    /// Returns the page of a directory if that has the entry at a place, or the one after the last.
     pub(crate) fn page(&self, number: u64, at: u64) -> Option<Arc<Page>> {
         let all = self.all.lock();
         let page = all.open.get(&number)?.1.as_ref()?;

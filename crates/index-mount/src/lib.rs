@@ -107,7 +107,7 @@ impl Mount {
         Mounted::new(filesystem, directory, &terms).map(Mount)
     }
 
-    /// Returns what unmounts it from another thread, so that `run` ends.
+    /// Returns a handle that unmounts it from another thread, so that `run` ends.
     pub fn unmounter(&mut self) -> Unmounter {
         self.0.unmounter()
     }

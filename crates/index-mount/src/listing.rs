@@ -19,11 +19,11 @@ const KEPT_ENTRIES_MAX: usize = 500_000;
 /// Most directories in memory.
 const KEPT_MAX: usize = 10_000;
 
-/// The kind of a directory, and what one above all sources allows.
+/// The kind of a directory, and the permissions of one above all sources.
 const DIRECTORY: u32 = 0o040_000;
 const ABOVE: u32 = DIRECTORY | 0o555;
 
-/// A name and what it is.
+/// A name and its entry.
 #[derive(Clone)]
 pub(crate) struct Item {
     pub(crate) name: Box<[u8]>,
@@ -99,7 +99,7 @@ impl Listing {
     }
 }
 
-/// Returns what is in a directory above sources, at an absolute path.
+/// Returns the contents of a directory above sources, at an absolute path.
 pub(crate) fn above(view: &Index, absolute: &str, root: &str) -> Result<Listing> {
     let prefix = format!("{}/", absolute.trim_end_matches('/'));
     let mut items: Vec<Item> = Vec::new();
@@ -129,7 +129,8 @@ pub(crate) fn above(view: &Index, absolute: &str, root: &str) -> Result<Listing>
     Ok(Listing { items })
 }
 
-/// Reads what is in a directory of a source; `None` if the user may not list it, or there is none.
+/// Reads the contents of a directory of a source; `None` if the user may not list it, or there is
+/// none.
 pub(crate) fn read(
     view: &Index,
     source: &SourceRecord,

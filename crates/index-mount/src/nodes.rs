@@ -1,7 +1,7 @@
 //! Nodes that the kernel knows by an id: entries by the paths that led to them, queries and their
 //! results.
 //!
-//! An id gives nobody anything: whoever asks by it is answered by what is at its path for them.
+//! An id gives no rights: each caller is answered by the entry at its path, as that caller sees it.
 
 use crate::protocol::{Entry, Folder, KnownEntry};
 use canopy_model::{Credentials, Device};
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// The root of the mount.
 pub(crate) const ROOT: u64 = 1;
 
-/// Ids from here on are of what has no inode number of its own, or one that is taken.
+/// Ids from here on are of nodes that have no inode number of their own, or one that is taken.
 const FIRST: u64 = 1 << 62;
 
 /// Most paths of a file with several names that are remembered, the latest ones first.
@@ -23,11 +23,11 @@ pub(crate) enum Node {
     /// An entry of the index, or a directory above sources.
     Entry(KnownEntry),
     Query(Folder),
-    /// A link to what a query found for a user.
+    /// A link to a result of a query, for a user.
     Hit(Box<Hit>),
 }
 
-/// A link to what a query found.
+/// A link to a result of a query.
 #[derive(Clone)]
 pub(crate) struct Hit {
     pub(crate) who: Credentials,

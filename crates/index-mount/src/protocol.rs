@@ -45,7 +45,8 @@ pub(crate) enum RequestKind {
     Lookup(Folder, Vec<u8>),
     /// The attributes of an entry.
     Attributes(KnownEntry),
-    /// The entries of a directory from one on. What a handle has listed before does not change.
+    /// The entries of a directory from one on. The entries that a handle has listed before do not
+    /// change.
     List { folder: Folder, handle: u64, first: u64 },
     /// The handle will not be used again.
     Close(u64),

@@ -66,7 +66,7 @@ impl Search<'_> {
         }
     }
 
-    /// Searches below a directory, absolute and escaped, in what is seen from it.
+    /// Searches below a directory, absolute and escaped, in the rows that are seen from it.
     pub(crate) fn run(view: &Index, absolute: &str, queries: &[Vec<u8>]) -> Result<Hits> {
         let (expression, limit) = Self::meaning(queries)?;
         let prefix = format!("{}/", absolute.trim_end_matches('/'));

@@ -69,7 +69,7 @@ impl From<canopy_read::Error> for Failure {
     }
 }
 
-/// One generation, and what was read of it.
+/// One generation, and the parts of it that were read.
 pub(crate) struct Opened {
     pub(crate) index: Index,
     /// The path that the root of the mount stands for, absolute and escaped.
@@ -315,7 +315,7 @@ impl UserView {
         fresh.find(|one| one.folder == *folder).map(|one| one.hits.clone())
     }
 
-    /// Searches below a directory, and keeps what is found for looking names up.
+    /// Searches below a directory, and keeps the results for looking names up.
     fn find(&self, opened: &Opened, folder: &Folder) -> Result<Arc<Hits>> {
         let (base, _) = opened.resolve(&folder.place)?;
         if !base.item.entry.is_directory() {
@@ -419,8 +419,7 @@ impl Opened {
         }
     }
 
-    /// Returns what is at the first of the paths that leads to the entry which is meant, and that
-    /// path.
+    /// Returns the entry at the first of the paths that leads to it, and that path.
     fn resolve(&self, place: &KnownEntry) -> Result<(Found, Vec<u8>)> {
         let mut failed: Option<Failure> = None;
         for path in &place.paths {
@@ -458,7 +457,7 @@ impl Opened {
         }
     }
 
-    /// Returns what is at an absolute path without looking at the directory that it is in.
+    /// Returns the entry at an absolute path without looking at the directory that it is in.
     fn alone(&self, absolute: String) -> Result<Found> {
         let view = self.index.seen_from(AbsolutePath::new(&absolute))?;
         let Some((source, path)) = source_of(&view, AbsolutePath::new(&absolute)) else {
@@ -499,7 +498,7 @@ impl Opened {
         }
     }
 
-    /// Returns what is in the directory at an absolute path.
+    /// Returns the contents of the directory at an absolute path.
     fn inside(&self, absolute: &str) -> Result<Inside> {
         if let Some(listing) = self.listings.lock().get(absolute) {
             return Ok(Inside::Listed(listing));
@@ -530,7 +529,7 @@ impl Opened {
         }
     }
 
-    /// Calls `work` with the source and the path in it of what was found; `None` above all sources.
+    /// Calls `work` with the source of an entry and the path in it; `None` above all sources.
     fn in_source<T>(
         &self,
         found: &Found,

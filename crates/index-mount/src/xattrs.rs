@@ -24,8 +24,8 @@ type ByPath = Arc<HashMap<SourcePathBuf, Pairs>>;
 pub(crate) struct Values(Mutex<HashMap<SourceId, ByPath>>);
 
 impl Values {
-    /// Returns the values of an entry of a source in what is seen from it. `index` is what is seen
-    /// from everywhere.
+    /// Returns the values of an entry of a source that are seen from it. `index` is the index as it
+    /// is seen from everywhere.
     pub(crate) fn of(
         &self,
         index: &Index,

@@ -1,5 +1,5 @@
-//! What must hold when the disk fails: the old generation stays whole, the next writer succeeds,
-//! nothing piles up.
+//! Promises for a failing disk: the old generation stays whole, the next writer succeeds, nothing
+//! piles up.
 
 use canopy_index::column::{ATIME, BTIME, BTIME_AFTER_MTIME, CTIME};
 use canopy_index::{
@@ -168,7 +168,7 @@ fn any_failing_operation_leaves_the_old_generation_whole() {
     }
 }
 
-/// What is kept can be read, whatever fails, and nothing else stays.
+/// Kept generations can be read, whatever fails, and nothing else stays.
 #[test]
 fn generations_that_are_kept_stay_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -326,7 +326,7 @@ fn another_scan_takes_the_place_of_damaged_pages() {
     }
 }
 
-/// What only older generations that are kept need is for those who write the index.
+/// Files that only older generations need are for the owner of the index.
 #[test]
 fn dropped_files_are_closed_to_others() {
     use std::os::unix::fs::PermissionsExt;
@@ -365,7 +365,8 @@ fn dropped_files_are_closed_to_others() {
     ));
 }
 
-/// Whoever has opened a generation can read it to the end, though others are published meanwhile.
+/// A reader who has opened a generation can read it to the end, though others are published
+/// meanwhile.
 #[test]
 fn readers_come_to_their_end() {
     let dir = tempfile::tempdir().unwrap();

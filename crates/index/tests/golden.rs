@@ -260,7 +260,8 @@ fn files(index: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What the documents say, but what differs from index to index where `mask` says so.
+/// The contents of the documents, without the parts that differ from index to index if `mask` says
+/// so.
 fn documents(index: &Path, mask: bool) -> String {
     let mut text = String::new();
     let is_document = |path: &&PathBuf| {

@@ -94,7 +94,7 @@ fn source() -> NewSource {
     }
 }
 
-/// What a run says that has listed so many directories, and of which these remain.
+/// The notes of a run that has listed this many directories, and of which these remain.
 fn about(rest: &[&str], listed: usize) -> Unfinished {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     // What is below one that remains does with it.
@@ -180,7 +180,7 @@ fn run_of(
     Ok(true)
 }
 
-/// What an index has: entries and bytes of each class, in all, and files.
+/// The contents of an index: entries and bytes of each class, in all, and files.
 fn contents(index: &Path) -> (BTreeMap<String, i128>, usize) {
     let opened = Index::open(index).unwrap();
     let mut totals = BTreeMap::new();
@@ -225,8 +225,8 @@ fn a_run_that_goes_on_ends_as_one_that_was_never_interrupted() {
     }
 }
 
-/// What every note leaves out, because nothing of it was listed again, is gone from lists of classes
-/// too. Rows of derived tables stay as long as there are readers of the generation.
+/// Classes that no note contains, because nothing of them was listed again, are gone from lists of
+/// classes too. Rows of derived tables stay as long as there are readers of the generation.
 #[test]
 fn interrupted_scans_leave_no_class_in_lists_and_take_no_rows_of_tables() {
     const HELD: &str = "held";
@@ -355,7 +355,7 @@ fn run_noting(index: &Path, disk: Disk) -> Result<usize> {
     Ok(failed)
 }
 
-/// What cannot be noted ends no scan and leaves nothing behind, and what was noted before counts.
+/// A note that cannot be written ends no scan and leaves nothing behind, and earlier notes count.
 #[test]
 fn whatever_operation_of_a_note_fails_the_run_goes_on() {
     let place = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What is found by name behind a gate, updated many times: what counts is what was handed over last,
-//! and an update writes no more than it changes.
+//! Rows that are found by name behind a gate, updated many times: the last listing counts, and an
+//! update writes no more than it changes.
 
 use canopy_index::column::{LISTING, NAME, PATH, SIZE};
 use canopy_index::fuzzing::unsealed;

@@ -6,8 +6,8 @@ use canopy_model::{Acl, AclTag};
 use canopy_text::{group_name, user_name};
 
 /// A row for each entry of an ACL; a value that is not an ACL gives none. The columns: whether the
-/// ACL is that of the entry or the default one of a directory; whom the entry is about; the user or
-/// group that it names; the name of that; what is allowed, as three letters.
+/// ACL is that of the entry or the default one of a directory; the kind of user or group; its id;
+/// its name; the permissions, as three letters.
 pub(super) static ACLS: Decoder = Decoder {
     keys: &[Acl::XATTR_NAME, DEFAULT],
     columns: &[

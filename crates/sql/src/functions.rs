@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// | --- | --- | --- |
 /// | `user_name(uid)`, `group_name(gid)` | an id | the name, or the id where there is none |
 /// | `human_size(bytes)` | any number | text such as `4.0K` |
-/// | `extension(name)` | a name or path | what follows its last dot, or null |
+/// | `extension(name)` | a name or path | the text behind its last dot, or null |
 /// | `depth(path)` | a path | how many components it has |
 pub(super) fn register(context: &SessionContext) {
     let add = |name, takes, returns, call: Call| {

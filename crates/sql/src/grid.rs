@@ -144,7 +144,7 @@ impl<'a> Grid<'a> {
         Ok(())
     }
 
-    /// Prints what is left and the last line.
+    /// Prints the remaining rows and the last line.
     pub(super) fn finish(mut self) -> Result<()> {
         self.settle()?;
         self.rule(Rule::Bottom)?;

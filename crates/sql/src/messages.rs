@@ -28,7 +28,7 @@ const CUT: &str = "...";
 const CHANGES_NOTHING: &str =
     "queries change nothing: statements are SELECT, EXPLAIN, DESCRIBE and SHOW";
 
-/// How times are written, behind what is wrong.
+/// The form of times, behind an error.
 const TIMES: &str = "; times are written as '2026-06-01', '2026-06-01 12:00', or now() - INTERVAL \
                      '7 days'";
 
@@ -42,7 +42,7 @@ const CHANGES: [&str; 23] = [
     "TRUNCATE", "UPDATE", "USE", "VACUUM",
 ];
 
-/// Turns an error of the engine into one of ours: its cause, without what the engine was doing.
+/// Turns an error of the engine into one of ours: its cause, without the engine's context.
 pub(super) fn refusal(error: &DataFusionError) -> Error {
     let span = error.diagnostic().and_then(|diagnostic| diagnostic.span);
     let place = span.map(|span| StatementPosition::At(span.start.line, span.start.column));
@@ -78,7 +78,7 @@ fn without_backtrace(text: &str) -> &str {
     text.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default()
 }
 
-/// Returns the name of a table that is missing, if that is what the planner says.
+/// Returns the name of a missing table, if the planner reports one.
 fn table(text: &str) -> Option<&str> {
     let name = without_backtrace(text).strip_prefix("table '")?.strip_suffix("' not found")?;
     let name = name.strip_prefix("datafusion.").unwrap_or(name);
@@ -115,7 +115,7 @@ fn not_implemented(text: &str) -> String {
     }
 }
 
-/// Says what the parser does not understand.
+/// Describes a syntax error of the parser.
 fn syntax(text: &str) -> String {
     let said = text.strip_prefix("sql parser error: ").unwrap_or(text);
     let expected = said.strip_prefix("Expected: ").and_then(|rest| rest.split_once(", found: "));
@@ -135,7 +135,7 @@ fn syntax(text: &str) -> String {
     }
 }
 
-/// Returns whether a word is what people write behind a number of bytes.
+/// Returns whether a word is a unit that people write behind a number of bytes.
 fn is_unit(word: &str) -> bool {
     let word = word.to_ascii_uppercase();
     let word = word.trim_end_matches('B').trim_end_matches('I');
@@ -193,7 +193,7 @@ fn no_column(field: &Column, valid: &[Column]) -> String {
     }
 }
 
-/// Says what the planner refuses.
+/// Describes an error of the planner.
 fn plan(text: &str) -> String {
     if text.starts_with("DDL not supported")
         || text.starts_with("DML not supported")
@@ -254,8 +254,8 @@ fn plan(text: &str) -> String {
     lower(said)
 }
 
-/// Says that a function does not take such arguments, and what it takes: of
-/// `sum(Utf8)'. ... Candidate functions:\n\tsum(Int64)\n...`.
+/// Returns that a function does not take such arguments, and those that it takes: of `sum(Utf8)'.
+/// ... Candidate functions:\n\tsum(Int64)\n...`.
 fn no_call(text: &str) -> String {
     let (call, rest) = text.split_once('\'').unwrap_or((text, ""));
     let mut candidates: Vec<String> = Vec::new();
@@ -307,7 +307,7 @@ fn in_words(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns in a word what a type of the engine is.
+/// Returns a word for a type of the engine.
 fn type_name(word: &str) -> Option<&'static str> {
     let begins = |names: &[&str]| names.iter().any(|name| word.starts_with(name));
     Some(if begins(&["Int", "UInt", "Float", "Decimal", "Numeric"]) {
@@ -330,7 +330,7 @@ fn type_name(word: &str) -> Option<&'static str> {
     })
 }
 
-/// Says what cannot be computed of some row.
+/// Describes a computation that fails for some row.
 fn computation(error: &ArrowError) -> String {
     match error {
         ArrowError::DivideByZero => "division by zero; nullif(x, 0) makes it NULL".to_owned(),
@@ -367,7 +367,7 @@ fn computation(error: &ArrowError) -> String {
     }
 }
 
-/// Says what may be meant by a text where a number has to be.
+/// Returns the likely meaning of a text where a number has to be.
 fn of_number(text: &str) -> &'static str {
     let end = text.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
     if end.len() < text.len() && is_unit(end) {
@@ -379,7 +379,7 @@ fn of_number(text: &str) -> &'static str {
     }
 }
 
-/// Says in a line what is wrong with a regular expression.
+/// Describes the fault of a regular expression in a line.
 pub(super) fn regular_expression(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let why = lines.iter().rev().find_map(|line| line.strip_prefix("error: "));
@@ -414,7 +414,7 @@ pub(super) fn no_table(name: &str, tables: &[String]) -> String {
     format!("no table '{name}'{meant} (tables: {})", tables.join(", "))
 }
 
-/// Says what is wrong with a statement, with the line of it and a mark below the place.
+/// Describes the fault of a statement, with its line and a mark below the place.
 pub(super) fn of_statement(
     said: &str,
     statement: &str,

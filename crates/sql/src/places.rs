@@ -11,7 +11,7 @@ use datafusion::logical_expr::utils::{split_binary, split_conjunction};
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
 use std::collections::HashSet;
 
-/// Pairs of places that are compared at most to find what two predicates have in common.
+/// Pairs of places that are compared at most to find the places common to two predicates.
 const PAIRS_MAX: usize = 1 << 16;
 
 /// One path, or all below a directory.
@@ -53,7 +53,7 @@ impl PathScope {
         if self.below { &self.path } else { parent(&self.path).unwrap_or_default() }
     }
 
-    /// Returns what of it is in a source.
+    /// Returns the part of it in a source.
     pub(super) fn in_source(&self, source: &SourceRecord) -> Option<SourceScope> {
         let root = source.root.trim_matches('/');
         if is_below(&self.path, root) {
@@ -231,7 +231,7 @@ fn of_range(name: &str, filters: &[&Expr]) -> Option<Vec<PathScope>> {
     of_prefix(&low[..common])
 }
 
-/// Returns what is in both of two lists of places.
+/// Returns the places that are in both of two lists.
 fn in_both(a: Vec<PathScope>, b: Vec<PathScope>) -> Vec<PathScope> {
     if a.len().saturating_mul(b.len()) > PAIRS_MAX {
         return if a.len() < b.len() { a } else { b };

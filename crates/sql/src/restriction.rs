@@ -29,7 +29,7 @@ pub(super) enum RowPath {
 }
 
 impl Restriction {
-    /// Finds what predicates, all of which hold, demand of a row.
+    /// Finds the conditions of a row under which all of the predicates can hold.
     pub(super) fn new(filters: &[Expr]) -> Self {
         let filters: Vec<&Expr> = filters.iter().flat_map(split_conjunction).collect();
         let condition = Expression::all(filters.iter().filter_map(|filter| condition(filter)));

@@ -1,5 +1,5 @@
-//! The scan of a table in a plan: says in `EXPLAIN` what predicates have ruled out, and leaves
-//! everything else to the engine's own scan of streams.
+//! The scan of a table in a plan: `EXPLAIN` shows what predicates have ruled out, and the engine's
+//! own scan of streams does everything else.
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;

@@ -54,20 +54,20 @@ pub(super) struct Unlisted {
     pub(super) entry: UnlistedEntry,
 }
 
-/// Subtrees, or one, as they are seen by those who name them.
+/// Subtrees, or one, as users see them who name them.
 pub(super) struct Start {
     pub(super) place: PathScope,
     pub(super) view: Arc<Index>,
 }
 
 impl Seen {
-    /// Returns what is seen where nothing is named.
+    /// Returns the view of a statement that names nothing.
     pub(super) fn listed(index: Arc<Index>) -> Self {
         let (paths, unlisted) = (BTreeSet::new(), Vec::new());
         Seen { listed: index.clone(), index, paths, unlisted }
     }
 
-    /// Returns what a statement sees that has these texts.
+    /// Returns the view of a statement that has these texts.
     pub(super) fn by(index: &Arc<Index>, texts: &BTreeSet<String>) -> canopy_read::Result<Self> {
         let names: BTreeSet<String> = texts.iter().flat_map(|text| names(text)).collect();
         if names.is_empty() || index.is_one_class() {
@@ -181,8 +181,8 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Takes what a statement says, before and after the engine has simplified it: it may have
-    /// texts taken apart or joined.
+    /// Takes the texts of a statement, before and after the engine has simplified it: it may have
+    /// taken texts apart or joined them.
     pub(super) fn new(written: &LogicalPlan, simplified: &LogicalPlan) -> Result<Self> {
         let mut named = Named::default();
         for plan in [written, simplified] {
@@ -259,7 +259,7 @@ impl Named {
         Ok(())
     }
 
-    /// Returns what the statement sees, and what there is to say of what it does not.
+    /// Returns the view of the statement, and notes about rows that it hides.
     pub(super) fn seen(&self, index: &Arc<Index>) -> Result<(Seen, Vec<String>)> {
         let seen = Seen::by(index, &self.texts).map_err(external)?;
         let mut notes = Vec::new();
@@ -323,7 +323,7 @@ fn absolute(path: &str) -> String {
     join_absolute("/", path.trim_start_matches('/'))
 }
 
-/// Returns the paths that a text may name: all of it, its parts, and what is in front of a
+/// Returns the paths that a text may name: all of it, its parts, and the part in front of a
 /// wildcard; with backslashes, and without.
 fn names(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();

@@ -51,10 +51,10 @@ pub struct SessionOptions {
     pub gufi: bool,
     /// How long a statement may take; no limit if there is none.
     pub time: Option<Duration>,
-    /// How many bytes of memory a statement may use for what it keeps, such as groups, what is to
-    /// be sorted, and sides of joins; no limit if there is none.
+    /// Bytes of memory that a statement may use for groups, sorts, and sides of joins; unlimited if
+    /// there is none.
     pub memory_bytes: Option<usize>,
-    /// Where what does not fit into memory is written; nowhere if there is none.
+    /// Directory for data that does not fit into memory; nowhere if there is none.
     pub spill_directory: Option<PathBuf>,
     /// How answers as tables look.
     pub table: TableStyle,
@@ -172,7 +172,7 @@ impl Session {
 
     /// Runs one statement and writes its rows as they come; statements that would change anything
     /// are refused. With `terminal`, the form `table` shows control characters escaped. Blocks.
-    /// After an error, what the statement has begun may go on until the process ends.
+    /// After an error, work that the statement has begun may go on until the process ends.
     pub fn run(
         &self,
         statement: &str,

@@ -46,8 +46,8 @@ fn is_escaped_text(before: &[u8]) -> bool {
     matches!(before, [.., b'e' | b'E']) && !before.iter().rev().nth(1).is_some_and(word)
 }
 
-/// Returns the length of what is between quotes, both included. A doubled quote ends one text and
-/// begins the next.
+/// Returns the length of a quoted text, with both quotes. A doubled quote ends one text and begins
+/// the next.
 fn quoted(bytes: &[u8], escapes: bool) -> Option<usize> {
     let mut at = 1;
     loop {

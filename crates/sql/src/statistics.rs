@@ -82,7 +82,7 @@ pub(super) static STATISTICS: [Statistic; 34] = [
 ];
 
 impl Statistic {
-    /// Adds what has to be known of entries for it.
+    /// Adds the statistics of entries that it needs.
     pub(super) fn add_to(&self, wanted: &mut StatisticsRequest) {
         let parts = &mut wanted.parts;
         parts.owners |= self.columns == UID.into() || self.columns == GID.into();

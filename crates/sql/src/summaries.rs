@@ -96,7 +96,7 @@ pub(super) enum SummaryColumn {
 use SummaryColumn::{Depth, Entries, Key, Path, Source, Subdirs, Total};
 
 impl By {
-    /// Returns what the entries of an owner, user and group, are grouped under.
+    /// Returns the key of a group for the entries of an owner, user and group.
     pub(super) fn key(self, owner: Ownership) -> u32 {
         match self {
             By::All => 0,
@@ -155,7 +155,7 @@ impl Table {
         columns
     }
 
-    /// Returns what has to be known of entries for some columns.
+    /// Returns the statistics of entries that some columns need.
     fn wanted(&self, columns: &[SummaryColumn]) -> StatisticsRequest {
         let mut wanted = StatisticsRequest { parts: Parts::default(), columns: Columns::NONE };
         for column in columns {
@@ -290,7 +290,7 @@ fn split_directories(ranges: &[ShardRange]) -> canopy_read::Result<Vec<SourcePat
     Ok(split)
 }
 
-/// Returns what is left of ranges without others; all are sorted and disjoint.
+/// Returns the rest of ranges without others; all are sorted and disjoint.
 fn without(ranges: &[ListingRange], others: &[ListingRange]) -> Vec<ListingRange> {
     let mut left = Vec::new();
     for range in ranges {

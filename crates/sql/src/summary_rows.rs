@@ -28,7 +28,7 @@ pub(super) struct Reader {
     pub(super) schema: SchemaRef,
     /// Statistics that the columns need.
     pub(super) wanted: StatisticsRequest,
-    /// Threads for what is added up of several shards.
+    /// Threads that add up several shards.
     pub(super) threads: usize,
 }
 

@@ -201,8 +201,8 @@ impl IndexTable {
         self.table.name
     }
 
-    /// Returns what has to be read, less what the predicates rule out. The units of a shard follow
-    /// each other.
+    /// Returns the units to read, without those that the predicates rule out. The units of a shard
+    /// follow each other.
     fn plan(&self, seen: &Seen, restriction: &Restriction) -> canopy_read::Result<VecDeque<Work>> {
         let (index, kind) = (&*seen.index, self.table.kind);
         let mut work = VecDeque::new();

@@ -1,5 +1,5 @@
-//! Titles of an answer's columns as they were typed, where the engine calls them otherwise: in lower
-//! case, with their tables, or by what it has made of an expression.
+//! Titles of an answer's columns as they were typed, where the engine calls them otherwise: in
+//! lower case, with their tables, or by its own form of an expression.
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::sql::parser::{DFParser, Statement};
@@ -20,7 +20,7 @@ pub(super) fn typed(statement: &str, schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// Returns a title for each column; `None` where it is not clear what became of what was typed.
+/// Returns a title for each column; `None` if the origin of a column is not clear.
 fn titles(body: &SetExpr, schema: &SchemaRef) -> Option<Vec<String>> {
     let select = match body {
         SetExpr::Select(select) => select,

@@ -73,7 +73,7 @@ fn give_owner(directory: impl AsFd, name: &CStr, inode: &Inode) -> Result<(), Er
     given
 }
 
-/// Returns what an error says.
+/// Returns the text of an error.
 pub fn said(errno: Errno) -> String {
     std::io::Error::from(errno).to_string()
 }

@@ -1,5 +1,5 @@
 //! The walk that writes a tree: depth first, each directory opened in the one above it, as in
-//! `import/tree.rs`. Nobody else gets at what is written before the top directory gets its mode,
+//! `import/tree.rs`. Nobody else can open the new files before the top directory gets its mode,
 //! which is last.
 
 use super::attributes::{give, said};
@@ -70,8 +70,8 @@ fn place_of(directory: impl AsFd) -> Result<(u64, u64), Errno> {
 }
 
 impl<'a> Tree<'a> {
-    /// Prepares to write what a directory of a namespace has into an open one. `entries` counts what
-    /// was written.
+    /// Prepares to write a directory of a namespace into an open one. `entries` counts the written
+    /// ones.
     pub fn new(
         moment: &'a Moment<'a>,
         start: &'a [&'a [u8]],
@@ -92,7 +92,7 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Writes everything, and returns what could not be.
+    /// Writes everything, and returns the faults.
     pub fn run(mut self) -> anyhow::Result<Faults> {
         self.list()?;
         while let Some(level) = self.levels.last_mut() {
@@ -122,7 +122,7 @@ impl<'a> Tree<'a> {
         self.faults.add(self.path(name), what);
     }
 
-    /// Writes what is not a directory in the directory where the walk is, and notes what is.
+    /// Writes the files in the directory where the walk is, and notes its directories.
     fn list(&mut self) -> anyhow::Result<()> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let Some(fd) = level.fd.take() else { bail!("the walk has lost its way") };
@@ -310,7 +310,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Writes what an open file has, a part at a time, with its holes.
+/// Writes the contents of an open file, a part at a time, with its holes.
 fn write_data(
     namespace: &Namespace,
     opened: &Opened,
@@ -340,7 +340,7 @@ fn write_data(
     target.set_len(size).map_err(Failed::Target)
 }
 
-/// Writes what a file of a snapshot has, with holes where parts are zeros.
+/// Writes the contents of a file of a snapshot, with holes where parts are zeros.
 fn write_past(
     namespace: &Namespace,
     opened: &PastFile,
@@ -358,7 +358,7 @@ fn write_past(
     target.set_len(size).map_err(Failed::Target)
 }
 
-/// Makes what is neither a directory nor a regular file, and opens it without reading it.
+/// Makes a file that is neither a directory nor a regular file, and opens it without reading it.
 fn make_special(fd: &OwnedFd, name: &CStr, inode: &Inode) -> Result<OwnedFd, Errno> {
     match inode.file_type() {
         file_type::SYMLINK => {
@@ -375,7 +375,7 @@ fn make_special(fd: &OwnedFd, name: &CStr, inode: &Inode) -> Result<OwnedFd, Err
     rustix::fs::openat(fd, name, flags, Mode::empty())
 }
 
-/// Makes `name` in a directory another name of what lies at `names` below the top.
+/// Makes `name` in a directory another name of the file at `names` below the top.
 fn link_to(
     top: impl AsFd,
     names: &[CString],

@@ -47,7 +47,7 @@ impl Links {
 }
 
 impl Tree<'_> {
-    /// Adds what is not a directory.
+    /// Adds a file that is not a directory.
     pub(super) fn add_file(
         &mut self,
         directory: &OwnedFd,
@@ -72,9 +72,9 @@ impl Tree<'_> {
         }
     }
 
-    /// Returns what a file is, with its target, contents and extended attributes. Where more than
-    /// one look is needed, all are at one inode: its name may lead to another meanwhile. `None` if
-    /// it cannot be looked at.
+    /// Returns the inode of a file, with its target, contents and extended attributes. If several
+    /// looks are needed, all are at one inode: its name may lead to another meanwhile. `None` if it
+    /// cannot be looked at.
     fn look_closer(
         &mut self,
         directory: &OwnedFd,
@@ -140,7 +140,7 @@ impl Tree<'_> {
         Ok(Some((stat, inode)))
     }
 
-    /// Adds what a regular file has in it; if it cannot be read, its contents count as absent.
+    /// Adds the contents of a regular file; if it cannot be read, its contents count as absent.
     fn read_contents(
         &mut self,
         place: &OwnedFd,

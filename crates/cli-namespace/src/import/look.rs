@@ -106,7 +106,7 @@ pub fn keeps_times(stat: &Statx) -> bool {
     times.into_iter().chain(birth).all(|time| i64::try_from(exact(time)).is_ok())
 }
 
-/// Returns a time in nanoseconds since 1970; of what cannot be said so, the nearest that can.
+/// Returns a time in nanoseconds since 1970, or the nearest one that can be expressed so.
 fn nanoseconds(time: &StatxTimestamp) -> i64 {
     canopy_model::clamped(exact(time))
 }

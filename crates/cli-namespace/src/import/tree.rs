@@ -26,9 +26,9 @@ const DIRENT_BYTES: usize = 256 << 10;
 
 /// The tree to import, and the options.
 pub struct Plan {
-    /// Whether with what files have in them.
+    /// Whether contents of files are copied.
     pub with_data: bool,
-    /// Whether also what is mounted below.
+    /// Whether file systems that are mounted below are copied too.
     pub crosses_mounts: bool,
     /// The directory of the namespace itself and those directly in it, by device and inode number.
     pub own: Vec<(u64, u64)>,
@@ -74,7 +74,7 @@ pub(super) struct Level {
 }
 
 impl<'a> Tree<'a> {
-    /// Prepares to import what lies below `source`. `entries` counts what was imported.
+    /// Prepares to import the tree below `source`. `entries` counts the imported ones.
     pub fn new(
         plan: &'a Plan,
         namespace: &'a Namespace,
@@ -114,7 +114,7 @@ impl<'a> Tree<'a> {
         Ok(tree)
     }
 
-    /// Imports everything, and returns what could not be. Nothing is seen of it before that.
+    /// Imports everything, and returns the faults. Nothing of it is visible before the end.
     pub fn run(mut self) -> anyhow::Result<Faults> {
         self.read()?;
         let top = loop {
@@ -161,7 +161,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Reads the directory where the walk is: adds what is not a directory, and notes what is.
+    /// Reads the directory where the walk is: adds its files, and notes its directories.
     fn read(&mut self) -> anyhow::Result<()> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let Some(fd) = level.fd.take() else { return Ok(()) };
@@ -271,7 +271,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Goes into a directory and reads it. What cannot be read is imported as if it were empty.
+    /// Goes into a directory and reads it. An unreadable one is imported as if it were empty.
     fn descend(&mut self, name: &CStr) -> anyhow::Result<()> {
         let id = self.bulk.new_id()?;
         let Some(above) = self.levels.last() else { return Ok(()) };

@@ -5,7 +5,7 @@ use canopy::commands::ns::Quota as Arguments;
 use canopy_namespace::quota::Limits;
 use canopy_text::parse_size;
 
-/// Gives limits what the arguments say; others stay.
+/// Sets the limits that the arguments name; others stay.
 pub fn change(limits: &mut Limits, arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(text) = &arguments.bytes {
         [limits.bytes_soft, limits.bytes_hard] = pair(text).context("--bytes")?;

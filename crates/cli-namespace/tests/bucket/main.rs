@@ -263,7 +263,7 @@ fn programs_work_and_trees_are_copied() {
     place.assert_sound();
 }
 
-/// What makes an index of a namespace, and has one follow it. Needs `canopy` built beside.
+/// An index of a namespace, and a daemon that has it follow. Needs `canopy` built beside.
 struct Indexed<'a> {
     place: &'a mut Fixture,
     source: String,

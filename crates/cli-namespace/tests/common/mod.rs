@@ -1,4 +1,4 @@
-//! What the tests of mounts share: a namespace that is mounted as a user would, and running
+//! Shared parts of the tests of mounts: a namespace that is mounted as a user would, and running
 //! programs. All of it needs root and /dev/fuse.
 
 #![allow(dead_code, missing_docs, unused_imports)]

@@ -1,4 +1,4 @@
-//! What du says, and what is said of namespaces that cannot be opened.
+//! The output of du, and errors of namespaces that cannot be opened.
 
 use super::{Fixture, check, run, succeed};
 use rustix::fs::{FlockOperation, flock};
@@ -90,7 +90,7 @@ fn a_namespace_is_not_imported_into_itself() {
     assert!(told.contains("lies in the namespace, which cannot be imported into"), "{told}");
 }
 
-/// What is above the source need not be there for the caller.
+/// The directories above the source need not be there for the caller.
 #[test]
 fn a_source_without_a_path_is_imported() {
     let place = Fixture::new();

@@ -11,12 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-/// What is seen of a file.
+/// The visible state of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Seen {
     stat: (u32, u32, u32, u64),
     mtime: (i64, i64),
-    /// Of what reading this does not change.
+    /// Times of files that reading this does not change.
     atime: Option<(i64, i64)>,
     /// The first path of the same file.
     first: PathBuf,

@@ -70,8 +70,8 @@ impl Words {
         }
     }
 
-    /// Returns where the word before `at` begins, and what it can become: tables behind FROM or
-    /// JOIN, columns of a table behind its name or alias and a dot, otherwise columns, functions,
+    /// Returns where the word before `at` begins, and its completions: tables behind FROM or JOIN,
+    /// columns of a table behind its name or alias and a dot, otherwise columns, functions,
     /// aliases, tables and SQL's own words.
     pub fn complete(&self, line: &str, at: usize) -> (usize, Vec<String>) {
         let before = &line[..at];

@@ -26,7 +26,7 @@ pub(super) fn plain_word(line: &str) -> Option<&'static str> {
 /// Whether the prompt goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// With what comes next.
+    /// Continues with the next statement.
     Continue,
     /// Not at all.
     Quit,
@@ -168,7 +168,7 @@ fn format_of(mode: &str) -> anyhow::Result<FormatName> {
     known.with_context(|| format!("no mode '{mode}'; there are {}", words.join(", ")))
 }
 
-/// Says what is wrong with a command: its name or its argument.
+/// Returns the fault of a command: its name or its argument.
 fn wrong(name: &str) -> String {
     match PROMPT_COMMANDS.iter().find(|(known, ..)| *known == name) {
         Some((name, argument, _)) => format!("use: {}", format!("{name} {argument}").trim()),

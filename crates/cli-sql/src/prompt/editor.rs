@@ -20,7 +20,7 @@ use std::path::PathBuf;
 pub enum Typed {
     /// Statements, all of them whole, or a command.
     Text(String),
-    /// Ctrl-C: what had been typed is gone.
+    /// Ctrl-C: the typed text is gone.
     Cleared,
     /// Ctrl-D.
     End,
@@ -115,7 +115,7 @@ impl Completer for Typing {
 
 impl Validator for Typing {}
 
-/// Returns whether Enter ends what is typed: a command, or statements with their semicolons.
+/// Returns whether Enter ends the text: a command, or statements with their semicolons.
 fn is_whole(mut text: &str) -> bool {
     loop {
         text = &text[blank(text)..];

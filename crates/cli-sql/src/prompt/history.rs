@@ -1,4 +1,4 @@
-//! Where the prompt keeps what was typed.
+//! The file in which the prompt keeps statements.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};

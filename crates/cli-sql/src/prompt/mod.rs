@@ -1,4 +1,4 @@
-//! The prompt of `canopy sql`, and scripts of what could be typed there.
+//! The prompt of `canopy sql`, and scripts of statements and commands.
 //!
 //! `editor` edits lines, `completion` completes words, `dot` has the commands that begin with a
 //! dot, `worker` has typed statements answered in a process of their own, `pager` shows answers page
@@ -221,7 +221,7 @@ impl Prompt {
     }
 }
 
-/// Returns whether what follows is a command of the prompt and no statement.
+/// Returns whether the next text is a command of the prompt and not a statement.
 fn is_command(text: &str) -> bool {
     let line = text.lines().next().unwrap_or_default();
     text.starts_with('.') || dot::plain_word(line).is_some()
@@ -254,7 +254,7 @@ fn answer_format(name: FormatName) -> AnswerFormat {
 /// Message where the site allows no more.
 const NO_MORE: &str = "the site allows you no more, by 'limits' of its configuration";
 
-/// Adds to an error what makes a limit larger: a setting, or the site's administrator.
+/// Adds to an error how to raise a limit: by a setting, or by asking the site's administrator.
 fn with_setting(error: Error, allowed: Allowed) -> anyhow::Error {
     let setting = match error {
         Error::Time(time) if allowed.time == Some(time) => NO_MORE,

@@ -11,7 +11,7 @@ const DEFAULT: &str = "less -SRFX";
 pub struct Pager(Child);
 
 impl Pager {
-    /// Starts what `PAGER` says, by a shell as other programs do; returns what writes to it.
+    /// Starts the command in `PAGER` by a shell, as other programs do; returns its standard input.
     pub fn start() -> anyhow::Result<(Self, Stdio)> {
         let line = std::env::var("PAGER").ok().filter(|line| !line.trim().is_empty());
         let line = line.unwrap_or_else(|| DEFAULT.to_owned());

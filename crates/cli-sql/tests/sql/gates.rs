@@ -19,7 +19,7 @@ fn bob() -> User {
     User { uid: 2002, gid: 3002, groups: vec![] }
 }
 
-/// What a user is shown: the rows, sorted, and what is said beside them.
+/// The rows that a user gets, sorted, and the notes beside them.
 fn ask(place: &Fixture, index: &Path, user: &User, query: &str) -> (Vec<String>, String) {
     let arguments = ["--index".as_ref(), index.as_os_str(), "sql".as_ref(), "--format".as_ref()];
     let arguments = [&arguments[..], &["ndjson", query].map(OsStr::new)].concat();
@@ -222,7 +222,7 @@ fn views_of_gufi_show_what_is_behind_a_gate() {
     }
 }
 
-/// What a row of `trees` says of a directory does not depend on what else is named.
+/// The figures of a row of `trees` do not depend on the other named paths.
 #[test]
 fn trees_are_those_that_du_would_see() {
     let place = Fixture::new();
@@ -242,7 +242,7 @@ fn trees_are_those_that_du_would_see() {
     assert_eq!(files(all).into_iter().collect::<BTreeSet<_>>(), expected.into_iter().collect());
 }
 
-/// Whoever asks for all that is in a gate is told that there may be more.
+/// A query for everything in a gate gets a note that there may be more.
 #[test]
 fn conditions_that_hide_names_get_a_note() {
     let place = Fixture::new();
@@ -444,7 +444,7 @@ impl Case<'_> {
         }
     }
 
-    /// What find(1) finds from the tree's root, each name, and each directory above.
+    /// The results of find(1) from the tree's root, each name, and each directory above.
     fn seen(&self) -> BTreeMap<String, Found> {
         let root = self.tree.to_str().unwrap();
         let mut starts: BTreeSet<&str> = BTreeSet::from([root]);
@@ -486,7 +486,7 @@ struct Found {
     from: BTreeSet<String>,
 }
 
-/// What is typed by programs: thousands of conditions, and texts that are longer than any path.
+/// Statements by programs: thousands of conditions, and texts that are longer than any path.
 #[test]
 fn statements_of_any_length_are_answered() {
     let place = Fixture::new();
@@ -503,7 +503,7 @@ fn statements_of_any_length_are_answered() {
     }
 }
 
-/// Which rows of GUFI's views by user and group there are does not go by the columns asked for.
+/// The columns of a query do not change which rows GUFI's views by user and group have.
 #[test]
 fn rows_of_gufis_views_by_owner_are_as_many_whatever_is_asked_of_them() {
     let place = Fixture::new();

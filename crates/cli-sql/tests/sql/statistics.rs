@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What find shows of an entry.
+/// The output of find for an entry.
 #[derive(Clone, Debug)]
 struct Entry {
     /// Escaped.
@@ -202,7 +202,7 @@ fn rows(answer: &[u8], sql: &str) -> Rows {
 
 type Rows = BTreeMap<(String, i64), Map<String, Value>>;
 
-/// What the six tables must hold.
+/// The expected rows of the six tables.
 fn expected(
     entries: &[Entry],
     listable: &BTreeSet<String>,

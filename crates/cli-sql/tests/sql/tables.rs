@@ -551,7 +551,7 @@ fn a_killed_run_leaves_the_old_rows() {
     }
 }
 
-/// Who opened an older generation finds its rows for a while.
+/// A reader who opened an older generation finds its rows for a while.
 #[test]
 fn readers_of_an_older_generation_keep_their_rows() {
     let place = Fixture::new();
@@ -751,7 +751,7 @@ fn files_that_change_give_rows_or_one_error() {
     }
 }
 
-/// What an update does not touch is not computed again, and what it touches is as if all were.
+/// An update does not compute untouched rows again, and the others as if all were.
 #[test]
 fn derived_tables_follow_class_by_class() {
     let place = Fixture::new();

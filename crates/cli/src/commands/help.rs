@@ -79,9 +79,9 @@ fn config() -> String {
         "Two files in TOML, the second over the first:\n\
          \n  {SITE_FILE}\n  $XDG_CONFIG_HOME/canopy/config.toml (else \
          ~/.config/canopy/config.toml)\n\
-         \nThe second counts only if it belongs to root or to whoever runs canopy. The\n\
-         environment comes over the files, options come over both. A key replaces that of\n\
-         an earlier place as a whole; unknown keys are errors.\n\
+         \nThe second counts only if it belongs to root or to the user who runs canopy. The\n\
+         environment overrides the files, and options override both. A key replaces that\n\
+         of an earlier place as a whole; unknown keys are errors.\n\
          Lists in the environment are separated by blanks; a backslash keeps a blank.\n\
          \nKeys:\n{keys}\
          \nExample:\n\
@@ -91,7 +91,7 @@ fn config() -> String {
          \nSources with options of their own ('name' and 'no_xattrs' are others):\n\
          \n  [[sources]]\n  path = \"/scratch\"\n  exclude = [\"*.tmp\"]\n  one_file_system = \
          true\n\
-         \nWhat queries of some users may take at most, in the site's file:\n\
+         \nLimits for queries of some users, in the site's file:\n\
          \n  [[limits]]\n  groups = [\"students\"]\n  threads = 2\n  sql_timeout = \"5m\"\n  \
          sql_memory = \"2G\"\n"
     )
@@ -101,9 +101,9 @@ fn environment() -> String {
     let variables: String =
         KEYS.iter().map(|(_, name, what)| format!("  {name:20}{what}\n")).collect();
     format!(
-        "{variables}  {:20}another file in place of {SITE_FILE}\n  {:20}where the user's own \
-         config file is\n  \
-         {:20}where the prompt's history is (else ~/.local/state)\n\
+        "{variables}  {:20}another file in place of {SITE_FILE}\n  {:20}directory of the user's own \
+         config file\n  \
+         {:20}directory of the prompt's history (else ~/.local/state)\n\
          \nLists are separated by blanks. Empty variables count as unset.\n",
         "CANOPY_SITE_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"
     )
@@ -111,18 +111,18 @@ fn environment() -> String {
 
 /// How `--at` chooses a generation of an index.
 const AT: &str = "\
---at, --since and 'canopy diff' take the number of a generation, or a time, and
-mean the last generation that was published by then:
+--at, --since and 'canopy diff' take the number of a generation, or a time, which
+means the last generation that was published by then:
 
   41                       the generation with this number
-  7d, 36h, 90m             so long ago: s, m, h, d or w
-  2026-06-01, 20260601,    a time as date(1) takes it; of eight digits, a date
+  7d, 36h, 90m             this long ago: s, m, h, d or w
+  2026-06-01, 20260601,    a time as date(1) takes it; eight digits are a date
   '2026-06-01 12:00', '3 days ago', yesterday
   now                      the current one
 
-'canopy index --keep 24h,14d,8w PATH' says which generations are kept from now
-on, at first none; 'canopy info' lists those that there are. Only who writes an
-index sees its past.
+'canopy index --keep 24h,14d,8w PATH' sets the generations to keep from now on,
+at first none; 'canopy info' lists those that exist. Only the owner of an index
+sees its past.
 
   canopy find --at 7d /proj -size +1G
   canopy diff yesterday now /proj
@@ -132,11 +132,11 @@ index sees its past.
 
 /// Meanings of exit codes.
 pub const EXIT_CODES: &str = "  0  complete
-  1  partial: messages on standard error say what is missing; also a wrong
+  1  partial: messages on standard error name the missing parts; also a wrong
      expression of find or command line of du or stat, as in GNU's tools,
      damage that 'canopy check' and 'canopy store verify' found, an index
-     that is older than 'canopy info --max-age' wants, and work that is done
-     where standard output cannot be written
+     older than 'canopy info --max-age', and work that is done although
+     standard output cannot be written
   2  failed: nothing was changed; also a PATH of ls that is missing, as in ls(1)
 ";
 
@@ -151,11 +151,11 @@ fn prompt() -> String {
         "'canopy sql' without a query asks for statements. Each ends with ';' and may\n\
          have several lines.\n\
          \n{commands}\
-         \nTab completes tables, columns, functions and commands. Ctrl-R searches what was\n\
-         typed before, Ctrl-C clears the line or stops the query under way, Ctrl-D ends\n\
-         the prompt. 'EXPLAIN SELECT ...' tells how many shards and row groups are read\n\
-         of how many.\n\
-         \nScripts ('canopy sql -f FILE', or standard input) are made of the same\n\
-         statements and commands.\n"
+         \nTab completes tables, columns, functions and commands. Ctrl-R searches earlier\n\
+         statements, Ctrl-C clears the line or stops the running query, Ctrl-D ends the\n\
+         prompt. 'EXPLAIN SELECT ...' prints how many shards and row groups are read, of\n\
+         how many.\n\
+         \nScripts ('canopy sql -f FILE', or standard input) consist of such statements\n\
+         and commands.\n"
     )
 }

@@ -17,7 +17,7 @@ use std::io::Write;
 
 /// Print how a directory grew: entries and space of each generation that is kept
 ///
-/// Space is that of 'du', each inode counted once. Only who writes the index sees its past.
+/// Space is that of 'du', each inode counted once. Only the owner of the index sees its past.
 ///
 /// Example: canopy history /proj
 #[derive(clap::Args)]

@@ -178,14 +178,14 @@ pub const PROMPT_COMMANDS: [(&str, &str, &str); 12] = [
     (".help", "", "show this, as help does"),
     (".maxrows", "N|all", "show N rows of a table at most"),
     (".mode", "MODE", "set the form: box, csv, json, line, markdown, ndjson, table"),
-    (".nullvalue", "TEXT", "set what stands for NULL in tables"),
+    (".nullvalue", "TEXT", "set the text for NULL in tables"),
     (".output", "[FILE]", "write answers to a new FILE, or to standard output again"),
     (".pager", "on|off", "show answers by $PAGER (less -SRFX), in full width"),
     (".quit", "", "end the prompt"),
     (".read", "FILE", "run the statements and commands of FILE"),
     (".schema", "[TABLE]", "list the columns of a table, or of all"),
     (".tables", "", "list the tables"),
-    (".timer", "on|off", "tell how long each statement took"),
+    (".timer", "on|off", "print how long each statement took"),
 ];
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ fn bash(file: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// What stands behind some words of find.
+/// Operands behind some words of find.
 const NEWER: [&str; 4] = ["-newer", "-newerat", "-newerct", "-newermt"];
 const TYPES: [&str; 7] = ["b", "c", "d", "f", "l", "p", "s"];
 
@@ -93,7 +93,7 @@ impl Indexed {
         command.env("CANOPY_INDEX", self.place.path("index"))
     }
 
-    /// What bash would offer.
+    /// The completions of bash.
     fn offered(&self, words: &[&str]) -> BTreeSet<String> {
         let file = self.place.path("bash");
         fs::write(&file, script("bash")).unwrap();

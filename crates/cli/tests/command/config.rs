@@ -44,7 +44,7 @@ impl Configured {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What ends in an error.
+    /// Runs a command that ends in an error.
     fn refused(&self, environment: &[(&str, &str)], arguments: &[&str]) -> String {
         let output = self.run(environment, arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -201,7 +201,7 @@ fn the_site_limits_what_queries_of_users_take() {
     assert!(at.refused(&[], &["info"]).contains("'limits' are the site's to set"));
 }
 
-/// What an index of a tree holds, with a configuration.
+/// The entries of an index of a tree, with a configuration.
 fn indexed(at: &Configured, tree: &Path, environment: &[(&str, &str)], options: &[&str]) -> String {
     let index = at.place.path("index");
     let index = index.to_str().unwrap();

@@ -1,6 +1,6 @@
-//! What the documents say of commands is true: options that `docs/coming-from-gufi.md` and
-//! `docs/users.md` name beside a command are options of it, tests of find are found, and each row of
-//! `docs/differences.md` has its test, and README links to what is there and shows commands that are.
+//! Checks the documents. Options that `docs/coming-from-gufi.md` and `docs/users.md` name beside a
+//! command are options of it, and tests of find are found. Each row of `docs/differences.md` has
+//! its test. README links to existing files and shows commands that exist.
 
 use crate::common::Fixture;
 use crate::options::{Known, known_options};

@@ -279,14 +279,14 @@ fn an_index_is_never_indexed_and_excludes_hold() {
     assert_eq!(common::sorted(&output.stdout, b'\n'), ["index", "keep", "keep/deep"]);
 }
 
-/// What `canopy info` tells root.
+/// The output of `canopy info` for root.
 fn info(place: &Fixture, index: &Path) -> serde_json::Value {
     let output = place.canopy(index, &["info".as_ref(), "--json".as_ref()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What is mounted at a source may be away: that is not taken for a tree from which all has gone.
+/// The mount at a source may be away: that does not count as an empty tree.
 #[test]
 fn a_source_that_is_not_mounted_stays() {
     let place = Fixture::new();
@@ -412,7 +412,7 @@ fn a_full_disk_keeps_the_index_and_takes_a_refresh_that_replaces() {
     assert_eq!(lines(&place, &index, &tree), expected);
 }
 
-/// Who asks for one source has no need of what is sealed of another one.
+/// A query for one source does not need the sealed files of another one.
 #[test]
 fn damage_behind_a_gate_stops_nobody_elsewhere() {
     let place = Fixture::new();

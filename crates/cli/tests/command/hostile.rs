@@ -131,7 +131,8 @@ fn homes_behind_a_gate_cost_one_file_more_each_at_most() {
     }
 }
 
-/// Whoever may list an inner gate but not the outer one gets in by one name and finds the others.
+/// A user who may list an inner gate but not the outer one gets in by one name and finds the
+/// others.
 #[test]
 fn names_lead_on_through_gates_that_can_be_listed() {
     let place = Fixture::new();
@@ -220,7 +221,7 @@ fn costs_of_one_owner_do_not_burden_others() {
     assert!(told.len() < 8 && *told.iter().max().unwrap() < 1000, "{told:?}");
 }
 
-/// What root is told that an index lacks.
+/// The warnings to root about missing parts of an index.
 fn missing(place: &Fixture, index: &Path) -> String {
     let output = place.canopy(index, &["info".as_ref()]).stdout;
     let lines = String::from_utf8(output).unwrap();

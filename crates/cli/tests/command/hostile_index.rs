@@ -35,7 +35,7 @@ fn tree(place: &Fixture) -> PathBuf {
     tree
 }
 
-/// What is asked of an index.
+/// Commands that query an index.
 fn questions(tree: &Path) -> Vec<Vec<String>> {
     let tree = tree.to_str().unwrap();
     let deep = format!("{tree}/dir1/sub");

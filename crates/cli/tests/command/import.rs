@@ -495,7 +495,7 @@ fn run(program: &Path, arguments: &[&OsStr]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What ncdu exports of an entry: of directories no links, of what has one name no inode.
+/// Fields of an entry in ncdu's exports: directories have no links, files with one name no inode.
 const NCDU_HAS: &str = "%p|%y|%m|%U|%G|%s|%b|";
 
 #[test]

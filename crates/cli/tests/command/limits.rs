@@ -235,7 +235,7 @@ fn values_of_mount_points_are_shown() {
     assert_eq!(common::sorted(&output.stdout, b'\n'), ["tree/bound", "tree/disk"], "{output:?}");
 }
 
-/// What a user has mounted may let nobody in, or never answer: here nobody serves it at all.
+/// A mount of a user may let nobody in, or never answer: here nobody serves it at all.
 #[test]
 fn file_systems_that_users_mount_are_left_out_untouched() {
     let place = Fixture::new();

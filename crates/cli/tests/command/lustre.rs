@@ -16,8 +16,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// What stands in for `lfs`: logs are files, and before one is cleared, it sees whether the index has
-/// the markers that were made before the last record to be cleared.
+/// A program in place of `lfs`: logs are files, and before one is cleared, it sees whether the
+/// index has the markers that were made before the last record to be cleared.
 const LFS: &str = r#"#!/bin/sh
 cd LOGS || exit 1
 log=$2

@@ -1,5 +1,5 @@
-//! What canopy did not make stays as it is, wherever an index is put and whatever somebody put into
-//! it. Needs root.
+//! Files that canopy did not make stay as they are, wherever an index is put and whatever somebody
+//! put into it. Needs root.
 
 use crate::common;
 
@@ -286,7 +286,7 @@ fn the_list_of_errors_goes_into_no_file_of_another() {
     }
 }
 
-/// Whoever may write to a directory could swap what is in it for links while an index is made.
+/// Users who may write to a directory could swap its contents for links while an index is made.
 #[test]
 fn the_way_to_an_index_leads_through_no_directory_of_others() {
     let place = Fixture::new();
@@ -308,7 +308,7 @@ fn the_way_to_an_index_leads_through_no_directory_of_others() {
     }
 }
 
-/// Whoever owns a symbolic link decides where a path leads.
+/// The owner of a symbolic link decides where a path leads.
 #[test]
 fn links_of_others_lead_neither_to_an_index_nor_to_a_source() {
     let place = Fixture::new();

@@ -32,7 +32,7 @@ fn commands() -> Vec<String> {
     names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
-/// What man(1) shows of a page; it must have nothing to complain about.
+/// The output of man(1) for a page; there must be no warning.
 fn shown(page: &Path) -> String {
     let mut man = Command::new("man");
     let output = man

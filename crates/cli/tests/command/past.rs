@@ -36,7 +36,7 @@ fn info(place: &Fixture) -> serde_json::Value {
     serde_json::from_slice(&run(place, &["info", "--json"]).stdout).unwrap()
 }
 
-/// What all commands that read say, as of now or of a generation.
+/// The output of all commands that read, as of now or of a generation.
 fn answers(place: &Fixture, at: Option<&str>) -> Vec<Vec<String>> {
     let tree = place.path("tree");
     let (tree, file) = (tree.to_str().unwrap(), tree.join("d0/fixed"));
@@ -264,7 +264,7 @@ fn huge_sizes_hide_no_growth() {
     assert!(grown.contains("    17E  "), "{grown}");
 }
 
-/// What was visible to others once is not any more, in no file either.
+/// Entries that were once visible to others are in no file that they can read.
 #[test]
 fn the_past_is_for_the_writer_alone() {
     let place = Fixture::new();
@@ -484,7 +484,7 @@ fn acls_and_extended_attributes_are_compared() {
     assert!(moved.lines().count() == 1 && moved.contains("\"xattrs_changed\":false"), "{moved}");
 }
 
-/// What becomes of the roots of sources, and of directories with nothing in them.
+/// Changes of the roots of sources, and of empty directories.
 #[test]
 fn differences_of_roots_and_of_empty_directories() {
     let place = Fixture::new();
@@ -514,7 +514,7 @@ fn differences_of_roots_and_of_empty_directories() {
     assert_eq!(diff("1", "4"), [format!("deleted       0  {path}/inner")]);
 }
 
-/// What was imported without inodes is not moved only because all of it has none.
+/// Entries that were imported without inodes are not moved only because all of them have none.
 #[test]
 fn nothing_moves_without_inodes() {
     let place = Fixture::new();

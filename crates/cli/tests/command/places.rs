@@ -1,5 +1,5 @@
-//! Which index answers: a user's own beside the site's, the site's alone without a home, all
-//! sources below a path; and what is said where none does. Needs root.
+//! The index that answers: a user's own beside the site's, the site's alone without a home, all
+//! sources below a path; and the messages if none does. Needs root.
 
 use crate::common;
 
@@ -59,7 +59,7 @@ impl Site {
         sorted(&output.stdout, b'\n')
     }
 
-    /// What the tool of that name prints.
+    /// The output of the tool of that name.
     fn expected(&self, tool: &str, arguments: &[&str]) -> Vec<String> {
         sorted(&self.command(tool.as_ref(), arguments).output().unwrap().stdout, b'\n')
     }
@@ -80,7 +80,8 @@ fn the_past_is_that_of_the_own_index() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
-/// What the site's index alone has of a path has a past, too, which is not told; that is said.
+/// Entries of a path in the site's index alone have a past, too, which is hidden; a message says
+/// so.
 #[test]
 fn a_past_that_is_not_whole_is_told_so() {
     let site = Site::new();

@@ -204,8 +204,8 @@ fn a_scan_that_is_interrupted_anywhere_ends_as_one_that_is_not() {
     assert!(went_on > 4, "{went_on}");
 }
 
-/// What the closing line counts is listed by one run or the other: but for the root and what was
-/// half listed, which count once, nothing is listed by both.
+/// One run or the other lists each entry that the summary counts. Both list only the root and
+/// half-listed directories, which count once.
 #[test]
 fn a_resumed_scan_lists_only_the_rest() {
     let place = Fixture::new();
@@ -441,7 +441,7 @@ fn an_index_that_was_written_since_is_scanned_anew() {
     assert_sound(&place, &location, &tree);
 }
 
-/// What a run noted that found all as it was is not taken for what the next one would find.
+/// Notes of a run that found no change do not stand for the results of the next one.
 #[test]
 fn nothing_is_left_of_notes_where_nothing_has_changed() {
     let place = Fixture::new();

@@ -1,5 +1,5 @@
-//! What `canopy index` says, to people, to cron and to programs, and what it would do. Needs root
-//! and script(1).
+//! Messages of `canopy index` to people, to cron and to programs, and its dry run. Needs root and
+//! script(1).
 
 use crate::common;
 

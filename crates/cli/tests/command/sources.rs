@@ -38,7 +38,7 @@ fn roots(place: &Fixture, index: &Path) -> Vec<String> {
     roots.map(|source| source["root"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What a user is shown of a tree, and of single paths that the user knows, in an index.
+/// The entries of a tree, and of single paths that the user knows, that an index shows to a user.
 fn answers(
     place: &Fixture,
     index: &Path,

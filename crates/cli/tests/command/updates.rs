@@ -238,7 +238,7 @@ fn updates_without_changes_publish_nothing() {
     }
 }
 
-/// Who may look the root of a source up is in no listing of it.
+/// Users who may look the root of a source up are in no listing of it.
 #[test]
 fn a_way_to_a_root_that_is_closed_is_a_change() {
     let place = Fixture::new();
@@ -268,8 +268,8 @@ fn a_way_to_a_root_that_is_closed_is_a_change() {
     }
 }
 
-/// What those who search a gate know of a source is what those know who list it, whoever changed it
-/// and how.
+/// Users who search a gate and users who list it learn equally of changes of a source behind it,
+/// whoever changed it and how.
 #[test]
 fn changes_of_a_source_behind_a_gate_reach_its_knowers() {
     let place = Fixture::new();
@@ -323,7 +323,7 @@ fn changes_of_a_source_behind_a_gate_reach_its_knowers() {
     assert!(!output.status.success(), "{output:?}");
 }
 
-/// What changes the times of directories is compared with new indexes in `tools/updated.rs`.
+/// `tools/updated.rs` compares changes that set the times of directories with new indexes.
 #[test]
 fn directories_with_old_times_are_not_read() {
     let place = place();
@@ -553,7 +553,7 @@ fn damage(place: &Fixture, end: &str, is_gone: bool) {
     }
 }
 
-/// What of the index is damaged is replaced by listing the source anew: by an incremental scan, by
+/// Damaged parts of the index are replaced by listing the source anew: by an incremental scan, by
 /// an update of all, and by the daemon's.
 #[test]
 fn damage_is_mended_by_what_lists_a_source_again() {
@@ -629,8 +629,8 @@ fn a_list_of_errors_is_emptied_where_nothing_is_listed() {
     assert_eq!(fs::read_to_string(&list).unwrap(), "");
 }
 
-/// What the readers of an index go by, and its writer does not, is looked at by every run of
-/// `canopy index`: also where the tree is as it was.
+/// Every run of `canopy index` checks the files that readers need and the writer does not, even if
+/// the tree has not changed.
 #[test]
 #[expect(clippy::too_many_lines, reason = "one course of steps")]
 fn files_for_users_are_corrected_though_nothing_has_changed() {

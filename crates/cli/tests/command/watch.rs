@@ -22,7 +22,7 @@ const FORMAT: &str = "%p|%y|%s|%b|%m|%u|%g|%n|%i|%l|%T@|%C@\\0";
 /// A daemon, which is killed when it goes away.
 pub struct Daemon {
     pub child: Child,
-    /// What it said, as far as it has ended.
+    /// The file with its messages.
     said: PathBuf,
 }
 
@@ -89,7 +89,7 @@ pub fn status(place: &Fixture, index: &Path) -> Value {
     serde_json::from_slice(&place.canopy(index, &words).stdout).unwrap_or_default()
 }
 
-/// What an index shows somebody of a tree.
+/// The entries of a tree that an index shows to a user.
 fn shown(place: &Fixture, index: &Path, tree: &Path, user: Option<&User>) -> Vec<String> {
     let words = [
         OsStr::new("--index"),

@@ -1,4 +1,4 @@
-//! What the tests of the command share: a place that every user can reach, random trees, and
+//! Shared parts of the tests of the command: a place that every user can reach, random trees, and
 //! running commands as other users. All of it needs root.
 
 #![allow(dead_code, missing_docs)]

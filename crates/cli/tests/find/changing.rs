@@ -1,4 +1,5 @@
-//! What no user may learn of a source that changes while it is scanned, by case. Needs root.
+//! Cases of a source that changes while it is scanned, with entries that no user may learn. Needs
+//! root.
 
 use crate::common;
 
@@ -248,7 +249,7 @@ fn a_directory_that_some_may_only_enter_is_closed_in_the_index_when_it_was_durin
     assert!(early.contains("0000/0"), "what was read before is told");
 }
 
-/// Whoever changes an ACL without changing the mode has changed who is let in, too.
+/// A change of an ACL without the mode changes who is let in, too.
 #[test]
 fn an_acl_changed_during_the_scan_counts() {
     let [_, alice] = closed_meanwhile("", false, |tree| {
@@ -260,8 +261,8 @@ fn an_acl_changed_during_the_scan_counts() {
     assert!(alice.contains("/z/made-in-private"));
 }
 
-/// Whoever renames a directory again and again, so that it is always where the scan comes next, has
-/// it read a few times and no more.
+/// A directory that is renamed again and again, so that it is always where the scan comes next, is
+/// read a few times and no more.
 #[test]
 fn a_directory_moved_ahead_of_the_scan_is_not_read_for_ever() {
     const SIBLINGS: usize = 300;

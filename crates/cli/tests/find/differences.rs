@@ -1,4 +1,4 @@
-//! What is otherwise than in find(1), as `docs/differences.md` says. Needs root.
+//! Differences from find(1), as `docs/differences.md` lists them. Needs root.
 
 use crate::common;
 

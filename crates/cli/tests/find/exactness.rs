@@ -1,4 +1,4 @@
-//! Answers of the index are those of the kernel for the same user. Trees and credentials are
+//! The index shows a user the entries that the kernel shows that user. Trees and credentials are
 //! random; find(1) and du(1) are the oracle, run with these credentials. 672 users of 84 trees take
 //! turns with questions; with `CANOPY_LONG=1`, 2,016 users ask all. Needs root.
 
@@ -246,7 +246,7 @@ fn acl_row(line: &str) -> String {
     format!("{path}|{kind}|{tag}|{id}|{permissions}")
 }
 
-/// What getfattr printed, as `path|name` or `path|name=value`, with the path as `sorted` shows it.
+/// The output of getfattr, as `path|name` or `path|name=value`, with the path as `sorted` shows it.
 pub fn attributes(output: &[u8]) -> Vec<String> {
     let mut path = String::new();
     let mut found = Vec::new();
@@ -267,8 +267,8 @@ pub fn attributes(output: &[u8]) -> Vec<String> {
     found
 }
 
-/// What getfacl printed of one file: `path|kind|tag|id|permissions`, with the path escaped. Access
-/// rights that the mode shows alone are not an ACL.
+/// The output of getfacl for one file: `path|kind|tag|id|permissions`, with the path escaped.
+/// Access rights that the mode shows alone are not an ACL.
 fn acl_lines(file: &[&[u8]]) -> Vec<String> {
     let Some((first, lines)) = file.split_first() else { return Vec::new() };
     let path =

@@ -1,6 +1,6 @@
-//! What a mounted index shows a user is what the kernel shows that user on the source: random
-//! trees, several users at once, and find(1), stat(1), ls(1), test(1), getfattr(1) and getfacl(1) as
-//! the oracle. Needs root and /dev/fuse.
+//! A mounted index shows a user the entries that the kernel shows that user on the source: random
+//! trees, several users at once, and find(1), stat(1), ls(1), test(1), getfattr(1) and getfacl(1)
+//! as the oracle. Needs root and /dev/fuse.
 
 use crate::common;
 

@@ -60,7 +60,7 @@ fn random_sites_are_shown_as_the_kernel_shows_them_6() {
     sites(5);
 }
 
-/// What was done, for whoever runs many.
+/// Numbers of checks, for runs of many.
 #[derive(Debug, Default)]
 struct Done {
     sites: usize,

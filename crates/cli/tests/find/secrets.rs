@@ -1,4 +1,4 @@
-//! What an index must never tell: cases by name, each as the user who must not learn it. Needs
+//! Secrets that an index must keep: cases by name, each as the user who must not learn it. Needs
 //! root.
 
 use crate::common;
@@ -112,7 +112,8 @@ fn a_private_directory_below_a_public_one_of_the_same_owner_stays_private() {
     );
 }
 
-/// Whoever may enter a directory but not list it finds what is in it by name, and learns no name.
+/// A user who may enter a directory but not list it finds entries in it by name, and learns no
+/// name.
 #[test]
 fn a_gate_is_passed_by_those_who_know_a_name_and_tells_none() {
     let place = Fixture::new();

@@ -42,7 +42,7 @@ fn tree(place: &Fixture) -> PathBuf {
     tree
 }
 
-/// What find prints as a user, in the index or live, sorted; with what it says and its exit code.
+/// The output of find as a user, in the index or live, sorted; with its messages and exit code.
 fn found(
     place: &Fixture,
     user: &User,

@@ -1,4 +1,4 @@
-//! What a terminal gets: names that would command it are shown as find(1) shows them. Needs
+//! Output on a terminal: names that would command it are shown as find(1) shows them. Needs
 //! script(1).
 
 use crate::common::{Fixture, on_terminal};

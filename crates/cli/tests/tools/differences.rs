@@ -1,4 +1,4 @@
-//! What is otherwise than in GNU's du, ls and stat, as `docs/differences.md` says. Needs root.
+//! Differences from GNU's du, ls and stat, as `docs/differences.md` lists them. Needs root.
 
 use crate::common::Fixture;
 use std::process::Command;

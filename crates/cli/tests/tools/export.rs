@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// What find and [`lines`] print of an entry.
+/// The fields of an entry that find and [`lines`] print.
 const FIND: &str = "%p|%y|%d|%i|%m|%n|%U|%G|%u|%g|%s|%b|%A@|%T@|%C@|%l\\0";
 
 /// A tree with its index, asked by one user after the other.

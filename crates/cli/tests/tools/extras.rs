@@ -1,5 +1,5 @@
-//! What du has beyond GNU's: sums by owner, extension and age, order, JSON. Expected figures come
-//! from the live tree.
+//! Options of du that GNU's lacks: sums by owner, extension and age, order, JSON. Expected figures
+//! come from the live tree.
 
 use crate::place::{Site, words};
 use std::collections::BTreeMap;

@@ -680,7 +680,7 @@ fn abbreviations_mean_what_they_mean_to_gnus_ls() {
     }
 }
 
-/// What a command line prints on a terminal of 90 columns.
+/// The output of a command line on a terminal of 90 columns.
 fn on_terminal(site: &Site, line: &str, vars: &[(&str, &str)]) -> String {
     let mut command = Command::new("script");
     command

@@ -189,7 +189,7 @@ impl Site {
     }
 }
 
-/// What is said where an index cannot tell what GNU's tools say.
+/// Messages where an index does not know what GNU's tools print.
 pub const OWN_WORDS: [&str; 4] =
     ["or not for you to see", "this link leads out", "no index covers", "it is there now"];
 
@@ -215,7 +215,7 @@ pub struct Case<'a> {
     pub dir: &'a Path,
     pub user: Option<&'a User>,
     pub vars: &'a [(&'a str, &'a str)],
-    /// What ends lines.
+    /// The end of lines.
     pub end: u8,
     /// Whether the order of lines is that of the walk.
     pub unordered: bool,

@@ -8,7 +8,7 @@ use common::{Fixture, User, all_paths, assert_same, random_tree, random_xattrs, 
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// What a trace carries: times in whole seconds, no device numbers.
+/// The fields of a trace: times in whole seconds, no device numbers.
 const FORMAT: &str = "%p|%y|%s|%b|%m|%U|%G|%n|%i|%l|%Ts|%Cs|%As|%Bs\\0";
 
 fn shown(place: &Fixture, index: &Path, user: &User, arguments: &[&OsStr]) -> Vec<String> {

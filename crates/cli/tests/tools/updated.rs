@@ -18,7 +18,7 @@ const SECTIONS: &str = "totals,users,groups,types,extensions,sizes,ages,largest,
     used,unused,trees,outliers,directories,deepest,empty,duplicates,links,symlinks,sparse,\
     permissions,owners,names,future";
 
-/// What is asked of each index; `TREE` stands for the tree.
+/// The commands for each index; `TREE` stands for the tree.
 const COMMANDS: [&[&str]; 17] = [
     &["find", "TREE", "-printf", "%p %y %i %m %n %U %G %s %b %T@ %C@ %l %F\\0"],
     &["find", "TREE", "-mindepth", "2", "-maxdepth", "3", "-print0"],

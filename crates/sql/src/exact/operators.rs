@@ -83,8 +83,8 @@ impl ExprPlanner for Planner {
     }
 }
 
-/// Returns whether an operand of 64 bits is computed of sizes: anybody may have a file of nearly 2^63
-/// bytes, and what others compute must not fail for that.
+/// Returns whether an operand of 64 bits is computed of sizes: anybody may have a file of nearly
+/// 2^63 bytes, and computations of others must not fail for that.
 fn is_of_sizes(operand: &Expr, data_type: &DataType) -> bool {
     let is_size = |expr: &Expr| {
         let Expr::Column(column) = expr else { return false };

@@ -12,8 +12,8 @@
 //! | `0xFF` | a number |
 //! | `-x` | `x * -1`, which does not wrap |
 //! | `COLLATE "C"` | how texts are compared anyway |
-//! | subqueries that the engine answers wrongly | an error that says what to write: [`subqueries`] |
-//! | anything else that the planner does not look at | an error that says what to write |
+//! | subqueries that the engine answers wrongly | an error with the right form: [`subqueries`] |
+//! | anything else that the planner does not look at | an error with the right form |
 //!
 //! Not its job: clauses that the planner refuses by itself.
 

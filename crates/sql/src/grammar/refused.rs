@@ -19,7 +19,7 @@ fn first(found: &[(bool, &str)]) -> Checked {
     }
 }
 
-/// Refuses what the engine takes for INTERSECT and EXCEPT.
+/// Refuses set operations that the engine takes for INTERSECT and EXCEPT.
 fn in_body(body: &SetExpr) -> Checked {
     let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { return Ok(()) };
     let is_all = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);

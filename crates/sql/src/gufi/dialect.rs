@@ -1,5 +1,5 @@
 //! Reads a statement as GUFI means it: path functions of the directory at hand become columns, and
-//! what SQLite does otherwise than the engine is put in the engine's words.
+//! constructs that SQLite treats otherwise than the engine get the engine's words.
 //!
 //! | in GUFI | here |
 //! | --- | --- |
@@ -221,7 +221,8 @@ impl VisitorMut for Rewriter {
     }
 }
 
-/// Returns what a function becomes that SQLite or GUFI has in other words or with another meaning.
+/// Returns the replacement of a function that SQLite or GUFI has in other words or with another
+/// meaning.
 fn of_sqlite(function: &Function) -> Option<Expr> {
     let given = arguments(function);
     let name = |name: &str| ObjectName::from(vec![Ident::new(name)]);

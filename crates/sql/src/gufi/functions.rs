@@ -1,7 +1,7 @@
 //! GUFI's scalar functions, and a few of SQLite's that its documents use.
 //!
-//! Those that run commands (`strop`, `intop`, `blobop`) are not here: who asks a question must not
-//! start programs.
+//! Those that run commands (`strop`, `intop`, `blobop`) are not here: a query must not start
+//! programs.
 
 use super::paths;
 use super::text;

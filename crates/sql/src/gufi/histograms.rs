@@ -19,11 +19,11 @@ use std::marker::PhantomData;
 pub(super) trait Histogram: Default + std::fmt::Debug + Send + Sync + 'static {
     /// Adds rows of the arguments of the function.
     fn add(&mut self, arguments: &[ArrayRef]) -> Result<()>;
-    /// Adds what a text of this histogram counts.
+    /// Adds the counts of a text of this histogram.
     fn add_text(&mut self, text: &str) -> Result<()>;
     /// Returns the text, of all that was counted.
     fn text(&self) -> String;
-    /// Returns what the function gives: the text, unless only a part of it was asked for.
+    /// Returns the result of the function: the text, unless only a part of it was asked for.
     fn answer(&self) -> Option<String> {
         Some(self.text())
     }
@@ -37,7 +37,7 @@ fn bad(text: &str) -> Error {
     Error::Histogram(text.to_owned())
 }
 
-/// Returns the whole number up to a separator, and what follows it.
+/// Returns the whole number up to a separator, and the rest.
 fn number(text: &str, separator: char) -> Option<(u64, &str)> {
     let (number, rest) = text.split_once(separator)?;
     Some((number.parse().ok()?, rest))
@@ -263,7 +263,7 @@ pub(super) trait Counted: Default + std::fmt::Debug + Send + Sync + 'static {
         text
     }
 
-    /// Returns what the function gives of these categories.
+    /// Returns the result of the function for these categories.
     fn answer(counts: &[(&String, &u64)]) -> Option<String> {
         Some(listed(counts))
     }

@@ -1,11 +1,11 @@
-//! SQL for those who come from GUFI: its views, its functions and SQLite's dialect, over the
-//! index's own tables.
+//! SQL for users of GUFI: its views, its functions and SQLite's dialect, over the index's own
+//! tables.
 //!
 //! `views` and `summary` say what each column is, `provider` gives them to the engine, `dialect`
 //! puts statements in the engine's words, `functions` and `aggregates` are GUFI's own. Nothing of
 //! this is set up for a statement that uses none of it.
 //!
-//! Not its job: who may see what. The views read the index's own tables and nothing else.
+//! Not its job: permissions. The views read the index's own tables and nothing else.
 
 mod aggregates;
 mod dialect;

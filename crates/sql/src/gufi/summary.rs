@@ -33,7 +33,7 @@ fn record_type(by: By) -> &'static str {
 }
 
 /// Aggregates of the entries of a directory: a name of GUFI, and SQL over `entries`. `?` stands for
-/// what is a file.
+/// the condition of a file.
 const OF_ENTRIES: [(&str, &str); 35] = [
     ("totfiles", "sum(CASE WHEN ? THEN 1 ELSE 0 END)"),
     ("totlinks", "sum(CASE WHEN ? THEN 0 ELSE 1 END)"),
@@ -87,9 +87,9 @@ fn sums() -> impl Iterator<Item = Cow<'static, str>> {
 }
 
 /// Returns the SQL of a sum of one directory, over the tables `l` (the directory) and `a` (sums of
-/// entries), and what it needs.
+/// entries), and its needs.
 ///
-/// This is the one place that says what comes from the index's own sums. They are over all entries
+/// Only this function knows which values come from the index's own sums. They are over all entries
 /// that are not directories, those that GUFI leaves out (sockets, pipes, devices) among them.
 fn sum(by: By, name: &str) -> (String, Needs) {
     match name {
@@ -215,7 +215,7 @@ pub(super) fn listings(needs: Needs, below: Option<&str>) -> String {
     )
 }
 
-/// Writes what is joined to directories `l`.
+/// Writes the joins to directories `l`.
 pub(super) fn joined(by: By, needs: Needs, below: Option<&str>) -> String {
     let mut tables = String::new();
     if needs & ABOVE != 0 {

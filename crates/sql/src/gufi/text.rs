@@ -57,7 +57,7 @@ fn category(
     Some(last)
 }
 
-/// Returns the unit of an age; none for what is to come.
+/// Returns the unit of an age; none for the future.
 pub(super) fn age_category(age_s: f64) -> Option<&'static str> {
     if age_s.is_nan() || age_s < 0.0 {
         return None;
@@ -130,8 +130,7 @@ pub(super) fn blocks(size: i64, block: &str) -> Result<String> {
     Ok(format!("{}{}", size.div_ceil(bytes), if digits == 0 { unit } else { "" }))
 }
 
-/// Returns what follows the last dot, which may be the first character; nothing where nothing
-/// follows.
+/// Returns the text behind the last dot, which may be the first character; none if it is empty.
 pub(super) fn extension(name: &str) -> Option<&str> {
     let at = name.rfind('.')?;
     Some(&name[at + 1..]).filter(|extension| !extension.is_empty())

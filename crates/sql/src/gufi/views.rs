@@ -1,8 +1,8 @@
 //! GUFI's tables and views: their columns, and the SQL over the index's own tables that gives them.
 //!
 //! A view is one of four kinds of rows, with or without the columns of the directory (`vr...`) and
-//! extended attributes (`...x...`). [`GufiTable::query`] joins what the columns that are asked for need
-//! and no more.
+//! extended attributes (`...x...`). [`GufiTable::query`] joins only the tables that the columns in
+//! the query need.
 
 use super::super::summaries::By;
 use super::summary;

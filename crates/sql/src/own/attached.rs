@@ -113,7 +113,7 @@ fn unique_names(schema: &Schema) -> FileResult<()> {
     if names.is_empty() { Err(FileError::NoColumns) } else { Ok(()) }
 }
 
-/// Opens a file that must be a regular one: a pipe would wait for whoever writes to it.
+/// Opens a file that must be a regular one: a pipe would wait for a writer.
 pub(super) fn open_regular(path: &Path) -> FileResult<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty())?;
@@ -126,12 +126,12 @@ pub(super) fn open_regular(path: &Path) -> FileResult<File> {
 }
 
 thread_local! {
-    /// Whether this thread decodes what may make a decoder panic.
+    /// Whether this thread decodes data that may make a decoder panic.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns what `decode` gives, or why it cannot, be it an error or a panic, which is not reported
-/// as one.
+/// Returns the result of `decode`, or why it failed. A panic is an error too, and is not reported
+/// otherwise.
 pub(super) fn guarded<T>(decode: impl FnOnce() -> FileResult<T>) -> FileResult<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -62,7 +62,7 @@ impl Type {
 }
 
 /// Returns whether a text is written as an amount: digits without a zero in front, after a sign or
-/// not, and what may follow.
+/// not, and any text behind them.
 fn is_amount(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     match digits.as_bytes() {

@@ -79,14 +79,14 @@ fn stale(name: &str) -> TableRecord {
     TableRecord { name: name.to_owned(), kind }
 }
 
-/// Adds a derived table to what the writer publishes next. Blocks.
+/// Adds a derived table to the next publication of the writer. Blocks.
 pub fn derive(writer: &mut Writer, name: &str, query: &str, threads: usize) -> Result<DerivedRows> {
     check_name(writer, name)?;
     writer.add_table(stale(name), Some(query.to_owned()))?;
     refresh(writer, name, threads)
 }
 
-/// Computes a derived table anew for what the writer publishes next. Blocks.
+/// Computes a derived table anew for the next publication of the writer. Blocks.
 pub fn refresh(writer: &mut Writer, name: &str, threads: usize) -> Result<DerivedRows> {
     if writer.table_query(name).is_some() {
         writer.replace_table(stale(name))?;

@@ -34,7 +34,7 @@ pub enum TableError {
     /// Two columns of a derived table have one name.
     #[error("two columns are called '{0}': rename one with AS")]
     SameColumns(String),
-    /// A column of a derived table holds what cannot be stored.
+    /// A column of a derived table holds values that cannot be stored.
     #[error(
         "the column '{column}' is of type {data_type}, which a derived table cannot hold: cast it"
     )]

@@ -6,7 +6,7 @@
 //! | `csv`, `parquet`, `sqlite` | its formats |
 //! | `derived` | rows that the index holds, class by class |
 //! | `derive` | making these |
-//! | `error` | what is wrong with any of them |
+//! | `error` | errors of all of them |
 //!
 //! [`OwnTables`] stands in front of the index's own tables and looks names up that those do not
 //! have: a query that names no added table opens and reads nothing for them.
@@ -57,7 +57,7 @@ struct OwnTables {
 
 #[async_trait]
 impl SchemaProvider for OwnTables {
-    /// Without attached tables, since whoever asks for all columns of all tables would open them.
+    /// Without attached tables, since a query for all columns of all tables would open them.
     fn table_names(&self) -> Vec<String> {
         let derived = self.index.tables().iter().filter(|table| match table.kind {
             TableKind::Attached { .. } => false,

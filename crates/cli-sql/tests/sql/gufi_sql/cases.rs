@@ -10,9 +10,9 @@ pub(crate) type Answer = Vec<Vec<String>>;
 /// A question of one of GUFI's documents.
 pub(crate) struct Case {
     pub(crate) origin: &'static str,
-    /// What gufi_query is told.
+    /// Arguments of gufi_query.
     pub(crate) gufi: &'static [&'static str],
-    /// What is asked here; none if GUFI's last argument is, as it stands.
+    /// The query here; none if it is GUFI's last argument, as it stands.
     pub(crate) ours: Option<&'static str>,
     /// Whether rows come in the order of the answer.
     pub(crate) ordered: bool,
@@ -30,7 +30,7 @@ pub(crate) const fn written(
     Case { origin, gufi, ours: None, ordered: false, expected }
 }
 
-/// What takes several statements in GUFI, or means something for each directory.
+/// A case that takes several statements in GUFI, or means something for each directory.
 pub(crate) const fn one(
     origin: &'static str,
     gufi: &'static [&'static str],
@@ -55,7 +55,7 @@ pub(crate) fn group(row: &Row) -> String {
     canopy_text::group_name(row.meta.gid()).unwrap_or_else(|| row.meta.gid().to_string())
 }
 
-/// What date(1) and ls(1) would show of these.
+/// The output of date(1) and ls(1) for a row.
 pub(crate) fn described(row: &Row) -> Vec<String> {
     assert_eq!(row.meta.atime(), ATIME_S);
     let mode = Command::new("stat").args(["-c", "%A"]).arg(&row.path).output().unwrap().stdout;
@@ -172,7 +172,7 @@ pub(crate) fn summary(tree: &Tree, dir: &Row) -> Vec<String> {
     [own, sums, row![0], created, oss(entries.len()), tail].concat()
 }
 
-/// What gufi_treesummary sums up for a directory.
+/// The sums of gufi_treesummary for a directory.
 pub(crate) fn tree_summary(tree: &Tree, top: &Row) -> Vec<String> {
     let inside = |path: &str| path == top.path || path.starts_with(&format!("{}/", top.path));
     let dirs: Vec<&Row> = tree.dirs.iter().filter(|dir| inside(&dir.path)).collect();

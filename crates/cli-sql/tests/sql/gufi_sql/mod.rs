@@ -1,6 +1,6 @@
-//! What GUFI's documents, its gufi_stats and its paper ask, asked here: as written where that means
-//! one thing, else as docs/coming-from-gufi.md says. The answers that are expected are computed
-//! from the tree itself.
+//! The queries of GUFI's documents, of its gufi_stats and of its paper: as written if that means
+//! one thing, else in the form of docs/coming-from-gufi.md. The expected answers are computed from
+//! the tree itself.
 //!
 //! With GUFI_BIN set to the directory of GUFI's programs, GUFI answers the same questions too.
 
@@ -340,8 +340,8 @@ fn a_start_directory_and_the_rest_of_sql_work_over_the_views() {
     }
 }
 
-/// Whoever asks, wherever the question begins: the views have the rows of the index's own tables,
-/// which are what the kernel lets this user see.
+/// For every user and start, the views have the rows of the index's own tables, which are those
+/// that the kernel lets this user see.
 #[test]
 fn the_views_show_each_user_what_the_own_tables_show() {
     for seed in 0..4 {

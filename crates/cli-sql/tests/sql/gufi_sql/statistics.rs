@@ -1,4 +1,4 @@
-//! What the statistics of gufi_stats are, computed from the tree.
+//! The statistics of gufi_stats, computed from the tree.
 
 use super::cases::{Answer, by, extension, rows, user};
 use super::tree::{Row, Tree};
@@ -75,7 +75,7 @@ pub(crate) fn median(mut values: Vec<u64>) -> Answer {
     })
 }
 
-/// What the SQL of a statistic in docs/coming-from-gufi.md must give.
+/// The expected result of the SQL of a statistic in docs/coming-from-gufi.md.
 #[expect(clippy::too_many_lines, reason = "a list of words")]
 pub(crate) fn statistic(tree: &Tree, name: &str) -> Option<Answer> {
     let per_dir =

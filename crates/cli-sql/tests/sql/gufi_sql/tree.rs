@@ -16,7 +16,7 @@ pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) kind: char,
     pub(crate) meta: Metadata,
-    /// Of its directory.
+    /// Level of its directory.
     pub(crate) level: usize,
     pub(crate) target: String,
     pub(crate) xattrs: Vec<(String, String)>,

@@ -74,7 +74,7 @@ impl Tool for Du {
                 du.options.depth_max = Some(u32::try_from(depth).unwrap_or(u32::MAX));
                 Ok(())
             }),
-            "Print lines for what is at most N levels below a PATH",
+            "Print lines only for directories at most N levels below a PATH",
         ),
         long(
             "files0-from",
@@ -82,7 +82,7 @@ impl Tool for Du {
                 du.files = Some(file.value.to_owned());
                 Ok(())
             }),
-            "Add up what FILE names, each with NUL behind it; - is standard input",
+            "Add up the names in FILE, each with NUL behind it; - is standard input",
         ),
         both(
             'h',
@@ -163,7 +163,7 @@ impl Tool for Du {
             'X',
             "exclude-from",
             Value("FILE", |du, file| exclude_from(file.value, &mut du.options.exclude)),
-            "Leave out what matches a pattern in FILE",
+            "Leave out names that match a pattern in FILE",
         ),
         long(
             "exclude",
@@ -171,7 +171,7 @@ impl Tool for Du {
                 du.options.exclude.push(exclude(pattern.value.as_bytes())?);
                 Ok(())
             }),
-            "Leave out what matches PATTERN",
+            "Leave out names that match PATTERN",
         ),
         both(
             'x',

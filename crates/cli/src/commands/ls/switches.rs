@@ -52,7 +52,7 @@ impl Tool for Ls {
             'b',
             "escape",
             Flag(|ls| ls.style = Some(Style::Escape)),
-            "Print what cannot be printed as backslash escapes",
+            "Print unprintable characters as backslash escapes",
         ),
         long(
             "block-size",
@@ -90,7 +90,7 @@ impl Tool for Ls {
             'L',
             "dereference",
             Flag(|ls| ls.dereference = Some(Dereference::Always)),
-            "Show what symbolic links lead to in place of them",
+            "Show the targets of symbolic links in place of them",
         ),
         both(
             'H',
@@ -113,7 +113,7 @@ impl Tool for Ls {
             'd',
             "directory",
             Flag(|ls| ls.options.directory = true),
-            "Show directories themselves instead of what is in them",
+            "Show directories themselves instead of their contents",
         ),
         of(
             || words_of(&WHEN),
@@ -187,7 +187,7 @@ impl Tool for Ls {
                 ls.options.hide.push(name_pattern(pattern)?);
                 Ok(())
             }),
-            "Leave out what matches PATTERN, but for -a and -A",
+            "Leave out names that match PATTERN, except with -a and -A",
         ),
         of(
             || words_of(&WHEN),
@@ -207,7 +207,7 @@ impl Tool for Ls {
                 ls.options.ignore.push(name_pattern(pattern)?);
                 Ok(())
             }),
-            "Leave out what matches PATTERN",
+            "Leave out names that match PATTERN",
         ),
         both('B', "ignore-backups", Flag(|ls| ls.backups = true), "Leave out what ends in ~"),
         of(
@@ -271,7 +271,7 @@ impl Tool for Ls {
             'q',
             "hide-control-chars",
             Flag(|ls| ls.hide = Some(true)),
-            "Print ? for what cannot be printed",
+            "Print ? for unprintable characters",
         ),
         of(
             || words_of(&Style::NAMES),
@@ -297,7 +297,7 @@ impl Tool for Ls {
         long(
             "show-control-chars",
             Flag(|ls| ls.hide = Some(false)),
-            "Print what cannot be printed as it is",
+            "Print unprintable characters as they are",
         ),
         long("si", Flag(|ls| ls.form = Some(SizeForm::SI)), "As -h, with powers of 1000"),
         of(
@@ -379,7 +379,7 @@ impl Tool for Ls {
             'X',
             "by-extension",
             |ls| ls.sort = Some(SortBy::Extension),
-            "Sort by what follows the last dot",
+            "Sort by the text behind the last dot",
         ),
         short(
             'x',

@@ -220,7 +220,7 @@ fn directories_come_behind_their_contents() {
     }
 }
 
-/// What find(1) does not have is the same in an index and on the live file system.
+/// Options that find(1) lacks have equal results in an index and on the live file system.
 #[test]
 fn order_and_forms_are_those_of_the_index() {
     let trial = Trial::new();

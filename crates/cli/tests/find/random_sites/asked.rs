@@ -1,6 +1,5 @@
-//! What a user is shown, by the kernel and by the index: everything that is asked of a site for one
-//! user runs in one shell with that user's credentials, since starting processes is what takes
-//! time.
+//! The answers of the kernel and of the index to a user: all commands for one user on a site run in
+//! one shell with that user's credentials, since starting processes takes most of the time.
 
 use crate::common;
 
@@ -39,7 +38,7 @@ pub struct Answer {
     pub index: Vec<String>,
 }
 
-/// What a user can discover, and which files of the index are open to them.
+/// Names that a user can discover, and the files of the index that are open to the user.
 pub struct Raw {
     /// Random parts of names, and of values of attributes, that are found from the top.
     pub listed: BTreeSet<Token>,
@@ -51,7 +50,7 @@ pub struct Raw {
     pub opened: BTreeSet<PathBuf>,
 }
 
-/// What is asked of a site.
+/// A question about a site.
 pub struct Question<'a> {
     pub starts: Vec<&'a Path>,
     pub du: &'a Path,
@@ -114,7 +113,7 @@ fn paths(output: &[u8]) -> BTreeSet<PathBuf> {
     paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect()
 }
 
-/// What tests of attributes should find, as `number|path`.
+/// The expected results of tests of attributes, as `number|path`.
 fn expected_xattrs(site: &Site, lines: &[String], values: bool) -> Vec<String> {
     let mut expected = Vec::new();
     for (number, (_, asks_value, begin)) in XATTRS.iter().enumerate() {

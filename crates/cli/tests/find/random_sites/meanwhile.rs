@@ -116,7 +116,7 @@ struct Room {
     path: PathBuf,
     closed: Option<Closed>,
     files: Vec<PathBuf>,
-    /// What is in it that not all may see.
+    /// Entries in it that not all may see.
     secrets: Vec<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! What somebody finds who reads the files of an index without the command.
+//! Names that a user finds who reads the files of an index without the command.
 
 use super::asked::{Raw, token_of};
 use super::names::{Token, tokens};
@@ -108,7 +108,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// What hexadecimal digits stand for, if they are such.
+/// The bytes of hexadecimal digits, if they are such.
 fn bytes_of_hex(digits: &[u8]) -> Option<Vec<u8>> {
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     digits.chunks(2).map(byte).collect()

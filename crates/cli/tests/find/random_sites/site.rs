@@ -16,7 +16,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// So many rows behind a gate are a shard of their own, whose name only a sealed record tells.
+/// Rows behind a gate that are a shard of their own, whose name only a sealed record contains.
 const SHARD_ENTRIES: usize = 4200;
 
 /// A tree with its index.
@@ -41,15 +41,15 @@ pub struct Site {
     /// Whether an index run said that some see less than the kernel would show them.
     pub narrowed: bool,
     pub runs: usize,
-    /// What was changed since the index was written.
+    /// Directories that were changed since the index was written.
     suspects: Vec<PathBuf>,
     names: Names,
 }
 
-/// What is mounted in a tree. The mounts are those of this thread alone, and end with it.
+/// A mount in a tree. Only this thread has it, and it ends with the thread.
 struct Mounted {
     point: PathBuf,
-    /// What is seen there.
+    /// The directory that is seen there.
     bound: PathBuf,
     foreign: bool,
 }
@@ -70,8 +70,7 @@ enum Exclude {
 }
 
 impl Site {
-    /// What a site is before anything is made of it but a directory at `base`, beside which its
-    /// index will be.
+    /// An empty site: only a directory at `base`, beside which its index will be.
     pub fn empty(seed: u64, base: &Path, mut random: StdRng) -> Self {
         dir(base);
         let mut names = Names::default();
@@ -262,7 +261,7 @@ impl Site {
         }
     }
 
-    /// What du(1) is told to leave out.
+    /// The option of du(1) that leaves entries out.
     pub fn du_exclude(&self) -> Option<String> {
         Some(match self.exclude.as_ref()? {
             Exclude::Names(begin) => format!("--exclude={begin}*"),

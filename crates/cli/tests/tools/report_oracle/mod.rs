@@ -1,4 +1,4 @@
-//! What a report should say, computed from find(1) and du(1) run as a user.
+//! The expected contents of a report, computed from find(1) and du(1) run as a user.
 
 use crate::common::User;
 use canopy_model::{compare_paths, escape};
@@ -31,12 +31,12 @@ struct Seen {
     xattrs: bool,
 }
 
-/// What a user sees of a tree.
+/// A tree as a user sees it.
 pub struct Walk {
     all: Vec<Seen>,
     /// Directories that the user may list.
     listable: BTreeSet<String>,
-    /// What du says: space, sizes, inodes.
+    /// The figures of du: space, sizes, inodes.
     du: [i64; 3],
 }
 
@@ -139,7 +139,7 @@ impl Walk {
         })
     }
 
-    /// What owners take, beside limits `(kind, id, bytes, inodes)`.
+    /// The usage of owners, beside limits `(kind, id, bytes, inodes)`.
     pub fn quotas(&self, limits: &[(&str, u32, i64, i64)], owner: Option<u32>) -> Value {
         let of = |limit: &&(&str, u32, i64, i64)| {
             owner.is_none_or(|uid| limit.0 == "user" && limit.1 == uid)
@@ -214,8 +214,8 @@ impl Walk {
         trees
     }
 
-    /// What each directory that can be listed holds of an owner or in all: entries, and bytes of
-    /// those that are not directories.
+    /// The entries of an owner, or all, in each directory that can be listed: their number, and
+    /// bytes of those that are not directories.
     fn held(&self, owner: Option<u32>) -> Vec<(String, i64, i64)> {
         let held = self.listable.iter().map(|path| {
             let here = self.all.iter().filter(|e| e.depth > 0 && e.directory == *path);
@@ -657,7 +657,7 @@ fn compare(shown: &Value, expected: &Value, what: &str) {
     }
 }
 
-/// What is in a tree but not in a user's walk.
+/// The paths of a tree that a user's walk does not find.
 pub fn hidden_paths(user: &User, tree: &Path) -> Vec<PathBuf> {
     let seen = user.run("find".as_ref(), &[tree.as_os_str(), "-print0".as_ref()]).stdout;
     let seen: BTreeSet<&[u8]> = seen.split(|&byte| byte == 0).collect();
