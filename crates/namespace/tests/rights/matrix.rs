@@ -246,8 +246,11 @@ fn one_entry_grants_all_that_is_wanted_at_once() {
         let acl = Some(list(group, 7, 0, &writers));
         protect(&mut site, id, &Protection { owner: OWNER, mode: 0o770, acl });
         let link = Change::Link { id, name: name(ROOT, Vec::leak(vec![b'l', group as u8])) };
-        let linked = site.step(member, Call::Execute(Operation::Change(link)));
-        assert_eq!(linked.is_ok(), is_allowed);
+        let link = Call::Execute(Operation::Change(link));
+        // A host may protect no hard links.
+        if !site.differs(member, &link) {
+            assert_eq!(site.step(member, link).is_ok(), is_allowed);
+        }
         for wanted in [Wanted::READ, Wanted::WRITE, Wanted::READ_WRITE] {
             execute(&mut site, member, Operation::Access(Access::Open(id, wanted)));
         }

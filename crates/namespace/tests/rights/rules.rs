@@ -19,8 +19,10 @@ use canopy_store::storage::MemoryStorage;
 use canopy_store::{Environment, SstableCache};
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tempfile::TempDir;
 
 const ADA: u32 = 1001;
@@ -252,11 +254,15 @@ fn a_damaged_acl_grants_nothing() {
     assert_eq!(place.by(ADA, &open), Ok(Reply::Done));
 }
 
-/// A tablet that holds everything, in memory, whose clock shows another time whenever it is asked.
-fn tablet() -> Tablet {
+/// A tablet that holds everything, in memory. Its clock shows another time whenever it is asked, and
+/// runs `meanwhile` before.
+fn tablet(meanwhile: impl Fn() + Send + Sync + 'static) -> Tablet {
     let environment = Environment::system(Arc::new(MemoryStorage::default()));
     let now_ns = AtomicI64::new(1 << 60);
-    let clock: Clock = Arc::new(move || now_ns.fetch_add(1, Ordering::Relaxed));
+    let clock: Clock = Arc::new(move || {
+        meanwhile();
+        now_ns.fetch_add(1, Ordering::Relaxed)
+    });
     create_namespace(&environment, &Settings::default(), (0, 0), &clock).expect("a namespace");
     let id = table_of(&*environment.storage).expect("a table");
     let table = open_table(&environment, id, SstableCache::new(&environment, 1 << 20));
@@ -275,12 +281,62 @@ fn listed(tablet: &Tablet, directory: FileId) -> Vec<(Vec<u8>, Inode)> {
     files
 }
 
+/// The clock is asked in the middle of a change: there, one that closes a directory waits until
+/// others wait for it.
+#[test]
+fn a_change_that_waited_is_checked_when_its_turn_comes() {
+    let (is_armed, (in_change, reached)) = (Arc::new(AtomicBool::new(false)), channel());
+    let (go_on, may_go_on) = channel::<()>();
+    let (gate, armed) = (Mutex::new((in_change, may_go_on)), is_armed.clone());
+    let tablet = tablet(move || {
+        if armed.swap(false, Ordering::AcqRel) {
+            let gate = gate.lock().expect("a gate");
+            gate.0.send(()).expect("somebody who waits");
+            gate.1.recv().expect("somebody who waits");
+        }
+    });
+    let (ada, bob) = (credentials(ADA), credentials(BOB));
+    let by = |who: &Credentials, operation: &Operation<'_>| {
+        tablet.execute_for(Caller::User(who), operation)
+    };
+    let directory = new(ADA, file_type::DIRECTORY | 0o777);
+    let directory = tablet.create(ROOT, b"d", &directory, false).expect("a directory").id;
+    let name = |name| EntryName::new(directory, name);
+    let file = new(BOB, file_type::REGULAR | 0o644);
+    let id = tablet.create(directory, b"f", &file, false).expect("a file").id;
+    let (how, changer) = (SetXattr::Any, Changer::Privileged);
+    let xattr = Change::SetXattr { id: directory, name: b"user.x", value: b"v", how, changer };
+    let (from, to, mode) = (name(b"f"), name(b"n"), RenameMode::Replace);
+    for change in [
+        Change::Create { name: to, new: Cow::Borrowed(&file), holds: false },
+        Change::CreateNameless { directory, new: Cow::Borrowed(&file) },
+        Change::Link { id, name: to },
+        Change::Rename { from, to, mode, whiteout: None },
+        Change::Unlink(from),
+        xattr,
+    ] {
+        by(&ada, &self::mode(directory, 0o777)).expect("an open directory");
+        let operation = Operation::Change(change);
+        is_armed.store(true, Ordering::Release);
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| by(&ada, &self::mode(directory, 0o700)).expect("a closed directory"));
+            reached.recv().expect("a change");
+            let waiting = scope.spawn(|| by(&bob, &operation).map_err(|error| error.errno()));
+            // A check that does not wait for its turn passes meanwhile.
+            std::thread::sleep(Duration::from_millis(30));
+            go_on.send(()).expect("a change");
+            waiting.join().expect("an outcome")
+        });
+        assert_eq!(outcome, Err(Errno::ACCESS), "{operation:?}");
+    }
+}
+
 /// Nobody gets what is put into a directory while it is closed, and nobody puts anything into it
 /// then: no check is of another moment than what it is for.
 #[test]
 fn nothing_happens_between_a_check_and_what_it_is_for() {
     const ROUNDS: usize = 4000;
-    let tablet = tablet();
+    let tablet = tablet(|| ());
     let (ada, bob) = (credentials(ADA), credentials(BOB));
     let by = |who: &Credentials, operation: &Operation<'_>| {
         tablet.execute_for(Caller::User(who), operation)
@@ -315,22 +371,24 @@ fn nothing_happens_between_a_check_and_what_it_is_for() {
             let _ = by(&bob, &Operation::Change(Change::Unlink(moved)));
         }
     };
+    let mut made_meanwhile = Vec::new();
     std::thread::scope(|scope| {
         (0..3).for_each(|_| drop(scope.spawn(read)));
         (0..2).for_each(|_| drop(scope.spawn(write)));
         for _ in 0..ROUNDS {
             let closed_ns = open(directory, 0o700);
             by(&ada, &create(secret, ADA, file_type::REGULAR | 0o644)).expect("a secret");
-            for (name, inode) in listed(&tablet, directory) {
-                // Making a file sets these times, and so does renaming it.
-                let is_older = inode.ctime_ns < closed_ns;
-                assert!(is_older || name == b"s", "a closed directory changes");
-            }
+            // Making a file sets this time, and so does renaming it.
+            let is_new = |(name, inode): &(Vec<u8>, Inode)| {
+                inode.ctime_ns > closed_ns && name != secret.name
+            };
+            made_meanwhile.extend(listed(&tablet, directory).into_iter().filter(is_new));
             by(&ada, &Operation::Change(Change::Unlink(secret))).expect("a secret");
             open(directory, 0o777);
         }
         is_over.store(true, Ordering::Relaxed);
     });
+    assert!(made_meanwhile.is_empty(), "{made_meanwhile:?}");
 }
 
 #[test]
