@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub const LATEST: Duration = Duration::from_secs(70);
 
 /// Names that both machines try to create at the same time.
-const CONTESTED: usize = 30;
+const CONTESTED: usize = 8;
 
 const PAUSE: Duration = Duration::from_millis(2);
 

@@ -83,7 +83,7 @@ pub struct Probe {
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub wait: u64,
     /// Try everything so often
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// Print JSON, one object
     #[arg(long)]

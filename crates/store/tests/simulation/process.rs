@@ -166,7 +166,7 @@ impl Storage for Stored {
         // A directory is read in any order: some names as they are now, the others as they are later.
         let (salt, now, later) = (self.0.below(u64::MAX), list()?, list()?);
         let is_first =
-            |one: &Listed| hash_of(&[one.name.as_bytes(), &salt.to_le_bytes()].concat()) % 2 == 0;
+            |one: &Listed| hash_of(&[one.name.as_bytes(), &salt.to_le_bytes()].concat()) & 1 == 0;
         let first = now.into_iter().filter(is_first);
         let mut found = Vec::from_iter(first.chain(later.into_iter().filter(|one| !is_first(one))));
         found.sort_by(|one, other| one.name.cmp(&other.name));

@@ -158,7 +158,7 @@ pub(super) fn check(temporaries: &Temporaries, root: &Path) -> io::Result<()> {
     let named = root.join(format!(".probe-{:016x}", system_random()));
     let checked = check_names(&temporary, &named, text);
     let removed = fs::remove_file(&named);
-    let checked = checked.and_then(|()| removed).and_then(|()| sync_directory(root));
+    let checked = checked.and(removed).and_then(|()| sync_directory(root));
     match checked? {
         () if temporary.has_one_name()? => Ok(()),
         () => Err(io::Error::other("it does not count the names of a file")),
