@@ -25,6 +25,7 @@ impl<'a> SourcePath<'a> {
 
     /// Takes escaped text that is known to be relative to the root, as columns of an index and
     /// walks of a tree contain it.
+    #[inline]
     pub fn escaped(text: &'a str) -> Self {
         SourcePath(text)
     }
@@ -40,11 +41,13 @@ impl<'a> SourcePath<'a> {
     }
 
     /// Returns the path as escaped text.
+    #[inline]
     pub fn as_str(self) -> &'a str {
         self.0
     }
 
     /// Returns whether this is the root.
+    #[inline]
     pub fn is_root(self) -> bool {
         self.0.is_empty()
     }
@@ -81,12 +84,14 @@ impl<'a> SourcePath<'a> {
 }
 
 impl Ord for SourcePath<'_> {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         compare_paths(self.0, other.0)
     }
 }
 
 impl PartialOrd for SourcePath<'_> {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -99,16 +104,19 @@ impl SourcePathBuf {
     }
 
     /// Takes escaped text, as [`SourcePath::escaped`] does.
+    #[inline]
     pub fn escaped(text: String) -> Self {
         SourcePathBuf(text)
     }
 
     /// Returns the path, borrowed.
+    #[inline]
     pub fn as_path(&self) -> SourcePath<'_> {
         SourcePath(&self.0)
     }
 
     /// Returns the path as escaped text.
+    #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -121,6 +129,7 @@ impl SourcePathBuf {
 
 /// Lets sets and maps find a path by a part of another one's text.
 impl Borrow<str> for SourcePathBuf {
+    #[inline]
     fn borrow(&self) -> &str {
         &self.0
     }

@@ -81,6 +81,7 @@ impl Role<'_> {
 }
 
 impl Writer {
+    #[expect(clippy::too_many_lines, reason = "most of it is one struct")]
     pub(super) fn open_for(role: Role<'_>, path: &Path, options: WriterOptions) -> Result<Self> {
         let uid = rustix::process::geteuid().as_raw();
         let mode = if uid == 0 { 0o755 } else { 0o700 };
