@@ -172,10 +172,7 @@ pub fn scan(
     }
     let failed = match failed {
         Ok(failed) => failed,
-        Err(error) => {
-            record_resumed_failure(writer, resumed.as_ref(), &error);
-            return Err(error);
-        }
+        Err(error) => return Err(record_resumed_failure(writer, resumed.as_ref(), error)),
     };
     note_failed(settings, &mut writer, &failed, &root_of, &is_placed);
     if !failed.is_empty() && failed.len() == request.paths.len() && resumed.is_none() {
@@ -208,13 +205,18 @@ fn interrupted(cx: &Context<'_>, mut writer: Writer, run: &Run<'_>, trees: usize
     Interrupted { continued: goes_on.then_some(continued) }
 }
 
-/// Saves why a resumed scan failed.
-fn record_resumed_failure(mut writer: Writer, resumed: Option<&Unfinished>, error: &anyhow::Error) {
+/// Saves why a resumed scan failed, and returns the error.
+fn record_resumed_failure(
+    mut writer: Writer,
+    resumed: Option<&Unfinished>,
+    error: anyhow::Error,
+) -> anyhow::Error {
     if let Some(source) = resumed.and_then(|resumed| resumed.source.as_ref()) {
         writer.record_failure(&source.root, format!("{error:#}"));
     }
     // The caller gets the error, too.
     drop(writer.save_failures());
+    error
 }
 
 /// Warns of what is missing in a generation. Returns the counts of the run, and whether nothing is.
