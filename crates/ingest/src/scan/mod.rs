@@ -206,7 +206,11 @@ fn interrupted(cx: &Context<'_>, mut writer: Writer, run: &Run<'_>, trees: usize
 }
 
 /// Saves why a resumed scan failed, and returns the error.
-fn record_resumed_failure(mut writer: Writer, resumed: Option<&Unfinished>, error: &anyhow::Error) {
+fn record_resumed_failure(
+    mut writer: Writer,
+    resumed: Option<&Unfinished>,
+    error: anyhow::Error,
+) -> anyhow::Error {
     if let Some(source) = resumed.and_then(|resumed| resumed.source.as_ref()) {
         writer.record_failure(&source.root, format!("{error:#}"));
     }
