@@ -104,8 +104,7 @@ fn stat_takes_flags_widths_and_precisions_as_gnus_stat_does() {
     let all_flags =
         ["", "20", "-20", "020", "#", "'", "+", ".3", "-#12.4", "012.", " 9", "#30.", "-.5"];
     for letter in DIRECTIVES.chars() {
-        // Where it drops a flag, stat 9.1 prints an 's' too many behind what a symbolic link leads
-        // to.
+        // Where it drops a flag, stat 9.1 prints an 's' too many behind the target of a link.
         let is_right = |flags: &&str| {
             let is_dropped = flags.starts_with(['0', '\'', '+', ' ']) || flags.contains('#');
             letter != 'N' || !is_dropped
