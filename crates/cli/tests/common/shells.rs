@@ -16,7 +16,7 @@ use std::process::{Child, ExitStatus, Output, Stdio};
 /// Shells that a thread keeps. Random users rarely come again.
 const KEPT_MAX: usize = 6;
 
-/// Commands that the shell would not start a program for.
+/// Programs that the shell has itself, too.
 const OF_THE_SHELL: [&str; 8] = ["echo", "false", "kill", "printf", "pwd", "test", "true", "["];
 
 /// Variables that programs get beside those of one command.
@@ -43,8 +43,12 @@ pub fn run<W: AsRef<OsStr>>(
 ) -> Output {
     let words: Vec<W> = words.into_iter().collect();
     let program = words[0].as_ref().as_bytes();
-    assert!(!OF_THE_SHELL.iter().any(|own| own.as_bytes() == program), "that is no program");
-    let mut line = Line::new("cd -P").words([directory]).plain("|| exit;");
+    // Part of the shell becomes a program that it would not start.
+    let (open, exec, close) = match OF_THE_SHELL.iter().any(|own| own.as_bytes() == program) {
+        true => ("( ", "exec", ")"),
+        false => ("", "", ""),
+    };
+    let mut line = Line::new(open).plain("cd -P").words([directory]).plain("|| exit;");
     if variables == Variables::Path {
         line = line.plain("unset PWD OLDPWD;");
     }
@@ -53,7 +57,7 @@ pub fn run<W: AsRef<OsStr>>(
         let Line(quoted) = Line::default().words([value]);
         line = line.plain(name).joined("=").joined(&quoted.to_str().unwrap()[1..]);
     }
-    let line = line.words(words).plain("</dev/null");
+    let line = line.plain(exec).words(words).plain("</dev/null").plain(close);
     SHELLS.with_borrow_mut(|shells| {
         let at = shells.iter().position(|shell| shell.is_for(user, variables));
         let shell = match at {

@@ -54,20 +54,6 @@ fn stat_prints_what_gnus_stat_prints() {
             compare(&site, of_all(options), &site.tree, user);
         }
     }
-    let all_flags =
-        ["", "20", "-20", "020", "#", "'", "+", ".3", "-#12.4", "012.", " 9", "#30.", "-.5"];
-    for letter in DIRECTIVES.chars() {
-        // Where it drops a flag, stat 9.1 prints an 's' too many behind what a symbolic link leads
-        // to.
-        let is_right = |flags: &&str| {
-            let is_dropped = flags.starts_with(['0', '\'', '+', ' ']) || flags.contains('#');
-            letter != 'N' || !is_dropped
-        };
-        let formats = all_flags.iter().copied().filter(is_right);
-        let formats: Vec<String> = formats.map(|flags| format!("[%{flags}{letter}]")).collect();
-        compare(&site, of_all(&["-c", &formats.join("\n")]), &site.tree, 0);
-        compare(&site, of_all(&["-c", &formats[0]]), &site.tree, 0);
-    }
     for format in ["%Hd,%Ld|%Hr,%Lr", "%%|%n%%", "%", "100%"] {
         compare(&site, of_all(&["-c", format]), &site.tree, 0);
     }
@@ -109,6 +95,28 @@ fn stat_prints_what_gnus_stat_prints() {
         compare(&site, line, &site.tree, number % 3);
     }
     compare(&site, words("-c %n|%N|%h a/one to-a ./a/../c/d"), &site.linked, 0);
+}
+
+#[test]
+fn stat_takes_flags_widths_and_precisions_as_gnus_stat_does() {
+    let site = Site::new();
+    let names = names(&site);
+    let all_flags =
+        ["", "20", "-20", "020", "#", "'", "+", ".3", "-#12.4", "012.", " 9", "#30.", "-.5"];
+    for letter in DIRECTIVES.chars() {
+        // Where it drops a flag, stat 9.1 prints an 's' too many behind the target of a link.
+        let is_right = |flags: &&str| {
+            let is_dropped = flags.starts_with(['0', '\'', '+', ' ']) || flags.contains('#');
+            letter != 'N' || !is_dropped
+        };
+        let formats = all_flags.iter().copied().filter(is_right);
+        let formats: Vec<String> = formats.map(|flags| format!("[%{flags}{letter}]")).collect();
+        for format in [&formats.join("\n"), &formats[0]] {
+            let mut line = ["-c", format, "--"].map(str::to_owned).to_vec();
+            line.extend(names.clone());
+            compare(&site, line, &site.tree, 0);
+        }
+    }
 }
 
 #[test]
