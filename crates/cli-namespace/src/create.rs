@@ -5,7 +5,9 @@ use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
 use canopy::commands::ns::Create as Arguments;
 use canopy_index::safety;
-use canopy_namespace::{CHUNK_BYTES, Owner, Settings, create_namespace, system_clock, table_of};
+use canopy_namespace::{
+    CHUNK_BYTES, Ownership, Settings, create_namespace, system_clock, table_of,
+};
 use canopy_site::check_links;
 use canopy_store::Environment;
 use canopy_store::storage::{LocalStorage, SharedDirectory, Storage};
@@ -60,7 +62,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         }
     };
     let uid = nix::unistd::geteuid().as_raw();
-    let owner = Owner { uid, gid: nix::unistd::getegid().as_raw() };
+    let owner = Ownership { uid, gid: nix::unistd::getegid().as_raw() };
     let made = create_namespace(&environment, &settings, owner, &system_clock());
     if made.is_err() && table_of(environment.storage.as_ref()).is_ok() {
         bail!("{shown}: there is a namespace already");

@@ -2,7 +2,7 @@
 //! object that is created once, and never changed.
 
 use crate::error::Result;
-use canopy_namespace::{Clock, Error, Owner, Settings, create_table};
+use canopy_namespace::{Clock, Error, Ownership, Settings, create_table};
 use canopy_store::storage::{Created, Storage};
 use canopy_store::{Environment, TableId};
 
@@ -18,7 +18,7 @@ const OBJECT: &str = "cluster/tables";
 pub fn create_cluster(
     environment: &Environment,
     settings: &Settings,
-    owner: Owner,
+    owner: Ownership,
     servers: u32,
     clock: &Clock,
 ) -> Result<()> {

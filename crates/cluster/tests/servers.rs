@@ -4,7 +4,9 @@
 use canopy_cluster::{Client, Cluster, Error, Step, create_cluster};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Change, Moment, Operation, Page, Read};
-use canopy_namespace::{EntryName, FileId, Inode, New, Owner, ROOT, Reply, Settings, system_clock};
+use canopy_namespace::{
+    EntryName, FileId, Inode, New, Ownership, ROOT, Reply, Settings, system_clock,
+};
 use canopy_partition::{PartitionId, SplitPolicy};
 use canopy_store::Environment;
 use canopy_store::storage::MemoryStorage;
@@ -19,7 +21,7 @@ const POLICY: SplitPolicy =
 fn environment(servers: u32) -> Environment {
     let environment = Environment::system(Arc::new(MemoryStorage::default()));
     let settings = Settings::default().with_indexes(&["size", "name"]).unwrap();
-    create_cluster(&environment, &settings, Owner::ROOT, servers, &system_clock()).unwrap();
+    create_cluster(&environment, &settings, Ownership::ROOT, servers, &system_clock()).unwrap();
     environment
 }
 

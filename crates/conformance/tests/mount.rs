@@ -3,7 +3,7 @@
 
 use canopy_mount::{Mount, Options};
 use canopy_namespace::{
-    Contents, Namespace, Owner, Settings, Upkeep, create_namespace, system_clock,
+    Contents, Namespace, Ownership, Settings, Upkeep, create_namespace, system_clock,
 };
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
@@ -22,7 +22,7 @@ fn namespace(directory: &Path, chunk_bytes: u64) -> Arc<Namespace> {
     let storage = LocalStorage::new(directory).unwrap();
     let environment = Environment::system(Arc::new(storage));
     let settings = Settings { chunk_bytes, ..Settings::default() };
-    create_namespace(&environment, &settings, Owner::ROOT, &system_clock()).unwrap();
+    create_namespace(&environment, &settings, Ownership::ROOT, &system_clock()).unwrap();
     let contents = Contents::new(&directory.join("contents")).unwrap();
     Arc::new(Namespace::open(&environment, contents, system_clock()).unwrap())
 }

@@ -1,5 +1,7 @@
 //! The attributes of an inode, as stat(2) returns them.
 
+use serde::{Deserialize, Serialize};
+
 /// The attributes of one inode, as statx(2) gives them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
@@ -39,7 +41,9 @@ impl Attributes {
 }
 
 /// The user and the group that an inode belongs to, sorted by the user first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Ownership {
     /// Owner.
     pub uid: u32,

@@ -9,8 +9,8 @@ use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Changer, Moment, Read};
 use canopy_namespace::{
-    Contents, EntryName, Execute, FileId, Listing, Namespace, New, Operation, Owner, ROOT, Reply,
-    SetAttributes, Settings, Upkeep, create_namespace, system_clock,
+    Contents, EntryName, Execute, FileId, Listing, Namespace, New, Operation, Ownership, ROOT,
+    Reply, SetAttributes, Settings, Upkeep, create_namespace, system_clock,
 };
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
@@ -50,7 +50,8 @@ fn open(directory: &Path, indexes: &[&str]) -> Arc<Namespace> {
     let storage = LocalStorage::new(directory).expect("a storage");
     let environment = Environment::system(Arc::new(storage));
     let settings = Settings::default().with_indexes(indexes).expect("settings");
-    create_namespace(&environment, &settings, Owner::ROOT, &system_clock()).expect("a namespace");
+    create_namespace(&environment, &settings, Ownership::ROOT, &system_clock())
+        .expect("a namespace");
     let contents = Contents::new(&directory.join("contents")).expect("a directory");
     Arc::new(Namespace::open(&environment, contents, system_clock()).expect("a namespace"))
 }

@@ -11,14 +11,14 @@ use crate::operation::{
     OnSnapshots, Operation, Page, Query, Read,
 };
 use crate::quota::{Account, Limits};
-use crate::records::change::{New, Owner, Privileges, RenameMode, SetAttributes, SetTime};
+use crate::records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
 use crate::records::inode::file_type;
 use crate::records::keys::{EntryName, FileId, ROOT};
 use crate::records::permissions::Caller;
 use crate::records::xattrs::SetXattr;
 use crate::settings::Settings;
 use canopy_model::fuzzing::Target;
-use canopy_model::{Credentials, Wanted};
+use canopy_model::{Credentials, Ownership, Wanted};
 use canopy_query::Expression;
 use canopy_store::storage::MemoryStorage;
 use canopy_store::{Clock, Environment, Random};
@@ -103,7 +103,7 @@ fn namespace(directory: &Directory, chunk_bytes: u64) -> crate::Result<Namespace
     let clock: crate::Clock = Arc::new(move || now.next_u64() as i64);
     let settings = Settings { chunk_bytes, ..Settings::default() };
     let settings = settings.with_indexes(&["size", "ext", "user.x"])?;
-    create_namespace(&environment, &settings, Owner::ROOT, &clock)?;
+    create_namespace(&environment, &settings, Ownership::ROOT, &clock)?;
     let namespace = Namespace::open(&environment, Contents::new(&directory.0)?, clock)?;
     let write = |id, length| -> crate::Result<()> {
         namespace.open(id)?;
@@ -168,7 +168,7 @@ fn names() -> Vec<Operation<'static>> {
         create(name_in(ROOT, b"e"), file_type::DIRECTORY),
         Operation::Change(Change::CreateNameless { directory: ROOT, new: Cow::Owned(new) }),
         Operation::Change(Change::Link { id: SMALL, name: name_in(DIRECTORY, b"third") }),
-        rename(from, to, RenameMode::Replace, Some(Owner { uid: 7, gid: 8 })),
+        rename(from, to, RenameMode::Replace, Some(Ownership { uid: 7, gid: 8 })),
         rename(to, name_in(ROOT, b"second"), RenameMode::Exchange, None),
         rename(name_in(ROOT, b"d"), name_in(ROOT, b"e"), RenameMode::Replace, None),
         Operation::Hold(Hold::Name(name_in(ROOT, b"second"))),

@@ -62,6 +62,7 @@ mod search;
 mod settings;
 mod snapshot;
 
+pub use canopy_model::Ownership;
 pub use contents::chunks::CHUNK_BYTES;
 pub use contents::{Contents, Extent, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Failure, Result};
@@ -72,7 +73,7 @@ pub use maintenance::upkeep::Upkeep;
 pub use namespace::{Clock, Namespace, create_namespace, create_table, system_clock};
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
-pub use records::change::{New, Owner, Privileges, RenameMode, SetAttributes, SetTime};
+pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
 pub use records::ids::table_of_block;
 pub use records::inode::Inode;
 pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};

@@ -4,12 +4,12 @@
 
 use crate::error::Result;
 use crate::namespace::Namespace;
-use crate::records::change::{New, Owner, Privileges, RenameMode};
+use crate::records::change::{New, Privileges, RenameMode};
 use crate::records::inode::Inode;
 use crate::records::keys::{EntryName, FileId};
 use crate::records::listing::{Entry, Listing};
 use crate::records::xattrs::SetXattr;
-use canopy_model::Credentials;
+use canopy_model::{Credentials, Ownership};
 
 impl Namespace {
     /// Returns the inode of a name.
@@ -202,7 +202,7 @@ impl Namespace {
         from: EntryName<'_>,
         to: EntryName<'_>,
         mode: RenameMode,
-        owner: Owner,
+        owner: Ownership,
     ) -> Result<()> {
         self.with_room(|| self.tablet.rename_leaving_whiteout(from, to, mode, owner))
     }

@@ -10,13 +10,13 @@ use crate::contents::Contents;
 use crate::contents::chunks::ChunkStore;
 use crate::error::Result;
 use crate::operation::PastFiles;
-use crate::records::change::Owner;
 use crate::records::inode::{self, Inode, flag};
 use crate::records::keys::{self, FileId, ROOT};
 use crate::records::range::TabletRange;
 use crate::records::tablet::{CACHE_BYTES, Tablet, options};
 use crate::settings::{Settings, declare, table_of};
 use crate::snapshot::snapshots::Snapshots;
+use canopy_model::Ownership;
 use canopy_store::{Batch, Durability, Environment, SstableCache, Table, TableId, create};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Namespace {
 pub fn create_namespace(
     environment: &Environment,
     settings: &Settings,
-    owner: Owner,
+    owner: Ownership,
     clock: &Clock,
 ) -> Result<()> {
     let id = create_table(environment, settings, owner, clock, true)?;
@@ -67,7 +67,7 @@ pub fn create_namespace(
 pub fn create_table(
     environment: &Environment,
     settings: &Settings,
-    owner: Owner,
+    owner: Ownership,
     clock: &Clock,
     is_first: bool,
 ) -> Result<TableId> {
@@ -76,7 +76,7 @@ pub fn create_table(
     let table = Table::open(environment, id, cache, options())?;
     let now_ns = clock();
     let mode = inode::file_type::DIRECTORY | 0o755;
-    let Owner { uid, gid } = owner;
+    let Ownership { uid, gid } = owner;
     let flags = if is_first { 0 } else { flag::FURTHER };
     let mut root = Inode { mode, uid, gid, nlink: 2, id: ROOT, flags, ..Inode::default() };
     (root.mtime_ns, root.ctime_ns, root.atime_ns, root.btime_ns) = (now_ns, now_ns, now_ns, now_ns);

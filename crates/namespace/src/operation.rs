@@ -38,12 +38,12 @@ pub use query::{Plan, Query};
 pub use reply::{Capacity, Entries, Reply, State};
 
 use crate::quota::{Account, Limits};
-use crate::records::change::{New, Owner, RenameMode, SetAttributes};
+use crate::records::change::{New, RenameMode, SetAttributes};
 use crate::records::keys::{EntryName, FileId};
 use crate::records::listing::hash_after;
 pub use crate::records::permissions::Caller;
 use crate::records::xattrs::SetXattr;
-use canopy_model::{Credentials, Wanted};
+use canopy_model::{Credentials, Ownership, Wanted};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -193,7 +193,7 @@ pub enum Change<'a> {
         /// The fate of a file that has this name.
         mode: RenameMode,
         /// The owner and group of a whiteout that is left, if one is.
-        whiteout: Option<Owner>,
+        whiteout: Option<Ownership>,
     },
     /// Sets attributes, and the length of a file. All of them are set, or none.
     SetAttributes {

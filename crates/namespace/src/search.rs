@@ -453,7 +453,7 @@ impl<'a> Search<'a> {
             if let Some(known) = self.known.get(&at) {
                 break *known;
             }
-            let place = if at == ROOT { None } else { self.view.names(at)?.into_iter().next() };
+            let place = if at == ROOT { None } else { self.view.first_name(at)? };
             let Some((parent, name)) = place else { break None };
             if circle.is_closed_by(parent) {
                 break None;
@@ -494,10 +494,10 @@ mod tests {
     use crate::contents::Contents;
     use crate::namespace::{create_namespace, system_clock};
     use crate::records::change::New;
-    use crate::records::change::Owner;
     use crate::records::inode::file_type;
     use crate::records::keys::EntryName;
     use crate::settings::Settings;
+    use canopy_model::Ownership;
     use canopy_query::{Component, Context, parse};
     use canopy_store::Environment;
     use canopy_store::storage::LocalStorage;
@@ -510,7 +510,7 @@ mod tests {
         let storage = Arc::new(LocalStorage::new(directory).unwrap());
         let environment = Environment::system(storage);
         let clock = system_clock();
-        create_namespace(&environment, &Settings::default(), Owner::ROOT, &clock).unwrap();
+        create_namespace(&environment, &Settings::default(), Ownership::ROOT, &clock).unwrap();
         let contents = Contents::new(&directory.join("contents")).unwrap();
         let namespace = Namespace::open(&environment, contents, clock).unwrap();
         namespace.set_indexes(&["type"]).unwrap();

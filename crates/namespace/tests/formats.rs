@@ -4,7 +4,7 @@
 
 use canopy_namespace::inode::file_type;
 use canopy_namespace::{
-    Block, Contents, FORMAT, FileId, Namespace, New, Owner, Privileges, ROOT, Settings,
+    Block, Contents, FORMAT, FileId, Namespace, New, Ownership, Privileges, ROOT, Settings,
     create_namespace, keys, origin_of, system_clock,
 };
 use canopy_store::storage::{LocalStorage, MemoryStorage};
@@ -151,7 +151,8 @@ fn a_clone_of_a_namespace_of_format_1_has_ids_of_its_own() {
 fn other_formats_are_refused_and_new_namespaces_have_the_latest() {
     let environment = Environment::system(Arc::new(MemoryStorage::default()));
     let settings = Settings::default();
-    create_namespace(&environment, &settings, Owner::ROOT, &system_clock()).expect("a namespace");
+    create_namespace(&environment, &settings, Ownership::ROOT, &system_clock())
+        .expect("a namespace");
     let storage = &*environment.storage;
     let (format, table) = origin_of(storage).expect("a namespace");
     assert_eq!(format, FORMAT);

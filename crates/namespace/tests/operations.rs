@@ -10,7 +10,7 @@ use canopy_namespace::operation::{
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
     Contents, EntryName, Error, Execute, FileContents, FileId, Listing, Namespace, New, Operation,
-    Owner, Privileges, ROOT, RenameMode, Reply, Result, SetAttributes, SetXattr, Settings,
+    Ownership, Privileges, ROOT, RenameMode, Reply, Result, SetAttributes, SetXattr, Settings,
     create_namespace, system_clock,
 };
 use canopy_query::{Component, Context, Expression, parse};
@@ -35,7 +35,7 @@ impl Server {
         let storage = LocalStorage::new(place.path()).expect("a storage");
         let environment = Environment::system(Arc::new(storage));
         let settings = Settings::default();
-        create_namespace(&environment, &settings, Owner::ROOT, &system_clock())
+        create_namespace(&environment, &settings, Ownership::ROOT, &system_clock())
             .expect("a namespace");
         let contents = Contents::new(&place.path().join("contents")).expect("a directory");
         let namespace = Namespace::open(&environment, contents, system_clock());
@@ -249,7 +249,7 @@ fn senseless_messages_do_no_harm() {
             from: name,
             to: name,
             mode,
-            whiteout: Some(Owner { uid: 1, gid: 1 }),
+            whiteout: Some(Ownership { uid: 1, gid: 1 }),
         }),
         Operation::Change(Change::SetAttributes { id, set, changer: changer.clone() }),
         Operation::Change(Change::SetXattr { id, name: b"user.x", value: b"v", how, changer }),

@@ -3,7 +3,7 @@
 use canopy_namespace::inode::file_type;
 use canopy_namespace::quota::{Account, GRACE_S, Limits, Usage};
 use canopy_namespace::{
-    Bulk, Clock, Contents, EntryName, Extent, FileId, Inode, Namespace, New, Owner, Privileges,
+    Bulk, Clock, Contents, EntryName, Extent, FileId, Inode, Namespace, New, Ownership, Privileges,
     ROOT, RenameMode, SetAttributes, Settings, create_namespace,
 };
 use canopy_store::storage::LocalStorage;
@@ -38,7 +38,7 @@ fn place() -> Fixture {
     let now = now_ns.clone();
     let clock: Clock = Arc::new(move || now.fetch_add(1000, Ordering::Relaxed));
     let environment = Environment::system(Arc::new(LocalStorage::new(directory.path()).unwrap()));
-    create_namespace(&environment, &Settings::default(), Owner::ROOT, &clock).unwrap();
+    create_namespace(&environment, &Settings::default(), Ownership::ROOT, &clock).unwrap();
     drop(environment);
     Fixture { namespace: open(directory.path(), clock), now_ns, directory }
 }

@@ -7,7 +7,7 @@ mod length;
 use bytes::Bytes;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::{
-    Contents, EntryName, FileId, Listing, Namespace, New, Owner, Privileges, ROOT, Settings,
+    Contents, EntryName, FileId, Listing, Namespace, New, Ownership, Privileges, ROOT, Settings,
     create_namespace, system_clock,
 };
 use canopy_store::manifest::Hold;
@@ -51,7 +51,8 @@ fn namespace(storage: &Arc<dyn Storage>, contents: &Path) -> Namespace {
 fn created(storage: &Arc<dyn Storage>, contents: &Path) -> Namespace {
     let environment = environment(storage);
     let settings = Settings::default();
-    create_namespace(&environment, &settings, Owner::ROOT, &system_clock()).expect("a namespace");
+    create_namespace(&environment, &settings, Ownership::ROOT, &system_clock())
+        .expect("a namespace");
     namespace(storage, contents)
 }
 

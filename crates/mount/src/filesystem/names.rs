@@ -6,7 +6,7 @@ use crate::node::{Node, QueryId, Shown};
 use canopy_fuse::caller::credentials;
 use canopy_fuse::results::is_query;
 use canopy_namespace::operation::Moment;
-use canopy_namespace::{EntryName, Error, FileId, Inode, New, Owner, RenameMode};
+use canopy_namespace::{EntryName, Error, FileId, Inode, New, Ownership, RenameMode};
 use fuser::{Errno, RenameFlags, ReplyData, ReplyEmpty, ReplyEntry, Request};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -152,7 +152,7 @@ impl Filesystem {
         } else {
             return reply.error(Errno::EINVAL);
         };
-        let whiteout = is_whiteout.then(|| Owner { uid: request.uid(), gid: request.gid() });
+        let whiteout = is_whiteout.then(|| Ownership { uid: request.uid(), gid: request.gid() });
         let renamed = real(old.parent).and_then(|from| {
             let from = EntryName::new(from, old.name.as_bytes());
             let to = EntryName::new(free(new.parent, new.name)?, new.name.as_bytes());

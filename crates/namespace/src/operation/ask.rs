@@ -9,14 +9,14 @@ use super::{
 };
 use crate::error::Result;
 use crate::quota::{Account, Limits, Quota};
-use crate::records::change::{New, Owner, RenameMode, SetAttributes};
+use crate::records::change::{New, RenameMode, SetAttributes};
 use crate::records::inode::Inode;
 use crate::records::keys::{EntryName, FileId};
 use crate::records::listing::{Entry, Listing};
 use crate::records::xattrs::SetXattr;
 use crate::settings::Settings;
 use crate::snapshot::snapshots::SnapshotInfo;
-use canopy_model::{Credentials, Wanted};
+use canopy_model::{Credentials, Ownership, Wanted};
 use std::borrow::Cow;
 
 /// Executes an operation whose reply is of one kind, and returns what that has.
@@ -251,7 +251,7 @@ impl dyn Execute + '_ {
         from: EntryName<'_>,
         to: EntryName<'_>,
         mode: RenameMode,
-        whiteout: Option<Owner>,
+        whiteout: Option<Ownership>,
     ) -> Result<()> {
         ask!(self, Operation::Change(Change::Rename { from, to, mode, whiteout }))
     }

@@ -73,8 +73,8 @@ impl Namespace {
         let _setting = self.setting.lock();
         let left = self.files_of(project)?;
         for id in &left {
-            let outer = match self.tablet.names(*id)?.first() {
-                Some((parent, _)) => self.tablet.inode(*parent)?.project,
+            let outer = match self.tablet.first_name(*id)? {
+                Some((parent, _)) => self.tablet.inode(parent)?.project,
                 None => 0,
             };
             self.set_project(*id, if outer == project { 0 } else { outer })?;

@@ -51,20 +51,6 @@ pub struct New {
     pub target: Vec<u8>,
 }
 
-/// The user and the group that a file belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
-    /// The user.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
-}
-
-impl Owner {
-    /// Root, and its group.
-    pub const ROOT: Owner = Owner { uid: 0, gid: 0 };
-}
-
 /// A time to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetTime {
@@ -520,7 +506,7 @@ impl Tablet {
     pub fn remove_orphans(&self) -> Result<()> {
         let mut ids = self.ids_in(Space::Orphans)?;
         // A file that has a name after all is not removed: `check` reports it.
-        ids.retain(|id| self.names(*id).is_ok_and(|names| names.is_empty()));
+        ids.retain(|id| self.first_name(*id).is_ok_and(|name| name.is_none()));
         self.orphans.lock().extend(&ids);
         ids.into_iter().try_for_each(|id| self.remove_orphan(id))
     }

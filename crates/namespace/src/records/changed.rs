@@ -82,7 +82,7 @@ impl Paths {
         while at != ROOT {
             let known = match self.0.entry(at) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(unknown) => unknown.insert(view.names(at)?.into_iter().next()),
+                Entry::Vacant(unknown) => unknown.insert(view.first_name(at)?),
             };
             let Some((above, name)) = known.clone() else { return Ok(None) };
             names.push(name);

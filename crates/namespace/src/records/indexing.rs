@@ -61,24 +61,25 @@ impl Tablet {
         if !attributes.iter().copied().any(is_of_names) {
             return Ok(());
         }
-        let others = match before {
-            Some(before) if is_linked => {
-                let mut names = self.names(inode.id)?;
-                names.retain(|(parent, name)| EntryName::new(*parent, name) != before);
-                names
-            }
-            _ => Vec::new(),
-        };
         for attribute in attributes.iter().filter(|one| is_of_names(**one)) {
             let entry = |name: &[u8]| {
                 let value = attribute.value(inode, name);
                 value.map(|value| attribute.entry(&value, inode.id))
             };
             let (old, new) = (before.and_then(|before| entry(before.name)), after.and_then(entry));
-            if let Some(old) = old.filter(|old| new.as_ref() != Some(old))
-                && !others.iter().any(|(_, name)| entry(name).as_ref() == Some(&old))
+            if let (Some(before), Some(old)) = (before, old.filter(|old| new.as_ref() != Some(old)))
             {
-                batch.delete(old.as_ref())?;
+                let mut is_kept = false;
+                if is_linked {
+                    self.each_name(inode.id, |parent, name| {
+                        is_kept = EntryName::new(parent, name) != before
+                            && entry(name).as_ref() == Some(&old);
+                        !is_kept
+                    })?;
+                }
+                if !is_kept {
+                    batch.delete(old.as_ref())?;
+                }
             }
             if let Some(new) = new {
                 batch.put(new.as_ref(), b"")?;

@@ -15,12 +15,12 @@ use crate::operation::Changer;
 use crate::records::access;
 use crate::records::acl;
 use crate::records::change::{
-    GROUP_EXECUTE, New, Owner, RenameMode, SETGID, SETUID, SetAttributes, SetTime,
+    GROUP_EXECUTE, New, RenameMode, SETGID, SETUID, SetAttributes, SetTime,
 };
 use crate::records::inode::{Inode, TYPE_MASK, file_type};
 use crate::records::keys::{EntryName, FileId, check_name};
 use crate::records::tablet::Tablet;
-use canopy_model::{Credentials, Grant, Wanted, XattrAccess};
+use canopy_model::{Credentials, Grant, Ownership, Wanted, XattrAccess};
 use rustix::io::Errno;
 use std::borrow::Cow;
 
@@ -266,9 +266,9 @@ impl Check<'_> {
         from: EntryName<'_>,
         to: EntryName<'_>,
         mode: RenameMode,
-        whiteout: Option<Owner>,
+        whiteout: Option<Ownership>,
     ) -> Result<()> {
-        if let Some(Owner { uid, gid }) = whiteout {
+        if let Some(Ownership { uid, gid }) = whiteout {
             self.require_self(uid, gid)?;
         }
         let old = self.search(from.directory)?;

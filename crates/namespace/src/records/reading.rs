@@ -41,7 +41,7 @@ impl Tablet {
         }
         // A rename between two of the steps below hides a file that is there.
         for _ in 0..3 {
-            if let Some((parent, name)) = self.names(id)?.into_iter().next() {
+            if let Some((parent, name)) = self.first_name(id)? {
                 let key = keys::name_in(parent, &name);
                 let found = self.record(&key)?.filter(|found| found.id == id);
                 if let Some(found) = found.filter(|found| !found.has(flag::LINKED)) {
@@ -76,14 +76,39 @@ impl Tablet {
     ///
     /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn names(&self, id: FileId) -> Result<Vec<(FileId, Vec<u8>)>> {
-        let mut scan = self.table.scan(&Space::Names.range_of(id), Direction::Forward)?;
         let mut names = Vec::new();
+        self.each_name(id, |parent, name| {
+            names.push((parent, name.to_vec()));
+            true
+        })?;
+        Ok(names)
+    }
+
+    /// Returns the first of these names. A file may have very many.
+    pub(crate) fn first_name(&self, id: FileId) -> Result<Option<(FileId, Vec<u8>)>> {
+        let mut first = None;
+        self.each_name(id, |parent, name| {
+            first = Some((parent, name.to_vec()));
+            false
+        })?;
+        Ok(first)
+    }
+
+    /// Passes these names on, until `pass` returns that it needs no more.
+    pub(crate) fn each_name(
+        &self,
+        id: FileId,
+        mut pass: impl FnMut(FileId, &[u8]) -> bool,
+    ) -> Result<()> {
+        let mut scan = self.table.scan(&Space::Names.range_of(id), Direction::Forward)?;
         while let Some(record) = scan.next()? {
             let (parent, name) = keys::parse_name(record.key.name)
                 .ok_or_else(|| Error::corrupt(format!("a name of file {id}")))?;
-            names.push((parent, name.to_vec()));
+            if !pass(parent, name) {
+                break;
+            }
         }
-        Ok(names)
+        Ok(())
     }
 
     /// Returns the directory above a directory; the root is above itself.
@@ -94,7 +119,7 @@ impl Tablet {
     pub fn parent(&self, directory: FileId) -> Result<FileId> {
         match directory {
             ROOT => Ok(ROOT),
-            _ => Ok(self.names(directory)?.first().map_or(directory, |(parent, _)| *parent)),
+            _ => Ok(self.first_name(directory)?.map_or(directory, |(parent, _)| parent)),
         }
     }
 
@@ -107,7 +132,7 @@ impl Tablet {
     pub fn path(&self, id: FileId) -> Result<Option<Vec<u8>>> {
         let (mut names, mut at, mut circle) = (Vec::new(), id, Circle::at(id));
         while at != ROOT {
-            let Some((parent, name)) = self.names(at)?.into_iter().next() else { return Ok(None) };
+            let Some((parent, name)) = self.first_name(at)? else { return Ok(None) };
             names.push(name);
             if circle.is_closed_by(parent) {
                 return Ok(None);
@@ -127,7 +152,7 @@ impl Tablet {
                 ROOT => return Ok(false),
                 _ => {}
             }
-            let (parent, _) = self.names(at)?.into_iter().next().ok_or(Errno::NOENT)?;
+            let (parent, _) = self.first_name(at)?.ok_or(Errno::NOENT)?;
             if circle.is_closed_by(parent) {
                 return Err(Error::corrupt(format!("directory {parent} lies in itself")));
             }

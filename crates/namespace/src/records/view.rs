@@ -165,7 +165,7 @@ impl ReadView {
     ///
     /// Fails as the table does, and with `Corrupt` if a record is damaged.
     pub fn inode(&self, id: FileId) -> Result<Option<Inode>> {
-        match self.names(id)?.into_iter().next() {
+        match self.first_name(id)? {
             _ if id == ROOT => self.root().map(Some),
             Some((directory, name)) => self.lookup(directory, &name),
             None => Ok(None),
@@ -224,6 +224,17 @@ impl ReadView {
         Ok(names)
     }
 
+    /// Returns the first of these names. A file may have very many.
+    pub(crate) fn first_name(&self, id: FileId) -> Result<Option<(FileId, Vec<u8>)>> {
+        let mut scan = self.scan(&Space::Names.range_of(id))?;
+        while let Some(record) = scan.next()? {
+            if let Some((parent, name)) = keys::parse_name(record.key.name) {
+                return Ok(Some((parent, name.to_vec())));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the directory above a directory; the root is above itself.
     ///
     /// # Errors
@@ -232,7 +243,7 @@ impl ReadView {
     pub fn parent(&self, directory: FileId) -> Result<FileId> {
         match directory {
             ROOT => Ok(ROOT),
-            _ => Ok(self.names(directory)?.first().map_or(directory, |(parent, _)| *parent)),
+            _ => Ok(self.first_name(directory)?.map_or(directory, |(parent, _)| parent)),
         }
     }
 

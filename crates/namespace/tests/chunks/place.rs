@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::{
-    Contents, FileId, Namespace, New, Opened, Owner, Privileges, ROOT, Settings, create_namespace,
-    system_clock,
+    Contents, FileId, Namespace, New, Opened, Ownership, Privileges, ROOT, Settings,
+    create_namespace, system_clock,
 };
 use canopy_store::storage::{Append, Created, Listed, MemoryStorage, Storage};
 use canopy_store::{Environment, Error, Result};
@@ -82,7 +82,7 @@ impl Fixture {
         let storage = Arc::new(Failing::default());
         let environment = Environment::system(storage.clone());
         let settings = Settings { chunk_bytes: CHUNK as u64, ..Settings::default() };
-        create_namespace(&environment, &settings, Owner::ROOT, &system_clock())
+        create_namespace(&environment, &settings, Ownership::ROOT, &system_clock())
             .expect("a namespace");
         let cache = tempfile::tempdir().expect("a directory");
         let mut place = Fixture { storage, environment, cache, namespace: None };

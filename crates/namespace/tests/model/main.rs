@@ -11,7 +11,7 @@ mod step;
 mod tablets;
 mod threads;
 
-use canopy_namespace::{Owner, Settings, create_namespace, system_clock};
+use canopy_namespace::{Ownership, Settings, create_namespace, system_clock};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
 use length::rounds;
@@ -36,7 +36,8 @@ fn new_place(place: PathBuf, seed: u64, chunk_bytes: u64) -> Fixture {
     };
     let settings = Settings { chunk_bytes, ..Settings::default() };
     let settings = settings.with_indexes(indexes).expect("settings");
-    create_namespace(&environment, &settings, Owner::ROOT, &system_clock()).expect("a namespace");
+    create_namespace(&environment, &settings, Ownership::ROOT, &system_clock())
+        .expect("a namespace");
     drop(environment);
     Fixture::open(place)
 }

@@ -13,9 +13,9 @@ use canopy_namespace::operation::{
     Target,
 };
 use canopy_namespace::{
-    Contents, EntryName, Error, FileId, Inode, Listing, Namespace, New, NoOpenFiles, Owner, ROOT,
-    Reply, SetAttributes, SetXattr, Settings, Tablet, TabletRange, cookie_before, create_namespace,
-    keys, open_table, system_clock, table_of,
+    Contents, EntryName, Error, FileId, Inode, Listing, Namespace, New, NoOpenFiles, Ownership,
+    ROOT, Reply, SetAttributes, SetXattr, Settings, Tablet, TabletRange, cookie_before,
+    create_namespace, keys, open_table, system_clock, table_of,
 };
 use canopy_store::storage::MemoryStorage;
 use canopy_store::{Batch, Durability, Environment, SstableCache};
@@ -52,7 +52,8 @@ fn open(environment: &Environment, half: usize) -> Tablet {
 /// Makes a table, with a root and ids of its own.
 fn create(settings: &Settings, half: usize) -> Environment {
     let environment = Environment::system(Arc::new(MemoryStorage::default()));
-    create_namespace(&environment, settings, Owner::ROOT, &system_clock()).expect("a namespace");
+    create_namespace(&environment, settings, Ownership::ROOT, &system_clock())
+        .expect("a namespace");
     let id = table_of(&*environment.storage).expect("a table");
     let table = open_table(&environment, id, SstableCache::new(&environment, 1 << 20));
     let first = FileId(if half == 0 { ROOT.0 + 1 } else { SECOND_IDS });
@@ -305,7 +306,7 @@ fn operations_on_both_tablets_are_refused_whole() {
     let mode = canopy_namespace::RenameMode::Replace;
     for change in [
         Change::Rename { from: names[0], to: names[1], mode, whiteout: None },
-        Change::Rename { from: within, to: names[0], mode, whiteout: Some(Owner::ROOT) },
+        Change::Rename { from: within, to: names[0], mode, whiteout: Some(Ownership::ROOT) },
         Change::Link { id: ids[0], name: names[1] },
         Change::SetAttributes { id: ROOT, set, changer: changer() },
         xattr,

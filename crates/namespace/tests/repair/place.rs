@@ -4,8 +4,8 @@ use canopy_namespace::inode::{file_type, flag};
 use canopy_namespace::keys::{self, Space};
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
-    Contents, FileId, Inode, Listing, Namespace, New, Owner, Privileges, ROOT, SetXattr, Settings,
-    create_namespace, system_clock,
+    Contents, FileId, Inode, Listing, Namespace, New, Ownership, Privileges, ROOT, SetXattr,
+    Settings, create_namespace, system_clock,
 };
 use canopy_store::storage::LocalStorage;
 use canopy_store::{Batch, Direction, Durability, Environment, Key};
@@ -41,7 +41,7 @@ impl Fixture {
         let indexes = ["size", "uid", "mtime", "ext", "name", "user.one"];
         let settings = Settings { chunk_bytes, ..Settings::default() };
         let settings = settings.with_indexes(&indexes).unwrap();
-        create_namespace(&environment, &settings, Owner::ROOT, &system_clock()).unwrap();
+        create_namespace(&environment, &settings, Ownership::ROOT, &system_clock()).unwrap();
         drop(environment);
         let place = Fixture { namespace: open(&path), path };
         let top = place.make(ROOT, "top", file_type::DIRECTORY | 0o750);

@@ -4,7 +4,7 @@
 use crate::place::open;
 use canopy_namespace::inode::{file_type, flag};
 use canopy_namespace::{
-    Contents, FileId, Inode, LOST_AND_FOUND, Listing, Namespace, New, Owner, Privileges, ROOT,
+    Contents, FileId, Inode, LOST_AND_FOUND, Listing, Namespace, New, Ownership, Privileges, ROOT,
     SetAttributes, SetXattr, Settings, Upkeep, create_namespace, salvage, system_clock,
 };
 use canopy_store::Environment;
@@ -99,7 +99,7 @@ fn made(chunk_bytes: u64) -> Made {
     fs::create_dir(&path).unwrap();
     let settings = Settings { chunk_bytes, ..Settings::default() };
     let place = environment(&path);
-    create_namespace(&place, &settings, Owner::ROOT, &system_clock()).unwrap();
+    create_namespace(&place, &settings, Ownership::ROOT, &system_clock()).unwrap();
     drop(place);
     let namespace = open(&path);
     let make = |parent, name: &str, mode, owner| {

@@ -13,7 +13,7 @@ mod rules;
 mod step;
 mod user;
 
-use canopy_model::Wanted;
+use canopy_model::{Ownership, Wanted};
 use canopy_namespace::acl;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{Access, Caller, Change, Read};
@@ -59,7 +59,8 @@ pub(crate) fn new_namespace(place: &TempDir) -> Namespace {
     let storage = LocalStorage::new(&place.path().join("table")).expect("a storage");
     let environment = Environment::system(Arc::new(storage));
     let settings = Settings::default().with_indexes(&["uid", "user.one"]).expect("settings");
-    create_namespace(&environment, &settings, (0, 0), &system_clock()).expect("a namespace");
+    create_namespace(&environment, &settings, Ownership::ROOT, &system_clock())
+        .expect("a namespace");
     let contents = Contents::new(&place.path().join("contents")).expect("a directory");
     Namespace::open(&environment, contents, system_clock()).expect("a namespace")
 }

@@ -2,7 +2,7 @@
 //! and races.
 
 use crate::new_namespace;
-use canopy_model::{Credentials, Wanted};
+use canopy_model::{Credentials, Ownership, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
     Access, Administration, Caller, Change, Changer, Hold, Moment, OnQuotas, OnSnapshots, Page,
@@ -152,7 +152,7 @@ fn claims_of_operations_count_for_nothing() {
         panic!("no file")
     };
     let (to, mode) = (EntryName::new(directory, b"g"), RenameMode::Replace);
-    let whiteout = Change::Rename { from: name, to, mode, whiteout: Some((0, 0)) };
+    let whiteout = Change::Rename { from: name, to, mode, whiteout: Some(Ownership::ROOT) };
     assert_eq!(place.by(BOB, &Operation::Change(whiteout)), Err(Errno::PERM));
     for kind in [0, 0o050_000, 0o170_000] {
         let senseless = create(EntryName::new(directory, b"h"), BOB, kind | 0o644);
@@ -264,7 +264,8 @@ fn tablet(meanwhile: impl Fn() + Send + Sync + 'static) -> Tablet {
         meanwhile();
         now_ns.fetch_add(1, Ordering::Relaxed)
     });
-    create_namespace(&environment, &Settings::default(), (0, 0), &clock).expect("a namespace");
+    create_namespace(&environment, &Settings::default(), Ownership::ROOT, &clock)
+        .expect("a namespace");
     let id = table_of(&*environment.storage).expect("a table");
     let table = open_table(&environment, id, SstableCache::new(&environment, 1 << 20));
     let files = Arc::new(NoOpenFiles);

@@ -1,7 +1,7 @@
 //! Calls at random: a user, and an operation on files that there are or were.
 
 use crate::user::{GIDS, UIDS, User};
-use canopy_model::{Acl, AclEntry, AclTag, Wanted};
+use canopy_model::{Acl, AclEntry, AclTag, Ownership, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Access, Change, Changer, Moment, Page, Read};
 use canopy_namespace::{
@@ -207,7 +207,8 @@ impl Choice<'_> {
                 let modes = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
                 let mode = self.of(&modes);
                 let leaves = mode != RenameMode::Exchange && self.one_in(6);
-                let whiteout = leaves.then_some((self.user.credentials.uid, self.user.gid));
+                let uid = self.user.credentials.uid;
+                let whiteout = leaves.then_some(Ownership { uid, gid: self.user.gid });
                 Change::Rename { from: self.name(), to: self.name(), mode, whiteout }
             }
             55..73 => {

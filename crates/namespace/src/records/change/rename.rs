@@ -1,12 +1,13 @@
 //! Renaming: the only change that concerns two directories.
 
-use super::{New, Owner, check_tree};
+use super::{New, check_tree};
 use crate::error::Result;
 use crate::quota::Transaction;
 use crate::records::inode::{Inode, file_type, flag};
 use crate::records::keys::{EntryName, FileId, Space, check_name};
 use crate::records::permissions::Caller;
 use crate::records::tablet::{Tablet, Writer};
+use canopy_model::Ownership;
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -46,7 +47,7 @@ impl Tablet {
         from: EntryName<'_>,
         to: EntryName<'_>,
         mode: RenameMode,
-        owner: Owner,
+        owner: Ownership,
     ) -> Result<()> {
         self.rename_for(Caller::Trusted, from, to, mode, Some(owner))
     }
@@ -58,12 +59,12 @@ impl Tablet {
         from: EntryName<'_>,
         to: EntryName<'_>,
         mode: RenameMode,
-        whiteout: Option<Owner>,
+        whiteout: Option<Ownership>,
     ) -> Result<()> {
         if mode == RenameMode::Exchange && whiteout.is_some() {
             return Err(Errno::INVAL.into());
         }
-        let left = whiteout.map(|Owner { uid, gid }| {
+        let left = whiteout.map(|Ownership { uid, gid }| {
             let mode = file_type::CHARACTER;
             New { mode, uid, gid, ..New::default() }
         });

@@ -2,13 +2,14 @@
 
 use super::*;
 use crate::namespace::{create_namespace, system_clock};
-use crate::records::change::{New, Owner};
+use crate::records::change::New;
 use crate::records::inode::file_type;
 use crate::records::open_files::NoOpenFiles;
 use crate::records::range::TabletRange;
 use crate::records::tablet::open_table;
 use crate::settings::{Settings, table_of};
 use bytes::Bytes;
+use canopy_model::Ownership;
 use canopy_store::storage::{Append, Created, Listed, MemoryStorage, Storage};
 use canopy_store::{
     Base, Environment, KeyRange, SstableCache, TableId, clone, collect, compact_all, delete,
@@ -108,7 +109,7 @@ fn memory() -> Arc<dyn Storage> {
 /// Makes a namespace and returns its table.
 fn namespace(environment: &Environment) -> TableId {
     let settings = Settings::default().with_indexes(&[""; 0]).unwrap();
-    create_namespace(environment, &settings, Owner::ROOT, &system_clock()).unwrap();
+    create_namespace(environment, &settings, Ownership::ROOT, &system_clock()).unwrap();
     table_of(&*environment.storage).unwrap()
 }
 
