@@ -5,7 +5,7 @@ use crate::handover::{HandOver, Step, Steps, ask, is_at_rest, recover};
 use crate::server::Server;
 use crate::tables::tables_of;
 use canopy_namespace::inode::{file_type, flag};
-use canopy_namespace::operation::{Change, Hold, Moment, Operation, Page, Read, Target};
+use canopy_namespace::operation::{Change, Moment, Operation, Page, Read, Target};
 use canopy_namespace::{
     Clock, EntryName, FileId, Inode, New, NoOpenFiles, ROOT, Reply, Tablet, TabletRange,
     cookie_before, hash_after, open_table, table_of_block,
@@ -30,6 +30,8 @@ pub struct Cluster {
     tables: Vec<TableId>,
     policy: SplitPolicy,
     attempts: AtomicU64,
+    /// The last failure of a split that an entry has caused.
+    failure: Mutex<Option<Error>>,
     /// Servers by the blocks of ids that their tables have reserved.
     homes: Mutex<HashMap<u64, ServerId>>,
 }
@@ -65,6 +67,7 @@ impl Cluster {
             tables,
             policy,
             attempts: AtomicU64::new(1),
+            failure: Mutex::default(),
             homes: Mutex::default(),
         };
         recover(&cluster.servers, |directory, partition| cluster.place(directory, partition))?;
@@ -81,15 +84,15 @@ impl Cluster {
             Operation::Read(Moment::Now, Read::Inode(id) | Read::Xattrs(id)) => {
                 self.of_file(*id, operation)
             }
-            Operation::Change(Change::Create { name, new, holds })
+            Operation::Change(Change::Create { name, new, holds: false })
                 if new.mode & canopy_namespace::inode::TYPE_MASK == file_type::DIRECTORY =>
             {
-                if *holds {
-                    return Err(Error::NotYet("holding a directory"));
-                }
                 self.create_directory(client, *name, new)
             }
             Operation::Read(Moment::Now, Read::List(page)) => self.list(client, *page),
+            Operation::Hold(_) | Operation::Change(Change::Create { holds: true, .. }) => {
+                Err(Error::NotYet("holding a file"))
+            }
             Operation::Change(Change::Rmdir(_)) => Err(Error::NotYet("the removal of a directory")),
             Operation::Change(Change::Link { .. }) => Err(Error::NotYet("another name")),
             Operation::Change(Change::Rename { .. }) => Err(Error::NotYet("a rename")),
@@ -130,10 +133,9 @@ impl Cluster {
     ) -> Result<Reply> {
         let reply = self.at(client, directory, hash, |server| server.execute(operation))?;
         match (operation, reply) {
-            (
-                Operation::Read(_, Read::Lookup(_)) | Operation::Hold(Hold::Name(_)),
-                Reply::Inode(inode),
-            ) => self.whole(inode).map(Reply::Inode),
+            (Operation::Read(_, Read::Lookup(_)), Reply::Inode(inode)) => {
+                self.whole(inode).map(Reply::Inode)
+            }
             (Operation::Change(change), reply) => {
                 let by = match change {
                     Change::Create { .. } => 1,
@@ -295,10 +297,10 @@ impl Cluster {
             self.at(client, directory, hash, |server| server.count(directory, hash, by))?;
         let Some((history, count)) = counted else { return Ok(()) };
         if by > 0 && count > self.policy.threshold(directory.0, history.partition()) {
+            // The entry is there, whatever becomes of the split. The next entry tries again.
             match self.split(directory, history.partition(), &mut |_: Step| true) {
-                // Another one runs, or the receiver is busy: the next entry tries again.
-                Err(Error::Stopped(_)) => {}
-                split => return split.map(|_| ()),
+                Ok(_) | Err(Error::Stopped(_)) => {}
+                Err(error) => *self.failure.lock() = Some(error),
             }
         }
         Ok(())
@@ -358,6 +360,11 @@ impl Cluster {
             server.tablet.table().sync()?;
         }
         Ok(())
+    }
+
+    /// Returns the last failure of a split that an entry has caused, once.
+    pub fn take_failure(&self) -> Option<Error> {
+        self.failure.lock().take()
     }
 
     /// Returns whether no hand-over is unfinished.

@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::server::Server;
 use canopy_namespace::{FileId, MovedEntry};
-use canopy_partition::{Answer, Attempt, Begun, Holding, OfferState, PartitionId};
+use canopy_partition::{Answer, Attempt, Begun, Holding, PartitionId};
 
 /// Entries that move in one step.
 const ENTRIES: usize = 512;
@@ -140,22 +140,36 @@ pub(crate) fn remove_remains(
     directory: FileId,
     steps: &mut dyn Steps,
 ) -> Result<()> {
-    let remains = Vec::from_iter(server.holdings(directory)?.remains());
-    for (partition, hashes) in remains {
+    let holdings = server.holdings(directory)?;
+    for (partition, _) in holdings.remains() {
+        let Some(expected) = holdings.record(partition) else { continue };
+        // A confirmation may come between two steps, and changes the record.
+        let mut expected = expected;
         loop {
             if !steps.goes_on(Step::Remove) {
                 return Err(Error::Stopped(partition));
             }
-            if server.tablet.remove_copies(directory, &hashes, ENTRIES)? {
-                break;
+            if !server.remove_some(directory, partition, expected, ENTRIES)? {
+                continue;
+            }
+            let now = server.holdings(directory)?;
+            let is_left = now.remains().any(|(left, _)| left == partition);
+            match now.record(partition).filter(|_| is_left) {
+                Some(now) if is_of_same_attempt(now, expected) => expected = now,
+                _ => break,
             }
         }
-        server.record(directory, |holdings| {
-            holdings.removed(partition);
-            true
-        })?;
     }
     Ok(())
+}
+
+/// Returns whether two records are of entries of one attempt.
+fn is_of_same_attempt(one: Holding, other: Holding) -> bool {
+    let attempt = |holding| match holding {
+        Holding::Offered { attempt, .. } | Holding::Given { attempt, .. } => Some(attempt),
+        Holding::Held { .. } => None,
+    };
+    attempt(one) == attempt(other)
 }
 
 /// Has a receiver ask about what it was offered of a directory, and act on the answers. Returns
@@ -192,8 +206,9 @@ pub(crate) fn recover(
         for directory in giver.directories() {
             for (child, attempt) in Vec::from_iter(giver.holdings(directory)?.unconfirmed()) {
                 let receiver = &servers[of_partition(directory, child)?];
-                receiver.record(directory, |holdings| holdings.hold(child, attempt))?;
-                giver.record(directory, |holdings| holdings.confirm(child, attempt))?;
+                if receiver.record(directory, |holdings| holdings.hold(child, attempt))? {
+                    giver.record(directory, |holdings| holdings.confirm(child, attempt))?;
+                }
             }
         }
     }
@@ -209,12 +224,9 @@ pub(crate) fn recover(
 /// Returns whether nothing of a hand-over is left to be done.
 pub(crate) fn is_at_rest(server: &Server) -> Result<bool> {
     for directory in server.directories() {
-        for (_, holding) in server.holdings(directory)?.records() {
-            let is_offered =
-                matches!(holding, Holding::Offered { state: OfferState::Incomplete, .. });
-            if is_offered || !matches!(holding, Holding::Held { .. }) {
-                return Ok(false);
-            }
+        let holdings = server.holdings(directory)?;
+        if !holdings.records().all(|(_, holding)| matches!(holding, Holding::Held { .. })) {
+            return Ok(false);
         }
     }
     Ok(true)

@@ -3,7 +3,7 @@
 //!
 //! So far all servers are in one process, and no command uses them. They create, look up, list,
 //! split directories and hand partitions over. Renames between servers, removal of directories,
-//! changes of their attributes, quotas, snapshots and queries are refused ([`Error::NotYet`]).
+//! changes of their attributes, holding files, quotas, snapshots and queries are refused ([`Error::NotYet`]).
 //!
 //! | to change | read |
 //! | --- | --- |

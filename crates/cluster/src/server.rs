@@ -176,7 +176,7 @@ impl Server {
         self.tablet.table().manifest().state.epoch
     }
 
-    /// Ends it: changes go on, here or elsewhere.
+    /// Ends a hand-over: changes go on, here or elsewhere.
     pub(crate) fn end_moving(&self) {
         self.state.write().moving = None;
         let _waiting = self.waiting.lock();
@@ -192,14 +192,47 @@ impl Server {
         Ok(if is_first { unsplit() } else { Holdings::default() })
     }
 
-    /// Changes the partitions of a directory, records them for good with what `write` gets, and has
-    /// the tablet hold what they say. `decide` returns whether there is anything to record.
+    /// Changes the partitions of a directory, records them for good, and has the tablet hold what they
+    /// say. `decide` returns whether there is anything to record.
     pub(crate) fn record(
         &self,
         directory: FileId,
         decide: impl FnOnce(&mut Holdings) -> bool,
     ) -> Result<bool> {
+        self.record_with(&mut self.state.write(), directory, decide)
+    }
+
+    /// Removes entries of a partition that have to go, no more of them than this, if its record is
+    /// still this one. Returns whether nothing is left to be done.
+    pub(crate) fn remove_some(
+        &self,
+        directory: FileId,
+        partition: PartitionId,
+        expected: Holding,
+        count_max: usize,
+    ) -> Result<bool> {
+        // With the lock: the names may come back as soon as somebody else has removed the rest.
         let mut state = self.state.write();
+        let holdings = state.directories.get(&directory);
+        if holdings.and_then(|holdings| holdings.record(partition)) != Some(expected) {
+            return Ok(true);
+        }
+        let hashes = partition.hashes(partition.first_depth());
+        if !self.tablet.remove_copies(directory, &hashes, count_max)? {
+            return Ok(false);
+        }
+        self.record_with(&mut state, directory, |holdings| {
+            holdings.removed(partition);
+            true
+        })
+    }
+
+    fn record_with(
+        &self,
+        state: &mut State,
+        directory: FileId,
+        decide: impl FnOnce(&mut Holdings) -> bool,
+    ) -> Result<bool> {
         let known = state.directories.get(&directory).cloned();
         let before = match known {
             Some(known) => known,
@@ -211,7 +244,11 @@ impl Server {
             return Ok(false);
         }
         let records = records_between(directory, &before, &after);
-        self.tablet.set_partitions(&records, directory, ranges(&after))?;
+        let held = ranges(&after);
+        match held == ranges(&before) && state.directories.contains_key(&directory) {
+            true => self.tablet.put_partition_records(&records)?,
+            false => self.tablet.set_partitions(&records, directory, held)?,
+        }
         state.directories.insert(directory, after);
         state.changes += 1;
         state.counts.retain(|(of, _), _| *of != directory);
@@ -231,9 +268,17 @@ impl Server {
         hash: u64,
         change: i64,
     ) -> Result<Option<(SplitHistory, u64)>> {
-        let Some(history) = self.holdings(directory)?.holder(hash) else { return Ok(None) };
-        let key = (directory, history.partition());
         let mut state = self.state.write();
+        let holder = match state.directories.get(&directory) {
+            Some(holdings) => holdings.holder(hash),
+            None => self
+                .tablet
+                .has_first_partition(directory)?
+                .then(unsplit)
+                .and_then(|all| all.holder(hash)),
+        };
+        let Some(history) = holder else { return Ok(None) };
+        let key = (directory, history.partition());
         let count = match state.counts.get(&key) {
             Some(count) => count.saturating_add_signed(change),
             None => {

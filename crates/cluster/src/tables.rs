@@ -25,6 +25,12 @@ pub fn create_cluster(
     if servers == 0 {
         return Err(Error::Invalid("a cluster has at least one server".into()).into());
     }
+    let taken = || Error::Invalid("there is a cluster already".into()).into();
+    match environment.storage.read(OBJECT) {
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
+        Ok(_) => return Err(taken()),
+    }
     let mut tables = Vec::new();
     for number in 0..servers {
         let table = create_table(environment, settings, owner, clock, number == 0)?;
@@ -33,7 +39,7 @@ pub fn create_cluster(
     let list = tables.join("\n");
     match environment.storage.create(OBJECT, list.into()) {
         Ok(Created::Now) => Ok(()),
-        Ok(Created::ThereWasOne) => Err(Error::Invalid("there is a cluster already".into()).into()),
+        Ok(Created::ThereWasOne) => Err(taken()),
         Err(error) => Err(error.into()),
     }
 }

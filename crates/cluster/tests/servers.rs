@@ -3,9 +3,9 @@
 
 use canopy_cluster::{Client, Cluster, Error, Step, create_cluster};
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Change, Moment, Operation, Page, Read};
+use canopy_namespace::operation::{Change, Changer, Moment, Operation, Page, Read};
 use canopy_namespace::{
-    EntryName, FileId, Inode, New, Ownership, ROOT, Reply, Settings, system_clock,
+    EntryName, FileId, Inode, New, Ownership, ROOT, Reply, SetXattr, Settings, system_clock,
 };
 use canopy_partition::{PartitionId, SplitPolicy};
 use canopy_store::Environment;
@@ -13,7 +13,7 @@ use canopy_store::storage::MemoryStorage;
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 const POLICY: SplitPolicy =
     SplitPolicy { entries_max: 64, variation_percent: 25, partitions_per_server: 4 };
@@ -232,6 +232,112 @@ fn clients_create_at_once() {
     let files: BTreeMap<_, _> = made.into_iter().flatten().collect();
     assert_eq!(files.len(), 2400);
     assert_eq!(BTreeSet::from_iter(files.values()).len(), 2400, "an id was given twice");
+    assert!(cluster.take_failure().is_none());
     assert!(cluster.partitions(ROOT).unwrap().len() > 8);
     check(&cluster, &mut Client::default(), ROOT, &files);
+}
+
+/// Partitions split only when a test says so.
+fn open_large(environment: &Environment) -> Cluster {
+    let policy = SplitPolicy { entries_max: 1 << 30, ..POLICY };
+    Cluster::open(environment, &system_clock(), policy).unwrap()
+}
+
+fn make(cluster: &Cluster, count: usize, kind: u32) -> BTreeMap<String, FileId> {
+    let client = &mut Client::default();
+    let one = |number| {
+        let name = format!("file{number}");
+        let made = create(cluster, client, ROOT, &name, kind).unwrap();
+        (name, made.id)
+    };
+    (0..count).map(one).collect()
+}
+
+#[test]
+fn copies_are_removed_by_one_at_a_time() {
+    let environment = environment(3);
+    let cluster = open_large(&environment);
+    let files = make(&cluster, 400, file_type::REGULAR);
+    let (stopped, wait_until_stopped) = mpsc::channel();
+    let (go_on, wait_until_told) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let cluster = &cluster;
+        scope.spawn(move || {
+            let mut removals = 0;
+            let mut steps = |step: Step| {
+                removals += usize::from(step == Step::Remove);
+                if step == Step::Remove && removals == 2 {
+                    stopped.send(()).unwrap();
+                    wait_until_told.recv().unwrap();
+                }
+                true
+            };
+            cluster.split(ROOT, PartitionId::ZERO, &mut steps).unwrap();
+        });
+        wait_until_stopped.recv().unwrap();
+        // The upper half of partition 1 comes back to the server that still removes its copies.
+        let one = PartitionId::new(1).unwrap();
+        assert!(cluster.split(ROOT, one, &mut |_: Step| true).unwrap());
+        go_on.send(()).unwrap();
+    });
+    check(&cluster, &mut Client::default(), ROOT, &files);
+}
+
+#[test]
+fn directories_keep_their_times_when_their_names_move() {
+    let environment = environment(2);
+    let cluster = open_large(&environment);
+    let directories = make(&cluster, 40, file_type::DIRECTORY);
+    for id in directories.values() {
+        create(&cluster, &mut Client::default(), *id, "file", file_type::REGULAR).unwrap();
+    }
+    let times = || directories.values().map(|id| stat(&cluster, *id).mtime_ns).collect::<Vec<_>>();
+    let before = times();
+    assert!(cluster.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    assert_eq!(times(), before);
+}
+
+#[test]
+fn large_entries_move_in_small_batches() {
+    let environment = environment(2);
+    let cluster = open_large(&environment);
+    let files = make(&cluster, 60, file_type::REGULAR);
+    let value = vec![7; 65_536];
+    for id in files.values() {
+        for number in 0..40 {
+            let name = format!("user.a{number}");
+            let (name, changer) = (name.as_bytes(), Changer::Privileged);
+            let set =
+                Change::SetXattr { id: *id, name, value: &value, how: SetXattr::Any, changer };
+            let _: Reply =
+                cluster.execute(&mut Client::default(), &Operation::Change(set)).unwrap();
+        }
+    }
+    assert!(cluster.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    check(&cluster, &mut Client::default(), ROOT, &files);
+}
+
+#[test]
+fn a_directory_has_its_contents_wherever_its_name_is() {
+    let environment = environment(3);
+    let cluster = open_large(&environment);
+    make(&cluster, 30, file_type::DIRECTORY);
+    // This writes the logs of some servers, and then all of them die.
+    assert!(cluster.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    drop(cluster);
+    let cluster = open_large(&environment);
+    for name in list(&cluster, &mut Client::default(), ROOT) {
+        assert!(lookup(&cluster, &mut Client::default(), ROOT, &name).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn a_second_cluster_is_refused_and_leaves_nothing() {
+    let environment = environment(3);
+    let objects = || environment.storage.list("", "").unwrap().len();
+    let before = objects();
+    let settings = Settings::default();
+    let again = create_cluster(&environment, &settings, Ownership::ROOT, 3, &system_clock());
+    assert!(again.unwrap_err().to_string().contains("there is a cluster already"));
+    assert_eq!(objects(), before);
 }

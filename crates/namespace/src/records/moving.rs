@@ -46,8 +46,20 @@ pub struct PartitionRecord {
     pub value: Option<Vec<u8>>,
 }
 
+/// Entries that move in one batch have not many more bytes.
+const BYTES_MAX: usize = 16 << 20;
+
 /// Spaces with records of a file that go where its name goes.
 const SPACES: [Space; 3] = [Space::Xattrs, Space::Contents, Space::Chunks];
+
+impl MovedEntry {
+    /// Returns the number of bytes that are of variable length.
+    fn bytes(&self) -> usize {
+        let pairs = self.xattrs.iter().chain(&self.chunks);
+        let pairs: usize = pairs.map(|(name, value)| name.len() + value.len()).sum();
+        pairs + self.name.len() + self.contents.as_ref().map_or(0, Vec::len)
+    }
+}
 
 impl Tablet {
     /// Returns the partition records of all directories.
@@ -68,6 +80,18 @@ impl Tablet {
             });
         }
         Ok(records)
+    }
+
+    /// Records the state of partitions for good, which leaves the held ranges as they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn put_partition_records(&self, records: &[PartitionRecord]) -> Result<()> {
+        let _writer = self.writer.lock();
+        let mut batch = Transaction::new();
+        put_records(&mut batch, records)?;
+        Ok(self.table.write(&batch, Durability::Durable)?)
     }
 
     /// Records the state of partitions for good. From then on the tablet holds the names of a
@@ -117,8 +141,8 @@ impl Tablet {
         self.write_inode_uncounted(batch, &place, Some(&before), &inode)
     }
 
-    /// Returns entries of a directory with hashes of a range, behind a name or from the first one,
-    /// no more of them than this.
+    /// Returns entries of a directory with hashes of a range, behind a name or from the first one: no
+    /// more of them than this, and none once they have 16 MiB.
     ///
     /// # Errors
     ///
@@ -136,11 +160,15 @@ impl Tablet {
         }
         let mut scan = self.table.scan(&range, Direction::Forward)?;
         let mut entries = Vec::new();
+        let mut bytes = 0;
         while entries.len() < count_max
+            && bytes < BYTES_MAX
             && let Some(record) = scan.next()?
         {
             let (name, inode) = (record.key.name.to_vec(), Inode::decode(record.value)?);
-            entries.push(self.moved_entry(name, inode)?);
+            let entry = self.moved_entry(name, inode)?;
+            bytes += entry.bytes();
+            entries.push(entry);
         }
         Ok(entries)
     }
@@ -201,6 +229,7 @@ impl Tablet {
             self.write_inode_uncounted(&mut batch, &name.key(), None, &entry.inode)?;
             self.index_name(&mut batch, &entry.inode, None, Some(name.name), false)?;
             for (xattr, value) in &entry.xattrs {
+                self.note_label(xattr);
                 batch.put(Space::Xattrs.of(id, xattr).as_ref(), value)?;
                 self.index_xattr(&mut batch, id, xattr, None, Some(value))?;
             }
@@ -266,7 +295,8 @@ impl Tablet {
             }
         }
         self.table.write_freeing(&batch, Durability::Visible)?;
-        for copy in &copies {
+        // The times of a directory wait with its content half, which stays.
+        for copy in copies.iter().filter(|copy| !copy.inode.has(flag::ACCESS_HALF)) {
             self.forget_pending(copy.inode.id);
         }
         Ok(false)
@@ -287,7 +317,8 @@ impl Tablet {
         let (inode, _) = self.new_inode(parent, new, &mut writer)?;
         let mut batch = Transaction::new();
         self.write_inode_uncounted(&mut batch, &content_half(inode.id), None, &inode)?;
-        self.table.write(&batch, Durability::Visible)?;
+        // Before the name, which is in another log.
+        self.table.write(&batch, Durability::Durable)?;
         Ok(inode)
     }
 

@@ -47,6 +47,13 @@ impl Tablet {
             && !self.labels.are_there.load(Ordering::Acquire)
     }
 
+    /// Notes that a file gets an extended attribute of this name.
+    pub(crate) fn note_label(&self, name: &[u8]) {
+        if name == LABEL {
+            self.labels.are_there.store(true, Ordering::Release);
+        }
+    }
+
     /// Finds out whether any file has a label of SELinux, unless that is known. Reads all extended
     /// attributes, until `goes_on` returns false.
     pub(crate) fn find_labels(&self, goes_on: impl Fn() -> bool) -> Result<()> {
@@ -131,9 +138,7 @@ impl Tablet {
             return Err(Errno::TOOBIG.into());
         }
         self.check_early(caller, id, |check, inode| check.set_xattr(inode, name))?;
-        if name == LABEL {
-            self.labels.are_there.store(true, Ordering::Release);
-        }
+        self.note_label(name);
         self.change_inode(id, |inode, batch| {
             if let Some(who) = caller.user() {
                 self.check(who).set_xattr(inode, name)?;
