@@ -257,6 +257,9 @@ fn each_subcommand_explains_itself_and_needs_no_index() {
         let told = place.text(&line);
         assert_eq!(place.text(&[&line[..], &["--index", "/no/such/index"]].concat()), told);
     }
+    for option in ["-h", "--help"] {
+        assert!(place.text(&["probe", option]).contains("Usage: canopy store probe "));
+    }
 }
 
 #[test]

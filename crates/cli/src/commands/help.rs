@@ -111,8 +111,8 @@ fn environment() -> String {
 
 /// How `--at` chooses a generation of an index.
 const AT: &str = "\
---at, --since and 'canopy diff' take the number of a generation, or a time, which
-means the last generation that was published by then:
+--at, --since and 'canopy diff' take the number of a generation, or a time.
+Times mean the last generation that was published by then:
 
   41                       the generation with this number
   7d, 36h, 90m             this long ago: s, m, h, d or w

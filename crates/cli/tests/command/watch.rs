@@ -601,7 +601,7 @@ fn trees_that_cannot_be_followed_are_reported() {
     fails(&words, "--prometheus names a file");
     assert!(!place.path("tree.new").exists());
     let help = place.canopy(&index, &["watch".as_ref(), "--help".as_ref()]);
-    assert!(String::from_utf8(help.stdout).unwrap().starts_with("Follow what changes in sources"));
+    assert!(String::from_utf8(help.stdout).unwrap().starts_with("Follow changes in sources"));
     // What the daemon runs.
     fails(&["update".as_ref(), "--suspects".as_ref()], "no index at");
     fails(&["watch".as_ref(), "--status".as_ref()], "no 'canopy watch' has run for this index");

@@ -5,8 +5,8 @@
 //! names that share these. Only names that somebody made to have one hash exceed that number; then
 //! whoever goes on from anywhere but the last entry sees some again.
 
-use crate::error::{Error, Result};
-use crate::operation::{Entries, Page, Target};
+use crate::error::Result;
+use crate::operation::{Entries, Page};
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, Space};
 use crate::records::range::names_with;
@@ -199,16 +199,18 @@ impl Tablet {
         self.list_by(listing, after, |id| self.inode(id), tell)
     }
 
-    /// Scans those of some names that the tablet holds in one range with the first of them. While
-    /// names leave, either all of this range are seen or none.
+    /// Scans those of some names that the tablet holds in one range with the first of them: none if it
+    /// does not hold that one. While names leave, either all of this range are seen or none.
     fn scan_held(&self, directory: FileId, range: &KeyRange) -> Result<Scan> {
         if !self.range.is_split(directory) {
             return Ok(self.table.scan(range, Direction::Forward)?);
         }
         let hash = range.start.hash;
         loop {
-            let target = Target::Name { directory, hash };
-            let held = self.range.around(directory, hash).ok_or(Error::NotHere(target))?;
+            let Some(held) = self.range.around(directory, hash) else {
+                let none = KeyRange { end: Some(range.start.clone()), start: range.start.clone() };
+                return Ok(self.table.scan(&none, Direction::Forward)?);
+            };
             let names = range.intersection(&names_with(directory, &held));
             let scan = self.table.scan(&names, Direction::Forward)?;
             // Names that left before the scan began may be removed already.
