@@ -3,8 +3,8 @@
 use super::reply::{Capacity, Reply, State};
 use super::tablet::{done, target};
 use super::{
-    Access, Administration, Caller, Change, FileContents, Moment, OnQuotas, OnSnapshots, Operation,
-    Plan, Query, Read,
+    Access, Administration, Caller, Change, FOUND_MAX, FileContents, Moment, OnQuotas, OnSnapshots,
+    Operation, Plan, Query, Read,
 };
 use crate::error::Result;
 use crate::maintenance::check::Fault;
@@ -106,12 +106,11 @@ impl Execute for Namespace {
             Operation::Snapshots(snapshots) => self.execute_on_snapshots(snapshots),
             Operation::Administration(administration) => self.administer(administration),
             Operation::Search(query, count_max) => {
-                let mut all = Vec::new();
-                self.run_query(query, &|_| (), &mut |found| {
-                    all.push(found);
-                    (all.len() as u64) < *count_max
-                })?;
-                Ok(Reply::Found(all))
+                let count_max = match caller {
+                    Caller::Trusted => *count_max,
+                    Caller::User(_) => (*count_max).min(FOUND_MAX),
+                };
+                self.find(query, count_max).map(Reply::Found)
             }
             Operation::Explain(query, counts) => {
                 self.explain_query(query, *counts, &|_| ()).map(Reply::Plan)
@@ -228,6 +227,18 @@ impl Namespace {
             _ if change.takes_space() => self.with_room(execute),
             _ => execute(),
         }
+    }
+
+    /// Returns the files that a query finds, and no more of them than `count_max`.
+    fn find(&self, query: &Query<'_>, count_max: u64) -> Result<Vec<Found>> {
+        let mut all = Vec::new();
+        if count_max > 0 {
+            self.run_query(query, &|_| (), &mut |found| {
+                all.push(found);
+                (all.len() as u64) < count_max
+            })?;
+        }
+        Ok(all)
     }
 
     fn execute_on_quotas(&self, quotas: &OnQuotas) -> Result<Reply> {

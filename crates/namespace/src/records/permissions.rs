@@ -20,6 +20,7 @@ use crate::records::change::{
 use crate::records::inode::{Inode, TYPE_MASK, file_type};
 use crate::records::keys::{EntryName, FileId, check_name};
 use crate::records::tablet::Tablet;
+use crate::records::xattrs::check_xattr_form;
 use canopy_model::{Credentials, Grant, Ownership, Wanted, XattrAccess};
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -420,6 +421,7 @@ impl Check<'_> {
 impl Check<'_> {
     /// Returns whether the user is shown the value of an attribute of this name.
     pub(crate) fn read_xattr(self, inode: &Inode, name: &[u8]) -> Result<bool> {
+        check_xattr_form(name)?;
         if is_acl(name) {
             let is_link = inode.file_type() == file_type::SYMLINK;
             return if is_link { Err(Errno::OPNOTSUPP.into()) } else { Ok(true) };
