@@ -27,7 +27,9 @@ use rustix::io::Errno;
 /// elsewhere or nowhere.
 pub trait Execute: FileContents {
     /// Executes an operation of somebody who is trusted: of a mount, whose kernel has checked it.
-    /// An operation that fails has changed nothing.
+    /// An operation that fails has changed nothing, but for a length: a file keeps its length then,
+    /// but contents that were cut off may be zeros. A user's file may have lost its
+    /// `security.capability`, which goes before its contents change, as in Linux.
     ///
     /// # Errors
     ///
@@ -37,7 +39,8 @@ pub trait Execute: FileContents {
     }
 
     /// Executes an operation of a caller. A user's is checked first, in the view and with the lock
-    /// in which it is executed. Whoever executes what others send uses this alone.
+    /// in which it is executed; lengths, times of access and usage of trees just before. Whoever
+    /// executes what others send uses this alone.
     ///
     /// # Errors
     ///

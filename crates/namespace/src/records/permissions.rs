@@ -4,7 +4,8 @@
 //! `operation/rights.rs`. Here are the checks that depend on records, in the order in which Linux
 //! makes them, so that a call fails with the same error: search on a directory, the name, what is
 //! there, write and search, the sticky bit. A check runs with the writer's lock of the tablet, in
-//! the view in which the call is executed. Only [`Grant`] judges permission bits.
+//! the view in which the call is executed. For lengths, times of access and usage of trees it runs
+//! just before that (`Tablet::check_early`). Only [`Grant`] judges permission bits.
 //!
 //! Differences from Linux: hard links are always protected as by the sysctl
 //! `fs.protected_hardlinks`, whatever a host has set. The other `fs.protected_*` concern paths and
@@ -83,8 +84,9 @@ impl Tablet {
         Check { tablet: self, who }
     }
 
-    /// Checks a call on one file before its contents are touched. The change checks it once more,
-    /// in its own view.
+    /// Checks a call on one file before anything is touched. A change of attributes, or of extended
+    /// ones, checks it once more, in its own view. Nothing checks it again for a length, a time of
+    /// access or the usage of a tree: who might do this a moment ago could have done it then.
     pub(crate) fn check_early(
         &self,
         caller: Caller<'_>,
