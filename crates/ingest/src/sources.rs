@@ -57,7 +57,7 @@ pub trait ListingSource {
     fn about(&self) -> (Attributes, Device);
 
     /// Returns the users who may look up the root. `above` are those whom the directories above it
-    /// let in, at the place where it counts as being.
+    /// let in, in the directory that it is treated as.
     fn approach(&self, above: Approach, classes: &ClassTable) -> Approach;
 
     /// Returns the extended attributes of the root, which `audience` may look up.
@@ -67,8 +67,8 @@ pub trait ListingSource {
     /// If they cannot be read.
     fn xattrs(&self, audience: Audience, classes: &ClassTable) -> anyhow::Result<Vec<FoundXattr>>;
 
-    /// Gives listings to the sinks, one thread each, and gives the sinks back. `root` is where the
-    /// root counts as being, `approach` who may look it up. Blocks.
+    /// Gives listings to the sinks, one thread each, and gives the sinks back. `root` is the
+    /// directory that the root is treated as, `approach` who may look it up. Blocks.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Ids of files of snapshots in few bits, as inode numbers have room for a snapshot and 46 bits.
 //!
 //! Most ids fit as they are: those of the first 131,072 blocks, which are 35 trillion. Later blocks
-//! are numbered in the order in which this mount meets them.
+//! get numbers in the order in which this mount first shows them.
 
 use canopy_namespace::{Block, Error, FileId};
 use parking_lot::Mutex;
@@ -32,7 +32,7 @@ struct Numbered {
 }
 
 impl Blocks {
-    /// Returns an id in few bits. `ENFILE` if this mount has met too many blocks.
+    /// Returns an id in few bits. `ENFILE` if this mount has shown too many blocks.
     pub(crate) fn pack(&self, id: FileId) -> Result<PackedId, Error> {
         if id.block().0 < PLAIN_BLOCKS {
             return Ok(PackedId(id.0));

@@ -35,8 +35,9 @@
 //! - A change of inodes is a `quota::Transaction`, which contains its effect on the sums of owners.
 //! - An object is removed only once the removal of its file outlasts a crash (`Space::Doomed`).
 //! - An operation of a user (`Caller::User`) is checked with the lock and in the view in which it
-//!   is executed; `canopy_model::Grant` decides. The kernel has checked those of mounts. A search
-//!   returns only entries that its caller could list from the searched directory.
+//!   is executed; `canopy_model::Grant` decides. Lengths, times of access and usage of trees are
+//!   checked just before. The kernel has checked those of mounts. A search returns only entries
+//!   that its caller could list from the searched directory.
 //!
 //! Decisions:
 //!

@@ -34,7 +34,7 @@ mod tablet;
 pub(crate) use contents::PastFiles;
 pub use contents::{FileContents, LocalFile, PastHandle};
 pub use execute::Execute;
-pub use query::{Plan, Query};
+pub use query::{FOUND_MAX, Plan, Query};
 pub use reply::{Capacity, Entries, Reply, State};
 
 use crate::quota::{Account, Limits};
@@ -76,7 +76,8 @@ pub enum Operation<'a> {
     Snapshots(#[serde(borrow)] OnSnapshots<'a>),
     /// Concerns the namespace as a whole.
     Administration(#[serde(borrow)] Administration<'a>),
-    /// Returns the files that a query finds, in no order, and no more of them than this.
+    /// Returns the files that a query finds, in no order, and no more of them than this. A user gets
+    /// no more than [`FOUND_MAX`] at once.
     Search(Query<'a>, u64),
     /// Returns how a query is answered, and the number of candidates if that is asked.
     Explain(Query<'a>, bool),

@@ -1,4 +1,4 @@
-//! Namespaces of older versions are opened, checked, and gone on with. `golden/format-1` was made by
+//! Namespaces of older versions are opened, checked and changed. `golden/format-1` was made by
 //! the last version before ids of files lay in blocks: `canopy ns create`, `import --data` of a small
 //! tree, and `snapshot create`.
 
@@ -82,7 +82,7 @@ fn check(namespace: &Namespace) {
 }
 
 #[test]
-fn a_namespace_of_format_1_is_gone_on_with() {
+fn a_namespace_of_format_1_stays_usable() {
     let older = older();
     let storage = &*older.environment.storage;
     let (format, table) = origin_of(storage).expect("a namespace");

@@ -4,8 +4,8 @@
 use canopy_model::{Credentials, Wanted};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{
-    Access, Administration, Caller, Change, Changer, Hold, Moment, OnQuotas, OnSnapshots, Page,
-    Query, Read,
+    Access, Administration, Caller, Change, Changer, FOUND_MAX, Hold, Moment, OnQuotas,
+    OnSnapshots, Page, Query, Read,
 };
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
@@ -222,6 +222,33 @@ fn listings_by_parts_have_every_name_once() {
         let mut expected = names.clone();
         expected.sort();
         assert_eq!(found, expected, "{room}");
+    }
+}
+
+#[test]
+fn a_search_returns_no_more_than_is_asked_nor_than_a_user_gets() {
+    let server = Server::new();
+    let count = FOUND_MAX + 5;
+    for at in 0..count {
+        let name = format!("name{at}").into_bytes();
+        server.create(EntryName::new(ROOT, &name), file_type::REGULAR | 0o644);
+    }
+    let expression = expression("[name~name*]");
+    let who = Credentials::new(7, [8]);
+    let found = |caller, count_max| {
+        let query = Query::new(Moment::Now, ROOT, &expression, &who);
+        let search = Operation::Search(query, count_max);
+        match server.namespace.execute_for(caller, &search).expect("files") {
+            Reply::Found(found) => found.len() as u64,
+            other => panic!("{other:?}"),
+        }
+    };
+    let root = Credentials::new(0, [0]);
+    for (asked, of_user) in [(0, 0), (1, 1), (10, 10), (u64::MAX, FOUND_MAX)] {
+        for user in [&who, &root] {
+            assert_eq!(found(Caller::User(user), asked), of_user, "{asked}");
+        }
+        assert_eq!(found(Caller::Trusted, asked), asked.min(count), "{asked}");
     }
 }
 

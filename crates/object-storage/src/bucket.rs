@@ -29,7 +29,7 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Ranges that are read at once.
 const CONCURRENT_READS: usize = 32;
 
-/// Variables of which one has to say who asks.
+/// Variables with credentials, or with where to get them: one has to be set.
 const CREDENTIALS: [&str; 5] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
@@ -84,7 +84,7 @@ impl BucketStorage {
     /// Keeps objects in the bucket `bucket`, below `prefix`. The server, its region and who asks
     /// are in the variables that the tools of S3 share: `AWS_ENDPOINT_URL`, `AWS_REGION`,
     /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, and those for roles.
-    /// If none says who asks, that is an error: no address of the network is tried for an answer.
+    /// No credentials are an error: no address of the network is tried for an answer.
     pub fn from_environment(bucket: &str, prefix: &str) -> Result<Self> {
         let has_role = ROLE.iter().all(|name| std::env::var_os(name).is_some());
         if !has_role && !CREDENTIALS.iter().any(|name| std::env::var_os(name).is_some()) {

@@ -25,7 +25,7 @@ pub enum SetupError {
     NoBucket(String),
     /// No variable has the keys for a bucket.
     #[error(
-        "s3://{0}: nothing says who asks; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and \
+        "s3://{0}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and \
          AWS_ENDPOINT_URL unless the bucket is Amazon's"
     )]
     NoKeys(String),

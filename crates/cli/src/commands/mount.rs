@@ -29,7 +29,7 @@ pub struct Arguments {
     /// Stay in the foreground until it is unmounted, or Ctrl-C
     #[arg(long, short)]
     pub foreground: bool,
-    /// Let only yourself use it, though you are root
+    /// Let only yourself use it, even if you are root
     #[arg(long)]
     pub private: bool,
     /// Answer the kernel with so many threads [default: as many as there are processors]

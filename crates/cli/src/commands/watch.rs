@@ -70,7 +70,7 @@ pub struct Arguments {
     /// Do not take requests of users who may not write the index ('canopy update')
     #[arg(long)]
     no_requests: bool,
-    /// Say how the daemon of this index does
+    /// Print the state of this index's daemon
     #[arg(long, conflicts_with_all = ["paths", "events", "lustre", "trust_index", "prometheus"])]
     status: bool,
     /// With --status, as JSON

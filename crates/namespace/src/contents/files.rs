@@ -381,7 +381,9 @@ impl Namespace {
     }
 
     /// Like `set_attributes`, for a caller. A user who may write a file now may set its length: one
-    /// who has it open could do so, whatever its permissions become meanwhile.
+    /// who has it open could do so, whatever its permissions become meanwhile. Capabilities go
+    /// before the length changes, and are gone if that fails: no crash leaves them to a file that a
+    /// user has changed.
     pub(crate) fn set_attributes_for(
         &self,
         caller: Caller<'_>,

@@ -655,7 +655,7 @@ impl<'a> Check<'a> {
             self.problem(id, Problem::Ids, "its id may be given to another file");
         }
         if id != ROOT && !self.is_reserved(id.block()) {
-            let what = "storage may give its id to a file of another table";
+            let what = "a file of another table may get the same id";
             self.problem(id, Problem::Block(id.block()), what);
         }
         if has(flag::INLINE) && has(flag::OBJECT) {

@@ -3,8 +3,8 @@
 use super::reply::{Capacity, Reply, State};
 use super::tablet::{done, target};
 use super::{
-    Access, Administration, Caller, Change, FileContents, Moment, OnQuotas, OnSnapshots, Operation,
-    Plan, Query, Read,
+    Access, Administration, Caller, Change, FOUND_MAX, FileContents, Moment, OnQuotas, OnSnapshots,
+    Operation, Plan, Query, Read,
 };
 use crate::error::Result;
 use crate::maintenance::check::Fault;
@@ -27,7 +27,9 @@ use rustix::io::Errno;
 /// elsewhere or nowhere.
 pub trait Execute: FileContents {
     /// Executes an operation of somebody who is trusted: of a mount, whose kernel has checked it.
-    /// An operation that fails has changed nothing.
+    /// An operation that fails has changed nothing, but for a length: a file keeps its length then,
+    /// but contents that were cut off may be zeros. A user's file may have lost its
+    /// `security.capability`, which goes before its contents change, as in Linux.
     ///
     /// # Errors
     ///
@@ -37,7 +39,8 @@ pub trait Execute: FileContents {
     }
 
     /// Executes an operation of a caller. A user's is checked first, in the view and with the lock
-    /// in which it is executed. Whoever executes what others send uses this alone.
+    /// in which it is executed; lengths, times of access and usage of trees just before. Whoever
+    /// executes what others send uses this alone.
     ///
     /// # Errors
     ///
@@ -106,12 +109,11 @@ impl Execute for Namespace {
             Operation::Snapshots(snapshots) => self.execute_on_snapshots(snapshots),
             Operation::Administration(administration) => self.administer(administration),
             Operation::Search(query, count_max) => {
-                let mut all = Vec::new();
-                self.run_query(query, &|_| (), &mut |found| {
-                    all.push(found);
-                    (all.len() as u64) < *count_max
-                })?;
-                Ok(Reply::Found(all))
+                let count_max = match caller {
+                    Caller::Trusted => *count_max,
+                    Caller::User(_) => (*count_max).min(FOUND_MAX),
+                };
+                self.find(query, count_max).map(Reply::Found)
             }
             Operation::Explain(query, counts) => {
                 self.explain_query(query, *counts, &|_| ()).map(Reply::Plan)
@@ -228,6 +230,18 @@ impl Namespace {
             _ if change.takes_space() => self.with_room(execute),
             _ => execute(),
         }
+    }
+
+    /// Returns the files that a query finds, and no more of them than `count_max`.
+    fn find(&self, query: &Query<'_>, count_max: u64) -> Result<Vec<Found>> {
+        let mut all = Vec::new();
+        if count_max > 0 {
+            self.run_query(query, &|_| (), &mut |found| {
+                all.push(found);
+                (all.len() as u64) < count_max
+            })?;
+        }
+        Ok(all)
     }
 
     fn execute_on_quotas(&self, quotas: &OnQuotas) -> Result<Reply> {

@@ -7,6 +7,9 @@ use canopy_query::Expression;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
+/// The most files that a user's [`Operation::Search`](super::Operation::Search) returns.
+pub const FOUND_MAX: u64 = 4096;
+
 /// A search of a user below a directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Query<'a> {

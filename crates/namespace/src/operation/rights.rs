@@ -8,6 +8,8 @@
 //! | look up, parent | search on the directory |
 //! | list | read on the directory; search, too, for more than types and numbers |
 //! | inode, target of a link, names of attributes | a handle ([`Caller`]) |
+//! | whether a time of access is due; sync | a handle |
+//! | state, time, space, settings; whether there is a snapshot of a number | nothing |
 //! | an attribute | as xattr(7): read for `user.`, root for `trusted.` |
 //! | open; note a time of access | what it is opened for; read |
 //! | create, link, unlink, rename | as Linux: search, write, sticky bit, protected hard links |
@@ -16,7 +18,7 @@
 //! | hold a file, release; paths | root: holds have no owner here, sessions keep them |
 //! | questions about access, queries, entering snapshots | to be the user who is named |
 //! | usage of an account | to be that user, or a member; of a tree: read |
-//! | all accounts, limits, snapshots, administration | root |
+//! | all accounts, limits, other snapshots and administration | root |
 
 use super::reply::{Entries, Reply};
 use super::tablet::target;
@@ -39,11 +41,13 @@ use rustix::io::Errno;
 /// What a user needs for an operation.
 #[derive(Debug)]
 enum Needs<'a> {
-    /// A handle of the file, if it names one.
+    /// Nothing: it names no file, and anybody may know the answer.
+    Nothing,
+    /// A handle of the file that it names.
     Handle,
     /// Permissions, which are checked where the operation is executed, in its view.
     Permissions,
-    /// To be the user whom it names.
+    /// To be the user that it names.
     Identity(&'a Credentials),
     /// To be the user or in the group whose account it is.
     Account(Account),
@@ -76,7 +80,7 @@ impl Operation<'_> {
     pub(super) fn check_caller(&self, caller: Caller<'_>) -> Result<()> {
         let Some(who) = caller.user().filter(|who| !who.is_root()) else { return Ok(()) };
         let may = match self.needs() {
-            Needs::Handle | Needs::Permissions => true,
+            Needs::Nothing | Needs::Handle | Needs::Permissions => true,
             Needs::Identity(named) => named == who,
             Needs::Account(Account::User(uid)) => uid == who.uid,
             Needs::Account(Account::Group(gid)) => who.gids.contains(&gid),
@@ -148,7 +152,7 @@ impl OnSnapshots<'_> {
     fn needs(&self) -> Needs<'_> {
         match self {
             OnSnapshots::Enter(_, _, who) => Needs::Identity(who),
-            OnSnapshots::Has(_) => Needs::Handle,
+            OnSnapshots::Has(_) => Needs::Nothing,
             OnSnapshots::All
             | OnSnapshots::Described
             | OnSnapshots::Create(_)
@@ -163,7 +167,7 @@ impl Administration<'_> {
             Administration::State
             | Administration::Time
             | Administration::Capacity
-            | Administration::Settings => Needs::Handle,
+            | Administration::Settings => Needs::Nothing,
             Administration::SetIndexes(_)
             | Administration::Flush
             | Administration::Check { .. }

@@ -45,7 +45,7 @@ pub struct New {
     pub uid: u32,
     /// The owning group, unless the directory has the setgid bit.
     pub gid: u32,
-    /// The device that a device file is of.
+    /// The device that a device file is of. Other files have none, whatever it is.
     pub rdev: u32,
     /// Where a symbolic link leads.
     pub target: Vec<u8>,
@@ -110,8 +110,9 @@ impl Tablet {
     /// # Errors
     ///
     /// Fails with `EXIST` if the name is taken, and with `NOTDIR` or `NOENT` if the parent is not a
-    /// directory or gone. Fails with `NOSPC` or `DQUOT` if there is no room. Fails as the table
-    /// does.
+    /// directory or gone. Fails with `NOENT`, `NAMETOOLONG` or `INVAL` if the name or the target of
+    /// a link is empty, too long, or has a byte that it cannot have. Fails with `NOSPC` or `DQUOT`
+    /// if there is no room. Fails as the table does.
     pub fn create(&self, parent: FileId, name: &[u8], new: &New, is_held: bool) -> Result<Inode> {
         self.create_for(Caller::Trusted, EntryName::new(parent, name), new, is_held)
     }
@@ -221,12 +222,15 @@ impl Tablet {
             0 => {}
             _ if kind != file_type::SYMLINK => return Err(Errno::INVAL.into()),
             length if length > TARGET_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
+            _ if new.target.contains(&0) => return Err(Errno::INVAL.into()),
             _ => {}
         }
         let mut inode = Inode { mode: new.mode, uid: new.uid, gid: new.gid, ..Inode::default() };
         inode.nlink = if kind == file_type::DIRECTORY { 2 } else { 1 };
         inode.project = directory.project;
-        inode.rdev = new.rdev;
+        if matches!(kind, file_type::CHARACTER | file_type::BLOCK) {
+            inode.rdev = new.rdev;
+        }
         if directory.mode & SETGID != 0 {
             inode.gid = directory.gid;
             inode.mode |= if kind == file_type::DIRECTORY { SETGID } else { 0 };

@@ -17,7 +17,7 @@
 //! SPACE | 3 NAMES         file id                 directory id, name    nothing
 //! SPACE | 4 XATTRS        file id                 the name              the value
 //! SPACE | 5 CONTENTS      file id                 empty                 what a small file has
-//! SPACE | 6 UNSETTLED        file id                 empty                 nothing: its record may be
+//! SPACE | 6 UNSETTLED     file id                 empty                 nothing: its record may be
 //!                                                                       older than its object
 //! SPACE | 7 DOOMED        file id                 empty                 nothing: its object has to go
 //! SPACE | 8 USAGE         kind and number         empty                 what an account uses
@@ -197,7 +197,7 @@ pub fn settings() -> Key {
     Key::default()
 }
 
-/// Returns the key of the least id that no file has had.
+/// Returns the key of the record of ids: the least that is not taken, and the table's blocks.
 pub fn ids() -> Key {
     Key { name: b"ids".to_vec(), ..Key::default() }
 }

@@ -4,7 +4,8 @@
 //! `operation/rights.rs`. Here are the checks that depend on records, in the order in which Linux
 //! makes them, so that a call fails with the same error: search on a directory, the name, what is
 //! there, write and search, the sticky bit. A check runs with the writer's lock of the tablet, in
-//! the view in which the call is executed. Only [`Grant`] judges permission bits.
+//! the view in which the call is executed. For lengths, times of access and usage of trees it runs
+//! just before that (`Tablet::check_early`). Only [`Grant`] judges permission bits.
 //!
 //! Differences from Linux: hard links are always protected as by the sysctl
 //! `fs.protected_hardlinks`, whatever a host has set. The other `fs.protected_*` concern paths and
@@ -20,6 +21,7 @@ use crate::records::change::{
 use crate::records::inode::{Inode, TYPE_MASK, file_type};
 use crate::records::keys::{EntryName, FileId, check_name};
 use crate::records::tablet::Tablet;
+use crate::records::xattrs::check_xattr_form;
 use canopy_model::{Credentials, Grant, Ownership, Wanted, XattrAccess};
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -82,8 +84,9 @@ impl Tablet {
         Check { tablet: self, who }
     }
 
-    /// Checks a call on one file before its contents are touched. The change checks it once more,
-    /// in its own view.
+    /// Checks a call on one file before anything is touched. A change of attributes, or of extended
+    /// ones, checks it once more, in its own view. Nothing checks it again for a length, a time of
+    /// access or the usage of a tree: who might do this a moment ago could have done it then.
     pub(crate) fn check_early(
         &self,
         caller: Caller<'_>,
@@ -420,6 +423,7 @@ impl Check<'_> {
 impl Check<'_> {
     /// Returns whether the user is shown the value of an attribute of this name.
     pub(crate) fn read_xattr(self, inode: &Inode, name: &[u8]) -> Result<bool> {
+        check_xattr_form(name)?;
         if is_acl(name) {
             let is_link = inode.file_type() == file_type::SYMLINK;
             return if is_link { Err(Errno::OPNOTSUPP.into()) } else { Ok(true) };

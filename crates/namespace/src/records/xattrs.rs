@@ -107,8 +107,9 @@ impl Tablet {
     /// # Errors
     ///
     /// Fails with `EXIST` or `NODATA` as `how` says, and with `RANGE`, `TOOBIG` or `NOSPC` if name
-    /// or value are too long. Fails with `INVAL`, `ACCESS` or `OPNOTSUPP` for wrong ACLs. Fails as
-    /// the table does.
+    /// or value are too long. Fails with `RANGE` for an empty name, and with `INVAL` for one with a
+    /// zero byte. Fails with `INVAL`, `ACCESS` or `OPNOTSUPP` for wrong ACLs. Fails as the table
+    /// does.
     pub fn set_xattr(
         &self,
         id: FileId,
@@ -129,11 +130,7 @@ impl Tablet {
         how: SetXattr,
         privileges: Privileges<'_>,
     ) -> Result<()> {
-        match name.len() {
-            0 => return Err(Errno::RANGE.into()),
-            length if length > NAME_BYTES_MAX => return Err(Errno::RANGE.into()),
-            _ => {}
-        }
+        check_xattr_form(name)?;
         if value.len() > XATTR_BYTES_MAX {
             return Err(Errno::TOOBIG.into());
         }
@@ -192,8 +189,8 @@ impl Tablet {
     ///
     /// # Errors
     ///
-    /// Fails with `NODATA` if there is no such attribute, with `NOENT` if there is no such file,
-    /// and as the table does.
+    /// Fails with `NODATA` if there is no such attribute, and with `NOENT` if there is no such file.
+    /// Fails with `RANGE` or `INVAL` for a name that no attribute has, and as the table does.
     pub fn remove_xattr(&self, id: FileId, name: &[u8]) -> Result<()> {
         self.remove_xattr_for(Caller::Trusted, id, name)
     }
@@ -205,6 +202,7 @@ impl Tablet {
         id: FileId,
         name: &[u8],
     ) -> Result<()> {
+        check_xattr_form(name)?;
         self.check_early(caller, id, |check, inode| check.remove_xattr(inode, name))?;
         self.change_inode(id, |inode, batch| {
             if let Some(who) = caller.user() {
@@ -238,6 +236,16 @@ impl Tablet {
             inode.flags &= !flag::XATTRS;
         }
         Ok(true)
+    }
+}
+
+/// Returns an error for a name of an attribute that no system call can have.
+pub(crate) fn check_xattr_form(name: &[u8]) -> Result<()> {
+    match name.len() {
+        0 => Err(Errno::RANGE.into()),
+        length if length > NAME_BYTES_MAX => Err(Errno::RANGE.into()),
+        _ if name.contains(&0) => Err(Errno::INVAL.into()),
+        _ => Ok(()),
     }
 }
 

@@ -136,6 +136,91 @@ fn what_is_roots_is_refused_to_users() {
 }
 
 #[test]
+fn what_names_no_file_and_nobody_is_for_everyone() {
+    let place = Place::new();
+    use Administration::{Capacity, State, Time};
+    for asked in [State, Time, Capacity, Administration::Settings] {
+        let operation = Operation::Administration(asked);
+        assert!(place.by(BOB, &operation).is_ok(), "{operation:?}");
+    }
+    let has = Operation::Snapshots(OnSnapshots::Has(1));
+    assert_eq!(place.by(BOB, &has), Ok(Reply::Truth(false)));
+}
+
+/// Returns names that no attribute has in Linux, and the error for each.
+fn impossible_xattrs() -> [(&'static [u8], Errno); 6] {
+    [
+        (b"", Errno::RANGE),
+        (&const { [b'u'; 256] }, Errno::RANGE),
+        (b"user.a\0trusted.evil", Errno::INVAL),
+        (b"user.\0", Errno::INVAL),
+        (b"trusted.a\0", Errno::INVAL),
+        (b"system.posix_acl_access\0", Errno::INVAL),
+    ]
+}
+
+#[test]
+fn no_caller_makes_what_no_system_call_can() {
+    let place = Place::new();
+    let directory = place.made(ROOT, b"d", ADA, file_type::DIRECTORY | 0o755);
+    let id = place.made(ROOT, b"f", ADA, file_type::REGULAR | 0o644);
+    let (trusted, root, ada) = (Caller::Trusted, credentials(0), credentials(ADA));
+    let execute = |caller, operation: &Operation<'_>| {
+        place.namespace.execute_for(caller, operation).map_err(|error| error.errno())
+    };
+    for (number, caller) in [trusted, Caller::User(&root), Caller::User(&ada)].iter().enumerate() {
+        let uid = caller_uid(*caller);
+        for (name, errno) in impossible_xattrs() {
+            let (how, changer) = (SetXattr::Any, Changer::Privileged);
+            let set = Change::SetXattr { id, name, value: b"v", how, changer };
+            assert_eq!(execute(*caller, &Operation::Change(set)), Err(errno), "{name:?}");
+            let remove = Operation::Change(Change::RemoveXattr { id, name });
+            assert_eq!(execute(*caller, &remove), Err(errno), "{name:?}");
+            if !matches!(caller, Caller::Trusted) {
+                let read = Operation::Read(Moment::Now, Read::Xattr { id, name });
+                let outcome = execute(*caller, &read);
+                assert_eq!(outcome, Err(errno), "{name:?}");
+            }
+        }
+        let make = |kind, rdev, target: &[u8]| {
+            let name = format!("{number} {kind} {rdev}").into_bytes();
+            let file = New { rdev, target: target.to_vec(), ..new(uid, kind | 0o644) };
+            let name = EntryName::new(directory, &name);
+            let create = Change::Create { name, new: Cow::Borrowed(&file), holds: false };
+            match execute(*caller, &Operation::Change(create))? {
+                Reply::Inode(inode) => Ok(inode.rdev),
+                other => panic!("{other:?}"),
+            }
+        };
+        for target in [b"a\0b".as_slice(), b"\0", b"a\0"] {
+            assert_eq!(make(file_type::SYMLINK, 0, target), Err(Errno::INVAL), "{target:?}");
+        }
+        assert_eq!(make(file_type::SYMLINK, 3, b"a"), Ok(0));
+        for kind in [file_type::REGULAR, file_type::DIRECTORY, file_type::FIFO, file_type::SOCKET] {
+            assert_eq!(make(kind, 77, b""), Ok(0), "{kind:o}");
+        }
+        if uid == 0 {
+            assert_eq!(make(file_type::CHARACTER, 77, b""), Ok(77));
+            assert_eq!(make(file_type::BLOCK, 77, b""), Ok(77));
+        }
+        let file = New { rdev: 77, ..new(uid, file_type::REGULAR | 0o644) };
+        let nameless = Change::CreateNameless { directory, new: Cow::Borrowed(&file) };
+        match execute(*caller, &Operation::Change(nameless)) {
+            Ok(Reply::Inode(inode)) => assert_eq!(inode.rdev, 0),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(place.namespace.xattrs(id).expect("names"), Vec::<Vec<u8>>::new());
+}
+
+fn caller_uid(caller: Caller<'_>) -> u32 {
+    match caller {
+        Caller::Trusted => 0,
+        Caller::User(who) => who.uid,
+    }
+}
+
+#[test]
 fn claims_of_operations_count_for_nothing() {
     let place = Place::new();
     let directory = place.made(ROOT, b"d", ADA, file_type::DIRECTORY | 0o777);

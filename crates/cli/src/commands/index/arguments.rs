@@ -51,7 +51,7 @@ pub struct Arguments {
     /// Name of the source, for one PATH [default: its path, or with --incremental as before]
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(super) name: Option<String>,
-    /// Where the root of a namespace counts as being, for one PATH [default: where it is mounted]
+    /// Treat the root of a namespace as this directory, for one PATH [default: where it is mounted]
     #[arg(long, value_name = "DIR")]
     pub(super) root: Option<PathBuf>,
     /// Memory for building, such as 512M or 2G

@@ -62,10 +62,10 @@ pub struct Quota {
     /// Allow so many files of all kinds, such as 1M
     #[arg(long, value_name = "[SOFT:]HARD", requires = "one")]
     pub inodes: Option<String>,
-    /// Let soft limits be passed for so long, such as 12h [default: 7d]
+    /// Allow use above the soft limits for this long, such as 12h [default: 7d]
     #[arg(long, value_name = "TIME", requires = "one")]
     pub grace: Option<String>,
-    /// Remove the limits; a tree is none any more
+    /// Remove the limits; a tree is then no longer counted
     #[arg(long, requires = "one", conflicts_with_all = ["bytes", "inodes", "grace"])]
     pub remove: bool,
     /// Print JSON
@@ -92,6 +92,7 @@ pub struct Account {
 pub struct Import {
     /// The directory whose contents are copied
     pub source: PathBuf,
+    /// The namespace, which must not be mounted
     pub namespace: PathBuf,
     /// The directory of the namespace to import into, made if it is missing. If it is new or empty,
     /// it gets the attributes of SOURCE
@@ -151,29 +152,31 @@ pub struct Find {
 
 #[derive(clap::Args)]
 pub struct Mount {
+    /// The namespace: its directory or bucket
     pub namespace: PathBuf,
     /// Where to mount it
     pub directory: PathBuf,
     /// Stay in the foreground until it is unmounted, or Ctrl-C
     #[arg(long, short)]
     pub foreground: bool,
-    /// Mount read-only. This needs no room on a full disk, even after a crash
+    /// Mount read-only. Unless contents are in objects (--chunk-size), this needs no room on a full
+    /// disk, even after a crash
     #[arg(long)]
     pub read_only: bool,
     /// Show the tree as this snapshot has it, and let nothing be changed
     #[arg(long, value_name = "NAME")]
     pub snapshot: Option<String>,
-    /// Let only yourself use it, though you are root
+    /// Let only yourself use it, even if you are root
     #[arg(long)]
     pub private: bool,
     /// Answer the kernel with so many threads [default: as many as there are processors]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
-    /// Read and write large files for the kernel, though it could itself
+    /// Read and write large files in this process, even if the kernel could do so itself
     #[arg(long)]
     pub no_passthrough: bool,
     /// Cache contents that lie in storage in this directory [default: contents in the namespace's
-    /// directory; for s3:// one below $XDG_CACHE_HOME/canopy/namespaces]
+    /// directory; for s3:// and with --shared one below $XDG_CACHE_HOME/canopy/namespaces]
     #[arg(long, value_name = "DIRECTORY")]
     pub cache: Option<PathBuf>,
     /// Cache so much of them at most [default: 4G]
