@@ -129,13 +129,19 @@ impl Error {
         match self {
             Error::Posix(errno) => *errno,
             Error::Elsewhere(failure) => failure.errno(),
-            // The number of the system says more than a kind. There is none where a server refused
-            // the process, which says nothing about the rights of the caller.
-            Error::Io { source, .. }
-            | Error::Store(
+            // The number of the system says more than a kind.
+            Error::Io { source, .. } => {
+                source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+            }
+            // Other numbers would be about files of the storage, and callers took them for an answer
+            // about theirs. There is none where a server refused the process.
+            Error::Store(
                 canopy_store::Error::Storage { source, .. }
                 | canopy_store::Error::Deferred { source, .. },
-            ) => source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
+            ) => match source.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(full @ (Errno::NOSPC | Errno::DQUOT | Errno::ROFS)) => full,
+                _ => Errno::IO,
+            },
             // Programs copy a file that they cannot rename.
             Error::AcrossTablets(_) => Errno::XDEV,
             Error::Store(_)
@@ -264,6 +270,7 @@ mod tests {
             (Error::AcrossTablets("a rename"), ErrorKind::Invalid, Errno::XDEV),
             (Error::Invalid("a name".into()), ErrorKind::Invalid, Errno::INVAL),
             (storage(Errno::NOSPC.into()).into(), ErrorKind::Exhausted, Errno::NOSPC),
+            (storage(Errno::NOTDIR.into()).into(), ErrorKind::Unavailable, Errno::IO),
             (storage(io::Error::other("down")).into(), ErrorKind::Unavailable, Errno::IO),
             (storage(numberless()).into(), ErrorKind::Denied, Errno::IO),
             (StoreError::NotFound("a".into()).into(), ErrorKind::Corrupt, Errno::IO),

@@ -20,6 +20,9 @@ use std::ops::Range;
 /// The names of these objects begin so.
 const PREFIX: &str = "ids/";
 
+/// Such an object has no more bytes than this.
+const OBJECT_BYTES_MAX: u64 = 256;
+
 /// The places of runs in a part of the numbers: one after another, all of one length. Every process
 /// that uses a storage has the same layouts, and those of different lengths share no number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,10 +107,15 @@ pub fn reserved_numbers(storage: &dyn Storage, from: u64) -> Result<Vec<Range<u6
 /// Fails with `Corrupt` if the object is damaged, and as storage does.
 pub fn owner_of_numbers(storage: &dyn Storage, run: &Range<u64>) -> Result<Option<TableId>> {
     let name = name_of(run);
-    let bytes = match storage.read(&name) {
+    match storage.size(&name) {
         Err(error) if error.is_not_found() => return Ok(None),
-        read => read?,
+        // Somebody else made it: reading it could take any time and memory.
+        Ok(bytes) if bytes > OBJECT_BYTES_MAX => {
+            return Err(Error::corrupt(name, format!("has {bytes} bytes")));
+        }
+        size => size?,
     };
+    let bytes = storage.read(&name)?;
     let owner = std::str::from_utf8(&bytes).ok().and_then(|text| text.split_once(' '));
     let owner = owner.and_then(|(table, _)| TableId::parse(table));
     owner.map(Some).ok_or_else(|| Error::corrupt(name, "does not name a table"))

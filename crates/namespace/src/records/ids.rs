@@ -399,8 +399,11 @@ impl WantedBlocks {
             return Ok(reserved.filter(|_| is_own));
         }
         let first = self.layout.first.numbers.clone();
-        if owner_of_numbers(&*environment.storage, &first)? != Some(named) {
-            return Ok(None);
+        match owner_of_numbers(&*environment.storage, &first) {
+            Ok(Some(owner)) if owner == named => {}
+            // Nobody knows whose they are. There are others.
+            Ok(_) | Err(canopy_store::Error::Corrupt { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
         }
         // Nothing was written with ids of them: a process died, or a clone has reserved them.
         let is_unused = || Ok::<_, Error>(self.origin == Origin::Older || has_no_files(table)?);

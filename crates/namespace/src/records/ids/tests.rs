@@ -304,6 +304,19 @@ fn a_process_that_dies_with_its_first_file_wastes_no_blocks() {
 }
 
 #[test]
+fn files_are_made_though_the_object_of_the_first_blocks_is_damaged() {
+    for damaged in [Vec::new(), b"garbage".to_vec(), vec![b'7'; 4096]] {
+        let environment = environment(memory());
+        let table = namespace(&environment);
+        let first = IdLayout::default().first.numbers;
+        let name = format!("ids/{:011}-{}", first.start, first.end - first.start);
+        environment.storage.create(&name, damaged.into()).unwrap();
+        let tablet = open(&environment, table, &IdLayout::default()).unwrap();
+        assert!(file(&tablet, "a").unwrap().block().0 >= first.end);
+    }
+}
+
+#[test]
 fn tables_beside_the_namespace_leave_it_the_first_blocks() {
     let environment = environment(memory());
     let beside = namespace(&environment);
