@@ -5,6 +5,7 @@ use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Mount as Arguments;
 use canopy::interrupt;
+use canopy_model::ErrorKind;
 use canopy_mount::{Mount, Options};
 use canopy_namespace::{Namespace, Upkeep};
 use nix::sys::signal::Signal;
@@ -42,7 +43,9 @@ fn sync(namespace: &Namespace) -> canopy_namespace::Result<()> {
     loop {
         let synced = namespace.sync();
         let is_local = namespace.settings().chunk_bytes == 0;
-        if synced.is_ok() || is_local || begun.elapsed() >= SYNC_PATIENCE {
+        // Another process has the table now, and keeps it.
+        let is_lost = synced.as_ref().is_err_and(|error| error.kind() == ErrorKind::Taken);
+        if synced.is_ok() || is_local || is_lost || begun.elapsed() >= SYNC_PATIENCE {
             return synced;
         }
         std::thread::sleep(WATCH_INTERVAL);

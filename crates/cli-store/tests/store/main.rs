@@ -244,7 +244,7 @@ fn each_subcommand_explains_itself_and_needs_no_index() {
     let id = place.table(3).to_string();
     for (line, about) in [
         (vec!["list", "@"], "List the tables"),
-        (vec!["stat", "@", &id], "Show what the current manifest"),
+        (vec!["stat", "@", &id], "Show the current manifest"),
         (vec!["verify", "@"], "Read and check every byte"),
         (vec!["dump", "@", &id], "Print the records of a table"),
     ] {
