@@ -121,10 +121,9 @@ fn nothing_is_written_to_another_directory_of_its_path() {
     assert!(error(SharedDirectory::open(&path)).ends_with("not a directory that machines share"));
 
     // The directory itself is gone: nothing is made anew.
+    drop(table);
     fs::remove_dir_all(&moved).unwrap();
     assert!(storage.create("c/one", "bytes".into()).is_err());
-    put(&table, &key(1, 2), 2);
-    assert!(table.sync().is_err());
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
 }
