@@ -103,6 +103,9 @@ fn local(directory: &Path, is_shared: bool) -> anyhow::Result<Environment> {
     if real.is_symlink() {
         bail!("{shown} is a symbolic link: give the directory that is meant");
     }
+    if let Some(root) = SharedDirectory::around(&real, caller.as_raw())? {
+        bail!("{shown} is in {}, which machines share: give a directory elsewhere", root.display());
+    }
     let opened = place::new_or_empty(&real, OFlags::NOFOLLOW, directory)?;
     let owner = opened.metadata().with_context(|| shown.to_string())?.uid();
     if owner != caller.as_raw() {

@@ -10,10 +10,10 @@ use canopy_store::storage::SharedDirectory;
 use canopy_store::{Environment, Fenced};
 use rustix::fs::{Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -49,7 +49,7 @@ pub fn directory_of(namespace: &Path) -> anyhow::Result<PathBuf> {
     match bucket_of(namespace) {
         None => namespace.canonicalize().with_context(failed),
         Some((Some(directory), _)) => directory.canonicalize().with_context(failed),
-        Some((None, bucket)) => cached(bucket.trim_start_matches("s3://")),
+        Some((None, bucket)) => cached(bucket.trim_start_matches("s3://").as_ref()),
     }
 }
 
@@ -57,22 +57,37 @@ pub fn directory_of(namespace: &Path) -> anyhow::Result<PathBuf> {
 /// cached: that of the namespace, unless other machines have it too.
 pub fn local_of(namespace: &Path) -> anyhow::Result<PathBuf> {
     match is_shared(namespace)? {
-        true => cached(&full_name(namespace)?.display().to_string()),
+        true => cached(full_name(namespace)?.as_os_str()),
         false => directory_of(namespace),
     }
 }
 
 /// Makes the directory of this machine for a namespace of that name.
-fn cached(name: &str) -> anyhow::Result<PathBuf> {
+fn cached(name: &OsStr) -> anyhow::Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
     let cache = cache.context("neither XDG_CACHE_HOME nor HOME is set")?;
-    let name = name.trim_end_matches('/').replace('/', "+");
-    let directory = cache.join("canopy/namespaces").join(name);
+    let directory = cache.join("canopy/namespaces").join(as_file_name(name));
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
     made.with_context(|| format!("cannot make {}", directory.display()))?;
     Ok(directory.canonicalize()?)
+}
+
+/// Returns a file name for the name of a namespace: others have other ones.
+fn as_file_name(name: &OsStr) -> OsString {
+    let mut escaped = Vec::with_capacity(name.len());
+    let bytes = name.as_bytes();
+    let length = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    for byte in &bytes[..length] {
+        match byte {
+            b'/' => escaped.push(b'+'),
+            b'+' => escaped.extend(b"%2B"),
+            b'%' => escaped.extend(b"%25"),
+            byte => escaped.push(*byte),
+        }
+    }
+    OsString::from_vec(escaped)
 }
 
 /// Returns whether the directory of a namespace is one that machines share.
@@ -346,5 +361,34 @@ fn lock(namespace: &Path, directory: &Path) -> anyhow::Result<()> {
             Ok(())
         }
         Err(_) => Err(InUse { namespace: namespace.to_owned(), is_locked: true }.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn names_of_caches_differ() {
+        // All names of up to six of these characters, without one at the end that is cut off.
+        let mut names = vec![String::new()];
+        for _ in 0..6 {
+            let longer = names
+                .iter()
+                .flat_map(|name| ["a", "+", "%", "2", "B", "/"].map(|one| format!("{name}{one}")));
+            let longer = Vec::from_iter(longer);
+            let mut seen = HashMap::new();
+            for name in longer.iter().filter(|name| !name.ends_with('/')) {
+                let file = as_file_name(name.as_ref());
+                assert!(!file.as_bytes().contains(&b'/'));
+                let before = seen.insert(file, name);
+                assert_eq!(before, None, "{name}");
+            }
+            names = longer;
+        }
+        let not_utf8 = [0xfe, 0xff].map(|byte| as_file_name(OsStr::from_bytes(&[byte])));
+        assert_ne!(not_utf8[0], not_utf8[1]);
+        assert_eq!(as_file_name("bucket/prefix/".as_ref()), "bucket+prefix");
     }
 }

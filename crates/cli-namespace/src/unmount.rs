@@ -38,7 +38,7 @@ pub fn run(directory: &Path) -> anyhow::Result<Outcome> {
     if mounted.file_system == canopy_mount::TYPE && was_answered {
         let namespace = PathBuf::from(OsString::from_vec(mounted.source));
         wait(&namespace).with_context(|| {
-            format!("{shown} is unmounted, but when all is on the disk is not known")
+            format!("{shown} is unmounted, but it is not known whether everything is on the disk")
         })?;
     }
     if let Some(process) = process {

@@ -25,6 +25,9 @@ const PLACE: &str = ".canopy-probe";
 /// Carries the subcommand out.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let shown = arguments.directory.display();
+    if shown.to_string().contains("s3://") {
+        bail!("{shown}: the probe is for directories; every machine can use a bucket");
+    }
     let directory = arguments.directory.canonicalize().with_context(|| shown.to_string())?;
     // Of a damaged or a newer one, before anything is tried.
     let shared = match SharedDirectory::root_of(&directory)? {
@@ -38,10 +41,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if !arguments.json {
         message(format_args!("waiting for the same command on another machine"));
     }
-    let meeting = Meeting::find(&place, Duration::from_secs(arguments.wait)).inspect_err(|_| {
+    let wait = Duration::from_secs(arguments.wait);
+    let meeting = Meeting::find(&place, wait, arguments.rounds).inspect_err(|_| {
         let _ = fs::remove_dir(&place);
     })?;
-    let tried = rounds::run(&meeting, arguments.rounds, &own);
+    let tried = rounds::run(&meeting, &own);
     // The other one removes it, or finds it left.
     let left = meeting.leave();
     let _ = fs::remove_dir(&place);

@@ -202,3 +202,42 @@ fn kinds_of_namespaces_are_not_mixed() {
     let said = failure(&place.on("n1", &["mount", "@", "on"]));
     assert!(said.contains("another version of canopy made this shared directory"), "{said}");
 }
+
+#[test]
+fn no_namespace_is_made_in_a_shared_directory() {
+    let fixture = Fixture::new();
+    for below in ["zz", "objects/zz", "objects/a/zz"] {
+        let directory = fixture.namespace.join(below);
+        fs::create_dir_all(directory.parent().unwrap()).unwrap();
+        for options in [&[][..], &["--shared"]] {
+            let create = ["create", directory.to_str().unwrap()];
+            let said = failure(&fixture.on("n1", &[&create, options].concat()));
+            assert!(said.contains("which machines share: give a directory elsewhere"), "{said}");
+            assert!(!directory.exists());
+        }
+    }
+}
+
+#[test]
+fn one_of_two_machines_that_make_a_namespace_may_write() {
+    let place = tempfile::tempdir_in("/tmp").unwrap();
+    for round in 0..10 {
+        let namespace = place.path().join(format!("namespace-{round}"));
+        fs::create_dir(&namespace).unwrap();
+        let machines = ["n1", "n2"];
+        let started = machines.map(|machine| {
+            let mut command = Command::new("unshare");
+            let line = format!("hostname {machine}; exec \"$@\"");
+            command.args(["--uts", "bash", "-c", &line, "bash", CANOPY, "ns", "create"]);
+            command.arg(&namespace).arg("--shared").stderr(std::process::Stdio::piped());
+            command.stdout(std::process::Stdio::piped()).spawn().unwrap()
+        });
+        let ended = started.map(|child| child.wait_with_output().unwrap());
+        let made = Vec::from_iter(
+            machines.iter().zip(&ended).filter(|(_, output)| output.status.success()),
+        );
+        assert_eq!(made.len(), 1, "{ended:?}");
+        let names = SharedDirectory::open(&namespace).unwrap().notes().names().unwrap();
+        assert_eq!(names, [*made[0].0], "{ended:?}");
+    }
+}

@@ -137,7 +137,7 @@ impl Findings {
         writeln!(out, "  in listings    {}", self.listings)?;
         writeln!(out, "  by stat(2)     {} (not needed)", self.plain)?;
         writeln!(out, "  removed names  {}", self.removals)?;
-        writeln!(out, "  of {} names that both wanted it created {won}", self.won.len())
+        writeln!(out, "  of {} names that both tried to create, it created {won}", self.won.len())
     }
 }
 
@@ -166,7 +166,8 @@ pub fn refusal(root: &Path, own: &Findings, other: &Findings) -> String {
     let (name, file_system) = (&late.machine.name, &late.file_system);
     let advice = match file_system {
         of if of.starts_with("nfs") => {
-            "mount it without the options nocto and lookupcache=all, or with actimeo=0"
+            "mount it without the option nocto; if that does not help, with lookupcache=none or \
+             actimeo=0"
         }
         of if of.starts_with("fuse") => {
             "mount it without a cache of names, as with entry_timeout=0,negative_timeout=0"

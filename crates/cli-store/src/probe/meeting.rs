@@ -28,13 +28,15 @@ pub struct Meeting {
     pub session: PathBuf,
     /// Whether this process came first.
     pub is_first: bool,
+    /// How often everything is tried, as the first one wants it.
+    pub rounds: u32,
     /// A file that names are given to.
     source: PathBuf,
 }
 
 impl Meeting {
     /// Waits for another process that looks for a partner in `place`.
-    pub fn find(place: &Path, wait: Duration) -> anyhow::Result<Self> {
+    pub fn find(place: &Path, wait: Duration, rounds: u32) -> anyhow::Result<Self> {
         let begun = Instant::now();
         let id = random_id()?;
         let (first, second) = (place.join("1"), place.join("2"));
@@ -42,12 +44,12 @@ impl Meeting {
         seen(|| DirBuilder::new().mode(0o700).create(&session))
             .context("cannot make a directory")?;
         let mut source = session.join("source-1");
-        write(&source, &id)?;
+        write(&source, &format!("{id} {rounds}"))?;
         let mut taken_since = None;
         loop {
             let left = wait.saturating_sub(begun.elapsed());
             if link(&source, &first)? {
-                let meeting = Meeting { session: session.clone(), is_first: true, source };
+                let meeting = Meeting { session: session.clone(), is_first: true, rounds, source };
                 match meeting.await_second(&first, &second, left)? {
                     Some(meeting) => return Ok(meeting),
                     None => source = session.join("source-1"),
@@ -70,7 +72,7 @@ impl Meeting {
             }
             if left.is_zero() {
                 let _ = fs::remove_dir_all(&session);
-                bail!("two other processes are at it in {}: try again", place.display());
+                bail!("two other processes are trying {} now: try again", place.display());
             }
             std::thread::sleep(PAUSE);
         }
@@ -88,7 +90,10 @@ impl Meeting {
         while !wait_for(&self.source, second, CHECK.min(wait))? {
             let id = self.session.file_name().and_then(|id| id.to_str()).unwrap_or_default();
             match link(&self.source, first)? {
-                false if fs::read_to_string(first).is_ok_and(|other| other != id) => {
+                false
+                    if fs::read_to_string(first)
+                        .is_ok_and(|other| other.split(' ').next() != Some(id)) =>
+                {
                     return Ok(None);
                 }
                 _ => {}
@@ -112,11 +117,10 @@ impl Meeting {
     /// Joins the one that came first; none if it does not answer.
     fn join(place: &Path, first: &Path) -> anyhow::Result<Option<Self>> {
         let begun = Instant::now();
-        let id = loop {
-            match fs::read_to_string(first) {
-                Ok(id) if id.len() == 32 && id.bytes().all(|one| one.is_ascii_hexdigit()) => {
-                    break id;
-                }
+        let (id, rounds) = loop {
+            let said = fs::read_to_string(first).ok();
+            match said.as_deref().and_then(parse) {
+                Some((id, rounds)) => break (id.to_owned(), rounds),
                 // It may be seen late, or be gone.
                 _ if begun.elapsed() > ANSWER => return Ok(None),
                 _ => std::thread::sleep(PAUSE),
@@ -128,7 +132,7 @@ impl Meeting {
         if write(&source, "2").is_err() {
             return Ok(None);
         }
-        let meeting = Meeting { session, is_first: false, source };
+        let meeting = Meeting { session, is_first: false, rounds, source };
         meeting.send("hello-2")?;
         match meeting.wait("hello-1", ANSWER) {
             Ok(()) => Ok(Some(meeting)),
@@ -189,6 +193,13 @@ impl Meeting {
         }
         Ok(())
     }
+}
+
+/// Parses what the first one says: its session, and how often everything is tried.
+fn parse(said: &str) -> Option<(&str, u32)> {
+    let (id, rounds) = said.split_once(' ')?;
+    let is_id = id.len() == 32 && id.bytes().all(|one| one.is_ascii_hexdigit());
+    is_id.then_some(id).zip(rounds.parse().ok())
 }
 
 /// Gives a file another name. Returns whether the name was free.

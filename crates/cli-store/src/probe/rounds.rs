@@ -20,12 +20,9 @@ const CONTESTED: usize = 8;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Tries everything, and returns the findings of this machine and of the other one.
-pub fn run(
-    meeting: &Meeting,
-    rounds: u32,
-    machine: &Machine,
-) -> anyhow::Result<(Findings, Findings)> {
-    let storage = SharedDirectory::to_try(&meeting.session);
+pub fn run(meeting: &Meeting, machine: &Machine) -> anyhow::Result<(Findings, Findings)> {
+    let rounds = meeting.rounds;
+    let storage = SharedDirectory::to_try(&meeting.session)?;
     let mut findings = Findings::new(machine.clone(), &meeting.session, rounds)?;
     prepare(meeting, &storage)?;
     contend(meeting, &storage, &mut findings)?;

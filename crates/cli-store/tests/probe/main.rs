@@ -78,6 +78,18 @@ fn machines_that_pass_may_write() {
 }
 
 #[test]
+fn the_first_machine_says_how_often_everything_is_tried() {
+    let directory = tempfile::tempdir().unwrap();
+    let started = ["2", "5"].map(|rounds| start("n1", directory.path(), &["--rounds", rounds]));
+    let [one, other] = started.map(|child| said(child.wait_with_output().unwrap()));
+    for (code, out, messages) in [&one, &other] {
+        assert_eq!(*code, Some(0), "{out}{messages}");
+        let counts = ["2", "5"].map(|n| out.matches(&format!("at once, {n} times")).count());
+        assert!([[8, 0], [0, 8]].contains(&counts), "{out}");
+    }
+}
+
+#[test]
 fn who_comes_alone_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let alone = start("n1", directory.path(), &["--wait", "0"]);

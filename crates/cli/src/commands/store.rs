@@ -79,10 +79,10 @@ pub enum Command {
 pub struct Probe {
     /// The directory that both machines see
     pub directory: PathBuf,
-    /// Wait so many seconds for the other machine
-    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    /// Wait N seconds for the other machine
+    #[arg(long, value_name = "N", default_value_t = 120)]
     pub wait: u64,
-    /// Try everything so often
+    /// Try everything N times; the machine that comes first decides
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// Print JSON, one object

@@ -18,24 +18,26 @@
 mod error;
 mod machines;
 mod publishing;
+mod root;
 
 pub use error::SharedDirectoryError;
 pub use machines::{Machine, Notes};
 
-use self::publishing::{Temporaries, sync_directory};
+use self::publishing::Temporaries;
+use self::root::Root;
 use super::{Append, Created, Listed, ReadAt, Storage, probe};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
 use rustix::io::Errno;
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -47,11 +49,10 @@ const OBJECTS: &str = "objects";
 
 /// Objects as files below a directory that many machines share.
 pub struct SharedDirectory {
-    root: PathBuf,
-    objects: PathBuf,
+    root: Arc<Root>,
     temporaries: Temporaries,
     notes: Notes,
-    /// Directories whose names outlast a crash, as this process has seen to.
+    /// Directories below the root whose names outlast a crash, as this process has seen to.
     synced: Mutex<HashSet<PathBuf>>,
     /// Set once it is known that this machine may write here.
     may_write: OnceLock<()>,
@@ -69,7 +70,14 @@ impl SharedDirectory {
         let failed = |error| Error::storage(root.display().to_string(), error);
         let root = root.canonicalize().map_err(failed)?;
         match Self::root_of(&root)? {
-            Some(root) => Ok(Self::at(&root)),
+            Some(root) => {
+                let opened = Self::at(&root)?;
+                // It may have been unmounted since.
+                match opened.has_marker().map_err(failed)? {
+                    true => Ok(opened),
+                    false => Err(SharedDirectoryError::NotShared(root).into()),
+                }
+            }
             None => Err(SharedDirectoryError::NotShared(root).into()),
         }
     }
@@ -87,7 +95,7 @@ impl SharedDirectory {
         if Self::root_of(&root)?.is_some() {
             return Err(SharedDirectoryError::AlreadyShared(root).into());
         }
-        let storage = Arc::new(Self::at(&root));
+        let storage = Arc::new(Self::at(&root)?);
         storage.may_write.get_or_init(|| ());
         let unfit = |error: Error| match error {
             Error::Storage { source, .. } => {
@@ -95,10 +103,19 @@ impl SharedDirectory {
             }
             error => error,
         };
-        publishing::check(&storage.temporaries, &root).map_err(failed).map_err(unfit)?;
+        publishing::check(&storage.temporaries).map_err(failed).map_err(unfit)?;
         probe(&Environment::system(storage.clone())).map_err(unfit)?;
-        storage.notes.add(&Machine::own(), None)?;
-        storage.publish(&root.join(MARKER), MARKER_TEXT).map_err(failed)?;
+        let marker = Path::new(MARKER);
+        // Others may make it at the same time. A machine is noted only if it was the one that did.
+        match storage.publish(marker, MARKER_TEXT).map_err(failed)? {
+            Created::Now => {}
+            Created::ThereWasOne => {
+                return Err(SharedDirectoryError::AlreadyShared(root).into());
+            }
+        }
+        storage.notes.add(&Machine::own(), None).inspect_err(|_| {
+            let _ = storage.root.remove_file(marker);
+        })?;
         drop(storage);
         Self::open(&root)
     }
@@ -114,11 +131,10 @@ impl SharedDirectory {
         let above = above.and_then(|_| directory.parent());
         for root in [Some(directory), above].into_iter().flatten() {
             let marker = root.join(MARKER);
-            let text = File::open(&marker).and_then(|file| {
-                let mut text = Vec::new();
-                file.take(MARKER_TEXT.len() as u64 + 1).read_to_end(&mut text).map(|_| text)
-            });
-            match text {
+            // Others may have put anything there, such as a pipe.
+            let flags = OFlags::NONBLOCK.bits().cast_signed();
+            let file = File::options().read(true).custom_flags(flags).open(&marker);
+            match file.and_then(marker_text) {
                 Ok(text) if text == MARKER_TEXT => return Ok(Some(root.to_owned())),
                 Ok(text) if text.starts_with(b"CANOPY SHARED") => {
                     return Err(SharedDirectoryError::Version(root.to_owned()).into());
@@ -134,28 +150,59 @@ impl SharedDirectory {
         Ok(None)
     }
 
-    /// Opens a directory of the caller's to find out what its file system does with it, whoever may write
-    /// there and whatever it contains. Nothing of it is kept.
-    pub fn to_try(root: &Path) -> Self {
-        let tried = Self::at(root);
-        tried.may_write.get_or_init(|| ());
-        tried
+    /// Returns the root of the shared directory of `owner` that `directory`, a full path, lies in at
+    /// any depth; nothing if it lies in none. What others put above it does not count.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if another version of the program made it, and as the file system does.
+    pub fn around(directory: &Path, owner: u32) -> Result<Option<PathBuf>> {
+        let is_owned = |root: &&Path| {
+            let about = root.join(MARKER).symlink_metadata();
+            about.is_ok_and(|about| about.is_file() && about.uid() == owner)
+        };
+        for root in directory.ancestors().skip(1).filter(is_owned) {
+            if let Some(root) = Self::root_of(root)? {
+                return Ok(Some(root));
+            }
+        }
+        Ok(None)
     }
 
-    fn at(root: &Path) -> Self {
-        SharedDirectory {
-            root: root.to_owned(),
-            objects: root.join(OBJECTS),
-            temporaries: Temporaries::below(root),
-            notes: Notes::below(root),
+    /// Opens a directory of the caller's to find out what its file system does with it, whoever may write
+    /// there and whatever it contains. Nothing of it is kept.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the file system does.
+    pub fn to_try(root: &Path) -> Result<Self> {
+        let tried = Self::at(root)?;
+        tried.may_write.get_or_init(|| ());
+        Ok(tried)
+    }
+
+    fn at(root: &Path) -> Result<Self> {
+        let failed = |error| Error::storage(root.display().to_string(), error);
+        let root = Arc::new(Root::open(root).map_err(failed)?);
+        Ok(SharedDirectory {
+            temporaries: Temporaries::below(&root),
+            notes: Notes::below(&root),
+            root,
             synced: Mutex::default(),
             may_write: OnceLock::new(),
+        })
+    }
+
+    fn has_marker(&self) -> io::Result<bool> {
+        match self.root.open_below(Path::new(MARKER)).and_then(marker_text) {
+            Err(error) if is_absent(&error) => Ok(false),
+            text => Ok(text? == MARKER_TEXT),
         }
     }
 
     /// Returns the directory's full path.
     pub fn root(&self) -> &Path {
-        &self.root
+        self.root.path()
     }
 
     /// Returns the notes about the machines that may write here.
@@ -163,21 +210,17 @@ impl SharedDirectory {
         &self.notes
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.objects.join(name)
-    }
-
     fn check_writer(&self) -> Result<()> {
         if self.may_write.get().is_none() {
-            self.notes.check(&self.root, &Machine::own())?;
+            self.notes.check(&Machine::own())?;
             let _ = self.may_write.set(());
         }
         Ok(())
     }
 
-    /// Makes a file of this name with these bytes, whole or not at all.
+    /// Makes a file of this name below the root with these bytes, whole or not at all.
     fn publish(&self, path: &Path, bytes: &[u8]) -> io::Result<Created> {
-        let parent = path.parent().unwrap_or(Path::new("/"));
+        let parent = path.parent().unwrap_or(Path::new(""));
         self.make_directory(parent)?;
         let temporary = self.temporaries.write(bytes)?;
         let created = match temporary.link(path) {
@@ -191,21 +234,19 @@ impl SharedDirectory {
         };
         drop(temporary);
         // Also where there was one: another machine may not have synced the directory yet.
-        sync_directory(parent)?;
+        self.root.sync_directory(parent)?;
         Ok(created)
     }
 
     /// Makes a directory below the root, and those above it, and has their names outlast a crash.
     fn make_directory(&self, directory: &Path) -> io::Result<()> {
-        if directory == self.root || self.synced.lock().contains(directory) {
+        if directory.as_os_str().is_empty() || self.synced.lock().contains(directory) {
             return Ok(());
         }
-        let above = directory.parent().unwrap_or(Path::new("/"));
+        let above = directory.parent().unwrap_or(Path::new(""));
         self.make_directory(above)?;
-        match DirBuilder::new().mode(0o700).create(directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => sync_directory(above)?,
-        }
+        self.root.make_directory(directory)?;
+        self.root.sync_directory(above)?;
         self.synced.lock().insert(directory.to_owned());
         Ok(())
     }
@@ -216,9 +257,10 @@ impl SharedDirectory {
         path: &Path,
         look: impl Fn(BorrowedFd<'_>, &Path) -> rustix::io::Result<T>,
     ) -> rustix::io::Result<T> {
-        match look(CWD, path) {
+        match look(self.root.at(), path) {
             Err(Errno::NOENT | Errno::STALE) => {
-                let parent = self.open_directory(path.parent().unwrap_or(Path::new("/")))?;
+                let parent = path.parent().unwrap_or(Path::new(""));
+                let parent = self.root.open_directory(parent)?;
                 let name = path.file_name().map_or(path, Path::new);
                 look(parent.as_fd(), name)
             }
@@ -226,21 +268,9 @@ impl SharedDirectory {
         }
     }
 
-    /// Opens a directory as it is now.
-    fn open_directory(&self, directory: &Path) -> rustix::io::Result<OwnedFd> {
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        match rustix::fs::open(directory, flags, Mode::empty()) {
-            Err(Errno::NOENT | Errno::STALE) if directory != self.root => {
-                let above = self.open_directory(directory.parent().unwrap_or(Path::new("/")))?;
-                openat(above, directory.file_name().unwrap_or_default(), flags, Mode::empty())
-            }
-            opened => opened,
-        }
-    }
-
     fn open_file(&self, name: &str) -> Result<SharedFile> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let opened = self.look(&self.path(name), |at, path| openat(at, path, flags, Mode::empty()));
+        let opened = self.look(&path(name), |at, path| openat(at, path, flags, Mode::empty()));
         let file = File::from(opened.map_err(|error| failed(name, error))?);
         let size_bytes = file.metadata().map_err(|error| failed(name, error))?.len();
         Ok(SharedFile { name: name.into(), file, size_bytes })
@@ -248,7 +278,7 @@ impl SharedDirectory {
 
     /// Adds every file below `directory`, whose objects' names begin with `name`.
     fn list_below(&self, directory: &Path, name: &str, found: &mut Vec<Listed>) -> io::Result<()> {
-        let opened = match self.open_directory(directory) {
+        let opened = match self.root.open_directory(directory) {
             Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => return Ok(()),
             opened => opened?,
         };
@@ -275,6 +305,18 @@ impl SharedDirectory {
         }
         Ok(())
     }
+}
+
+/// Returns the path of an object below the root.
+fn path(name: &str) -> PathBuf {
+    Path::new(OBJECTS).join(name)
+}
+
+/// Reads a marker, or the beginning of another file.
+fn marker_text(file: File) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    file.take(MARKER_TEXT.len() as u64 + 1).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 fn is_of(about: &rustix::fs::Stat, file_type: FileType) -> bool {
@@ -322,7 +364,7 @@ impl Storage for SharedDirectory {
 
     fn size(&self, name: &str) -> Result<u64> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        let about = self.look(&self.path(name), |at, path| statat(at, path, flags));
+        let about = self.look(&path(name), |at, path| statat(at, path, flags));
         let about = about.map_err(|error| failed(name, error))?;
         match is_of(&about, FileType::RegularFile) {
             true => Ok(about.st_size as u64),
@@ -332,7 +374,7 @@ impl Storage for SharedDirectory {
 
     fn create(&self, name: &str, bytes: Bytes) -> Result<Created> {
         self.check_writer()?;
-        let created = self.publish(&self.path(name), &bytes);
+        let created = self.publish(&path(name), &bytes);
         // A directory that is missing is not an object that is.
         created.map_err(|source| Error::Storage { object: name.into(), source })
     }
@@ -355,7 +397,7 @@ impl Storage for SharedDirectory {
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>> {
         let directory = prefix.rsplit_once('/').map_or("", |(directory, _)| directory);
         let mut found = Vec::new();
-        self.list_below(&self.path(directory), directory, &mut found)
+        self.list_below(&path(directory), directory, &mut found)
             .map_err(|error| Error::storage(prefix, error))?;
         found.retain(|one| one.name.starts_with(prefix) && one.name.as_str() > after);
         found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -363,8 +405,9 @@ impl Storage for SharedDirectory {
     }
 
     fn roots(&self) -> Result<Vec<String>> {
-        let failed = |error: Errno| Error::storage(self.objects.display().to_string(), error);
-        let opened = match self.open_directory(&self.objects) {
+        let failed =
+            |error: Errno| Error::storage(self.root().join(OBJECTS).display().to_string(), error);
+        let opened = match self.root.open_directory(Path::new(OBJECTS)) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
             opened => opened.map_err(failed)?,
         };
@@ -383,7 +426,7 @@ impl Storage for SharedDirectory {
 
     fn remove(&self, name: &str) -> Result<()> {
         self.check_writer()?;
-        let removed = self.look(&self.path(name), |at, path| unlinkat(at, path, AtFlags::empty()));
+        let removed = self.look(&path(name), |at, path| unlinkat(at, path, AtFlags::empty()));
         match removed {
             Err(Errno::NOENT | Errno::STALE) | Ok(()) => Ok(()),
             Err(error) => Err(failed(name, error)),
@@ -395,8 +438,8 @@ impl Storage for SharedDirectory {
     }
 
     fn check_room(&self, bytes: u64) -> Result<()> {
-        let failed = |error: Errno| Error::storage(self.root.display().to_string(), error);
-        let about = rustix::fs::statvfs(&self.root).map_err(failed)?;
+        let failed = |error: Errno| Error::storage(self.root().display().to_string(), error);
+        let about = rustix::fs::fstatvfs(self.root.at()).map_err(failed)?;
         match about.f_bavail.saturating_mul(about.f_frsize) >= bytes {
             true => Ok(()),
             false => Err(failed(Errno::NOSPC)),

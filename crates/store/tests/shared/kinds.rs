@@ -1,7 +1,7 @@
 //! A directory has one kind, and machines are known.
 
-use super::{made, opened};
-use canopy_store::storage::{LocalStorage, Machine, SharedDirectory, Storage};
+use super::{key, made, opened, put};
+use canopy_store::storage::{Created, LocalStorage, Machine, SharedDirectory, Storage};
 use std::fs;
 use std::path::Path;
 
@@ -74,7 +74,7 @@ fn only_machines_that_were_tried_write() {
         assert_eq!(place.read(id).len(), 0);
         let said = error(place.try_open(id));
         let told = format!(
-            "machine {} may not write here before it was tried whether it sees in time what others \
+            "machine {} may not write here until a probe has shown that it sees in time what others \
              create; run 'canopy store probe {}' on it and, at the same time, on other",
             own.name,
             directory.path().canonicalize().unwrap().display()
@@ -85,4 +85,79 @@ fn only_machines_that_were_tried_write() {
     }
     storage.notes().add(&own, None).unwrap();
     opened(directory.path()).open(id);
+}
+
+/// As if its file system was unmounted: then an empty directory is at its path.
+#[test]
+fn nothing_is_written_to_another_directory_of_its_path() {
+    let place = tempfile::tempdir().unwrap();
+    let [path, moved] = ["shared", "moved"].map(|name| place.path().join(name));
+    fs::create_dir(&path).unwrap();
+    let fixture = made(&path);
+    let table = fixture.open(fixture.create());
+    let storage = SharedDirectory::open(&path).unwrap();
+    storage.create("a/one", "bytes".into()).unwrap();
+    fs::rename(&path, &moved).unwrap();
+    let other = Machine { id: 1, name: "other".into() };
+    for is_there in [false, true] {
+        if is_there {
+            fs::create_dir(&path).unwrap();
+        }
+        for name in ["a", "b"].map(|directory| format!("{directory}/{is_there}")) {
+            assert_eq!(storage.create(&name, "bytes".into()).unwrap(), Created::Now);
+            assert_eq!(fs::read(moved.join("objects").join(&name)).unwrap(), b"bytes");
+            assert_eq!(storage.read(&name).unwrap(), "bytes");
+        }
+        put(&table, &key(1, 1), u64::from(is_there));
+        table.sync().unwrap();
+        table.flush().unwrap();
+        storage.notes().add(&other, None).unwrap();
+        assert!(storage.notes().has(&other).unwrap());
+        assert_eq!(storage.list("a/", "").unwrap().len(), 2 + usize::from(is_there));
+    }
+    storage.remove("a/one").unwrap();
+    assert!(!moved.join("objects/a/one").exists());
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+    assert!(error(SharedDirectory::open(&path)).ends_with("not a directory that machines share"));
+
+    // The directory itself is gone: nothing is made anew.
+    drop(table);
+    fs::remove_dir_all(&moved).unwrap();
+    assert!(storage.create("c/one", "bytes".into()).is_err());
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+}
+
+#[test]
+fn one_of_many_makes_a_directory_shared() {
+    for _ in 0..20 {
+        let directory = tempfile::tempdir().unwrap();
+        let start = std::sync::Barrier::new(4);
+        let make = || {
+            start.wait();
+            SharedDirectory::make(directory.path()).map(drop).map_err(|error| error.to_string())
+        };
+        let results = std::thread::scope(|scope| {
+            let makers = [(); 4].map(|()| scope.spawn(make));
+            makers.map(|maker| maker.join().unwrap())
+        });
+        let refused = Vec::from_iter(results.iter().filter_map(|made| made.as_ref().err()));
+        assert_eq!(refused.len(), 3, "{results:?}");
+        for said in refused {
+            assert!(said.contains("share this directory already"), "{said}");
+        }
+        let notes = SharedDirectory::open(directory.path()).unwrap();
+        assert!(notes.notes().has(&Machine::own()).unwrap());
+    }
+}
+
+/// What another machine, which lost, would have noted is not there: no note is before the marker.
+#[test]
+fn a_machine_that_loses_is_not_noted() {
+    let directory = tempfile::tempdir().unwrap();
+    let machines = directory.path().join("machines");
+    drop(made(directory.path()));
+    fs::remove_dir_all(&machines).unwrap();
+    let said = error(SharedDirectory::make(directory.path()));
+    assert!(said.contains("share this directory already") && !machines.exists(), "{said}");
 }

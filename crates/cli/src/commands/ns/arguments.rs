@@ -17,7 +17,7 @@ pub struct Create {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub chunk_size: Option<u64>,
     /// Make it in a directory of a file system that many machines share (Lustre, GPFS, CephFS, NFS 4),
-    /// for all of them: without locks and files that grow, and with contents in objects
+    /// so that all of them can use it; contents are in objects
     #[arg(long)]
     pub shared: bool,
     /// Keep indexes of these attributes, with commas between them, or of none [default: size, uid,
@@ -59,7 +59,7 @@ pub struct Quota {
     /// unlimited
     #[arg(long, value_name = "[SOFT:]HARD", requires = "one")]
     pub bytes: Option<String>,
-    /// Allow so many files of all kinds, such as 1M
+    /// Allow N files of all kinds, such as 1M
     #[arg(long, value_name = "[SOFT:]HARD", requires = "one")]
     pub inodes: Option<String>,
     /// Allow use above the soft limits for this long, such as 12h [default: 7d]

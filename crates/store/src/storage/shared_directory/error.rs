@@ -31,7 +31,7 @@ pub enum SharedDirectoryError {
     },
     /// It is not known whether this machine sees in time what others create.
     #[error(
-        "{root}: machine {machine} may not write here before it was tried whether it sees in time \
+        "{root}: machine {machine} may not write here until a probe has shown that it sees in time \
          what others create; run 'canopy store probe {root}' on it and, at the same time, on {known}",
         root = .root.display()
     )]

@@ -9,12 +9,17 @@
 //! ```
 
 use super::error::SharedDirectoryError;
+use super::root::Root;
 use crate::error::{Error, Result};
 use crate::key::hash_of;
-use std::fs::{self, DirBuilder, File};
+use rustix::fs::{Dir, renameat};
+use rustix::io::Errno;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const DIRECTORY: &str = "machines";
 
 /// A note is shorter.
 const NOTE_BYTES_MAX: u64 = 4096;
@@ -51,16 +56,16 @@ fn read(path: &str) -> String {
 
 /// The notes about the machines that may write to a shared directory.
 pub struct Notes {
-    directory: PathBuf,
+    root: Arc<Root>,
 }
 
 impl Notes {
-    pub(super) fn below(root: &Path) -> Self {
-        Notes { directory: root.join("machines") }
+    pub(super) fn below(root: &Arc<Root>) -> Self {
+        Notes { root: root.clone() }
     }
 
-    fn path(&self, id: u64) -> PathBuf {
-        self.directory.join(format!("{id:016x}"))
+    fn failed(&self, below: &Path, error: io::Error) -> Error {
+        Error::storage(self.root.path().join(below).display().to_string(), error)
     }
 
     /// Notes that a machine may write; `partner` is the one that it has passed the probe with.
@@ -71,24 +76,21 @@ impl Notes {
     pub fn add(&self, machine: &Machine, partner: Option<&Machine>) -> Result<()> {
         let partner = partner.map(|one| format!(" {}", one.name)).unwrap_or_default();
         let text = format!("1 {}{partner}\n", machine.name);
-        let path = self.path(machine.id);
-        self.replace(&path, &text)
-            .map_err(|error| Error::storage(path.display().to_string(), error))
+        let path = path(machine.id);
+        self.replace(&path, &text).map_err(|error| self.failed(&path, error))
     }
 
     fn replace(&self, path: &Path, text: &str) -> io::Result<()> {
-        match DirBuilder::new().mode(0o700).create(&self.directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
+        self.root.make_directory(Path::new(DIRECTORY))?;
         let new = path.with_extension(format!("{:x}", crate::environment::system_random()));
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
+        let mut file = self.root.create_file(&new)?;
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-        let renamed = written.and_then(|()| fs::rename(&new, path));
+        let renamed =
+            written.and_then(|()| Ok(renameat(self.root.at(), &new, self.root.at(), path)?));
         if renamed.is_err() {
-            let _ = fs::remove_file(&new);
+            let _ = self.root.remove_file(&new);
         }
-        renamed.and_then(|()| super::sync_directory(&self.directory))
+        renamed.and_then(|()| self.root.sync_directory(Path::new(DIRECTORY)))
     }
 
     /// Returns whether a machine may write.
@@ -97,10 +99,11 @@ impl Notes {
     ///
     /// Fails as the file system does.
     pub fn has(&self, machine: &Machine) -> Result<bool> {
-        let path = self.path(machine.id);
-        let failed = |error| Error::storage(path.display().to_string(), error);
+        let path = path(machine.id);
+        let failed = |error| self.failed(&path, error);
         // As it is now, and not as it was when this machine last looked.
-        match File::open(&self.directory).and_then(|_| File::open(&path)) {
+        let directory = self.root.open_below(Path::new(DIRECTORY));
+        match directory.and_then(|_| self.root.open_below(&path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             opened => Ok(note_in(opened.map_err(failed)?).map_err(failed)?.is_some()),
         }
@@ -112,16 +115,21 @@ impl Notes {
     ///
     /// Fails as the file system does.
     pub fn names(&self) -> Result<Vec<String>> {
-        let failed = |error| Error::storage(self.directory.display().to_string(), error);
-        let files = match fs::read_dir(&self.directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            files => files.map_err(failed)?,
+        self.read_names().map_err(|error| self.failed(Path::new(DIRECTORY), error))
+    }
+
+    fn read_names(&self) -> io::Result<Vec<String>> {
+        let directory = match self.root.open_directory(Path::new(DIRECTORY)) {
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            directory => directory?,
         };
         let mut names = Vec::new();
-        for file in files {
-            let path = file.map_err(failed)?.path();
-            if path.extension().is_none() && path.is_file() {
-                names.extend(File::open(&path).and_then(note_in).map_err(failed)?);
+        for file in Dir::read_from(&directory)? {
+            let file = file?;
+            let Ok(name) = file.file_name().to_str() else { continue };
+            let note = Path::new(DIRECTORY).join(name);
+            if !name.contains('.') && self.root.stat(&note).is_ok_and(is_file) {
+                names.extend(self.root.open_below(&note).and_then(note_in)?);
             }
         }
         names.sort();
@@ -129,7 +137,7 @@ impl Notes {
         Ok(names)
     }
 
-    pub(super) fn check(&self, root: &Path, machine: &Machine) -> Result<()> {
+    pub(super) fn check(&self, machine: &Machine) -> Result<()> {
         if self.has(machine)? {
             return Ok(());
         }
@@ -139,9 +147,18 @@ impl Notes {
             [one] => one.clone(),
             [names @ .., last] => format!("{} or {last}", names.join(", ")),
         };
-        let (root, machine) = (root.to_owned(), machine.name.clone());
+        let (root, machine) = (self.root.path().to_owned(), machine.name.clone());
         Err(SharedDirectoryError::Untried { root, machine, known }.into())
     }
+}
+
+/// Returns the path of a machine's note below the root.
+fn path(id: u64) -> PathBuf {
+    Path::new(DIRECTORY).join(format!("{id:016x}"))
+}
+
+fn is_file(about: rustix::fs::Stat) -> bool {
+    super::is_of(&about, rustix::fs::FileType::RegularFile)
 }
 
 /// Reads the name of the machine in a note; none if it is not a note of this version.

@@ -1,53 +1,58 @@
 //! Files without the name of an object yet, and giving it to them.
 
+use super::root::Root;
 use super::{Created, owner_and_mtime};
 use crate::environment::system_random;
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, linkat, open, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, fstat, linkat, openat, unlinkat};
 use rustix::io::Errno;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Files of a process that has begun none for so long are removed by others. A process that still
 /// runs begins its file anew.
 const AGE_SECONDS: i64 = 24 * 60 * 60;
 
+/// The directory of all temporary files.
+const ALL: &str = "temporary";
+
 /// The files of this process that have no name of an object yet.
 pub(super) struct Temporaries {
-    all: PathBuf,
+    root: Arc<Root>,
+    /// Below the root, as all paths here.
     own: PathBuf,
     next: AtomicU64,
 }
 
 /// A file that is whole and synced; it goes when this does, unless it has another name by then.
 pub(super) struct Temporary {
+    root: Arc<Root>,
     path: PathBuf,
     file: File,
 }
 
 impl Temporaries {
     /// Keeps files below a directory of their own in `root`; makes nothing yet.
-    pub(super) fn below(root: &Path) -> Self {
-        let all = root.join("temporary");
-        let own = all.join(format!("{:016x}", system_random()));
-        Temporaries { all, own, next: AtomicU64::new(0) }
+    pub(super) fn below(root: &Arc<Root>) -> Self {
+        let own = Path::new(ALL).join(format!("{:016x}", system_random()));
+        Temporaries { root: root.clone(), own, next: AtomicU64::new(0) }
     }
 
     /// Writes a file.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<Temporary> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.own.join(number.to_string());
-        let file = match File::create_new(&path) {
+        let file = match self.root.create_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.make()?;
-                File::create_new(&path)?
+                self.root.create_file(&path)?
             }
             made => made?,
         };
         // From here on it goes by itself.
-        let mut temporary = Temporary { path, file };
+        let mut temporary = Temporary { root: self.root.clone(), path, file };
         rustix::fs::fchmod(&temporary.file, Mode::from_raw_mode(0o600))?;
         temporary.file.write_all(bytes)?;
         temporary.file.sync_all()?;
@@ -56,11 +61,8 @@ impl Temporaries {
 
     /// Makes the directory of this process, and removes what dead ones left.
     fn make(&self) -> io::Result<()> {
-        for directory in [&self.all, &self.own] {
-            match DirBuilder::new().mode(0o700).create(directory) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
+        for directory in [Path::new(ALL), &self.own] {
+            self.root.make_directory(directory)?;
         }
         // If this fails, somebody else does it later.
         let _ = self.remove_old();
@@ -71,8 +73,8 @@ impl Temporaries {
     /// the directory of this process was just made by.
     fn remove_old(&self) -> io::Result<()> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let all = File::from(open(&self.all, flags, Mode::empty())?);
-        let (owner, now) = owner_and_mtime(&File::open(&self.own)?)?;
+        let all = File::from(openat(self.root.at(), ALL, flags, Mode::empty())?);
+        let (owner, now) = owner_and_mtime(&self.root.open_below(&self.own)?)?;
         for entry in Dir::read_from(&all)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else { continue };
@@ -103,14 +105,15 @@ impl Temporaries {
 impl Drop for Temporaries {
     fn drop(&mut self) {
         // It is missing if nothing was ever written.
-        let _ = fs::remove_dir(&self.own);
+        let _ = self.root.remove_directory(&self.own);
     }
 }
 
 impl Temporary {
     /// Gives the file a name, unless there is a file of this name.
     pub(super) fn link(&self, path: &Path) -> io::Result<Created> {
-        let error = match linkat(CWD, &self.path, CWD, path, AtFlags::empty()) {
+        let error = match linkat(self.root.at(), &self.path, self.root.at(), path, AtFlags::empty())
+        {
             Ok(()) => return Ok(Created::Now),
             Err(error) => error,
         };
@@ -129,36 +132,32 @@ impl Temporary {
     /// Returns whether the file of this name is this one. It is open, so no other has its number.
     fn is_at(&self, path: &Path) -> Result<bool, Errno> {
         let own = fstat(&self.file)?;
-        let found = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
+        let found = self.root.stat(path)?;
         Ok((own.st_dev, own.st_ino) == (found.st_dev, found.st_ino))
     }
 
     fn has_one_name(&self) -> io::Result<bool> {
-        Ok(statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink == 1)
+        Ok(self.root.stat(&self.path)?.st_nlink == 1)
     }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
         // What cannot be removed now is removed when it is old.
-        let _ = fs::remove_file(&self.path);
+        let _ = self.root.remove_file(&self.path);
     }
-}
-
-/// Has the names in a directory outlast a crash.
-pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 /// Tries what giving names needs of a file system: the file keeps its number and counts its names,
 /// directories can be synced, and an open file can be read after it was removed.
-pub(super) fn check(temporaries: &Temporaries, root: &Path) -> io::Result<()> {
+pub(super) fn check(temporaries: &Temporaries) -> io::Result<()> {
     let text = b"probe";
     let temporary = temporaries.write(text)?;
-    let named = root.join(format!(".probe-{:016x}", system_random()));
+    let named = PathBuf::from(format!(".probe-{:016x}", system_random()));
+    let root = &temporaries.root;
     let checked = check_names(&temporary, &named, text);
-    let removed = fs::remove_file(&named);
-    let checked = checked.and(removed).and_then(|()| sync_directory(root));
+    let removed = root.remove_file(&named).map_err(io::Error::from);
+    let checked = checked.and(removed).and_then(|()| root.sync_directory(Path::new("")));
     match checked? {
         () if temporary.has_one_name()? => Ok(()),
         () => Err(io::Error::other("it does not count the names of a file")),
@@ -174,11 +173,14 @@ fn check_names(temporary: &Temporary, named: &Path, text: &[u8]) -> io::Result<(
         return other("it does not count the names of a file, or changes its number");
     }
     // A second link(2) must fail, although the file is the same.
-    match linkat(CWD, &temporary.path, CWD, named, AtFlags::empty()) {
+    let root = &temporary.root;
+    match linkat(root.at(), &temporary.path, root.at(), named, AtFlags::empty()) {
         Err(Errno::EXIST) => {}
         _ => return other("link(2) replaces a name that there is"),
     }
-    match fs::read(named)? == text {
+    let mut read = Vec::new();
+    root.open_below(named)?.read_to_end(&mut read)?;
+    match read == text {
         true => Ok(()),
         false => other("another descriptor does not read what was written"),
     }
