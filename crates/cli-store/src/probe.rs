@@ -15,7 +15,7 @@ use meeting::Meeting;
 use serde_json::json;
 use std::fs::{self, DirBuilder};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     let root = shared.as_ref().map_or(&*directory, SharedDirectory::root);
     let place = root.join(PLACE);
-    make(&place)?;
+    make(root, &place)?;
     let own = Machine::own();
     if !arguments.json {
         message(format_args!("waiting for the same command on another machine"));
@@ -53,6 +53,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     if let Err(error) = left {
         message(format_args!("{error:#}"));
     }
+    if own.machine == other.machine {
+        bail!(
+            "both commands ran on one machine, {}: run it on two machines at the same time",
+            own.machine.name
+        );
+    }
     let noted = match &shared {
         Some(shared) if own.passed(&other) => note(shared, &own, &other)?,
         _ => Noted::Nothing,
@@ -64,21 +70,34 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     }
 }
 
-fn make(place: &Path) -> anyhow::Result<()> {
+/// Makes the directory where the machines meet, unless the other one has. Nobody else may be able to
+/// put something in its place: files are created and removed there.
+fn make(root: &Path, place: &Path) -> anyhow::Result<()> {
+    let caller = rustix::process::geteuid().as_raw();
+    let metadata = fs::metadata(root).with_context(|| root.display().to_string())?;
+    if ![0, caller].contains(&metadata.uid()) || metadata.mode() & 0o022 != 0 {
+        bail!(
+            "others can write to {}: give a directory of your own that they cannot write to",
+            root.display()
+        );
+    }
     match DirBuilder::new().mode(0o700).create(place) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            Err(error).with_context(|| format!("cannot make {}", place.display()))
+            return Err(error).with_context(|| format!("cannot make {}", place.display()));
         }
-        _ => Ok(()),
+        _ => {}
     }
+    let metadata = fs::symlink_metadata(place).with_context(|| place.display().to_string())?;
+    if !metadata.is_dir() || metadata.uid() != caller {
+        bail!("{} is not a directory of yours: remove it", place.display());
+    }
+    Ok(())
 }
 
 /// What became of the machines' right to write.
 enum Noted {
     /// It is not a shared directory yet, or the probe has failed.
     Nothing,
-    /// Both processes ran on one machine.
-    OneMachine,
     /// Both machines may write.
     Both,
     /// Neither may: each has to pass with one of these.
@@ -88,9 +107,6 @@ enum Noted {
 /// Notes that both machines may write, if one of them could before.
 fn note(shared: &SharedDirectory, own: &Findings, other: &Findings) -> anyhow::Result<Noted> {
     let notes = shared.notes();
-    if own.machine == other.machine {
-        return Ok(Noted::OneMachine);
-    }
     if !own.may_write && !other.may_write {
         let known = notes.names()?;
         // By hand all notes can be removed, to try all machines anew.
@@ -127,10 +143,6 @@ fn print(
     match noted {
         _ if !own.passed(other) => {}
         Noted::Nothing => writeln!(out, "passed: {here} and {there} can share {shown}")?,
-        Noted::OneMachine => writeln!(
-            out,
-            "passed, but on one machine: nothing is known of others; run it on two machines"
-        )?,
         Noted::Both => writeln!(out, "passed: {here} and {there} may write to {shown}")?,
         Noted::Unknown(known) => writeln!(
             out,

@@ -5,7 +5,8 @@ mod clients;
 
 use canopy_store::storage::SharedDirectory;
 use clients::Fault;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -72,8 +73,10 @@ fn machines_that_pass_may_write() {
     names.sort();
     assert_eq!(storage.notes().names().unwrap(), names);
 
-    let [(code, out, _), _] = both([("n9", at), ("n9", at)], &["--rounds", "1"]);
-    assert!(code == Some(0) && out.contains("passed, but on one machine"), "{out}");
+    for (code, out, messages) in both([("n9", at), ("n9", at)], &["--rounds", "1"]) {
+        assert!(code == Some(2) && out.is_empty(), "{out}");
+        assert!(messages.contains("both commands ran on one machine, n9"), "{messages}");
+    }
     assert_eq!(left(at), ["machines", "objects", "shared", "temporary"]);
 }
 
@@ -194,4 +197,21 @@ fn file_systems_without_links_or_that_overwrite_are_refused() {
         assert!(code == Some(2), "{messages}");
         assert!(messages.contains("refused: two machines created one name"), "{messages}");
     }
+}
+
+#[test]
+fn places_of_others_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let victim = tempfile::tempdir().unwrap();
+    fs::write(victim.path().join("1"), "kept").unwrap();
+    let refused = |reason: &str| {
+        let probe = start("n1", directory.path(), &["--wait", "1"]);
+        let (code, _, messages) = said(probe.wait_with_output().unwrap());
+        assert!(code == Some(2) && messages.contains(reason), "{messages}");
+    };
+    symlink(victim.path(), directory.path().join(".canopy-probe")).unwrap();
+    refused("is not a directory of yours");
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
+    refused("others can write to");
+    assert_eq!(fs::read(victim.path().join("1")).unwrap(), b"kept");
 }
