@@ -17,10 +17,13 @@ use std::fs::{self, DirBuilder};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What both machines write is below this directory, and goes when they are done.
 const PLACE: &str = ".canopy-probe";
+
+/// How long to wait until a directory of the other machine is seen.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Carries the subcommand out.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
@@ -87,7 +90,16 @@ fn make(root: &Path, place: &Path) -> anyhow::Result<()> {
         }
         _ => {}
     }
-    let metadata = fs::symlink_metadata(place).with_context(|| place.display().to_string())?;
+    let begun = Instant::now();
+    let metadata = loop {
+        match fs::symlink_metadata(place) {
+            // The other machine has made it, and it is not seen here yet.
+            Err(error) if error.kind() == ErrorKind::NotFound && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            found => break found.with_context(|| place.display().to_string())?,
+        }
+    };
     if !metadata.is_dir() || metadata.uid() != caller {
         bail!("{} is not a directory of yours: remove it", place.display());
     }

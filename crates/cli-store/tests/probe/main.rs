@@ -83,7 +83,8 @@ fn machines_that_pass_may_write() {
 #[test]
 fn the_first_machine_says_how_often_everything_is_tried() {
     let directory = tempfile::tempdir().unwrap();
-    let started = ["2", "5"].map(|rounds| start("n1", directory.path(), &["--rounds", rounds]));
+    let started = [("n1", "2"), ("n2", "5")]
+        .map(|(machine, rounds)| start(machine, directory.path(), &["--rounds", rounds]));
     let [one, other] = started.map(|child| said(child.wait_with_output().unwrap()));
     for (code, out, messages) in [&one, &other] {
         assert_eq!(*code, Some(0), "{out}{messages}");
