@@ -19,7 +19,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What both machines write is below this directory, and goes when they are done.
+/// Both machines write below this directory, and remove it when they are done.
 const PLACE: &str = ".canopy-probe";
 
 /// How long to wait until a directory of the other machine is seen.
@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         bail!("{shown}: the probe is for directories; every machine can use a bucket");
     }
     let directory = arguments.directory.canonicalize().with_context(|| shown.to_string())?;
-    // Of a damaged or a newer one, before anything is tried.
+    // This refuses a damaged or a newer one before anything is tried.
     let shared = match SharedDirectory::root_of(&directory)? {
         Some(root) => Some(SharedDirectory::open(&root)?),
         None => None,
@@ -106,7 +106,7 @@ fn make(root: &Path, place: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What became of the machines' right to write.
+/// The machines' right to write after the probe.
 enum Noted {
     /// It is not a shared directory yet, or the probe has failed.
     Nothing,

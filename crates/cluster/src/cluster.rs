@@ -81,9 +81,6 @@ impl Cluster {
     /// Fails as the operation does, and with `NotYet` if several servers would have to execute it.
     pub fn execute(&self, client: &mut Client, operation: &Operation<'_>) -> Result<Reply> {
         match operation {
-            Operation::Read(Moment::Now, Read::Inode(id) | Read::Xattrs(id)) => {
-                self.of_file(*id, operation)
-            }
             Operation::Change(Change::Create { name, new, holds: false })
                 if new.mode & canopy_namespace::inode::TYPE_MASK == file_type::DIRECTORY =>
             {

@@ -1,4 +1,4 @@
-//! What can go wrong in a cluster.
+//! Errors of a cluster.
 
 use canopy_namespace::operation::Target;
 use canopy_partition::SplitHistory;
@@ -13,9 +13,9 @@ pub enum Error {
     /// of the directory that this server holds.
     #[error("{target} is on another server")]
     Elsewhere {
-        /// What the operation is about.
+        /// Name or file of the operation.
         target: Target,
-        /// What the server knows of the directory's partitions.
+        /// Histories of the directory's partitions that the server holds.
         histories: Vec<SplitHistory>,
     },
     /// The operation is not possible in a cluster yet.

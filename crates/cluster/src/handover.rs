@@ -91,7 +91,7 @@ impl HandOver<'_> {
             }
             self.check(steps.goes_on(Step::Entries))?;
             self.check(receiver.holdings(directory)?.takes_entries(child, attempt))?;
-            receiver.tablet.take_entries(directory, &entries, &[])?;
+            receiver.tablet.take_entries(directory, &entries)?;
             last = entries.into_iter().last();
         }
         self.check(steps.goes_on(Step::Complete))?;

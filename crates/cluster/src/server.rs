@@ -14,7 +14,7 @@ pub(crate) struct Server {
     pub(crate) tablet: Tablet,
     /// Holds partitions while operations run; changes when partitions do.
     state: RwLock<State>,
-    /// Whoever waits for the end of a hand-over.
+    /// Locked by changes that wait for the end of a hand-over.
     waiting: Mutex<()>,
     ended: Condvar,
 }
@@ -43,11 +43,6 @@ impl Moving {
     fn has(&self, directory: FileId, hash: u64) -> bool {
         self.directory == directory && self.hashes.contains(&hash)
     }
-}
-
-/// Returns the holdings of a directory that was never split, where its content half lies.
-fn unsplit() -> Holdings {
-    Holdings::new_directory()
 }
 
 impl Server {
@@ -167,7 +162,7 @@ impl Server {
     ) -> Result<Answer> {
         let state = self.state.read();
         let running = state.moving.as_ref().map(|moving| moving.attempt);
-        let holdings = state.directories.get(&directory).cloned().unwrap_or_default();
+        let holdings = self.holdings_in(&state, directory)?;
         Ok(holdings.answer(child, attempt, self.epoch(), running))
     }
 
@@ -185,11 +180,18 @@ impl Server {
 
     /// Returns the partitions of a directory here.
     pub(crate) fn holdings(&self, directory: FileId) -> Result<Holdings> {
-        if let Some(holdings) = self.state.read().directories.get(&directory) {
+        self.holdings_in(&self.state.read(), directory)
+    }
+
+    /// Returns them by a state that is locked. A directory without records was never split.
+    fn holdings_in(&self, state: &State, directory: FileId) -> Result<Holdings> {
+        if let Some(holdings) = state.directories.get(&directory) {
             return Ok(holdings.clone());
         }
-        let is_first = self.tablet.has_first_partition(directory)?;
-        Ok(if is_first { unsplit() } else { Holdings::default() })
+        Ok(match self.tablet.has_first_partition(directory)? {
+            true => Holdings::new_directory(),
+            false => Holdings::default(),
+        })
     }
 
     /// Changes the partitions of a directory, records them for good, and has the tablet hold what they
@@ -233,12 +235,7 @@ impl Server {
         directory: FileId,
         decide: impl FnOnce(&mut Holdings) -> bool,
     ) -> Result<bool> {
-        let known = state.directories.get(&directory).cloned();
-        let before = match known {
-            Some(known) => known,
-            None if self.tablet.has_first_partition(directory)? => unsplit(),
-            None => Holdings::default(),
-        };
+        let before = self.holdings_in(state, directory)?;
         let mut after = before.clone();
         if !decide(&mut after) {
             return Ok(false);
@@ -269,14 +266,7 @@ impl Server {
         change: i64,
     ) -> Result<Option<(SplitHistory, u64)>> {
         let mut state = self.state.write();
-        let holder = match state.directories.get(&directory) {
-            Some(holdings) => holdings.holder(hash),
-            None => self
-                .tablet
-                .has_first_partition(directory)?
-                .then(unsplit)
-                .and_then(|all| all.holder(hash)),
-        };
+        let holder = self.holdings_in(&state, directory)?.holder(hash);
         let Some(history) = holder else { return Ok(None) };
         let key = (directory, history.partition());
         let count = match state.counts.get(&key) {

@@ -99,7 +99,7 @@ fn a_namespace_of_format_1_stays_usable() {
     let namespace = older.open();
     check(&namespace);
     assert!(make(&namespace, "later") > NEXT);
-    // What is restored from the time before has no blocks, and its ids are not given out again.
+    // A restored older tree has no blocks, and its ids are not given out again.
     let last = make(&namespace, "last");
     namespace.restore_snapshot("first").expect("a restore");
     drop(namespace);

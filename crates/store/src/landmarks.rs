@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// What others do between two questions is taken from `choices`, which then gets the next ones.
+    /// Takes the steps of others between two questions from `choices`, which then gets the next ones.
     struct World {
         current: u64,
         there: BTreeSet<u64>,

@@ -133,7 +133,7 @@ mod tests {
         }
         assert_eq!(layout.run_from(14), None);
         assert_eq!(layout.run_from(u64::MAX), None);
-        // What does not fill a run at the end is never reserved.
+        // Numbers at the end that do not fill a run are never reserved.
         assert_eq!(RunLayout { numbers: 0..7, run: 4 }.run_from(1), None);
         let last = RunLayout { numbers: u64::MAX - 3..u64::MAX, run: 2 };
         assert_eq!(last.run_from(u64::MAX - 2), None);

@@ -124,7 +124,7 @@ fn machines_use_a_namespace_in_turn() {
     assert_eq!(success(&place.on("n1", &["check", "--data", "@"])), "no faults\n");
     assert!(success(&place.on("n2", &["info", "@"])).contains("records"));
     assert!(success(&place.on("n1", &["find", "@", "-name", "large-*"])).lines().count() == 4);
-    // What is of one machine is not where all see it.
+    // Files of one machine are not in the directory that all share.
     let names = fs::read_dir(&place.namespace).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names = Vec::from_iter(names);
@@ -162,7 +162,7 @@ fn the_machine_that_comes_last_has_the_namespace() {
     success(&place.on("n2", &["mount", "@", "on"]));
     assert_eq!(fs::read(second.join("before")).unwrap(), b"synced");
     write_synced(&second.join("by-second"), b"second").unwrap();
-    // Whatever the first one does, it finds out that it has the namespace no longer.
+    // Any call of the first one shows that it has lost the namespace.
     assert!(write_synced(&first.join("by-first"), b"first").is_err());
     assert!(write_synced(&first.join("by-first"), b"first").is_err());
     write_synced(&second.join("by-second"), b"still").unwrap();

@@ -1,4 +1,4 @@
-//! What a machine has found out about a file system, and what follows from that.
+//! Findings of a machine about a file system, and the verdict on it.
 
 use super::rounds::LATEST;
 use anyhow::Context;

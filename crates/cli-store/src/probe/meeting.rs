@@ -183,7 +183,7 @@ impl Meeting {
         // If the second one has died, nobody else will.
         let _ = self.wait("left", ANSWER);
         let begun = Instant::now();
-        // What the other one has made may be seen late.
+        // Files of the other one may be seen late.
         while let Err(error) = fs::remove_dir_all(&self.session) {
             if begun.elapsed() > ANSWER {
                 return Err(error)

@@ -1,5 +1,5 @@
-//! What two machines try. In each round one of them changes something, and the other, which has
-//! looked before and so may remember how it was, looks at once when it hears of that.
+//! Rounds of two machines. In each round one of them changes something, and the other one looks as
+//! soon as it learns of that. It has looked before, so it may remember the old state.
 
 use super::findings::{Findings, Lateness};
 use super::meeting::{Meeting, PATIENCE};
@@ -146,7 +146,7 @@ impl Round<'_> {
         self.meeting.wait(&self.signal("changed"), PATIENCE)?;
 
         let begun = Instant::now();
-        // What is looked at first says whether it is seen at once.
+        // Only the first look shows whether it is seen at once.
         let named = || self.is_named();
         let listed = || self.listed(LISTED);
         let removed = || self.is_removed();

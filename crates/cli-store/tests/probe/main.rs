@@ -123,7 +123,7 @@ fn who_comes_alone_is_told() {
     assert_eq!(messages, "canopy: /nonesuch: No such file or directory\n");
 }
 
-/// Returns what both machines find out about a file system, and whether one of them can make a shared
+/// Returns the findings of both machines about a file system, and whether one of them can make a shared
 /// directory there.
 fn tried(fault: Fault) -> ([(Option<i32>, String, String); 2], Result<(), String>) {
     let place = tempfile::tempdir().unwrap();

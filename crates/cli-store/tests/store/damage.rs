@@ -136,7 +136,7 @@ fn missing_objects_are_found() {
         assert!(code == 1 && text.contains(&format!("a parent of table {cloned}")), "{text}");
     });
     place.assert_sound();
-    // What nothing knows is not a fault.
+    // An unknown file is not a fault.
     fs::write(parent.join("sst/strange"), "").unwrap();
     let (code, text) = place.verify();
     assert!(code == 0 && text.contains("note: ") && text.contains("sst/strange"), "{text}");

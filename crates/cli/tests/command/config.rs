@@ -322,7 +322,7 @@ fn a_wrong_file_of_the_site_stops_who_can_mend_it_and_nobody_else() {
     for command in ["index", "update"] {
         assert!(at.refused(&[], &[command, tree]).contains("line 2: unknown key"));
     }
-    // Of what is not TOML, nothing counts.
+    // Nothing counts in a file that is not TOML.
     fs::write(&at.site, "index = '").unwrap();
     let named = ["--index", index.to_str().unwrap(), "find", tree];
     assert!(at.run(&[], &named).status.success());

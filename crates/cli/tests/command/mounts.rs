@@ -310,7 +310,7 @@ fn helpers_have_the_rights_of_one_user_and_no_others() {
             || Path::new(&target).starts_with(&site.index);
         assert!(is_fine, "{target}");
     }
-    // The same groups in another order are not another user.
+    // Groups in another order do not make another user.
     let other = User { groups: vec![3001, 3003], gid: 3002, ..user };
     assert!(ls(&other, &site.on).status.success());
     assert_eq!(site.helpers(2001), helpers);

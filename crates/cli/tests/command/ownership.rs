@@ -257,7 +257,7 @@ fn the_list_of_errors_goes_into_no_file_of_another() {
             & 0o777,
         0o644
     );
-    // What is not a plain file, and one's own of before, are written to.
+    // Special files, and an earlier output of one's own, are written to.
     fs::remove_file(&link).unwrap();
     for list in [&PathBuf::from("/dev/null"), &link, &link] {
         let words = ["index".as_ref(), "--errors".as_ref(), list.as_os_str(), tree.as_os_str()];

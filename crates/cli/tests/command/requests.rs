@@ -303,7 +303,7 @@ fn only_real_paths_that_are_followed_are_listed() {
     let (code, text) = ended(site.command(ANN, &["/usr".into()]).output().unwrap());
     assert_eq!(code, 2, "{text}");
     assert!(text.contains("/usr: it is in nothing that the daemon of "), "{text}");
-    // What is not a request is not answered.
+    // Bytes that are not a request get no answer.
     let long = vec![b'x'; 5000];
     let many = vec![&b"/usr"[..]; 65];
     for bytes in [
@@ -394,7 +394,7 @@ fn a_daemon_that_is_not_there_is_one_clear_error() {
     let (code, said) = site.ask(ANN, &["open"]);
     assert_eq!(code, 2, "{said}");
     assert!(said.contains(no_daemon), "{said}");
-    // What it left is not a hindrance.
+    // Its leftovers do not hinder the next one.
     site.start(&[]);
     site.serve(ANN, &["open"]);
     site.daemon.take().unwrap().stop();

@@ -586,7 +586,7 @@ fn damage_is_mended_by_what_lists_a_source_again() {
                 assert!(named.status.success(), "{}", said(&named));
                 fs::write(place.path("tree/a/new"), "").unwrap();
                 damage(&place, end, is_gone);
-                // Of one directory that is named, it is not a reason to list all.
+                // If only one directory is named, this is not a reason to list all.
                 for output in [
                     run(&place, &["update", "TREE/a"]),
                     suspects(&place, &["update", "--suspects"]),

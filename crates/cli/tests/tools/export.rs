@@ -472,7 +472,7 @@ fn a_file_is_written_to_once_there_is_something_to_export() {
         [nowhere.as_os_str(), "-o".as_ref(), parts.as_os_str(), "--parts".as_ref(), "2".as_ref()];
     assert_eq!(case.export(&root(), "gufi-trace", &words).status.code(), Some(1));
     assert!(!parts.exists());
-    // What is not a file stays what it is.
+    // Other things than files stay as they are.
     let pipe = case.place.path("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
     let reader = std::thread::spawn({

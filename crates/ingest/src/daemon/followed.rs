@@ -48,7 +48,7 @@ pub(super) struct Namespace {
 pub(super) struct Listening {
     /// Where they come from; `None` if there is nothing to listen to.
     pub(super) source: Option<ChangeSource>,
-    /// What they do not tell of.
+    /// Directories that they do not report.
     pub(super) unfollowed: Vec<Unfollowed>,
     /// Whether they continue where those of the previous daemon ended.
     pub(super) goes_on: bool,

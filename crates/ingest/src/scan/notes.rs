@@ -29,7 +29,7 @@ pub(crate) struct SourceProgress<'a> {
     pub(crate) left: Left,
     /// Counts of the run.
     pub(crate) counts: &'a Counts,
-    /// What is missing in the index up to now.
+    /// Parts that the index lacks so far.
     pub(crate) missing: &'a Shortfalls,
 }
 

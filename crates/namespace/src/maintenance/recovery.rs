@@ -16,8 +16,7 @@ impl Namespace {
         self.tablet.remove_orphans()?;
         for id in self.tablet.ids_in(Space::Unsettled)? {
             self.contents.unsettle(id);
-            // An object that cannot be read is not a reason not to open all else; `check` tells of
-            // it.
+            // The rest is opened although an object cannot be read; `check` reports it.
             let recovered = self.recover_object(id);
             if let Err(error @ (Error::Store(_) | Error::Corrupt(_))) = recovered {
                 return Err(error);

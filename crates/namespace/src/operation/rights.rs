@@ -38,7 +38,7 @@ use crate::snapshot::present::Present;
 use canopy_model::{Credentials, Wanted, XattrAccess};
 use rustix::io::Errno;
 
-/// What a user needs for an operation.
+/// Rights that a user needs for an operation.
 #[derive(Debug)]
 enum Needs<'a> {
     /// Nothing: it names no file, and anybody may know the answer.
@@ -68,7 +68,7 @@ impl Operation<'_> {
             Operation::Quotas(quotas) => quotas.needs(),
             Operation::Snapshots(snapshots) => snapshots.needs(),
             Operation::Administration(administration) => administration.needs(),
-            // The number of candidates tells of files that the user cannot see.
+            // The number of candidates counts files that the user cannot see.
             Operation::Explain(_, true) => Needs::Root,
             Operation::Search(Query { who, .. }, _) | Operation::Explain(Query { who, .. }, _) => {
                 Needs::Identity(who)

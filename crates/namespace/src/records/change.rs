@@ -1,8 +1,8 @@
 //! Everything that changes names and attributes. Each change is one batch: the records of names and
 //! inodes, the name index and the indexes of attributes change together or not at all.
 //!
-//! What a user may do is checked first, with the lock of the change (`records::permissions`), unless
-//! the caller is trusted: a mount of this process is, since the kernel checks there.
+//! Rights of users are checked first, with the lock of the change (`records::permissions`). A trusted
+//! caller is not checked: a mount of this process is one, since the kernel checks there.
 
 mod rename;
 

@@ -53,7 +53,7 @@ impl Default for IdLayout {
     }
 }
 
-/// What the record of ids says.
+/// Contents of the record of ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IdsRecord {
     /// No file has this id or a larger one.
@@ -127,7 +127,7 @@ pub(crate) struct Ids {
     blocks: Range<Block>,
     /// Blocks of this table for later.
     ahead: Option<Range<Block>>,
-    /// What the table had of blocks when it was opened. It has some of its own now, or wants them.
+    /// Origin of the blocks that the table had when it was opened.
     origin: Origin,
     /// Once no more ids are left than these, blocks are reserved ahead.
     reserve_at: u64,

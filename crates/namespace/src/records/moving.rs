@@ -204,21 +204,14 @@ impl Tablet {
         Ok(entry)
     }
 
-    /// Records entries of a directory that arrive, with records of partitions, for good. Entries
-    /// that arrive again are as before.
+    /// Records entries of a directory that arrive, for good. Entries that arrive again are as before.
     ///
     /// # Errors
     ///
     /// Fails as the table does.
-    pub fn take_entries(
-        &self,
-        directory: FileId,
-        entries: &[MovedEntry],
-        records: &[PartitionRecord],
-    ) -> Result<()> {
+    pub fn take_entries(&self, directory: FileId, entries: &[MovedEntry]) -> Result<()> {
         let _writer = self.writer.lock();
         let mut batch = Transaction::new();
-        put_records(&mut batch, records)?;
         for entry in entries {
             let (name, id) = (EntryName::new(directory, &entry.name), entry.inode.id);
             batch.put(name.found_key(id).as_ref(), b"")?;

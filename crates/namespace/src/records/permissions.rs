@@ -100,7 +100,7 @@ impl Tablet {
     }
 }
 
-/// What a user is to files.
+/// A user, as permissions of files see one.
 impl Check<'_> {
     /// Returns whether the user owns a file, or may do everything that its owner may.
     pub(crate) fn owns(self, inode: &Inode) -> bool {

@@ -122,7 +122,7 @@ fn files_with_contents_stay_in_their_places() {
     assert_eq!(place.inode("top/large.dat").size, 50_000);
     assert_eq!(place.inode("top/sub/linked").nlink, 2);
     assert_eq!(place.inode("").nlink, 4);
-    // What is missing is not a zeros.
+    // Missing data does not read as zeros.
     let nothing = place.inode("top/sub/deep/nothing");
     assert!(nothing.has(flag::ABSENT) && nothing.size == 5);
     assert_eq!(

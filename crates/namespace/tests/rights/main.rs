@@ -265,7 +265,7 @@ impl Site {
             Call::Execute(Operation::Access(Access::Open(id, Wanted::EXECUTE))) => {
                 !self.inode(*id).is_regular()
             }
-            // What is above a removed directory is nothing that names lead to.
+            // No name leads to the directory above a removed one.
             Call::Execute(Operation::Read(_, Read::Parent(id))) => {
                 *id == ROOT || self.inode(*id).nlink == 0
             }

@@ -209,7 +209,7 @@ fn list(group: u16, mask: u16, other: u16, named: &[AclEntry]) -> Acl {
     Acl { entries }
 }
 
-/// Returns permissions that tell classes of users apart.
+/// Returns permissions that differ for each class of users.
 fn protections() -> Vec<Protection> {
     let mut all = Vec::new();
     for shift in [6, 3, 0] {

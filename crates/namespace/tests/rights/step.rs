@@ -39,7 +39,7 @@ const MODES: [u32; 14] = [
     0o6755, 0o2644,
 ];
 
-/// What a random call can be about.
+/// Subjects of random calls.
 pub(crate) struct Files<'a> {
     /// Directories that there are or were.
     pub(crate) directories: &'a [FileId],

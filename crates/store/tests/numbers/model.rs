@@ -16,7 +16,7 @@ enum Rule {
     FixedPlaces,
     /// Storage creates an object only if there is none of its name.
     CreateOnce,
-    /// Whoever does not know the outcome of a creation reads the object.
+    /// A process that does not know the outcome of a creation reads the object.
     ReadAfterFailure,
     /// An object that is there was created by this attempt only if its bytes say so.
     CompareBytes,

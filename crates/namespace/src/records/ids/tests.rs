@@ -433,7 +433,7 @@ fn storage_that_fails_is_not_needed_while_ids_are_left() {
     assert_eq!(file(&tablet, "after").unwrap(), id(2, 0));
 }
 
-/// What became of an id.
+/// Fate of an id.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     /// Its process lives, and has not synced.

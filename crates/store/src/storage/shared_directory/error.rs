@@ -26,7 +26,7 @@ pub enum SharedDirectoryError {
     Refused {
         /// The directory.
         root: PathBuf,
-        /// What failed.
+        /// The operation that failed.
         source: io::Error,
     },
     /// It is not known whether this machine sees in time what others create.

@@ -143,7 +143,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What cannot be removed now is removed when it is old.
+        // A file that cannot be removed now goes when it is old.
         let _ = self.root.remove_file(&self.path);
     }
 }
