@@ -2,7 +2,7 @@
 //! `cargo run --release -p canopy-cluster --example creates [FILES]`. Prints thousands of operations
 //! per second of CPU time, partitions, and addressing errors of the client.
 
-use canopy_cluster::{Client, Process, create_cluster};
+use canopy_cluster::{Client, Process, SessionId, create_cluster};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read};
 use canopy_namespace::{EntryName, New, Ownership, ROOT, Settings, system_clock};
@@ -27,7 +27,7 @@ fn measure(servers: u32, files: u32) -> Result<(), Box<dyn Error>> {
     let clock = system_clock();
     create_cluster(&environment, &Settings::default(), Ownership::ROOT, servers, &clock)?;
     let process = Process::with_all_servers(&environment, &clock, SplitPolicy::default())?;
-    let client = Client::new(process.clone());
+    let client = Client::new(process.clone(), SessionId(1));
     let names: Vec<String> = (0..files).map(|number| format!("file{number}")).collect();
     let started = cpu_seconds();
     for name in &names {

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::handover;
-use crate::message::{MoveStep, Request, Response, ServerRequest};
+use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::borrow::Cow;
 
 impl Server {
-    /// Answers a request of a caller.
+    /// Answers a request.
     ///
     /// # Errors
     ///
@@ -23,9 +23,10 @@ impl Server {
     pub(crate) fn answer(
         &self,
         peers: &dyn Peers,
-        caller: Caller<'_>,
+        sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
+        let Sender { caller, .. } = sender;
         let reply = match request {
             Request::OfServer(request) => return self.answer_server(caller, request),
             Request::Execute(operation) => {
@@ -39,7 +40,7 @@ impl Server {
         match reply {
             // The server may have been given the names, and not know it yet.
             Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {
-                self.answer(peers, caller, request)
+                self.answer(peers, sender, request)
             }
             reply => reply,
         }
@@ -128,14 +129,14 @@ impl Server {
             self.change(name.directory, hash, |tablet| tablet.plan_directory(caller, name, new))?;
         let home = self.layout.home_for_new(name);
         let make = ServerRequest::MakeDirectory(Cow::Borrowed(&plan));
-        let made = peers.ask(home, Caller::Trusted, &Request::OfServer(make))?;
+        let made = peers.ask(home, Sender::SERVER, &Request::OfServer(make))?;
         let Response::Made(inode) = made else { return Err(Error::Unfit) };
         let named = self
             .change(name.directory, hash, |tablet| tablet.create_access_half(caller, name, &inode));
         if let Err(error) = named {
             let drop = Request::OfServer(ServerRequest::DropDirectory(inode.id));
             // If this fails, too, nobody ever sees the half.
-            let _ = peers.ask(home, Caller::Trusted, &drop);
+            let _ = peers.ask(home, Sender::SERVER, &drop);
             return Err(error);
         }
         Ok(Reply::Inode(inode))
@@ -172,7 +173,7 @@ impl Server {
         let state = HalfState { version: half.version, is_pending: false };
         let set = Request::OfServer(ServerRequest::SetHalf(Cow::Owned(half)));
         for server in self.layout.servers().filter(|server| *server != self.id) {
-            peers.ask(server, Caller::Trusted, &set)?.done()?;
+            peers.ask(server, Sender::SERVER, &set)?.done()?;
         }
         Ok(self.tablet.put_half_state(id, state)?)
     }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::layout::placement;
-use crate::message::{Request, Response};
+use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
@@ -24,6 +24,9 @@ const REMEMBERED: usize = 1 << 16;
 pub struct Client {
     peers: Arc<dyn Peers>,
     policy: SplitPolicy,
+    session: SessionId,
+    /// Number of the next change.
+    next: AtomicU64,
     maps: Mutex<HashMap<FileId, DirectoryMap>>,
     /// Servers whose tables gave out blocks of ids.
     homes: Mutex<HashMap<Block, ServerId>>,
@@ -34,9 +37,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns a client that knows nothing of directories so far.
-    pub fn new(peers: Arc<dyn Peers>) -> Self {
+    /// Returns a client that knows nothing of directories so far. No other client ever has the same
+    /// session.
+    pub fn new(peers: Arc<dyn Peers>, session: SessionId) -> Self {
         Client {
+            session,
+            next: AtomicU64::new(1),
             policy: peers.policy(),
             peers,
             maps: Mutex::default(),
@@ -116,11 +122,12 @@ impl Client {
         request: &Request<'_>,
     ) -> Result<Response> {
         let placement = self.placement(directory)?;
+        let sender = self.sender(caller, request);
         let mut refusals = BTreeMap::new();
         loop {
             let partition = self.find(directory, hash);
             let server = placement.server(partition);
-            let (histories, changes) = match self.peers.ask(server, caller, request) {
+            let (histories, changes) = match self.peers.ask(server, sender, request) {
                 Err(Error::Elsewhere { histories, changes, .. }) => (histories, changes),
                 reply => return reply,
             };
@@ -159,6 +166,7 @@ impl Client {
     /// Asks the server where a file was last seen, that of its id's block, and all others.
     fn of_id(&self, caller: Caller<'_>, id: FileId, request: &Request<'_>) -> Result<Response> {
         let home = self.home(id)?;
+        let sender = self.sender(caller, request);
         let name = self.names.lock().get(&id).copied();
         let seen = match name {
             Some((directory, hash)) => {
@@ -167,7 +175,7 @@ impl Client {
             None => None,
         };
         for server in seen.into_iter().chain([home]) {
-            match self.peers.ask(server, caller, request) {
+            match self.peers.ask(server, sender, request) {
                 Err(Error::Elsewhere { .. }) => {}
                 reply => return reply,
             }
@@ -179,7 +187,7 @@ impl Client {
         loop {
             let mut changes = Vec::new();
             for server in self.servers() {
-                match self.peers.ask(server, caller, request) {
+                match self.peers.ask(server, sender, request) {
                     Err(Error::Elsewhere { changes: of_server, .. }) => changes.push(of_server),
                     reply => return reply,
                 }
@@ -189,6 +197,24 @@ impl Client {
             }
             before = Some(changes);
         }
+    }
+
+    /// Returns the sender of a request. One that changes something gets a number.
+    fn sender<'a>(&self, caller: Caller<'a>, request: &Request<'_>) -> Sender<'a> {
+        let is_change = matches!(
+            request,
+            Request::Execute(Operation::Change(_) | Operation::Hold(_) | Operation::Quotas(_))
+        );
+        match is_change {
+            true => {
+                Sender { number: self.next.fetch_add(1, Ordering::Relaxed), ..self.reader(caller) }
+            }
+            false => self.reader(caller),
+        }
+    }
+
+    fn reader<'a>(&self, caller: Caller<'a>) -> Sender<'a> {
+        Sender { caller, session: self.session, number: 0 }
     }
 
     fn servers(&self) -> impl Iterator<Item = ServerId> {
@@ -236,7 +262,7 @@ impl Client {
         server: ServerId,
         id: FileId,
     ) -> Result<(Option<Inode>, Vec<SplitHistory>)> {
-        match self.peers.ask(server, caller, &Request::Part(id))? {
+        match self.peers.ask(server, self.reader(caller), &Request::Part(id))? {
             Response::Part(inode, histories) => Ok((inode, histories)),
             _ => Err(Error::Unfit),
         }
@@ -315,7 +341,8 @@ impl Client {
         }
         let ask = Request::HomeOf(id);
         let any = ServerId((block.0 % u64::from(self.peers.server_count().max(1))) as u32);
-        let Response::HomeOf(home) = self.peers.ask(any, Caller::Trusted, &ask)? else {
+        let Response::HomeOf(home) = self.peers.ask(any, self.reader(Caller::Trusted), &ask)?
+        else {
             return Err(Error::Unfit);
         };
         self.homes.lock().insert(block, home);

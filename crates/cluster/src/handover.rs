@@ -2,10 +2,9 @@
 //! sends each step to the receiver as a message.
 
 use crate::error::{Error, Result};
-use crate::message::{MoveStep, Request, Response, ServerRequest};
+use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
-use canopy_namespace::operation::Caller;
 use canopy_namespace::{DirectoryHalf, FileId, MovedEntry};
 use canopy_partition::{Answer, Attempt, Begun, Holding, PartitionId, ServerId};
 use std::borrow::Cow;
@@ -78,7 +77,7 @@ impl HandOver<'_> {
     /// Sends a step to the receiver.
     fn send(&self, step: MoveStep<'_>) -> Result<Response> {
         let step = ServerRequest::HandOver(self.directory, self.child, self.attempt, step);
-        self.peers.ask(self.receiver, Caller::Trusted, &Request::OfServer(step))
+        self.peers.ask(self.receiver, Sender::SERVER, &Request::OfServer(step))
     }
 
     /// The receiver gets all entries, and records that they are there.
@@ -227,7 +226,7 @@ pub(crate) fn ask(receiver: &Server, peers: &dyn Peers, directory: FileId) -> Re
     for (child, attempt) in Vec::from_iter(receiver.holdings(directory)?.unanswered()) {
         let giver = receiver.layout.server(directory, child.parent().unwrap_or_default())?;
         let ask = ServerRequest::HandOver(directory, child, attempt, MoveStep::Ask);
-        let answer = peers.ask(giver, Caller::Trusted, &Request::OfServer(ask))?;
+        let answer = peers.ask(giver, Sender::SERVER, &Request::OfServer(ask))?;
         let Response::Answer(answer) = answer else { return Err(Error::Unfit) };
         receiver.record(directory, |holdings| match answer {
             Answer::Given => {
@@ -253,7 +252,7 @@ pub(crate) fn recover(server: &Server, peers: &dyn Peers) -> Result<bool> {
         for (child, attempt) in Vec::from_iter(server.holdings(directory)?.unconfirmed()) {
             let receiver = server.layout.server(directory, child)?;
             let hold = ServerRequest::HandOver(directory, child, attempt, MoveStep::Hold);
-            let held = peers.ask(receiver, Caller::Trusted, &Request::OfServer(hold))?;
+            let held = peers.ask(receiver, Sender::SERVER, &Request::OfServer(hold))?;
             if held.done()? {
                 server.record(directory, |holdings| holdings.confirm(child, attempt))?;
             }

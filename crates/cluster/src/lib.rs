@@ -38,7 +38,7 @@ mod tasks;
 pub use client::Client;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
-pub use message::{MoveStep, Refusal, Request, Response, ServerRequest};
+pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
 pub use peers::Peers;
 pub use process::Process;
 pub use tables::create_cluster;

@@ -4,11 +4,35 @@
 //! so no two servers wait for each other, however few threads they have.
 
 use crate::error::Error;
-use canopy_namespace::operation::{Entries, Operation, Page, Target};
+use canopy_namespace::operation::{Caller, Entries, Operation, Page, Target};
 use canopy_namespace::{DirectoryHalf, Failure, FileId, Inode, MovedEntry, NewDirectory, Reply};
 use canopy_partition::{Answer, Attempt, Begun, PartitionId, ServerId, SplitHistory};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+
+/// A client's session: a number that no other client has. 0 is that of servers.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct SessionId(pub u64);
+
+/// The sender of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender<'a> {
+    /// Whose rights count.
+    pub caller: Caller<'a>,
+    /// The session that the request belongs to.
+    pub session: SessionId,
+    /// Number of a change in its session: a change that is sent again has the same number, and is
+    /// executed once. 0 for a request that changes nothing.
+    pub number: u64,
+}
+
+impl Sender<'_> {
+    /// A server of the namespace.
+    pub const SERVER: Sender<'static> =
+        Sender { caller: Caller::Trusted, session: SessionId(0), number: 0 };
+}
 
 /// Something that a logical server is asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]

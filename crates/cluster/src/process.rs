@@ -4,12 +4,12 @@
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
-use crate::message::{Request, Response};
+use crate::message::{Request, Response, Sender};
 use crate::peers::Peers;
 use crate::server::Server;
 use crate::tables::tables_of;
 use crate::tasks::{Task, Tasks};
-use canopy_namespace::operation::{Caller, Change, Operation, Target};
+use canopy_namespace::operation::{Change, Operation, Target};
 use canopy_namespace::{Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table};
 use canopy_partition::{PartitionId, ServerId, Split, SplitHistory, SplitPolicy};
 use canopy_store::{Environment, SstableCache};
@@ -140,11 +140,11 @@ impl Process {
     pub fn answer(
         &self,
         server: ServerId,
-        caller: Caller<'_>,
+        sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
         let server = self.server(server)?;
-        let response = server.answer(self, caller, request)?;
+        let response = server.answer(self, sender, request)?;
         if let Request::Execute(Operation::Change(change)) = request {
             self.note(&server, change)?;
         }
@@ -307,9 +307,9 @@ impl Process {
 }
 
 impl Peers for Process {
-    fn ask(&self, server: ServerId, caller: Caller<'_>, request: &Request<'_>) -> Result<Response> {
-        match (self.answer(server, caller, request), &self.others) {
-            (Err(Error::NotRunning(_)), Some(others)) => others.ask(server, caller, request),
+    fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
+        match (self.answer(server, sender, request), &self.others) {
+            (Err(Error::NotRunning(_)), Some(others)) => others.ask(server, sender, request),
             (answer, _) => answer,
         }
     }

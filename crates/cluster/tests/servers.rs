@@ -2,7 +2,8 @@
 //! and whatever step of a hand-over is the last one before a crash.
 
 use canopy_cluster::{
-    Client, Error, Peers, Process, Request, Response, Step, Steps, create_cluster,
+    Client, Error, Peers, Process, Request, Response, Sender, SessionId, Step, Steps,
+    create_cluster,
 };
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Changer, Moment, Operation, Page, Read};
@@ -16,6 +17,7 @@ use parking_lot::RwLock;
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 const POLICY: SplitPolicy =
@@ -68,10 +70,10 @@ impl Peers for Cluster {
     fn ask(
         &self,
         server: ServerId,
-        caller: Caller<'_>,
+        sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response, Error> {
-        self.process().ask(server, caller, request)
+        self.process().ask(server, sender, request)
     }
 
     fn server_count(&self) -> u32 {
@@ -87,9 +89,14 @@ fn open(environment: &Environment) -> Arc<Cluster> {
     Cluster::open(environment, POLICY)
 }
 
+fn next_session() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Returns a client that knows nothing.
 fn new_client(cluster: &Arc<Cluster>) -> Client {
-    Client::new(cluster.clone())
+    Client::new(cluster.clone(), SessionId(next_session()))
 }
 
 fn execute(client: &Client, operation: &Operation<'_>) -> Result<Reply, Error> {
