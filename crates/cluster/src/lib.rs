@@ -10,6 +10,7 @@
 //! | what a server executes, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | finding the server of a name or a file | `cluster` |
+//! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
 //!
 //! Invariants:
@@ -23,6 +24,7 @@
 mod cluster;
 mod error;
 mod handover;
+pub mod membership;
 mod server;
 mod tables;
 
