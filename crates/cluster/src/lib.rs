@@ -13,6 +13,7 @@
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
 //!
 //! Invariants:
@@ -28,6 +29,7 @@ mod client;
 mod error;
 mod handover;
 mod layout;
+pub mod membership;
 mod message;
 mod peers;
 mod process;

@@ -55,7 +55,7 @@ mod fork;
 pub mod fuzzing;
 mod ingestion;
 mod key;
-mod landmarks;
+pub mod landmarks;
 mod log;
 pub mod manifest;
 mod memtable;
