@@ -46,9 +46,9 @@ pub mod wire;
 mod workers;
 
 pub use client::Client;
+pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
-pub use envelope::Route;
 pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
 pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;

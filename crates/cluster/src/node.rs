@@ -17,12 +17,12 @@ use crate::wire::{
 };
 use crate::workers::Workers;
 use canopy_model::ErrorKind;
-use canopy_namespace::operation::{Caller, Change, Operation};
 use canopy_namespace::Clock;
+use canopy_namespace::operation::{Caller, Change, Operation};
 use canopy_partition::ServerId;
 use canopy_store::Environment;
-use std::collections::BTreeMap;
 use parking_lot::RwLock;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -187,6 +187,14 @@ impl Node {
     }
 }
 
+impl Drop for Node {
+    /// Ends the process without notice: others take its servers over once its lease ends.
+    fn drop(&mut self) {
+        self.listener = None;
+        drop(self.inner.membership.write().take());
+    }
+}
+
 impl Hosting for Inner {
     fn start(&self, server: ServerId) -> Result<()> {
         self.process.start(server)
@@ -212,12 +220,7 @@ fn route_of(map: &ClusterMap, process: &Process) -> Route {
     }
     let servers = (0..process.server_count()).map(ServerId);
     let servers = servers.map(|server| places.get(&map.process_of(server)?).copied());
-    Route {
-        version: map.version,
-        processes,
-        servers: servers.collect(),
-        policy: process.policy(),
-    }
+    Route { version: map.version, processes, servers: servers.collect(), policy: process.policy() }
 }
 
 impl Service for Inner {

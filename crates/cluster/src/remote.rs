@@ -178,7 +178,10 @@ fn is_final(refusal: &crate::wire::Refusal) -> bool {
     use crate::wire::Refusal;
     matches!(
         refusal,
-        Refusal::TooLarge { .. } | Refusal::ReplyTooLarge | Refusal::Version(_) | Refusal::Denied(_)
+        Refusal::TooLarge { .. }
+            | Refusal::ReplyTooLarge
+            | Refusal::Version(_)
+            | Refusal::Denied(_)
     )
 }
 
