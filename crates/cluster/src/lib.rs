@@ -34,6 +34,7 @@ mod process;
 mod server;
 mod tables;
 mod tasks;
+pub mod wire;
 
 pub use client::Client;
 pub use error::{Error, Result};

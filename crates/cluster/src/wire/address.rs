@@ -87,8 +87,21 @@ mod tests {
             assert_eq!(address.to_string(), text);
         }
         let wrong = [
-            "", ":", "host", "host:", ":7040", "host:65536", "host:+1", "::1:7040", "[::1]7040",
-            "[host]:1", "a b:1", "unix:", "unix:relative", "unix:/a\0b", "http://host:1",
+            "",
+            ":",
+            "host",
+            "host:",
+            ":7040",
+            "host:65536",
+            "host:+1",
+            "::1:7040",
+            "[::1]7040",
+            "[host]:1",
+            "a b:1",
+            "unix:",
+            "unix:relative",
+            "unix:/a\0b",
+            "http://host:1",
         ];
         for text in wrong {
             assert!(text.parse::<Address>().is_err(), "{text}");

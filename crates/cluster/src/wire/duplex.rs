@@ -19,6 +19,9 @@ const KEPT: usize = 256 << 10;
 
 /// Use that one side makes of the frames.
 pub(crate) trait End {
+    /// Returns the bytes that a frame from the other end can have behind its length.
+    fn frame_max(&self) -> usize;
+
     /// Moves frames that are to be written into `buffer`, which is empty. If there are none and
     /// `cx` is given, has its waker called once there are.
     fn next(&mut self, buffer: &mut Vec<u8>, cx: Option<&mut Context<'_>>);
@@ -30,8 +33,11 @@ pub(crate) trait End {
     fn poll_memory(&mut self, cx: &mut Context<'_>, length: usize) -> Poll<()>;
 
     /// Takes a frame, once it can.
-    fn poll_take(&mut self, cx: &mut Context<'_>, frame: &mut Vec<u8>)
-    -> Poll<Result<(), FrameError>>;
+    fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        frame: &mut Vec<u8>,
+    ) -> Poll<Result<(), FrameError>>;
 
     /// Returns whether nothing more will be read or written.
     fn is_done(&self) -> bool;
@@ -80,7 +86,7 @@ struct Incoming {
 
 /// One connection and the end that uses it.
 pub(crate) struct Duplex<S, E> {
-    stream: S,
+    pub(crate) stream: S,
     pub(crate) end: E,
     /// Bytes that were read and not used: those from `used` to `filled`.
     read: Box<[u8]>,
@@ -224,7 +230,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, E: End + Unpin> Duplex<S, E> {
             let Some(length) = self.read[self.used..self.filled].first_chunk::<LENGTH>() else {
                 return Poll::Ready(Ok(true));
             };
-            let length = frame_length(*length).map_err(Ended::Violation)?;
+            let length = frame_length(*length, self.end.frame_max()).map_err(Ended::Violation)?;
             self.used += LENGTH;
             self.incoming = Some(Incoming { length, bytes: Vec::new(), is_granted: false });
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! greeting, client to server    magic (8), lowest version u16, highest version u16
 //! greeting, server to client    magic (8), version u16, code u8, zero u8,
-//!                               window of calls u32, window of bytes u32,
+//!                               window of calls u32, window of bytes u32, largest body u32,
 //!                               length of text u16, text (UTF-8: why, if the code is a refusal)
 //! frame                         length u32 (of all behind it), kind u8, then by kind:
 //!   1  calls                    1 to 256 of: id u32, milliseconds left u32 (0: no deadline),
@@ -13,7 +13,8 @@
 //!   4  violation                text (UTF-8): why the server closes the connection
 //! ```
 //!
-//! A decoder checks, in this order: length, kind, each head, each body, the number of calls. It
+//! Calls share a frame up to 1 MiB. A larger body, if the server has granted that, is alone in its
+//! frame. A decoder checks, in this order: length, kind, each head, each body, the number of calls. It
 //! allocates nothing for a frame that is too long, and nobody sees a part of a frame that is wrong.
 
 use std::ops::Range;
@@ -22,16 +23,18 @@ use std::ops::Range;
 pub const VERSION: u16 = 1;
 /// Calls, or replies, that one frame can carry.
 pub const CALLS_MAX: usize = 256;
-/// Bytes that the body of a call, or of a reply, can have.
-pub const BODY_MAX: usize = 1 << 20;
-/// Bytes that a frame can have behind its length: the largest body, and its head.
-pub(crate) const FRAME_MAX: usize = BODY_MAX + 64;
+/// Bytes of calls, or replies, that share a frame.
+pub const SHARED_MAX: usize = 1 << 20;
+/// Bytes that the largest body of any connection can have, that of a call or of a reply.
+pub const BODY_MAX: usize = 64 << 20;
+/// Bytes of a frame beside its largest body.
+pub(crate) const FRAME_REST: usize = 64;
 /// Bytes of the length of a frame.
 pub(crate) const LENGTH: usize = 4;
 
 const MAGIC: [u8; 8] = *b"canopy\xf0\n";
 pub(crate) const CLIENT_GREETING: usize = 12;
-pub(crate) const SERVER_GREETING: usize = 22;
+pub(crate) const SERVER_GREETING: usize = 26;
 /// Bytes that a text, of a greeting or a violation, can have.
 const TEXT_MAX: usize = 512;
 const CALL_HEAD: usize = 16;
@@ -46,14 +49,18 @@ const VIOLATION: u8 = 4;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The greeting does not begin as it must.
-    #[error("the other end does not speak Canopy's protocol, or one side uses TLS and one does not")]
+    #[error(
+        "the other end does not speak Canopy's protocol, or one side uses TLS and one does not"
+    )]
     Magic,
     /// The other end speaks other versions.
-    #[error("the other end speaks versions {0} to {1} of the protocol, this program version {VERSION}")]
+    #[error(
+        "the other end speaks versions {0} to {1} of the protocol, this program version {VERSION}"
+    )]
     Version(u16, u16),
     /// A frame is longer than any can be.
-    #[error("a frame has {0} bytes, at most {FRAME_MAX} are allowed")]
-    Length(usize),
+    #[error("a frame has {0} bytes, at most {1} are allowed")]
+    Length(usize, usize),
     /// The kind is unknown, or not one that this end may get.
     #[error("a frame has the unexpected kind {0}")]
     Kind(u8),
@@ -64,11 +71,11 @@ pub enum FrameError {
     #[error("a frame has {0} calls, 1 to {CALLS_MAX} are allowed")]
     Calls(usize),
     /// A body is longer than any can be.
-    #[error("a body has {0} bytes, at most {BODY_MAX} are allowed")]
-    Body(usize),
+    #[error("a body has {0} bytes, at most {1} are allowed")]
+    Body(usize, usize),
     /// A reply may be longer than any can be.
-    #[error("a reply of {0} bytes is asked for, at most {BODY_MAX} are allowed")]
-    Room(usize),
+    #[error("a reply of {0} bytes is asked for, at most {1} are allowed")]
+    Room(usize, usize),
     /// The status of a reply is unknown.
     #[error("a reply has the unknown status {0}")]
     Status(u8),
@@ -90,12 +97,27 @@ pub enum FrameError {
 
 /// Calls and bytes that a client may have under way on one connection. Bytes are those of the
 /// bodies, and those that their replies may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// Calls without a reply.
     pub calls: u32,
     /// Bytes of these calls.
     pub bytes: u32,
+}
+
+/// Sizes that a server grants a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    pub(crate) window: Window,
+    /// Bytes that a body can have, at most [`BODY_MAX`].
+    pub(crate) body_max: u32,
+}
+
+impl Sizes {
+    /// Returns the bytes that a frame can have behind its length.
+    pub(crate) fn frame_max(&self) -> usize {
+        (self.body_max as usize).clamp(SHARED_MAX, BODY_MAX) + FRAME_REST
+    }
 }
 
 /// Code of the server's greeting.
@@ -112,7 +134,7 @@ pub(crate) enum Admission {
 pub(crate) struct Greeting {
     pub(crate) version: u16,
     pub(crate) admission: Admission,
-    pub(crate) window: Window,
+    pub(crate) sizes: Sizes,
     /// Bytes of the text that follow.
     pub(crate) text: usize,
 }
@@ -140,13 +162,14 @@ pub(crate) fn check_client_greeting(bytes: &[u8; CLIENT_GREETING]) -> Result<(),
 }
 
 /// Returns the server's greeting.
-pub(crate) fn server_greeting(admission: Admission, window: Window, text: &str) -> Vec<u8> {
+pub(crate) fn server_greeting(admission: Admission, sizes: Sizes, text: &str) -> Vec<u8> {
     let text = &text.as_bytes()[..text.floor_char_boundary(TEXT_MAX)];
     let mut bytes = MAGIC.to_vec();
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend([admission as u8, 0]);
-    bytes.extend(window.calls.to_le_bytes());
-    bytes.extend(window.bytes.to_le_bytes());
+    bytes.extend(sizes.window.calls.to_le_bytes());
+    bytes.extend(sizes.window.bytes.to_le_bytes());
+    bytes.extend(sizes.body_max.to_le_bytes());
     bytes.extend((text.len() as u16).to_le_bytes());
     bytes.extend(text);
     bytes
@@ -168,8 +191,9 @@ pub(crate) fn decode_greeting(bytes: &[u8; SERVER_GREETING]) -> Result<Greeting,
         return Err(FrameError::Version(version, version));
     }
     let window = Window { calls: u32_at(bytes, 12)?, bytes: u32_at(bytes, 16)? };
-    let text = usize::from(u16::from_le_bytes([bytes[20], bytes[21]])).min(TEXT_MAX);
-    Ok(Greeting { version, admission, window, text })
+    let body_max = u32_at(bytes, 20)?.min(BODY_MAX as u32);
+    let text = usize::from(u16::from_le_bytes([bytes[24], bytes[25]])).min(TEXT_MAX);
+    Ok(Greeting { version, admission, sizes: Sizes { window, body_max }, text })
 }
 
 /// How a server has ended a call.
@@ -222,10 +246,10 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32, FrameError> {
 }
 
 /// Decodes the length of a frame.
-pub(crate) fn frame_length(bytes: [u8; LENGTH]) -> Result<usize, FrameError> {
+pub(crate) fn frame_length(bytes: [u8; LENGTH], frame_max: usize) -> Result<usize, FrameError> {
     match u32::from_le_bytes(bytes) as usize {
         0 => Err(FrameError::Torn),
-        length if length > FRAME_MAX => Err(FrameError::Length(length)),
+        length if length > frame_max => Err(FrameError::Length(length, frame_max)),
         length => Ok(length),
     }
 }
@@ -233,9 +257,6 @@ pub(crate) fn frame_length(bytes: [u8; LENGTH]) -> Result<usize, FrameError> {
 /// Returns the place of the body of a call or a reply, whose length is at `at`.
 fn body(frame: &[u8], at: usize) -> Result<Range<usize>, FrameError> {
     let length = u32_at(frame, at)? as usize;
-    if length > BODY_MAX {
-        return Err(FrameError::Body(length));
-    }
     let body = at + 4..at + 4 + length;
     if body.end > frame.len() { Err(FrameError::Torn) } else { Ok(body) }
 }
@@ -261,7 +282,7 @@ fn entries<T>(
 }
 
 /// Decodes a frame that a server gets: calls.
-pub(crate) fn decode_calls(frame: &[u8]) -> Result<Vec<CallEntry>, FrameError> {
+pub(crate) fn decode_calls(frame: &[u8], body_max: u32) -> Result<Vec<CallEntry>, FrameError> {
     match frame.first() {
         Some(&CALLS) => {}
         Some(&kind) => return Err(FrameError::Kind(kind)),
@@ -269,10 +290,13 @@ pub(crate) fn decode_calls(frame: &[u8]) -> Result<Vec<CallEntry>, FrameError> {
     }
     entries(frame, CALL_HEAD, |at| {
         let room = u32_at(frame, at + 8)?;
-        if room as usize > BODY_MAX {
-            return Err(FrameError::Room(room as usize));
+        if room > body_max {
+            return Err(FrameError::Room(room as usize, body_max as usize));
         }
         let body = body(frame, at + 12)?;
+        if body.len() > body_max as usize {
+            return Err(FrameError::Body(body.len(), body_max as usize));
+        }
         let (id, left_ms, end) = (u32_at(frame, at)?, u32_at(frame, at + 4)?, body.end);
         Ok((CallEntry { id, left_ms, room, body }, end))
     })
@@ -337,7 +361,7 @@ impl FrameWriter {
     fn open(&mut self, kind: u8, bytes: usize) {
         if let Some((begin, calls)) = &mut self.open
             && *calls < CALLS_MAX
-            && self.bytes.len() - *begin - LENGTH + bytes <= FRAME_MAX
+            && self.bytes.len() - *begin - LENGTH + bytes <= SHARED_MAX
         {
             *calls += 1;
             return;
@@ -355,7 +379,7 @@ impl FrameWriter {
         }
     }
 
-    /// Adds a call. The body has at most [`BODY_MAX`] bytes.
+    /// Adds a call. The body has at most as many bytes as the server has granted.
     pub(crate) fn call(&mut self, id: u32, left_ms: u32, room: u32, body: &[u8]) {
         self.open(CALLS, CALL_HEAD + body.len());
         let mut head = [0; CALL_HEAD];
@@ -367,7 +391,7 @@ impl FrameWriter {
         self.bytes.extend_from_slice(body);
     }
 
-    /// Adds a reply. The body has at most [`BODY_MAX`] bytes.
+    /// Adds a reply. The body has at most as many bytes as the call has room for.
     pub(crate) fn reply(&mut self, id: u32, status: Status, body: &[u8]) {
         self.open(REPLIES, REPLY_HEAD + body.len());
         let mut head = [0; REPLY_HEAD];
@@ -402,6 +426,3 @@ impl FrameWriter {
         std::mem::swap(&mut self.bytes, buffer);
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -124,7 +124,9 @@ fn decode(answer: &[u8], asked: &[u8; 36]) -> io::Result<Socket> {
             let error = u32_at(HEAD).ok_or_else(short)?;
             return Err(io::Error::from_raw_os_error((error as i32).wrapping_neg()));
         }
-        _ => return Err(io::Error::other("the kernel's answer about a socket is of no known kind")),
+        _ => {
+            return Err(io::Error::other("the kernel's answer about a socket is of no known kind"));
+        }
     }
     let message = answer.get(HEAD..HEAD + MESSAGE).ok_or_else(short)?;
     // The kernel finds a listening socket if no connection has these addresses.
@@ -141,7 +143,8 @@ fn decode(answer: &[u8], asked: &[u8; 36]) -> io::Result<Socket> {
 /// Returns whether ports and addresses are the right ones. A socket of IPv6 can have a connection
 /// of IPv4; its addresses then begin with `::ffff`.
 fn is_asked(found: &[u8], asked: &[u8; 36]) -> bool {
-    let is_mapped = |at: usize| found[at..at + 10] == [0; 10] && found[at + 10..at + 12] == [0xff; 2];
+    let is_mapped =
+        |at: usize| found[at..at + 10] == [0; 10] && found[at + 10..at + 12] == [0xff; 2];
     let mut found_as_ipv4 = [0; 36];
     found_as_ipv4[..4].copy_from_slice(&found[..4]);
     found_as_ipv4[4..8].copy_from_slice(&found[16..20]);

@@ -53,6 +53,29 @@ pub(crate) enum Accepted {
     Unix(UnixStream),
 }
 
+/// A connection whose other end is known.
+pub(crate) struct Secured {
+    pub(crate) stream: Stream,
+    pub(crate) peer: Peer,
+    /// The certificate of the other end, if it has one, and the function that decides about it.
+    pub(crate) certificate: Option<(CertificateDer<'static>, Identify)>,
+}
+
+impl Secured {
+    /// Decides again about the certificate, which may have expired or been revoked. Returns the
+    /// reason if it, or another holder than before, is found.
+    pub(crate) fn check(
+        peer: &Peer,
+        certificate: &Option<(CertificateDer<'static>, Identify)>,
+    ) -> Result<(), String> {
+        let Some((certificate, identify)) = certificate else { return Ok(()) };
+        match identify(certificate)? == *peer {
+            true => Ok(()),
+            false => Err("the certificate has another holder now".into()),
+        }
+    }
+}
+
 /// A stream to the other end.
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -60,17 +83,26 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// An error of a stream that another attempt will meet again.
+/// Why a stream cannot be used.
 pub(crate) enum Unfit {
-    /// The other end is not accepted.
-    Denied(String),
+    /// The other end is not accepted. It can be told so, if there is a stream.
+    Denied(String, Option<Stream>),
     /// The stream broke.
     Io(io::Error),
 }
 
 impl From<io::Error> for Unfit {
     fn from(error: io::Error) -> Self {
-        Unfit::Io(error)
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(inner) => Unfit::denied(inner.to_string()),
+            None => Unfit::Io(error),
+        }
+    }
+}
+
+impl Unfit {
+    fn denied(reason: impl Into<String>) -> Self {
+        Unfit::Denied(reason.into(), None)
     }
 }
 
@@ -85,9 +117,19 @@ fn watch(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-fn leaf<'a>(certificates: Option<&'a [CertificateDer<'a>]>) -> Result<&'a CertificateDer<'a>, Unfit> {
-    let first = certificates.and_then(|certificates| certificates.first());
-    first.ok_or_else(|| Unfit::Denied("a certificate is required".into()))
+/// Finds out whose certificate the other end has.
+fn identified(stream: TlsStream<TcpStream>, identify: &Identify) -> Result<Secured, Unfit> {
+    let certificates = stream.get_ref().1.peer_certificates();
+    let leaf = certificates.and_then(|certificates| certificates.first());
+    let leaf = leaf.map(|leaf| leaf.clone().into_owned());
+    let stream = Stream::Tls(Box::new(stream));
+    let Some(leaf) = leaf else {
+        return Err(Unfit::Denied("a certificate is required".into(), Some(stream)));
+    };
+    match identify(&leaf) {
+        Ok(peer) => Ok(Secured { stream, peer, certificate: Some((leaf, identify.clone())) }),
+        Err(reason) => Err(Unfit::Denied(reason, Some(stream))),
+    }
 }
 
 /// Origin of a connection, known before anything is read from it.
@@ -97,81 +139,92 @@ pub(crate) enum Origin {
     Local(u32),
     /// A machine; with IPv6 all that share 64 bits.
     Remote(IpAddr),
+    /// A process of this machine whose user the kernel does not report, and why.
+    Unknown(String),
 }
 
 impl ServerSecurity {
     /// Returns the origin of a connection that was just accepted.
     pub(crate) fn origin(&self, stream: &Accepted) -> io::Result<Origin> {
-        match stream {
-            Accepted::Unix(stream) => Ok(Origin::Local(stream.peer_cred()?.uid())),
-            Accepted::Tcp(stream) if self.tls.is_none() => {
-                uid_of_other_end(stream.local_addr()?, stream.peer_addr()?).map(Origin::Local)
-            }
-            Accepted::Tcp(stream) => Ok(Origin::Remote(match stream.peer_addr()?.ip() {
-                IpAddr::V6(ip) if ip.to_ipv4_mapped().is_none() => {
-                    Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into()
-                }
-                ip => ip.to_canonical(),
-            })),
+        let stream = match stream {
+            Accepted::Unix(stream) => return Ok(Origin::Local(stream.peer_cred()?.uid())),
+            Accepted::Tcp(stream) => stream,
+        };
+        let (ours, theirs) = (stream.local_addr()?, stream.peer_addr()?);
+        if self.tls.is_none() {
+            return Ok(match uid_of_other_end(ours, theirs) {
+                Ok(uid) => Origin::Local(uid),
+                Err(error) => Origin::Unknown(format!("the user is not known: {error}")),
+            });
         }
+        Ok(Origin::Remote(match theirs.ip() {
+            IpAddr::V6(ip) if ip.to_ipv4_mapped().is_none() => {
+                Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into()
+            }
+            ip => ip.to_canonical(),
+        }))
     }
 
     /// Secures an accepted connection, and returns the client as well.
-    pub(crate) async fn secure(
-        &self,
-        stream: Accepted,
-        origin: &Origin,
-    ) -> Result<(Stream, Peer), Unfit> {
+    pub(crate) async fn secure(&self, stream: Accepted, origin: &Origin) -> Result<Secured, Unfit> {
+        let local =
+            |stream, uid| Ok(Secured { stream, peer: Peer::Local { uid }, certificate: None });
         let stream = match (stream, &self.tls, origin) {
             (Accepted::Unix(stream), _, Origin::Local(uid)) => {
-                return Ok((Stream::Unix(stream), Peer::Local { uid: *uid }));
+                return local(Stream::Unix(stream), *uid);
             }
             (Accepted::Tcp(stream), None, Origin::Local(uid)) => {
                 watch(&stream)?;
-                return Ok((Stream::Tcp(stream), Peer::Local { uid: *uid }));
+                return local(Stream::Tcp(stream), *uid);
             }
             (Accepted::Tcp(stream), Some(tls), Origin::Remote(_)) => {
                 watch(&stream)?;
                 TlsAcceptor::from(tls.config.clone()).accept(stream).await?
             }
-            _ => return Err(Unfit::Denied("the origin is not known".into())),
+            (Accepted::Tcp(stream), _, Origin::Unknown(reason)) => {
+                return Err(Unfit::Denied(reason.clone(), Some(Stream::Tcp(stream))));
+            }
+            _ => return Err(Unfit::denied("the origin is not known")),
         };
         let stream = TlsStream::Server(stream);
-        let Some(tls) = &self.tls else { return Err(Unfit::Denied("TLS is off".into())) };
-        let peer = (tls.identify)(leaf(stream.get_ref().1.peer_certificates())?);
-        Ok((Stream::Tls(Box::new(stream)), peer.map_err(Unfit::Denied)?))
+        let Some(tls) = &self.tls else { return Err(Unfit::denied("TLS is off")) };
+        identified(stream, &tls.identify)
     }
 }
 
 impl ClientSecurity {
     /// Connects to a server.
-    pub(crate) async fn connect(&self, address: &Address) -> Result<Stream, Unfit> {
+    pub(crate) async fn connect(&self, address: &Address) -> Result<Secured, Unfit> {
         let (host, port) = match address {
             Address::Tcp { host, port } => (host, *port),
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;
-                self.trust(stream.peer_cred()?.uid())?;
-                return Ok(Stream::Unix(stream));
+                let uid = stream.peer_cred()?.uid();
+                self.trust(uid)?;
+                let peer = Peer::Local { uid };
+                return Ok(Secured { stream: Stream::Unix(stream), peer, certificate: None });
             }
         };
         let stream = TcpStream::connect((host.as_str(), port)).await?;
         watch(&stream)?;
         let Some(tls) = &self.tls else {
             if !stream.peer_addr()?.ip().to_canonical().is_loopback() {
-                return Err(Unfit::Denied(
-                    "a certificate is required for servers on other machines".into(),
-                ));
+                return Err(Unfit::denied("servers on other machines require a certificate"));
             }
-            return Ok(Stream::Tcp(stream));
+            // Whose it is can be found out once the server has accepted it.
+            let peer = Peer::Local { uid: 0 };
+            return Ok(Secured { stream: Stream::Tcp(stream), peer, certificate: None });
         };
         let name = ServerName::try_from(host.clone())
-            .map_err(|_| Unfit::Denied(format!("{host} cannot be in a certificate")))?;
+            .map_err(|_| Unfit::denied(format!("{host} cannot be in a certificate")))?;
         let stream = TlsConnector::from(tls.config.clone()).connect(name, stream).await?;
         let stream = TlsStream::Client(stream);
-        let peer = (tls.identify)(leaf(stream.get_ref().1.peer_certificates())?);
-        match peer.map_err(Unfit::Denied)? {
-            Peer::Server { .. } => Ok(Stream::Tls(Box::new(stream))),
-            other => Err(Unfit::Denied(format!("it has the certificate of {other}, not a server's"))),
+        let secured = identified(stream, &tls.identify)?;
+        match &secured.peer {
+            Peer::Server { .. } => Ok(secured),
+            other => {
+                Err(Unfit::denied(format!("it has the certificate of {other}, not a server's")))
+            }
         }
     }
 
@@ -184,7 +237,7 @@ impl ClientSecurity {
     fn trust(&self, uid: u32) -> Result<(), Unfit> {
         match &self.trusted_uids {
             Some(trusted) if !trusted.contains(&uid) => {
-                Err(Unfit::Denied(format!("user {uid}, who is not trusted, runs the server")))
+                Err(Unfit::denied(format!("user {uid}, who is not trusted, runs the server")))
             }
             _ => Ok(()),
         }
