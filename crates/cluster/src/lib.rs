@@ -14,6 +14,7 @@
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | tables and the list of servers | `tables` |
+//! | connections between processes | [`wire`] |
 //!
 //! Invariants:
 //!
@@ -26,6 +27,8 @@
 mod answer;
 mod client;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handover;
 mod layout;
 mod message;

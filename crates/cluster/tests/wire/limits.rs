@@ -67,6 +67,17 @@ fn connections_beyond_a_limit_are_refused_with_the_reason() {
 }
 
 #[test]
+fn exempt_peers_are_admitted_beyond_the_limit_of_all() {
+    let grant = Grant { is_exempt: true, connections: 3, ..Grant::default() };
+    let service = Arc::new(Kept { grant, ..Kept::default() });
+    let listener = listen_with(service, Limits { connections: 1, ..Limits::default() });
+    let three = [(); 3].map(|()| greeted(&listener));
+    let error = connections().call(&address(&listener), b"", terms()).unwrap_err();
+    assert!(matches!(error, WireError::Refused { refusal: Refusal::Connections(_), .. }));
+    drop(three);
+}
+
+#[test]
 fn memory_of_a_peer_bounds_what_all_its_connections_hold() {
     let grant = Grant { memory: 0, ..Grant::default() };
     let service = Arc::new(Kept { grant, ..Kept::default() });
