@@ -17,6 +17,7 @@
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
+//! | connections between processes | [`wire`] |
 //!
 //! Invariants:
 //!
@@ -30,6 +31,8 @@ mod answer;
 mod client;
 mod envelope;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handover;
 mod layout;
 pub mod membership;
