@@ -14,7 +14,9 @@ use std::sync::{Arc, Weak};
 /// Multiple of the bytes that a table of its own budget may use, from which on every write waits.
 const STOP_TIMES: u64 = 4;
 
-/// Bytes that the memtables of tables may take together, and that they take. Share one in a process.
+/// Bytes that the memtables of tables may take together, and that they take. Share one in a process,
+/// and let [`UpkeepThreads`](crate::UpkeepThreads) look after all of its tables: once it is used up,
+/// writers wait until others are flushed, for up to two seconds a batch.
 pub struct MemtableBudget {
     /// More bytes in memtables that still grow have the largest flushed.
     growing_bytes_max: u64,
