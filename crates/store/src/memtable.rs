@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Memory of a version besides its bytes: nodes of the map, allocations.
 const VERSION_BYTES: u64 = 120;
 
-/// Numbers of keys that the filter is sized for: it is replaced by the next larger one once there are
-/// more. The last one is for as many as a namespace's memtable has, half a megabyte. Idle tables have
-/// the first one, which takes less than their records.
+/// Numbers of keys that the filter is sized for: it is replaced by the next larger one once there
+/// are more. The last one is for as many as a namespace's memtable has, half a megabyte. Idle
+/// tables have the first one, which takes less than their records.
 const FILTERED_KEYS: [usize; 3] = [1 << 10, 32 << 10, 400_000];
 
 /// Records in memory.

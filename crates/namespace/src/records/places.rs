@@ -1,6 +1,6 @@
-//! Where inodes were last seen: the key of each one's record. Ids of a block are given one after the
-//! other, and have slots one after the other. So files that were made together are found together, and
-//! files that were made long before give way.
+//! Where inodes were last seen: the key of each one's record. Ids of a block are given one after
+//! the other, and have slots one after the other. So files that were made together are found
+//! together, and files that were made long before give way.
 
 use crate::records::keys::FileId;
 use canopy_store::Key;
