@@ -68,8 +68,15 @@ pub enum Effect {
         /// The name that it gets.
         added: Option<OwnedName>,
     },
-    /// A directory whose content half is here has another name.
-    Renamed(FileId),
+    /// A directory whose content half is here gets another name.
+    Renamed {
+        /// The directory.
+        id: FileId,
+        /// The name that it loses.
+        from: OwnedName,
+        /// The name that it gets.
+        to: OwnedName,
+    },
     /// A name that is free gets a whiteout of this owner and group.
     Whiteout(OwnedName, Ownership),
 }
@@ -159,6 +166,15 @@ impl Tablet {
         making.commit()
     }
 
+    /// Returns whether a name's record leads to an inode that may be elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn has_pointer(&self, name: EntryName<'_>) -> Result<bool> {
+        Ok(self.record(&name.key())?.is_some_and(|found| found.is_pointer()))
+    }
+
     /// Returns the entry of a name, with everything that moves with it.
     ///
     /// # Errors
@@ -178,7 +194,7 @@ impl Effect {
         match self {
             Effect::Take(..) | Effect::Drop(..) => true,
             Effect::Relink { added, .. } => added.is_none(),
-            Effect::Renamed(_) | Effect::Put(..) | Effect::Leave(..) => false,
+            Effect::Renamed { .. } | Effect::Put(..) | Effect::Leave(..) => false,
             Effect::Gather(..) | Effect::Whiteout(..) => false,
         }
     }
@@ -207,10 +223,11 @@ impl Making<'_> {
                 let removed = removed.as_ref().map(OwnedName::borrowed);
                 self.relink(*id, removed, added.as_ref().map(OwnedName::borrowed))
             }
-            Effect::Renamed(id) => {
+            Effect::Renamed { id, from, to } => {
                 let now_ns = self.now_ns;
                 self.directory(*id, 0)?.ctime_ns = now_ns;
-                Ok(())
+                self.batch.delete(from.borrowed().found_key(*id).as_ref())?;
+                Ok(self.batch.put(to.borrowed().found_key(*id).as_ref(), b"")?)
             }
             Effect::Whiteout(name, owner) => self.whiteout(name.borrowed(), *owner, writer),
         }
