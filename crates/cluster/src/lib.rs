@@ -11,6 +11,7 @@
 //! | an operation at its server; directories | `answer` |
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
+//! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | tables and the list of servers | `tables` |
@@ -20,6 +21,7 @@
 //! - A tablet holds the ranges of hashes of the partitions that its server's records say it holds
 //!   (`canopy_partition::Holdings`), from the batch that records it.
 //! - A change of a name waits while its partition is handed over. Reads do not wait.
+//! - A change of several servers is seen on all of them from one moment on (`intents`).
 //! - A directory has its access half with its name, and its content half with partition 0, whose
 //!   server follows from the block of the directory's id.
 
@@ -27,6 +29,7 @@ mod answer;
 mod client;
 mod error;
 mod handover;
+mod intents;
 mod layout;
 mod message;
 mod peers;
@@ -38,7 +41,10 @@ mod tasks;
 pub use client::Client;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
-pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
+pub use intents::{Arriving, Part, Seen};
+pub use message::{
+    IntentReply, IntentStep, MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId,
+};
 pub use peers::Peers;
 pub use process::Process;
 pub use tables::create_cluster;

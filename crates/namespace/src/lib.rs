@@ -64,7 +64,7 @@ mod search;
 mod settings;
 mod snapshot;
 
-pub use canopy_model::Ownership;
+pub use canopy_model::{Credentials, Ownership};
 pub use contents::chunks::CHUNK_BYTES;
 pub use contents::{Contents, Extent, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Failure, Result};
@@ -85,7 +85,9 @@ pub use records::moving::{
 };
 pub use records::open_files::{NoOpenFiles, OpenFiles};
 pub use records::permissions::Caller;
-pub use records::prepared::{Arrival, Arrived, Effect, IntentRecord, IntentRole, OwnedName};
+pub use records::prepared::{
+    Arrival, Arrived, Effect, IntentRecord, IntentRole, OwnedName, check_rename_names,
+};
 pub use records::range::{SplitDirectories, TabletRange};
 pub use records::tablet::{Tablet, open_table};
 pub use records::view::ReadView;

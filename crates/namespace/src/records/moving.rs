@@ -90,6 +90,12 @@ pub const HALF_STATE: u32 = u32::MAX;
 const SPACES: [Space; 3] = [Space::Xattrs, Space::Contents, Space::Chunks];
 
 impl MovedEntry {
+    /// Returns the entry of a name of a file with several.
+    pub fn pointer(name: Vec<u8>, id: FileId) -> Self {
+        let inode = Inode::pointer(id);
+        MovedEntry { name, inode, xattrs: Vec::new(), contents: None, chunks: Vec::new() }
+    }
+
     /// Returns the number of bytes that are of variable length.
     fn bytes(&self) -> usize {
         let pairs = self.xattrs.iter().chain(&self.chunks);

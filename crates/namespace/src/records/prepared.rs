@@ -8,7 +8,7 @@
 
 mod rights;
 
-pub use rights::{Arrival, Arrived};
+pub use rights::{Arrival, Arrived, check_rename_names};
 
 use crate::error::{Error, Result};
 use crate::quota::Transaction;
@@ -38,6 +38,11 @@ impl OwnedName {
     pub fn borrowed(&self) -> EntryName<'_> {
         EntryName::new(self.directory, &self.name)
     }
+
+    /// Returns the name's directory and hash, with a change of the number of names.
+    pub fn counted(&self, by: i64) -> (FileId, u64, i64) {
+        (self.directory, self.borrowed().hash(), by)
+    }
 }
 
 impl From<EntryName<'_>> for OwnedName {
@@ -57,7 +62,8 @@ pub enum Effect {
     Put(FileId, MovedEntry),
     /// The file of a name gets a second one, and so moves to its home. The name is a pointer now.
     Leave(OwnedName, FileId),
-    /// A file gets its second name, and so arrives at its home. These are its names.
+    /// A file gets its second name, and so arrives at its home. Its inode is as it will be. These are
+    /// its names.
     Gather(MovedEntry, Vec<OwnedName>),
     /// A file at its home loses a name, gets one, or both.
     Relink {
@@ -173,6 +179,16 @@ impl Tablet {
     /// Fails as the table does.
     pub fn has_pointer(&self, name: EntryName<'_>) -> Result<bool> {
         Ok(self.record(&name.key())?.is_some_and(|found| found.is_pointer()))
+    }
+
+    /// Returns the file of a name, if its inode is the record of the name.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn file_under(&self, name: EntryName<'_>) -> Result<Option<FileId>> {
+        let found = self.record(&name.key())?.filter(|found| !found.is_pointer());
+        Ok(found.map(|found| found.id))
     }
 
     /// Returns the entry of a name, with everything that moves with it.
@@ -295,16 +311,14 @@ impl Making<'_> {
     }
 
     fn gather(&mut self, entry: &MovedEntry, names: &[OwnedName]) -> Result<()> {
-        let mut inode = entry.inode.clone();
-        inode.nlink = names.len() as u32;
-        inode.ctime_ns = self.now_ns;
-        self.count(&inode);
+        let inode = &entry.inode;
+        self.count(inode);
         let batch = &mut self.batch;
         let place = Space::Links.of(inode.id, b"");
-        self.tablet.write_inode_uncounted(batch, &place, None, &inode)?;
+        self.tablet.write_inode_uncounted(batch, &place, None, inode)?;
         for name in names {
             batch.put(name.borrowed().found_key(inode.id).as_ref(), b"")?;
-            self.tablet.index_name(batch, &inode, None, Some(&name.name), true)?;
+            self.tablet.index_name(batch, inode, None, Some(&name.name), true)?;
         }
         self.changed.push(inode.id);
         self.tablet.add_rest(batch, entry)

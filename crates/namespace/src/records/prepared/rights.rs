@@ -9,7 +9,7 @@ use crate::records::inode::{Inode, flag};
 use crate::records::keys::{EntryName, FileId, check_name};
 use crate::records::permissions::check_alive;
 use crate::records::tablet::Tablet;
-use canopy_model::Wanted;
+use canopy_model::{Ownership, Wanted};
 use rustix::io::Errno;
 
 /// A file that is about to get a name by a rename, as the tablet of the name sees it.
@@ -38,8 +38,9 @@ pub enum Arrived {
     Free,
     /// Both names are of one file: nothing changes.
     Same,
-    /// The name is of a file whose inode another tablet has. It is needed to go on.
-    Elsewhere(FileId),
+    /// The name is of a file whose inode its home has, and which is needed to go on; whether that is a
+    /// directory.
+    Elsewhere(FileId, bool),
     /// The name is of this file, whose inode follows the record of the name.
     Replaces {
         /// The record: a pointer, or the inode.
@@ -194,7 +195,9 @@ impl Tablet {
         let mut other = record.clone();
         if let Some(record) = record.as_ref().filter(|record| record.is_pointer()) {
             let found = arrival.other.filter(|other| other.id == record.id);
-            let Some(found) = found else { return Ok(Arrived::Elsewhere(record.id)) };
+            let Some(found) = found else {
+                return Ok(Arrived::Elsewhere(record.id, record.has(flag::ACCESS_HALF)));
+            };
             other = Some(found.clone());
         }
         refuse(arrival.refusal)?;
@@ -229,6 +232,37 @@ impl Tablet {
             Some(who) => self.check(who).search(directory),
             None => self.directory(directory),
         }
+    }
+}
+
+/// Fails for a rename that is wrong wherever its names are.
+///
+/// # Errors
+///
+/// Fails with `INVAL`, `NOENT` or `NAMETOOLONG` for a name that no file has, with `BUSY` for one that
+/// every directory has. Fails with `INVAL` for a whiteout in an exchange, and with `PERM` for one of
+/// somebody else.
+pub fn check_rename_names(
+    caller: Caller<'_>,
+    from: EntryName<'_>,
+    to: EntryName<'_>,
+    mode: RenameMode,
+    whiteout: Option<Ownership>,
+) -> Result<()> {
+    if mode == RenameMode::Exchange && whiteout.is_some() {
+        return Err(Errno::INVAL.into());
+    }
+    if let (Some(who), Some(owner)) = (caller.user(), whiteout)
+        && !who.is_root()
+        && (owner.uid != who.uid || !who.gids.contains(&owner.gid))
+    {
+        return Err(Errno::PERM.into());
+    }
+    check_name(from.name)?;
+    check_name(to.name)?;
+    match [from.name, to.name].iter().any(|name| matches!(*name, b"." | b"..")) {
+        true => Err(Errno::BUSY.into()),
+        false => Ok(()),
     }
 }
 
