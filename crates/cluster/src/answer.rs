@@ -117,7 +117,7 @@ impl Server {
     }
 
     /// Returns whether a file is a directory of which something is here.
-    fn has_directory(&self, id: FileId) -> Result<bool> {
+    pub(crate) fn has_directory(&self, id: FileId) -> Result<bool> {
         match self.tablet.inode(id) {
             Ok(inode) => Ok(inode.is_directory()),
             Err(error) if error.errno() == Errno::NOENT => Ok(false),

@@ -78,6 +78,8 @@ impl Client {
         match operation {
             Operation::Read(Moment::Now, Read::List(page)) => self.list(caller, *page),
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
+            // The server of the inode decides, and not that of the name.
+            Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
             Operation::Quotas(_) => Err(Error::NotYet("a quota".into())),
             Operation::Snapshots(_) => Err(Error::NotYet("a snapshot".into())),
             Operation::Search(..) | Operation::Explain(..) => Err(Error::NotYet("a query".into())),

@@ -5,10 +5,9 @@
 
 use crate::error::Error;
 use crate::intents::{Part, Seen};
+use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Operation, Page, Target};
-use canopy_namespace::{
-    Credentials, DirectoryHalf, Failure, FileId, Inode, MovedEntry, NewDirectory, Reply,
-};
+use canopy_namespace::{DirectoryHalf, Failure, FileId, Inode, MovedEntry, NewDirectory, Reply};
 use canopy_partition::{
     Age, Answer, Attempt, Begun, IntentId, PartitionId, Preparation, ServerId, SplitHistory,
     Verdict,

@@ -29,7 +29,10 @@ struct Rename {
 struct Moved {
     inode: Inode,
     entry: MovedEntry,
+    /// Why it cannot be taken away from its directory.
     refusal: Option<i32>,
+    /// Why it cannot be moved to another directory.
+    late: Option<i32>,
 }
 
 impl Server {
@@ -65,6 +68,10 @@ impl Server {
         id: FileId,
         name: EntryName<'_>,
     ) -> Result<Reply> {
+        let owned = OwnedName::from(name);
+        if self.has_directory(id)? {
+            run(self, peers, caller, |trial| link_directory(trial, id, &owned))?;
+        }
         let operation = Operation::Change(Change::Link { id, name });
         let is_home = self.layout.home(id)? == self.id;
         let alone = self.alone_with_file(id, name, |tablet| {
@@ -77,8 +84,7 @@ impl Server {
         if let Some(reply) = alone {
             return Ok(reply);
         }
-        let name = OwnedName::from(name);
-        let inode = run(self, peers, caller, |trial| link(trial, id, &name))?;
+        let inode = run(self, peers, caller, |trial| link(trial, id, &owned))?;
         Ok(Reply::Inode(inode))
     }
 
@@ -124,9 +130,11 @@ impl Rename {
             other: None,
             refusal: moved.as_ref().and_then(|moved| moved.refusal),
         };
+        let mut late = None;
         let mut seen = self.arrive(trial, &arriving)?;
         if let Seen::Elsewhere(id, is_directory) = seen {
-            arriving.other = Some(self.other(trial, id, is_directory)?);
+            let (inode, refusal) = self.other(trial, id, is_directory)?;
+            (arriving.other, late) = (Some(inode), refusal);
             seen = self.arrive(trial, &arriving)?;
         }
         let moved = moved.ok_or(canopy_namespace::Error::from(Errno::NOENT))?;
@@ -136,9 +144,14 @@ impl Rename {
             Seen::Elsewhere(..) => return Err(Stop::Restart),
             Seen::Free => (None, None),
             Seen::Replaces(inode, entry) => (Some(inode), entry),
-            Seen::Nothing | Seen::Inode(_) => return Err(Error::Unfit.into()),
+            Seen::Nothing | Seen::Inode(..) => return Err(Error::Unfit.into()),
         };
         self.check_directories(&moved.inode, other.as_deref())?;
+        let refusal = moved.late.or(late).filter(|_| from.directory != self.to.directory);
+        if let Some(refusal) = refusal {
+            let errno = Errno::from_raw_os_error(refusal);
+            return Err(canopy_namespace::Error::from(errno).into());
+        }
         // First, since the file may get another name here.
         trial.effects.insert(0, Effect::Take(from.clone(), moved.inode.id));
         match back {
@@ -171,30 +184,35 @@ impl Rename {
             found if found.has(flag::ACCESS_HALF) => Some(Part::Renamed { id, from, to }),
             _ => None,
         };
-        let (inode, entry) = match at_home {
+        let (inode, entry, late) = match at_home {
             Some(part) => {
                 let home = trial.server.layout.home(id)?;
-                let inode = trial.part(home, &part)?.inode()?;
-                (inode, tablet.entry(self.from.borrowed())?)
+                let (inode, late) = trial.part(home, &part)?.inode()?;
+                (inode, tablet.entry(self.from.borrowed())?, late)
             }
             None => {
                 trial.lock(&[LockKey::File(id)])?;
                 let entry = tablet.entry(self.from.borrowed())?;
-                (entry.inode.clone(), entry)
+                (entry.inode.clone(), entry, None)
             }
         };
         let leaving = tablet.check_leaving(caller, self.from.directory, &inode);
-        Ok(Moved { inode, entry, refusal: refusal_of(leaving)? })
+        Ok(Moved { inode, entry, refusal: refusal_of(leaving)?, late })
     }
 
     /// Returns the file that has the new name, whose inode is at its home, once nothing else changes
     /// it. It loses that name, and gets the old one in an exchange.
-    fn other(&self, trial: &mut Trial<'_>, id: FileId, is_directory: bool) -> Tried<Inode> {
+    fn other(
+        &self,
+        trial: &mut Trial<'_>,
+        id: FileId,
+        is_directory: bool,
+    ) -> Tried<(Inode, Option<i32>)> {
         let is_exchange = self.mode == RenameMode::Exchange;
         let (from, to) = (self.to.clone(), self.from.clone());
         let part = match is_directory {
             true if is_exchange => Part::Renamed { id, from, to },
-            true => return Ok(trial.peek(id)?),
+            true => return Ok((trial.peek(id)?, None)),
             false => Part::Relink { id, removed: Some(from), added: is_exchange.then_some(to) },
         };
         let home = trial.server.layout.home(id)?;
@@ -253,6 +271,15 @@ fn link(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<In
     Ok(Outcome::Decide(inode))
 }
 
+/// Finds out why a directory gets no further name: that it is one, or that the name is not free.
+fn link_directory(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<()>> {
+    let inode = trial.server.tablet.inode(id)?;
+    let refusals = [Some(Errno::PERM.raw_os_error()); 2];
+    let part = Part::Link { name: name.clone(), inode, refusals };
+    trial.part_at_name(name, &part)?;
+    Ok(Outcome::Nothing(()))
+}
+
 /// Tries to take a name of a file with several away. None if it has no others.
 fn unlink(trial: &mut Trial<'_>, name: &OwnedName) -> Tried<Outcome<Option<FileId>>> {
     let (server, caller) = (trial.server, trial.caller);
@@ -269,7 +296,7 @@ fn unlink(trial: &mut Trial<'_>, name: &OwnedName) -> Tried<Outcome<Option<FileI
         return Ok(Outcome::Nothing(None));
     }
     let part = Part::Relink { id, removed: Some(name.clone()), added: None };
-    let inode = trial.part(server.layout.home(id)?, &part)?.inode()?;
+    let (inode, _) = trial.part(server.layout.home(id)?, &part)?.inode()?;
     server.tablet.check_leaving(caller, name.directory, &inode)?;
     trial.effects.push(Effect::Take(name.clone(), id));
     Ok(Outcome::Decide(Some(id)))

@@ -84,8 +84,8 @@ pub enum Seen {
     Free,
     /// The name is of this file: its inode, and its entry if that moves in exchange.
     Replaces(Box<Inode>, Option<Box<MovedEntry>>),
-    /// The inode at its home.
-    Inode(Box<Inode>),
+    /// The inode at its home, and why a directory cannot be moved to another one.
+    Inode(Box<Inode>, Option<i32>),
 }
 
 /// A part that was checked.
@@ -138,13 +138,13 @@ impl Part {
                 let inode = tablet.inode_at_home(*id)?;
                 let (removed, added) = (removed.clone(), added.clone());
                 let effect = Effect::Relink { id: *id, removed, added };
-                Ok(Checked::one(Seen::Inode(Box::new(inode)), effect))
+                Ok(Checked::one(Seen::Inode(Box::new(inode), None), effect))
             }
             Part::Renamed { id, from, to } => {
-                let leaves = from.directory != to.directory;
-                let inode = tablet.check_renamed(caller, *id, leaves)?;
+                let (inode, refusal) = tablet.check_renamed(caller, *id)?;
+                let refusal = refusal.map(Errno::raw_os_error);
                 let effect = Effect::Renamed { id: *id, from: from.clone(), to: to.clone() };
-                Ok(Checked::one(Seen::Inode(Box::new(inode)), effect))
+                Ok(Checked::one(Seen::Inode(Box::new(inode), refusal), effect))
             }
             Part::Gather { entry, names } => {
                 let effect = Effect::Gather(MovedEntry::clone(entry), names.clone());

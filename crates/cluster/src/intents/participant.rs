@@ -244,10 +244,10 @@ pub(crate) fn refusal_of(checked: canopy_namespace::Result<()>) -> Result<Option
 }
 
 impl Seen {
-    /// Returns the inode that a home has found.
-    pub(crate) fn inode(self) -> Result<Inode> {
+    /// Returns the inode that a home has found, and why a directory cannot be moved to another one.
+    pub(crate) fn inode(self) -> Result<(Inode, Option<i32>)> {
         match self {
-            Seen::Inode(inode) => Ok(*inode),
+            Seen::Inode(inode, refusal) => Ok((*inode, refusal)),
             _ => Err(Error::Unfit),
         }
     }

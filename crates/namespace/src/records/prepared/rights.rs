@@ -85,19 +85,20 @@ impl Tablet {
         self.check(who).remove_from(&self.directory(directory)?, file)
     }
 
-    /// Returns a directory whose content half is here and which gets another name. `leaves` if that
-    /// is in another directory, for which a user needs write.
+    /// Returns a directory whose content half is here and which gets another name. The error is why a
+    /// user may not move it to another directory.
     ///
     /// # Errors
     ///
-    /// Fails with `ACCESS`, with `NOENT` if the directory is not here, and as the table does.
-    pub fn check_renamed(&self, caller: Caller<'_>, id: FileId, leaves: bool) -> Result<Inode> {
+    /// Fails with `NOENT` if the directory is not here, and as the table does.
+    pub fn check_renamed(&self, caller: Caller<'_>, id: FileId) -> Result<(Inode, Option<Errno>)> {
         let _writer = self.writer.lock();
         let inode = self.directory(id)?;
-        if let Some(who) = caller.user().filter(|_| leaves) {
-            self.check(who).require(&inode, Wanted::WRITE)?;
-        }
-        Ok(inode)
+        let may_move = match caller.user() {
+            Some(who) => self.check(who).passes(&inode, Wanted::WRITE)?,
+            None => true,
+        };
+        Ok((inode, (!may_move).then_some(Errno::ACCESS)))
     }
 
     /// Returns the inode of a file with several names, which is at home here.
