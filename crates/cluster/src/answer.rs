@@ -14,6 +14,9 @@ use canopy_namespace::{
 use rustix::io::Errno;
 use std::borrow::Cow;
 
+/// A request begins again at most this often because of names in doubt, which takes some seconds.
+const ROUNDS_MAX: u32 = 20_000;
+
 impl Server {
     /// Answers a request.
     ///
@@ -26,12 +29,16 @@ impl Server {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
+        let mut rounds = 0;
         loop {
             self.clear(peers, request)?;
             match self.answer_once(peers, sender.caller, request) {
                 // The server may have been given the names, and not know it yet.
                 Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {}
-                Err(Error::InDoubt(intent)) => self.wait_out(peers, intent)?,
+                Err(Error::InDoubt(intent)) if rounds < ROUNDS_MAX => {
+                    rounds += 1;
+                    self.wait_out(peers, intent)?;
+                }
                 response => return response,
             }
         }

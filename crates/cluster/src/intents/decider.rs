@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::intents::part::Arriving;
 use crate::intents::participant::refusal_of;
 use crate::intents::trial::{Outcome, Stop, Trial, run};
-use crate::intents::{LockKey, Part, Seen};
+use crate::intents::{LockKey, Part, Seen, directories};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::inode::flag;
@@ -18,9 +18,9 @@ use rustix::io::Errno;
 type Tried<T> = std::result::Result<T, Stop>;
 
 /// A rename.
-struct Rename {
-    from: OwnedName,
-    to: OwnedName,
+pub(crate) struct Rename {
+    pub(crate) from: OwnedName,
+    pub(crate) to: OwnedName,
     mode: RenameMode,
     whiteout: Option<Ownership>,
 }
@@ -146,8 +146,17 @@ impl Rename {
             Seen::Replaces(inode, entry) => (Some(inode), entry),
             Seen::Nothing | Seen::Inode(..) => return Err(Error::Unfit.into()),
         };
-        self.check_directories(&moved.inode, other.as_deref())?;
-        let refusal = moved.late.or(late).filter(|_| from.directory != self.to.directory);
+        let leaves = from.directory != self.to.directory;
+        let moves = [Some(&moved.inode), other.as_deref().filter(|_| back.is_some())];
+        if leaves && moves.into_iter().flatten().any(Inode::is_directory) {
+            directories::check_move(trial, &moved.inode, other.as_deref(), self)?;
+        }
+        if back.is_none()
+            && let Some(other) = other.as_deref().filter(|other| other.is_directory())
+        {
+            directories::check_replacement(trial, other)?;
+        }
+        let refusal = moved.late.or(late).filter(|_| leaves);
         if let Some(refusal) = refusal {
             let errno = Errno::from_raw_os_error(refusal);
             return Err(canopy_namespace::Error::from(errno).into());
@@ -217,20 +226,6 @@ impl Rename {
         };
         let home = trial.server.layout.home(id)?;
         Ok(trial.part(home, &part)?.inode()?)
-    }
-
-    /// Fails for what is not possible with directories yet.
-    fn check_directories(&self, moved: &Inode, other: Option<&Inode>) -> Result<()> {
-        let is_directory = |inode: &Inode| inode.is_directory();
-        let other_is = other.is_some_and(is_directory);
-        let leaves = self.from.directory != self.to.directory;
-        if leaves && (moved.is_directory() || other_is) {
-            return Err(Error::NotYet("the move of a directory to another one".into()));
-        }
-        match other_is && self.mode != RenameMode::Exchange {
-            true => Err(Error::NotYet("the replacement of a directory".into())),
-            false => Ok(()),
-        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! | what a server knows of intents; its records | this file |
 //! | a part of a change, as its server checks and prepares it | `part`, `participant` |
 //! | the thread that makes a change happen | `trial`; the kinds of changes: `decider` |
+//! | moves and replacements of directories | `directories` |
 //! | names that are in doubt; what crashes have left | `doubts` |
 //!
 //! The server of the name that goes away decides; for an exchange, that of the first name; for a
@@ -24,6 +25,7 @@
 //! - A change of one server alone takes no lock of this kind, and is executed by its tablet.
 
 mod decider;
+mod directories;
 mod doubts;
 mod part;
 mod participant;

@@ -17,6 +17,33 @@ use std::time::Duration;
 const PAUSE_MIN: Duration = Duration::from_micros(100);
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 
+/// A try does not wait longer than this in all for others.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Waits of a try, each longer than the one before.
+pub(crate) struct Waits {
+    next: Duration,
+    sum: Duration,
+}
+
+impl Waits {
+    fn new() -> Self {
+        Waits { next: PAUSE_MIN, sum: Duration::ZERO }
+    }
+
+    /// Waits until something may have ended. Fails if it has waited too long: a server is dead, say,
+    /// and what it has decided is not known.
+    fn pause(&mut self, server: &Server, intent: IntentId) -> Result<()> {
+        if self.sum >= WAIT_MAX {
+            return Err(Error::InDoubt(intent));
+        }
+        server.pause(self.next);
+        self.sum += self.next;
+        self.next = (self.next * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+}
+
 /// End of a try.
 pub(crate) enum Stop {
     /// The change begins again: an older one has something that it needs.
@@ -64,7 +91,7 @@ pub(crate) fn run<T>(
     caller: Caller<'_>,
     attempt: impl Fn(&mut Trial<'_>) -> std::result::Result<Outcome<T>, Stop>,
 ) -> Result<T> {
-    let mut pause = PAUSE_MIN;
+    let mut waits = Waits::new();
     let mut age = None;
     loop {
         let mut trial = Trial::begin(server, peers, caller, age);
@@ -81,8 +108,7 @@ pub(crate) fn run<T>(
             }
             Err(Stop::Restart) => trial.abort(),
         }
-        server.pause(pause);
-        pause = (pause * 2).min(PAUSE_MAX);
+        waits.pause(server, trial.intent(0))?;
     }
 }
 
@@ -121,7 +147,7 @@ impl<'a> Trial<'a> {
 
     /// Locks names and files here.
     pub(crate) fn lock(&self, keys: &[LockKey]) -> std::result::Result<(), Stop> {
-        let mut pause = PAUSE_MIN;
+        let mut waits = Waits::new();
         loop {
             let by = match self.server.lock(self.intent(0), self.age, keys)? {
                 Lock::Granted => return Ok(()),
@@ -134,8 +160,7 @@ impl<'a> Trial<'a> {
             if let Some(by) = by {
                 self.server.resolve(self.peers, by)?;
             }
-            self.server.pause(pause);
-            pause = (pause * 2).min(PAUSE_MAX);
+            waits.pause(self.server, by.unwrap_or(self.intent(0)))?;
         }
     }
 
@@ -153,7 +178,7 @@ impl<'a> Trial<'a> {
             return Err(Error::Unfit.into());
         }
         let intent = self.intent(self.count);
-        let mut pause = PAUSE_MIN;
+        let mut waits = Waits::new();
         loop {
             let step = IntentStep::Prepare {
                 age: self.age,
@@ -174,8 +199,7 @@ impl<'a> Trial<'a> {
                 IntentReply::Wait => {}
                 _ => return Err(Error::Unfit.into()),
             }
-            self.server.pause(pause);
-            pause = (pause * 2).min(PAUSE_MAX);
+            waits.pause(self.server, intent)?;
         }
     }
 
@@ -200,6 +224,7 @@ impl<'a> Trial<'a> {
         let directory = name.directory;
         let hash = name.borrowed().hash();
         let placement = self.server.layout.placement(directory)?;
+        let mut waits = Waits::new();
         loop {
             let partition = self.server.find(directory, hash);
             match self.part(placement.server(partition), part) {
@@ -212,7 +237,7 @@ impl<'a> Trial<'a> {
             if self.server.find(directory, hash) == partition {
                 // It is about to hold the name, or there is no such directory.
                 self.peek(directory)?;
-                self.server.pause(PAUSE_MAX);
+                waits.pause(self.server, self.intent(0))?;
             }
         }
     }
