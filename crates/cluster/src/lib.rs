@@ -8,7 +8,8 @@
 //! | to change | read |
 //! | --- | --- |
 //! | what servers are asked, and reply | `message` |
-//! | an operation at its server; directories | `answer` |
+//! | an operation at its server; directories | `answer`, `making` |
+//! | retries of changes; sessions of clients | `sessions`, `slots` |
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
@@ -28,17 +29,21 @@ mod client;
 mod error;
 mod handover;
 mod layout;
+mod making;
 mod message;
 mod peers;
 mod process;
 mod server;
+mod sessions;
+mod slots;
 mod tables;
 mod tasks;
 
 pub use client::Client;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
-pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
+pub use message::{Fate, MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
 pub use peers::Peers;
 pub use process::Process;
+pub use sessions::{SessionSettings, SteadyClock, steady_clock};
 pub use tables::create_cluster;

@@ -7,6 +7,7 @@ use crate::layout::Layout;
 use crate::message::{Request, Response, Sender};
 use crate::peers::Peers;
 use crate::server::Server;
+use crate::sessions::{self, SessionSettings};
 use crate::tables::tables_of;
 use crate::tasks::{Task, Tasks};
 use canopy_namespace::operation::{Change, Operation, Target};
@@ -16,9 +17,13 @@ use canopy_store::{Environment, SstableCache};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of SSTables' blocks that stay in memory, of all servers together.
 const CACHE_BYTES: u64 = 256 << 20;
+
+/// Time after which the home of a directory without a name asks why.
+const MAKING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The logical servers of a namespace that this process runs.
 pub struct Process {
@@ -32,6 +37,7 @@ pub struct Process {
     tasks: Tasks,
     /// The last failure of work beside requests.
     failure: Mutex<Option<Error>>,
+    sessions: SessionSettings,
 }
 
 impl Process {
@@ -47,6 +53,21 @@ impl Process {
         policy: SplitPolicy,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
+        Self::with_sessions(environment, clock, policy, SessionSettings::default(), others)
+    }
+
+    /// Like `new`, with other limits of sessions.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `new` does.
+    pub fn with_sessions(
+        environment: &Environment,
+        clock: &Clock,
+        policy: SplitPolicy,
+        sessions: SessionSettings,
+        others: Option<Arc<dyn Peers>>,
+    ) -> Result<Arc<Self>> {
         let tables = tables_of(&*environment.storage)?;
         let process = Arc::new(Process {
             environment: environment.clone(),
@@ -57,8 +78,10 @@ impl Process {
             others,
             tasks: Tasks::default(),
             failure: Mutex::default(),
+            sessions,
         });
         process.tasks.start(&process, Self::work)?;
+        sessions::start_ticking(&process)?;
         Ok(process)
     }
 
@@ -73,13 +96,23 @@ impl Process {
         policy: SplitPolicy,
     ) -> Result<Arc<Self>> {
         let process = Self::new(environment, clock, policy, None)?;
-        for server in process.layout.servers() {
-            process.open(server)?;
-        }
-        for server in process.running() {
-            process.recover(server)?;
-        }
+        process.open_all()?;
         Ok(process)
+    }
+
+    /// Opens all servers, and does what a crash has left undone.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the tables do.
+    pub fn open_all(&self) -> Result<()> {
+        for server in self.layout.servers() {
+            self.open(server)?;
+        }
+        for server in self.running() {
+            self.recover(server)?;
+        }
+        Ok(())
     }
 
     /// Opens a server's table, which ends the writes of any other process that has it, and runs the
@@ -104,7 +137,8 @@ impl Process {
         let range = TabletRange::Part([].into_iter().collect());
         let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
         tablet.remove_orphans()?;
-        servers.insert(id, Arc::new(Server::new(id, tablet, self.layout.clone())?));
+        let server = Server::new(id, tablet, self.layout.clone(), self.sessions.clone())?;
+        servers.insert(id, Arc::new(server));
         Ok(())
     }
 
@@ -144,11 +178,13 @@ impl Process {
         request: &Request<'_>,
     ) -> Result<Response> {
         let server = self.server(server)?;
-        let response = server.answer(self, sender, request)?;
-        if let Request::Execute(Operation::Change(change)) = request {
+        let answered = server.answer(self, sender, request)?;
+        if let Request::Execute(Operation::Change(change)) = request
+            && answered.is_first
+        {
             self.note(&server, change)?;
         }
-        Ok(response)
+        Ok(answered.response)
     }
 
     /// Makes all changes that a server has made so far outlast a crash.
@@ -170,6 +206,9 @@ impl Process {
         let Target::Name { directory, hash } = Operation::Change(change.clone()).target() else {
             return Ok(());
         };
+        if server.making.has_named() {
+            self.tasks.add(Task::ConfirmNames(server.id));
+        }
         let Some((history, count)) = server.count(directory, hash, by)? else { return Ok(()) };
         let partition = history.partition();
         if by > 0 && count > self.layout.policy.threshold(directory.0, partition) {
@@ -185,6 +224,13 @@ impl Process {
                 self.split_at(server, directory, partition, &mut |_: Step| true).map(|_| true)
             }
             Task::Recover(server) => self.recover(server),
+            Task::ConfirmNames(server) => {
+                self.server(server).and_then(|server| server.confirm_names(self)).map(|()| true)
+            }
+            Task::SettleMaking(server) => self
+                .server(server)
+                .and_then(|server| server.settle_making(self, MAKING_PATIENCE))
+                .map(|_| true),
         };
         match done {
             Ok(is_done) => !is_done,
@@ -204,7 +250,26 @@ impl Process {
         for directory in server.pending_attributes()? {
             server.push_attributes(self, directory)?;
         }
-        handover::recover(&server, self)
+        let is_settled = server.settle_making(self, Duration::ZERO)?;
+        server.confirm_names(self)?;
+        Ok(handover::recover(&server, self)? && is_settled)
+    }
+
+    /// Does what is due by the clock: sessions of silent clients end. A thread of the process calls
+    /// it a few times in a second.
+    pub fn tick(&self) {
+        for id in self.running() {
+            let Ok(server) = self.server(id) else { continue };
+            if let Err(error) = server.end_silent_sessions() {
+                *self.failure.lock() = Some(error);
+            }
+            if server.making.has_named() {
+                self.tasks.add(Task::ConfirmNames(id));
+            }
+            if server.making.has_unnamed(MAKING_PATIENCE, server.sessions.now()) {
+                self.tasks.add(Task::SettleMaking(id));
+            }
+        }
     }
 
     /// Splits a partition of a directory, which a server here holds, if there is a server for its
@@ -288,7 +353,8 @@ impl Process {
         self.failure.lock().take()
     }
 
-    /// Returns whether no hand-over is unfinished at the servers that run here.
+    /// Returns whether no hand-over and no making of a directory is unfinished at the servers that
+    /// run here.
     ///
     /// # Errors
     ///
@@ -296,6 +362,9 @@ impl Process {
     pub fn is_at_rest(&self) -> Result<bool> {
         for id in self.running() {
             let server = self.server(id)?;
+            if !server.making.is_at_rest() {
+                return Ok(false);
+            }
             for directory in server.directories() {
                 if !handover::is_at_rest(&server, directory)? {
                     return Ok(false);

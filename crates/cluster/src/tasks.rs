@@ -18,6 +18,10 @@ pub(crate) enum Task {
     Split(ServerId, FileId, PartitionId),
     /// Does what a crash has left undone at a server.
     Recover(ServerId),
+    /// Has homes of directories know that a server gave them names.
+    ConfirmNames(ServerId),
+    /// Asks what became of directories at their home that may have no name.
+    SettleMaking(ServerId),
 }
 
 /// Tasks that wait, each once.

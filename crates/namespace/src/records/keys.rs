@@ -25,6 +25,12 @@
 //! SPACE | 10 DIRECTORIES  directory id            empty                 the content half of a directory
 //!                                                                       whose name lies elsewhere
 //! SPACE | 11 PARTITIONS   directory id            partition u32         its state (`cluster`)
+//! SPACE | 14 EXECUTED     session                 slot u8               the latest change of a session
+//!                                                                       in a slot, and its reply
+//! SPACE | 15 MAKING       directory id            empty                 a directory whose name may be
+//!                                                                       missing: the attempt to make it
+//! SPACE | 15 MAKING       directory id            "named"               nothing: its home may not know
+//!                                                                       that it has its name
 //! SPACE | 16 SNAPSHOTS    number                  empty                 what users are told, JSON
 //! SPACE | 17 CHUNKS       file id                 chunk u64             which object has it
 //! SPACE | 18 GARBAGE      file id                 chunk u64, object     nothing: the object may go,
@@ -164,6 +170,8 @@ pub enum Space {
     Limits = SPACE | 9,
     Directories = SPACE | 10,
     Partitions = SPACE | 11,
+    Executed = SPACE | 14,
+    Making = SPACE | 15,
     Snapshots = SPACE | 16,
     Chunks = SPACE | 17,
     Garbage = SPACE | 18,
