@@ -14,6 +14,7 @@
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
 //!
 //! Invariants:
@@ -30,6 +31,7 @@ mod error;
 mod handover;
 mod layout;
 mod making;
+pub mod membership;
 mod message;
 mod peers;
 mod process;
@@ -45,5 +47,5 @@ pub use handover::{Step, Steps};
 pub use message::{Fate, MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
 pub use peers::Peers;
 pub use process::Process;
-pub use sessions::{SessionSettings, SteadyClock, steady_clock};
-pub use tables::create_cluster;
+pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
+pub use tables::{SERVERS_MAX, create_cluster, has_cluster};

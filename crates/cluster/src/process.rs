@@ -7,7 +7,7 @@ use crate::layout::Layout;
 use crate::message::{Request, Response, Sender};
 use crate::peers::Peers;
 use crate::server::Server;
-use crate::sessions::{self, SessionSettings};
+use crate::sessions::{self, SessionCounts, SessionSettings};
 use crate::tables::tables_of;
 use crate::tasks::{Task, Tasks};
 use canopy_namespace::operation::{Change, Operation, Target};
@@ -50,10 +50,9 @@ impl Process {
     pub fn new(
         environment: &Environment,
         clock: &Clock,
-        policy: SplitPolicy,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
-        Self::with_sessions(environment, clock, policy, SessionSettings::default(), others)
+        Self::with_sessions(environment, clock, SessionSettings::default(), others)
     }
 
     /// Like `new`, with other limits of sessions.
@@ -64,11 +63,10 @@ impl Process {
     pub fn with_sessions(
         environment: &Environment,
         clock: &Clock,
-        policy: SplitPolicy,
         sessions: SessionSettings,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
-        let tables = tables_of(&*environment.storage)?;
+        let (tables, policy) = tables_of(&*environment.storage)?;
         let process = Arc::new(Process {
             environment: environment.clone(),
             clock: clock.clone(),
@@ -90,12 +88,8 @@ impl Process {
     /// # Errors
     ///
     /// Fails as the tables do.
-    pub fn with_all_servers(
-        environment: &Environment,
-        clock: &Clock,
-        policy: SplitPolicy,
-    ) -> Result<Arc<Self>> {
-        let process = Self::new(environment, clock, policy, None)?;
+    pub fn with_all_servers(environment: &Environment, clock: &Clock) -> Result<Arc<Self>> {
+        let process = Self::new(environment, clock, None)?;
         process.open_all()?;
         Ok(process)
     }
@@ -341,6 +335,15 @@ impl Process {
             server.tablet.table().sync()?;
         }
         Ok(())
+    }
+
+    /// Returns how much a server that runs here keeps for sessions of clients.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `NotRunning` if the server does not run here.
+    pub fn session_counts(&self, server: ServerId) -> Result<SessionCounts> {
+        self.server(server)?.session_counts()
     }
 
     /// Waits until no work beside requests is left, but for what has to be tried again.

@@ -47,6 +47,15 @@ impl Default for SessionSettings {
     }
 }
 
+/// What a server keeps for sessions of clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounts {
+    /// Number of sessions.
+    pub sessions: usize,
+    /// Number of records of executed changes.
+    pub changes: usize,
+}
+
 /// Sessions of a server.
 pub(crate) struct Sessions {
     settings: SessionSettings,
@@ -129,6 +138,12 @@ impl Server {
                 None => Err(error),
             },
         }
+    }
+
+    pub(crate) fn session_counts(&self) -> Result<SessionCounts> {
+        let sessions = self.sessions.all.lock().len();
+        let changes = self.tablet.executed_records()?.len();
+        Ok(SessionCounts { sessions, changes })
     }
 
     /// Ends a session: its client sends nothing of it again.

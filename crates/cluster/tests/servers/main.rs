@@ -3,3 +3,5 @@
 mod directories;
 mod partitions;
 mod place;
+mod retries;
+mod site;
