@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::layout::placement;
 use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
+use crate::slots::{Slot, Slots};
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
     Access, Caller, Change, Entries, Moment, Operation, Page, Read, Target,
@@ -17,6 +18,8 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Directories and files of which a client remembers where they are.
 const REMEMBERED: usize = 1 << 16;
@@ -24,14 +27,28 @@ const REMEMBERED: usize = 1 << 16;
 /// A name leads to a file that is gone at most this often, one after the other.
 const GONE_MAX: u32 = 1 << 10;
 
+/// Time for which a request is sent again if nobody answers it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Pauses between two tries: the first one, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// The sender of a request, with the slot of its number. It is in use until the request has ended.
+struct Numbered<'a> {
+    sender: Sender<'a>,
+    _slot: Option<Slot<'a>>,
+}
+
 /// A client of the servers of a namespace. Its knowledge of partitions may be stale: servers correct
 /// it. Calls come from any number of threads.
 pub struct Client {
     peers: Arc<dyn Peers>,
     policy: SplitPolicy,
     session: SessionId,
-    /// Number of the next change.
-    next: AtomicU64,
+    slots: Slots,
+    /// Time for which a request is sent again if nobody answers it.
+    patience: Duration,
     maps: Mutex<HashMap<FileId, DirectoryMap>>,
     /// Servers whose tables gave out blocks of ids.
     homes: Mutex<HashMap<Block, ServerId>>,
@@ -47,7 +64,8 @@ impl Client {
     pub fn new(peers: Arc<dyn Peers>, session: SessionId) -> Self {
         Client {
             session,
-            next: AtomicU64::new(1),
+            slots: Slots::new(),
+            patience: PATIENCE,
             policy: peers.policy(),
             peers,
             maps: Mutex::default(),
@@ -55,6 +73,24 @@ impl Client {
             names: Mutex::default(),
             addressing_errors: AtomicU64::new(0),
             searches: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the client with another time for which a request is sent again if nobody answers it.
+    /// It has to be much shorter than servers keep replies ([`SessionSettings::kept`]).
+    ///
+    /// [`SessionSettings::kept`]: crate::SessionSettings::kept
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Client { patience, ..self }
+    }
+
+    /// Ends the client's session at all servers. A server that does not answer ends it later.
+    pub fn end(self) {
+        let sender = self.reader(Caller::Trusted);
+        for server in self.servers() {
+            // Silent sessions end by themselves.
+            let _ = self.peers.ask(server, sender, &Request::EndSession);
         }
     }
 
@@ -154,12 +190,13 @@ impl Client {
         request: &Request<'_>,
     ) -> Result<Response> {
         let placement = self.placement(directory)?;
-        let sender = self.sender(caller, request);
+        let numbered = self.number(caller, request);
+        let sender = numbered.sender;
         let mut refusals = BTreeMap::new();
         loop {
             let partition = self.find(directory, hash);
             let server = placement.server(partition);
-            let (histories, changes) = match self.peers.ask(server, sender, request) {
+            let (histories, changes) = match self.ask(server, sender, request) {
                 Err(Error::Elsewhere { histories, changes, .. }) => (histories, changes),
                 reply => return reply,
             };
@@ -198,7 +235,8 @@ impl Client {
     /// Asks the server where a file was last seen, that of its id's block, and all others.
     fn of_id(&self, caller: Caller<'_>, id: FileId, request: &Request<'_>) -> Result<Response> {
         let home = self.home(id)?;
-        let sender = self.sender(caller, request);
+        let numbered = self.number(caller, request);
+        let sender = numbered.sender;
         let name = self.names.lock().get(&id).copied();
         let seen = match name {
             Some((directory, hash)) => {
@@ -207,7 +245,7 @@ impl Client {
             None => None,
         };
         for server in seen.into_iter().chain([home]) {
-            match self.peers.ask(server, sender, request) {
+            match self.ask(server, sender, request) {
                 Err(Error::Elsewhere { .. }) => {}
                 reply => return reply,
             }
@@ -219,7 +257,7 @@ impl Client {
         loop {
             let mut changes = Vec::new();
             for server in self.servers() {
-                match self.peers.ask(server, sender, request) {
+                match self.ask(server, sender, request) {
                     Err(Error::Elsewhere { changes: of_server, .. }) => changes.push(of_server),
                     reply => return reply,
                 }
@@ -231,18 +269,34 @@ impl Client {
         }
     }
 
+    /// Asks a server, and again while nobody answers. A change keeps its number, so it is executed
+    /// once.
+    fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
+        let (mut since, mut pause) = (None, PAUSE_MIN);
+        loop {
+            match self.peers.ask(server, sender, request) {
+                Err(error) if error.is_passing() => {
+                    let since: &mut Instant = since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= self.patience {
+                        return Err(error);
+                    }
+                    thread::sleep(pause);
+                    pause = PAUSE_MAX.min(pause * 2);
+                }
+                reply => return reply,
+            }
+        }
+    }
+
     /// Returns the sender of a request. One that changes something gets a number.
-    fn sender<'a>(&self, caller: Caller<'a>, request: &Request<'_>) -> Sender<'a> {
+    fn number<'a>(&'a self, caller: Caller<'a>, request: &Request<'_>) -> Numbered<'a> {
         let is_change = matches!(
             request,
             Request::Execute(Operation::Change(_) | Operation::Hold(_) | Operation::Quotas(_))
         );
-        match is_change {
-            true => {
-                Sender { number: self.next.fetch_add(1, Ordering::Relaxed), ..self.reader(caller) }
-            }
-            false => self.reader(caller),
-        }
+        let slot = is_change.then(|| self.slots.take());
+        let number = slot.as_ref().map_or(0, |slot| slot.number);
+        Numbered { sender: Sender { number, ..self.reader(caller) }, _slot: slot }
     }
 
     fn reader<'a>(&self, caller: Caller<'a>) -> Sender<'a> {
@@ -294,7 +348,7 @@ impl Client {
         server: ServerId,
         id: FileId,
     ) -> Result<(Option<Inode>, Vec<SplitHistory>)> {
-        match self.peers.ask(server, self.reader(caller), &Request::Part(id))? {
+        match self.ask(server, self.reader(caller), &Request::Part(id))? {
             Response::Part(inode, histories) => Ok((inode, histories)),
             _ => Err(Error::Unfit),
         }
@@ -401,8 +455,7 @@ impl Client {
         }
         let ask = Request::HomeOf(id);
         let any = ServerId((block.0 % u64::from(self.peers.server_count().max(1))) as u32);
-        let Response::HomeOf(home) = self.peers.ask(any, self.reader(Caller::Trusted), &ask)?
-        else {
+        let Response::HomeOf(home) = self.ask(any, self.reader(Caller::Trusted), &ask)? else {
             return Err(Error::Unfit);
         };
         self.homes.lock().insert(block, home);

@@ -12,6 +12,9 @@ use std::borrow::Cow;
 /// Entries that move in one step.
 const ENTRIES: usize = 512;
 
+/// Records of executed changes in one step: those of symbolic links have 4 KiB.
+const RECORDS: usize = 128;
+
 /// A step of a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -100,10 +103,24 @@ impl HandOver<'_> {
             self.check(taken.done()?)?;
             last = entries.into_iter().last();
         }
+        self.send_executed()?;
         self.check(steps.goes_on(Step::Complete))?;
         let count = giver.tablet.count_entries(directory, &hashes)?;
         let is_complete = self.send(MoveStep::Complete(count))?.done()?;
         self.check(is_complete)
+    }
+
+    /// The receiver gets the changes that were executed, of all sessions: clients may send those
+    /// again whose names it gets. No such change runs now, so none is missed.
+    fn send_executed(&self) -> Result<()> {
+        let records = self.giver.tablet.executed_records()?;
+        // A crash must not take back what the receiver knows to be executed.
+        self.giver.tablet.table().sync()?;
+        for records in records.chunks(RECORDS) {
+            let taken = self.send(MoveStep::Executed(Cow::Borrowed(records)))?;
+            self.check(taken.done()?)?;
+        }
+        Ok(())
     }
 
     fn give(&self, steps: &mut dyn Steps) -> Result<()> {
@@ -138,6 +155,11 @@ pub(crate) fn receive(
         MoveStep::Entries(entries) => {
             let takes = receiver.take_entries(directory, child, attempt, entries)?;
             Ok(Response::Done(takes))
+        }
+        MoveStep::Executed(records) => {
+            receiver.sessions.adopt(records.iter().map(|record| record.session));
+            receiver.tablet.take_executed(records)?;
+            Ok(Response::Done(true))
         }
         MoveStep::Complete(count) => {
             let hashes = child.hashes(child.first_depth());

@@ -8,7 +8,8 @@
 //! | to change | read |
 //! | --- | --- |
 //! | what servers are asked, and reply | `message` |
-//! | an operation at its server; directories | `answer` |
+//! | an operation at its server; directories | `answer`, `making` |
+//! | retries of changes; sessions of clients | `sessions`, `slots` |
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
@@ -38,6 +39,7 @@ pub mod fuzzing;
 mod handover;
 mod intents;
 mod layout;
+mod making;
 pub mod membership;
 mod message;
 mod node;
@@ -46,6 +48,8 @@ mod process;
 mod remote;
 mod rights;
 mod server;
+mod sessions;
+mod slots;
 mod tables;
 mod tasks;
 pub mod wire;
@@ -55,13 +59,14 @@ pub use client::Client;
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
-pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
-pub use node::{Node, NodeError, NodeSettings};
 pub use intents::{Arriving, Part, Seen};
 pub use message::{
-    IntentReply, IntentStep, MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId,
+    Fate, IntentReply, IntentStep, MoveStep, Refusal, Request, Response, Sender, ServerRequest,
+    SessionId,
 };
+pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};
+pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};

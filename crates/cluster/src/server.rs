@@ -3,6 +3,8 @@
 use crate::error::{Error, Result};
 use crate::intents::{Intents, LockKey};
 use crate::layout::Layout;
+use crate::making::MakingDirectories;
+use crate::sessions::{SessionSettings, Sessions};
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
     EntryName, FileId, HALF_STATE, MovedEntry, OwnedName, PartitionRecord, Reply, Tablet,
@@ -27,6 +29,10 @@ pub(crate) struct Server {
     pub(crate) layout: Arc<Layout>,
     /// Held by changes of attributes of directories, which several servers get.
     pub(crate) attributes: Mutex<()>,
+    /// Sessions of clients.
+    pub(crate) sessions: Sessions,
+    /// Directories that are being made.
+    pub(crate) making: MakingDirectories,
     /// Counts attempts to hand partitions over.
     attempts: AtomicU64,
     /// Holds partitions and locks of intents while operations run; changes when they do.
@@ -68,7 +74,12 @@ impl Moving {
 
 impl Server {
     /// Takes a tablet that was opened, with the partitions that its table has records of.
-    pub(crate) fn new(id: ServerId, tablet: Tablet, layout: Arc<Layout>) -> Result<Self> {
+    pub(crate) fn new(
+        id: ServerId,
+        tablet: Tablet,
+        layout: Arc<Layout>,
+        settings: SessionSettings,
+    ) -> Result<Self> {
         let mut directories: HashMap<FileId, Holdings> = HashMap::new();
         let mut records: HashMap<FileId, Vec<(PartitionId, Holding)>> = HashMap::new();
         let is_partition = |record: &PartitionRecord| record.partition != HALF_STATE;
@@ -87,11 +98,15 @@ impl Server {
         }
         let intents = Intents::open(&tablet)?;
         let state = State { directories, moving: None, changes: 0, intents };
+        let sessions = Sessions::new(settings, tablet.open_executed()?);
+        let making = MakingDirectories::open(&tablet, sessions.now())?;
         Ok(Server {
             id,
             tablet,
             layout,
             attributes: Mutex::new(()),
+            sessions,
+            making,
             attempts: AtomicU64::new(1),
             counts: Mutex::default(),
             state: RwLock::new(state),

@@ -4,3 +4,5 @@ mod directories;
 mod network;
 mod partitions;
 mod place;
+mod retries;
+mod site;

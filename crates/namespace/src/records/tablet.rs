@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::memory::ProcessMemory;
 use crate::quota::{Accounts, Transaction};
+use crate::records::executed::Executed;
 use crate::records::ids::{IdLayout, Ids};
 use crate::records::inode::{Frequent, Inode};
 use crate::records::keys::{self, FileId, Space};
@@ -56,6 +57,8 @@ pub struct Tablet {
     flushes: AtomicU64,
     /// Where inodes were last seen.
     pub(crate) places: Arc<Places>,
+    /// Changes of sessions that were executed.
+    pub(crate) executed: Executed,
     held: Held,
     /// Files without a name that are held.
     pub(crate) orphans: Mutex<HashSet<FileId>>,
@@ -154,6 +157,7 @@ impl Tablet {
             pending: RwLock::default(),
             flushes: AtomicU64::new(0),
             places: Arc::new(Places::new()),
+            executed: Executed::default(),
             held: Held::default(),
             orphans: Mutex::default(),
             removals: AtomicU64::new(0),
@@ -186,6 +190,9 @@ impl Tablet {
         match change.frees {
             true => self.table.write_freeing(&change, Durability::Visible)?,
             false => self.table.write(&change, Durability::Visible)?,
+        }
+        if let Some(executed) = change.executed {
+            self.executed.note(executed);
         }
         self.accounts.adopt(updated);
         Ok(())
