@@ -138,19 +138,12 @@ fn breaks(first: World, without: Rule, property: &str) {
     assert_eq!(explored(first, Some(without)), Some(property), "{without:?}");
 }
 
-fn is_long() -> bool {
-    std::env::var_os("CANOPY_LONG").is_some()
-}
-
 #[test]
 fn processes_join_and_leave() {
     holds(world(0, 2, 2, Budget { changes: 5, ..Budget::default() }));
     holds(world(2, 0, 2, Budget { changes: 3, departures: 1, ..Budget::default() }));
     holds(world(2, 1, 3, Budget { changes: 2, ..Budget::default() }));
     holds(world(2, 0, 2, Budget { changes: 3, departures: 1, impatient: 1, ..Budget::default() }));
-    if is_long() {
-        holds(world(1, 2, 3, Budget { changes: 4, departures: 1, ..Budget::default() }));
-    }
 }
 
 #[test]
@@ -160,27 +153,16 @@ fn processes_die_or_are_taken_for_dead() {
     holds(world(1, 1, 2, Budget { changes: 3, wrong: 1, ..Budget::default() }));
     holds(restarted(1));
     holds(restarted(2));
-    if is_long() {
-        holds(world(3, 0, 3, Budget { changes: 3, wrong: 1, deaths: 1, ..Budget::default() }));
-        holds(world(2, 1, 2, Budget { changes: 3, wrong: 1, deaths: 1, ..Budget::default() }));
-    }
 }
 
 #[test]
 fn creations_fail_and_happen_later() {
     holds(world(2, 0, 2, Budget { changes: 3, wrong: 1, failures: 1, ..Budget::default() }));
-    if is_long() {
-        holds(world(2, 1, 2, Budget { changes: 3, wrong: 1, failures: 2, ..Budget::default() }));
-    }
 }
 
 #[test]
 fn maps_are_read_in_steps_while_old_ones_are_removed() {
     holds(behind());
-    if is_long() {
-        let budget = Budget { changes: 3, wrong: 1, failures: 1, ..Budget::default() };
-        holds(in_steps(world(1, 1, 1, budget)));
-    }
     holds(in_steps(world(1, 1, 1, Budget { changes: 4, failures: 1, ..Budget::default() })));
 }
 
