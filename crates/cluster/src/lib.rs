@@ -42,7 +42,16 @@ pub mod wire;
 pub use client::Client;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
+<<<<<<< Updated upstream
 pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
+=======
+pub use intents::{Arriving, Part, Seen};
+pub use message::{
+    IntentReply, IntentStep, MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId,
+};
+pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
+pub use node::{Node, NodeError, NodeSettings};
+>>>>>>> Stashed changes
 pub use peers::Peers;
 pub use process::Process;
 pub use tables::create_cluster;
