@@ -65,11 +65,8 @@ pub use message::{
     SessionId,
 };
 pub use node::{Node, NodeError, NodeSettings};
-<<<<<<< Updated upstream
 pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
-=======
     IntentReply, IntentStep, MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId,
->>>>>>> wt-wire
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};
