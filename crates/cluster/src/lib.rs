@@ -10,6 +10,7 @@
 //! | what servers are asked, and reply | `message` |
 //! | an operation at its server; directories | `answer`, `making` |
 //! | retries of changes; sessions of clients | `sessions`, `slots` |
+//! | files that stay without a name | `holds` (server), `held` (client) |
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
@@ -29,6 +30,8 @@ mod answer;
 mod client;
 mod error;
 mod handover;
+mod held;
+mod holds;
 mod layout;
 mod making;
 pub mod membership;
@@ -44,7 +47,9 @@ mod tasks;
 pub use client::Client;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
-pub use message::{Fate, MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
+pub use message::{
+    Fate, Life, MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId,
+};
 pub use peers::Peers;
 pub use process::Process;
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};

@@ -37,7 +37,7 @@ pub(crate) struct Server {
 
 /// Partitions of a server.
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     /// Those of directories that were ever split, or that were offered.
     directories: HashMap<FileId, Holdings>,
     /// The names that are being handed over.
@@ -147,9 +147,11 @@ impl Server {
         change(&self.tablet).map_err(|error| refusal(&state, error))
     }
 
-    /// Waits until no hand-over concerns a change.
-    fn settled(&self, operation: &Operation<'_>) -> Result<RwLockReadGuard<'_, State>> {
-        let Operation::Change(change) = operation else { return Ok(self.state.read()) };
+    /// Waits until no hand-over concerns a change or a hold.
+    pub(crate) fn settled(&self, operation: &Operation<'_>) -> Result<RwLockReadGuard<'_, State>> {
+        if !matches!(operation, Operation::Change(_) | Operation::Hold(_)) {
+            return Ok(self.state.read());
+        }
         self.wait(|moving| {
             let is_named = match operation.target() {
                 Target::Name { directory, hash } => moving.has(directory, hash),
@@ -159,8 +161,8 @@ impl Server {
                     .is_some_and(|(directory, hash)| moving.has(directory, hash)),
                 Target::Anywhere => false,
             };
-            let is_other = match change {
-                Change::Rename { to, .. } | Change::Link { name: to, .. } => {
+            let is_other = match operation {
+                Operation::Change(Change::Rename { to, .. } | Change::Link { name: to, .. }) => {
                     moving.has(to.directory, to.hash())
                 }
                 _ => false,
@@ -379,7 +381,7 @@ impl Server {
 }
 
 /// Returns the error of an operation, with what the server knows of the directory if others hold it.
-fn refusal(state: &State, error: canopy_namespace::Error) -> Error {
+pub(crate) fn refusal(state: &State, error: canopy_namespace::Error) -> Error {
     let canopy_namespace::Error::NotHere(target) = error else { return error.into() };
     let histories = match target {
         Target::Name { directory, .. } => {
