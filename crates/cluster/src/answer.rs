@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::handover;
+use crate::holds::makes_held;
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
@@ -64,15 +65,26 @@ impl Server {
         let response = match request {
             Request::OfServer(request) => self.answer_server(caller, request),
             Request::Execute(operation) => {
-                let execute = || self.execute_any(peers, caller, operation);
+                let is_held = makes_held(operation);
+                let execute = || match is_held {
+                    true => self.make_held(sender, operation),
+                    false => self.execute_any(peers, caller, operation),
+                };
                 match self.execute_once(sender, operation, execute) {
                     Ok((reply, is_first)) => {
-                        self.complete_attributes(peers, operation, is_first)?;
-                        return Ok(Answered { response: Response::Reply(reply), is_first });
+                        self.complete_again(peers, sender, operation, &reply, is_first)?;
+                        let response = match is_held {
+                            true => Response::Held(reply, self.life(session)),
+                            false => Response::Reply(reply),
+                        };
+                        return Ok(Answered { response, is_first });
                     }
                     Err(error) => Err(error),
                 }
             }
+            Request::Hold(hold, ticket) => self.answer_hold(sender, hold, *ticket),
+            Request::Reclaim(ids, ticket) => self.reclaim(session, ids, *ticket),
+            Request::Renew(known) => self.renew(session, known),
             Request::EndSession => self.end_session(session).map(|()| Response::Done(true)),
             Request::List(page) => self.list_partition(caller, *page),
             Request::Part(id) => self.part(*id),
@@ -82,15 +94,21 @@ impl Server {
         response.map(|response| Answered { response, is_first: true })
     }
 
-    /// Waits until a change of a directory that was executed before is known to all that need it.
-    fn complete_attributes(
+    /// Does what belongs to a change that was executed before, and that its record does not contain:
+    /// holding what it made, and waiting until all that need it know attributes of a directory.
+    fn complete_again(
         &self,
         peers: &dyn Peers,
+        sender: Sender<'_>,
         operation: &Operation<'_>,
+        reply: &Reply,
         is_first: bool,
     ) -> Result<()> {
         if is_first {
             return Ok(());
+        }
+        if makes_held(operation) {
+            return self.hold_made(sender.session, reply);
         }
         let Target::File(id) = operation.target() else { return Ok(()) };
         let _one = self.attributes.lock();
@@ -127,7 +145,7 @@ impl Server {
         match operation {
             Operation::Change(change) => self.change_any(peers, caller, operation, change),
             Operation::Hold(Hold::Name(_) | Hold::File(_) | Hold::Release(..)) => {
-                Err(Error::NotYet("holding a file".into()))
+                Err(Error::NotYet("holding a file without a session".into()))
             }
             Operation::Read(Moment::Snapshot(_), _) => Err(Error::NotYet("a snapshot".into())),
             _ => self.execute(caller, operation),
@@ -142,7 +160,6 @@ impl Server {
         change: &Change<'_>,
     ) -> Result<Reply> {
         match change {
-            Change::Create { holds: true, .. } => Err(Error::NotYet("holding a file".into())),
             Change::Create { name, new, .. } if new.mode & TYPE_MASK == file_type::DIRECTORY => {
                 self.create_directory(peers, caller, *name, new)
             }
@@ -150,7 +167,6 @@ impl Server {
             Change::Link { id, name } => self.link(peers, caller, *id, *name),
             Change::Unlink(name) => self.unlink(peers, caller, *name),
             Change::Rename { .. } => self.rename(peers, caller, change),
-            Change::CreateNameless { .. } => Err(Error::NotYet("a file without a name".into())),
             Change::SetAttributes { id, .. }
             | Change::SetXattr { id, .. }
             | Change::RemoveXattr { id, .. } => match self.has_directory(*id)? {

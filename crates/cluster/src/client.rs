@@ -1,6 +1,8 @@
 //! A client: it finds the servers of operations, and puts together answers of several.
 
 use crate::error::{Error, Result};
+use crate::held::Held;
+use crate::holds::makes_held;
 use crate::layout::placement;
 use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
@@ -47,6 +49,7 @@ pub struct Client {
     policy: SplitPolicy,
     session: SessionId,
     slots: Slots,
+    pub(crate) held: Held,
     /// Time for which a request is sent again if nobody answers it.
     patience: Duration,
     maps: Mutex<HashMap<FileId, DirectoryMap>>,
@@ -65,6 +68,7 @@ impl Client {
         Client {
             session,
             slots: Slots::new(),
+            held: Held::default(),
             patience: PATIENCE,
             policy: peers.policy(),
             peers,
@@ -112,6 +116,10 @@ impl Client {
     /// Fails as the operation does, and with `NotYet` if it is not possible yet.
     pub fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         match operation {
+            Operation::Hold(hold) => self.hold(caller, hold),
+            Operation::Change(change) if makes_held(operation) => {
+                self.make_held(caller, operation, change)
+            }
             Operation::Read(Moment::Now, Read::List(page)) => self.list(caller, *page),
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
             // The server of the inode decides, and not that of the name.
@@ -173,7 +181,7 @@ impl Client {
         }
     }
 
-    fn remember(&self, id: FileId, directory: FileId, hash: u64) {
+    pub(crate) fn remember(&self, id: FileId, directory: FileId, hash: u64) {
         let mut names = self.names.lock();
         if names.len() >= REMEMBERED {
             names.clear();
@@ -181,7 +189,6 @@ impl Client {
         names.insert(id, (directory, hash));
     }
 
-    /// Asks the server of a name, and those that its replies lead to.
     fn at(
         &self,
         caller: Caller<'_>,
@@ -189,6 +196,17 @@ impl Client {
         hash: u64,
         request: &Request<'_>,
     ) -> Result<Response> {
+        Ok(self.at_server(caller, directory, hash, request)?.0)
+    }
+
+    /// Asks the server of a name, and those that its replies lead to. Returns which one it was.
+    pub(crate) fn at_server(
+        &self,
+        caller: Caller<'_>,
+        directory: FileId,
+        hash: u64,
+        request: &Request<'_>,
+    ) -> Result<(Response, ServerId)> {
         let placement = self.placement(directory)?;
         let numbered = self.number(caller, request);
         let sender = numbered.sender;
@@ -198,7 +216,7 @@ impl Client {
             let server = placement.server(partition);
             let (histories, changes) = match self.ask(server, sender, request) {
                 Err(Error::Elsewhere { histories, changes, .. }) => (histories, changes),
-                reply => return reply,
+                reply => return Ok((reply?, server)),
             };
             self.addressing_errors.fetch_add(1, Ordering::Relaxed);
             let mut maps = self.maps.lock();
@@ -232,8 +250,18 @@ impl Client {
         }
     }
 
-    /// Asks the server where a file was last seen, that of its id's block, and all others.
     fn of_id(&self, caller: Caller<'_>, id: FileId, request: &Request<'_>) -> Result<Response> {
+        Ok(self.of_id_at(caller, id, request)?.0)
+    }
+
+    /// Asks the server where a file was last seen, that of its id's block, and all others. Returns
+    /// which one it was.
+    pub(crate) fn of_id_at(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        request: &Request<'_>,
+    ) -> Result<(Response, ServerId)> {
         let home = self.home(id)?;
         let numbered = self.number(caller, request);
         let sender = numbered.sender;
@@ -247,7 +275,7 @@ impl Client {
         for server in seen.into_iter().chain([home]) {
             match self.ask(server, sender, request) {
                 Err(Error::Elsewhere { .. }) => {}
-                reply => return reply,
+                reply => return Ok((reply?, server)),
             }
         }
         self.searches.fetch_add(1, Ordering::Relaxed);
@@ -259,7 +287,7 @@ impl Client {
             for server in self.servers() {
                 match self.ask(server, sender, request) {
                     Err(Error::Elsewhere { changes: of_server, .. }) => changes.push(of_server),
-                    reply => return reply,
+                    reply => return Ok((reply?, server)),
                 }
             }
             if before.as_ref() == Some(&changes) {
@@ -283,17 +311,30 @@ impl Client {
                     thread::sleep(pause);
                     pause = PAUSE_MAX.min(pause * 2);
                 }
-                reply => return reply,
+                reply => {
+                    if since.is_some() && self.holds_at(server) {
+                        // It may be a successor, which waits for what is held.
+                        let _ = self.renew_at(sender.caller, server);
+                    }
+                    return reply;
+                }
             }
         }
     }
 
+    /// Asks a server once.
+    pub(crate) fn ask_once(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        self.peers.ask(server, self.reader(caller), request)
+    }
+
     /// Returns the sender of a request. One that changes something gets a number.
     fn number<'a>(&'a self, caller: Caller<'a>, request: &Request<'_>) -> Numbered<'a> {
-        let is_change = matches!(
-            request,
-            Request::Execute(Operation::Change(_) | Operation::Hold(_) | Operation::Quotas(_))
-        );
+        let is_change = matches!(request, Request::Execute(Operation::Change(_)));
         let slot = is_change.then(|| self.slots.take());
         let number = slot.as_ref().map_or(0, |slot| slot.number);
         Numbered { sender: Sender { number, ..self.reader(caller) }, _slot: slot }
@@ -308,7 +349,7 @@ impl Client {
     }
 
     /// Returns the inode of a file; of a directory, what its partitions say together.
-    fn whole(&self, caller: Caller<'_>, inode: Inode) -> Result<Inode> {
+    pub(crate) fn whole(&self, caller: Caller<'_>, inode: Inode) -> Result<Inode> {
         if !inode.is_directory() {
             return Ok(inode);
         }

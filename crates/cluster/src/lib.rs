@@ -10,6 +10,7 @@
 //! | what servers are asked, and reply | `message` |
 //! | an operation at its server; directories | `answer`, `making` |
 //! | retries of changes; sessions of clients | `sessions`, `slots` |
+//! | files that stay without a name | `holds` (server), `held` (client) |
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
@@ -38,6 +39,8 @@ mod error;
 pub mod fuzzing;
 mod handover;
 mod intents;
+mod held;
+mod holds;
 mod layout;
 mod making;
 pub mod membership;
@@ -61,12 +64,10 @@ pub use error::{Error, Result};
 pub use handover::{Step, Steps};
 pub use intents::{Arriving, Part, Seen};
 pub use message::{
-    Fate, IntentReply, IntentStep, MoveStep, Refusal, Request, Response, Sender, ServerRequest,
-    SessionId,
+    Fate, IntentReply, IntentStep, Life, MoveStep, Refusal, Request, Response, Sender,
+    ServerRequest, SessionId,
 };
 pub use node::{Node, NodeError, NodeSettings};
-pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
-    IntentReply, IntentStep, MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId,
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};

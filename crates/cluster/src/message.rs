@@ -6,7 +6,7 @@
 use crate::error::Error;
 use crate::intents::{Part, Seen};
 use canopy_model::Credentials;
-use canopy_namespace::operation::{Caller, Entries, Operation, Page, Target};
+use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
 use canopy_namespace::{
     ChangeId, DirectoryHalf, ExecutedRecord, Failure, FileId, Inode, MovedEntry, NewDirectory,
     Reply,
@@ -61,6 +61,13 @@ pub enum Request<'a> {
     NameOf(FileId),
     /// Returns the server whose table gave out an id. Any server knows.
     HomeOf(FileId),
+    /// Holds a file in the sender's session, or lets it go, with a ticket. A release concerns all
+    /// holds with tickets up to its own.
+    Hold(#[serde(borrow)] Hold<'a>, u64),
+    /// Holds files again that the session has held at a server before.
+    Reclaim(Vec<FileId>, u64),
+    /// Renews the sender's session. It knows that these files were handed over.
+    Renew(Vec<FileId>),
     /// Ends the sender's session: it sends none of its changes again.
     EndSession,
     /// A request of another server of the namespace.
@@ -142,6 +149,8 @@ pub enum MoveStep<'a> {
     Entries(Cow<'a, [MovedEntry]>),
     /// To the receiver: changes that were executed, which clients may send again.
     Executed(Cow<'a, [ExecutedRecord]>),
+    /// To the receiver: files that arrive and are held, with the sessions and tickets.
+    Holds(Vec<(SessionId, FileId, u64)>),
     /// To the receiver: all entries were sent, as many as this.
     Complete(u64),
     /// To the receiver: the partition is its own.
@@ -175,6 +184,21 @@ pub enum Response {
     Intent(IntentReply),
     /// State of an attempt to make a directory.
     Fate(Fate),
+    /// The reply to an operation that holds a file.
+    Held(Reply, Life),
+    /// The session was renewed. These files that it holds were handed over.
+    Renewed(Life, Vec<FileId>),
+    /// Files are held again, but for these, which are not here.
+    Reclaimed(Vec<FileId>, Life),
+}
+
+/// The life of a session at a server. If it is another one, the session has lost what it held there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// Epoch of the server's table.
+    pub epoch: u64,
+    /// Counts sessions, and their losses, in this epoch.
+    pub number: u64,
 }
 
 /// State of an attempt to make a directory, by the word of an owner of the table with its name.

@@ -130,7 +130,8 @@ impl Process {
         let table = open_table(&self.environment, *table, self.cache.clone())?;
         let range = TabletRange::Part([].into_iter().collect());
         let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
-        tablet.remove_orphans()?;
+        // Clients may hold files that have no name. A tick removes the others.
+        tablet.keep_unheld(true);
         let server = Server::new(id, tablet, self.layout.clone(), self.sessions.clone())?;
         servers.insert(id, Arc::new(server));
         Ok(())
@@ -260,12 +261,12 @@ impl Process {
         self.server(server)?.clear_doubts(self)
     }
 
-    /// Does what is due by the clock: sessions of silent clients end. A thread of the process calls
+    /// Does what is due by the clock: holds and sessions of silent clients end. A thread of the process calls
     /// it a few times in a second.
     pub fn tick(&self) {
         for id in self.running() {
             let Ok(server) = self.server(id) else { continue };
-            if let Err(error) = server.end_silent_sessions() {
+            if let Err(error) = server.end_holds().and_then(|()| server.end_silent_sessions()) {
                 *self.failure.lock() = Some(error);
             }
             if server.making.has_named() {

@@ -252,9 +252,11 @@ impl Server {
         self.state.read().intents.is_at_rest()
     }
 
-    /// Waits until no hand-over concerns a change.
-    fn settled(&self, operation: &Operation<'_>) -> Result<RwLockReadGuard<'_, State>> {
-        let Operation::Change(change) = operation else { return Ok(self.state.read()) };
+    /// Waits until no hand-over concerns a change or a hold.
+    pub(crate) fn settled(&self, operation: &Operation<'_>) -> Result<RwLockReadGuard<'_, State>> {
+        if !matches!(operation, Operation::Change(_) | Operation::Hold(_)) {
+            return Ok(self.state.read());
+        }
         let keys = match operation.target() {
             Target::Name { directory, hash } => vec![LockKey::Name(directory, hash)],
             Target::File(id) => vec![LockKey::File(id)],
@@ -269,8 +271,8 @@ impl Server {
                     .is_some_and(|(directory, hash)| moving.has(directory, hash)),
                 Target::Anywhere => false,
             };
-            let is_other = match change {
-                Change::Rename { to, .. } | Change::Link { name: to, .. } => {
+            let is_other = match operation {
+                Operation::Change(Change::Rename { to, .. } | Change::Link { name: to, .. }) => {
                     moving.has(to.directory, to.hash())
                 }
                 _ => false,
@@ -511,7 +513,7 @@ impl State {
 }
 
 /// Returns the error of an operation, with what the server knows of the directory if others hold it.
-fn refusal(state: &State, error: canopy_namespace::Error) -> Error {
+pub(crate) fn refusal(state: &State, error: canopy_namespace::Error) -> Error {
     let canopy_namespace::Error::NotHere(target) = error else { return error.into() };
     let histories = match target {
         Target::Name { directory, .. } => {

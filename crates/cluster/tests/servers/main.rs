@@ -2,6 +2,7 @@
 
 mod directories;
 mod network;
+mod holds;
 mod partitions;
 mod place;
 mod retries;

@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Numbers that follow from a seed.
-struct Numbers(u64);
+pub struct Numbers(pub u64);
 
 impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -26,7 +26,7 @@ impl Numbers {
     }
 }
 
-fn fails_with(error: &Error, errno: Errno) -> bool {
+pub fn fails_with(error: &Error, errno: Errno) -> bool {
     matches!(error, Error::Namespace(error) if error.errno() == errno)
 }
 
@@ -36,7 +36,7 @@ fn create_of(name: &[u8], kind: u32) -> Operation<'_> {
     Operation::Change(Change::Create { name, new: Cow::Owned(new), holds: false })
 }
 
-fn unlink(client: &Client, name: &str) -> Result<FileId, Error> {
+pub fn unlink(client: &Client, name: &str) -> Result<FileId, Error> {
     let unlink = Change::Unlink(EntryName::new(ROOT, name.as_bytes()));
     match execute(client, &Operation::Change(unlink))? {
         Reply::File(id) => Ok(id),

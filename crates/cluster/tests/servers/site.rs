@@ -110,6 +110,7 @@ impl Site {
             let counts = self.process().session_counts(server).unwrap();
             sum.sessions += counts.sessions;
             sum.changes += counts.changes;
+            sum.holds += counts.holds;
         }
         sum
     }

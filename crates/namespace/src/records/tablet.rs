@@ -60,6 +60,8 @@ pub struct Tablet {
     /// Changes of sessions that were executed.
     pub(crate) executed: Executed,
     held: Held,
+    /// Whether all files count as held.
+    keeps_unheld: AtomicBool,
     /// Files without a name that are held.
     pub(crate) orphans: Mutex<HashSet<FileId>>,
     /// Counts the files that lost their last name.
@@ -159,6 +161,7 @@ impl Tablet {
             places: Arc::new(Places::new()),
             executed: Executed::default(),
             held: Held::default(),
+            keeps_unheld: AtomicBool::new(false),
             orphans: Mutex::default(),
             removals: AtomicU64::new(0),
         })
@@ -245,9 +248,15 @@ impl Tablet {
         *self.held.part(id).lock().entry(id).or_default() += 1;
     }
 
+    /// Has all files count as held, or no longer. Then [`remove_orphans`](Self::remove_orphans)
+    /// removes those that nobody holds.
+    pub fn keep_unheld(&self, keeps: bool) {
+        self.keeps_unheld.store(keeps, Ordering::Release);
+    }
+
     /// Returns whether anybody holds a file.
     pub(crate) fn is_held(&self, id: FileId) -> bool {
-        self.held.part(id).lock().contains_key(&id)
+        self.keeps_unheld.load(Ordering::Acquire) || self.held.part(id).lock().contains_key(&id)
     }
 
     /// Takes back what `hold` did so many times. Returns whether the file has to go: it has no name,
