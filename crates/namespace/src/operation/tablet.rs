@@ -114,6 +114,7 @@ impl Tablet {
             }
             Read::Xattr { id, name } => self.xattr(*id, name).map(Reply::Bytes),
             Read::Xattrs(id) => self.xattrs(*id).map(Reply::Names),
+            Read::Contents(part) => self.contents(part).map(Reply::Contents),
         }
     }
 
@@ -158,13 +159,15 @@ impl Tablet {
             Change::Rename { from, to, mode, whiteout } => {
                 self.rename_for(caller, *from, *to, *mode, *whiteout).map(done)
             }
-            // A length is one of contents.
-            Change::SetAttributes { set, .. } if set.size.is_some() => unheld(),
             Change::SetAttributes { id, set, changer } => {
                 let changer = caller.changer(changer);
                 let is_in = |gid| changer.is_in(gid);
                 let privileges = changer.privileges(&is_in);
-                self.set_attributes(caller, *id, set, privileges, false).map(Reply::Inode)
+                match set.size {
+                    Some(size) => self.set_length(caller, *id, (size, set), privileges),
+                    None => self.set_attributes(caller, *id, set, privileges, false),
+                }
+                .map(Reply::Inode)
             }
             Change::SetXattr { id, name, value, how, changer } => {
                 let changer = caller.changer(changer);
@@ -178,6 +181,12 @@ impl Tablet {
                 self.touch_access(*id).map(done)
             }
             Change::Sync(id) => self.sync_inode(*id).map(done),
+            Change::WriteSmall { id, write, writer } => {
+                self.write_small(caller, *id, write, writer).map(Reply::Written)
+            }
+            Change::PutChunks { id, put, writer } => {
+                self.put_chunks(caller, *id, put, writer).map(Reply::Written)
+            }
         }
     }
 }

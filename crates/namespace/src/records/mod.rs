@@ -8,6 +8,7 @@ pub(crate) mod bulk;
 pub(crate) mod change;
 mod changed;
 pub(crate) mod circle;
+mod contents;
 pub(crate) mod ids;
 pub(crate) mod indexing;
 pub mod inode;

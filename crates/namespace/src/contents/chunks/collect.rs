@@ -220,7 +220,7 @@ fn object_in(id: FileId, name: &[u8], value: &[u8]) -> Result<Option<ObjectId>> 
 }
 
 /// Reads which chunk and which object a note is about.
-pub(crate) fn parse_note(name: &[u8]) -> Option<(u64, ObjectId)> {
+pub fn parse_note(name: &[u8]) -> Option<(u64, ObjectId)> {
     let (chunk, object) = name.split_first_chunk::<8>()?;
     let (epoch, number) = object.split_first_chunk::<8>()?;
     let number = u64::from_be_bytes(number.try_into().ok()?);
