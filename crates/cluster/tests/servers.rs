@@ -1,18 +1,23 @@
 //! Servers of one process, with a table each in one storage: names are found while directories split,
 //! and whatever step of a hand-over is the last one before a crash.
 
-use canopy_cluster::{Client, Cluster, Error, Step, create_cluster};
+use canopy_cluster::{
+    Client, Error, Peers, Process, Request, Response, Sender, SessionId, Step, Steps,
+    create_cluster,
+};
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Change, Changer, Moment, Operation, Page, Read};
+use canopy_namespace::operation::{Caller, Change, Changer, Moment, Operation, Page, Read};
 use canopy_namespace::{
     EntryName, FileId, Inode, New, Ownership, ROOT, Reply, SetXattr, Settings, system_clock,
 };
-use canopy_partition::{PartitionId, SplitPolicy};
+use canopy_partition::{PartitionId, ServerId, SplitPolicy};
 use canopy_store::Environment;
 use canopy_store::storage::MemoryStorage;
+use parking_lot::RwLock;
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 const POLICY: SplitPolicy =
@@ -25,41 +30,104 @@ fn environment(servers: u32) -> Environment {
     environment
 }
 
-fn open(environment: &Environment) -> Cluster {
-    Cluster::open(environment, &system_clock(), POLICY).unwrap()
+/// All servers in one process, which dies with this. Clients live on.
+struct Cluster {
+    environment: Environment,
+    policy: SplitPolicy,
+    process: RwLock<Option<Arc<Process>>>,
 }
 
-fn create(
-    cluster: &Cluster,
-    client: &mut Client,
-    directory: FileId,
-    name: &str,
-    kind: u32,
-) -> Result<Inode, Error> {
+impl Cluster {
+    fn open(environment: &Environment, policy: SplitPolicy) -> Arc<Self> {
+        let environment = environment.clone();
+        let cluster = Cluster { environment, policy, process: RwLock::default() };
+        cluster.restart();
+        Arc::new(cluster)
+    }
+
+    /// Opens all servers anew. Those before have died.
+    fn restart(&self) {
+        self.kill();
+        let process =
+            Process::with_all_servers(&self.environment, &system_clock(), self.policy).unwrap();
+        *self.process.write() = Some(process);
+    }
+
+    fn kill(&self) {
+        *self.process.write() = None;
+    }
+
+    fn process(&self) -> Arc<Process> {
+        self.process.read().clone().expect("a process")
+    }
+
+    fn split(&self, partition: PartitionId, steps: &mut dyn Steps) -> Result<bool, Error> {
+        self.process().split(ROOT, partition, steps)
+    }
+}
+
+impl Peers for Cluster {
+    fn ask(
+        &self,
+        server: ServerId,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+    ) -> Result<Response, Error> {
+        self.process().ask(server, sender, request)
+    }
+
+    fn server_count(&self) -> u32 {
+        self.process().server_count()
+    }
+
+    fn policy(&self) -> SplitPolicy {
+        self.policy
+    }
+}
+
+fn open(environment: &Environment) -> Arc<Cluster> {
+    Cluster::open(environment, POLICY)
+}
+
+fn next_session() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Returns a client that knows nothing.
+fn new_client(cluster: &Arc<Cluster>) -> Client {
+    Client::new(cluster.clone(), SessionId(next_session()))
+}
+
+fn execute(client: &Client, operation: &Operation<'_>) -> Result<Reply, Error> {
+    client.execute_for(Caller::Trusted, operation)
+}
+
+fn create(client: &Client, directory: FileId, name: &str, kind: u32) -> Result<Inode, Error> {
     let new = New { mode: kind | 0o755, uid: 7, gid: 8, ..New::default() };
     let name = EntryName::new(directory, name.as_bytes());
     let create = Change::Create { name, new: Cow::Owned(new), holds: false };
-    match cluster.execute(client, &Operation::Change(create))? {
+    match execute(client, &Operation::Change(create))? {
         Reply::Inode(inode) => Ok(inode),
         other => panic!("{other:?}"),
     }
 }
 
-fn lookup(cluster: &Cluster, client: &mut Client, directory: FileId, name: &str) -> Option<Inode> {
+fn lookup(client: &Client, directory: FileId, name: &str) -> Option<Inode> {
     let lookup = Read::Lookup(EntryName::new(directory, name.as_bytes()));
-    match cluster.execute(client, &Operation::Read(Moment::Now, lookup)) {
+    match execute(client, &Operation::Read(Moment::Now, lookup)) {
         Ok(Reply::Inode(inode)) => Some(inode),
         Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => None,
         other => panic!("{name}: {other:?}"),
     }
 }
 
-fn list(cluster: &Cluster, client: &mut Client, directory: FileId) -> Vec<String> {
+fn list(client: &Client, directory: FileId) -> Vec<String> {
     let (mut names, mut after) = (Vec::new(), 0);
     loop {
         let page = Page { directory, after, name: None, count_max: 100 };
         let list = Operation::Read(Moment::Now, Read::List(page));
-        let Ok(Reply::Entries(entries)) = cluster.execute(client, &list) else { panic!() };
+        let Ok(Reply::Entries(entries)) = execute(client, &list) else { panic!() };
         if entries.count() == 0 {
             return names;
         }
@@ -70,44 +138,44 @@ fn list(cluster: &Cluster, client: &mut Client, directory: FileId) -> Vec<String
     }
 }
 
-fn stat(cluster: &Cluster, id: FileId) -> Inode {
+fn stat(cluster: &Arc<Cluster>, id: FileId) -> Inode {
     let stat = Operation::Read(Moment::Now, Read::Inode(id));
-    match cluster.execute(&mut Client::default(), &stat) {
+    match execute(&new_client(cluster), &stat) {
         Ok(Reply::Inode(inode)) => inode,
         other => panic!("{other:?}"),
     }
 }
 
-fn unlink(cluster: &Cluster, client: &mut Client, directory: FileId, name: &str) {
+fn unlink(client: &Client, directory: FileId, name: &str) {
     let unlink = Change::Unlink(EntryName::new(directory, name.as_bytes()));
-    let _: Reply = cluster.execute(client, &Operation::Change(unlink)).unwrap();
+    let _: Reply = execute(client, &Operation::Change(unlink)).unwrap();
 }
 
 /// Checks that a directory has exactly these files, each in one place, and that nothing is left to be
 /// done.
 fn check(
-    cluster: &Cluster,
-    client: &mut Client,
+    cluster: &Arc<Cluster>,
+    client: &Client,
     directory: FileId,
     files: &BTreeMap<String, FileId>,
 ) {
     find(cluster, client, directory, files);
-    assert!(cluster.is_at_rest().unwrap());
+    assert!(cluster.process().is_at_rest().unwrap());
 }
 
 /// Finds these files, and no others, by a client that knows nothing and by one with a stale map.
 fn find(
-    cluster: &Cluster,
-    client: &mut Client,
+    cluster: &Arc<Cluster>,
+    client: &Client,
     directory: FileId,
     files: &BTreeMap<String, FileId>,
 ) {
-    let listed = list(cluster, &mut Client::default(), directory);
+    let listed = list(&new_client(cluster), directory);
     let names = BTreeSet::from_iter(listed.iter());
     assert_eq!(names.len(), listed.len(), "a name is listed twice");
     assert!(names.into_iter().eq(files.keys()), "{} of {}", listed.len(), files.len());
     for (name, id) in files {
-        let found = lookup(cluster, client, directory, name);
+        let found = lookup(client, directory, name);
         assert_eq!(found.map(|inode| inode.id), Some(*id), "{name}");
         assert_eq!(stat(cluster, *id).id, *id, "{name} by its id");
     }
@@ -117,39 +185,39 @@ fn find(
 fn names_are_found_while_directories_split() {
     let environment = environment(3);
     let cluster = open(&environment);
-    let client = &mut Client::default();
-    let directory = create(&cluster, client, ROOT, "big", file_type::DIRECTORY).unwrap();
-    assert_eq!(lookup(&cluster, client, ROOT, "big").unwrap(), stat(&cluster, directory.id));
-    let mut stale = Client::default();
-    assert!(lookup(&cluster, &mut stale, directory.id, "none").is_none());
+    let client = &new_client(&cluster);
+    let directory = create(client, ROOT, "big", file_type::DIRECTORY).unwrap();
+    assert_eq!(lookup(client, ROOT, "big").unwrap(), stat(&cluster, directory.id));
+    let stale = new_client(&cluster);
+    assert!(lookup(&stale, directory.id, "none").is_none());
     let mut files = BTreeMap::new();
     for number in 0..2000 {
         let name = format!("file{number}");
         let kind = if number % 10 == 0 { file_type::DIRECTORY } else { file_type::REGULAR };
-        let made = create(&cluster, client, directory.id, &name, kind).unwrap();
+        let made = create(client, directory.id, &name, kind).unwrap();
         files.insert(name, made.id);
         if number % 5 == 4 {
             let gone = format!("file{}", number - 1);
-            unlink(&cluster, client, directory.id, &gone);
+            unlink(client, directory.id, &gone);
             files.remove(&gone);
         }
     }
+    cluster.process().settle();
     // As many as three servers get of a directory, all of them used.
-    let partitions = cluster.partitions(directory.id).unwrap();
+    let partitions = cluster.process().partitions(directory.id).unwrap();
     assert_eq!(partitions.len(), 12, "{partitions:?}");
     let servers = BTreeSet::from_iter(partitions.iter().map(|(server, _)| *server));
     assert_eq!(servers.len(), 3);
     assert_eq!(stat(&cluster, directory.id).nlink, 2 + 200);
-    assert!(client.addressing_errors <= 30, "{}", client.addressing_errors);
-    check(&cluster, &mut stale, directory.id, &files);
-    let error = create(&cluster, client, directory.id, "file0", file_type::REGULAR).unwrap_err();
+    assert!(client.addressing_errors() <= 30, "{}", client.addressing_errors());
+    check(&cluster, &stale, directory.id, &files);
+    let error = create(client, directory.id, "file0", file_type::REGULAR).unwrap_err();
     assert!(matches!(error, Error::Namespace(error) if error.errno() == Errno::EXIST));
-    let error = create(&cluster, client, directory.id, "file10", file_type::DIRECTORY).unwrap_err();
+    let error = create(client, directory.id, "file10", file_type::DIRECTORY).unwrap_err();
     assert!(matches!(error, Error::Namespace(error) if error.errno() == Errno::EXIST));
-    cluster.sync().unwrap();
-    drop(cluster);
-    let cluster = open(&environment);
-    check(&cluster, &mut Client::default(), directory.id, &files);
+    cluster.process().sync().unwrap();
+    cluster.restart();
+    check(&cluster, &new_client(&cluster), directory.id, &files);
     assert_eq!(stat(&cluster, directory.id).nlink, 2 + 200);
 }
 
@@ -168,18 +236,18 @@ fn stop_anywhere(die: bool) {
     let mut stopped_at = BTreeSet::new();
     for taken in 0.. {
         let environment = environment(2);
-        let mut cluster = open(&environment);
-        let client = &mut Client::default();
+        let cluster = open(&environment);
+        let client = &new_client(&cluster);
         let mut files = BTreeMap::new();
         for number in 0..40 {
             let name = format!("file{number}");
-            let made = create(&cluster, client, ROOT, &name, file_type::REGULAR).unwrap();
+            let made = create(client, ROOT, &name, file_type::REGULAR).unwrap();
             files.insert(name, made.id);
         }
-        cluster.sync().unwrap();
+        cluster.process().sync().unwrap();
         let mut left = taken;
         let mut last = None;
-        let outcome = cluster.split(ROOT, PartitionId::ZERO, &mut |step: Step| {
+        let outcome = cluster.split(PartitionId::ZERO, &mut |step: Step| {
             let goes_on = left > 0;
             left -= i32::from(goes_on);
             last = Some(step);
@@ -187,22 +255,25 @@ fn stop_anywhere(die: bool) {
         });
         // Without a crash, whoever asks for a name gets it, too.
         find(&cluster, client, ROOT, &files);
-        find(&cluster, &mut Client::default(), ROOT, &files);
+        find(&cluster, &new_client(&cluster), ROOT, &files);
         if die {
-            drop(cluster);
-            cluster = open(&environment);
-            check(&cluster, &mut Client::default(), ROOT, &files);
+            cluster.restart();
+            check(&cluster, &new_client(&cluster), ROOT, &files);
         }
         // Once the giver has given, the partition is the receiver's, whatever happened.
         let step = last.unwrap();
         let is_given = outcome.is_ok() || matches!(step, Step::Hold | Step::Confirm | Step::Remove);
-        assert_eq!(cluster.partitions(ROOT).unwrap().len(), 1 + usize::from(is_given), "{step:?}");
+        assert_eq!(
+            cluster.process().partitions(ROOT).unwrap().len(),
+            1 + usize::from(is_given),
+            "{step:?}"
+        );
         if !is_given {
-            assert!(cluster.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap());
+            assert!(cluster.split(PartitionId::ZERO, &mut |_: Step| true).unwrap());
         }
         find(&cluster, client, ROOT, &files);
-        drop(cluster);
-        check(&open(&environment), client, ROOT, &files);
+        cluster.restart();
+        check(&cluster, client, ROOT, &files);
         if outcome.is_ok() {
             break;
         }
@@ -218,9 +289,9 @@ fn clients_create_at_once() {
     let names = |thread: usize| (0..600).map(move |number| format!("{thread}-{number}"));
     let made: Vec<BTreeMap<String, FileId>> = std::thread::scope(|scope| {
         let create_all = |thread| {
-            let mut client = Client::default();
+            let client = new_client(&cluster);
             let one = |name: String| {
-                let made = create(&cluster, &mut client, ROOT, &name, file_type::REGULAR).unwrap();
+                let made = create(&client, ROOT, &name, file_type::REGULAR).unwrap();
                 (name, made.id)
             };
             names(thread).map(one).collect()
@@ -232,22 +303,23 @@ fn clients_create_at_once() {
     let files: BTreeMap<_, _> = made.into_iter().flatten().collect();
     assert_eq!(files.len(), 2400);
     assert_eq!(BTreeSet::from_iter(files.values()).len(), 2400, "an id was given twice");
-    assert!(cluster.take_failure().is_none());
-    assert!(cluster.partitions(ROOT).unwrap().len() > 8);
-    check(&cluster, &mut Client::default(), ROOT, &files);
+    cluster.process().settle();
+    assert!(cluster.process().take_failure().is_none());
+    assert!(cluster.process().partitions(ROOT).unwrap().len() > 8);
+    check(&cluster, &new_client(&cluster), ROOT, &files);
 }
 
 /// Partitions split only when a test says so.
-fn open_large(environment: &Environment) -> Cluster {
+fn open_large(environment: &Environment) -> Arc<Cluster> {
     let policy = SplitPolicy { entries_max: 1 << 30, ..POLICY };
-    Cluster::open(environment, &system_clock(), policy).unwrap()
+    Cluster::open(environment, policy)
 }
 
-fn make(cluster: &Cluster, count: usize, kind: u32) -> BTreeMap<String, FileId> {
-    let client = &mut Client::default();
+fn make(cluster: &Arc<Cluster>, count: usize, kind: u32) -> BTreeMap<String, FileId> {
+    let client = &new_client(&cluster);
     let one = |number| {
         let name = format!("file{number}");
-        let made = create(cluster, client, ROOT, &name, kind).unwrap();
+        let made = create(client, ROOT, &name, kind).unwrap();
         (name, made.id)
     };
     (0..count).map(one).collect()
@@ -272,15 +344,15 @@ fn copies_are_removed_by_one_at_a_time() {
                 }
                 true
             };
-            cluster.split(ROOT, PartitionId::ZERO, &mut steps).unwrap();
+            cluster.split(PartitionId::ZERO, &mut steps).unwrap();
         });
         wait_until_stopped.recv().unwrap();
         // The upper half of partition 1 comes back to the server that still removes its copies.
         let one = PartitionId::new(1).unwrap();
-        assert!(cluster.split(ROOT, one, &mut |_: Step| true).unwrap());
+        assert!(cluster.split(one, &mut |_: Step| true).unwrap());
         go_on.send(()).unwrap();
     });
-    check(&cluster, &mut Client::default(), ROOT, &files);
+    check(&cluster, &new_client(&cluster), ROOT, &files);
 }
 
 #[test]
@@ -289,11 +361,11 @@ fn directories_keep_their_times_when_their_names_move() {
     let cluster = open_large(&environment);
     let directories = make(&cluster, 40, file_type::DIRECTORY);
     for id in directories.values() {
-        create(&cluster, &mut Client::default(), *id, "file", file_type::REGULAR).unwrap();
+        create(&new_client(&cluster), *id, "file", file_type::REGULAR).unwrap();
     }
     let times = || directories.values().map(|id| stat(&cluster, *id).mtime_ns).collect::<Vec<_>>();
     let before = times();
-    assert!(cluster.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    assert!(cluster.split(PartitionId::ZERO, &mut |_: Step| true).unwrap());
     assert_eq!(times(), before);
 }
 
@@ -309,12 +381,11 @@ fn large_entries_move_in_small_batches() {
             let (name, changer) = (name.as_bytes(), Changer::Privileged);
             let set =
                 Change::SetXattr { id: *id, name, value: &value, how: SetXattr::Any, changer };
-            let _: Reply =
-                cluster.execute(&mut Client::default(), &Operation::Change(set)).unwrap();
+            let _: Reply = execute(&new_client(&cluster), &Operation::Change(set)).unwrap();
         }
     }
-    assert!(cluster.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap());
-    check(&cluster, &mut Client::default(), ROOT, &files);
+    assert!(cluster.split(PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    check(&cluster, &new_client(&cluster), ROOT, &files);
 }
 
 #[test]
@@ -323,11 +394,10 @@ fn a_directory_has_its_contents_wherever_its_name_is() {
     let cluster = open_large(&environment);
     make(&cluster, 30, file_type::DIRECTORY);
     // This writes the logs of some servers, and then all of them die.
-    assert!(cluster.split(ROOT, PartitionId::ZERO, &mut |_: Step| true).unwrap());
-    drop(cluster);
-    let cluster = open_large(&environment);
-    for name in list(&cluster, &mut Client::default(), ROOT) {
-        assert!(lookup(&cluster, &mut Client::default(), ROOT, &name).is_some(), "{name}");
+    assert!(cluster.split(PartitionId::ZERO, &mut |_: Step| true).unwrap());
+    cluster.restart();
+    for name in list(&new_client(&cluster), ROOT) {
+        assert!(lookup(&new_client(&cluster), ROOT, &name).is_some(), "{name}");
     }
 }
 

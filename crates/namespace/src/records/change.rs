@@ -216,6 +216,17 @@ impl Tablet {
         new: &New,
         writer: &mut MutexGuard<'_, Writer>,
     ) -> Result<(Inode, Vec<(&'static str, Vec<u8>)>)> {
+        let (mut inode, acls) = self.unnumbered(directory, new)?;
+        inode.id = writer.ids.new_id(&self.table)?;
+        Ok((inode, acls))
+    }
+
+    /// Returns the same without an id.
+    pub(crate) fn unnumbered(
+        &self,
+        directory: &Inode,
+        new: &New,
+    ) -> Result<(Inode, Vec<(&'static str, Vec<u8>)>)> {
         let kind = new.mode & TYPE_MASK;
         match new.target.len() {
             0 if kind == file_type::SYMLINK => return Err(Errno::NOENT.into()),
@@ -253,7 +264,6 @@ impl Tablet {
         let now_ns = self.now_ns();
         (inode.mtime_ns, inode.ctime_ns) = (now_ns, now_ns);
         (inode.atime_ns, inode.btime_ns) = (now_ns, now_ns);
-        inode.id = writer.ids.new_id(&self.table)?;
         Ok((inode, acls))
     }
 
