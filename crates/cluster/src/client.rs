@@ -1,5 +1,6 @@
 //! A client: it finds the servers of operations, and puts together answers of several.
 
+use crate::contents::Operations;
 use crate::error::{Error, Result};
 use crate::layout::placement;
 use crate::message::{Request, Response, Sender, SessionId};
@@ -347,5 +348,15 @@ impl Client {
         };
         self.homes.lock().insert(block, home);
         Ok(home)
+    }
+}
+
+impl Operations for Client {
+    fn execute_for(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+    ) -> canopy_namespace::Result<Reply> {
+        Ok(Client::execute_for(self, caller, operation)?)
     }
 }

@@ -25,6 +25,7 @@
 
 mod answer;
 mod client;
+pub mod contents;
 mod error;
 mod handover;
 mod layout;

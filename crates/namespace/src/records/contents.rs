@@ -320,6 +320,11 @@ impl Tablet {
             inode.blocks = replace_chunk(batch, chunk, Some(old), after, inode.blocks)?;
         }
         inode.size = size;
+        if size == 0 {
+            // What is written next may be a record again.
+            inode.flags &= !flag::OBJECT;
+            inode.blocks = 0;
+        }
         Ok(())
     }
 
