@@ -6,7 +6,7 @@
 
 mod rename;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::quota::Transaction;
 use crate::records::acl;
 use crate::records::inode::{Inode, TYPE_MASK, file_type, flag};
@@ -591,11 +591,13 @@ impl Tablet {
         id: FileId,
         change: impl Fn(&mut Inode, &mut Transaction) -> Result<()>,
     ) -> Result<Inode> {
-        self.check_changeable(id)?;
         // The size in the record is that of the contents there.
         self.files.with_recorded(self, id, &mut || {
             let _writer = self.writer.lock();
             let (place, before) = self.locate(id)?;
+            if before.has(flag::ACCESS_HALF | flag::FURTHER) {
+                return Err(Error::AcrossTablets("a change of this directory"));
+            }
             let mut inode = before.clone();
             self.overlay(&mut inode);
             let mut batch = Transaction::new();

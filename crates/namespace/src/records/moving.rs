@@ -13,7 +13,7 @@ use crate::quota::Transaction;
 use crate::records::acl;
 use crate::records::change::New;
 use crate::records::inode::{Inode, file_type, flag};
-use crate::records::keys::{self, EntryName, FileId, Space};
+use crate::records::keys::{self, EntryName, FileId, ROOT, Space};
 use crate::records::permissions::Caller;
 use crate::records::range::names_with;
 use crate::records::tablet::Tablet;
@@ -565,7 +565,10 @@ impl Tablet {
 }
 
 fn content_half(id: FileId) -> Key {
-    Space::Directories.of(id, b"")
+    match id {
+        ROOT => keys::root(),
+        _ => Space::Directories.of(id, b""),
+    }
 }
 
 /// The place of the state of a directory's attributes: a partition of this number cannot be.
