@@ -226,6 +226,10 @@ impl Server {
                 Ok(Response::Done(true))
             }
             ServerRequest::SetHalf(half) => self.set_half(half),
+            ServerRequest::EndSession(session) => {
+                self.tablet.end_session(*session)?;
+                Ok(Response::Done(true))
+            }
             ServerRequest::HandOver(directory, child, attempt, step) => match step {
                 MoveStep::Ask => self.answer_of(*directory, *child, *attempt).map(Response::Answer),
                 step => handover::receive(self, *directory, *child, *attempt, step),

@@ -43,6 +43,7 @@ pub use stored::{
     CHUNKS_MAX, ChunkChange, ContentsPart, Piece, PutChunks, StoredContents, WriteSmall, Writer,
 };
 
+use crate::contents::chunks::{ChunkId, ObjectId};
 use crate::quota::{Account, Limits};
 use crate::records::change::{New, RenameMode, SetAttributes};
 use crate::records::keys::{EntryName, FileId};
@@ -146,6 +147,9 @@ pub enum Access<'a> {
     /// Fails with `ACCESS` unless the caller may open a file so. Whoever opens files for users asks
     /// this first, and remembers what each was opened for: contents are not operations.
     Open(FileId, Wanted),
+    /// Returns whether records need an object of a chunk: one names it, or has named it and a note
+    /// is left that it may go.
+    NeedsObject(ChunkId, ObjectId),
 }
 
 /// Holding files, so that they stay, nameless if need be, until they are released.
@@ -419,7 +423,8 @@ impl Access<'_> {
             | Access::MayRead(_, id, _)
             | Access::MayChange(id, _)
             | Access::IsShown(id, ..)
-            | Access::Open(id, _) => Target::File(*id),
+            | Access::Open(id, _)
+            | Access::NeedsObject(ChunkId { file: id, .. }, _) => Target::File(*id),
         }
     }
 }

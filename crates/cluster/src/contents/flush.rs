@@ -106,12 +106,16 @@ impl Files {
         let sent = self.try_to_send(file, work, forces, &mut made);
         // An error of POSIX is the server's, which has changed nothing.
         let is_certain = matches!(&sent, Ok(()) | Err(Error::Posix(_)));
-        let left = made.into_iter().filter(|(_, made)| !made.is_named);
-        let left = left.filter_map(|(chunk, made)| Some((chunk, made.stored?)));
-        for (chunk, stored) in left {
+        self.discard_all(file, &mut made, is_certain);
+        sent
+    }
+
+    /// Removes the objects that were made and that no record names, if that `is_certain`.
+    fn discard_all(&self, file: &OpenFile, made: &mut MadeChunks, is_certain: bool) {
+        let left = std::mem::take(made).into_iter().filter(|(_, made)| !made.is_named);
+        for (chunk, stored) in left.filter_map(|(chunk, made)| Some((chunk, made.stored?))) {
             self.discard(ChunkId::new(file.id, chunk), stored, is_certain);
         }
-        sent
     }
 
     fn try_to_send(
@@ -149,7 +153,7 @@ impl Files {
                 Ok(None) => file.doubt(),
                 Err(Error::Posix(Errno::STALE)) => {
                     self.forget_session(&session);
-                    made.clear();
+                    self.discard_all(file, made, true);
                     file.doubt();
                 }
                 Err(error) => return Err(error),

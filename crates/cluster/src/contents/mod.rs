@@ -8,6 +8,7 @@
 //! | an open file; what was written into it | `file`, `pending`, `extents`; `known` (records) |
 //! | reading; holes | `reading` |
 //! | sending what was written | `flush` |
+//! | objects that nothing needs any more | `collect` |
 //! | chunks in memory | `cache` |
 //!
 //! What clients see of each other (close-to-open, as with NFS):
@@ -25,6 +26,7 @@
 //! former.
 
 mod cache;
+mod collect;
 mod extents;
 mod file;
 mod flush;
@@ -42,6 +44,8 @@ use canopy_namespace::{
     SetAttributes, Settings, Stored,
 };
 use canopy_store::Environment;
+pub(crate) use collect::collect_garbage;
+pub use collect::{Collected, collect_session, session_objects, sessions};
 use file::OpenFile;
 use objects::{Objects, Session};
 use parking_lot::{Mutex, MutexGuard};
@@ -246,10 +250,10 @@ impl Files {
 
     /// Removes an object that no record names, if that `is_certain`.
     fn discard(&self, chunk: ChunkId, stored: Stored, is_certain: bool) {
-        let Some(session) = self.session.lock().clone() else { return };
-        match is_certain {
-            true => session.discard(chunk, stored.object),
-            false => session.doubt(),
+        let is_removed = is_certain && self.objects.remove(chunk, stored.object).is_ok();
+        let session = self.session.lock().clone();
+        if let Some(session) = session.filter(|_| !is_removed) {
+            session.doubt();
         }
     }
 

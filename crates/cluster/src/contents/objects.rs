@@ -159,13 +159,6 @@ impl Session {
         self.is_uncertain.store(true, Ordering::Release);
     }
 
-    /// Removes an object that no record has named.
-    pub(super) fn discard(&self, chunk: ChunkId, object: ObjectId) {
-        if object.epoch != self.id || self.objects.remove(chunk, object).is_err() {
-            self.doubt();
-        }
-    }
-
     /// Ends the session. If records name all objects of it that there are, nobody has to look.
     pub(super) fn end(&self) -> Result<()> {
         match self.is_uncertain.load(Ordering::Acquire) {

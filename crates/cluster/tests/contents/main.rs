@@ -1,5 +1,6 @@
 //! Contents of files of clients, against an array; several clients at once; clients that die.
 
+mod collecting;
 mod place;
 
 use canopy_model::Credentials;

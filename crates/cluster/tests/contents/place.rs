@@ -42,7 +42,7 @@ impl Place {
         Place { process: process.expect("a process"), environment }
     }
 
-    fn operations(&self) -> Client {
+    pub(crate) fn operations(&self) -> Client {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let peers: Arc<dyn Peers> = self.process.clone();
         Client::new(peers, SessionId(NEXT.fetch_add(1, Ordering::Relaxed)))

@@ -109,7 +109,7 @@ impl Access<'_> {
     fn needs(&self) -> Needs<'_> {
         match self {
             // It names directories that the user may not list.
-            Access::Path(_) => Needs::Root,
+            Access::Path(_) | Access::NeedsObject(..) => Needs::Root,
             Access::IsDue(_) => Needs::Handle,
             Access::MayRead(_, _, who) | Access::MayChange(_, who) | Access::IsShown(_, _, who) => {
                 Needs::Identity(who)

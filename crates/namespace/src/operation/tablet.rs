@@ -125,6 +125,7 @@ impl Tablet {
             Access::IsDue(id) => self.is_access_due(*id),
             Access::MayRead(Moment::Now, id, who) => self.lets_read(&self.inode(*id)?, who),
             Access::MayChange(id, who) => self.lets_change(&self.inode(*id)?, who),
+            Access::NeedsObject(chunk, object) => self.needs_object(*chunk, *object),
             Access::Open(id, wanted) => return self.check_open(caller, *id, *wanted).map(done),
             Access::MayRead(Moment::Snapshot(_), ..) | Access::IsShown(..) => return unheld(),
         };

@@ -16,8 +16,7 @@ mod file;
 mod flush;
 mod gate;
 
-pub(crate) use collect::Collecting;
-pub use collect::parse_note;
+pub(crate) use collect::{Collecting, parse_note};
 pub(crate) use file::Chunked;
 pub(crate) use flush::note_garbage;
 
@@ -120,7 +119,7 @@ impl Stored {
 }
 
 /// A chunk of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ChunkId {
     /// The file.
     pub file: FileId,
