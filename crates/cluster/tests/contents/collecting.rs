@@ -7,7 +7,6 @@ use canopy_namespace::operation::{Access, Change, ContentsPart, Moment, Operatio
 use canopy_namespace::{EntryName, FileContents, FileId, ROOT, Reply};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::BTreeSet;
 
 impl Place {
     fn collect(&self, session: u64) -> Collected {
@@ -76,8 +75,8 @@ fn what_nothing_needs_is_removed() {
         let unlink = Change::Unlink(EntryName::new(ROOT, b"d"));
         client.execute(&Operation::Change(unlink)).expect("removed");
         client.0.end().expect("ended");
-        let left: u64 = place.sessions().into_iter().map(|one| place.collect(one).left).sum();
         place.process.collect().expect("collected");
+        let left: u64 = place.sessions().into_iter().map(|one| place.collect(one).left).sum();
         for (id, model) in files.iter().zip(&models).take(3) {
             assert!(place.client().whole(*id) == *model, "seed {seed}");
         }
