@@ -14,6 +14,8 @@
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | tables and the list of servers | `tables` |
+//! | contents of files, for clients | `contents` |
+//! | a namespace with servers, as a mount sees it | `namespace` |
 //!
 //! Invariants:
 //!
@@ -30,6 +32,7 @@ mod error;
 mod handover;
 mod layout;
 mod message;
+mod namespace;
 mod peers;
 mod process;
 mod server;
@@ -37,6 +40,7 @@ mod tables;
 mod tasks;
 
 pub use client::Client;
+pub use contents::ClusterNamespace;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
 pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};

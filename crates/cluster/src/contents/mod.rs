@@ -97,9 +97,11 @@ impl Default for Memory {
     }
 }
 
-/// Contents of the files of a namespace that has servers. Calls come from any number of threads.
-pub struct ClientContents {
+/// A namespace that has servers, as one client sees it: operations are the servers', contents of
+/// files go to storage. Calls come from any number of threads.
+pub struct ClusterNamespace {
     files: Arc<Files>,
+    settings: Settings,
     /// Ends the thread that sends what has waited long enough.
     ended: Option<Sender<()>>,
     flusher: Option<JoinHandle<()>>,
@@ -127,7 +129,7 @@ struct Entry {
     count: u64,
 }
 
-impl ClientContents {
+impl ClusterNamespace {
     /// Reads and writes chunks in the storage of an environment. `settings` are those of the
     /// namespace, whose records `operations` reaches.
     ///
@@ -164,7 +166,12 @@ impl ClientContents {
             }
         });
         let flusher = flusher.map_err(|source| Error::Io { what: "a thread".into(), source })?;
-        Ok(ClientContents { files, ended: Some(ended), flusher: Some(flusher) })
+        Ok(ClusterNamespace {
+            files,
+            settings: settings.clone(),
+            ended: Some(ended),
+            flusher: Some(flusher),
+        })
     }
 
     /// Executes an operation, with what was written here: first it is sent if the operation depends
@@ -173,13 +180,18 @@ impl ClientContents {
     /// # Errors
     ///
     /// Fails as the operation does, and as sending does.
-    pub fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
+    pub(crate) fn execute_written(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+    ) -> Result<Reply> {
         let files = &*self.files;
         let mut reply = match operation {
             Operation::Change(Change::SetAttributes { id, set, .. }) => {
                 files.set_attributes(caller, operation, *id, set)?
             }
-            Operation::Change(Change::Sync(id)) => {
+            // A capability goes with what is written later.
+            Operation::Change(Change::Sync(id) | Change::SetXattr { id, .. }) => {
                 files.find(*id).map_or(Ok(()), |file| files.flush(&file))?;
                 files.operations.execute_for(caller, operation)?
             }
@@ -189,6 +201,17 @@ impl ClientContents {
             files.describe(&mut reply);
         }
         Ok(reply)
+    }
+
+    /// Returns the settings of the namespace.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Returns nanoseconds since 1970.
+    pub(crate) fn now_ns(&self) -> i64 {
+        let now_ms = self.files.objects.environment.clock.now_ms();
+        i64::try_from(now_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000)
     }
 
     /// Sends all that was written.
@@ -214,7 +237,7 @@ impl ClientContents {
     }
 }
 
-impl Drop for ClientContents {
+impl Drop for ClusterNamespace {
     /// Ends the thread. What was not sent is lost.
     fn drop(&mut self) {
         self.ended = None;
@@ -529,7 +552,7 @@ fn no_snapshots<T>() -> Result<T> {
     Err(Errno::OPNOTSUPP.into())
 }
 
-impl FileContents for ClientContents {
+impl FileContents for ClusterNamespace {
     fn open(&self, id: FileId) -> Result<()> {
         self.files.open_file(id)
     }

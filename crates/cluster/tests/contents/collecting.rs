@@ -4,7 +4,7 @@ use crate::change;
 use crate::place::{CHUNK, Life, Place};
 use canopy_cluster::contents::{Collected, collect_session, session_objects, sessions};
 use canopy_namespace::operation::{Access, Change, ContentsPart, Moment, Operation, Read};
-use canopy_namespace::{EntryName, FileContents, FileId, ROOT, Reply};
+use canopy_namespace::{EntryName, Execute, FileContents, FileId, ROOT, Reply};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

@@ -1,6 +1,8 @@
 //! Contents of files of clients, against an array; several clients at once; clients that die.
 
+mod at_once;
 mod collecting;
+mod large;
 mod place;
 
 use canopy_model::Credentials;
@@ -9,8 +11,8 @@ use canopy_namespace::operation::{
     WriteSmall, Writer,
 };
 use canopy_namespace::{
-    EntryName, Extent, FileContents, FileId, ObjectId, Privileges, ROOT, Reply, SetAttributes,
-    SetTime, Stored,
+    EntryName, Execute, Extent, FileContents, FileId, ObjectId, Privileges, ROOT, Reply,
+    SetAttributes, SetTime, Stored,
 };
 use place::{CHUNK, Life, Place, SMALL_MAX, User};
 use rand::rngs::StdRng;

@@ -1,13 +1,13 @@
 //! A cluster of one process, and clients that write files in it and die.
 
 use bytes::Bytes;
-use canopy_cluster::contents::{ClientContents, Memory, Operations};
+use canopy_cluster::contents::{ClusterNamespace, Memory, Operations};
 use canopy_cluster::{Client, Peers, Process, SessionId, create_cluster};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Changer, Moment, Operation, Read};
 use canopy_namespace::{
-    EntryName, Failure, FileContents, FileId, Inode, New, Ownership, Privileges, ROOT, Reply,
-    Result, SetAttributes, Settings, system_clock,
+    EntryName, Execute, Failure, FileContents, FileId, Inode, New, Ownership, Privileges, ROOT,
+    Reply, Result, SetAttributes, Settings, system_clock,
 };
 use canopy_partition::SplitPolicy;
 use canopy_store::storage::{Append, Created, Listed, MemoryStorage, Storage};
@@ -34,11 +34,15 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> Self {
+        Self::with_policy(SplitPolicy::default())
+    }
+
+    pub(crate) fn with_policy(policy: SplitPolicy) -> Self {
         let environment = Environment::system(Arc::new(MemoryStorage::default()));
         let clock = system_clock();
         create_cluster(&environment, &settings(), Ownership::ROOT, SERVERS, &clock)
             .expect("a cluster");
-        let process = Process::with_all_servers(&environment, &clock, SplitPolicy::default());
+        let process = Process::with_all_servers(&environment, &clock, policy);
         Place { process: process.expect("a process"), environment }
     }
 
@@ -62,13 +66,19 @@ impl Place {
         self.client_of(Arc::new(operations), environment, Memory::default())
     }
 
+    /// Returns a client with much memory.
+    pub(crate) fn rich_client(&self) -> User {
+        let operations = Arc::new(self.operations());
+        self.client_of(operations, self.environment.clone(), Memory::default())
+    }
+
     fn client_of(
         &self,
         operations: Arc<dyn Operations>,
         environment: Environment,
         memory: Memory,
     ) -> User {
-        let contents = ClientContents::new(operations, &environment, &settings(), memory);
+        let contents = ClusterNamespace::new(operations, &environment, &settings(), memory);
         User(contents.expect("a client"))
     }
 
@@ -80,7 +90,7 @@ impl Place {
 }
 
 /// A client.
-pub(crate) struct User(pub(crate) ClientContents);
+pub(crate) struct User(pub(crate) ClusterNamespace);
 
 impl User {
     pub(crate) fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
