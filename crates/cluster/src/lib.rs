@@ -13,6 +13,7 @@
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
 //! | contents of files, for clients | `contents` |
 //! | a namespace with servers, as a mount sees it | `namespace` |
@@ -31,6 +32,7 @@ pub mod contents;
 mod error;
 mod handover;
 mod layout;
+pub mod membership;
 mod message;
 mod namespace;
 mod peers;
@@ -46,4 +48,4 @@ pub use handover::{Step, Steps};
 pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
 pub use peers::Peers;
 pub use process::Process;
-pub use tables::create_cluster;
+pub use tables::{SERVERS_MAX, create_cluster, has_cluster};
