@@ -73,26 +73,26 @@ impl Files {
             state.sending = Some(work.clone());
             work
         };
-        let sent = self.send(file, &work, false);
+        let (sent, cost) = (self.send(file, &work, false), work.cost());
         let mut state = file.state.lock();
         state.sending = None;
-        match sent {
-            Ok(()) => self.waiting.fetch_sub(work.cost(), Ordering::Relaxed),
+        if sent.is_ok() {
+            self.waiting.fetch_sub(cost, Ordering::Relaxed);
+            return Ok(());
+        }
+        let later = std::mem::take(&mut state.pending);
+        let before = cost + later.cost();
+        let outcome = match sent {
             // It has gone meanwhile, with what it had.
-            Err(Error::Posix(Errno::NOENT)) => {
-                let later = std::mem::take(&mut state.pending);
-                self.waiting.fetch_sub(work.cost() + later.cost(), Ordering::Relaxed)
-            }
-            Err(error) => {
-                let later = std::mem::take(&mut state.pending);
-                let before = work.cost() + later.cost();
-                state.pending = later.over(Pending::clone(&work));
-                self.waiting.fetch_add(state.pending.cost(), Ordering::Relaxed);
-                self.waiting.fetch_sub(before, Ordering::Relaxed);
-                return Err(error);
+            Err(Error::Posix(Errno::NOENT)) => Ok(()),
+            failed => {
+                state.pending = later.over(Arc::unwrap_or_clone(work));
+                failed
             }
         };
-        Ok(())
+        self.waiting.fetch_add(state.pending.cost(), Ordering::Relaxed);
+        self.waiting.fetch_sub(before, Ordering::Relaxed);
+        outcome
     }
 
     /// Has small contents be chunks from now on. The caller has `flushing`.

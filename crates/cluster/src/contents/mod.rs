@@ -22,8 +22,8 @@
 //!   they concern the same bytes. Of these, what is sent last counts.
 //! - A client that dies loses what it did not send. It leaves objects that no record names.
 //!
-//! Locks: the list of open files, or those of one file (`file`); no file's lock is taken with the
-//! former.
+//! Locks are taken in this order: `flushing` and `loading` of a file, the list of open files, the
+//! state of a file.
 
 mod cache;
 mod collect;
@@ -365,16 +365,23 @@ impl Files {
     /// it fails for good, it is lost once the file is not open any more.
     fn close_file(&self, id: FileId) -> Result<()> {
         let file = self.opened(id)?;
-        let flushed = self.flush(&file);
+        let _flushing = file.flushing.lock();
+        let flushed = self.flush_held(&file);
+        self.give_up(&file, &flushed, 1);
+        self.forget(id);
+        flushed
+    }
+
+    /// Drops what was written into a file if it can never be sent, and the file is open no more often
+    /// than this. The caller has `flushing`.
+    fn give_up(&self, file: &OpenFile, flushed: &Result<()>, count_max: u64) {
         if flushed.as_ref().is_err_and(|error| error.kind().retry() == Retry::Nowhere) {
             let open = self.open.lock();
-            if open.get(&id).is_some_and(|entry| entry.count == 1) {
+            if open.get(&file.id).is_some_and(|entry| entry.count <= count_max) {
                 let lost = std::mem::take(&mut file.state.lock().pending);
                 self.waiting.fetch_sub(lost.cost(), Ordering::Relaxed);
             }
         }
-        self.forget(id);
-        flushed
     }
 
     /// Sends what was written into all files at least so long ago, and forgets those that are not
@@ -391,7 +398,10 @@ impl Files {
                     && (waited_ms >= age_ms || now_ms < state.pending.since_ms)
             };
             if is_due {
-                outcome = outcome.and(self.flush(&file));
+                let _flushing = file.flushing.lock();
+                let flushed = self.flush_held(&file);
+                self.give_up(&file, &flushed, 0);
+                outcome = outcome.and(flushed);
                 let mut open = self.open.lock();
                 if open.get(&file.id).is_some_and(|entry| entry.count == 0) && file.is_clean() {
                     open.remove(&file.id);
@@ -580,7 +590,8 @@ impl FileContents for ClusterNamespace {
         let file = self.files.opened(id)?;
         let bytes = self.files.read(&file, offset, length)?;
         if notes_access {
-            self.files.note_access(&file)?;
+            // Bytes that were read are not withheld for a time.
+            let _ = self.files.note_access(&file);
         }
         Ok(bytes)
     }

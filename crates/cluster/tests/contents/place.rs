@@ -40,7 +40,7 @@ impl Place {
     pub(crate) fn with_policy(policy: SplitPolicy) -> Self {
         let environment = Environment::system(Arc::new(MemoryStorage::default()));
         let clock = system_clock();
-        create_cluster(&environment, &settings(), Ownership::ROOT, SERVERS, &clock, policy)
+        create_cluster(&environment, &settings(), Ownership::ROOT, SERVERS, policy, &clock)
             .expect("a cluster");
         let process = Process::with_all_servers(&environment, &clock);
         Place { process: process.expect("a process"), environment }
