@@ -156,7 +156,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const HEAVY: &[(&str, &[&str])] = &[
     ("datafusion", &["canopy-sql"]),
     ("clap", &["canopy", "canopy-sql-command", "canopy-bench"]),
-    ("tokio", &["canopy-sql", "canopy-object-storage", "canopy-unify"]),
+    ("tokio", &["canopy-cluster", "canopy-sql", "canopy-object-storage", "canopy-unify"]),
     ("object_store", &["canopy-object-storage"]),
     ("fuser", &["canopy-fuse", "canopy-mount", "canopy-index-mount"]),
 ];
