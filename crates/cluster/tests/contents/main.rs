@@ -3,6 +3,7 @@
 mod at_once;
 mod collecting;
 mod large;
+mod moving;
 mod place;
 
 use canopy_model::Credentials;
