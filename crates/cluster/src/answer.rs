@@ -300,6 +300,10 @@ impl Server {
             ServerRequest::Named(ids) => self.finish_making(ids).map(done),
             ServerRequest::FateOf(id, attempt) => self.fate_of(*id, *attempt).map(Response::Fate),
             ServerRequest::SetHalf(half) => self.set_half(half),
+            ServerRequest::EndSession(session) => {
+                self.tablet.end_session(*session)?;
+                Ok(Response::Done(true))
+            }
             ServerRequest::HandOver(directory, child, attempt, step) => match step {
                 MoveStep::Ask => self.answer_of(*directory, *child, *attempt).map(Response::Answer),
                 step => handover::receive(self, *directory, *child, *attempt, step),

@@ -1,5 +1,6 @@
 //! A client: it finds the servers of operations, and puts together answers of several.
 
+use crate::contents::Operations;
 use crate::error::{Error, Result};
 use crate::held::Held;
 use crate::holds::makes_held;
@@ -501,5 +502,15 @@ impl Client {
         };
         self.homes.lock().insert(block, home);
         Ok(home)
+    }
+}
+
+impl Operations for Client {
+    fn execute_for(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+    ) -> canopy_namespace::Result<Reply> {
+        Ok(Client::execute_for(self, caller, operation)?)
     }
 }

@@ -20,6 +20,8 @@
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
+//! | contents of files, for clients | `contents` |
+//! | a namespace with servers, as a mount sees it | `namespace` |
 //! | connections between processes | [`wire`] |
 //!
 //! Invariants:
@@ -33,6 +35,7 @@
 
 mod answer;
 mod client;
+pub mod contents;
 mod envelope;
 mod error;
 #[doc(hidden)]
@@ -45,6 +48,7 @@ mod layout;
 mod making;
 pub mod membership;
 mod message;
+mod namespace;
 mod node;
 mod peers;
 mod process;
@@ -59,6 +63,7 @@ pub mod wire;
 mod workers;
 
 pub use client::Client;
+pub use contents::ClusterNamespace;
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};

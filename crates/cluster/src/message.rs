@@ -88,6 +88,9 @@ pub enum ServerRequest<'a> {
     FateOf(FileId, Attempt),
     /// Gives a server that may have partitions of a directory the attributes that it has got.
     SetHalf(Cow<'a, DirectoryHalf>),
+    /// Notes for good that a session of a client has ended: records get none of its objects any
+    /// more.
+    EndSession(u64),
     /// A step of a hand-over.
     HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
     /// A message about a change that concerns several servers.

@@ -1,6 +1,7 @@
 //! The logical servers that a process runs, and the work that they do beside requests: partitions
 //! that have grown are split, and what a crash has left undone is done.
 
+use crate::contents::collect_garbage;
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
@@ -333,6 +334,21 @@ impl Process {
             found.extend(histories.into_iter().map(|history| (id, history)));
         }
         Ok(found)
+    }
+
+    /// Removes the objects of chunks that the tables of the servers here need no more. Returns how
+    /// many.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage and the tables do.
+    pub fn collect(&self) -> Result<u64> {
+        let mut removed = 0;
+        for id in self.running() {
+            let server = self.server(id)?;
+            removed += collect_garbage(&server.tablet, &self.environment, &self.cache)?;
+        }
+        Ok(removed)
     }
 
     /// Makes everything so far outlast a crash.

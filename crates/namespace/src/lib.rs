@@ -67,7 +67,7 @@ mod settings;
 mod snapshot;
 
 pub use canopy_model::Ownership;
-pub use contents::chunks::CHUNK_BYTES;
+pub use contents::chunks::{CHUNK_BYTES, ChunkId, Entered, Gate, ObjectId, Stored};
 pub use contents::{Contents, Extent, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Failure, Result};
 pub use maintenance::check::Fault;

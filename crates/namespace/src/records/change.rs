@@ -558,38 +558,49 @@ impl Tablet {
         let mut inode = self.change_inode(id, |inode, batch| {
             batch.is_bound = !matches!(privileges, Privileges::Keep);
             batch.frees = frees;
-            let now_ns = self.now_ns();
-            let check = caller.user().map(|who| self.check(who));
-            let set = match check {
-                Some(check) => &*check.attributes(inode, set)?,
-                None => set,
-            };
-            if let Some(mode) = set.mode {
-                inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
-                self.change_acl_mask(batch, inode)?;
-            }
-            if set.uid.is_some() || set.gid.is_some() || set.has_no_more_than_a_size() {
-                let lost = check.map_or(0, |check| check.lost_setgid(inode));
-                if check.is_some() && !inode.is_directory() {
-                    self.drop_xattr(inode, batch, CAPABILITY)?;
-                }
-                inode.uid = set.uid.unwrap_or(inode.uid);
-                inode.gid = set.gid.unwrap_or(inode.gid);
-                if set.mode.is_none() && !inode.is_directory() {
-                    inode.mode = without_privileges(inode.mode, lost != 0);
-                }
-            }
-            let time = |time| match time {
-                SetTime::Now => now_ns,
-                SetTime::To(time_ns) => time_ns,
-            };
-            inode.atime_ns = set.atime.map_or(inode.atime_ns, time);
-            inode.mtime_ns = set.mtime.map_or(inode.mtime_ns, time);
-            inode.ctime_ns = now_ns;
-            self.files.set_times(inode, set)
+            self.apply_attributes(caller, inode, batch, set)
         })?;
         self.overlay(&mut inode);
         Ok(inode)
+    }
+
+    /// Gives an inode attributes, all but the length, with what that adds to the batch.
+    pub(crate) fn apply_attributes(
+        &self,
+        caller: Caller<'_>,
+        inode: &mut Inode,
+        batch: &mut Transaction,
+        set: &SetAttributes,
+    ) -> Result<()> {
+        let now_ns = self.now_ns();
+        let check = caller.user().map(|who| self.check(who));
+        let set = match check {
+            Some(check) => &*check.attributes(inode, set)?,
+            None => set,
+        };
+        if let Some(mode) = set.mode {
+            inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
+            self.change_acl_mask(batch, inode)?;
+        }
+        if set.uid.is_some() || set.gid.is_some() || set.has_no_more_than_a_size() {
+            let lost = check.map_or(0, |check| check.lost_setgid(inode));
+            if check.is_some() && !inode.is_directory() {
+                self.drop_xattr(inode, batch, CAPABILITY)?;
+            }
+            inode.uid = set.uid.unwrap_or(inode.uid);
+            inode.gid = set.gid.unwrap_or(inode.gid);
+            if set.mode.is_none() && !inode.is_directory() {
+                inode.mode = without_privileges(inode.mode, lost != 0);
+            }
+        }
+        let time = |time| match time {
+            SetTime::Now => now_ns,
+            SetTime::To(time_ns) => time_ns,
+        };
+        inode.atime_ns = set.atime.map_or(inode.atime_ns, time);
+        inode.mtime_ns = set.mtime.map_or(inode.mtime_ns, time);
+        inode.ctime_ns = now_ns;
+        self.files.set_times(inode, set)
     }
 
     /// Changes an inode, with what `change` adds to the batch, and returns it.
@@ -727,4 +738,14 @@ fn is_indexed(place: &Key) -> bool {
 pub(crate) fn without_privileges(mode: u32, drops_setgid: bool) -> u32 {
     let setgid = if drops_setgid || mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
     mode & !(SETUID | setgid)
+}
+
+/// Returns the mode that a file has once its contents were changed, if that is another one.
+pub(crate) fn lower_mode(inode: &Inode, privileges: Privileges<'_>) -> Option<u32> {
+    let mode = match privileges {
+        Privileges::Keep | Privileges::KeepBound => inode.mode,
+        _ if inode.mode & 0o6000 == 0 => inode.mode,
+        Privileges::Drop(is_in) => without_privileges(inode.mode, !is_in(inode.gid)),
+    };
+    (mode != inode.mode).then_some(mode)
 }

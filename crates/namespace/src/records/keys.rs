@@ -37,6 +37,8 @@
 //! SPACE | 17 CHUNKS       file id                 chunk u64             which object has it
 //! SPACE | 18 GARBAGE      file id                 chunk u64, object     nothing: the object may go,
 //!                                                                       which had the chunk
+//! SPACE | 24 ENDED        session of a client     empty                 nothing: no record may get
+//!                                                                       one of its objects any more
 //! INDEX | attribute       first 8 bytes of value  the rest, file id     nothing
 //! ```
 //!
@@ -179,6 +181,7 @@ pub enum Space {
     Snapshots = SPACE | 16,
     Chunks = SPACE | 17,
     Garbage = SPACE | 18,
+    Ended = SPACE | 24,
 }
 
 impl Space {

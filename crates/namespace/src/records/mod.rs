@@ -9,6 +9,7 @@ pub(crate) mod change;
 mod changed;
 pub(crate) mod circle;
 pub(crate) mod executed;
+mod contents;
 pub(crate) mod ids;
 pub(crate) mod indexing;
 pub mod inode;
