@@ -11,6 +11,7 @@
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | finding the server of a name or a file | `cluster` |
 //! | tables and the list of servers | `tables` |
+//! | keys and certificates | `certificates` |
 //!
 //! Invariants:
 //!
@@ -20,6 +21,7 @@
 //! - A directory has its access half with its name, and its content half with partition 0, whose
 //!   server follows from the block of the directory's id.
 
+pub mod certificates;
 mod cluster;
 mod error;
 mod handover;

@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-model", &["canopy-unify"]),
     ("canopy-events", &["canopy-unify"]),
     ("canopy-partition", &["canopy-unify"]),
-    ("canopy-cluster", &["canopy-namespace", "canopy-partition", "canopy-store"]),
+    ("canopy-cluster", &["canopy-model", "canopy-namespace", "canopy-partition", "canopy-store"]),
     ("canopy-as-user", &["canopy-events", "canopy-model"]),
     ("canopy-index", &["canopy-model"]),
     ("canopy-scan", &["canopy-model"]),
