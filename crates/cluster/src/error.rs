@@ -1,7 +1,8 @@
 //! Errors of a cluster.
 
 use canopy_namespace::operation::Target;
-use canopy_partition::SplitHistory;
+use canopy_partition::{PartitionId, ServerId, SplitHistory};
+use std::borrow::Cow;
 
 /// An error of a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -9,26 +10,53 @@ pub enum Error {
     /// A server has failed to execute an operation.
     #[error(transparent)]
     Namespace(#[from] canopy_namespace::Error),
-    /// Another server holds what the operation is about. The histories are those of all partitions
-    /// of the directory that this server holds.
+    /// Another server holds what the request is about.
     #[error("{target} is on another server")]
     Elsewhere {
-        /// Name or file of the operation.
+        /// Name or file of the request.
         target: Target,
         /// Histories of the directory's partitions that the server holds.
         histories: Vec<SplitHistory>,
+        /// Grows with each change of the partitions that the server holds.
+        changes: u64,
     },
+    /// The process that was asked does not run the server.
+    #[error("server {0} does not run here")]
+    NotRunning(ServerId),
+    /// A server did not answer. Whether it has executed the request is unknown, unless it was not
+    /// sent.
+    #[error("server {server} cannot be reached: {why}")]
+    Unreachable {
+        /// The server.
+        server: ServerId,
+        /// Reason.
+        why: String,
+        /// Whether the request was surely not executed.
+        is_unsent: bool,
+    },
+    /// A reply that does not fit the request.
+    #[error("a reply of a server does not fit the request")]
+    Unfit,
     /// The operation is not possible in a cluster yet.
     #[error("{0} is not possible on several servers yet")]
-    NotYet(&'static str),
+    NotYet(Cow<'static, str>),
     /// A hand-over stopped: a server was busy, has gone, or a test has stopped it.
     #[error("the hand-over of {0} has stopped")]
-    Stopped(canopy_partition::PartitionId),
+    Stopped(PartitionId),
 }
 
 impl From<canopy_store::Error> for Error {
     fn from(error: canopy_store::Error) -> Self {
         Error::Namespace(error.into())
+    }
+}
+
+impl From<Error> for canopy_namespace::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Namespace(error) => error,
+            other => canopy_namespace::Failure::unavailable(&other).into(),
+        }
     }
 }
 

@@ -1,10 +1,13 @@
-//! Hands a partition over: the steps of `canopy_partition::Holdings`, with the entries. Each step is a
-//! call of one of the two servers; a message will stand for it between processes.
+//! Hands a partition over: the steps of `canopy_partition::Holdings`, with the entries. The giver
+//! sends each step to the receiver as a message.
 
 use crate::error::{Error, Result};
+use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
+use crate::peers::Peers;
 use crate::server::Server;
-use canopy_namespace::{FileId, MovedEntry};
-use canopy_partition::{Answer, Attempt, Begun, Holding, PartitionId};
+use canopy_namespace::{DirectoryHalf, FileId, MovedEntry};
+use canopy_partition::{Answer, Attempt, Begun, Holding, PartitionId, ServerId};
+use std::borrow::Cow;
 
 /// Entries that move in one step.
 const ENTRIES: usize = 512;
@@ -43,7 +46,8 @@ impl<F: FnMut(Step) -> bool> Steps for F {
 /// A partition that moves.
 pub(crate) struct HandOver<'a> {
     pub(crate) giver: &'a Server,
-    pub(crate) receiver: &'a Server,
+    pub(crate) peers: &'a dyn Peers,
+    pub(crate) receiver: ServerId,
     pub(crate) directory: FileId,
     pub(crate) child: PartitionId,
     pub(crate) attempt: Attempt,
@@ -70,17 +74,19 @@ impl HandOver<'_> {
         if goes_on { Ok(()) } else { Err(Error::Stopped(self.child)) }
     }
 
+    /// Sends a step to the receiver.
+    fn send(&self, step: MoveStep<'_>) -> Result<Response> {
+        let step = ServerRequest::HandOver(self.directory, self.child, self.attempt, step);
+        self.peers.ask(self.receiver, Sender::SERVER, &Request::OfServer(step))
+    }
+
     /// The receiver gets all entries, and records that they are there.
     fn offer(&self, steps: &mut dyn Steps) -> Result<()> {
-        let HandOver { giver, receiver, directory, child, attempt } = *self;
+        let HandOver { giver, directory, child, .. } = *self;
         self.check(steps.goes_on(Step::Begin))?;
-        receiver.tablet.put_content_half(&giver.tablet.inode(directory)?)?;
-        let mut begun = self.begin()?;
-        if begun == Begun::Busy {
-            remove_remains(receiver, directory, steps)?;
-            begun = self.begin()?;
-        }
-        self.check(begun == Begun::Accepted)?;
+        let half = giver.tablet.directory_half(directory)?;
+        let begun = self.send(MoveStep::Begin(Cow::Owned(half)))?;
+        self.check(begun == Response::Begun(Begun::Accepted))?;
         let hashes = child.hashes(child.first_depth());
         let mut last: Option<MovedEntry> = None;
         loop {
@@ -90,29 +96,14 @@ impl HandOver<'_> {
                 break;
             }
             self.check(steps.goes_on(Step::Entries))?;
-            self.check(receiver.holdings(directory)?.takes_entries(child, attempt))?;
-            receiver.tablet.take_entries(directory, &entries)?;
+            let taken = self.send(MoveStep::Entries(Cow::Borrowed(&entries)))?;
+            self.check(taken.done()?)?;
             last = entries.into_iter().last();
         }
         self.check(steps.goes_on(Step::Complete))?;
-        let sent = giver.tablet.count_entries(directory, &hashes)?;
-        self.check(receiver.tablet.count_entries(directory, &hashes)? == sent)?;
-        let mut is_complete = false;
-        receiver.record(directory, |holdings| {
-            is_complete = holdings.complete(child, attempt);
-            is_complete
-        })?;
+        let count = giver.tablet.count_entries(directory, &hashes)?;
+        let is_complete = self.send(MoveStep::Complete(count))?.done()?;
         self.check(is_complete)
-    }
-
-    /// Has the receiver record that the attempt begins.
-    fn begin(&self) -> Result<Begun> {
-        let mut begun = Begun::Late;
-        self.receiver.record(self.directory, |holdings| {
-            begun = holdings.begin(self.child, self.attempt);
-            begun != Begun::Late
-        })?;
-        Ok(begun)
     }
 
     fn give(&self, steps: &mut dyn Steps) -> Result<()> {
@@ -124,14 +115,70 @@ impl HandOver<'_> {
 
     /// The receiver holds the partition, and the giver removes its copies.
     fn finish(&self, steps: &mut dyn Steps) -> Result<()> {
-        let HandOver { giver, receiver, directory, child, attempt } = *self;
+        let HandOver { giver, directory, child, attempt, .. } = *self;
         self.check(steps.goes_on(Step::Hold))?;
-        let is_held = receiver.record(directory, |holdings| holdings.hold(child, attempt))?;
+        let is_held = self.send(MoveStep::Hold)?.done()?;
         self.check(is_held)?;
         self.check(steps.goes_on(Step::Confirm))?;
         giver.record(directory, |holdings| holdings.confirm(child, attempt))?;
         remove_remains(giver, directory, steps)
     }
+}
+
+/// Takes a step of a hand-over at the receiver.
+pub(crate) fn receive(
+    receiver: &Server,
+    directory: FileId,
+    child: PartitionId,
+    attempt: Attempt,
+    step: &MoveStep<'_>,
+) -> Result<Response> {
+    match step {
+        MoveStep::Begin(half) => begin(receiver, half, child, attempt).map(Response::Begun),
+        MoveStep::Entries(entries) => {
+            let takes = receiver.take_entries(directory, child, attempt, entries)?;
+            Ok(Response::Done(takes))
+        }
+        MoveStep::Complete(count) => {
+            let hashes = child.hashes(child.first_depth());
+            let mut is_complete = false;
+            if receiver.tablet.count_entries(directory, &hashes)? == *count {
+                receiver.record(directory, |holdings| {
+                    is_complete = holdings.complete(child, attempt);
+                    is_complete
+                })?;
+            }
+            Ok(Response::Done(is_complete))
+        }
+        MoveStep::Hold => {
+            let holds = receiver.record(directory, |holdings| holdings.hold(child, attempt))?;
+            Ok(Response::Done(holds))
+        }
+        MoveStep::Ask => receiver.answer_of(directory, child, attempt).map(Response::Answer),
+    }
+}
+
+/// Records that an attempt begins, and removes what an older one has left first.
+fn begin(
+    receiver: &Server,
+    half: &DirectoryHalf,
+    child: PartitionId,
+    attempt: Attempt,
+) -> Result<Begun> {
+    receiver.tablet.put_content_half(half)?;
+    let directory = half.inode.id;
+    let mut begun = Begun::Late;
+    for _ in 0..2 {
+        receiver.record(directory, |holdings| {
+            begun = holdings.begin(child, attempt);
+            begun != Begun::Late
+        })?;
+        if begun != Begun::Busy {
+            break;
+        }
+        remove_remains(receiver, directory, &mut |_: Step| true)?;
+    }
+    Ok(begun)
 }
 
 /// Removes all entries of a directory that a server has to remove.
@@ -174,16 +221,13 @@ fn is_of_same_attempt(one: Holding, other: Holding) -> bool {
 
 /// Has a receiver ask about what it was offered of a directory, and act on the answers. Returns
 /// whether it holds a partition that it did not hold before.
-pub(crate) fn ask(
-    servers: &[Server],
-    receiver: &Server,
-    directory: FileId,
-    of_partition: impl Fn(FileId, PartitionId) -> Result<usize>,
-) -> Result<bool> {
+pub(crate) fn ask(receiver: &Server, peers: &dyn Peers, directory: FileId) -> Result<bool> {
     let mut holds_more = false;
     for (child, attempt) in Vec::from_iter(receiver.holdings(directory)?.unanswered()) {
-        let parent = child.parent().unwrap_or_default();
-        let answer = servers[of_partition(directory, parent)?].answer(directory, child, attempt)?;
+        let giver = receiver.layout.server(directory, child.parent().unwrap_or_default())?;
+        let ask = ServerRequest::HandOver(directory, child, attempt, MoveStep::Ask);
+        let answer = peers.ask(giver, Sender::SERVER, &Request::OfServer(ask))?;
+        let Response::Answer(answer) = answer else { return Err(Error::Unfit) };
         receiver.record(directory, |holdings| match answer {
             Answer::Given => {
                 holds_more |= holdings.hold(child, attempt);
@@ -196,38 +240,32 @@ pub(crate) fn ask(
     Ok(holds_more)
 }
 
-/// Does what a crash of either server has left undone: the giver repeats what it gave, the receiver
-/// asks about offers, and both remove what has to go. No hand-over runs.
-pub(crate) fn recover(
-    servers: &[Server],
-    of_partition: impl Fn(FileId, PartitionId) -> Result<usize>,
-) -> Result<()> {
-    for giver in servers {
-        for directory in giver.directories() {
-            for (child, attempt) in Vec::from_iter(giver.holdings(directory)?.unconfirmed()) {
-                let receiver = &servers[of_partition(directory, child)?];
-                if receiver.record(directory, |holdings| holdings.hold(child, attempt))? {
-                    giver.record(directory, |holdings| holdings.confirm(child, attempt))?;
-                }
+/// Does what a crash of a server has left undone: it repeats what it gave, asks about offers, and
+/// removes what has to go. No hand-over of this server runs. Returns whether nothing is left.
+///
+/// # Errors
+///
+/// Fails if another server did not answer: then it has to be tried again.
+pub(crate) fn recover(server: &Server, peers: &dyn Peers) -> Result<bool> {
+    let mut is_done = true;
+    for directory in server.directories() {
+        for (child, attempt) in Vec::from_iter(server.holdings(directory)?.unconfirmed()) {
+            let receiver = server.layout.server(directory, child)?;
+            let hold = ServerRequest::HandOver(directory, child, attempt, MoveStep::Hold);
+            let held = peers.ask(receiver, Sender::SERVER, &Request::OfServer(hold))?;
+            if held.done()? {
+                server.record(directory, |holdings| holdings.confirm(child, attempt))?;
             }
         }
+        ask(server, peers, directory)?;
+        remove_remains(server, directory, &mut |_: Step| true)?;
+        is_done &= is_at_rest(server, directory)?;
     }
-    for receiver in servers {
-        for directory in receiver.directories() {
-            ask(servers, receiver, directory, &of_partition)?;
-            remove_remains(receiver, directory, &mut |_: Step| true)?;
-        }
-    }
-    Ok(())
+    Ok(is_done)
 }
 
-/// Returns whether nothing of a hand-over is left to be done.
-pub(crate) fn is_at_rest(server: &Server) -> Result<bool> {
-    for directory in server.directories() {
-        let holdings = server.holdings(directory)?;
-        if !holdings.records().all(|(_, holding)| matches!(holding, Holding::Held { .. })) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+/// Returns whether nothing of a hand-over of a directory is left to be done.
+pub(crate) fn is_at_rest(server: &Server, directory: FileId) -> Result<bool> {
+    let holdings = server.holdings(directory)?;
+    Ok(holdings.records().all(|(_, holding)| matches!(holding, Holding::Held { .. })))
 }

@@ -7,9 +7,12 @@
 //!
 //! | to change | read |
 //! | --- | --- |
-//! | what a server executes, and whom it lets wait | `server` |
+//! | what servers are asked, and reply | `message` |
+//! | an operation at its server; directories | `answer` |
+//! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
-//! | finding the server of a name or a file | `cluster` |
+//! | servers of a process; work beside requests | `process`, `tasks` |
+//! | finding the server of a name or a file | `client`, `layout` |
 //! | tables and the list of servers | `tables` |
 //! | keys and certificates | `certificates` |
 //!
@@ -21,14 +24,23 @@
 //! - A directory has its access half with its name, and its content half with partition 0, whose
 //!   server follows from the block of the directory's id.
 
+mod answer;
 pub mod certificates;
-mod cluster;
+mod client;
 mod error;
 mod handover;
+mod layout;
+mod message;
+mod peers;
+mod process;
 mod server;
 mod tables;
+mod tasks;
 
-pub use cluster::{Client, Cluster};
+pub use client::Client;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
+pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
+pub use peers::Peers;
+pub use process::Process;
 pub use tables::create_cluster;

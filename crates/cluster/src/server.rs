@@ -1,22 +1,32 @@
 //! A logical server: a tablet, and the partitions of directories that it holds.
 
 use crate::error::{Error, Result};
-use canopy_namespace::operation::{Change, Operation, Target};
-use canopy_namespace::{FileId, PartitionRecord, Reply, Tablet};
+use crate::layout::Layout;
+use canopy_namespace::operation::{Caller, Change, Operation, Target};
+use canopy_namespace::{FileId, HALF_STATE, MovedEntry, PartitionRecord, Reply, Tablet};
 use canopy_partition::{Answer, Attempt, Holding, Holdings, PartitionId, ServerId, SplitHistory};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A logical server of this process.
 pub(crate) struct Server {
     pub(crate) id: ServerId,
     pub(crate) tablet: Tablet,
+    pub(crate) layout: Arc<Layout>,
+    /// Held by changes of attributes of directories, which several servers get.
+    pub(crate) attributes: Mutex<()>,
+    /// Counts attempts to hand partitions over.
+    attempts: AtomicU64,
     /// Holds partitions while operations run; changes when partitions do.
     state: RwLock<State>,
     /// Locked by changes that wait for the end of a hand-over.
     waiting: Mutex<()>,
     ended: Condvar,
+    /// Numbers of entries of partitions, as far as they were counted.
+    counts: Mutex<HashMap<(FileId, PartitionId), u64>>,
 }
 
 /// Partitions of a server.
@@ -28,8 +38,6 @@ struct State {
     moving: Option<Moving>,
     /// Counts changes of partitions.
     changes: u64,
-    /// Numbers of entries of partitions, as far as they were counted.
-    counts: HashMap<(FileId, PartitionId), u64>,
 }
 
 #[derive(Clone)]
@@ -47,10 +55,11 @@ impl Moving {
 
 impl Server {
     /// Takes a tablet that was opened, with the partitions that its table has records of.
-    pub(crate) fn new(id: ServerId, tablet: Tablet) -> Result<Self> {
+    pub(crate) fn new(id: ServerId, tablet: Tablet, layout: Arc<Layout>) -> Result<Self> {
         let mut directories: HashMap<FileId, Holdings> = HashMap::new();
         let mut records: HashMap<FileId, Vec<(PartitionId, Holding)>> = HashMap::new();
-        for record in tablet.partition_records()? {
+        let is_partition = |record: &PartitionRecord| record.partition != HALF_STATE;
+        for record in tablet.partition_records()?.into_iter().filter(is_partition) {
             let damaged = || canopy_namespace::Error::Corrupt("the record of a partition".into());
             let partition = PartitionId::new(record.partition).ok_or_else(damaged)?;
             let value = record.value.unwrap_or_default();
@@ -67,6 +76,10 @@ impl Server {
         Ok(Server {
             id,
             tablet,
+            layout,
+            attributes: Mutex::new(()),
+            attempts: AtomicU64::new(1),
+            counts: Mutex::default(),
             state: RwLock::new(state),
             waiting: Mutex::new(()),
             ended: Condvar::new(),
@@ -79,9 +92,29 @@ impl Server {
     /// # Errors
     ///
     /// Fails with `Elsewhere` if another server holds them, and as the tablet does.
-    pub(crate) fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
+    pub(crate) fn execute(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         let state = self.settled(operation)?;
-        self.tablet.execute(operation).map_err(|error| refusal(&state, error))
+        self.tablet.execute_for(caller, operation).map_err(|error| refusal(&state, error))
+    }
+
+    /// Returns the next attempt to hand a partition over.
+    pub(crate) fn next_attempt(&self) -> Attempt {
+        let number = self.attempts.fetch_add(1, Ordering::Relaxed);
+        Attempt { epoch: self.epoch(), number }
+    }
+
+    /// Does something to a directory while no hand-over of it begins, and passes on whether it has
+    /// partitions elsewhere, or may get one.
+    pub(crate) fn with_directory<T>(
+        &self,
+        directory: FileId,
+        change: impl FnOnce(bool) -> Result<T>,
+    ) -> Result<T> {
+        let state = self.state.read();
+        let is_moving = state.moving.as_ref().is_some_and(|one| one.directory == directory);
+        let holdings = state.directories.get(&directory);
+        let is_split = holdings.is_some_and(|holdings| *holdings != Holdings::new_directory());
+        change(is_moving || is_split)
     }
 
     /// Does something else on a name that this server has to hold, as `execute` does.
@@ -154,7 +187,7 @@ impl Server {
     }
 
     /// Answers a receiver about an attempt of this server.
-    pub(crate) fn answer(
+    pub(crate) fn answer_of(
         &self,
         directory: FileId,
         child: PartitionId,
@@ -204,6 +237,23 @@ impl Server {
         self.record_with(&mut self.state.write(), directory, decide)
     }
 
+    /// Records entries of an attempt, if it goes on. Returns whether it does.
+    pub(crate) fn take_entries(
+        &self,
+        directory: FileId,
+        child: PartitionId,
+        attempt: Attempt,
+        entries: &[MovedEntry],
+    ) -> Result<bool> {
+        // With the lock: a late message must not bring entries of an attempt that has ended.
+        let state = self.state.read();
+        let takes = self.holdings_in(&state, directory)?.takes_entries(child, attempt);
+        if takes {
+            self.tablet.take_entries(directory, entries)?;
+        }
+        Ok(takes)
+    }
+
     /// Removes entries of a partition that have to go, no more of them than this, if its record is
     /// still this one. Returns whether nothing is left to be done.
     pub(crate) fn remove_some(
@@ -248,7 +298,7 @@ impl Server {
         }
         state.directories.insert(directory, after);
         state.changes += 1;
-        state.counts.retain(|(of, _), _| *of != directory);
+        self.counts.lock().retain(|(of, _), _| *of != directory);
         Ok(true)
     }
 
@@ -257,37 +307,54 @@ impl Server {
         Ok(self.holdings(directory)?.histories().collect())
     }
 
-    /// Counts an entry that was created (1) or removed (-1), and returns the partition that has it
-    /// with its number of entries.
+    /// Counts an entry that was created (1) or removed (-1), of a name that is held. Returns the
+    /// partition that has it, with its number of entries; none if it has just gone elsewhere.
     pub(crate) fn count(
         &self,
         directory: FileId,
         hash: u64,
         change: i64,
     ) -> Result<Option<(SplitHistory, u64)>> {
-        let mut state = self.state.write();
-        let holder = self.holdings_in(&state, directory)?.holder(hash);
+        let state = self.state.read();
+        let holder = match state.directories.get(&directory) {
+            Some(holdings) => holdings.holder(hash),
+            None => Holdings::new_directory().holder(hash),
+        };
         let Some(history) = holder else { return Ok(None) };
+        let mut counts = self.counts.lock();
         let key = (directory, history.partition());
-        let count = match state.counts.get(&key) {
+        let count = match counts.get(&key) {
             Some(count) => count.saturating_add_signed(change),
             None => {
                 let hashes = history.partition().hashes(history.depth());
                 self.tablet.count_entries(directory, &hashes)?
             }
         };
-        state.counts.insert(key, count);
+        counts.insert(key, count);
         Ok(Some((history, count)))
     }
 
-    /// Returns whether this server holds names of a directory with a hash.
-    pub(crate) fn holds(&self, directory: FileId, hash: u64) -> Result<bool> {
-        Ok(self.tablet.holds(directory, hash)?)
+    /// Returns whether the server was offered entries of a directory, or of any, and does not know
+    /// what became of them.
+    pub(crate) fn has_offers(&self, directory: Option<FileId>) -> bool {
+        let state = self.state.read();
+        let has = |holdings: &Holdings| holdings.unanswered().next().is_some();
+        match directory {
+            Some(directory) => state.directories.get(&directory).is_some_and(has),
+            None => state.directories.values().any(has),
+        }
     }
 
-    /// Returns the number of changes of partitions so far.
-    pub(crate) fn changes(&self) -> u64 {
-        self.state.read().changes
+    /// Returns the directories whose attributes other servers may not have yet.
+    pub(crate) fn pending_attributes(&self) -> Result<Vec<FileId>> {
+        let mut pending = Vec::new();
+        for record in self.tablet.partition_records()? {
+            let is_state = record.partition == HALF_STATE;
+            if is_state && self.tablet.half_state(record.directory)?.is_pending {
+                pending.push(record.directory);
+            }
+        }
+        Ok(pending)
     }
 
     /// Returns all directories with records of partitions.
@@ -306,7 +373,7 @@ fn refusal(state: &State, error: canopy_namespace::Error) -> Error {
         }
         _ => Vec::new(),
     };
-    Error::Elsewhere { target, histories }
+    Error::Elsewhere { target, histories, changes: state.changes }
 }
 
 /// Returns the ranges of hashes of the partitions that are held.

@@ -59,6 +59,12 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Returns the failure of a server that could not be asked, or did not answer.
+    pub fn unavailable(why: &dyn std::fmt::Display) -> Self {
+        let (kind, errno) = (ErrorKind::Unavailable, Errno::IO.raw_os_error());
+        Failure { is_of_posix: false, kind, errno, message: why.to_string() }
+    }
+
     /// Returns the number that a system call fails with. A message may say anything.
     fn errno(&self) -> Errno {
         match self.errno {

@@ -79,7 +79,9 @@ pub use records::ids::table_of_block;
 pub use records::inode::Inode;
 pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};
 pub use records::listing::{Entry, Listing, cookie_before, hash_after};
-pub use records::moving::{MovedEntry, PartitionRecord};
+pub use records::moving::{
+    DirectoryHalf, HALF_STATE, HalfState, MovedEntry, NewDirectory, PartitionRecord,
+};
 pub use records::open_files::{NoOpenFiles, OpenFiles};
 pub use records::permissions::Caller;
 pub use records::range::{SplitDirectories, TabletRange};

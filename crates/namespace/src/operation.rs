@@ -309,7 +309,7 @@ pub enum Administration<'a> {
 }
 
 /// Where an operation belongs: which server has what it is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Target {
     /// The server of a name of a directory, by the hash in the name's key. For a rename, it is that
     /// of the name that goes away, which decides.

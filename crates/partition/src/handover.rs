@@ -78,7 +78,7 @@ pub enum Holding {
 }
 
 /// Decision of a receiver about an attempt that begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Begun {
     /// The attempt is recorded: entries may come.
     Accepted,

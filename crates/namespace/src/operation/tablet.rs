@@ -87,9 +87,10 @@ impl Tablet {
         Ok(self.located_here(directory)?.is_some_and(|(_, inode)| !inode.has(without)))
     }
 
-    /// Returns whether the records of a file are here.
+    /// Returns whether the records of a file are here; of a directory, those of its first partition.
     fn has_file(&self, id: FileId) -> Result<bool> {
-        Ok(self.located_here(id)?.is_some())
+        let located = self.located_here(id)?;
+        Ok(located.is_some_and(|(_, inode)| !inode.has(flag::ACCESS_HALF | flag::FURTHER)))
     }
 
     /// Returns the record of a file and where it lies, if the tablet holds it. Records of names that

@@ -6,7 +6,7 @@
 
 mod rename;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::quota::Transaction;
 use crate::records::acl;
 use crate::records::inode::{Inode, TYPE_MASK, file_type, flag};
@@ -216,6 +216,17 @@ impl Tablet {
         new: &New,
         writer: &mut MutexGuard<'_, Writer>,
     ) -> Result<(Inode, Vec<(&'static str, Vec<u8>)>)> {
+        let (mut inode, acls) = self.unnumbered(directory, new)?;
+        inode.id = writer.ids.new_id(&self.table)?;
+        Ok((inode, acls))
+    }
+
+    /// Returns the same without an id.
+    pub(crate) fn unnumbered(
+        &self,
+        directory: &Inode,
+        new: &New,
+    ) -> Result<(Inode, Vec<(&'static str, Vec<u8>)>)> {
         let kind = new.mode & TYPE_MASK;
         match new.target.len() {
             0 if kind == file_type::SYMLINK => return Err(Errno::NOENT.into()),
@@ -253,7 +264,6 @@ impl Tablet {
         let now_ns = self.now_ns();
         (inode.mtime_ns, inode.ctime_ns) = (now_ns, now_ns);
         (inode.atime_ns, inode.btime_ns) = (now_ns, now_ns);
-        inode.id = writer.ids.new_id(&self.table)?;
         Ok((inode, acls))
     }
 
@@ -570,11 +580,13 @@ impl Tablet {
         id: FileId,
         change: impl Fn(&mut Inode, &mut Transaction) -> Result<()>,
     ) -> Result<Inode> {
-        self.check_changeable(id)?;
         // The size in the record is that of the contents there.
         self.files.with_recorded(self, id, &mut || {
             let _writer = self.writer.lock();
             let (place, before) = self.locate(id)?;
+            if before.has(flag::ACCESS_HALF | flag::FURTHER) {
+                return Err(Error::AcrossTablets("a change of this directory"));
+            }
             let mut inode = before.clone();
             self.overlay(&mut inode);
             let mut batch = Transaction::new();

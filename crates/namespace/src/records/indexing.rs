@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::records::attributes::Attribute;
-use crate::records::inode::Inode;
+use crate::records::inode::{Inode, flag};
 use crate::records::keys::{EntryName, FileId};
 use crate::records::tablet::Tablet;
 use canopy_store::Batch;
@@ -26,11 +26,14 @@ impl Tablet {
             if is_of_names(*attribute) {
                 continue;
             }
+            // A directory in several parts is found where its first partition is.
+            let is_whole = |inode: &&Inode| !inode.has(flag::ACCESS_HALF | flag::FURTHER);
             let entry = |inode: &Inode| {
                 let value = attribute.value(inode, b"");
                 value.map(|value| attribute.entry(&value, inode.id))
             };
-            let (old, new) = (before.and_then(entry), after.and_then(entry));
+            let (old, new) =
+                (before.filter(is_whole).and_then(entry), after.filter(is_whole).and_then(entry));
             // A builder of an index may have passed the old place of the file, and not see the new
             // one.
             if old == new && !configured.building.has(*attribute) {

@@ -10,14 +10,17 @@
 
 use crate::error::{Error, Result};
 use crate::quota::Transaction;
+use crate::records::acl;
 use crate::records::change::New;
 use crate::records::inode::{Inode, file_type, flag};
-use crate::records::keys::{self, EntryName, FileId, Space};
+use crate::records::keys::{self, EntryName, FileId, ROOT, Space};
+use crate::records::permissions::Caller;
 use crate::records::range::names_with;
 use crate::records::tablet::Tablet;
 use canopy_store::{Direction, Durability, Key};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 /// An entry of a directory with everything that is of its file in the table.
@@ -46,8 +49,42 @@ pub struct PartitionRecord {
     pub value: Option<Vec<u8>>,
 }
 
+/// The attributes of a directory that decide who may use it, as all its partitions have them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryHalf {
+    /// The inode, as one tablet has it.
+    pub inode: Inode,
+    /// ACLs: name and value of the extended attribute.
+    pub acls: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Counts the changes. Newer attributes replace older ones.
+    pub version: u64,
+}
+
+/// State of the attributes of a directory in one tablet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HalfState {
+    /// The version of the attributes.
+    pub version: u64,
+    /// Whether other tablets may have older ones.
+    pub is_pending: bool,
+}
+
+/// A directory that is to be made, and its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewDirectory {
+    /// The directory that it will be in.
+    pub parent: FileId,
+    /// The name.
+    pub name: Vec<u8>,
+    /// Its attributes. It has no id so far.
+    pub half: DirectoryHalf,
+}
+
 /// Entries that move in one batch have not many more bytes.
-const BYTES_MAX: usize = 16 << 20;
+const BYTES_MAX: usize = 512 << 10;
+
+/// The number of a record that is not a partition's, but has a [`HalfState`].
+pub const HALF_STATE: u32 = u32::MAX;
 
 /// Spaces with records of a file that go where its name goes.
 const SPACES: [Space; 3] = [Space::Xattrs, Space::Contents, Space::Chunks];
@@ -142,7 +179,7 @@ impl Tablet {
     }
 
     /// Returns entries of a directory with hashes of a range, behind a name or from the first one: no
-    /// more of them than this, and none once they have 16 MiB.
+    /// more of them than this, and none once they have 512 KiB.
     ///
     /// # Errors
     ///
@@ -181,7 +218,8 @@ impl Tablet {
             contents: None,
             chunks: Vec::new(),
         };
-        if inode.has(flag::LINKED) {
+        // What such an entry leads to lies elsewhere.
+        if inode.has(flag::LINKED | flag::ACCESS_HALF) {
             entry.inode = inode;
             return Ok(entry);
         }
@@ -270,7 +308,10 @@ impl Tablet {
         let mut batch = Transaction::freeing();
         for copy in &copies {
             let (name, id) = (EntryName::new(directory, &copy.name), copy.inode.id);
-            batch.delete(name.found_key(id).as_ref())?;
+            // The tablet with the content half of a directory knows its name, too.
+            if !copy.inode.has(flag::ACCESS_HALF) || self.record(&content_half(id))?.is_none() {
+                batch.delete(name.found_key(id).as_ref())?;
+            }
             batch.delete(name.key().as_ref())?;
             if copy.inode.has(flag::LINKED) {
                 continue;
@@ -295,20 +336,58 @@ impl Tablet {
         Ok(false)
     }
 
-    /// Makes the content half of a directory, whose name another tablet may hold, and returns it. It
-    /// is invisible until there is a name. `parent` is the directory that it will be in.
+    /// Returns a directory as a caller may make it under a name that the tablet holds, for the
+    /// tablet that will have its content half.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`create`](Self::create) does.
+    pub fn plan_directory(
+        &self,
+        caller: Caller<'_>,
+        name: EntryName<'_>,
+        new: &New,
+    ) -> Result<NewDirectory> {
+        if new.mode & crate::inode::TYPE_MASK != file_type::DIRECTORY {
+            return Err(Errno::NOTDIR.into());
+        }
+        let _writer = self.writer.lock();
+        let new = match caller.user() {
+            Some(who) => self.check(who).create(name, new)?,
+            None => Cow::Borrowed(new),
+        };
+        keys::check_name(name.name)?;
+        let parent = self.directory(name.directory)?;
+        if matches!(name.name, b"." | b"..") || self.table.get(name.key().as_ref())?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let (inode, acls) = self.unnumbered(&parent, &new)?;
+        let acls = acls.into_iter().map(|(acl, value)| (acl.as_bytes().to_vec(), value));
+        Ok(NewDirectory {
+            parent: name.directory,
+            name: name.name.to_vec(),
+            half: DirectoryHalf { inode, acls: acls.collect(), version: 0 },
+        })
+    }
+
+    /// Makes the content half of a directory, whose name another tablet may hold, and returns its
+    /// inode. It is invisible until there is a name.
     ///
     /// # Errors
     ///
     /// Fails with `NOSPC` if there is no room, and as the table does.
-    pub fn create_content_half(&self, parent: &Inode, new: &New) -> Result<Inode> {
-        if new.mode & crate::inode::TYPE_MASK != file_type::DIRECTORY {
+    pub fn create_content_half(&self, new: &NewDirectory) -> Result<Inode> {
+        if !new.half.inode.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
         self.reserve_ids()?;
         let mut writer = self.writer.lock();
-        let (inode, _) = self.new_inode(parent, new, &mut writer)?;
+        let mut inode = new.half.inode.clone();
+        inode.id = writer.ids.new_id(&self.table)?;
         let mut batch = Transaction::new();
+        put_acls(&mut batch, inode.id, &new.half.acls)?;
+        let name = EntryName::new(new.parent, &new.name);
+        batch.put(name.found_key(inode.id).as_ref(), b"")?;
         self.write_inode_uncounted(&mut batch, &content_half(inode.id), None, &inode)?;
         // Before the name, which is in another log.
         self.table.write(&batch, Durability::Durable)?;
@@ -323,7 +402,16 @@ impl Tablet {
     pub fn remove_content_half(&self, id: FileId) -> Result<()> {
         let _writer = self.writer.lock();
         let mut batch = Transaction::freeing();
-        batch.delete(content_half(id).as_ref())?;
+        let names = self.names(id)?;
+        for (parent, name) in &names {
+            batch.delete(EntryName::new(*parent, name).found_key(id).as_ref())?;
+        }
+        for name in self.xattr_names(id)? {
+            batch.delete(Space::Xattrs.of(id, &name).as_ref())?;
+        }
+        let place = content_half(id);
+        self.index_inode(&mut batch, self.record(&place)?.as_ref(), None)?;
+        batch.delete(place.as_ref())?;
         Ok(self.table.write_freeing(&batch, Durability::Visible)?)
     }
 
@@ -358,23 +446,85 @@ impl Tablet {
         }
     }
 
-    /// Records the content half of a directory that a further partition of it comes with. If there is
-    /// one, it stays.
+    /// Returns the attributes of a directory that decide who may use it, as they are here.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if nothing of the directory is here, and as the table does.
+    pub fn directory_half(&self, id: FileId) -> Result<DirectoryHalf> {
+        let _writer = self.writer.lock();
+        let inode = self.inode_now(id)?;
+        let mut acls = Vec::new();
+        for acl in [acl::ACCESS, acl::DEFAULT] {
+            if let Some(value) = self.xattr_of(id, acl.as_bytes())? {
+                acls.push((acl.as_bytes().to_vec(), value));
+            }
+        }
+        Ok(DirectoryHalf { inode, acls, version: self.half_state(id)?.version })
+    }
+
+    /// Returns the state of the attributes of a directory that several tablets have.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `Corrupt` if the record is damaged.
+    pub fn half_state(&self, id: FileId) -> Result<HalfState> {
+        let value = self.table.get(half_state_key(id).as_ref())?;
+        let decode = |value: Vec<u8>| {
+            postcard::from_bytes(&value).map_err(|_| Error::corrupt("the state of a directory"))
+        };
+        value.map_or(Ok(HalfState::default()), decode)
+    }
+
+    /// Records the state of the attributes of a directory for good.
     ///
     /// # Errors
     ///
     /// Fails as the table does.
-    pub fn put_content_half(&self, inode: &Inode) -> Result<()> {
+    pub fn put_half_state(&self, id: FileId, state: HalfState) -> Result<()> {
         let _writer = self.writer.lock();
-        let place = content_half(inode.id);
-        if self.record(&place)?.is_some() {
+        let mut batch = Transaction::new();
+        put_half_state(&mut batch, id, state)?;
+        Ok(self.table.write(&batch, Durability::Durable)?)
+    }
+
+    /// Records, for good, the attributes of a directory of which the tablet has further partitions,
+    /// or gets one. Newer attributes stay.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn put_content_half(&self, half: &DirectoryHalf) -> Result<()> {
+        let _writer = self.writer.lock();
+        let id = half.inode.id;
+        let place = content_half(id);
+        let before = self.record(&place)?;
+        if before.is_some() && self.half_state(id)?.version >= half.version {
             return Ok(());
         }
-        let flags = inode.flags & !flag::ACCESS_HALF | flag::FURTHER;
-        let half = Inode { nlink: 2, flags, ..inode.clone() };
+        let flags = half.inode.flags & !flag::ACCESS_HALF | flag::FURTHER;
+        let mut inode = Inode { nlink: 2, flags, ..half.inode.clone() };
+        if let Some(before) = &before {
+            let mut newest = before.clone();
+            self.overlay(&mut newest);
+            inode = Inode {
+                nlink: before.nlink,
+                mtime_ns: newest.mtime_ns,
+                ctime_ns: newest.ctime_ns,
+                atime_ns: newest.atime_ns,
+                ..inode
+            };
+        }
         let mut batch = Transaction::new();
-        self.write_inode_uncounted(&mut batch, &place, None, &half)?;
-        Ok(self.table.write(&batch, Durability::Durable)?)
+        for acl in [acl::ACCESS, acl::DEFAULT] {
+            batch.delete(Space::Xattrs.of(id, acl.as_bytes()).as_ref())?;
+        }
+        put_acls(&mut batch, id, &half.acls)?;
+        put_half_state(&mut batch, id, HalfState { version: half.version, is_pending: false })?;
+        self.write_inode_uncounted(&mut batch, &place, before.as_ref(), &inode)?;
+        self.table.write(&batch, Durability::Durable)?;
+        self.forget_pending(id);
+        Ok(())
     }
 
     /// Gives a directory its name, in a directory of which the tablet holds this name. Its content
@@ -383,9 +533,17 @@ impl Tablet {
     /// # Errors
     ///
     /// Fails as [`create`](Self::create) does.
-    pub fn create_access_half(&self, name: EntryName<'_>, inode: &Inode) -> Result<()> {
-        keys::check_name(name.name)?;
+    pub fn create_access_half(
+        &self,
+        caller: Caller<'_>,
+        name: EntryName<'_>,
+        inode: &Inode,
+    ) -> Result<()> {
         let _writer = self.writer.lock();
+        if let Some(who) = caller.user() {
+            self.check(who).add_name(name)?;
+        }
+        keys::check_name(name.name)?;
         self.limit_pending()?;
         let mut parent = self.directory(name.directory)?;
         let is_dots = matches!(name.name, b"." | b"..");
@@ -407,7 +565,28 @@ impl Tablet {
 }
 
 fn content_half(id: FileId) -> Key {
-    Space::Directories.of(id, b"")
+    match id {
+        ROOT => keys::root(),
+        _ => Space::Directories.of(id, b""),
+    }
+}
+
+/// The place of the state of a directory's attributes: a partition of this number cannot be.
+fn half_state_key(id: FileId) -> Key {
+    Space::Partitions.of(id, &HALF_STATE.to_be_bytes())
+}
+
+fn put_half_state(batch: &mut Transaction, id: FileId, state: HalfState) -> Result<()> {
+    // A few numbers cannot fail to be encoded into memory.
+    let value = postcard::to_extend(&state, Vec::new()).unwrap_or_default();
+    Ok(batch.put(half_state_key(id).as_ref(), &value)?)
+}
+
+fn put_acls(batch: &mut Transaction, id: FileId, acls: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+    for (acl, value) in acls {
+        batch.put(Space::Xattrs.of(id, acl).as_ref(), value)?;
+    }
+    Ok(())
 }
 
 fn put_records(batch: &mut Transaction, records: &[PartitionRecord]) -> Result<()> {

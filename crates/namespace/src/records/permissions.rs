@@ -48,7 +48,7 @@ pub enum Caller<'a> {
 
 impl<'a> Caller<'a> {
     /// Returns the user to check, if there is one.
-    pub(crate) fn user(self) -> Option<&'a Credentials> {
+    pub fn user(self) -> Option<&'a Credentials> {
         match self {
             Caller::Trusted => None,
             Caller::User(who) => Some(who),
@@ -209,6 +209,12 @@ impl Check<'_> {
             self.require_root()?;
         }
         Ok(self.adapt(&directory, new))
+    }
+
+    /// Returns an error unless the user may add a name.
+    pub(crate) fn add_name(self, name: EntryName<'_>) -> Result<()> {
+        let directory = self.free(name)?;
+        self.add_to(&directory)
     }
 
     /// Returns a file without a name as the user may make it.

@@ -1,0 +1,351 @@
+//! A client: it finds the servers of operations, and puts together answers of several.
+
+use crate::error::{Error, Result};
+use crate::layout::placement;
+use crate::message::{Request, Response, Sender, SessionId};
+use crate::peers::Peers;
+use canopy_namespace::inode::flag;
+use canopy_namespace::operation::{
+    Access, Caller, Change, Entries, Moment, Operation, Page, Read, Target,
+};
+use canopy_namespace::{Block, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after};
+use canopy_partition::{DirectoryMap, PartitionId, Placement, ServerId, SplitHistory, SplitPolicy};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Directories and files of which a client remembers where they are.
+const REMEMBERED: usize = 1 << 16;
+
+/// A client of the servers of a namespace. Its knowledge of partitions may be stale: servers correct
+/// it. Calls come from any number of threads.
+pub struct Client {
+    peers: Arc<dyn Peers>,
+    policy: SplitPolicy,
+    session: SessionId,
+    /// Number of the next change.
+    next: AtomicU64,
+    maps: Mutex<HashMap<FileId, DirectoryMap>>,
+    /// Servers whose tables gave out blocks of ids.
+    homes: Mutex<HashMap<Block, ServerId>>,
+    /// Names by which files were last seen: directory and hash.
+    names: Mutex<HashMap<FileId, (FileId, u64)>>,
+    addressing_errors: AtomicU64,
+    searches: AtomicU64,
+}
+
+impl Client {
+    /// Returns a client that knows nothing of directories so far. No other client ever has the same
+    /// session.
+    pub fn new(peers: Arc<dyn Peers>, session: SessionId) -> Self {
+        Client {
+            session,
+            next: AtomicU64::new(1),
+            policy: peers.policy(),
+            peers,
+            maps: Mutex::default(),
+            homes: Mutex::default(),
+            names: Mutex::default(),
+            addressing_errors: AtomicU64::new(0),
+            searches: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the number of requests that a server could not execute, since it does not hold the
+    /// name.
+    pub fn addressing_errors(&self) -> u64 {
+        self.addressing_errors.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of operations on ids that had to ask more than one server.
+    pub fn searches(&self) -> u64 {
+        self.searches.load(Ordering::Relaxed)
+    }
+
+    /// Executes an operation for a caller, on the server where it belongs.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the operation does, and with `NotYet` if it is not possible yet.
+    pub fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
+        match operation {
+            Operation::Read(Moment::Now, Read::List(page)) => self.list(caller, *page),
+            Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
+            Operation::Quotas(_) => Err(Error::NotYet("a quota".into())),
+            Operation::Snapshots(_) => Err(Error::NotYet("a snapshot".into())),
+            Operation::Search(..) | Operation::Explain(..) => Err(Error::NotYet("a query".into())),
+            _ => match operation.target() {
+                Target::Name { directory, hash } => {
+                    self.of_name(caller, directory, hash, operation)
+                }
+                Target::File(id) => self.of_file(caller, id, operation),
+                Target::Anywhere => Err(Error::NotYet("a request about the namespace".into())),
+            },
+        }
+    }
+
+    /// Executes an operation on a name.
+    fn of_name(
+        &self,
+        caller: Caller<'_>,
+        directory: FileId,
+        hash: u64,
+        operation: &Operation<'_>,
+    ) -> Result<Reply> {
+        let request = Request::Execute(operation.clone());
+        let Response::Reply(reply) = self.at(caller, directory, hash, &request)? else {
+            return Err(Error::Unfit);
+        };
+        let Reply::Inode(inode) = reply else { return Ok(reply) };
+        self.remember(inode.id, directory, hash);
+        let is_new = matches!(operation, Operation::Change(Change::Create { .. }));
+        let inode = if is_new { inode } else { self.whole(caller, inode)? };
+        Ok(Reply::Inode(inode))
+    }
+
+    fn remember(&self, id: FileId, directory: FileId, hash: u64) {
+        let mut names = self.names.lock();
+        if names.len() >= REMEMBERED {
+            names.clear();
+        }
+        names.insert(id, (directory, hash));
+    }
+
+    /// Asks the server of a name, and those that its replies lead to.
+    fn at(
+        &self,
+        caller: Caller<'_>,
+        directory: FileId,
+        hash: u64,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        let placement = self.placement(directory)?;
+        let sender = self.sender(caller, request);
+        let mut refusals = BTreeMap::new();
+        loop {
+            let partition = self.find(directory, hash);
+            let server = placement.server(partition);
+            let (histories, changes) = match self.peers.ask(server, sender, request) {
+                Err(Error::Elsewhere { histories, changes, .. }) => (histories, changes),
+                reply => return reply,
+            };
+            self.addressing_errors.fetch_add(1, Ordering::Relaxed);
+            let mut maps = self.maps.lock();
+            if maps.len() >= REMEMBERED {
+                maps.clear();
+            }
+            let map = maps.entry(directory).or_default();
+            histories.into_iter().for_each(|history| map.learn(history));
+            // A server that refuses twice, and in whose partitions nothing has changed, does not
+            // have the directory.
+            if map.find(hash) == partition && refusals.insert(server, changes) == Some(changes) {
+                return Err(canopy_namespace::Error::from(Errno::NOENT).into());
+            }
+        }
+    }
+
+    fn find(&self, directory: FileId, hash: u64) -> PartitionId {
+        let maps = self.maps.lock();
+        maps.get(&directory).map_or(PartitionId::ZERO, |map| map.find(hash))
+    }
+
+    /// Executes an operation on a file or a directory of which only the id is known.
+    fn of_file(&self, caller: Caller<'_>, id: FileId, operation: &Operation<'_>) -> Result<Reply> {
+        let request = Request::Execute(operation.clone());
+        let Response::Reply(reply) = self.of_id(caller, id, &request)? else {
+            return Err(Error::Unfit);
+        };
+        match reply {
+            Reply::Inode(inode) => self.whole(caller, inode).map(Reply::Inode),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Asks the server where a file was last seen, that of its id's block, and all others.
+    fn of_id(&self, caller: Caller<'_>, id: FileId, request: &Request<'_>) -> Result<Response> {
+        let home = self.home(id)?;
+        let sender = self.sender(caller, request);
+        let name = self.names.lock().get(&id).copied();
+        let seen = match name {
+            Some((directory, hash)) => {
+                Some(self.placement(directory)?.server(self.find(directory, hash)))
+            }
+            None => None,
+        };
+        for server in seen.into_iter().chain([home]) {
+            match self.peers.ask(server, sender, request) {
+                Err(Error::Elsewhere { .. }) => {}
+                reply => return reply,
+            }
+        }
+        self.searches.fetch_add(1, Ordering::Relaxed);
+        // The file may move while servers are asked. If nothing has changed between two rounds, no
+        // server has it.
+        let mut before = None;
+        loop {
+            let mut changes = Vec::new();
+            for server in self.servers() {
+                match self.peers.ask(server, sender, request) {
+                    Err(Error::Elsewhere { changes: of_server, .. }) => changes.push(of_server),
+                    reply => return reply,
+                }
+            }
+            if before.as_ref() == Some(&changes) {
+                return Err(canopy_namespace::Error::from(Errno::NOENT).into());
+            }
+            before = Some(changes);
+        }
+    }
+
+    /// Returns the sender of a request. One that changes something gets a number.
+    fn sender<'a>(&self, caller: Caller<'a>, request: &Request<'_>) -> Sender<'a> {
+        let is_change = matches!(
+            request,
+            Request::Execute(Operation::Change(_) | Operation::Hold(_) | Operation::Quotas(_))
+        );
+        match is_change {
+            true => {
+                Sender { number: self.next.fetch_add(1, Ordering::Relaxed), ..self.reader(caller) }
+            }
+            false => self.reader(caller),
+        }
+    }
+
+    fn reader<'a>(&self, caller: Caller<'a>) -> Sender<'a> {
+        Sender { caller, session: self.session, number: 0 }
+    }
+
+    fn servers(&self) -> impl Iterator<Item = ServerId> {
+        (0..self.peers.server_count()).map(ServerId)
+    }
+
+    /// Returns the inode of a file; of a directory, what its partitions say together.
+    fn whole(&self, caller: Caller<'_>, inode: Inode) -> Result<Inode> {
+        if !inode.is_directory() {
+            return Ok(inode);
+        }
+        let id = inode.id;
+        let placement = self.placement(id)?;
+        let home = placement.server(PartitionId::ZERO);
+        let (whole, histories) = self.part(caller, home, id)?;
+        let mut whole = whole.ok_or(canopy_namespace::Error::from(Errno::NOENT))?;
+        whole.flags &= !flag::ACCESS_HALF;
+        // Each partition knows its own splits, so asking goes on until no new one is found.
+        let (mut map, mut asked) = (DirectoryMap::default(), BTreeSet::from([home]));
+        histories.into_iter().for_each(|history| map.learn(history));
+        let unasked = |map: &DirectoryMap, asked: &BTreeSet<ServerId>| {
+            let mut servers = map.partitions().map(|partition| placement.server(partition));
+            servers.find(|server| !asked.contains(server))
+        };
+        while let Some(server) = unasked(&map, &asked) {
+            asked.insert(server);
+            let (part, histories) = self.part(caller, server, id)?;
+            histories.into_iter().for_each(|history| map.learn(history));
+            let Some(part) = part else { continue };
+            whole.nlink = whole.nlink.saturating_add(part.nlink.saturating_sub(2));
+            whole.mtime_ns = whole.mtime_ns.max(part.mtime_ns);
+            whole.ctime_ns = whole.ctime_ns.max(part.ctime_ns);
+            whole.atime_ns = whole.atime_ns.max(part.atime_ns);
+        }
+        if !map.is_unsplit() {
+            self.maps.lock().insert(id, map);
+        }
+        Ok(whole)
+    }
+
+    /// Returns a server's part of a directory.
+    fn part(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        id: FileId,
+    ) -> Result<(Option<Inode>, Vec<SplitHistory>)> {
+        match self.peers.ask(server, self.reader(caller), &Request::Part(id))? {
+            Response::Part(inode, histories) => Ok((inode, histories)),
+            _ => Err(Error::Unfit),
+        }
+    }
+
+    /// Returns entries of one partition behind a cookie, at least one unless there are none in all
+    /// that follow.
+    fn list(&self, caller: Caller<'_>, mut page: Page<'_>) -> Result<Reply> {
+        loop {
+            let (directory, hash) = (page.directory, hash_after(page.after));
+            let listed = self.at(caller, directory, hash, &Request::List(page))?;
+            let Response::Listed(entries, end) = listed else { return Err(Error::Unfit) };
+            match end.checked_add(1) {
+                Some(next) if entries.count() == 0 => {
+                    page = Page { after: cookie_before(next), name: None, ..page };
+                }
+                _ => return self.complete(caller, directory, &entries).map(Reply::Entries),
+            }
+        }
+    }
+
+    /// Returns entries with the attributes of directories, which lie elsewhere.
+    fn complete(
+        &self,
+        caller: Caller<'_>,
+        directory: FileId,
+        entries: &Entries,
+    ) -> Result<Entries> {
+        let mut complete = Entries::with_capacity(entries.count());
+        for mut entry in entries.iter() {
+            let hash = EntryName::new(directory, entry.name).hash();
+            self.remember(entry.inode.id, directory, hash);
+            let whole;
+            // A listing without the right to search shows no more than types and numbers.
+            if entry.inode.has(flag::ACCESS_HALF) {
+                whole = match self.whole(caller, entry.inode.clone()) {
+                    Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => continue,
+                    whole => whole?,
+                };
+                entry.inode = &whole;
+            }
+            complete.push(entry);
+        }
+        Ok(complete)
+    }
+
+    /// Returns the path of a file below the root; none if it has no name any more.
+    fn path(&self, caller: Caller<'_>, id: FileId) -> Result<Option<Vec<u8>>> {
+        let (mut names, mut id, mut seen) = (Vec::new(), id, BTreeSet::new());
+        while id != ROOT {
+            let Response::NameOf(name) = self.of_id(caller, id, &Request::NameOf(id))? else {
+                return Err(Error::Unfit);
+            };
+            // A directory that was moved meanwhile may lead in a circle.
+            let Some((parent, name)) = name.filter(|_| seen.insert(id)) else { return Ok(None) };
+            names.push(name);
+            id = parent;
+        }
+        names.reverse();
+        Ok(Some(names.join(&b'/')))
+    }
+
+    /// Returns where the partitions of a directory are.
+    fn placement(&self, directory: FileId) -> Result<Placement> {
+        placement(self.home(directory)?, self.peers.server_count(), &self.policy)
+    }
+
+    /// Returns the server whose table has given out an id.
+    fn home(&self, id: FileId) -> Result<ServerId> {
+        if id == ROOT {
+            return Ok(ServerId(0));
+        }
+        let block = id.block();
+        if let Some(home) = self.homes.lock().get(&block) {
+            return Ok(*home);
+        }
+        let ask = Request::HomeOf(id);
+        let any = ServerId((block.0 % u64::from(self.peers.server_count().max(1))) as u32);
+        let Response::HomeOf(home) = self.peers.ask(any, self.reader(Caller::Trusted), &ask)?
+        else {
+            return Err(Error::Unfit);
+        };
+        self.homes.lock().insert(block, home);
+        Ok(home)
+    }
+}

@@ -1,0 +1,324 @@
+//! The logical servers that a process runs, and the work that they do beside requests: partitions
+//! that have grown are split, and what a crash has left undone is done.
+
+use crate::error::{Error, Result};
+use crate::handover::{self, HandOver, Step, Steps};
+use crate::layout::Layout;
+use crate::message::{Request, Response, Sender};
+use crate::peers::Peers;
+use crate::server::Server;
+use crate::tables::tables_of;
+use crate::tasks::{Task, Tasks};
+use canopy_namespace::operation::{Change, Operation, Target};
+use canopy_namespace::{Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table};
+use canopy_partition::{PartitionId, ServerId, Split, SplitHistory, SplitPolicy};
+use canopy_store::{Environment, SstableCache};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bytes of SSTables' blocks that stay in memory, of all servers together.
+const CACHE_BYTES: u64 = 256 << 20;
+
+/// The logical servers of a namespace that this process runs.
+pub struct Process {
+    environment: Environment,
+    clock: Clock,
+    layout: Arc<Layout>,
+    cache: Arc<SstableCache>,
+    servers: RwLock<BTreeMap<ServerId, Arc<Server>>>,
+    /// Asks the servers that other processes run, if there are any.
+    others: Option<Arc<dyn Peers>>,
+    tasks: Tasks,
+    /// The last failure of work beside requests.
+    failure: Mutex<Option<Error>>,
+}
+
+impl Process {
+    /// Returns a process that runs no server so far. `others` asks the servers that other processes
+    /// run.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the storage has no cluster, and as storage does.
+    pub fn new(
+        environment: &Environment,
+        clock: &Clock,
+        policy: SplitPolicy,
+        others: Option<Arc<dyn Peers>>,
+    ) -> Result<Arc<Self>> {
+        let tables = tables_of(&*environment.storage)?;
+        let process = Arc::new(Process {
+            environment: environment.clone(),
+            clock: clock.clone(),
+            layout: Arc::new(Layout::new(environment.storage.clone(), tables, policy)),
+            cache: SstableCache::new(environment, CACHE_BYTES),
+            servers: RwLock::default(),
+            others,
+            tasks: Tasks::default(),
+            failure: Mutex::default(),
+        });
+        process.tasks.start(&process, Self::work)?;
+        Ok(process)
+    }
+
+    /// Returns a process that runs all servers, and has done what a crash has left undone.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the tables do.
+    pub fn with_all_servers(
+        environment: &Environment,
+        clock: &Clock,
+        policy: SplitPolicy,
+    ) -> Result<Arc<Self>> {
+        let process = Self::new(environment, clock, policy, None)?;
+        for server in process.layout.servers() {
+            process.open(server)?;
+        }
+        for server in process.running() {
+            process.recover(server)?;
+        }
+        Ok(process)
+    }
+
+    /// Opens a server's table, which ends the writes of any other process that has it, and runs the
+    /// server. Does nothing if it runs already.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn start(&self, server: ServerId) -> Result<()> {
+        self.open(server)?;
+        self.tasks.add(Task::Recover(server));
+        Ok(())
+    }
+
+    fn open(&self, id: ServerId) -> Result<()> {
+        let mut servers = self.servers.write();
+        if servers.contains_key(&id) {
+            return Ok(());
+        }
+        let table = self.layout.tables.get(id.0 as usize).ok_or(Error::NotRunning(id))?;
+        let table = open_table(&self.environment, *table, self.cache.clone())?;
+        let range = TabletRange::Part([].into_iter().collect());
+        let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
+        tablet.remove_orphans()?;
+        servers.insert(id, Arc::new(Server::new(id, tablet, self.layout.clone())?));
+        Ok(())
+    }
+
+    /// Stops a server: requests are refused from now on, and everything outlasts a crash once this
+    /// returns.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does. The server has stopped then, too.
+    pub fn stop(&self, server: ServerId) -> Result<()> {
+        let stopped = self.servers.write().remove(&server);
+        let Some(server) = stopped else { return Ok(()) };
+        server.tablet.flush_pending()?;
+        server.tablet.table().sync()?;
+        Ok(())
+    }
+
+    /// Returns the servers that run here.
+    pub fn running(&self) -> Vec<ServerId> {
+        self.servers.read().keys().copied().collect()
+    }
+
+    fn server(&self, id: ServerId) -> Result<Arc<Server>> {
+        self.servers.read().get(&id).cloned().ok_or(Error::NotRunning(id))
+    }
+
+    /// Answers a request to a server that runs here.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotRunning` if the server does not run here, with `Elsewhere` if another one has
+    /// to answer, and as the operation does.
+    pub fn answer(
+        &self,
+        server: ServerId,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        let server = self.server(server)?;
+        let response = server.answer(self, sender, request)?;
+        if let Request::Execute(Operation::Change(change)) = request {
+            self.note(&server, change)?;
+        }
+        Ok(response)
+    }
+
+    /// Makes all changes that a server has made so far outlast a crash.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `NotRunning` if the server does not run here.
+    pub fn sync_server(&self, server: ServerId) -> Result<()> {
+        Ok(self.server(server)?.tablet.table().sync()?)
+    }
+
+    /// Counts the entry of a change, and has its partition split if it has too many.
+    fn note(&self, server: &Server, change: &Change<'_>) -> Result<()> {
+        let by = match change {
+            Change::Create { .. } => 1,
+            Change::Unlink(_) | Change::Rmdir(_) => -1,
+            _ => return Ok(()),
+        };
+        let Target::Name { directory, hash } = Operation::Change(change.clone()).target() else {
+            return Ok(());
+        };
+        let Some((history, count)) = server.count(directory, hash, by)? else { return Ok(()) };
+        let partition = history.partition();
+        if by > 0 && count > self.layout.policy.threshold(directory.0, partition) {
+            self.tasks.add(Task::Split(server.id, directory, partition));
+        }
+        Ok(())
+    }
+
+    /// Does a piece of work beside requests. Returns whether it has to be done again later.
+    fn work(&self, task: Task) -> bool {
+        let done = match task {
+            Task::Split(server, directory, partition) => {
+                self.split_at(server, directory, partition, &mut |_: Step| true).map(|_| true)
+            }
+            Task::Recover(server) => self.recover(server),
+        };
+        match done {
+            Ok(is_done) => !is_done,
+            Err(Error::NotRunning(_)) => false,
+            // The entry that made a partition too large is there, whatever becomes of the split.
+            Err(Error::Stopped(_)) => matches!(task, Task::Recover(_)),
+            Err(error) => {
+                *self.failure.lock() = Some(error);
+                true
+            }
+        }
+    }
+
+    /// Does what a crash has left undone at a server. Returns whether all is done.
+    fn recover(&self, server: ServerId) -> Result<bool> {
+        let server = self.server(server)?;
+        for directory in server.pending_attributes()? {
+            server.push_attributes(self, directory)?;
+        }
+        handover::recover(&server, self)
+    }
+
+    /// Splits a partition of a directory, which a server here holds, if there is a server for its
+    /// upper half. Returns whether it did.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Stopped` if the hand-over did not come to its end, and as the tablets do.
+    pub fn split(
+        &self,
+        directory: FileId,
+        partition: PartitionId,
+        steps: &mut dyn Steps,
+    ) -> Result<bool> {
+        let server = self.layout.server(directory, partition)?;
+        self.split_at(server, directory, partition, steps)
+    }
+
+    fn split_at(
+        &self,
+        server: ServerId,
+        directory: FileId,
+        partition: PartitionId,
+        steps: &mut dyn Steps,
+    ) -> Result<bool> {
+        let giver = self.server(server)?;
+        let history = giver.holdings(directory)?.history(partition);
+        let Some(history) = history else { return Ok(false) };
+        let placement = self.layout.placement(directory)?;
+        let split = self.layout.policy.child(&placement, history, self.layout.server_count());
+        let Some(Split { child, moves }) = split else { return Ok(false) };
+        if !moves {
+            return giver.record(directory, |holdings| holdings.split(partition).is_some());
+        }
+        let receiver = placement.server(child);
+        let attempt = giver.next_attempt();
+        let hand_over =
+            HandOver { giver: &giver, peers: self, receiver, directory, child, attempt };
+        let outcome = hand_over.run(steps);
+        if outcome.is_err() {
+            self.tasks.add(Task::Recover(server));
+        }
+        outcome.map(|()| true)
+    }
+
+    /// Returns the partitions of a directory, by the word of the servers that run here.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the tables do.
+    pub fn partitions(&self, directory: FileId) -> Result<Vec<(ServerId, SplitHistory)>> {
+        let mut found = Vec::new();
+        for id in self.running() {
+            let histories = self.server(id)?.histories(directory)?;
+            found.extend(histories.into_iter().map(|history| (id, history)));
+        }
+        Ok(found)
+    }
+
+    /// Makes everything so far outlast a crash.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the tables do.
+    pub fn sync(&self) -> Result<()> {
+        for id in self.running() {
+            let server = self.server(id)?;
+            server.tablet.flush_pending()?;
+            server.tablet.table().sync()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until no work beside requests is left, but for what has to be tried again.
+    pub fn settle(&self) {
+        self.tasks.settle();
+    }
+
+    /// Returns the last failure of work beside requests, once.
+    pub fn take_failure(&self) -> Option<Error> {
+        self.failure.lock().take()
+    }
+
+    /// Returns whether no hand-over is unfinished at the servers that run here.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the tables do.
+    pub fn is_at_rest(&self) -> Result<bool> {
+        for id in self.running() {
+            let server = self.server(id)?;
+            for directory in server.directories() {
+                if !handover::is_at_rest(&server, directory)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Peers for Process {
+    fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
+        match (self.answer(server, sender, request), &self.others) {
+            (Err(Error::NotRunning(_)), Some(others)) => others.ask(server, sender, request),
+            (answer, _) => answer,
+        }
+    }
+
+    fn server_count(&self) -> u32 {
+        self.layout.server_count()
+    }
+
+    fn policy(&self) -> SplitPolicy {
+        self.layout.policy
+    }
+}

@@ -1,0 +1,116 @@
+//! Work beside requests, on a thread of its own. What fails is tried again later.
+
+use canopy_namespace::FileId;
+use canopy_partition::{PartitionId, ServerId};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+/// Time until a task that failed is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Task {
+    /// Splits a partition of a directory that a server holds.
+    Split(ServerId, FileId, PartitionId),
+    /// Does what a crash has left undone at a server.
+    Recover(ServerId),
+}
+
+/// Tasks that wait, each once.
+#[derive(Default)]
+pub(crate) struct Tasks(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Task>,
+    /// Those that wait or run.
+    known: HashSet<Task>,
+    /// Those that failed, and are tried again.
+    failed: Vec<Task>,
+    is_ended: bool,
+}
+
+impl Tasks {
+    /// Starts the thread. It ends when the tasks are dropped, or the owner is.
+    pub(crate) fn start<T: Send + Sync + 'static>(
+        &self,
+        owner: &Arc<T>,
+        work: impl Fn(&T, Task) -> bool + Send + 'static,
+    ) -> Result<(), canopy_namespace::Error> {
+        let (shared, owner) = (self.0.clone(), Arc::downgrade(owner));
+        let run = move || shared.run(&owner, work);
+        let spawned = thread::Builder::new().name("cluster-tasks".into()).spawn(run);
+        let io = |source| canopy_namespace::Error::Io { what: "start a thread".into(), source };
+        spawned.map(|_| ()).map_err(io)
+    }
+
+    pub(crate) fn add(&self, task: Task) {
+        let mut queue = self.0.queue.lock();
+        if queue.known.insert(task) {
+            queue.waiting.push_back(task);
+            self.0.changed.notify_all();
+        }
+    }
+
+    /// Waits until nothing waits or runs.
+    pub(crate) fn settle(&self) {
+        let mut queue = self.0.queue.lock();
+        while queue.known.len() > queue.failed.len() {
+            self.0.changed.wait(&mut queue);
+        }
+    }
+}
+
+impl Shared {
+    fn run<T>(&self, owner: &Weak<T>, work: impl Fn(&T, Task) -> bool) {
+        while let Some(task) = self.next() {
+            let Some(owner) = owner.upgrade() else { return };
+            let has_failed = work(&owner, task);
+            drop(owner);
+            let mut queue = self.queue.lock();
+            match has_failed {
+                true => queue.failed.push(task),
+                false => _ = queue.known.remove(&task),
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// Returns the next task; none at the end.
+    fn next(&self) -> Option<Task> {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.is_ended {
+                return None;
+            }
+            if let Some(task) = queue.waiting.pop_front() {
+                return Some(task);
+            }
+            match queue.failed.is_empty() {
+                true => self.changed.wait(&mut queue),
+                false if self.changed.wait_for(&mut queue, PAUSE).timed_out() => {
+                    let failed = std::mem::take(&mut queue.failed);
+                    queue.waiting.extend(failed);
+                }
+                false => {}
+            }
+        }
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.queue.lock().is_ended = true;
+        self.0.changed.notify_all();
+    }
+}

@@ -1,0 +1,5 @@
+//! Servers of one process, with a table each in one storage.
+
+mod directories;
+mod partitions;
+mod place;
