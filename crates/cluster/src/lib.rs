@@ -43,4 +43,4 @@ pub use handover::{Step, Steps};
 pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
 pub use peers::Peers;
 pub use process::Process;
-pub use tables::create_cluster;
+pub use tables::{create_cluster, is_cluster};

@@ -44,6 +44,18 @@ pub fn create_cluster(
     }
 }
 
+/// Returns whether a storage has a namespace on several servers.
+///
+/// # Errors
+///
+/// Fails as storage does.
+pub fn is_cluster(storage: &dyn Storage) -> canopy_store::Result<bool> {
+    match storage.read(OBJECT) {
+        Err(error) if error.is_not_found() => Ok(false),
+        read => read.map(|_| true),
+    }
+}
+
 /// Returns the tables of the cluster in a storage, in the order of its logical servers.
 ///
 /// # Errors

@@ -103,6 +103,18 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-text",
         ],
     ),
+    (
+        "canopy-cluster-command",
+        &[
+            "canopy",
+            "canopy-cluster",
+            "canopy-index",
+            "canopy-model",
+            "canopy-object-storage",
+            "canopy-store",
+            "canopy-text",
+        ],
+    ),
     ("canopy-namespace", &["canopy-model", "canopy-query", "canopy-store"]),
     ("canopy-fuse", &["canopy-model", "canopy-query"]),
     (
@@ -132,6 +144,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "canopy",
             "canopy-as-user",
+            "canopy-cluster",
             "canopy-fuse",
             "canopy-index",
             "canopy-ingest",

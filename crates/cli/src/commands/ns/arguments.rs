@@ -20,6 +20,10 @@ pub struct Create {
     /// so that all of them can use it; contents are in objects
     #[arg(long)]
     pub shared: bool,
+    /// Make it for N servers, in a directory that many machines share or in a bucket; 'canopy cluster'
+    /// runs them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub servers: Option<u32>,
     /// Keep indexes of these attributes, with commas between them, or of none [default: size, uid,
     /// gid, mtime, ext]
     #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]

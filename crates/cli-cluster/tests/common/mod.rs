@@ -1,0 +1,78 @@
+//! Shared parts of the tests of clusters: running programs as users. Needs root.
+
+#![allow(dead_code, missing_docs)]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+pub const CANOPY: &str = env!("CARGO_BIN_EXE_canopy-cluster");
+
+/// A user without any rights.
+pub const NOBODY: u32 = 65534;
+
+/// The program of `canopy ns`, which is built beside this one.
+pub fn canopy_ns() -> PathBuf {
+    let path = Path::new(CANOPY).with_file_name("canopy-ns");
+    assert!(path.exists(), "build all commands first: {} is missing", path.display());
+    path
+}
+
+/// A namespace on several servers, below a directory that every user can search.
+pub struct Place {
+    pub dir: TempDir,
+    pub namespace: PathBuf,
+}
+
+impl Place {
+    pub fn new(servers: u32) -> Self {
+        assert!(nix::unistd::geteuid().is_root(), "these tests need root");
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let namespace = dir.path().join("namespace");
+        let mut create = Command::new(canopy_ns());
+        create.args(["ns", "create", "--servers", &servers.to_string()]).arg(&namespace);
+        success(&create.output().unwrap());
+        Place { dir, namespace }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// `canopy cluster` in the directory of the place; `@` is the namespace.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(CANOPY);
+        command.arg("cluster").current_dir(self.dir.path());
+        for word in words {
+            match *word {
+                "@" => command.arg(&self.namespace),
+                word => command.arg(word),
+            };
+        }
+        command
+    }
+
+    pub fn run(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+}
+
+#[track_caller]
+pub fn success(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The message of a command that fails, with exit code 2.
+#[track_caller]
+pub fn failure(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.starts_with("canopy: "), "{errors}");
+    assert_eq!(output.stdout, b"", "{errors}");
+    errors
+}
