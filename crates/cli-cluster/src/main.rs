@@ -4,11 +4,17 @@
 //! Unlike the other programs, it is linked at a random address: it listens on a network.
 
 mod certificate;
+mod numbers;
 mod place;
+mod security;
+mod settings;
+mod start;
+mod status;
 
 use canopy::commands::cluster::{Arguments, Command};
 use canopy::{ErrorKind, Outcome};
 use canopy_cluster::certificates::CertificateError;
+use canopy_cluster::membership::MembershipError;
 use std::process::ExitCode;
 
 /// See `canopy`'s own.
@@ -21,11 +27,17 @@ fn main() -> ExitCode {
 
 fn kind_of(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
     let of_certificate = error.downcast_ref().map(CertificateError::kind);
-    of_certificate.or_else(|| error.downcast_ref().map(canopy_store::Error::kind))
+    let of_membership = || error.downcast_ref().map(MembershipError::kind);
+    let of_namespace = || error.downcast_ref().map(canopy_namespace::Error::kind);
+    let of_store = || error.downcast_ref().map(canopy_store::Error::kind);
+    of_certificate.or_else(of_membership).or_else(of_namespace).or_else(of_store)
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::Certificate(arguments) => certificate::run(&arguments),
+        Command::Start(arguments) => start::run(&arguments),
+        Command::Status { namespace, json } => status::run(&namespace, json),
+        Command::Drain { host, namespace } => status::drain(&host, &namespace),
     }
 }

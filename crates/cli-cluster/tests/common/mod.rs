@@ -2,10 +2,14 @@
 
 #![allow(dead_code, missing_docs)]
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Lines, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub const CANOPY: &str = env!("CARGO_BIN_EXE_canopy-cluster");
@@ -75,4 +79,64 @@ pub fn failure(output: &Output) -> String {
     assert!(errors.starts_with("canopy: "), "{errors}");
     assert_eq!(output.stdout, b"", "{errors}");
     errors
+}
+
+/// A process of a cluster. It is killed if the test forgets it.
+pub struct Process {
+    pub child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// Starts a process and waits until it serves: with its address, and the servers that it said it
+    /// runs.
+    pub fn start(mut command: Command) -> (Self, String, String) {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut process = Process { child, lines };
+        let line = process.line();
+        let said = line.strip_prefix("listening on ").unwrap().split_once(", running servers ");
+        let (address, running) = said.unwrap();
+        (process, address.to_owned(), running.to_owned())
+    }
+
+    #[track_caller]
+    pub fn line(&mut self) -> String {
+        match self.lines.next() {
+            Some(line) => line.unwrap(),
+            None => {
+                let mut errors = String::new();
+                self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+                panic!("the process ended: {errors}")
+            }
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Waits for its end, and returns its exit code and messages.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        let mut errors = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (self.child.wait().unwrap().code(), errors)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until something holds; a minute is enough on any machine.
+#[track_caller]
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

@@ -27,6 +27,40 @@ pub enum Command {
     ///
     /// Example: canopy cluster certificate --node n17 /gpfs/ns
     Certificate(Certificate),
+    /// Run a share of a namespace's servers
+    ///
+    /// Start it on each machine. It takes its share of the servers from the processes that run already,
+    /// prints a line for each address once it serves them, and runs until it gets SIGTERM: then it hands
+    /// its servers over. If it dies, others take them over when its lease ends. Addresses of other
+    /// machines than this one need a certificate.
+    ///
+    /// Example: canopy cluster start /gpfs/ns --listen 10.1.0.5:7040
+    Start(Start),
+    /// Show which process runs which servers
+    ///
+    /// Prints a line for each process: its address, its servers, the time since it renewed its lease,
+    /// and its state. A process that is dead disappears once its lease ends. Exit code 1 means that no
+    /// process runs some servers.
+    ///
+    /// Example: canopy cluster status /gpfs/ns
+    Status {
+        /// The namespace
+        namespace: PathBuf,
+        /// Print JSON, an object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Move all servers of a machine to other processes
+    ///
+    /// Its processes go on running without servers, and get none until they are started again.
+    ///
+    /// Example: canopy cluster drain 10.1.0.5 /gpfs/ns
+    Drain {
+        /// The machine, as in the addresses that 'status' shows; with :PORT, one process
+        host: String,
+        /// The namespace
+        namespace: PathBuf,
+    },
 }
 
 #[derive(clap::Args)]
@@ -76,4 +110,25 @@ pub struct Task {
     /// List all certificates that were made
     #[arg(long)]
     pub list: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Start {
+    /// The namespace
+    pub namespace: PathBuf,
+    /// Listen at HOST:PORT, or at the socket unix:/PATH; other processes and clients find this one at
+    /// the first address
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    pub listen: Vec<String>,
+    /// The file of the server's certificate [default: NAMESPACE/server.pem, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// Let others take over after SECONDS without a sign of life; the same for all processes [default: 1
+    /// in a directory, 3 in a bucket]
+    #[arg(long, value_name = "SECONDS")]
+    pub lease: Option<f64>,
+    /// Read settings from FILE, named like these options [default: NAMESPACE/cluster.toml, if it is
+    /// there]
+    #[arg(long, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
 }
