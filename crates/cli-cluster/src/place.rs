@@ -1,7 +1,7 @@
 //! Places of namespaces on several servers: a directory that machines share, or a bucket.
 
 use anyhow::{Context, bail};
-use canopy_cluster::is_cluster;
+use canopy_cluster::has_cluster;
 use canopy_index::safety;
 use canopy_store::storage::Storage;
 use std::os::unix::fs::MetadataExt;
@@ -39,7 +39,7 @@ impl Place {
             }
             _ => canopy_object_storage::open(name)?,
         };
-        if !is_cluster(&*storage)? {
+        if !has_cluster(&*storage)? {
             bail!(
                 "{shown} is not a namespace on several servers: make one with 'canopy ns create \
                  --servers N'"

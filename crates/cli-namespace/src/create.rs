@@ -4,11 +4,12 @@ use crate::place;
 use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
 use canopy::commands::ns::Create as Arguments;
-use canopy_cluster::{create_cluster, is_cluster};
+use canopy_cluster::{create_cluster, has_cluster};
 use canopy_index::safety;
 use canopy_namespace::{
     CHUNK_BYTES, Ownership, Settings, create_namespace, system_clock, table_of,
 };
+use canopy_partition::SplitPolicy;
 use canopy_site::check_links;
 use canopy_store::Environment;
 use canopy_store::storage::{LocalStorage, SharedDirectory, Storage};
@@ -26,7 +27,7 @@ const CHUNK_BYTES_DEFAULT: u64 = 4 << 20;
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let Arguments { namespace, inline, chunk_size, indexes, shared, servers } = arguments;
+    let Arguments { namespace, inline, chunk_size, indexes, shared, servers, .. } = arguments;
     let (inline, shown) = (*inline, namespace.display());
     // Servers run on several machines.
     let is_shared = *shared || servers.is_some();
@@ -68,9 +69,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let uid = nix::unistd::geteuid().as_raw();
     let owner = Ownership { uid, gid: nix::unistd::getegid().as_raw() };
     let clock = system_clock();
+    let mut policy = SplitPolicy::default();
+    policy.entries_max = arguments.split_entries.unwrap_or(policy.entries_max);
+    policy.partitions_per_server =
+        arguments.partitions_per_server.unwrap_or(policy.partitions_per_server);
     let made = match servers {
         None => create_namespace(&environment, &settings, owner, &clock),
-        Some(servers) => create_cluster(&environment, &settings, owner, *servers, &clock)
+        Some(servers) => create_cluster(&environment, &settings, owner, *servers, policy, &clock)
             .map_err(canopy_namespace::Error::from),
     };
     if made.is_err() && is_taken(&environment)? {
@@ -101,7 +106,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 /// Returns whether a storage has a namespace, on one server or on several.
 fn is_taken(environment: &Environment) -> anyhow::Result<bool> {
     let storage = environment.storage.as_ref();
-    Ok(table_of(storage).is_ok() || is_cluster(storage)?)
+    Ok(table_of(storage).is_ok() || has_cluster(storage)?)
 }
 
 /// Makes a directory of this machine, or of many, as mkdir(1) does, or takes an empty one of the

@@ -4,7 +4,7 @@
 
 use crate::viewed;
 use anyhow::{Context, anyhow, bail};
-use canopy_cluster::is_cluster;
+use canopy_cluster::has_cluster;
 use canopy_index::safety;
 use canopy_namespace::{Contents, Namespace, system_clock};
 use canopy_store::storage::SharedDirectory;
@@ -122,7 +122,7 @@ pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
     let storage = environment(namespace)?.storage;
     match canopy_namespace::table_of(storage.as_ref()) {
         Err(canopy_namespace::Error::Invalid(what)) => {
-            if is_cluster(storage.as_ref())? {
+            if has_cluster(storage.as_ref())? {
                 bail!(
                     "{0} is a namespace on several servers, which 'canopy ns' cannot open: start \
                      its servers with 'canopy cluster start {0} --listen ADDRESS'",

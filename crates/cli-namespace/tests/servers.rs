@@ -2,7 +2,7 @@
 
 mod common;
 
-use canopy_cluster::is_cluster;
+use canopy_cluster::has_cluster;
 use canopy_store::storage::SharedDirectory;
 use common::{failure, ns, success};
 use std::fs;
@@ -21,9 +21,21 @@ fn namespaces_are_made_for_several_servers() {
         )
     );
     let storage = SharedDirectory::open(&namespace).unwrap();
-    assert!(is_cluster(&storage).unwrap());
+    assert!(has_cluster(&storage).unwrap());
+    // The rules by which servers share directories never change.
+    let options = ["--servers", "1", "--split-entries", "100", "--partitions-per-server", "8"];
+    let small = place.path().join("small");
+    success(&ns("create").args(options).arg(&small).output().unwrap());
+    let tables = fs::read_to_string(small.join("objects/cluster/tables")).unwrap();
+    for rule in ["\"entries_max\": 100", "\"partitions_per_server\": 8"] {
+        assert!(tables.contains(rule), "{tables}");
+    }
     for (words, expected) in [
-        (&["--servers", "2"][..], "is not empty"),
+        (&["--split-entries", "100"][..], "--servers <N>"),
+        (&["--partitions-per-server", "8"], "--servers <N>"),
+        (&["--servers", "2", "--split-entries", "1"], "1 is not in 16..="),
+        (&["--servers", "2", "--partitions-per-server", "0"], "0 is not in 1..=64"),
+        (&["--servers", "2"], "is not empty"),
         (&["--shared"], "is not empty"),
         (&["--servers", "0"], "0 is not in 1..=4096"),
         (&["--servers", "4097"], "4097 is not in 1..=4096"),
@@ -88,6 +100,6 @@ fn commands_for_one_table_name_those_for_servers() {
     assert!(told.contains(&expected), "{told}");
     // Nothing has changed.
     let storage = SharedDirectory::open(&namespace).unwrap();
-    assert!(is_cluster(&storage).unwrap());
+    assert!(has_cluster(&storage).unwrap());
     assert!(!place.path().join("out").exists());
 }

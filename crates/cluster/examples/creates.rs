@@ -25,8 +25,15 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn measure(servers: u32, files: u32) -> Result<(), Box<dyn Error>> {
     let environment = Environment::system(Arc::new(MemoryStorage::default()));
     let clock = system_clock();
-    create_cluster(&environment, &Settings::default(), Ownership::ROOT, servers, &clock)?;
-    let process = Process::with_all_servers(&environment, &clock, SplitPolicy::default())?;
+    create_cluster(
+        &environment,
+        &Settings::default(),
+        Ownership::ROOT,
+        servers,
+        SplitPolicy::default(),
+        &clock,
+    )?;
+    let process = Process::with_all_servers(&environment, &clock)?;
     let client = Client::new(process.clone(), SessionId(1));
     let names: Vec<String> = (0..files).map(|number| format!("file{number}")).collect();
     let started = cpu_seconds();

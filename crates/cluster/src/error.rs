@@ -23,16 +23,13 @@ pub enum Error {
     /// The process that was asked does not run the server.
     #[error("server {0} does not run here")]
     NotRunning(ServerId),
-    /// A server did not answer. Whether it has executed the request is unknown, unless it was not
-    /// sent.
+    /// A server did not answer. Whether it has executed the request is unknown.
     #[error("server {server} cannot be reached: {why}")]
     Unreachable {
         /// The server.
         server: ServerId,
         /// Reason.
         why: String,
-        /// Whether the request was surely not executed.
-        is_unsent: bool,
     },
     /// A reply that does not fit the request.
     #[error("a reply of a server does not fit the request")]

@@ -12,7 +12,10 @@
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
+//! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
+//! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
 //! | keys and certificates | `certificates` |
 //!
@@ -27,20 +30,30 @@
 mod answer;
 pub mod certificates;
 mod client;
+mod envelope;
 mod error;
 mod handover;
 mod layout;
+pub mod membership;
 mod message;
+mod node;
 mod peers;
 mod process;
+mod remote;
+mod rights;
 mod server;
 mod tables;
 mod tasks;
+pub mod wire;
+mod workers;
 
 pub use client::Client;
+pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
 pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
+pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
-pub use tables::{create_cluster, is_cluster};
+pub use remote::{Patience, Remote};
+pub use tables::{SERVERS_MAX, create_cluster, has_cluster};

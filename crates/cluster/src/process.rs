@@ -44,10 +44,9 @@ impl Process {
     pub fn new(
         environment: &Environment,
         clock: &Clock,
-        policy: SplitPolicy,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
-        let tables = tables_of(&*environment.storage)?;
+        let (tables, policy) = tables_of(&*environment.storage)?;
         let process = Arc::new(Process {
             environment: environment.clone(),
             clock: clock.clone(),
@@ -67,12 +66,8 @@ impl Process {
     /// # Errors
     ///
     /// Fails as the tables do.
-    pub fn with_all_servers(
-        environment: &Environment,
-        clock: &Clock,
-        policy: SplitPolicy,
-    ) -> Result<Arc<Self>> {
-        let process = Self::new(environment, clock, policy, None)?;
+    pub fn with_all_servers(environment: &Environment, clock: &Clock) -> Result<Arc<Self>> {
+        let process = Self::new(environment, clock, None)?;
         for server in process.layout.servers() {
             process.open(server)?;
         }

@@ -7,6 +7,7 @@ use canopy_cluster::certificates::{
 };
 use canopy_cluster::create_cluster;
 use canopy_namespace::{Ownership, Settings, system_clock};
+use canopy_partition::SplitPolicy;
 use canopy_store::Environment;
 use canopy_store::storage::{MemoryStorage, SharedDirectory, Storage};
 use rcgen::{
@@ -24,6 +25,12 @@ use tempfile::TempDir;
 use time::OffsetDateTime;
 
 const DAY_S: i64 = 86_400;
+
+fn create_empty(environment: &Environment, servers: u32) {
+    let (settings, policy) = (Settings::default(), SplitPolicy::default());
+    let owner = Ownership::ROOT;
+    create_cluster(environment, &settings, owner, servers, policy, &system_clock()).unwrap();
+}
 
 fn now_s() -> i64 {
     UnixTime::now().as_secs().cast_signed()
@@ -49,8 +56,7 @@ impl Site {
     fn on(storage: Arc<dyn Storage>) -> Self {
         let place = tempfile::tempdir().unwrap();
         let environment = Environment::system(storage.clone());
-        create_cluster(&environment, &Settings::default(), Ownership::ROOT, 2, &system_clock())
-            .unwrap();
+        create_empty(&environment, 2);
         let cluster = ClusterId::of(&*storage).unwrap();
         let key = place.path().join("cluster.key");
         let authority = Authority::open(&*storage, &key, now_s()).unwrap();
@@ -256,8 +262,7 @@ fn another_cluster_is_refused_even_with_one_key_for_both() {
     // The administrator uses one key for both clusters.
     let third: Arc<dyn Storage> = Arc::new(MemoryStorage::default());
     let environment = Environment::system(third.clone());
-    create_cluster(&environment, &Settings::default(), Ownership::ROOT, 2, &system_clock())
-        .unwrap();
+    create_empty(&environment, 2);
     let authority = Authority::open(&*third, &one.path("cluster.key"), now_s()).unwrap();
     let made = authority.issue(&*third, &Identity::Server, 1, now_s()).unwrap();
     let stranger = Credentials::of_made(&made).unwrap();
@@ -590,8 +595,7 @@ fn the_key_is_made_once() {
     for _ in 0..20 {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::default());
         let environment = Environment::system(storage.clone());
-        let owner = Ownership::ROOT;
-        create_cluster(&environment, &Settings::default(), owner, 1, &system_clock()).unwrap();
+        create_empty(&environment, 1);
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("cluster.key");
         let barrier = Barrier::new(4);

@@ -6,6 +6,7 @@
 //! | requests to a namespace | `operation`; `operation/`: `execute`, `tablet`, `ask` (methods) |
 //! | ids of new files | `records/ids` |
 //! | a table, its lock, its range; newer data in memory | `records/`: `tablet`, `range` |
+//! | memory that the tablets of a process share | `memory` |
 //! | names and inodes as they are | `records/`: `reading`; `names` |
 //! | what users may do | `operation/rights` (table); `records/`: `permissions`, `access` |
 //! | where records lie | `records/`: `keys`, `inode`, `attributes` (index entries); `settings` |
@@ -54,6 +55,7 @@ mod contents;
 mod error;
 pub mod fuzzing;
 mod maintenance;
+mod memory;
 mod names;
 mod namespace;
 pub mod operation;
@@ -71,6 +73,7 @@ pub use maintenance::check::Fault;
 pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
 pub use maintenance::salvage::salvage;
 pub use maintenance::upkeep::Upkeep;
+pub use memory::ProcessMemory;
 pub use namespace::{Clock, Namespace, create_namespace, create_table, system_clock};
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;

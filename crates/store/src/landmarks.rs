@@ -18,7 +18,7 @@
 use crate::error::Result;
 
 /// Returns whether `version` stays although `current` has replaced it.
-pub(crate) fn is_landmark(version: u64, current: u64) -> bool {
+pub fn is_landmark(version: u64, current: u64) -> bool {
     let zeros = version.trailing_zeros();
     version.is_power_of_two() || version > 0 && current >> zeros << zeros == version
 }
@@ -26,7 +26,11 @@ pub(crate) fn is_landmark(version: u64, current: u64) -> bool {
 /// Returns a version that was the greatest one at some moment since the call, 0 if there was none.
 /// `known` was created before, or is 0. Asks for some 10 names if `known` is the greatest one of a
 /// thousand, and for more if it is old.
-pub(crate) fn greatest(known: u64, mut exists: impl FnMut(u64) -> Result<bool>) -> Result<u64> {
+///
+/// # Errors
+///
+/// Fails as `exists` does.
+pub fn greatest(known: u64, mut exists: impl FnMut(u64) -> Result<bool>) -> Result<u64> {
     let mut version = known;
     'from: loop {
         for bit in (0..u64::BITS).filter(|bit| version >> bit & 1 == 0) {

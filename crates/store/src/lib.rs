@@ -6,8 +6,9 @@
 //! | --- | --- |
 //! | the state of a table, and changing it | `manifest`, `commit`, `landmarks` (finding it by names) |
 //! | writing | `table.rs`, `batch`, `memtable`, `table/flushing.rs` (from memory into files) |
+//! | memory of many tables, their threads | `budget`, `upkeep` |
 //! | files from elsewhere | `ingestion` |
-//! | the log, recovery | `log`, `segment`, `table/recovery.rs` |
+//! | the log, recovery | `log`, `segment`, `table/logging.rs` (shared syncs), `table/recovery.rs` |
 //! | reading | `table/reading.rs`, `view`, `scan` (several sources as one), `checkpoint` (readers) |
 //! | files of records | `sstable/mod.rs`: the format, and the file of each part |
 //! | clones, deletion, removal of files | `fork`, `collect` |
@@ -44,6 +45,7 @@
 //! ```
 
 mod batch;
+mod budget;
 mod checkpoint;
 mod collect;
 mod commit;
@@ -55,7 +57,7 @@ mod fork;
 pub mod fuzzing;
 mod ingestion;
 mod key;
-mod landmarks;
+pub mod landmarks;
 mod log;
 pub mod manifest;
 mod memtable;
@@ -76,6 +78,7 @@ mod upkeep;
 mod view;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, Mutation};
+pub use budget::MemtableBudget;
 pub use canopy_model::ErrorKind;
 pub use checkpoint::{
     Reader, checkpoint, inspect, inspect_version, is_flushed, keep, release, renew,
@@ -96,4 +99,4 @@ pub use salvage::{Loss, Stale, damaged_sstables};
 pub use scan::{Direction, Scan};
 pub use segment::{SegmentInfo, SegmentKind, read_segment};
 pub use table::{Durability, Options, Table, TableSnapshot, create};
-pub use upkeep::Upkeep;
+pub use upkeep::{Upkeep, UpkeepThreads};

@@ -20,9 +20,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Memory of a version besides its bytes: nodes of the map, allocations.
 const VERSION_BYTES: u64 = 120;
 
-/// Number of keys that the filter is sized for, as many as a namespace's memtable has: half a
-/// megabyte.
-const FILTERED_KEYS: usize = 400_000;
+/// Numbers of keys that the filter is sized for: it is replaced by the next larger one once there are
+/// more. The last one is for as many as a namespace's memtable has, half a megabyte. Idle tables have
+/// the first one, which takes less than their records.
+const FILTERED_KEYS: [usize; 3] = [1 << 10, 32 << 10, 400_000];
 
 /// Records in memory.
 #[derive(Default)]
@@ -43,6 +44,8 @@ struct Map {
     /// Filter of the keys. Most look-ups are of absent keys, and would wait for memory at every
     /// node of the map.
     filter: Filter,
+    /// Number of keys that the filter is sized for.
+    filtered_keys: usize,
 }
 
 /// Nearly every key has one version.
@@ -169,6 +172,15 @@ impl Versions {
 }
 
 impl Map {
+    /// Replaces a filter that has become too small.
+    fn enlarge_filter(&mut self) {
+        let larger = FILTERED_KEYS.into_iter().find(|keys| *keys > self.filtered_keys);
+        let Some(larger) = larger else { return };
+        self.filtered_keys = larger;
+        self.filter = Filter::for_keys(larger);
+        self.keys.keys().for_each(|key| self.filter.add(fingerprint(key.as_ref())));
+    }
+
     /// Returns the sequence number of the newest removal of a range with `key` that a reader at
     /// `sequence` sees; 0 if there is none.
     fn range_delete_of(&self, key: KeyRef<'_>, sequence: u64) -> u64 {
@@ -233,9 +245,6 @@ impl Memtable {
         oldest_reader: u64,
     ) -> Result<u64> {
         let map = &mut *self.map.write();
-        if map.keys.is_empty() {
-            map.filter = Filter::for_keys(FILTERED_KEYS);
-        }
         let mut bytes = 0;
         for change in Changes::new(batch) {
             sequence += 1;
@@ -245,6 +254,9 @@ impl Memtable {
                     let version = Version { sequence, op: record.op, value };
                     bytes += record.key.name.len() as u64 + record.value.len() as u64;
                     bytes += VERSION_BYTES;
+                    if map.keys.len() >= map.filtered_keys {
+                        map.enlarge_filter();
+                    }
                     map.filter.add(fingerprint(record.key));
                     // Nearly every key is new, so it is looked for once.
                     match map.keys.entry(record.key.to_key()) {

@@ -8,16 +8,19 @@ use crate::record::{Op, RecordRef};
 use crate::scan::{Direction, Source};
 use crate::sstable::{BlockCache, Cursor, EMPTY, FilterBlock, Sstable, SstableInfo, passes};
 use foldhash::fast::RandomState;
-use quick_cache::sync::DefaultLifecycle;
+use quick_cache::Lifecycle;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The SSTables of any tables that a process has open.
 pub struct SstableCache {
     environment: Environment,
     blocks: Arc<BlockCache>,
-    open: quick_cache::sync::Cache<SstableId, Arc<Sstable>, ByTail, RandomState>,
+    open: quick_cache::sync::Cache<SstableId, Arc<Sstable>, ByTail, RandomState, InUse>,
+    /// What the SSTables count for that stay open for as long as their tables have them.
+    kept_bytes: AtomicU64,
 }
 
 /// Weighs open SSTables by the memory that they take.
@@ -28,6 +31,20 @@ impl quick_cache::Weighter<SstableId, Arc<Sstable>> for ByTail {
     fn weight(&self, _id: &SstableId, sstable: &Arc<Sstable>) -> u64 {
         open_bytes(sstable.info())
     }
+}
+
+/// Keeps SSTables that somebody has: to forget them would free no memory.
+#[derive(Clone)]
+struct InUse;
+
+impl Lifecycle<SstableId, Arc<Sstable>> for InUse {
+    type RequestState = ();
+
+    fn is_pinned(&self, _id: &SstableId, sstable: &Arc<Sstable>) -> bool {
+        Arc::strong_count(sstable) > 1
+    }
+
+    fn on_evict(&self, (): &mut (), _id: SstableId, _sstable: Arc<Sstable>) {}
 }
 
 /// Returns what an open SSTable counts for. Each has a file open, too.
@@ -64,8 +81,9 @@ impl SstableCache {
                 half,
                 ByTail,
                 RandomState::default(),
-                DefaultLifecycle::default(),
+                InUse,
             ),
+            kept_bytes: AtomicU64::new(0),
         })
     }
 
@@ -113,9 +131,31 @@ impl SstableCache {
         })
     }
 
+    /// Takes room for an SSTable that stays open. Others need an eighth of all.
+    fn keep(self: &Arc<Self>, sstable: &Arc<Sstable>) -> Option<Kept> {
+        let bytes = open_bytes(sstable.info());
+        let most = self.open.capacity() - self.open.capacity() / 8;
+        let kept = Kept { bytes, cache: self.clone(), sstable: sstable.clone() };
+        let before = self.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
+        (before + bytes <= most).then_some(kept)
+    }
+
     /// Closes SSTables that were removed from storage: while one is open, its file takes space.
     pub fn close_removed(&self) {
         self.open.retain(|_, sstable| !sstable.is_removed());
+    }
+}
+
+/// An SSTable that stays open.
+struct Kept {
+    sstable: Arc<Sstable>,
+    bytes: u64,
+    cache: Arc<SstableCache>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.cache.kept_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -125,7 +165,7 @@ pub(crate) struct OpenRun {
     pub(crate) run: Run,
     cache: Arc<SstableCache>,
     /// A place for each SSTable to stay open in; none if they may be too many.
-    kept: Arc<[OnceLock<Arc<Sstable>>]>,
+    kept: Arc<[OnceLock<Kept>]>,
 }
 
 /// Result of a look-up in a run.
@@ -144,8 +184,8 @@ impl OpenRun {
     }
 
     /// Returns runs that look-ups go through. Where the cache has room for all their SSTables, they
-    /// stay open once they are: most look-ups ask each run, and asking the cache takes longer than
-    /// asking the filter.
+    /// stay open once they are, as far as other tables leave room: most look-ups ask each run, and
+    /// asking the cache takes longer than asking the filter.
     pub(crate) fn all(runs: &[Run], cache: &Arc<SstableCache>) -> Vec<Self> {
         let sstables = runs.iter().flat_map(|run| &run.sstables);
         let bytes = sstables.map(|one| open_bytes(&one.info)).sum::<u64>();
@@ -173,13 +213,13 @@ impl OpenRun {
 
     /// Returns one of the SSTables, open.
     fn open(&self, at: usize) -> Result<Cow<'_, Arc<Sstable>>> {
-        let kept = self.kept.get(at);
-        if let Some(sstable) = kept.and_then(OnceLock::get) {
-            return Ok(Cow::Borrowed(sstable));
+        let slot = self.kept.get(at);
+        if let Some(kept) = slot.and_then(OnceLock::get) {
+            return Ok(Cow::Borrowed(&kept.sstable));
         }
         let sstable = self.cache.get(&self.run.sstables[at])?;
-        Ok(match kept {
-            Some(kept) => Cow::Borrowed(kept.get_or_init(|| sstable)),
+        Ok(match slot.and_then(|slot| Some((slot, self.cache.keep(&sstable)?))) {
+            Some((slot, kept)) => Cow::Borrowed(&slot.get_or_init(|| kept).sstable),
             None => Cow::Owned(sstable),
         })
     }
@@ -206,7 +246,7 @@ impl OpenRun {
     /// be read.
     fn filter_block(&self, key: KeyRef<'_>, fingerprint: u64) -> Option<&FilterBlock> {
         let Some(at) = self.sstable_of(key) else { return Some(&EMPTY) };
-        let sstable = self.kept.get(at)?.get()?;
+        let sstable = &self.kept.get(at)?.get()?.sstable;
         let has_deletes = !sstable.range_deletes().is_empty();
         sstable.filter_block(fingerprint).filter(|_| !has_deletes)
     }

@@ -1,8 +1,9 @@
 //! A table that is open for writing. Locks are taken in this order: `flushing`, `log`, `write`,
-//! `view`.
+//! `view`. That of `durable` is held for moments, and no other is taken meanwhile.
 
 mod checkpoints;
 mod flushing;
+mod logging;
 mod read_only;
 mod reading;
 mod recovery;
@@ -10,7 +11,9 @@ mod revert;
 
 pub use reading::TableSnapshot;
 
+use self::logging::Durable;
 use crate::batch::{BATCH_BYTES_MAX, Batch, Changes, Mutation};
+use crate::budget::{MemtableBudget, Share};
 use crate::commit::{commit, current, latest_version};
 use crate::environment::Environment;
 use crate::error::{Error, Fenced, Invalid, Result};
@@ -32,15 +35,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Multiple of `memory_bytes` from which on every write waits for `WAIT_MAX`.
-const STOP_TIMES: u64 = 4;
-
 /// Rate of writes when memtables take twice the memory that they may.
 const SLOWEST_BYTES_PER_SECOND: f64 = 1e6;
 
 /// Waits of writers: shorter ones are not worth a system call, and none is longer.
 const WAIT_MIN: Duration = Duration::from_micros(200);
 const WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// A writer waits so many times for a budget that is used up. It goes on then: flushes may fail for
+/// long, and the log decides which changes are refused.
+const BUDGET_WAITS: u32 = 40;
 
 /// How a table works.
 #[derive(Clone)]
@@ -50,8 +54,12 @@ pub struct Options {
     /// Size at which an SSTable ends.
     pub sstable_bytes: u64,
     /// From so many bytes in memtables on, writers are slowed down, the more the more there are:
-    /// at twice as many, to about a megabyte a second, but by no more than 50 ms a batch.
+    /// at twice as many, to about a megabyte a second, but by no more than 50 ms a batch. A `budget`
+    /// replaces this limit.
     pub memory_bytes: u64,
+    /// Budget for the memtables of several tables. Without one, the table has `memory_bytes` of its
+    /// own.
+    pub budget: Option<Arc<MemtableBudget>>,
     /// Changes of so many bytes that are not in the log yet are written to it by whoever makes the
     /// next one.
     pub log_buffer_bytes: usize,
@@ -77,6 +85,7 @@ impl Default for Options {
             memtable_bytes: 64 << 20,
             sstable_bytes: 64 << 20,
             memory_bytes: 256 << 20,
+            budget: None,
             log_buffer_bytes: 4 << 20,
             fanout: 4,
             grace_ms: 5 * 60_000,
@@ -119,9 +128,12 @@ pub struct Table {
     cache: Arc<SstableCache>,
     epoch: u64,
     flushing: Mutex<Flushing>,
-    log: Mutex<Log>,
+    log: Mutex<LogWriter>,
+    durable: Durable,
     write: Arc<Mutex<Write>>,
     view: RwLock<Arc<Layers>>,
+    /// What the memtables and the pending changes take of the budget. It is set with `write` locked.
+    share: Arc<Share>,
     /// Whether changes stay in memory: nothing goes into storage.
     is_read_only: bool,
     /// Kept while the table is open.
@@ -135,12 +147,6 @@ struct Flushing {
     /// The number of the next SSTable of the job.
     next_sstable: AtomicU32,
     manifest: Arc<Manifest>,
-}
-
-struct Log {
-    writer: LogWriter,
-    /// Everything up to this sequence number outlasts a crash.
-    durable: u64,
 }
 
 struct Write {
@@ -238,17 +244,15 @@ impl Write {
     /// Returns how long whoever wrote so many bytes waits: nothing while memtables take less than
     /// they may, then more and more, up to as long as a slow disk would need to take the bytes.
     /// Short waits are put together.
-    fn delay(&mut self, bytes: usize, options: &Options) -> Duration {
-        let used = self.frozen_bytes + self.active.bytes();
-        let over = used.saturating_sub(options.memory_bytes) as f64;
-        if over == 0.0 {
+    fn delay(&mut self, bytes: usize, budget: &MemtableBudget) -> Duration {
+        let share = budget.pressure();
+        if share == 0.0 {
             self.owed = Duration::ZERO;
             return Duration::ZERO;
         }
-        let share = (over / options.memory_bytes.max(1) as f64).min(1.0);
         let seconds = share * share * bytes as f64 / SLOWEST_BYTES_PER_SECOND;
         self.owed += Duration::from_secs_f64(seconds);
-        if used > STOP_TIMES * options.memory_bytes {
+        if budget.is_stopped() {
             return WAIT_MAX;
         }
         if self.owed < WAIT_MIN {
@@ -327,14 +331,15 @@ impl Table {
         options: Options,
     ) -> Result<Self> {
         // Before the lock file, which would outlast a table that is gone.
-        current(environment, id)?.state.check_live(id)?;
+        let mut known = current(environment, id)?;
+        known.state.check_live(id)?;
         let lock = environment.storage.lock(&id.lock())?;
         if lock.is_some() {
             // Another process may have had it until now.
-            let before = current(environment, id)?;
-            Self::make_room_to_open(environment, id, &before.state)?;
+            known = current(environment, id)?;
+            Self::make_room_to_open(environment, id, &known.state)?;
         }
-        let (manifest, (epoch, job)) = commit(environment, id, None, |state, _| {
+        let (manifest, (epoch, job)) = commit(environment, id, Some(&known), |state, _| {
             state.check_live(id)?;
             options.check_operator(state)?;
             state.epoch += 1;
@@ -353,6 +358,8 @@ impl Table {
     fn of(opened: Opened<'_>, manifest: Manifest) -> Self {
         let Opened { environment, id, cache, options, epoch, job, lock, is_read_only } = opened;
         let view = Layers::of(&manifest.state, &cache, options.operator.clone());
+        let own = || Arc::new(MemtableBudget::of_one(options.memory_bytes));
+        let share = Share::of(options.budget.clone().unwrap_or_else(own));
         let write = Write {
             active: Arc::default(),
             frozen: VecDeque::new(),
@@ -378,12 +385,11 @@ impl Table {
                 next_sstable: AtomicU32::new(0),
                 manifest: Arc::new(manifest),
             }),
-            log: Mutex::new(Log {
-                writer: LogWriter::new(environment.clone(), id, epoch),
-                durable: 0,
-            }),
+            log: Mutex::new(LogWriter::new(environment.clone(), id, epoch)),
+            durable: Durable::default(),
             write: Arc::new(Mutex::new(write)),
             view: RwLock::new(Arc::new(view)),
+            share,
             is_read_only,
             _lock: lock,
         }
@@ -468,6 +474,7 @@ impl Table {
         if length > BATCH_BYTES_MAX {
             return Err(Invalid::LargeBatch(length).into());
         }
+        self.wait_for_budget();
         let (sequence, is_too_much, delay) = {
             let mut write = self.write.lock();
             if write.is_short {
@@ -494,7 +501,8 @@ impl Table {
                 self.freeze(&mut write);
             }
             let is_too_much = write.pending_bytes >= self.options.log_buffer_bytes;
-            (sequence, is_too_much, write.delay(length, &self.options))
+            self.account(&write);
+            (sequence, is_too_much, write.delay(length, self.share.budget()))
         };
         if !delay.is_zero() {
             self.environment.clock.sleep(delay);
@@ -511,18 +519,29 @@ impl Table {
         }
     }
 
-    /// Has the log take what it could not take before, and makes room for more unless that frees
-    /// space. An error is deferred: where nothing can be written any more, that is found next.
-    fn catch_up(&self, frees: bool) -> Result<()> {
-        match self.sync() {
-            Err(error @ Error::Deferred { .. }) => return Err(error),
-            Err(_) => return Ok(()),
-            Ok(()) if frees => return Ok(()),
-            Ok(()) => {}
+    /// Waits while the memtables of all tables take more than they may. The table that takes most is
+    /// flushed by its own writers.
+    fn wait_for_budget(&self) {
+        for _ in 0..BUDGET_WAITS {
+            if self.is_read_only || !self.share.budget().is_used_up() {
+                return;
+            }
+            let is_flushed = self.share.is_largest() && self.flush().is_ok();
+            if !is_flushed {
+                self.environment.clock.sleep(WAIT_MAX);
+            }
         }
-        self.log.lock().writer.make_spare_room().map_err(Error::deferred)?;
-        self.write.lock().is_short = false;
-        Ok(())
+    }
+
+    /// Notes what the table takes of the budget now.
+    fn account(&self, write: &Write) {
+        match self.is_read_only || write.ended.is_some() {
+            true => self.share.set(0, 0),
+            false => {
+                let waiting = write.frozen_bytes + write.pending_bytes as u64;
+                self.share.set(write.active.bytes(), waiting);
+            }
+        }
     }
 
     /// Lets the active memtable get no more records.
@@ -537,87 +556,16 @@ impl Table {
             Some(last) if !last.ends_segment => last.ends_segment = true,
             _ => write.pending.push(PendingGroup { ends_segment: true, ..PendingGroup::default() }),
         }
+        self.account(write);
         let mut view = self.view.write();
         *view = Arc::new(Layers { memtables: write.memtables(), ..Layers::clone(&view) });
-    }
-
-    /// Makes everything that was written outlast a crash.
-    ///
-    /// # Errors
-    ///
-    /// Fails with `Deferred` if storage takes nothing now, and with `Fenced` if another process has
-    /// taken over the table.
-    pub fn sync(&self) -> Result<()> {
-        let sequence = self.write.lock().sequence;
-        self.sync_to(sequence)
-    }
-
-    /// Makes everything up to a sequence number outlast a crash, together with all that others
-    /// wrote meanwhile.
-    fn sync_to(&self, sequence: u64) -> Result<()> {
-        if self.is_read_only {
-            return Ok(());
-        }
-        let mut log = self.log.lock();
-        let (pending, last) = {
-            let mut write = self.write.lock();
-            write.check()?;
-            // The end of a segment may be pending where no change is.
-            if log.durable >= sequence && write.pending.is_empty() {
-                return Ok(());
-            }
-            write.pending_bytes = 0;
-            (std::mem::take(&mut write.pending), write.sequence)
-        };
-        let mut pending = VecDeque::from(pending);
-        while let Some(group) = pending.front_mut() {
-            if !group.bytes.is_empty()
-                && let Err(error) = log.writer.add(&group.bytes)
-            {
-                group.was_tried = true;
-                match error {
-                    Error::Deferred { .. } => self.put_back(pending),
-                    _ => self.fail(&error),
-                }
-                return Err(error);
-            }
-            if group.ends_segment {
-                let segment = log.writer.end_segment();
-                let mut write = self.write.lock();
-                let mut frozen = write.frozen.iter_mut();
-                if let Some(frozen) = frozen.find(|frozen| frozen.log_segment.is_none()) {
-                    frozen.log_segment = Some(segment);
-                }
-            }
-            pending.pop_front();
-        }
-        log.durable = last;
-        if log.writer.is_short() {
-            self.write.lock().is_short = true;
-        }
-        Ok(())
-    }
-
-    /// Keeps changes that the log cannot take now, before those that came since.
-    fn put_back(&self, mut groups: VecDeque<PendingGroup>) {
-        let mut write = self.write.lock();
-        write.pending_bytes += groups.iter().map(|group| group.bytes.len()).sum::<usize>();
-        groups.extend(write.pending.drain(..));
-        write.pending = groups.into();
-        write.is_short = true;
-    }
-
-    /// Refuses every write from now on: what is in the log is not known.
-    fn fail(&self, error: &Error) {
-        let mut write = self.write.lock();
-        let ended = || Fenced::Ended { kind: error.kind(), said: error.to_string() };
-        write.ended.get_or_insert_with(ended);
     }
 
     /// Shows readers the runs of a manifest and the memtables as they are now, at once: `write` is
     /// locked, so that nobody else shows others meanwhile.
     fn publish(&self, write: &mut Write, manifest: &Manifest) {
         write.range.clone_from(&manifest.state.range);
+        self.account(write);
         let runs = Layers::of(&manifest.state, &self.cache, self.options.operator.clone());
         let view = Arc::new(Layers { memtables: write.memtables(), ..runs });
         // Free the view shown before only after releasing the view's lock.
@@ -676,6 +624,11 @@ impl Table {
     /// Returns what compactions of this table need.
     pub(crate) fn parts(&self) -> (&Environment, TableId, &Arc<SstableCache>, &Options) {
         (&self.environment, self.id, &self.cache, &self.options)
+    }
+
+    /// Returns what the memtables and the pending changes take of the budget.
+    pub(crate) fn share(&self) -> &Arc<Share> {
+        &self.share
     }
 
     /// Returns how much memory the memtables take, in bytes.

@@ -153,6 +153,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-mount",
             "canopy-namespace",
             "canopy-object-storage",
+            "canopy-partition",
             "canopy-query",
             "canopy-scan",
             "canopy-store",
@@ -168,7 +169,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const HEAVY: &[(&str, &[&str])] = &[
     ("datafusion", &["canopy-sql"]),
     ("clap", &["canopy", "canopy-sql-command", "canopy-bench"]),
-    ("tokio", &["canopy-sql", "canopy-object-storage", "canopy-unify"]),
+    ("tokio", &["canopy-cluster", "canopy-sql", "canopy-object-storage", "canopy-unify"]),
     ("object_store", &["canopy-object-storage"]),
     ("fuser", &["canopy-fuse", "canopy-mount", "canopy-index-mount"]),
 ];

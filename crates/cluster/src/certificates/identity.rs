@@ -41,7 +41,7 @@ impl ClusterId {
     /// Fails with `Cluster` if there is none or its list of tables is damaged, and as storage does.
     pub fn of(storage: &dyn Storage) -> Result<Self, CertificateError> {
         let tables = match tables_of(storage) {
-            Ok(tables) => tables,
+            Ok((tables, _)) => tables,
             Err(error) => return Err(CertificateError::Cluster(error.to_string())),
         };
         let first = tables.first().copied().map(ClusterId);

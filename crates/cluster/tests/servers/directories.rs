@@ -156,7 +156,7 @@ fn an_acl_reaches_all_partitions() {
 
 #[test]
 fn new_partitions_have_the_newest_attributes() {
-    let cluster = open_large(&environment(3));
+    let cluster = open(&environment_of_large(3));
     let client = &new_client(&cluster);
     let files = make(&cluster, 200, file_type::REGULAR);
     // An attempt that does not come to its end leaves attributes with the receiver.

@@ -141,8 +141,7 @@ fn clients_create_at_once() {
 
 #[test]
 fn copies_are_removed_by_one_at_a_time() {
-    let environment = environment(3);
-    let cluster = open_large(&environment);
+    let cluster = open(&environment_of_large(3));
     let files = make(&cluster, 400, file_type::REGULAR);
     let (stopped, wait_until_stopped) = mpsc::channel();
     let (go_on, wait_until_told) = mpsc::channel::<()>();
@@ -171,8 +170,7 @@ fn copies_are_removed_by_one_at_a_time() {
 
 #[test]
 fn directories_keep_their_times_when_their_names_move() {
-    let environment = environment(2);
-    let cluster = open_large(&environment);
+    let cluster = open(&environment_of_large(2));
     let directories = make(&cluster, 40, file_type::DIRECTORY);
     for id in directories.values() {
         create(&new_client(&cluster), *id, "file", file_type::REGULAR).unwrap();
@@ -185,8 +183,7 @@ fn directories_keep_their_times_when_their_names_move() {
 
 #[test]
 fn large_entries_move_in_small_batches() {
-    let environment = environment(2);
-    let cluster = open_large(&environment);
+    let cluster = open(&environment_of_large(2));
     let files = make(&cluster, 60, file_type::REGULAR);
     let value = vec![7; 65_536];
     for id in files.values() {
@@ -204,8 +201,7 @@ fn large_entries_move_in_small_batches() {
 
 #[test]
 fn a_directory_has_its_contents_wherever_its_name_is() {
-    let environment = environment(3);
-    let cluster = open_large(&environment);
+    let cluster = open(&environment_of_large(3));
     make(&cluster, 30, file_type::DIRECTORY);
     // This writes the logs of some servers, and then all of them die.
     assert!(cluster.split(PartitionId::ZERO, &mut |_: Step| true).unwrap());
@@ -221,7 +217,8 @@ fn a_second_cluster_is_refused_and_leaves_nothing() {
     let objects = || environment.storage.list("", "").unwrap().len();
     let before = objects();
     let settings = Settings::default();
-    let again = create_cluster(&environment, &settings, Ownership::ROOT, 3, &system_clock());
+    let again =
+        create_cluster(&environment, &settings, Ownership::ROOT, 3, POLICY, &system_clock());
     assert!(again.unwrap_err().to_string().contains("there is a cluster already"));
     assert_eq!(objects(), before);
 }

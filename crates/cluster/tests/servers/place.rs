@@ -21,23 +21,27 @@ pub const POLICY: SplitPolicy =
     SplitPolicy { entries_max: 64, variation_percent: 25, partitions_per_server: 4 };
 
 pub fn environment(servers: u32) -> Environment {
+    environment_with(servers, POLICY)
+}
+
+pub fn environment_with(servers: u32, policy: SplitPolicy) -> Environment {
     let environment = Environment::system(Arc::new(MemoryStorage::default()));
     let settings = Settings::default().with_indexes(&["size", "name"]).unwrap();
-    create_cluster(&environment, &settings, Ownership::ROOT, servers, &system_clock()).unwrap();
+    create_cluster(&environment, &settings, Ownership::ROOT, servers, policy, &system_clock())
+        .unwrap();
     environment
 }
 
 /// All servers in one process, which dies with this. Clients live on.
 pub struct Cluster {
     environment: Environment,
-    policy: SplitPolicy,
     process: RwLock<Option<Arc<Process>>>,
 }
 
 impl Cluster {
-    pub fn open(environment: &Environment, policy: SplitPolicy) -> Arc<Self> {
+    pub fn open(environment: &Environment) -> Arc<Self> {
         let environment = environment.clone();
-        let cluster = Cluster { environment, policy, process: RwLock::default() };
+        let cluster = Cluster { environment, process: RwLock::default() };
         cluster.restart();
         Arc::new(cluster)
     }
@@ -45,8 +49,7 @@ impl Cluster {
     /// Opens all servers anew. Those before have died.
     pub fn restart(&self) {
         self.kill();
-        let process =
-            Process::with_all_servers(&self.environment, &system_clock(), self.policy).unwrap();
+        let process = Process::with_all_servers(&self.environment, &system_clock()).unwrap();
         *self.process.write() = Some(process);
     }
 
@@ -78,12 +81,12 @@ impl Peers for Cluster {
     }
 
     fn policy(&self) -> SplitPolicy {
-        self.policy
+        self.process().policy()
     }
 }
 
 pub fn open(environment: &Environment) -> Arc<Cluster> {
-    Cluster::open(environment, POLICY)
+    Cluster::open(environment)
 }
 
 pub fn next_session() -> u64 {
@@ -93,7 +96,11 @@ pub fn next_session() -> u64 {
 
 /// Returns a client that knows nothing.
 pub fn new_client(cluster: &Arc<Cluster>) -> Client {
-    Client::new(cluster.clone(), SessionId(next_session()))
+    new_client_of(cluster.clone())
+}
+
+pub fn new_client_of(peers: Arc<dyn Peers>) -> Client {
+    Client::new(peers, SessionId(next_session()))
 }
 
 pub fn execute(client: &Client, operation: &Operation<'_>) -> Result<Reply, Error> {
@@ -178,10 +185,9 @@ pub fn find(
     }
 }
 
-/// Partitions split only when a test says so.
-pub fn open_large(environment: &Environment) -> Arc<Cluster> {
-    let policy = SplitPolicy { entries_max: 1 << 30, ..POLICY };
-    Cluster::open(environment, policy)
+/// Makes a cluster whose partitions split only when a test says so.
+pub fn environment_of_large(servers: u32) -> Environment {
+    environment_with(servers, SplitPolicy { entries_max: 1 << 30, ..POLICY })
 }
 
 pub fn make(cluster: &Arc<Cluster>, count: usize, kind: u32) -> BTreeMap<String, FileId> {

@@ -10,6 +10,7 @@
 
 use crate::clock::Clock;
 use crate::error::Result;
+use crate::memory::ProcessMemory;
 use crate::quota::{Accounts, Transaction};
 use crate::records::ids::{IdLayout, Ids};
 use crate::records::inode::{Frequent, Inode};
@@ -110,6 +111,23 @@ impl Tablet {
         files: Arc<dyn OpenFiles>,
     ) -> Result<Self> {
         Self::with_ids(table, range, clock, files, IdLayout::default())
+    }
+
+    /// Like [`new`](Self::new), for a table that [`ProcessMemory::open_table`] has opened: the tablet
+    /// remembers places of inodes together with the others of the process.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `new` does.
+    pub fn sharing(
+        memory: &ProcessMemory,
+        table: Arc<Table>,
+        range: TabletRange,
+        clock: Clock,
+        files: Arc<dyn OpenFiles>,
+    ) -> Result<Self> {
+        let places = memory.places().clone();
+        Ok(Tablet { places, ..Self::new(table, range, clock, files)? })
     }
 
     /// Does the same with other blocks of ids.

@@ -23,12 +23,13 @@ impl Table {
         self.check_writable()?;
         let mut flushing = self.flushing.lock();
         self.freeze(&mut self.write.lock());
-        self.sync()?;
+        self.write_log()?;
         while self.flush_oldest(&mut flushing)? {}
         Ok(())
     }
 
-    /// Writes the memtables that are full into SSTables. Returns whether there was one.
+    /// Writes the oldest memtable that is full into SSTables, or the largest of all tables if these
+    /// take too much of their [budget](crate::MemtableBudget). Returns whether there was one.
     ///
     /// # Errors
     ///
@@ -37,10 +38,16 @@ impl Table {
     pub fn flush_frozen(&self) -> Result<bool> {
         self.check_writable()?;
         let mut flushing = self.flushing.lock();
-        if self.write.lock().frozen.is_empty() {
-            return Ok(false);
+        {
+            let mut write = self.write.lock();
+            if self.share.is_due() {
+                self.freeze(&mut write);
+            }
+            if write.frozen.is_empty() {
+                return Ok(false);
+            }
         }
-        self.sync()?;
+        self.write_log()?;
         self.flush_oldest(&mut flushing)
     }
 

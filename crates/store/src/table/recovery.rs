@@ -129,7 +129,7 @@ impl Table {
             replay(&self.environment, self.id, *start, own_epoch, note, |group| {
                 recovery.add(group, self.options.memtable_bytes);
                 // The logs' bytes are in memory beside the memtables that are made of them.
-                if recovery.bytes >= self.options.memory_bytes / 2 && !self.is_read_only {
+                if recovery.bytes >= self.share.budget().recovered_bytes() && !self.is_read_only {
                     let (memtables, _) = recovery.take(&self.options)?;
                     let written = self.write_runs(&flushing, memtables)?;
                     runs.splice(0..0, written.into_iter().rev());
@@ -152,9 +152,11 @@ impl Table {
             write.frozen.extend(memtables.into_iter().map(frozen));
             write.recovered = if self.is_read_only { 0 } else { write.frozen.len() };
         }
-        match runs.is_empty() {
-            true => self.publish(&mut self.write.lock(), &manifest),
-            false => self.flush_recovered(&mut flushing, runs)?,
+        self.account(&self.write.lock());
+        let is_flushed = !runs.is_empty() || self.share.budget().pressure() > 0.0;
+        match is_flushed && !self.is_read_only {
+            false => self.publish(&mut self.write.lock(), &manifest),
+            true => self.flush_recovered(&mut flushing, runs)?,
         }
         Ok(())
     }

@@ -28,6 +28,7 @@ impl Site {
             memtable_bytes,
             sstable_bytes: 700,
             memory_bytes: 3 * memtable_bytes,
+            budget: None,
             log_buffer_bytes: 400,
             fanout: 3,
             grace_ms: 50,

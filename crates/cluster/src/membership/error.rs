@@ -1,0 +1,51 @@
+//! Errors of a membership.
+
+use super::map::ProcessId;
+use canopy_store::ErrorKind;
+use std::time::Duration;
+
+/// An error of a process' membership.
+#[derive(Debug, thiserror::Error)]
+pub enum MembershipError {
+    /// Storage failed, or the map in it is damaged.
+    #[error(transparent)]
+    Storage(#[from] canopy_store::Error),
+    /// A living process of the cluster has this address.
+    #[error("{address} is the address of process {process}, which is running")]
+    AddressTaken {
+        /// The address.
+        address: String,
+        /// The process that has it.
+        process: ProcessId,
+    },
+    /// An address or a number is beyond its limit.
+    #[error("{0}")]
+    Limit(String),
+    /// It did not happen in time.
+    #[error("after {} s, the process still waits to {what}{}", .limit.as_secs_f32(), because(.cause))]
+    TimedOut {
+        /// What did not happen.
+        what: &'static str,
+        /// How long it was waited for.
+        limit: Duration,
+        /// Last failure of storage or of a server, if any.
+        cause: Option<String>,
+    },
+}
+
+fn because(cause: &Option<String>) -> String {
+    cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default()
+}
+
+impl MembershipError {
+    /// Returns the kind, by which a caller reacts to the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            MembershipError::Storage(error) => error.kind(),
+            MembershipError::AddressTaken { .. } | MembershipError::TimedOut { .. } => {
+                ErrorKind::Busy
+            }
+            MembershipError::Limit(_) => ErrorKind::Invalid,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Writing the log: changes outlast a crash once it has them. One thread writes all that waits, and
+//! those that wait for its changes share its sync.
+
+use super::{PendingGroup, Table};
+use crate::error::{Error, Fenced, Result};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+
+/// How much of the log outlasts a crash, and whether somebody writes more of it.
+#[derive(Default)]
+pub(super) struct Durable {
+    state: Mutex<DurableState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct DurableState {
+    /// Everything up to this sequence number outlasts a crash.
+    position: u64,
+    /// Whether a thread writes the log on behalf of those that wait.
+    is_written: bool,
+}
+
+impl Durable {
+    fn position(&self) -> u64 {
+        self.state.lock().position
+    }
+
+    fn advance(&self, position: u64) {
+        let mut state = self.state.lock();
+        state.position = state.position.max(position);
+        // Whoever has the turn wakes the others at its end.
+        if !state.is_written {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until everything up to `position` outlasts a crash, or until the caller should write the
+    /// log: then the result is its turn.
+    fn wait_for(&self, position: u64) -> Option<Turn<'_>> {
+        let mut state = self.state.lock();
+        while state.position < position {
+            if !state.is_written {
+                state.is_written = true;
+                return Some(Turn(self));
+            }
+            self.changed.wait(&mut state);
+        }
+        None
+    }
+}
+
+/// Held by the thread that writes the log for others. When it is dropped, the next one may.
+struct Turn<'a>(&'a Durable);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().is_written = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Table {
+    /// Returns the position of the last change: the number of changes that this process has made.
+    /// [`sync_to`](Self::sync_to) makes them outlast a crash.
+    pub fn position(&self) -> u64 {
+        self.write.lock().sequence
+    }
+
+    /// Returns the position up to which everything outlasts a crash.
+    pub fn durable_position(&self) -> u64 {
+        self.durable.position()
+    }
+
+    /// Makes everything that was written outlast a crash, with one write of the log.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Deferred` if storage takes nothing now, and with `Fenced` if another process has
+    /// taken over the table.
+    pub fn sync(&self) -> Result<()> {
+        let position = {
+            let write = self.write.lock();
+            write.check()?;
+            write.sequence
+        };
+        self.sync_to(position)
+    }
+
+    /// Makes everything up to a [`position`](Self::position) outlast a crash. Threads that wait at the
+    /// same time share writes of the log: each one contains all changes made before it began. Costs
+    /// nothing if an earlier one has them.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`sync`](Self::sync) does.
+    pub fn sync_to(&self, position: u64) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        match self.durable.wait_for(position) {
+            Some(_turn) => self.write_log(),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes all changes that the log does not have, and the ends of segments.
+    pub(super) fn write_log(&self) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        let mut log = self.log.lock();
+        let (pending, last) = {
+            let mut write = self.write.lock();
+            write.check()?;
+            write.pending_bytes = 0;
+            self.account(&write);
+            (std::mem::take(&mut write.pending), write.sequence)
+        };
+        let mut pending = VecDeque::from(pending);
+        while let Some(group) = pending.front_mut() {
+            if !group.bytes.is_empty()
+                && let Err(error) = log.add(&group.bytes)
+            {
+                group.was_tried = true;
+                match error {
+                    Error::Deferred { .. } => self.put_back(pending),
+                    _ => self.fail(&error),
+                }
+                return Err(error);
+            }
+            if group.ends_segment {
+                let segment = log.end_segment();
+                let mut write = self.write.lock();
+                let mut frozen = write.frozen.iter_mut();
+                if let Some(frozen) = frozen.find(|frozen| frozen.log_segment.is_none()) {
+                    frozen.log_segment = Some(segment);
+                }
+            }
+            pending.pop_front();
+        }
+        if log.is_short() {
+            self.write.lock().is_short = true;
+        }
+        self.durable.advance(last);
+        Ok(())
+    }
+
+    /// Has the log take what it could not take before, and makes room for more unless that frees
+    /// space. An error is deferred: where nothing can be written any more, that is found next.
+    pub(super) fn catch_up(&self, frees: bool) -> Result<()> {
+        match self.write_log() {
+            Err(error @ Error::Deferred { .. }) => return Err(error),
+            Err(_) => return Ok(()),
+            Ok(()) if frees => return Ok(()),
+            Ok(()) => {}
+        }
+        self.log.lock().make_spare_room().map_err(Error::deferred)?;
+        self.write.lock().is_short = false;
+        Ok(())
+    }
+
+    /// Keeps changes that the log cannot take now, before those that came since.
+    fn put_back(&self, mut groups: VecDeque<PendingGroup>) {
+        let mut write = self.write.lock();
+        write.pending_bytes += groups.iter().map(|group| group.bytes.len()).sum::<usize>();
+        groups.extend(write.pending.drain(..));
+        write.pending = groups.into();
+        write.is_short = true;
+        self.account(&write);
+    }
+
+    /// Refuses every write from now on: what is in the log is not known.
+    pub(super) fn fail(&self, error: &Error) {
+        let mut write = self.write.lock();
+        let ended = || Fenced::Ended { kind: error.kind(), said: error.to_string() };
+        write.ended.get_or_insert_with(ended);
+        self.account(&write);
+    }
+}
