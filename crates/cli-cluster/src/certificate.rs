@@ -1,6 +1,6 @@
 //! `canopy cluster certificate`.
 
-use crate::place::Place;
+use crate::place::{CERTIFICATE, Place};
 use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
 use canopy::commands::cluster::Certificate as Arguments;
@@ -91,7 +91,7 @@ fn output(arguments: &Arguments, place: &Place, identity: &Identity) -> PathBuf 
         return output.clone();
     }
     match identity {
-        Identity::Server => place.directory.as_deref().unwrap_or(Path::new("")).join("server.pem"),
+        Identity::Server => place.directory.as_deref().unwrap_or(Path::new("")).join(CERTIFICATE),
         Identity::Node { name, .. } => format!("{name}.pem").into(),
         Identity::User { uid } => {
             let user = arguments.task.user.clone().filter(|name| !name.contains('/'));

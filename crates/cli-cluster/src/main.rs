@@ -5,6 +5,7 @@
 
 mod certificate;
 mod numbers;
+mod partitions;
 mod place;
 mod security;
 mod settings;
@@ -36,6 +37,7 @@ fn kind_of(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
 fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::Certificate(arguments) => certificate::run(&arguments),
+        Command::Partitions(arguments) => partitions::run(&arguments),
         Command::Start(arguments) => start::run(&arguments),
         Command::Status { namespace, json } => status::run(&namespace, json),
         Command::Drain { host, namespace } => status::drain(&host, &namespace),

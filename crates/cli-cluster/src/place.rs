@@ -8,6 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Name of the file with the server's certificate in the directory of a namespace.
+pub const CERTIFICATE: &str = "server.pem";
+
 /// A namespace on several servers.
 pub struct Place {
     /// Its storage.
@@ -46,6 +49,14 @@ impl Place {
             );
         }
         Ok(Place { storage, directory })
+    }
+}
+
+impl Place {
+    /// Returns the file of the server's certificate beside the namespace, if it is there.
+    pub fn certificate(&self) -> Option<PathBuf> {
+        let file = self.directory.as_ref()?.join(CERTIFICATE);
+        file.symlink_metadata().is_ok().then_some(file)
     }
 }
 

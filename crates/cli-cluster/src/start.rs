@@ -121,8 +121,7 @@ fn settings_of(arguments: &Arguments, place: &Place) -> anyhow::Result<Settings>
 /// Returns the file of the certificate, if there is one.
 fn certificate_of(arguments: &Arguments, set: &Settings, place: &Place) -> Option<PathBuf> {
     let named = arguments.certificate.clone().or_else(|| set.certificate.clone());
-    let beside = || place.directory.as_ref().map(|directory| directory.join("server.pem"));
-    named.or_else(|| beside().filter(|file| file.symlink_metadata().is_ok()))
+    named.or_else(|| place.certificate())
 }
 
 /// Fails if other machines could connect, and could claim anything.

@@ -3,10 +3,17 @@
 mod common;
 
 use canopy_cluster::certificates::{Credentials, Trust, client_config};
+use canopy_cluster::wire::ClientSecurity;
+use canopy_cluster::{Client, Patience, Remote, SessionId};
+use canopy_namespace::inode::file_type;
+use canopy_namespace::operation::{Caller, Change, Operation};
+use canopy_namespace::{EntryName, New, ROOT};
 use common::{CANOPY, NOBODY, Place, Process, canopy_ns, failure, success, wait_until};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
+use serde_json::Value;
+use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Read};
 use std::net::TcpStream;
@@ -73,6 +80,65 @@ fn processes_share_the_servers_and_take_over() {
     assert!(told.contains("no process runs servers 0-3"), "{told}");
     // Whoever comes next finds all of them.
     assert_eq!(start(&place).2, "0-3 of 4");
+}
+
+/// Creates files in the root, by the servers.
+fn create_files(address: &str, names: impl Iterator<Item = String>) {
+    let address = address.parse().unwrap();
+    let peers = Remote::connect(&[address], ClientSecurity::default(), Patience::CLIENT).unwrap();
+    let client = Client::new(peers, SessionId(7));
+    for name in names {
+        let new = New { mode: file_type::REGULAR | 0o644, ..New::default() };
+        let name = EntryName::new(ROOT, name.as_bytes());
+        let create = Change::Create { name, new: Cow::Owned(new), holds: false };
+        client.execute_for(Caller::Trusted, &Operation::Change(create)).unwrap();
+    }
+}
+
+#[test]
+fn partitions_of_a_directory_are_shown() {
+    let place = Place::with(4, &["--split-entries", "16"]);
+    let told = failure(&place.run(&["partitions", "/", "@"]));
+    assert!(told.contains("no process of this cluster runs: canopy cluster start"), "{told}");
+    let (_one, first, _) = start(&place);
+    let (other, ..) = start(&place);
+    let told = success(&place.run(&["partitions", "/", "@"]));
+    let lines = Vec::from_iter(told.lines());
+    let words = Vec::from_iter(lines[1].split_whitespace());
+    assert_eq!((lines.len(), &words[..3]), (2, &["0", "all", "0"][..]), "{told}");
+    create_files(&first, (0..400).map(|number| format!("file{number}")));
+    let numbers = |told: &str| {
+        let lines = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let of =
+            |line: Value| (line["partition"].as_u64().unwrap(), line["depth"].as_u64().unwrap());
+        Vec::from_iter(lines.map(of))
+    };
+    let json = ["partitions", "/", "--json", "@"];
+    let mut told = String::new();
+    wait_until("all servers have partitions", || {
+        told = success(&place.run(&json));
+        numbers(&told).len() >= 4
+    });
+    // Together, they are for all names once.
+    let sum = |told: &str| {
+        numbers(told).iter().map(|(_, depth)| 0.5_f64.powi(*depth as i32)).sum::<f64>()
+    };
+    assert_eq!(sum(&told), 1.0, "{told}");
+    let processes = |told: &str| told.matches(&format!("\"process\":\"{first}\"")).count();
+    assert!((1..numbers(&told).len()).contains(&processes(&told)), "{told}");
+    // When a process dies, they are on the other one, and nothing is lost.
+    other.signal(Signal::SIGKILL);
+    wait_until("the other process takes over", || status(&place).0.len() == 1);
+    let told = success(&place.run(&json));
+    assert_eq!((sum(&told), processes(&told)), (1.0, numbers(&told).len()), "{told}");
+    for (path, expected) in [
+        ("/none", "/none: No such file or directory"),
+        ("/file1", "/file1: not a directory"),
+        ("../x", "give the path of a directory in the namespace"),
+    ] {
+        let told = failure(&place.run(&["partitions", path, "@"]));
+        assert!(told.contains(expected), "{told}");
+    }
 }
 
 #[test]
@@ -194,8 +260,10 @@ fn servers_with_certificates_accept_certificates_alone() {
         assert!(told.contains("other processes find this one at its first address"), "{told}");
     }
     let (_one, address, _) = start(&place);
-    // Processes accept each other.
+    // Processes accept each other, and the command that asks them.
     let (_other, ..) = start(&place);
+    let told = success(&place.run(&["partitions", "/", "@"]));
+    assert_eq!(told.lines().count(), 2, "{told}");
     let config = |name: &str| {
         let own = Credentials::open(&place.path(name)).unwrap();
         let config = client_config(&Trust::of_client(&own).unwrap(), &own).unwrap();

@@ -14,6 +14,9 @@ use canopy_namespace::{
 use rustix::io::Errno;
 use std::borrow::Cow;
 
+/// A request begins again at most this often because of names in doubt, which takes some seconds.
+const ROUNDS_MAX: u32 = 20_000;
+
 impl Server {
     /// Answers a request.
     ///
@@ -26,9 +29,29 @@ impl Server {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response> {
-        let Sender { caller, .. } = sender;
-        let reply = match request {
-            Request::OfServer(request) => return self.answer_server(caller, request),
+        let mut rounds = 0;
+        loop {
+            self.clear(peers, request)?;
+            match self.answer_once(peers, sender.caller, request) {
+                // The server may have been given the names, and not know it yet.
+                Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {}
+                Err(Error::InDoubt(intent)) if rounds < ROUNDS_MAX => {
+                    rounds += 1;
+                    self.wait_out(peers, intent)?;
+                }
+                response => return response,
+            }
+        }
+    }
+
+    fn answer_once(
+        &self,
+        peers: &dyn Peers,
+        caller: Caller<'_>,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        match request {
+            Request::OfServer(request) => self.answer_server(caller, request),
             Request::Execute(operation) => {
                 self.execute_any(peers, caller, operation).map(Response::Reply)
             }
@@ -36,13 +59,6 @@ impl Server {
             Request::Part(id) => self.part(*id),
             Request::NameOf(id) => self.name_of(caller, *id),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
-        };
-        match reply {
-            // The server may have been given the names, and not know it yet.
-            Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {
-                self.answer(peers, sender, request)
-            }
-            reply => reply,
         }
     }
 
@@ -93,8 +109,9 @@ impl Server {
                 self.create_directory(peers, caller, *name, new)
             }
             Change::Rmdir(_) => Err(Error::NotYet("the removal of a directory".into())),
-            Change::Link { .. } => Err(Error::NotYet("another name".into())),
-            Change::Rename { .. } => Err(Error::NotYet("a rename".into())),
+            Change::Link { id, name } => self.link(peers, caller, *id, *name),
+            Change::Unlink(name) => self.unlink(peers, caller, *name),
+            Change::Rename { .. } => self.rename(peers, caller, change),
             Change::CreateNameless { .. } => Err(Error::NotYet("a file without a name".into())),
             Change::SetAttributes { id, .. }
             | Change::SetXattr { id, .. }
@@ -107,7 +124,7 @@ impl Server {
     }
 
     /// Returns whether a file is a directory of which something is here.
-    fn has_directory(&self, id: FileId) -> Result<bool> {
+    pub(crate) fn has_directory(&self, id: FileId) -> Result<bool> {
         match self.tablet.inode(id) {
             Ok(inode) => Ok(inode.is_directory()),
             Err(error) if error.errno() == Errno::NOENT => Ok(false),
@@ -230,6 +247,9 @@ impl Server {
                 MoveStep::Ask => self.answer_of(*directory, *child, *attempt).map(Response::Answer),
                 step => handover::receive(self, *directory, *child, *attempt, step),
             },
+            ServerRequest::Intent(intent, step) => {
+                self.answer_intent(*intent, step).map(Response::Intent)
+            }
         }
     }
 

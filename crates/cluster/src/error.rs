@@ -1,7 +1,7 @@
 //! Errors of a cluster.
 
 use canopy_namespace::operation::Target;
-use canopy_partition::{PartitionId, ServerId, SplitHistory};
+use canopy_partition::{IntentId, PartitionId, ServerId, SplitHistory};
 use std::borrow::Cow;
 
 /// An error of a cluster.
@@ -31,6 +31,9 @@ pub enum Error {
         /// Reason.
         why: String,
     },
+    /// A change of several servers has locked a name or a file. The request is tried again.
+    #[error("{0} has locked a name or a file")]
+    InDoubt(IntentId),
     /// A reply that does not fit the request.
     #[error("a reply of a server does not fit the request")]
     Unfit,

@@ -11,6 +11,7 @@
 //! | an operation at its server; directories | `answer` |
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
+//! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
@@ -18,12 +19,14 @@
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
 //! | keys and certificates | `certificates` |
+//! | connections between processes | [`wire`] |
 //!
 //! Invariants:
 //!
 //! - A tablet holds the ranges of hashes of the partitions that its server's records say it holds
 //!   (`canopy_partition::Holdings`), from the batch that records it.
 //! - A change of a name waits while its partition is handed over. Reads do not wait.
+//! - A change of several servers is seen on all of them from one moment on (`intents`).
 //! - A directory has its access half with its name, and its content half with partition 0, whose
 //!   server follows from the block of the directory's id.
 
@@ -32,7 +35,10 @@ pub mod certificates;
 mod client;
 mod envelope;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handover;
+mod intents;
 mod layout;
 pub mod membership;
 mod message;
@@ -51,8 +57,11 @@ pub use client::Client;
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
-pub use message::{MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId};
 pub use node::{Node, NodeError, NodeSettings};
+pub use intents::{Arriving, Part, Seen};
+pub use message::{
+    IntentReply, IntentStep, MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId,
+};
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};

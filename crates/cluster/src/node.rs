@@ -187,6 +187,14 @@ impl Node {
     }
 }
 
+impl Drop for Node {
+    /// Ends the process without notice: others take its servers over once its lease ends.
+    fn drop(&mut self) {
+        self.listener = None;
+        drop(self.inner.membership.write().take());
+    }
+}
+
 impl Hosting for Inner {
     fn start(&self, server: ServerId) -> Result<()> {
         self.process.start(server)

@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
-use crate::message::{Request, Response, Sender};
+use crate::message::{Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use crate::tables::tables_of;
@@ -139,7 +139,11 @@ impl Process {
         request: &Request<'_>,
     ) -> Result<Response> {
         let server = self.server(server)?;
-        let response = server.answer(self, sender, request)?;
+        let response = server.answer(self, sender, request);
+        if concerns_several(request) && server.has_doubts() {
+            self.tasks.add(Task::Doubts(server.id));
+        }
+        let response = response?;
         if let Request::Execute(Operation::Change(change)) = request {
             self.note(&server, change)?;
         }
@@ -180,6 +184,7 @@ impl Process {
                 self.split_at(server, directory, partition, &mut |_: Step| true).map(|_| true)
             }
             Task::Recover(server) => self.recover(server),
+            Task::Doubts(server) => self.clear_doubts(server),
         };
         match done {
             Ok(is_done) => !is_done,
@@ -199,7 +204,13 @@ impl Process {
         for directory in server.pending_attributes()? {
             server.push_attributes(self, directory)?;
         }
-        handover::recover(&server, self)
+        let is_clear = server.clear_doubts(self)?;
+        Ok(handover::recover(&server, self)? && is_clear)
+    }
+
+    /// Finds out about changes of several servers that have not ended. Returns whether all have.
+    fn clear_doubts(&self, server: ServerId) -> Result<bool> {
+        self.server(server)?.clear_doubts(self)
     }
 
     /// Splits a partition of a directory, which a server here holds, if there is a server for its
@@ -283,7 +294,7 @@ impl Process {
         self.failure.lock().take()
     }
 
-    /// Returns whether no hand-over is unfinished at the servers that run here.
+    /// Returns whether no hand-over and no change of several servers is unfinished at the servers that run here.
     ///
     /// # Errors
     ///
@@ -291,6 +302,9 @@ impl Process {
     pub fn is_at_rest(&self) -> Result<bool> {
         for id in self.running() {
             let server = self.server(id)?;
+            if !server.has_no_intents() {
+                return Ok(false);
+            }
             for directory in server.directories() {
                 if !handover::is_at_rest(&server, directory)? {
                     return Ok(false);
@@ -298,6 +312,17 @@ impl Process {
             }
         }
         Ok(true)
+    }
+}
+
+/// Returns whether a request may leave something to be found out.
+fn concerns_several(request: &Request<'_>) -> bool {
+    match request {
+        Request::OfServer(ServerRequest::Intent(..)) => true,
+        Request::Execute(Operation::Change(change)) => {
+            matches!(change, Change::Rename { .. } | Change::Link { .. } | Change::Unlink(_))
+        }
+        _ => false,
     }
 }
 

@@ -32,12 +32,17 @@ pub struct Place {
 
 impl Place {
     pub fn new(servers: u32) -> Self {
+        Self::with(servers, &[])
+    }
+
+    pub fn with(servers: u32, options: &[&str]) -> Self {
         assert!(nix::unistd::geteuid().is_root(), "these tests need root");
         let dir = tempfile::tempdir_in("/tmp").unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         let namespace = dir.path().join("namespace");
         let mut create = Command::new(canopy_ns());
-        create.args(["ns", "create", "--servers", &servers.to_string()]).arg(&namespace);
+        create.args(["ns", "create", "--servers", &servers.to_string()]).args(options);
+        create.arg(&namespace);
         success(&create.output().unwrap());
         Place { dir, namespace }
     }

@@ -50,6 +50,13 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show which servers hold the partitions of a directory
+    ///
+    /// DIRECTORY is its path in the namespace. Prints a line for each partition: its number, its share of
+    /// all names, its server, and the process that runs it.
+    ///
+    /// Example: canopy cluster partitions /home /gpfs/ns
+    Partitions(Partitions),
     /// Move all servers of a machine to other processes
     ///
     /// Its processes go on running without servers, and get none until they are started again.
@@ -110,6 +117,20 @@ pub struct Task {
     /// List all certificates that were made
     #[arg(long)]
     pub list: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Partitions {
+    /// The directory, by its path in the namespace
+    pub directory: PathBuf,
+    /// The namespace
+    pub namespace: PathBuf,
+    /// The file of the server's certificate [default: NAMESPACE/server.pem, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(clap::Args)]

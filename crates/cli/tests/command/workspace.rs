@@ -111,6 +111,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-index",
             "canopy-namespace",
             "canopy-object-storage",
+            "canopy-partition",
             "canopy-store",
         ],
     ),

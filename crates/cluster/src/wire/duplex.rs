@@ -4,6 +4,7 @@
 //! program is asked for its bytes first), and the frames that are being written.
 
 use crate::wire::frame::{FrameError, LENGTH, frame_length};
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -16,6 +17,11 @@ use tokio::time::Sleep;
 const READ: usize = 32 << 10;
 /// A buffer that has grown larger is given back.
 const KEPT: usize = 256 << 10;
+
+thread_local! {
+    /// A buffer to read into, which the connections of a thread use in turns.
+    static SPARE: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+}
 
 /// Use that one side makes of the frames.
 pub(crate) trait End {
@@ -88,7 +94,8 @@ struct Incoming {
 pub(crate) struct Duplex<S, E> {
     pub(crate) stream: S,
     pub(crate) end: E,
-    /// Bytes that were read and not used: those from `used` to `filled`.
+    /// Bytes that were read and not used: those from `used` to `filled`. Without memory if there are
+    /// none, as most connections are silent most of the time.
     read: Box<[u8]>,
     used: usize,
     filled: usize,
@@ -105,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, E: End + Unpin> Duplex<S, E> {
         Duplex {
             stream,
             end,
-            read: vec![0; READ].into(),
+            read: Box::default(),
             used: 0,
             filled: 0,
             incoming: None,
@@ -210,17 +217,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin, E: End + Unpin> Duplex<S, E> {
             return Poll::Ready(Ok(()));
         }
         // The rest is less than the length of a frame.
+        if self.read.is_empty() {
+            self.read = SPARE.take().unwrap_or_else(|| vec![0; READ].into());
+        }
         self.read.copy_within(self.used..self.filled, 0);
         (self.used, self.filled) = (0, self.filled - self.used);
         let mut buffer = ReadBuf::new(&mut self.read[self.filled..]);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
-        match buffer.filled().len() {
-            0 => Poll::Ready(Err(Ended::Closed)),
-            count => {
-                self.filled += count;
-                Poll::Ready(Ok(()))
-            }
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+        let count = buffer.filled().len();
+        self.filled += count;
+        if self.filled == 0 {
+            SPARE.set(Some(std::mem::take(&mut self.read)));
         }
+        ready!(polled)?;
+        Poll::Ready(if count == 0 { Err(Ended::Closed) } else { Ok(()) })
     }
 
     /// Gives the end one frame of those that were read, if one is whole. Returns whether more has

@@ -426,3 +426,7 @@ impl FrameWriter {
         std::mem::swap(&mut self.bytes, buffer);
     }
 }
+
+pub(crate) mod fuzzing;
+#[cfg(test)]
+mod tests;

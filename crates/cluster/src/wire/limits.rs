@@ -36,6 +36,8 @@ impl Default for Limits {
 pub struct Grant {
     /// Connections of the peer. More are refused.
     pub connections: usize,
+    /// Whether the peer is admitted although the listener has all its connections, as servers are.
+    pub is_exempt: bool,
     /// Calls under way on each connection, and bytes of their bodies and of the room for their
     /// answers.
     pub window: Window,
@@ -50,6 +52,7 @@ impl Default for Grant {
     fn default() -> Self {
         Grant {
             connections: 1_024,
+            is_exempt: false,
             window: Window { calls: 2_048, bytes: 32 << 20 },
             body_max: SHARED_MAX as u32,
             memory: 64 << 20,

@@ -100,7 +100,7 @@ impl Registry {
         grant: &Grant,
     ) -> Result<ConnectionGuard, String> {
         let mut state = self.state.lock();
-        if state.connections >= self.connections_max {
+        if state.connections >= self.connections_max && !grant.is_exempt {
             let limit = self.connections_max;
             return Err(format!("the server has {limit} connections, the limit"));
         }

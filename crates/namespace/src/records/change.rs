@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 pub use rename::RenameMode;
 
 /// A file has so many names at most.
-const LINKS_MAX: u32 = 65_000;
+pub(crate) const LINKS_MAX: u32 = 65_000;
 
 /// The longest target of a symbolic link, in bytes.
 const TARGET_BYTES_MAX: usize = 4095;
@@ -438,7 +438,7 @@ impl Tablet {
 
     /// Adds to `batch` that a name goes, whose record is `found`. The file goes with its last name,
     /// unless somebody holds it. Once that is written, what is pending of it is in its record.
-    fn drop_name(
+    pub(crate) fn drop_name(
         &self,
         batch: &mut Transaction,
         name: EntryName<'_>,
@@ -463,18 +463,31 @@ impl Tablet {
             batch.delete(key.as_ref())?;
         }
         self.index_name(batch, &inode, Some(name), None, place != key)?;
+        self.write_or_remove(batch, &place, &before, &inode)
+    }
+
+    /// Adds to `batch` the inode of a file that lost a name; its record lies at `place`. Without any
+    /// name the file goes, unless somebody holds it.
+    pub(crate) fn write_or_remove(
+        &self,
+        batch: &mut Transaction,
+        place: &Key,
+        before: &Inode,
+        inode: &Inode,
+    ) -> Result<()> {
+        let id = inode.id;
         if inode.nlink > 0 {
-            return self.write_inode(batch, &place, Some(&before), &inode);
+            return self.write_inode(batch, place, Some(before), inode);
         }
-        self.remove_record(batch, &place, &before)?;
+        self.remove_record(batch, place, before)?;
         self.removals.fetch_add(1, Ordering::AcqRel);
         // A process that closes it meanwhile must find it here.
         self.orphans.lock().insert(id);
         if self.is_held(id) {
-            return self.write_inode(batch, &Space::Orphans.of(id, b""), None, &inode);
+            return self.write_inode(batch, &Space::Orphans.of(id, b""), None, inode);
         }
         self.orphans.lock().remove(&id);
-        self.remove_rest(batch, &inode)
+        self.remove_rest(batch, inode)
     }
 
     /// Adds to `batch` that what a file has beside its inode goes. Its object is removed once that
@@ -661,7 +674,12 @@ impl Tablet {
     }
 
     /// Adds to `batch` that the record at `place` goes, with what indexes have of the inode.
-    fn remove_record(&self, batch: &mut Transaction, place: &Key, before: &Inode) -> Result<()> {
+    pub(crate) fn remove_record(
+        &self,
+        batch: &mut Transaction,
+        place: &Key,
+        before: &Inode,
+    ) -> Result<()> {
         if self.accounts.counts() {
             batch.sums.subtract(before);
         }
@@ -679,13 +697,13 @@ impl Tablet {
     }
 
     /// Gives a directory the times of a change of its names.
-    fn touch(&self, directory: &mut Inode, now_ns: i64) {
+    pub(crate) fn touch(&self, directory: &mut Inode, now_ns: i64) {
         (directory.mtime_ns, directory.ctime_ns) = (now_ns, now_ns);
     }
 }
 
 /// Returns an error if a file cannot get a name in a directory, as that is in another tree.
-fn check_tree(directory: &Inode, inode: &Inode) -> Result<()> {
+pub(crate) fn check_tree(directory: &Inode, inode: &Inode) -> Result<()> {
     match directory.project != 0 && directory.project != inode.project {
         true => Err(Errno::XDEV.into()),
         false => Ok(()),

@@ -25,6 +25,8 @@
 //! SPACE | 10 DIRECTORIES  directory id            empty                 the content half of a directory
 //!                                                                       whose name lies elsewhere
 //! SPACE | 11 PARTITIONS   directory id            partition u32         its state (`cluster`)
+//! SPACE | 12 DECIDED      number of intent        epoch u64             participants (`cluster`)
+//! SPACE | 13 PREPARED     number of intent        server, epoch         a part (`cluster`)
 //! SPACE | 16 SNAPSHOTS    number                  empty                 what users are told, JSON
 //! SPACE | 17 CHUNKS       file id                 chunk u64             which object has it
 //! SPACE | 18 GARBAGE      file id                 chunk u64, object     nothing: the object may go,
@@ -164,6 +166,8 @@ pub enum Space {
     Limits = SPACE | 9,
     Directories = SPACE | 10,
     Partitions = SPACE | 11,
+    Decided = SPACE | 12,
+    Prepared = SPACE | 13,
     Snapshots = SPACE | 16,
     Chunks = SPACE | 17,
     Garbage = SPACE | 18,

@@ -18,6 +18,7 @@ pub(crate) mod open_files;
 pub(crate) mod pending;
 pub(crate) mod permissions;
 pub(crate) mod places;
+pub(crate) mod prepared;
 pub(crate) mod range;
 mod reading;
 pub(crate) mod tablet;

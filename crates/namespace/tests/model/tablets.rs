@@ -3,7 +3,7 @@
 //! and changes nothing. On its own names a tablet does what a namespace does. A change that would
 //! concern both is refused.
 
-use crate::place::{Result, as_errno, by_message};
+use crate::executor::{Result, as_errno, by_message};
 use crate::reference::Reference;
 use crate::step::{Act, Names, Step, comparable, step};
 use canopy_model::ErrorKind;
