@@ -79,10 +79,12 @@ pub use namespace::{Clock, Namespace, create_namespace, create_table, system_clo
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
 pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
+pub use records::executed::{ChangeId, ExecutedRecord, Running};
 pub use records::ids::table_of_block;
 pub use records::inode::Inode;
 pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};
 pub use records::listing::{Entry, Listing, cookie_before, hash_after};
+pub use records::making::Making;
 pub use records::moving::{
     DirectoryHalf, HALF_STATE, HalfState, MovedEntry, NewDirectory, PartitionRecord,
 };

@@ -2,5 +2,8 @@
 
 mod directories;
 mod network;
+mod holds;
 mod partitions;
 mod place;
+mod retries;
+mod site;

@@ -16,7 +16,8 @@
 //! | create, link, unlink, rename | as Linux: search, write, sticky bit, protected hard links |
 //! | set attributes, attributes of files | as Linux: owner, groups, write for lengths |
 //! | hold a name, and what is created | as to look it up, or to create it |
-//! | hold a file, release; paths | root: holds have no owner here, sessions keep them |
+//! | hold a file, release | root; in a session of a cluster everybody, for that session |
+//! | paths | root |
 //! | questions about access, queries, entering snapshots | to be the user who is named |
 //! | usage of an account | to be that user, or a member; of a tree: read |
 //! | all accounts, limits, other snapshots and administration | root |

@@ -106,7 +106,11 @@ impl Tablet {
     }
 
     /// Returns whether the records of a file are here; of a directory, those of its first partition.
-    fn has_file(&self, id: FileId) -> Result<bool> {
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn has_file(&self, id: FileId) -> Result<bool> {
         let located = self.located_here(id)?;
         Ok(located.is_some_and(|(_, inode)| !inode.has(flag::ACCESS_HALF | flag::FURTHER)))
     }

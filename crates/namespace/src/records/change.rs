@@ -9,6 +9,7 @@ mod rename;
 use crate::error::{Error, Result};
 use crate::quota::Transaction;
 use crate::records::acl;
+use crate::records::executed::Outcome;
 use crate::records::inode::{Inode, TYPE_MASK, file_type, flag};
 use crate::records::keys::{self, EntryName, FileId, Space, check_name};
 use crate::records::permissions::Caller;
@@ -148,6 +149,7 @@ impl Tablet {
             directory.nlink = directory.nlink.checked_add(1).ok_or(Errno::MLINK)?;
             self.rewrite_inode(&mut batch, &directory)?;
         }
+        self.put_outcome(&mut batch, Outcome::Inode(&inode))?;
         if is_held {
             self.hold(inode.id);
         }
@@ -199,6 +201,7 @@ impl Tablet {
             batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
         }
         self.write_inode(&mut batch, &Space::Orphans.of(inode.id, b""), None, &inode)?;
+        self.put_outcome(&mut batch, Outcome::Inode(&inode))?;
         self.hold(inode.id);
         self.orphans.lock().insert(inode.id);
         self.commit(batch).inspect_err(|_| {
@@ -357,6 +360,7 @@ impl Tablet {
             }
         }
         self.touch(&mut directory, inode.ctime_ns);
+        self.put_outcome(&mut batch, Outcome::Inode(&inode))?;
         self.commit(batch)?;
         self.orphans.lock().remove(&id);
         self.remember(directory);
@@ -429,6 +433,7 @@ impl Tablet {
             self.rewrite_inode(&mut batch, &directory)?;
         }
         let id = found.id;
+        self.put_outcome(&mut batch, Outcome::File(id))?;
         self.drop_name(&mut batch, EntryName::new(parent, name), found, now_ns)?;
         self.commit(batch)?;
         self.forget_pending(id);
@@ -616,6 +621,7 @@ impl Tablet {
             let mut batch = Transaction::new();
             change(&mut inode, &mut batch)?;
             self.write_inode(&mut batch, &place, Some(&before), &inode)?;
+            self.put_outcome(&mut batch, Outcome::Inode(&inode))?;
             self.commit(batch)?;
             self.forget_pending(id);
             Ok(inode)
