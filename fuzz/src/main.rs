@@ -7,11 +7,12 @@ use canopy_model::fuzzing::Target;
 use std::path::Path;
 
 fn main() -> std::io::Result<()> {
-    let crates: [(&str, &[Target]); 5] = [
+    let crates: [(&str, &[Target]); 6] = [
         ("model", canopy_model::fuzzing::TARGETS),
         ("index", canopy_index::fuzzing::TARGETS),
         ("import", canopy_import::fuzzing::TARGETS),
         ("namespace", canopy_namespace::fuzzing::TARGETS),
+        ("cluster", canopy_cluster::fuzzing::TARGETS),
         ("store", canopy_store::fuzzing::TARGETS),
     ];
     for (name, targets) in crates {

@@ -15,6 +15,9 @@ use canopy_namespace::{
 use rustix::io::Errno;
 use std::borrow::Cow;
 
+/// A request begins again at most this often because of names in doubt, which takes some seconds.
+const ROUNDS_MAX: u32 = 20_000;
+
 /// An answer to a request that succeeded.
 pub(crate) struct Answered {
     pub(crate) response: Response,
@@ -34,11 +37,32 @@ impl Server {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Answered> {
-        let Sender { caller, session, .. } = sender;
         // What one server asks another is not a change of the session.
         let _running = ChangeId::begin(None);
-        self.sessions.note(session);
-        let reply = match request {
+        self.sessions.note(sender.session);
+        let mut rounds = 0;
+        loop {
+            self.clear(peers, request)?;
+            match self.answer_once(peers, sender, request) {
+                // The server may have been given the names, and not know it yet.
+                Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {}
+                Err(Error::InDoubt(intent)) if rounds < ROUNDS_MAX => {
+                    rounds += 1;
+                    self.wait_out(peers, intent)?;
+                }
+                answered => return answered,
+            }
+        }
+    }
+
+    fn answer_once(
+        &self,
+        peers: &dyn Peers,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+    ) -> Result<Answered> {
+        let Sender { caller, session, .. } = sender;
+        let response = match request {
             Request::OfServer(request) => self.answer_server(caller, request),
             Request::Execute(operation) => {
                 let is_held = makes_held(operation);
@@ -67,13 +91,7 @@ impl Server {
             Request::NameOf(id) => self.name_of(caller, *id),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
         };
-        match reply {
-            // The server may have been given the names, and not know it yet.
-            Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {
-                self.answer(peers, sender, request)
-            }
-            reply => reply.map(|response| Answered { response, is_first: true }),
-        }
+        response.map(|response| Answered { response, is_first: true })
     }
 
     /// Does what belongs to a change that was executed before, and that its record does not contain:
@@ -146,8 +164,9 @@ impl Server {
                 self.create_directory(peers, caller, *name, new)
             }
             Change::Rmdir(_) => Err(Error::NotYet("the removal of a directory".into())),
-            Change::Link { .. } => Err(Error::NotYet("another name".into())),
-            Change::Rename { .. } => Err(Error::NotYet("a rename".into())),
+            Change::Link { id, name } => self.link(peers, caller, *id, *name),
+            Change::Unlink(name) => self.unlink(peers, caller, *name),
+            Change::Rename { .. } => self.rename(peers, caller, change),
             Change::SetAttributes { id, .. }
             | Change::SetXattr { id, .. }
             | Change::RemoveXattr { id, .. } => match self.has_directory(*id)? {
@@ -159,7 +178,7 @@ impl Server {
     }
 
     /// Returns whether a file is a directory of which something is here.
-    fn has_directory(&self, id: FileId) -> Result<bool> {
+    pub(crate) fn has_directory(&self, id: FileId) -> Result<bool> {
         match self.tablet.inode(id) {
             Ok(inode) => Ok(inode.is_directory()),
             Err(error) if error.errno() == Errno::NOENT => Ok(false),
@@ -281,10 +300,17 @@ impl Server {
             ServerRequest::Named(ids) => self.finish_making(ids).map(done),
             ServerRequest::FateOf(id, attempt) => self.fate_of(*id, *attempt).map(Response::Fate),
             ServerRequest::SetHalf(half) => self.set_half(half),
+            ServerRequest::EndSession(session) => {
+                self.tablet.end_session(*session)?;
+                Ok(Response::Done(true))
+            }
             ServerRequest::HandOver(directory, child, attempt, step) => match step {
                 MoveStep::Ask => self.answer_of(*directory, *child, *attempt).map(Response::Answer),
                 step => handover::receive(self, *directory, *child, *attempt, step),
             },
+            ServerRequest::Intent(intent, step) => {
+                self.answer_intent(*intent, step).map(Response::Intent)
+            }
         }
     }
 

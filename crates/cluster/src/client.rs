@@ -1,5 +1,6 @@
 //! A client: it finds the servers of operations, and puts together answers of several.
 
+use crate::contents::Operations;
 use crate::error::{Error, Result};
 use crate::held::Held;
 use crate::holds::makes_held;
@@ -11,7 +12,9 @@ use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
     Access, Caller, Change, Entries, Moment, Operation, Page, Read, Target,
 };
-use canopy_namespace::{Block, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after};
+use canopy_namespace::{
+    Block, Entry, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after,
+};
 use canopy_partition::{DirectoryMap, PartitionId, Placement, ServerId, SplitHistory, SplitPolicy};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -23,6 +26,9 @@ use std::time::{Duration, Instant};
 
 /// Directories and files of which a client remembers where they are.
 const REMEMBERED: usize = 1 << 16;
+
+/// A name leads to a file that is gone at most this often, one after the other.
+const GONE_MAX: u32 = 1 << 10;
 
 /// Time for which a request is sent again if nobody answers it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -117,6 +123,8 @@ impl Client {
             }
             Operation::Read(Moment::Now, Read::List(page)) => self.list(caller, *page),
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
+            // The server of the inode decides, and not that of the name.
+            Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
             Operation::Quotas(_) => Err(Error::NotYet("a quota".into())),
             Operation::Snapshots(_) => Err(Error::NotYet("a snapshot".into())),
             Operation::Search(..) | Operation::Explain(..) => Err(Error::NotYet("a query".into())),
@@ -139,14 +147,39 @@ impl Client {
         operation: &Operation<'_>,
     ) -> Result<Reply> {
         let request = Request::Execute(operation.clone());
-        let Response::Reply(reply) = self.at(caller, directory, hash, &request)? else {
-            return Err(Error::Unfit);
+        let mut gone = 0;
+        let inode = loop {
+            let Response::Reply(reply) = self.at(caller, directory, hash, &request)? else {
+                return Err(Error::Unfit);
+            };
+            let Reply::Inode(inode) = reply else { return Ok(reply) };
+            if !inode.has(flag::LINKED) {
+                break inode;
+            }
+            if let Some(inode) = self.linked(caller, inode.id)? {
+                return Ok(Reply::Inode(inode));
+            }
+            // The file has lost this name since it was looked up.
+            gone += 1;
+            if gone > GONE_MAX {
+                return Err(canopy_namespace::Error::from(Errno::IO).into());
+            }
         };
-        let Reply::Inode(inode) = reply else { return Ok(reply) };
         self.remember(inode.id, directory, hash);
         let is_new = matches!(operation, Operation::Change(Change::Create { .. }));
         let inode = if is_new { inode } else { self.whole(caller, inode)? };
         Ok(Reply::Inode(inode))
+    }
+
+    /// Returns the inode of a file with several names, from its home; none if it is gone.
+    fn linked(&self, caller: Caller<'_>, id: FileId) -> Result<Option<Inode>> {
+        let request = Request::Execute(Operation::Read(Moment::Now, Read::Inode(id)));
+        match self.peers.ask(self.home(id)?, self.reader(caller), &request) {
+            Ok(Response::Reply(Reply::Inode(inode))) => Ok(Some(inode)),
+            Err(Error::Elsewhere { .. }) => Ok(None),
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::Unfit),
+        }
     }
 
     pub(crate) fn remember(&self, id: FileId, directory: FileId, hash: u64) {
@@ -388,9 +421,17 @@ impl Client {
     ) -> Result<Entries> {
         let mut complete = Entries::with_capacity(entries.count());
         for mut entry in entries.iter() {
-            let hash = EntryName::new(directory, entry.name).hash();
-            self.remember(entry.inode.id, directory, hash);
+            let name = EntryName::new(directory, entry.name);
             let whole;
+            if entry.inode.has(flag::LINKED) {
+                let Some(found) = self.linked_entry(caller, name, entry.inode.id)? else {
+                    continue;
+                };
+                whole = found;
+                complete.push(Entry { inode: &whole, ..entry });
+                continue;
+            }
+            self.remember(entry.inode.id, directory, name.hash());
             // A listing without the right to search shows no more than types and numbers.
             if entry.inode.has(flag::ACCESS_HALF) {
                 whole = match self.whole(caller, entry.inode.clone()) {
@@ -402,6 +443,26 @@ impl Client {
             complete.push(entry);
         }
         Ok(complete)
+    }
+
+    /// Returns the file of a listed name, which had several. If it is gone, the name may have another
+    /// one by now.
+    fn linked_entry(
+        &self,
+        caller: Caller<'_>,
+        name: EntryName<'_>,
+        id: FileId,
+    ) -> Result<Option<Inode>> {
+        if let Some(inode) = self.linked(caller, id)? {
+            return Ok(Some(inode));
+        }
+        let lookup = Operation::Read(Moment::Now, Read::Lookup(name));
+        match self.of_name(caller, name.directory, name.hash(), &lookup) {
+            Ok(Reply::Inode(inode)) => Ok(Some(inode)),
+            Ok(_) => Err(Error::Unfit),
+            Err(Error::Namespace(error)) if error.errno() == Errno::NOENT => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the path of a file below the root; none if it has no name any more.
@@ -441,5 +502,15 @@ impl Client {
         };
         self.homes.lock().insert(block, home);
         Ok(home)
+    }
+}
+
+impl Operations for Client {
+    fn execute_for(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+    ) -> canopy_namespace::Result<Reply> {
+        Ok(Client::execute_for(self, caller, operation)?)
     }
 }

@@ -2,7 +2,7 @@
 
 use canopy_model::Retry;
 use canopy_namespace::operation::Target;
-use canopy_partition::{PartitionId, ServerId, SplitHistory};
+use canopy_partition::{IntentId, PartitionId, ServerId, SplitHistory};
 use std::borrow::Cow;
 
 /// An error of a cluster.
@@ -24,17 +24,17 @@ pub enum Error {
     /// The process that was asked does not run the server.
     #[error("server {0} does not run here")]
     NotRunning(ServerId),
-    /// A server did not answer. Whether it has executed the request is unknown, unless it was not
-    /// sent.
+    /// A server did not answer. Whether it has executed the request is unknown.
     #[error("server {server} cannot be reached: {why}")]
     Unreachable {
         /// The server.
         server: ServerId,
         /// Reason.
         why: String,
-        /// Whether the request was surely not executed.
-        is_unsent: bool,
     },
+    /// A change of several servers has locked a name or a file. The request is tried again.
+    #[error("{0} has locked a name or a file")]
+    InDoubt(IntentId),
     /// A reply that does not fit the request.
     #[error("a reply of a server does not fit the request")]
     Unfit,

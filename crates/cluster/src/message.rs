@@ -4,12 +4,17 @@
 //! so no two servers wait for each other, however few threads they have.
 
 use crate::error::Error;
+use crate::intents::{Part, Seen};
+use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
 use canopy_namespace::{
     ChangeId, DirectoryHalf, ExecutedRecord, Failure, FileId, Inode, MovedEntry, NewDirectory,
     Reply,
 };
-use canopy_partition::{Answer, Attempt, Begun, PartitionId, ServerId, SplitHistory};
+use canopy_partition::{
+    Age, Answer, Attempt, Begun, IntentId, PartitionId, Preparation, ServerId, SplitHistory,
+    Verdict,
+};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -83,8 +88,59 @@ pub enum ServerRequest<'a> {
     FateOf(FileId, Attempt),
     /// Gives a server that may have partitions of a directory the attributes that it has got.
     SetHalf(Cow<'a, DirectoryHalf>),
+    /// Notes for good that a session of a client has ended: records get none of its objects any
+    /// more.
+    EndSession(u64),
     /// A step of a hand-over.
     HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
+    /// A message about a change that concerns several servers.
+    Intent(IntentId, IntentStep<'a>),
+}
+
+/// A message about an intent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum IntentStep<'a> {
+    /// To a participant: checks a part, for a user or somebody who is trusted, and prepares it.
+    Prepare {
+        /// The age of the change.
+        age: Age,
+        /// The user, if one has to be checked.
+        who: Option<Cow<'a, Credentials>>,
+        /// The part.
+        part: Cow<'a, Part>,
+    },
+    /// To the decider: has this preparation become a change?
+    Ask {
+        /// The server that has prepared it.
+        participant: ServerId,
+        /// The preparation.
+        preparation: Preparation,
+    },
+    /// To a participant: the change has happened.
+    Commit(Preparation),
+    /// To a participant: it will not happen.
+    Abort,
+    /// To the home of a directory: returns the inode.
+    Peek(FileId),
+}
+
+/// A reply to a message about an intent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum IntentReply {
+    /// The part is prepared.
+    Prepared(Preparation, Seen),
+    /// The part was checked, and there is nothing to prepare.
+    Seen(Seen),
+    /// Something is locked. The decider sends the part again later.
+    Wait,
+    /// An older change has locked something. The decider gives up what it has, and begins again.
+    GiveUp,
+    /// Fate of a preparation.
+    Verdict(Verdict),
+    /// Whether the participant has made its part, or dropped it.
+    Ended(bool),
+    /// An inode.
+    Inode(Box<Inode>),
 }
 
 /// A step of the hand-over of a partition.
@@ -127,6 +183,8 @@ pub enum Response {
     Begun(Begun),
     /// State of an attempt.
     Answer(Answer),
+    /// The reply to a message about an intent.
+    Intent(IntentReply),
     /// State of an attempt to make a directory.
     Fate(Fate),
     /// The reply to an operation that holds a file.
@@ -193,9 +251,10 @@ impl From<&Error> for Refusal {
             Error::NotYet(what) => Refusal::NotYet(what.to_string()),
             Error::Stopped(partition) => Refusal::Stopped(*partition),
             Error::Namespace(error) => Refusal::Failed(error.into()),
-            Error::Unreachable { .. } | Error::Unfit | Error::TooManySessions(_) => {
-                Refusal::Failed(Failure::unavailable(error))
-            }
+            Error::Unreachable { .. }
+            | Error::Unfit
+            | Error::InDoubt(_)
+            | Error::TooManySessions(_) => Refusal::Failed(Failure::unavailable(error)),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The logical servers that a process runs, and the work that they do beside requests: partitions
 //! that have grown are split, and what a crash has left undone is done.
 
+use crate::contents::collect_garbage;
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
-use crate::message::{Request, Response, Sender};
+use crate::message::{Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
@@ -176,7 +177,11 @@ impl Process {
         request: &Request<'_>,
     ) -> Result<Response> {
         let server = self.server(server)?;
-        let answered = server.answer(self, sender, request)?;
+        let answered = server.answer(self, sender, request);
+        if concerns_several(request) && server.has_doubts() {
+            self.tasks.add(Task::Doubts(server.id));
+        }
+        let answered = answered?;
         if let Request::Execute(Operation::Change(change)) = request
             && answered.is_first
         {
@@ -222,6 +227,7 @@ impl Process {
                 self.split_at(server, directory, partition, &mut |_: Step| true).map(|_| true)
             }
             Task::Recover(server) => self.recover(server),
+            Task::Doubts(server) => self.clear_doubts(server),
             Task::ConfirmNames(server) => {
                 self.server(server).and_then(|server| server.confirm_names(self)).map(|()| true)
             }
@@ -248,9 +254,15 @@ impl Process {
         for directory in server.pending_attributes()? {
             server.push_attributes(self, directory)?;
         }
+        let is_clear = server.clear_doubts(self)?;
         let is_settled = server.settle_making(self, Duration::ZERO)?;
         server.confirm_names(self)?;
-        Ok(handover::recover(&server, self)? && is_settled)
+        Ok(handover::recover(&server, self)? && is_settled && is_clear)
+    }
+
+    /// Finds out about changes of several servers that have not ended. Returns whether all have.
+    fn clear_doubts(&self, server: ServerId) -> Result<bool> {
+        self.server(server)?.clear_doubts(self)
     }
 
     /// Does what is due by the clock: holds and sessions of silent clients end. A thread of the process calls
@@ -328,6 +340,21 @@ impl Process {
         Ok(found)
     }
 
+    /// Removes the objects of chunks that the tables of the servers here need no more. Returns how
+    /// many.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage and the tables do.
+    pub fn collect(&self) -> Result<u64> {
+        let mut removed = 0;
+        for id in self.running() {
+            let server = self.server(id)?;
+            removed += collect_garbage(&server.tablet, &self.environment, &self.cache)?;
+        }
+        Ok(removed)
+    }
+
     /// Makes everything so far outlast a crash.
     ///
     /// # Errors
@@ -361,8 +388,8 @@ impl Process {
         self.failure.lock().take()
     }
 
-    /// Returns whether no hand-over and no making of a directory is unfinished at the servers that
-    /// run here.
+    /// Returns whether no hand-over, no making of a directory and no change of several servers is
+    /// unfinished at the servers that run here.
     ///
     /// # Errors
     ///
@@ -370,7 +397,7 @@ impl Process {
     pub fn is_at_rest(&self) -> Result<bool> {
         for id in self.running() {
             let server = self.server(id)?;
-            if !server.making.is_at_rest() {
+            if !server.has_no_intents() || !server.making.is_at_rest() {
                 return Ok(false);
             }
             for directory in server.directories() {
@@ -380,6 +407,17 @@ impl Process {
             }
         }
         Ok(true)
+    }
+}
+
+/// Returns whether a request may leave something to be found out.
+fn concerns_several(request: &Request<'_>) -> bool {
+    match request {
+        Request::OfServer(ServerRequest::Intent(..)) => true,
+        Request::Execute(Operation::Change(change)) => {
+            matches!(change, Change::Rename { .. } | Change::Link { .. } | Change::Unlink(_))
+        }
+        _ => false,
     }
 }
 

@@ -1,17 +1,26 @@
 //! A logical server: a tablet, and the partitions of directories that it holds.
 
 use crate::error::{Error, Result};
+use crate::intents::{Intents, LockKey};
 use crate::layout::Layout;
 use crate::making::MakingDirectories;
 use crate::sessions::{SessionSettings, Sessions};
-use canopy_namespace::operation::{Caller, Change, Operation, Target};
-use canopy_namespace::{FileId, HALF_STATE, MovedEntry, PartitionRecord, Reply, Tablet};
-use canopy_partition::{Answer, Attempt, Holding, Holdings, PartitionId, ServerId, SplitHistory};
+use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
+use canopy_namespace::{
+    EntryName, FileId, HALF_STATE, MovedEntry, OwnedName, PartitionRecord, Reply, Tablet,
+};
+use canopy_partition::{
+    Answer, Attempt, DirectoryMap, Holding, Holdings, PartitionId, ServerId, SplitHistory,
+};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Directories whose partitions a server remembers for its intents.
+const MAPS: usize = 1 << 14;
 
 /// A logical server of this process.
 pub(crate) struct Server {
@@ -26,24 +35,28 @@ pub(crate) struct Server {
     pub(crate) making: MakingDirectories,
     /// Counts attempts to hand partitions over.
     attempts: AtomicU64,
-    /// Holds partitions while operations run; changes when partitions do.
-    state: RwLock<State>,
-    /// Locked by changes that wait for the end of a hand-over.
+    /// Holds partitions and locks of intents while operations run; changes when they do.
+    pub(crate) state: RwLock<State>,
+    /// Locked by changes that wait for the end of a hand-over, or of an intent.
     waiting: Mutex<()>,
     ended: Condvar,
+    /// Held by whoever makes a part of an intent.
+    pub(crate) ending: Mutex<()>,
+    /// Partitions of directories whose names intents of this server concern, as far as they are known.
+    maps: Mutex<HashMap<FileId, DirectoryMap>>,
     /// Numbers of entries of partitions, as far as they were counted.
     counts: Mutex<HashMap<(FileId, PartitionId), u64>>,
 }
 
-/// Partitions of a server.
-#[derive(Default)]
+/// Partitions of a server, and what intents have locked there.
 pub(crate) struct State {
     /// Those of directories that were ever split, or that were offered.
     directories: HashMap<FileId, Holdings>,
     /// The names that are being handed over.
     moving: Option<Moving>,
-    /// Counts changes of partitions.
-    changes: u64,
+    /// Counts changes of partitions, and those that may have moved a file.
+    pub(crate) changes: u64,
+    pub(crate) intents: Intents,
 }
 
 #[derive(Clone)]
@@ -83,7 +96,8 @@ impl Server {
         for (directory, holdings) in &directories {
             tablet.restore_range(*directory, ranges(holdings));
         }
-        let state = State { directories, ..State::default() };
+        let intents = Intents::open(&tablet)?;
+        let state = State { directories, moving: None, changes: 0, intents };
         let sessions = Sessions::new(settings, tablet.open_executed()?);
         let making = MakingDirectories::open(&tablet, sessions.now())?;
         Ok(Server {
@@ -98,6 +112,8 @@ impl Server {
             state: RwLock::new(state),
             waiting: Mutex::new(()),
             ended: Condvar::new(),
+            ending: Mutex::new(()),
+            maps: Mutex::default(),
         })
     }
 
@@ -140,11 +156,100 @@ impl Server {
         change: impl FnOnce(&Tablet) -> canopy_namespace::Result<T>,
     ) -> Result<T> {
         let target = Target::Name { directory, hash };
-        let state = self.wait(|moving| Ok(moving.has(directory, hash)))?;
+        let keys = [LockKey::Name(directory, hash)];
+        let state = self.wait(|moving| Ok(moving.has(directory, hash)), &keys)?;
         if !self.tablet.holds(directory, hash)? {
             return Err(refusal(&state, canopy_namespace::Error::NotHere(target)));
         }
         change(&self.tablet).map_err(|error| refusal(&state, error))
+    }
+
+    /// Does something to names, of which this server has to hold the first. None if it does not hold
+    /// all of them, or if `change` finds that other servers are concerned.
+    pub(crate) fn alone<T>(
+        &self,
+        names: &[EntryName<'_>],
+        change: impl FnOnce(&Tablet) -> canopy_namespace::Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let has =
+            |moving: &Moving| Ok(names.iter().any(|name| moving.has(name.directory, name.hash())));
+        let keys = names.iter().map(|name| LockKey::Name(name.directory, name.hash()));
+        let state = self.wait(has, &Vec::from_iter(keys))?;
+        for (at, name) in names.iter().enumerate() {
+            let (directory, hash) = (name.directory, name.hash());
+            match self.tablet.holds(directory, hash)? {
+                true => {}
+                false if at == 0 => state.check_held(&self.tablet, directory, hash)?,
+                false => return Ok(None),
+            }
+        }
+        change(&self.tablet).map_err(|error| refusal(&state, error))
+    }
+
+    /// Does something to a file that has to be here, and to a name. None if `change` finds that other
+    /// servers are concerned.
+    pub(crate) fn alone_with_file<T>(
+        &self,
+        id: FileId,
+        name: EntryName<'_>,
+        change: impl FnOnce(&Tablet) -> canopy_namespace::Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let (directory, hash) = (name.directory, name.hash());
+        let has = |moving: &Moving| {
+            let old = self.tablet.name_of(id)?;
+            let is_old = old.is_some_and(|(directory, hash)| moving.has(directory, hash));
+            Ok(is_old || moving.has(directory, hash))
+        };
+        let keys = [LockKey::File(id), LockKey::Name(directory, hash)];
+        let state = self.wait(has, &keys)?;
+        let stat = Operation::Read(Moment::Now, Read::Inode(id));
+        self.tablet.execute(&stat).map_err(|error| refusal(&state, error))?;
+        change(&self.tablet).map_err(|error| refusal(&state, error))
+    }
+
+    /// Returns the name of a file whose inode is the record of that name, which is its only one.
+    pub(crate) fn only_name(&self, id: FileId) -> Result<Option<OwnedName>> {
+        let state = self.state.read();
+        let stat = Operation::Read(Moment::Now, Read::Inode(id));
+        self.tablet.execute(&stat).map_err(|error| refusal(&state, error))?;
+        if self.tablet.name_of(id)?.is_none() {
+            return Ok(None);
+        }
+        let first = self.tablet.names(id)?.into_iter().next();
+        Ok(first.map(|(directory, name)| OwnedName { directory, name }))
+    }
+
+    /// Returns the partition that has a hash, as far as this server knows.
+    pub(crate) fn find(&self, directory: FileId, hash: u64) -> PartitionId {
+        let maps = self.maps.lock();
+        maps.get(&directory).map_or(PartitionId::ZERO, |map| map.find(hash))
+    }
+
+    /// Learns what another server knows of the partitions of a directory.
+    pub(crate) fn learn(&self, directory: FileId, histories: Vec<SplitHistory>) {
+        let mut maps = self.maps.lock();
+        if maps.len() >= MAPS {
+            maps.clear();
+        }
+        let map = maps.entry(directory).or_default();
+        histories.into_iter().for_each(|history| map.learn(history));
+    }
+
+    /// Waits until something may have ended that a change waits for, and not longer than this.
+    pub(crate) fn pause(&self, longest: Duration) {
+        let mut waiting = self.waiting.lock();
+        self.ended.wait_for(&mut waiting, longest);
+    }
+
+    /// Has changes go on that wait for the end of something.
+    pub(crate) fn notify(&self) {
+        let _waiting = self.waiting.lock();
+        self.ended.notify_all();
+    }
+
+    /// Returns whether nothing is left to be done for changes of several servers.
+    pub(crate) fn has_no_intents(&self) -> bool {
+        self.state.read().intents.is_at_rest()
     }
 
     /// Waits until no hand-over concerns a change or a hold.
@@ -152,7 +257,12 @@ impl Server {
         if !matches!(operation, Operation::Change(_) | Operation::Hold(_)) {
             return Ok(self.state.read());
         }
-        self.wait(|moving| {
+        let keys = match operation.target() {
+            Target::Name { directory, hash } => vec![LockKey::Name(directory, hash)],
+            Target::File(id) => vec![LockKey::File(id)],
+            Target::Anywhere => Vec::new(),
+        };
+        let concerns = |moving: &Moving| {
             let is_named = match operation.target() {
                 Target::Name { directory, hash } => moving.has(directory, hash),
                 Target::File(id) => self
@@ -168,15 +278,21 @@ impl Server {
                 _ => false,
             };
             Ok(is_named || is_other)
-        })
+        };
+        self.wait(concerns, &keys)
     }
 
+    /// Waits until no hand-over concerns a change. Fails if an intent has locked what it needs.
     fn wait(
         &self,
         concerns: impl Fn(&Moving) -> canopy_namespace::Result<bool>,
+        keys: &[LockKey],
     ) -> Result<RwLockReadGuard<'_, State>> {
         loop {
             let state = self.state.read();
+            if let Some(intent) = state.intents.holder(keys) {
+                return Err(Error::InDoubt(intent));
+            }
             match &state.moving {
                 Some(moving) if concerns(moving)? => {}
                 _ => return Ok(state),
@@ -187,8 +303,8 @@ impl Server {
         }
     }
 
-    /// Begins a hand-over of names: once this returns, no change of them runs. Returns whether none
-    /// ran already.
+    /// Begins a hand-over of names: once this returns, no change of them runs. Returns whether it
+    /// began: not while another one runs, or an intent has locked one of the names.
     pub(crate) fn begin_moving(
         &self,
         directory: FileId,
@@ -196,7 +312,8 @@ impl Server {
         hashes: RangeInclusive<u64>,
     ) -> bool {
         let mut state = self.state.write();
-        let is_free = state.moving.is_none();
+        let is_locked = !state.intents.holders_in(directory, &hashes).is_empty();
+        let is_free = state.moving.is_none() && !is_locked;
         if is_free {
             state.moving = Some(Moving { directory, attempt, hashes });
         }
@@ -224,8 +341,7 @@ impl Server {
     /// Ends a hand-over: changes go on, here or elsewhere.
     pub(crate) fn end_moving(&self) {
         self.state.write().moving = None;
-        let _waiting = self.waiting.lock();
-        self.ended.notify_all();
+        self.notify();
     }
 
     /// Returns the partitions of a directory here.
@@ -377,6 +493,22 @@ impl Server {
     /// Returns all directories with records of partitions.
     pub(crate) fn directories(&self) -> Vec<FileId> {
         self.state.read().directories.keys().copied().collect()
+    }
+}
+
+impl State {
+    /// Returns whether a name is being handed over.
+    pub(crate) fn is_moving(&self, directory: FileId, hash: u64) -> bool {
+        self.moving.as_ref().is_some_and(|moving| moving.has(directory, hash))
+    }
+
+    /// Fails with what the server knows of a directory unless it holds names with this hash.
+    pub(crate) fn check_held(&self, tablet: &Tablet, directory: FileId, hash: u64) -> Result<()> {
+        if tablet.holds(directory, hash)? {
+            return Ok(());
+        }
+        let target = Target::Name { directory, hash };
+        Err(refusal(self, canopy_namespace::Error::NotHere(target)))
     }
 }
 

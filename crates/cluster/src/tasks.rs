@@ -18,6 +18,8 @@ pub(crate) enum Task {
     Split(ServerId, FileId, PartitionId),
     /// Does what a crash has left undone at a server.
     Recover(ServerId),
+    /// Finds out about changes of several servers that have not ended at a server.
+    Doubts(ServerId),
     /// Has homes of directories know that a server gave them names.
     ConfirmNames(ServerId),
     /// Asks what became of directories at their home that may have no name.

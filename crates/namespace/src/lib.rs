@@ -12,6 +12,7 @@
 //! | where records lie | `records/`: `keys`, `inode`, `attributes` (index entries); `settings` |
 //! | an operation's effect | `records/`: `change`, `change/rename.rs`, `xattrs`, `acl`, `listing` |
 //! | entries that move to another tablet; directories in two halves | `records/moving` |
+//! | changes that concern several tablets | `records/prepared` |
 //! | indexes of attributes; new ones | `records/indexing`; `maintenance/building` |
 //! | contents, as far as records depend on them | `records/open_files`; `contents/records` |
 //! | whole trees at once; data that waits in memory | `records/bulk`, `records/pending` |
@@ -66,7 +67,7 @@ mod settings;
 mod snapshot;
 
 pub use canopy_model::Ownership;
-pub use contents::chunks::CHUNK_BYTES;
+pub use contents::chunks::{CHUNK_BYTES, ChunkId, Entered, Gate, ObjectId, Stored};
 pub use contents::{Contents, Extent, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Failure, Result};
 pub use maintenance::check::Fault;
@@ -89,6 +90,9 @@ pub use records::moving::{
 };
 pub use records::open_files::{NoOpenFiles, OpenFiles};
 pub use records::permissions::Caller;
+pub use records::prepared::{
+    Arrival, Arrived, Effect, IntentRecord, IntentRole, OwnedName, check_rename_names,
+};
 pub use records::range::{SplitDirectories, TabletRange};
 pub use records::tablet::{Tablet, open_table};
 pub use records::view::ReadView;

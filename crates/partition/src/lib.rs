@@ -14,6 +14,7 @@
 //! | Which server holds a partition? | [`Placement::server`] |
 //! | Does a partition split, and into which? | [`SplitPolicy::child`] |
 //! | How does a partition move to its server? | [`Holdings`] |
+//! | How does a change of several servers happen at once? | [`Decisions`], [`Preparations`] |
 //!
 //! Invariants:
 //!
@@ -22,18 +23,21 @@
 //! - A stale map reaches the home of a hash in at most log2(P) corrections, for P partitions.
 //! - A partition of a name is one range of hashes, and so one range of keys of the directory.
 //! - At any moment at most one server holds a hash, and an entry is only visible there (`handover`).
+//! - A change of several servers is seen on all of them from one moment on (`intents`).
 //!
 //! `docs/cluster-figures.md` shows how evenly and how exactly names reach their servers.
 //!
 //! Not its job: I/O, clocks, and carrying messages and entries (`cluster`).
 
 mod handover;
+mod intents;
 mod map;
 mod partition;
 mod placement;
 mod policy;
 
 pub use handover::{Answer, Attempt, Begun, Holding, Holdings, OfferState};
+pub use intents::{Age, Decisions, IntentId, Locked, Locks, Preparation, Preparations, Verdict};
 pub use map::{DirectoryMap, SplitHistory, enumerate};
 pub use partition::{DEPTH_MAX, PARTITIONS_MAX, PartitionId};
 pub use placement::{Placement, ServerId};

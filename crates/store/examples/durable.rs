@@ -1,6 +1,6 @@
 //! How fast durable writes are from several threads: `cargo run --release -p canopy-store --example
-//! durable [SECONDS [DIRECTORY]]`. Prints thousands of writes per second, and writes per sync of the
-//! log, in a directory, in a directory that machines share, and in memory.
+//! durable [SECONDS [DIRECTORY]]`. Prints thousands of writes per second, and writes per sync of
+//! the log, in a directory, in a directory that machines share, and in memory.
 
 use bytes::Bytes;
 use canopy_store::storage::{

@@ -2,8 +2,8 @@
 //!
 //! Each table notes what its memtables take. If those that still grow take more than half of the
 //! budget, the largest is flushed, whichever table has it: idle tables keep their few records in
-//! memory. The other half is for memtables that are being flushed. Writers are slowed down while the
-//! last quarter fills up, and wait once the budget is used up.
+//! memory. The other half is for memtables that are being flushed. Writers are slowed down while
+//! the last quarter fills up, and wait once the budget is used up.
 //!
 //! What a reader holds of a memtable that was flushed is not counted.
 
@@ -14,7 +14,9 @@ use std::sync::{Arc, Weak};
 /// Multiple of the bytes that a table of its own budget may use, from which on every write waits.
 const STOP_TIMES: u64 = 4;
 
-/// Bytes that the memtables of tables may take together, and that they take. Share one in a process.
+/// Bytes that the memtables of tables may take together, and that they take. Share one in a
+/// process, and let [`UpkeepThreads`](crate::UpkeepThreads) look after all of its tables: once it
+/// is used up, writers wait until others are flushed, for up to two seconds a batch.
 pub struct MemtableBudget {
     /// More bytes in memtables that still grow have the largest flushed.
     growing_bytes_max: u64,
@@ -121,12 +123,15 @@ impl Share {
 
     /// Notes what the table takes. One thread at a time does so.
     pub(crate) fn set(&self, growing: u64, waiting: u64) {
-        let before = self.growing.swap(growing, Ordering::Relaxed);
-        let used_before = before + self.waiting.swap(waiting, Ordering::Relaxed);
+        let [growing_before, waiting_before] =
+            [&self.growing, &self.waiting].map(|part| part.load(Ordering::Relaxed));
+        self.growing.store(growing, Ordering::Relaxed);
+        self.waiting.store(waiting, Ordering::Relaxed);
         // Differences wrap around; sums do not.
-        self.budget.growing.fetch_add(growing.wrapping_sub(before), Ordering::Relaxed);
-        let used = growing + waiting;
-        self.budget.used.fetch_add(used.wrapping_sub(used_before), Ordering::Relaxed);
+        let by = growing.wrapping_sub(growing_before);
+        self.budget.growing.fetch_add(by, Ordering::Relaxed);
+        let by = by.wrapping_add(waiting).wrapping_sub(waiting_before);
+        self.budget.used.fetch_add(by, Ordering::Relaxed);
     }
 
     /// Returns the bytes that the table takes.

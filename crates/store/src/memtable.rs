@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Memory of a version besides its bytes: nodes of the map, allocations.
 const VERSION_BYTES: u64 = 120;
 
-/// Numbers of keys that the filter is sized for: it is replaced by the next larger one once there are
-/// more. The last one is for as many as a namespace's memtable has, half a megabyte. Idle tables have
-/// the first one, which takes less than their records.
+/// Numbers of keys that the filter is sized for: it is replaced by the next larger one once there
+/// are more. The last one is for as many as a namespace's memtable has, half a megabyte. Idle
+/// tables have the first one, which takes less than their records.
 const FILTERED_KEYS: [usize; 3] = [1 << 10, 32 << 10, 400_000];
 
 /// Records in memory.
@@ -404,5 +404,39 @@ fn is_empty(range: (Bound<&Key>, Bound<&Key>)) -> bool {
         (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end))
         | (Bound::Excluded(start), Bound::Included(end)) => start >= end,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+
+    #[test]
+    fn filters_that_grow_lose_no_key() {
+        let (memtable, mut sequence) = (Memtable::default(), 0);
+        let look = |at: usize| {
+            let key = Key::named(1, &at.to_le_bytes());
+            let mut resolution = Resolution::new(None);
+            let found = memtable.get(key.as_ref(), fingerprint(key.as_ref()), 9, &mut resolution);
+            found != Found::Older
+        };
+        let look_now = |at: usize| {
+            let key = Key::named(1, &at.to_le_bytes());
+            let mut resolution = Resolution::new(None);
+            let (key, all) = (key.as_ref(), u64::MAX);
+            memtable.get(key, fingerprint(key), all, &mut resolution) != Found::Older
+        };
+        for at in 0..FILTERED_KEYS[1] + 10 {
+            let mut batch = Batch::new();
+            batch.put(Key::named(1, &at.to_le_bytes()).as_ref(), b"v").unwrap();
+            sequence = memtable.insert(batch.bytes(), sequence, u64::MAX).unwrap();
+            let is_near = |keys: &usize| at.abs_diff(*keys) < 3;
+            if FILTERED_KEYS.iter().any(is_near) {
+                assert!((0..=at).all(look_now), "after {at}");
+            }
+            assert!(!look_now(at + 1));
+        }
+        assert!((0..9).all(look) && !look(9), "older readers see what was there");
     }
 }

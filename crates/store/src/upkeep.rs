@@ -1,8 +1,9 @@
 //! Upkeep of tables that are written: sync their logs, flush memtables, compact runs. Threads do it
 //! here; a caller without threads calls the same methods.
 //!
-//! Some threads look after any number of tables. A thread passes over all tables, and works on those
-//! that need it. At most one thread at a time does one kind of work for a table, but two compact it.
+//! Some threads look after any number of tables. A thread passes over all tables, and works on
+//! those that need it. At most one thread at a time does one kind of work for a table, but two
+//! compact it.
 
 use crate::budget::Share;
 use crate::collect::collect;
@@ -25,13 +26,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How often to look for runs to compact.
 const COMPACT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How often to ask storage for what other processes did: each time may be a request that costs. All
-/// tables together do it at most once in the shorter interval.
+/// How often to ask storage for what other processes did: each time may be a request that costs.
+/// All tables together do it at most once in the shorter interval.
 const OTHERS_INTERVAL: Duration = Duration::from_secs(2);
 const OTHERS_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// Most compactions of a table at once. With two, one can merge large runs while the other keeps the
-/// number of new small ones low. With one alone, that number grows with the table.
+/// Most compactions of a table at once. With two, one can merge large runs while the other keeps
+/// the number of new small ones low. With one alone, that number grows with the table.
 const COMPACTIONS: usize = 2;
 
 /// Longest interval between retries of failed work, which back off up to it.
@@ -96,7 +97,8 @@ struct Slot {
     asked: Instant,
 }
 
-/// Does something for a table, and returns whether there is more to do. It gets the number of tables.
+/// Does something for a table, and returns whether there is more to do. It gets the number of
+/// tables.
 type Work = fn(&Table, &mut Slot, usize) -> Result<bool>;
 
 /// One kind of work.
@@ -292,8 +294,8 @@ fn remove_garbage(table: &Table, _: &mut Slot, _: usize) -> Result<bool> {
 }
 
 /// Makes some runs one and shows readers what became of them, and what other processes did. Looks
-/// again only at other versions than the one it looked at last, and asks for those of others now and
-/// then: nobody pays for a table in which nothing happens.
+/// again only at other versions than the one it looked at last, and asks for those of others now
+/// and then: nobody pays for a table in which nothing happens.
 fn compact_runs(table: &Table, slot: &mut Slot, tables: usize) -> Result<bool> {
     let count = u32::try_from(tables).unwrap_or(u32::MAX);
     let others = OTHERS_INTERVAL.max(OTHERS_INTERVAL_MIN.saturating_mul(count));

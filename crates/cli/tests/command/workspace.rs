@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("canopy-model", &["canopy-unify"]),
     ("canopy-events", &["canopy-unify"]),
     ("canopy-partition", &["canopy-unify"]),
-    ("canopy-cluster", &["canopy-namespace", "canopy-partition", "canopy-store"]),
+    ("canopy-cluster", &["canopy-model", "canopy-namespace", "canopy-partition", "canopy-store"]),
     ("canopy-as-user", &["canopy-events", "canopy-model"]),
     ("canopy-index", &["canopy-model"]),
     ("canopy-scan", &["canopy-model"]),
@@ -156,7 +156,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const HEAVY: &[(&str, &[&str])] = &[
     ("datafusion", &["canopy-sql"]),
     ("clap", &["canopy", "canopy-sql-command", "canopy-bench"]),
-    ("tokio", &["canopy-sql", "canopy-object-storage", "canopy-unify"]),
+    ("tokio", &["canopy-cluster", "canopy-sql", "canopy-object-storage", "canopy-unify"]),
     ("object_store", &["canopy-object-storage"]),
     ("fuser", &["canopy-fuse", "canopy-mount", "canopy-index-mount"]),
 ];

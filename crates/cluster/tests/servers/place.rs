@@ -96,7 +96,11 @@ pub fn next_session() -> u64 {
 
 /// Returns a client that knows nothing.
 pub fn new_client(cluster: &Arc<Cluster>) -> Client {
-    Client::new(cluster.clone(), SessionId(next_session()))
+    new_client_of(cluster.clone())
+}
+
+pub fn new_client_of(peers: Arc<dyn Peers>) -> Client {
+    Client::new(peers, SessionId(next_session()))
 }
 
 pub fn execute(client: &Client, operation: &Operation<'_>) -> Result<Reply, Error> {

@@ -119,6 +119,7 @@ impl Tablet {
             }
             Read::Xattr { id, name } => self.xattr(*id, name).map(Reply::Bytes),
             Read::Xattrs(id) => self.xattrs(*id).map(Reply::Names),
+            Read::Contents(part) => self.contents(part).map(Reply::Contents),
         }
     }
 
@@ -128,6 +129,7 @@ impl Tablet {
             Access::IsDue(id) => self.is_access_due(*id),
             Access::MayRead(Moment::Now, id, who) => self.lets_read(&self.inode(*id)?, who),
             Access::MayChange(id, who) => self.lets_change(&self.inode(*id)?, who),
+            Access::NeedsObject(chunk, object) => self.needs_object(*chunk, *object),
             Access::Open(id, wanted) => return self.check_open(caller, *id, *wanted).map(done),
             Access::MayRead(Moment::Snapshot(_), ..) | Access::IsShown(..) => return unheld(),
         };
@@ -163,13 +165,15 @@ impl Tablet {
             Change::Rename { from, to, mode, whiteout } => {
                 self.rename_for(caller, *from, *to, *mode, *whiteout).map(done)
             }
-            // A length is one of contents.
-            Change::SetAttributes { set, .. } if set.size.is_some() => unheld(),
             Change::SetAttributes { id, set, changer } => {
                 let changer = caller.changer(changer);
                 let is_in = |gid| changer.is_in(gid);
                 let privileges = changer.privileges(&is_in);
-                self.set_attributes(caller, *id, set, privileges, false).map(Reply::Inode)
+                match set.size {
+                    Some(size) => self.set_length(caller, *id, (size, set), privileges),
+                    None => self.set_attributes(caller, *id, set, privileges, false),
+                }
+                .map(Reply::Inode)
             }
             Change::SetXattr { id, name, value, how, changer } => {
                 let changer = caller.changer(changer);
@@ -183,6 +187,12 @@ impl Tablet {
                 self.touch_access(*id).map(done)
             }
             Change::Sync(id) => self.sync_inode(*id).map(done),
+            Change::WriteSmall { id, write, writer } => {
+                self.write_small(caller, *id, write, writer).map(Reply::Written)
+            }
+            Change::PutChunks { id, put, writer } => {
+                self.put_chunks(caller, *id, put, writer).map(Reply::Written)
+            }
         }
     }
 }

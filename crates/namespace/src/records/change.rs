@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 pub use rename::RenameMode;
 
 /// A file has so many names at most.
-const LINKS_MAX: u32 = 65_000;
+pub(crate) const LINKS_MAX: u32 = 65_000;
 
 /// The longest target of a symbolic link, in bytes.
 const TARGET_BYTES_MAX: usize = 4095;
@@ -443,7 +443,7 @@ impl Tablet {
 
     /// Adds to `batch` that a name goes, whose record is `found`. The file goes with its last name,
     /// unless somebody holds it. Once that is written, what is pending of it is in its record.
-    fn drop_name(
+    pub(crate) fn drop_name(
         &self,
         batch: &mut Transaction,
         name: EntryName<'_>,
@@ -468,18 +468,31 @@ impl Tablet {
             batch.delete(key.as_ref())?;
         }
         self.index_name(batch, &inode, Some(name), None, place != key)?;
+        self.write_or_remove(batch, &place, &before, &inode)
+    }
+
+    /// Adds to `batch` the inode of a file that lost a name; its record lies at `place`. Without any
+    /// name the file goes, unless somebody holds it.
+    pub(crate) fn write_or_remove(
+        &self,
+        batch: &mut Transaction,
+        place: &Key,
+        before: &Inode,
+        inode: &Inode,
+    ) -> Result<()> {
+        let id = inode.id;
         if inode.nlink > 0 {
-            return self.write_inode(batch, &place, Some(&before), &inode);
+            return self.write_inode(batch, place, Some(before), inode);
         }
-        self.remove_record(batch, &place, &before)?;
+        self.remove_record(batch, place, before)?;
         self.removals.fetch_add(1, Ordering::AcqRel);
         // A process that closes it meanwhile must find it here.
         self.orphans.lock().insert(id);
         if self.is_held(id) {
-            return self.write_inode(batch, &Space::Orphans.of(id, b""), None, &inode);
+            return self.write_inode(batch, &Space::Orphans.of(id, b""), None, inode);
         }
         self.orphans.lock().remove(&id);
-        self.remove_rest(batch, &inode)
+        self.remove_rest(batch, inode)
     }
 
     /// Adds to `batch` that what a file has beside its inode goes. Its object is removed once that
@@ -545,38 +558,49 @@ impl Tablet {
         let mut inode = self.change_inode(id, |inode, batch| {
             batch.is_bound = !matches!(privileges, Privileges::Keep);
             batch.frees = frees;
-            let now_ns = self.now_ns();
-            let check = caller.user().map(|who| self.check(who));
-            let set = match check {
-                Some(check) => &*check.attributes(inode, set)?,
-                None => set,
-            };
-            if let Some(mode) = set.mode {
-                inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
-                self.change_acl_mask(batch, inode)?;
-            }
-            if set.uid.is_some() || set.gid.is_some() || set.has_no_more_than_a_size() {
-                let lost = check.map_or(0, |check| check.lost_setgid(inode));
-                if check.is_some() && !inode.is_directory() {
-                    self.drop_xattr(inode, batch, CAPABILITY)?;
-                }
-                inode.uid = set.uid.unwrap_or(inode.uid);
-                inode.gid = set.gid.unwrap_or(inode.gid);
-                if set.mode.is_none() && !inode.is_directory() {
-                    inode.mode = without_privileges(inode.mode, lost != 0);
-                }
-            }
-            let time = |time| match time {
-                SetTime::Now => now_ns,
-                SetTime::To(time_ns) => time_ns,
-            };
-            inode.atime_ns = set.atime.map_or(inode.atime_ns, time);
-            inode.mtime_ns = set.mtime.map_or(inode.mtime_ns, time);
-            inode.ctime_ns = now_ns;
-            self.files.set_times(inode, set)
+            self.apply_attributes(caller, inode, batch, set)
         })?;
         self.overlay(&mut inode);
         Ok(inode)
+    }
+
+    /// Gives an inode attributes, all but the length, with what that adds to the batch.
+    pub(crate) fn apply_attributes(
+        &self,
+        caller: Caller<'_>,
+        inode: &mut Inode,
+        batch: &mut Transaction,
+        set: &SetAttributes,
+    ) -> Result<()> {
+        let now_ns = self.now_ns();
+        let check = caller.user().map(|who| self.check(who));
+        let set = match check {
+            Some(check) => &*check.attributes(inode, set)?,
+            None => set,
+        };
+        if let Some(mode) = set.mode {
+            inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
+            self.change_acl_mask(batch, inode)?;
+        }
+        if set.uid.is_some() || set.gid.is_some() || set.has_no_more_than_a_size() {
+            let lost = check.map_or(0, |check| check.lost_setgid(inode));
+            if check.is_some() && !inode.is_directory() {
+                self.drop_xattr(inode, batch, CAPABILITY)?;
+            }
+            inode.uid = set.uid.unwrap_or(inode.uid);
+            inode.gid = set.gid.unwrap_or(inode.gid);
+            if set.mode.is_none() && !inode.is_directory() {
+                inode.mode = without_privileges(inode.mode, lost != 0);
+            }
+        }
+        let time = |time| match time {
+            SetTime::Now => now_ns,
+            SetTime::To(time_ns) => time_ns,
+        };
+        inode.atime_ns = set.atime.map_or(inode.atime_ns, time);
+        inode.mtime_ns = set.mtime.map_or(inode.mtime_ns, time);
+        inode.ctime_ns = now_ns;
+        self.files.set_times(inode, set)
     }
 
     /// Changes an inode, with what `change` adds to the batch, and returns it.
@@ -667,7 +691,12 @@ impl Tablet {
     }
 
     /// Adds to `batch` that the record at `place` goes, with what indexes have of the inode.
-    fn remove_record(&self, batch: &mut Transaction, place: &Key, before: &Inode) -> Result<()> {
+    pub(crate) fn remove_record(
+        &self,
+        batch: &mut Transaction,
+        place: &Key,
+        before: &Inode,
+    ) -> Result<()> {
         if self.accounts.counts() {
             batch.sums.subtract(before);
         }
@@ -685,13 +714,13 @@ impl Tablet {
     }
 
     /// Gives a directory the times of a change of its names.
-    fn touch(&self, directory: &mut Inode, now_ns: i64) {
+    pub(crate) fn touch(&self, directory: &mut Inode, now_ns: i64) {
         (directory.mtime_ns, directory.ctime_ns) = (now_ns, now_ns);
     }
 }
 
 /// Returns an error if a file cannot get a name in a directory, as that is in another tree.
-fn check_tree(directory: &Inode, inode: &Inode) -> Result<()> {
+pub(crate) fn check_tree(directory: &Inode, inode: &Inode) -> Result<()> {
     match directory.project != 0 && directory.project != inode.project {
         true => Err(Errno::XDEV.into()),
         false => Ok(()),
@@ -709,4 +738,14 @@ fn is_indexed(place: &Key) -> bool {
 pub(crate) fn without_privileges(mode: u32, drops_setgid: bool) -> u32 {
     let setgid = if drops_setgid || mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
     mode & !(SETUID | setgid)
+}
+
+/// Returns the mode that a file has once its contents were changed, if that is another one.
+pub(crate) fn lower_mode(inode: &Inode, privileges: Privileges<'_>) -> Option<u32> {
+    let mode = match privileges {
+        Privileges::Keep | Privileges::KeepBound => inode.mode,
+        _ if inode.mode & 0o6000 == 0 => inode.mode,
+        Privileges::Drop(is_in) => without_privileges(inode.mode, !is_in(inode.gid)),
+    };
+    (mode != inode.mode).then_some(mode)
 }

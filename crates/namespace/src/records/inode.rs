@@ -137,6 +137,12 @@ impl Inode {
         self.flags & flag != 0
     }
 
+    /// Returns whether a name's record leads to an inode elsewhere: of a file with several names, or
+    /// the content half of a directory.
+    pub fn is_pointer(&self) -> bool {
+        self.has(flag::LINKED | flag::ACCESS_HALF)
+    }
+
     /// Returns whether two inodes are the same but for what changes often.
     pub(crate) fn differs_only_often(&self, other: &Self) -> bool {
         let words = |inode: &Self| {

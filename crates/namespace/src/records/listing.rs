@@ -8,7 +8,7 @@
 use crate::error::Result;
 use crate::operation::{Entries, Page};
 use crate::records::inode::{Inode, flag};
-use crate::records::keys::{self, FileId, Space};
+use crate::records::keys::{self, FileId};
 use crate::records::range::names_with;
 use crate::records::tablet::Tablet;
 use canopy_store::{Direction, Key, KeyRange, Scan};
@@ -234,10 +234,13 @@ impl Tablet {
         let newest = |mut inode: Inode| {
             if inode.has(flag::LINKED) {
                 // Its last name may have gone meanwhile.
-                match self.record(&Space::Links.of(inode.id, b""))? {
+                match self.linked(inode)? {
                     Some(linked) => inode = linked,
                     None => return Ok(None),
                 }
+            }
+            if inode.has(flag::LINKED) {
+                return Ok(Some(inode));
             }
             self.overlay(&mut inode);
             if self.settlements() != before

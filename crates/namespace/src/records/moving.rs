@@ -92,6 +92,12 @@ pub const HALF_STATE: u32 = u32::MAX;
 const SPACES: [Space; 3] = [Space::Xattrs, Space::Contents, Space::Chunks];
 
 impl MovedEntry {
+    /// Returns the entry of a name of a file with several.
+    pub fn pointer(name: Vec<u8>, id: FileId) -> Self {
+        let inode = Inode::pointer(id);
+        MovedEntry { name, inode, xattrs: Vec::new(), contents: None, chunks: Vec::new() }
+    }
+
     /// Returns the number of bytes that are of variable length.
     fn bytes(&self) -> usize {
         let pairs = self.xattrs.iter().chain(&self.chunks);
@@ -212,7 +218,8 @@ impl Tablet {
         Ok(entries)
     }
 
-    fn moved_entry(&self, name: Vec<u8>, mut inode: Inode) -> Result<MovedEntry> {
+    /// Returns an entry by its name and record. A pointer moves alone: all else of its file stays.
+    pub(crate) fn moved_entry(&self, name: Vec<u8>, mut inode: Inode) -> Result<MovedEntry> {
         let mut entry = MovedEntry {
             name,
             inode: Inode::default(),
@@ -221,7 +228,7 @@ impl Tablet {
             chunks: Vec::new(),
         };
         // What such an entry leads to lies elsewhere.
-        if inode.has(flag::LINKED | flag::ACCESS_HALF) {
+        if inode.is_pointer() {
             entry.inode = inode;
             return Ok(entry);
         }
@@ -253,27 +260,81 @@ impl Tablet {
         let _writer = self.writer.lock();
         let mut batch = Transaction::new();
         for entry in entries {
-            let (name, id) = (EntryName::new(directory, &entry.name), entry.inode.id);
-            batch.put(name.found_key(id).as_ref(), b"")?;
-            if entry.inode.has(flag::LINKED) {
-                batch.put(name.key().as_ref(), &entry.inode.encode())?;
-                continue;
-            }
-            self.write_inode_uncounted(&mut batch, &name.key(), None, &entry.inode)?;
-            self.index_name(&mut batch, &entry.inode, None, Some(name.name), false)?;
-            for (xattr, value) in &entry.xattrs {
-                self.note_label(xattr);
-                batch.put(Space::Xattrs.of(id, xattr).as_ref(), value)?;
-                self.index_xattr(&mut batch, id, xattr, None, Some(value))?;
-            }
-            if let Some(contents) = &entry.contents {
-                batch.put(Space::Contents.of(id, b"").as_ref(), contents)?;
-            }
-            for (rest, value) in &entry.chunks {
-                batch.put(Space::Chunks.of(id, rest).as_ref(), value)?;
-            }
+            self.add_entry(&mut batch, EntryName::new(directory, &entry.name), entry)?;
         }
         Ok(self.table.write(&batch, Durability::Durable)?)
+    }
+
+    /// Adds an entry to `batch` under a name, with everything that is of its file.
+    pub(crate) fn add_entry(
+        &self,
+        batch: &mut Transaction,
+        name: EntryName<'_>,
+        entry: &MovedEntry,
+    ) -> Result<()> {
+        let inode = &entry.inode;
+        if inode.has(flag::LINKED) {
+            // The file's home knows its names.
+            return Ok(batch.put(name.key().as_ref(), &inode.encode())?);
+        }
+        batch.put(name.found_key(inode.id).as_ref(), b"")?;
+        self.write_inode_uncounted(batch, &name.key(), None, inode)?;
+        self.index_name(batch, inode, None, Some(name.name), false)?;
+        self.add_rest(batch, entry)
+    }
+
+    /// Adds to `batch` what a file has beside its inode and its names.
+    pub(crate) fn add_rest(&self, batch: &mut Transaction, entry: &MovedEntry) -> Result<()> {
+        let id = entry.inode.id;
+        for (xattr, value) in &entry.xattrs {
+            self.note_label(xattr);
+            batch.put(Space::Xattrs.of(id, xattr).as_ref(), value)?;
+            self.index_xattr(batch, id, xattr, None, Some(value))?;
+        }
+        if let Some(contents) = &entry.contents {
+            batch.put(Space::Contents.of(id, b"").as_ref(), contents)?;
+        }
+        for (rest, value) in &entry.chunks {
+            batch.put(Space::Chunks.of(id, rest).as_ref(), value)?;
+        }
+        Ok(())
+    }
+
+    /// Adds to `batch` that an entry goes, whose record is `recorded`, with everything that is of its
+    /// file. Objects stay: the file is elsewhere.
+    pub(crate) fn forget_entry(
+        &self,
+        batch: &mut Transaction,
+        name: EntryName<'_>,
+        recorded: &Inode,
+    ) -> Result<()> {
+        batch.delete(name.key().as_ref())?;
+        if recorded.has(flag::LINKED) {
+            return Ok(());
+        }
+        let id = recorded.id;
+        self.index_inode(batch, Some(recorded), None)?;
+        self.index_name(batch, recorded, Some(name), None, false)?;
+        if recorded.has(flag::ACCESS_HALF) {
+            // The home of a directory knows its name, too.
+            let half = self.record(&content_half(id))?;
+            if half.is_none_or(|half| half.has(flag::FURTHER)) {
+                batch.delete(name.found_key(id).as_ref())?;
+            }
+            return Ok(());
+        }
+        batch.delete(name.found_key(id).as_ref())?;
+        for space in SPACES {
+            let mut scan = self.table.scan(&space.range_of(id), Direction::Forward)?;
+            while let Some(record) = scan.next()? {
+                batch.delete(record.key)?;
+                if space == Space::Xattrs {
+                    let (xattr, value) = (record.key.name, record.value);
+                    self.index_xattr(batch, id, xattr, Some(value), None)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of entries of a directory with hashes of a range, visible or not.
@@ -309,30 +370,13 @@ impl Tablet {
         }
         let mut batch = Transaction::freeing();
         for copy in &copies {
-            let (name, id) = (EntryName::new(directory, &copy.name), copy.inode.id);
-            // The tablet with the content half of a directory knows its name, too.
-            if !copy.inode.has(flag::ACCESS_HALF) || self.record(&content_half(id))?.is_none() {
-                batch.delete(name.found_key(id).as_ref())?;
-            }
-            batch.delete(name.key().as_ref())?;
-            if copy.inode.has(flag::LINKED) {
-                continue;
-            }
+            let name = EntryName::new(directory, &copy.name);
             let recorded = self.record(&name.key())?.unwrap_or_default();
-            self.index_inode(&mut batch, Some(&recorded), None)?;
-            self.index_name(&mut batch, &recorded, Some(name), None, false)?;
-            for (xattr, value) in &copy.xattrs {
-                batch.delete(Space::Xattrs.of(id, xattr).as_ref())?;
-                self.index_xattr(&mut batch, id, xattr, Some(value), None)?;
-            }
-            batch.delete(Space::Contents.of(id, b"").as_ref())?;
-            for (rest, _) in &copy.chunks {
-                batch.delete(Space::Chunks.of(id, rest).as_ref())?;
-            }
+            self.forget_entry(&mut batch, name, &recorded)?;
         }
         self.table.write_freeing(&batch, Durability::Visible)?;
         // The times of a directory wait with its content half, which stays.
-        for copy in copies.iter().filter(|copy| !copy.inode.has(flag::ACCESS_HALF)) {
+        for copy in copies.iter().filter(|copy| !copy.inode.is_pointer()) {
             self.forget_pending(copy.inode.id);
         }
         Ok(false)

@@ -160,7 +160,7 @@ impl Check<'_> {
     }
 
     /// Returns the file of a name in a directory.
-    fn find(self, directory: &Inode, name: EntryName<'_>) -> Result<Option<Inode>> {
+    pub(crate) fn find(self, directory: &Inode, name: EntryName<'_>) -> Result<Option<Inode>> {
         check_alive(directory)?;
         check_name(name.name)?;
         let found = self.tablet.record(&name.key())?;
@@ -171,13 +171,13 @@ impl Check<'_> {
 /// Names.
 impl Check<'_> {
     /// Returns an error unless the user may add names to a directory.
-    fn add_to(self, directory: &Inode) -> Result<()> {
+    pub(crate) fn add_to(self, directory: &Inode) -> Result<()> {
         check_alive(directory)?;
         self.require(directory, Wanted::WRITE_SEARCH)
     }
 
     /// Returns an error unless the user may take a name of a file away from a directory.
-    fn remove_from(self, directory: &Inode, file: &Inode) -> Result<()> {
+    pub(crate) fn remove_from(self, directory: &Inode, file: &Inode) -> Result<()> {
         self.require(directory, Wanted::WRITE_SEARCH)?;
         let is_kept = directory.mode & STICKY != 0 && !self.owns(file) && !self.owns(directory);
         if is_kept { Err(Errno::PERM.into()) } else { Ok(()) }
@@ -250,15 +250,18 @@ impl Check<'_> {
     pub(crate) fn link(self, id: FileId, name: EntryName<'_>) -> Result<()> {
         let directory = self.free(name)?;
         let (_, inode) = self.tablet.locate(id)?;
-        let is_harmless = inode.is_regular()
-            && inode.mode & SETUID == 0
-            && inode.mode & (SETGID | GROUP_EXECUTE) != SETGID | GROUP_EXECUTE;
-        let may_pin =
-            self.owns(&inode) || is_harmless && self.passes(&inode, Wanted::READ_WRITE)?;
-        if !may_pin {
+        if !self.may_pin(&inode)? {
             return Err(Errno::PERM.into());
         }
         self.add_to(&directory)
+    }
+
+    /// Returns whether the user may give a file one more name, wherever that is.
+    pub(crate) fn may_pin(self, inode: &Inode) -> Result<bool> {
+        let is_harmless = inode.is_regular()
+            && inode.mode & SETUID == 0
+            && inode.mode & (SETGID | GROUP_EXECUTE) != SETGID | GROUP_EXECUTE;
+        Ok(self.owns(inode) || is_harmless && self.passes(inode, Wanted::READ_WRITE)?)
     }
 
     /// Returns an error unless the user may take a name away.
@@ -423,6 +426,13 @@ impl Check<'_> {
         }
         self.require(inode, wanted)
     }
+
+    /// Returns an error unless the user may read or write contents of a file that a client has
+    /// open. Servers do not know for what: so the owner may, who could have opened it before its
+    /// permissions changed, and everybody else as they are now.
+    pub(crate) fn contents(self, inode: &Inode, wanted: Wanted) -> Result<()> {
+        if self.owns(inode) { Ok(()) } else { self.require(inode, wanted) }
+    }
 }
 
 /// Extended attributes.
@@ -487,7 +497,7 @@ impl Check<'_> {
 }
 
 /// Returns an error if a directory was removed.
-fn check_alive(directory: &Inode) -> Result<()> {
+pub(crate) fn check_alive(directory: &Inode) -> Result<()> {
     if directory.nlink == 0 { Err(Errno::NOENT.into()) } else { Ok(()) }
 }
 

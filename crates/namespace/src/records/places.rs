@@ -1,6 +1,6 @@
-//! Where inodes were last seen: the key of each one's record. Ids of a block are given one after the
-//! other, and have slots one after the other. So files that were made together are found together, and
-//! files that were made long before give way.
+//! Where inodes were last seen: the key of each one's record. Ids of a block are given one after
+//! the other, and have slots one after the other. So files that were made together are found
+//! together, and files that were made long before give way.
 
 use crate::records::keys::FileId;
 use canopy_store::Key;
@@ -49,5 +49,37 @@ impl Places {
             .get_or_init(|| (0..PAGE_SLOTS).map(|_| Slot::default()).collect());
         // The old place is freed without the lock.
         let _before = page[slot % PAGE_SLOTS].lock().replace((id, key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::keys::Block;
+
+    #[test]
+    fn pages_are_allocated_when_they_are_needed() {
+        let places = Places::new();
+        let allocated = || places.0.iter().filter(|page| page.get().is_some()).count();
+        let id = |block, count| FileId::from_parts(Block(block), count);
+        let key = |at: u64| Key::named(at, b"name");
+        assert!(places.get(id(1, 7)).is_none());
+        assert_eq!(allocated(), 0);
+        for block in 0..20 {
+            for count in 0..100 {
+                places.insert(id(block, count), key(block * 1000 + u64::from(count)));
+            }
+        }
+        // Files of each block lie together, and blocks far from each other.
+        assert!((20..=40).contains(&allocated()), "{}", allocated());
+        for block in 0..20 {
+            for count in 0..100 {
+                let found = places.get(id(block, count));
+                assert_eq!(found, Some(key(block * 1000 + u64::from(count))));
+            }
+        }
+        assert!(places.get(id(20, 0)).is_none());
+        places.insert(id(0, SLOTS as u32), key(1));
+        assert!(places.get(id(0, 0)).is_none(), "it gave way");
     }
 }

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::records::circle::Circle;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, ROOT, Space, check_name};
+use crate::records::range::TabletRange;
 use crate::records::tablet::Tablet;
 use canopy_store::{Direction, Key};
 use rustix::io::Errno;
@@ -21,10 +22,20 @@ impl Tablet {
         let Some(found) = self.record(&key)? else { return Ok(None) };
         if found.has(flag::LINKED) {
             // Its last name may have gone between the two.
-            return self.record(&Space::Links.of(found.id, b""));
+            return self.linked(found);
         }
         self.places.insert(found.id, key);
         Ok(Some(found))
+    }
+
+    /// Returns the inode that a pointer leads to. A tablet with a part of the names returns the pointer
+    /// if another one may have the inode: that of the block of the file's id.
+    pub(crate) fn linked(&self, pointer: Inode) -> Result<Option<Inode>> {
+        let linked = self.record(&Space::Links.of(pointer.id, b""))?;
+        match self.range {
+            TabletRange::All => Ok(linked),
+            TabletRange::Part(_) => Ok(Some(linked.unwrap_or(pointer))),
+        }
     }
 
     /// Returns where the record of an inode lies, and the inode that it has.
@@ -214,7 +225,8 @@ impl Tablet {
         read()
     }
 
-    /// Returns the inode of a name.
+    /// Returns the inode of a name. A tablet with a part of the names may return a pointer
+    /// ([`Inode::is_pointer`]) to an inode that another one has.
     ///
     /// # Errors
     ///

@@ -3,6 +3,7 @@
 //! servers. Now and then the namespace's process "dies": what is found then is a tree that there
 //! was, no older than what was synced last.
 
+mod executor;
 #[path = "../../../cli/tests/common/length.rs"]
 mod length;
 mod place;

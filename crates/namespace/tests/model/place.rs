@@ -1,27 +1,23 @@
-//! The operations on a namespace, as the kernel would ask for them.
+//! A namespace that steps are executed on, and what only a namespace has.
 
-use crate::step::{Act, Names, Step, bytes};
+use crate::executor::{Executor, Result};
+use crate::step::{Names, Step};
 use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
-use canopy_namespace::operation::{Change, Hold, Moment};
 use canopy_namespace::quota::{Account, Limits};
 use canopy_namespace::{
-    Contents, EntryName, Execute, Failure, FileContents, FileId, Inode, Listing, NamedInode,
-    Namespace, New, Operation, Privileges, ROOT, Reply, system_clock,
+    Contents, EntryName, FileId, Inode, Listing, NamedInode, Namespace, New, ROOT, Reply,
+    system_clock,
 };
 use canopy_query::{Component, Context, Expression};
 use canopy_store::Environment;
 use canopy_store::storage::LocalStorage;
 use rand::RngExt;
 use rand::rngs::StdRng;
-use rustix::io::Errno;
 use std::cell::Cell;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-
-pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
 /// So much is cached of contents that are chunks: two of them.
 const CACHE_BYTES: u64 = 8192;
@@ -29,12 +25,7 @@ const CACHE_BYTES: u64 = 8192;
 pub(crate) struct Fixture {
     directory: PathBuf,
     namespace: Arc<Namespace>,
-    /// The directory that paths begin at.
-    root: FileId,
-}
-
-pub(crate) fn as_errno<T>(result: canopy_namespace::Result<T>) -> Result<T> {
-    result.map_err(|error| error.errno())
+    executor: Executor,
 }
 
 /// Opens a copy of what a namespace has on the disk, as if its process had died.
@@ -44,31 +35,13 @@ pub(crate) fn crash(place: &Fixture, copy: &Path) -> Fixture {
     Fixture::open(copy.into())
 }
 
-/// Executes an operation as a server does: as it arrives in a message. So does the outcome.
-pub(crate) fn by_message(
-    operation: &Operation<'_>,
-    execute: impl FnOnce(&Operation<'_>) -> canopy_namespace::Result<Reply>,
-) -> canopy_namespace::Result<Reply> {
-    let message = postcard::to_extend(operation, Vec::new()).expect("a message");
-    let arrived: Operation<'_> = postcard::from_bytes(&message).expect("an operation");
-    assert_eq!(arrived, *operation);
-    assert_eq!(arrived.target(), operation.target());
-    let outcome = execute(&arrived).map_err(|error| Failure::from(&error));
-    let message = postcard::to_extend(&outcome, Vec::new()).expect("a message");
-    let arrived: std::result::Result<Reply, Failure> =
-        postcard::from_bytes(&message).expect("an outcome");
-    assert_eq!(arrived, outcome);
-    arrived.map_err(canopy_namespace::Error::from)
-}
-
 impl Names for Fixture {
     fn root(&self) -> FileId {
-        self.root
+        self.executor.root()
     }
 
     fn lookup(&self, name: EntryName<'_>) -> Result<Inode> {
-        let execute: &dyn Execute = &*self.namespace;
-        as_errno(execute.lookup(Moment::Now, name))
+        self.executor.lookup(name)
     }
 }
 
@@ -80,7 +53,12 @@ impl Fixture {
         let contents = contents.with_cache_bytes(CACHE_BYTES);
         let namespace =
             Namespace::open(&environment, contents, system_clock()).expect("a namespace");
-        Fixture { directory, namespace: Arc::new(namespace), root: ROOT }
+        Fixture::of(directory, Arc::new(namespace), ROOT)
+    }
+
+    fn of(directory: PathBuf, namespace: Arc<Namespace>, root: FileId) -> Self {
+        let executor = Executor { execute: namespace.clone(), root };
+        Fixture { directory, namespace, executor }
     }
 
     /// Returns the same namespace with paths that begin at a directory in its root, which is made
@@ -90,12 +68,12 @@ impl Fixture {
         let found = self.namespace.lookup(ROOT, name.as_bytes());
         let found = found.or_else(|_| self.namespace.create(ROOT, name.as_bytes(), &new, false));
         let root = found.expect("a directory").id;
-        Fixture { directory: self.directory.clone(), namespace: self.namespace.clone(), root }
+        Fixture::of(self.directory.clone(), self.namespace.clone(), root)
     }
 
     pub(crate) fn reopen(self) -> Self {
         let directory = self.directory;
-        drop(self.namespace);
+        drop((self.namespace, self.executor));
         Fixture::open(directory)
     }
 
@@ -215,94 +193,13 @@ impl Fixture {
         }
     }
 
-    fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
-        as_errno(by_message(operation, |operation| self.namespace.execute(operation)))
-    }
-
     pub(crate) fn apply(&self, step: &Step) -> Result<Reply> {
-        match &step.act {
-            Act::Walk(_, errno) | Act::Refuse(_, errno) => Err(*errno),
-            Act::Execute(operation) => self.execute(operation),
-            Act::Write(id, offset, length) => self.write(*id, *offset, *length),
-            Act::UnlinkOpen(id, name) => self.unlink_open(*id, *name),
-        }
-    }
-
-    fn write(&self, id: FileId, offset: u64, length: usize) -> Result<Reply> {
-        let contents: &dyn FileContents = &*self.namespace;
-        as_errno(contents.open(id))?;
-        let bytes = bytes(offset, length);
-        as_errno(contents.write_at(id, offset, bytes, Privileges::Keep))?;
-        let read = as_errno(contents.read_at(id, offset, bytes.len() + 1, true))?;
-        let all = as_errno(contents.read_at(id, 0, 1 << 20, true))?;
-        let rest = &all[offset as usize..];
-        assert_eq!(read, rest[..rest.len().min(bytes.len() + 1)]);
-        as_errno(contents.close(id))?;
-        Ok(Reply::Done)
-    }
-
-    fn unlink_open(&self, id: FileId, name: EntryName<'static>) -> Result<Reply> {
-        let namespace = &*self.namespace;
-        let nlink = as_errno(namespace.inode(id))?.nlink;
-        self.execute(&Operation::Hold(Hold::File(id)))?;
-        let release = Operation::Hold(Hold::Release(id, 1));
-        as_errno(namespace.open(id)).inspect_err(|_| {
-            self.execute(&release).expect("a release");
-        })?;
-        self.execute(&Operation::Change(Change::Unlink(name)))?;
-        as_errno(namespace.write_at(id, 10, b"still there", Privileges::Keep))?;
-        assert_eq!(as_errno(namespace.read_at(id, 10, 11, true))?, b"still there");
-        assert_eq!(as_errno(namespace.inode(id))?.nlink, nlink - 1);
-        as_errno(FileContents::close(namespace, id))?;
-        self.execute(&release)
+        self.executor.apply(step)
     }
 
     /// Returns what [`Reference::tree`](crate::reference::Reference::tree) does.
     pub(crate) fn tree(&self) -> String {
-        let mut lines = Vec::new();
-        let root = as_errno(self.namespace.inode(self.root)).expect("a root");
-        self.describe(&root, "", &mut lines);
-        lines.sort();
-        lines.join("\n")
-    }
-
-    fn describe(&self, inode: &Inode, path: &str, lines: &mut Vec<String>) {
-        let Inode { mode, uid, gid, nlink, .. } = inode;
-        let mut line = format!("{path} {mode:o} {uid} {gid} {nlink}");
-        if inode.is_regular() {
-            let opened = self.namespace.open_file(inode.id).expect("a file");
-            let contents = self.namespace.read(&opened, 0, 1 << 20, true).expect("contents");
-            self.namespace.close_file(&opened).expect("a file closed");
-            let sum =
-                contents.iter().fold(7u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
-            write!(line, " {} {sum:x}", inode.size).expect("text");
-        }
-        if inode.mtime_ns.rem_euclid(1_000_000_000) == 5 {
-            write!(line, " {}", inode.mtime_ns.div_euclid(1_000_000_000)).expect("text");
-        }
-        if inode.file_type() == file_type::SYMLINK {
-            write!(line, " -> {}", String::from_utf8_lossy(&inode.target)).expect("text");
-        }
-        for name in ["user.one", "user.two"] {
-            if let Some(value) = self.namespace.xattr(inode.id, name.as_bytes()).expect("a value") {
-                write!(line, " {name}={}", value.len()).expect("text");
-            }
-        }
-        lines.push(line);
-        if inode.is_directory() {
-            let mut entries = Vec::new();
-            let mut listing = Listing::new(inode.id);
-            let listed = self.namespace.list(&mut listing, 0, |entry| {
-                entries.push((entry.name.to_vec(), entry.inode.clone()));
-                true
-            });
-            listed.expect("a listing");
-            for (name, inode) in entries {
-                let name = String::from_utf8_lossy(&name).into_owned();
-                let below = if path.is_empty() { name } else { format!("{path}/{name}") };
-                self.describe(&inode, &below, lines);
-            }
-        }
+        self.executor.tree()
     }
 
     /// Returns whether what a crash left is a tree that there was: names, owners and modes are, and

@@ -1,7 +1,7 @@
 //! Steps at random: operations, as a kernel makes them of paths. It walks to the directories first,
 //! and refuses some requests without asking.
 
-use crate::place::Result;
+use crate::executor::Result;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Change, Changer, Moment, Operation, Page, Read};
 use canopy_namespace::{

@@ -35,8 +35,8 @@ impl Durable {
         }
     }
 
-    /// Waits until everything up to `position` outlasts a crash, or until the caller should write the
-    /// log: then the result is its turn.
+    /// Waits until everything up to `position` outlasts a crash, or until the caller should write
+    /// the log: then the result is its turn.
     fn wait_for(&self, position: u64) -> Option<Turn<'_>> {
         let mut state = self.state.lock();
         while state.position < position {
@@ -87,9 +87,9 @@ impl Table {
         self.sync_to(position)
     }
 
-    /// Makes everything up to a [`position`](Self::position) outlast a crash. Threads that wait at the
-    /// same time share writes of the log: each one contains all changes made before it began. Costs
-    /// nothing if an earlier one has them.
+    /// Makes everything up to a [`position`](Self::position) outlast a crash. Threads that wait at
+    /// the same time share writes of the log: each one contains all changes made before it began.
+    /// Costs nothing if an earlier one has them.
     ///
     /// # Errors
     ///

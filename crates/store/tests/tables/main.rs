@@ -1,6 +1,8 @@
 //! Tables on real storage: what each operation does, and what wrong use is told.
 
+mod budget;
 mod cases;
+mod durability;
 mod objects;
 mod place;
 mod read_only;

@@ -190,7 +190,7 @@ impl Tablet {
     /// Returns the inode of a file, of which a name's record is `found`.
     pub(crate) fn inode_of_name(&self, found: &Inode) -> Result<Inode> {
         match found.has(flag::LINKED) {
-            true => Ok(self.record(&Space::Links.of(found.id, b""))?.ok_or(Errno::IO)?),
+            true => Ok(self.linked(found.clone())?.ok_or(Errno::IO)?),
             false => Ok(found.clone()),
         }
     }

@@ -1,0 +1,114 @@
+//! Messages between processes, as bytes: a request with its sender and the server that it is for, or a
+//! question about the cluster.
+
+use crate::error::{Error, Result};
+use crate::message::{Refusal, Request, Response, Sender, SessionId};
+use canopy_model::Credentials;
+use canopy_namespace::operation::Caller;
+use canopy_partition::{ServerId, SplitPolicy};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// A message of a client or a server to a process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Envelope<'a> {
+    /// A request to a logical server.
+    Request {
+        server: ServerId,
+        claim: Claim<'a>,
+        session: SessionId,
+        number: u64,
+        #[serde(borrow)]
+        request: Request<'a>,
+    },
+    /// Returns where the servers run, by the word of the process that is asked.
+    Route,
+}
+
+/// The caller that a sender claims. The process that is asked decides whether it may.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Claim<'a> {
+    /// Nobody has to be checked: the sender is a server.
+    Trusted,
+    /// A user.
+    User(Cow<'a, Credentials>),
+}
+
+impl<'a> Claim<'a> {
+    pub(crate) fn of(caller: Caller<'a>) -> Self {
+        match caller {
+            Caller::Trusted => Claim::Trusted,
+            Caller::User(who) => Claim::User(Cow::Borrowed(who)),
+        }
+    }
+}
+
+/// An answer to a message.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// The answer of a server.
+    Of(std::result::Result<Response, Refusal>),
+    /// Where the servers run.
+    Route(Route),
+}
+
+/// Where servers run: what a client needs to know of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Version of the cluster map.
+    pub version: u64,
+    /// Addresses of processes.
+    pub processes: Vec<String>,
+    /// The process of each server, by its place in the list; none if nobody runs it.
+    pub servers: Vec<Option<u32>>,
+    /// The rules by which servers share directories.
+    pub policy: SplitPolicy,
+}
+
+impl Route {
+    /// Returns the address of the process that runs a server.
+    pub fn address(&self, server: ServerId) -> Option<&str> {
+        let process = (*self.servers.get(server.0 as usize)?)?;
+        Some(self.processes.get(process as usize)?)
+    }
+}
+
+/// Returns a message as bytes.
+pub(crate) fn request(server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Vec<u8> {
+    let Sender { caller, session, number } = sender;
+    let envelope = Envelope::Request {
+        server,
+        claim: Claim::of(caller),
+        session,
+        number,
+        request: request.clone(),
+    };
+    encode(&envelope)
+}
+
+/// Returns a value as bytes.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    // Bytes in memory cannot fail to be written.
+    postcard::to_extend(value, Vec::new()).unwrap_or_default()
+}
+
+/// Reads the answer of a server.
+///
+/// # Errors
+///
+/// Fails as the server did, and with `Unfit`.
+pub(crate) fn answer(bytes: &[u8]) -> Result<Response> {
+    match postcard::from_bytes(bytes) {
+        Ok(Answer::Of(Ok(response))) => Ok(response),
+        Ok(Answer::Of(Err(refusal))) => Err(refusal.into()),
+        Ok(Answer::Route(_)) | Err(_) => Err(Error::Unfit),
+    }
+}
+
+/// Reads where servers run.
+pub(crate) fn route(bytes: &[u8]) -> Option<Route> {
+    match postcard::from_bytes(bytes) {
+        Ok(Answer::Route(route)) => Some(route),
+        _ => None,
+    }
+}

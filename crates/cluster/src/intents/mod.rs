@@ -1,0 +1,206 @@
+//! Changes that concern several servers: rename, link, and unlink of one of several names. The rules
+//! are those of `canopy_partition` (`intents`); here they meet tables, messages and threads.
+//!
+//! | to change | read |
+//! | --- | --- |
+//! | what a server knows of intents; its records | this file |
+//! | a part of a change, as its server checks and prepares it | `part`, `participant` |
+//! | the thread that makes a change happen | `trial`; the kinds of changes: `decider` |
+//! | moves and replacements of directories | `directories` |
+//! | names that are in doubt; what crashes have left | `doubts` |
+//!
+//! The server of the name that goes away decides; for an exchange, that of the first name; for a
+//! link, that of the inode before. A change has a *part* on each server that it concerns. Each part on
+//! another server is an intent of its own; all of one change are decided by one batch.
+//!
+//! - A file with several names has its inode, and the records of its names, at its home: the server of
+//!   its id's block. All its names are pointers. A directory is similar (`answer`). So a change of a
+//!   pointer has a part at the home.
+//! - Names and files of a part are locked from before its check to its end. Other changes of them
+//!   fail with [`Error::InDoubt`], and the request begins again once that is resolved. Reads ask the
+//!   decider first, too. Neither asks with a lock held.
+//! - A partition is not handed over while a name of it is locked, and a name that is being handed
+//!   over is not locked.
+//! - A server answers the messages of intents without asking anybody.
+//! - A change of one server alone takes no lock of this kind, and is executed by its tablet.
+
+mod decider;
+mod directories;
+mod doubts;
+mod part;
+mod participant;
+mod trial;
+
+pub use part::{Arriving, Part, Seen};
+
+use crate::error::{Error, Result};
+use canopy_namespace::{Effect, FileId, IntentRecord, IntentRole, Tablet};
+use canopy_partition::{
+    Age, Decisions, IntentId, Locked, Locks, Preparation, Preparations, ServerId,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+
+/// A change has so many parts at most: numbers of intents are multiples of this, and a few more.
+const PARTS: u64 = 8;
+
+/// Something that an intent locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) enum LockKey {
+    /// Names of a directory with a hash.
+    Name(FileId, u64),
+    /// A file whose inode is here.
+    File(FileId),
+}
+
+/// What a participant has recorded of an intent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct PreparedPart {
+    preparation: Preparation,
+    age: Age,
+    keys: Vec<LockKey>,
+    effects: Vec<Effect>,
+    /// By how many names the part changes the count of a partition.
+    counts: Vec<(FileId, u64, i64)>,
+}
+
+/// Stage of a change that this server decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nothing is decided.
+    Running,
+    /// The decision is being written. Whoever asks waits.
+    Deciding,
+}
+
+/// What a server knows of intents. Its state is locked by `Server`.
+pub(crate) struct Intents {
+    /// Epoch of the table when this process opened it.
+    epoch: u64,
+    locks: Locks<LockKey>,
+    /// Changes that are decided here, by number.
+    running: BTreeMap<u64, Stage>,
+    /// Decisions that may or may not be in storage: their participants get to know once they are.
+    unsure: BTreeMap<u64, Vec<(IntentId, ServerId, Preparation)>>,
+    decisions: Decisions,
+    preparations: Preparations,
+    parts: HashMap<IntentId, PreparedPart>,
+    changes: u64,
+    prepared: u64,
+    time: u64,
+}
+
+impl Intents {
+    /// Reads what a table that was opened has of intents.
+    pub(crate) fn open(tablet: &Tablet) -> Result<Self> {
+        let mut intents = Intents {
+            epoch: tablet.table().manifest().state.epoch,
+            locks: Locks::default(),
+            running: BTreeMap::new(),
+            unsure: BTreeMap::new(),
+            decisions: Decisions::default(),
+            preparations: Preparations::default(),
+            parts: HashMap::new(),
+            changes: 0,
+            prepared: 0,
+            time: 0,
+        };
+        let mut decided = BTreeMap::new();
+        for record in tablet.intent_records(IntentRole::Decider)? {
+            let (intent, participants) = decode(&record)?;
+            decided.insert(intent, participants);
+        }
+        intents.decisions = decided.into_iter().collect();
+        for record in tablet.intent_records(IntentRole::Participant)? {
+            let (intent, part): (IntentId, PreparedPart) = decode(&record)?;
+            intents.time = intents.time.max(part.age.time);
+            let locked = intents.locks.lock(part.keys.iter().copied(), intent, part.age);
+            if locked != Locked::Granted {
+                return Err(damaged());
+            }
+            intents.preparations.prepare(intent, part.preparation);
+            intents.parts.insert(intent, part);
+        }
+        Ok(intents)
+    }
+
+    /// Returns an intent that has locked one of these.
+    pub(crate) fn holder(&self, keys: &[LockKey]) -> Option<IntentId> {
+        if self.locks.is_empty() {
+            return None;
+        }
+        keys.iter().find_map(|key| self.locks.holder(key))
+    }
+
+    /// Returns the intents that have locked names of a directory with hashes of a range.
+    pub(crate) fn holders_in(
+        &self,
+        directory: FileId,
+        hashes: &RangeInclusive<u64>,
+    ) -> Vec<IntentId> {
+        let locked = self.locks.iter().filter(|(key, _)| match key {
+            LockKey::Name(of, hash) => *of == directory && hashes.contains(hash),
+            LockKey::File(_) => false,
+        });
+        locked.map(|(_, intent)| intent).collect()
+    }
+
+    /// Returns whether something is left to be done beside requests.
+    pub(crate) fn has_doubts(&self) -> bool {
+        !self.unsure.is_empty()
+            || self.preparations.unanswered().next().is_some()
+            || self.decisions.unconfirmed().next().is_some()
+    }
+
+    /// Returns whether nothing is locked, prepared or decided without confirmation.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        !self.has_doubts() && self.locks.is_empty() && self.running.is_empty()
+    }
+
+    /// Returns whether an intent of this owner runs.
+    fn stage(&self, intent: IntentId) -> Option<Stage> {
+        let is_own = intent.epoch == self.epoch;
+        self.running.get(&(intent.number / PARTS)).copied().filter(|_| is_own)
+    }
+
+    fn learn_time(&mut self, age: Age) {
+        self.time = self.time.max(age.time);
+    }
+}
+
+/// Returns the record of a decision; without participants, the one that removes it.
+fn decided(
+    intent: IntentId,
+    participants: Option<&BTreeMap<ServerId, Preparation>>,
+) -> IntentRecord {
+    record(IntentRole::Decider, intent, participants)
+}
+
+/// Returns the record of a part that is prepared; without it, the one that removes it.
+fn prepared(intent: IntentId, part: Option<&PreparedPart>) -> IntentRecord {
+    record(IntentRole::Participant, intent, part)
+}
+
+fn record<T: Serialize>(role: IntentRole, intent: IntentId, value: Option<&T>) -> IntentRecord {
+    let rest = [&intent.decider.0.to_be_bytes()[..], &intent.epoch.to_be_bytes()].concat();
+    // What is in memory already cannot fail to be encoded into memory.
+    let encode = |value| postcard::to_extend(value, Vec::new()).unwrap_or_default();
+    IntentRecord { role, number: intent.number, rest, value: value.map(encode) }
+}
+
+fn decode<T: for<'a> Deserialize<'a>>(record: &IntentRecord) -> Result<(IntentId, T)> {
+    let (decider, epoch) = record.rest.split_first_chunk().ok_or_else(damaged)?;
+    let epoch = <[u8; 8]>::try_from(epoch).map_err(|_| damaged())?;
+    let intent = IntentId {
+        decider: ServerId(u32::from_be_bytes(*decider)),
+        epoch: u64::from_be_bytes(epoch),
+        number: record.number,
+    };
+    let value = record.value.as_deref().unwrap_or_default();
+    Ok((intent, postcard::from_bytes(value).map_err(|_| damaged())?))
+}
+
+fn damaged() -> Error {
+    canopy_namespace::Error::Corrupt("the record of an intent".into()).into()
+}

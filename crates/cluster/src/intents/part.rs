@@ -1,0 +1,208 @@
+//! Parts of changes: what a server that a change concerns is asked to check and to prepare.
+
+use crate::error::{Error, Result};
+use crate::intents::LockKey;
+use canopy_namespace::operation::Caller;
+use canopy_namespace::{
+    Arrival, Arrived, Effect, FileId, Inode, MovedEntry, OwnedName, RenameMode, Tablet,
+};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+/// The part of one server in a change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Part {
+    /// A name gets the file of another one.
+    Arrive(Box<Arriving>),
+    /// A name gets a pointer to a file, by link(2). Errors have the numbers of the system.
+    Link {
+        /// The name.
+        name: OwnedName,
+        /// The file.
+        inode: Inode,
+        /// Why the file gets no further name.
+        refusals: [Option<i32>; 2],
+    },
+    /// A file with several names, at its home, loses a name or gets one, or both.
+    Relink {
+        /// The file.
+        id: FileId,
+        /// The name that it loses.
+        removed: Option<OwnedName>,
+        /// The name that it gets.
+        added: Option<OwnedName>,
+    },
+    /// A directory gets another name. This is its home.
+    Renamed {
+        /// The directory.
+        id: FileId,
+        /// The name that it loses.
+        from: OwnedName,
+        /// The name that it gets.
+        to: OwnedName,
+    },
+    /// A file gets its second name, and arrives at its home.
+    Gather {
+        /// The file.
+        entry: Box<MovedEntry>,
+        /// Its names.
+        names: Vec<OwnedName>,
+    },
+}
+
+/// A file that gets a name by a rename.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Arriving {
+    /// The name that it has.
+    pub from: OwnedName,
+    /// The project of the directory of that name.
+    pub from_project: u32,
+    /// The name that it gets.
+    pub to: OwnedName,
+    /// The treatment of a file that has this name.
+    pub mode: RenameMode,
+    /// The file; none if there is none.
+    pub moved: Option<Inode>,
+    /// The entry to be put.
+    pub entry: Option<MovedEntry>,
+    /// The file that has the name, if the decider has found it at its home.
+    pub other: Option<Inode>,
+    /// Why the old name cannot be taken away.
+    pub refusal: Option<i32>,
+}
+
+/// What a server has found when it checked a part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Seen {
+    /// Nothing that others need to know.
+    Nothing,
+    /// Both names are of one file. Nothing is prepared.
+    Same,
+    /// The home of this file has to be asked first; whether it is a directory. Nothing is prepared.
+    Elsewhere(FileId, bool),
+    /// The name is free.
+    Free,
+    /// The name is of this file: its inode, and its entry if that moves in exchange.
+    Replaces(Box<Inode>, Option<Box<MovedEntry>>),
+    /// The inode at its home, and why a directory cannot be moved to another one.
+    Inode(Box<Inode>, Option<i32>),
+}
+
+/// A part that was checked.
+pub(crate) struct Checked {
+    pub(crate) seen: Seen,
+    pub(crate) effects: Vec<Effect>,
+    /// By how many names partitions change.
+    pub(crate) counts: Vec<(FileId, u64, i64)>,
+}
+
+impl Seen {
+    /// Returns whether there is anything to prepare.
+    pub(crate) fn is_prepared(&self) -> bool {
+        !matches!(self, Seen::Same | Seen::Elsewhere(..))
+    }
+}
+
+impl Part {
+    /// Returns what the part locks before it is checked.
+    pub(crate) fn key(&self) -> LockKey {
+        match self {
+            Part::Arrive(arriving) => LockKey::of(&arriving.to),
+            Part::Link { name, .. } => LockKey::of(name),
+            Part::Relink { id, .. } | Part::Renamed { id, .. } => LockKey::File(*id),
+            Part::Gather { entry, .. } => LockKey::File(entry.inode.id),
+        }
+    }
+
+    /// Returns the file that the name has here: it is locked, too, before the part is checked.
+    pub(crate) fn replaced(&self, tablet: &Tablet) -> Result<Option<FileId>> {
+        let Part::Arrive(arriving) = self else { return Ok(None) };
+        Ok(tablet.file_under(arriving.to.borrowed())?)
+    }
+
+    /// Checks the part. All that it depends on is locked.
+    pub(crate) fn check(&self, tablet: &Tablet, caller: Caller<'_>) -> Result<Checked> {
+        match self {
+            Part::Arrive(arriving) => arriving.check(tablet, caller),
+            Part::Link { name, inode, refusals } => {
+                let refusals = refusals.map(|refusal| refusal.map(Errno::from_raw_os_error));
+                tablet.check_link(caller, name.borrowed(), inode, refusals)?;
+                let entry = MovedEntry::pointer(name.name.clone(), inode.id);
+                Ok(Checked {
+                    seen: Seen::Nothing,
+                    effects: vec![Effect::Put(name.directory, entry)],
+                    counts: vec![name.counted(1)],
+                })
+            }
+            Part::Relink { id, removed, added } => {
+                let inode = tablet.inode_at_home(*id)?;
+                let (removed, added) = (removed.clone(), added.clone());
+                let effect = Effect::Relink { id: *id, removed, added };
+                Ok(Checked::one(Seen::Inode(Box::new(inode), None), effect))
+            }
+            Part::Renamed { id, from, to } => {
+                let (inode, refusal) = tablet.check_renamed(caller, *id)?;
+                let refusal = refusal.map(Errno::raw_os_error);
+                let effect = Effect::Renamed { id: *id, from: from.clone(), to: to.clone() };
+                Ok(Checked::one(Seen::Inode(Box::new(inode), refusal), effect))
+            }
+            Part::Gather { entry, names } => {
+                let effect = Effect::Gather(MovedEntry::clone(entry), names.clone());
+                Ok(Checked::one(Seen::Nothing, effect))
+            }
+        }
+    }
+}
+
+impl Checked {
+    fn one(seen: Seen, effect: Effect) -> Self {
+        Checked { seen, effects: vec![effect], counts: Vec::new() }
+    }
+}
+
+impl Arriving {
+    fn check(&self, tablet: &Tablet, caller: Caller<'_>) -> Result<Checked> {
+        let arrival = Arrival {
+            from: self.from.directory,
+            from_project: self.from_project,
+            to: self.to.borrowed(),
+            mode: self.mode,
+            moved: self.moved.as_ref(),
+            other: self.other.as_ref(),
+            refusal: self.refusal.map(Errno::from_raw_os_error),
+        };
+        let arrived = tablet.check_arrival(caller, &arrival)?;
+        let mut checked = Checked { seen: Seen::Free, effects: Vec::new(), counts: Vec::new() };
+        match arrived {
+            Arrived::Same => checked.seen = Seen::Same,
+            Arrived::Elsewhere(id, is_directory) => {
+                checked.seen = Seen::Elsewhere(id, is_directory);
+            }
+            Arrived::Free => checked.counts.push(self.to.counted(1)),
+            Arrived::Replaces { record, inode } => {
+                checked.effects.push(match self.mode {
+                    RenameMode::Exchange => Effect::Take(self.to.clone(), record.id),
+                    _ if record.is_pointer() => Effect::Take(self.to.clone(), record.id),
+                    _ => Effect::Drop(self.to.clone(), record.id),
+                });
+                let entry = match self.mode {
+                    RenameMode::Exchange => Some(Box::new(tablet.entry(self.to.borrowed())?)),
+                    _ => None,
+                };
+                checked.seen = Seen::Replaces(Box::new(inode), entry);
+            }
+        }
+        if checked.seen.is_prepared() {
+            let entry = self.entry.clone().ok_or(Error::Unfit)?;
+            let entry = MovedEntry { name: self.to.name.clone(), ..entry };
+            checked.effects.push(Effect::Put(self.to.directory, entry));
+        }
+        Ok(checked)
+    }
+}
+
+impl LockKey {
+    pub(crate) fn of(name: &OwnedName) -> Self {
+        LockKey::Name(name.directory, name.borrowed().hash())
+    }
+}

@@ -1,0 +1,254 @@
+//! A participant: it checks and prepares its part of a change, and makes or drops it. Nothing here
+//! asks another server.
+
+use crate::error::{Error, Result};
+use crate::intents::{LockKey, Part, PreparedPart, Seen, Stage, prepared};
+use crate::message::{IntentReply, IntentStep};
+use crate::server::Server;
+use canopy_namespace::Inode;
+use canopy_namespace::operation::Caller;
+use canopy_partition::{Age, IntentId, Locked, Preparation, ServerId, Verdict};
+use rustix::io::Errno;
+use std::time::Duration;
+
+/// Outcome of an attempt to lock.
+pub(crate) enum Lock {
+    /// All is locked.
+    Granted,
+    /// Somebody has it: another intent, or a hand-over.
+    Wait(Option<IntentId>),
+    /// An older change has it.
+    GiveUp(IntentId),
+}
+
+impl Server {
+    /// Answers a message about an intent.
+    pub(crate) fn answer_intent(
+        &self,
+        intent: IntentId,
+        step: &IntentStep<'_>,
+    ) -> Result<IntentReply> {
+        match step {
+            IntentStep::Prepare { age, who, part } => {
+                let caller = who.as_deref().map_or(Caller::Trusted, Caller::User);
+                self.prepare(intent, *age, caller, part)
+            }
+            IntentStep::Ask { participant, preparation } => {
+                Ok(IntentReply::Verdict(self.verdict(intent, *participant, *preparation)))
+            }
+            IntentStep::Commit(preparation) => {
+                self.finish(intent, *preparation, true).map(IntentReply::Ended)
+            }
+            IntentStep::Abort => {
+                let preparation = self.state.read().intents.preparations.of(intent);
+                preparation.map_or(Ok(true), |prepared| self.finish(intent, prepared, false))?;
+                Ok(IntentReply::Ended(true))
+            }
+            IntentStep::Peek(id) => self.peek(*id).map(|inode| IntentReply::Inode(Box::new(inode))),
+        }
+    }
+
+    /// Returns a directory whose content half is here.
+    fn peek(&self, id: canopy_namespace::FileId) -> Result<Inode> {
+        let inode = self.tablet.inode(id)?;
+        match inode.nlink > 0 {
+            true => Ok(inode),
+            false => Err(canopy_namespace::Error::from(Errno::NOENT).into()),
+        }
+    }
+
+    /// Locks names that are here, and files.
+    pub(crate) fn lock(&self, intent: IntentId, age: Age, keys: &[LockKey]) -> Result<Lock> {
+        let mut state = self.state.write();
+        for key in keys {
+            let LockKey::Name(directory, hash) = *key else { continue };
+            state.check_held(&self.tablet, directory, hash)?;
+            if state.is_moving(directory, hash) {
+                return Ok(Lock::Wait(None));
+            }
+        }
+        state.intents.learn_time(age);
+        Ok(match state.intents.locks.lock(keys.iter().copied(), intent, age) {
+            Locked::Granted => Lock::Granted,
+            Locked::Wait(by) => Lock::Wait(Some(by)),
+            Locked::GiveUp(by) => Lock::GiveUp(by),
+        })
+    }
+
+    /// Gives back what an intent has locked.
+    pub(crate) fn unlock(&self, intent: IntentId) {
+        self.state.write().intents.locks.unlock(intent);
+        self.notify();
+    }
+
+    /// Locks and checks a part, and records it for good.
+    fn prepare(
+        &self,
+        intent: IntentId,
+        age: Age,
+        caller: Caller<'_>,
+        part: &Part,
+    ) -> Result<IntentReply> {
+        let is_known = self.state.read().intents.preparations.of(intent).is_some();
+        // A message that came twice: its decider waits for the first reply, or has given up.
+        if is_known {
+            return Ok(IntentReply::GiveUp);
+        }
+        let reply = self.prepare_locked(intent, age, caller, part);
+        if !matches!(reply, Ok(IntentReply::Prepared(..))) {
+            self.unlock(intent);
+        }
+        reply
+    }
+
+    fn prepare_locked(
+        &self,
+        intent: IntentId,
+        age: Age,
+        caller: Caller<'_>,
+        part: &Part,
+    ) -> Result<IntentReply> {
+        let mut keys = vec![part.key()];
+        if let Some(reply) = refused(&self.lock(intent, age, &keys)?) {
+            return Ok(reply);
+        }
+        if let Some(id) = part.replaced(&self.tablet)? {
+            keys.push(LockKey::File(id));
+            if let Some(reply) = refused(&self.lock(intent, age, &keys)?) {
+                return Ok(reply);
+            }
+        }
+        let checked = part.check(&self.tablet, caller)?;
+        if !checked.seen.is_prepared() {
+            return Ok(IntentReply::Seen(checked.seen));
+        }
+        let preparation = {
+            let intents = &mut self.state.write().intents;
+            intents.prepared += 1;
+            Preparation { epoch: intents.epoch, number: intents.prepared }
+        };
+        let (effects, counts) = (checked.effects, checked.counts);
+        let part = PreparedPart { preparation, age, keys, effects, counts };
+        self.tablet.make(&[], &[prepared(intent, Some(&part))])?;
+        if let Err(error) = self.tablet.table().sync() {
+            // It may be in storage, or get there. Nobody decides on it.
+            self.tablet.make(&[], &[prepared(intent, None)])?;
+            return Err(error.into());
+        }
+        let intents = &mut self.state.write().intents;
+        intents.preparations.prepare(intent, preparation);
+        intents.parts.insert(intent, part);
+        Ok(IntentReply::Prepared(preparation, checked.seen))
+    }
+
+    /// Makes a part that was decided, or drops it. Returns whether it has ended, by what this owner of
+    /// the table can know. Then it outlasts a crash.
+    pub(crate) fn finish(
+        &self,
+        intent: IntentId,
+        preparation: Preparation,
+        is_committed: bool,
+    ) -> Result<bool> {
+        let epoch = self.end_part(intent, preparation, is_committed)?;
+        if is_committed {
+            self.tablet.table().sync()?;
+        }
+        Ok(preparation.was_ended(epoch))
+    }
+
+    fn end_part(
+        &self,
+        intent: IntentId,
+        preparation: Preparation,
+        is_committed: bool,
+    ) -> Result<u64> {
+        // Each part is made once, whoever learns of the decision first.
+        let _one = self.ending.lock();
+        let (epoch, part) = {
+            let intents = &self.state.read().intents;
+            (intents.epoch, intents.parts.get(&intent).cloned())
+        };
+        let Some(part) = part.filter(|part| part.preparation == preparation) else {
+            return Ok(epoch);
+        };
+        let effects = if is_committed { &part.effects[..] } else { &[] };
+        self.tablet.make(effects, &[prepared(intent, None)])?;
+        {
+            let mut state = self.state.write();
+            state.changes += u64::from(is_committed);
+            state.intents.preparations.end(intent, preparation);
+            state.intents.parts.remove(&intent);
+            state.intents.locks.unlock(intent);
+        }
+        self.notify();
+        if is_committed {
+            self.count_all(&part.counts)?;
+        }
+        Ok(epoch)
+    }
+
+    /// Counts names that partitions have got or lost.
+    pub(crate) fn count_all(&self, counts: &[(canopy_namespace::FileId, u64, i64)]) -> Result<()> {
+        for (directory, hash, by) in counts {
+            self.count(*directory, *hash, *by)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the fate of a preparation of another server. Waits for a decision that is being
+    /// written.
+    fn verdict(
+        &self,
+        intent: IntentId,
+        participant: ServerId,
+        preparation: Preparation,
+    ) -> Verdict {
+        loop {
+            {
+                let intents = &self.state.read().intents;
+                let stage = intents.stage(intent);
+                if stage != Some(Stage::Deciding) {
+                    let is_running = stage.is_some();
+                    let epoch = intents.epoch;
+                    return intents.decisions.answer(
+                        intent,
+                        participant,
+                        preparation,
+                        epoch,
+                        is_running,
+                    );
+                }
+            }
+            self.pause(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Returns the reply to a part that was not locked.
+fn refused(lock: &Lock) -> Option<IntentReply> {
+    match lock {
+        Lock::Granted => None,
+        Lock::Wait(_) => Some(IntentReply::Wait),
+        Lock::GiveUp(_) => Some(IntentReply::GiveUp),
+    }
+}
+
+/// Returns the error of the system that a refusal is, which may be reported later; other errors end a
+/// change at once.
+pub(crate) fn refusal_of(checked: canopy_namespace::Result<()>) -> Result<Option<i32>> {
+    match checked {
+        Ok(()) => Ok(None),
+        Err(canopy_namespace::Error::Posix(errno)) => Ok(Some(errno.raw_os_error())),
+        Err(error) => Err(Error::Namespace(error)),
+    }
+}
+
+impl Seen {
+    /// Returns the inode that a home has found, and why a directory cannot be moved to another one.
+    pub(crate) fn inode(self) -> Result<(Inode, Option<i32>)> {
+        match self {
+            Seen::Inode(inode, refusal) => Ok((*inode, refusal)),
+            _ => Err(Error::Unfit),
+        }
+    }
+}

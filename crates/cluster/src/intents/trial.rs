@@ -1,0 +1,360 @@
+//! One try to make a change: its server has all parts prepared, decides, and has them made.
+
+use crate::error::{Error, Result};
+use crate::intents::participant::Lock;
+use crate::intents::{LockKey, PARTS, Part, Seen, Stage, decided};
+use crate::message::{IntentReply, IntentStep, Request, Response, Sender, ServerRequest};
+use crate::peers::Peers;
+use crate::server::Server;
+use canopy_namespace::operation::Caller;
+use canopy_namespace::{Effect, FileId, Inode, OwnedName};
+use canopy_partition::{Age, IntentId, Preparation, ServerId};
+use rustix::io::Errno;
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// Time until something is tried again: at first, and at most.
+const PAUSE_MIN: Duration = Duration::from_micros(100);
+const PAUSE_MAX: Duration = Duration::from_millis(10);
+
+/// A try does not wait longer than this in all for others.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Waits of a try, each longer than the one before.
+pub(crate) struct Waits {
+    next: Duration,
+    sum: Duration,
+}
+
+impl Waits {
+    fn new() -> Self {
+        Waits { next: PAUSE_MIN, sum: Duration::ZERO }
+    }
+
+    /// Waits until something may have ended. Fails if it has waited too long: a server is dead, say,
+    /// and what it has decided is not known.
+    fn pause(&mut self, server: &Server, intent: IntentId) -> Result<()> {
+        if self.sum >= WAIT_MAX {
+            return Err(Error::InDoubt(intent));
+        }
+        server.pause(self.next);
+        self.sum += self.next;
+        self.next = (self.next * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+}
+
+/// End of a try.
+pub(crate) enum Stop {
+    /// The change begins again: an older one has something that it needs.
+    Restart,
+    /// The change fails.
+    Failed(Error),
+}
+
+impl<E: Into<Error>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Stop::Failed(error.into())
+    }
+}
+
+/// Outcome of a try that found all parts to be possible.
+pub(crate) enum Outcome<T> {
+    /// The change is to happen.
+    Decide(T),
+    /// There is nothing to change.
+    Nothing(T),
+}
+
+/// A try that runs.
+pub(crate) struct Trial<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) caller: Caller<'a>,
+    peers: &'a dyn Peers,
+    age: Age,
+    number: u64,
+    /// Numbers of the parts so far, this server's own one included.
+    count: u64,
+    /// Effects here.
+    pub(crate) effects: Vec<Effect>,
+    /// By how many names partitions here change.
+    pub(crate) counts: Vec<(FileId, u64, i64)>,
+    participants: Vec<(IntentId, ServerId, Preparation)>,
+    /// Parts that may be prepared.
+    asked: Vec<(IntentId, ServerId)>,
+}
+
+/// Tries a change until it is made, or fails.
+pub(crate) fn run<T>(
+    server: &Server,
+    peers: &dyn Peers,
+    caller: Caller<'_>,
+    attempt: impl Fn(&mut Trial<'_>) -> std::result::Result<Outcome<T>, Stop>,
+) -> Result<T> {
+    let mut waits = Waits::new();
+    let mut age = None;
+    loop {
+        let mut trial = Trial::begin(server, peers, caller, age);
+        age = Some(trial.age);
+        match attempt(&mut trial) {
+            Ok(Outcome::Decide(value)) => return trial.decide().map(|()| value),
+            Ok(Outcome::Nothing(value)) => {
+                trial.abort();
+                return Ok(value);
+            }
+            Err(Stop::Failed(error)) => {
+                trial.abort();
+                return Err(error);
+            }
+            Err(Stop::Restart) => trial.abort(),
+        }
+        waits.pause(server, trial.intent(0))?;
+    }
+}
+
+impl<'a> Trial<'a> {
+    fn begin(
+        server: &'a Server,
+        peers: &'a dyn Peers,
+        caller: Caller<'a>,
+        age: Option<Age>,
+    ) -> Self {
+        let intents = &mut server.state.write().intents;
+        intents.changes += 1;
+        let number = intents.changes;
+        intents.time += u64::from(age.is_none());
+        let new = Age { time: intents.time, server: server.id, number };
+        intents.running.insert(number, Stage::Running);
+        Trial {
+            server,
+            caller,
+            peers,
+            age: age.unwrap_or(new),
+            number,
+            count: 0,
+            effects: Vec::new(),
+            counts: Vec::new(),
+            participants: Vec::new(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// Returns the intent of a part.
+    fn intent(&self, part: u64) -> IntentId {
+        let epoch = self.server.state.read().intents.epoch;
+        IntentId { decider: self.server.id, epoch, number: self.number * PARTS + part }
+    }
+
+    /// Locks names and files here.
+    pub(crate) fn lock(&self, keys: &[LockKey]) -> std::result::Result<(), Stop> {
+        let mut waits = Waits::new();
+        loop {
+            let by = match self.server.lock(self.intent(0), self.age, keys)? {
+                Lock::Granted => return Ok(()),
+                Lock::Wait(by) => by,
+                Lock::GiveUp(by) => {
+                    self.server.resolve(self.peers, by)?;
+                    return Err(Stop::Restart);
+                }
+            };
+            if let Some(by) = by {
+                self.server.resolve(self.peers, by)?;
+            }
+            waits.pause(self.server, by.unwrap_or(self.intent(0)))?;
+        }
+    }
+
+    /// Has a server check and prepare a part.
+    pub(crate) fn part(
+        &mut self,
+        server: ServerId,
+        part: &Part,
+    ) -> std::result::Result<Seen, Stop> {
+        if server == self.server.id {
+            return self.own_part(part);
+        }
+        self.count += 1;
+        if self.count >= PARTS {
+            return Err(Error::Unfit.into());
+        }
+        let intent = self.intent(self.count);
+        let mut waits = Waits::new();
+        loop {
+            let step = IntentStep::Prepare {
+                age: self.age,
+                who: self.caller.user().map(Cow::Borrowed),
+                part: Cow::Borrowed(part),
+            };
+            let reply = self.server.send(self.peers, server, intent, step);
+            if matches!(reply, Err(Error::Unreachable { .. } | Error::NotRunning(_))) {
+                self.asked.push((intent, server));
+            }
+            match reply? {
+                IntentReply::Prepared(preparation, seen) => {
+                    self.participants.push((intent, server, preparation));
+                    return Ok(seen);
+                }
+                IntentReply::Seen(seen) => return Ok(seen),
+                IntentReply::GiveUp => return Err(Stop::Restart),
+                IntentReply::Wait => {}
+                _ => return Err(Error::Unfit.into()),
+            }
+            waits.pause(self.server, intent)?;
+        }
+    }
+
+    /// Checks a part of this server. It is made by the batch of the decision.
+    fn own_part(&mut self, part: &Part) -> std::result::Result<Seen, Stop> {
+        self.lock(&[part.key()])?;
+        if let Some(id) = part.replaced(&self.server.tablet)? {
+            self.lock(&[LockKey::File(id)])?;
+        }
+        let checked = part.check(&self.server.tablet, self.caller)?;
+        self.effects.extend(checked.effects);
+        self.counts.extend(checked.counts);
+        Ok(checked.seen)
+    }
+
+    /// Has the server of a name check and prepare a part, wherever that is.
+    pub(crate) fn part_at_name(
+        &mut self,
+        name: &OwnedName,
+        part: &Part,
+    ) -> std::result::Result<Seen, Stop> {
+        let directory = name.directory;
+        let hash = name.borrowed().hash();
+        let placement = self.server.layout.placement(directory)?;
+        let mut waits = Waits::new();
+        loop {
+            let partition = self.server.find(directory, hash);
+            match self.part(placement.server(partition), part) {
+                Err(Stop::Failed(Error::Elsewhere { histories, .. })) => {
+                    self.count -= u64::from(self.count > 0);
+                    self.server.learn(directory, histories);
+                }
+                outcome => return outcome,
+            }
+            if self.server.find(directory, hash) == partition {
+                // It is about to hold the name, or there is no such directory.
+                self.peek(directory)?;
+                waits.pause(self.server, self.intent(0))?;
+            }
+        }
+    }
+
+    /// Returns a directory, from its home.
+    pub(crate) fn peek(&self, directory: FileId) -> Result<Inode> {
+        let home = self.server.layout.home(directory)?;
+        let step = IntentStep::Peek(directory);
+        match self.server.send(self.peers, home, self.intent(0), step)? {
+            IntentReply::Inode(inode) if inode.is_directory() => Ok(*inode),
+            IntentReply::Inode(_) => Err(canopy_namespace::Error::from(Errno::NOTDIR).into()),
+            _ => Err(Error::Unfit),
+        }
+    }
+
+    /// Makes the change: all of it is seen from now on. Then has the participants make their parts; one
+    /// that cannot be reached asks by itself, or is asked again.
+    fn decide(mut self) -> Result<()> {
+        self.server.state.write().intents.running.insert(self.number, Stage::Deciding);
+        let records = self.participants.iter().map(|(intent, server, preparation)| {
+            decided(*intent, Some(&[(*server, *preparation)].into()))
+        });
+        let made = self.server.tablet.make(&self.effects, &Vec::from_iter(records));
+        if let Err(error) = made {
+            // A write that fails once it is visible fails the table with it, for good. Otherwise
+            // nothing was written.
+            let sync = self.server.tablet.table().sync();
+            if matches!(sync, Ok(()) | Err(canopy_store::Error::Deferred { .. })) {
+                self.abort();
+            }
+            return Err(error.into());
+        }
+        let participants = std::mem::take(&mut self.participants);
+        {
+            let intents = &mut self.server.state.write().intents;
+            intents.unsure.insert(self.number, participants.clone());
+        }
+        self.server.make_sure(self.number)?;
+        self.server.count_all(&self.counts)?;
+        for (intent, participant, preparation) in participants {
+            // If this fails, it is done again beside requests.
+            let _ = self.server.pass_on(self.peers, intent, participant, preparation);
+        }
+        Ok(())
+    }
+
+    /// Ends the try: nothing was changed, and nothing will be.
+    fn abort(&mut self) {
+        {
+            let intent = self.intent(0);
+            let intents = &mut self.server.state.write().intents;
+            intents.running.remove(&self.number);
+            intents.locks.unlock(intent);
+        }
+        self.server.notify();
+        let prepared = self.participants.iter().map(|(intent, server, _)| (*intent, *server));
+        for (intent, server) in prepared.chain(self.asked.iter().copied()) {
+            // If this fails, the participant asks by itself.
+            let _ = self.server.send(self.peers, server, intent, IntentStep::Abort);
+        }
+    }
+}
+
+impl Server {
+    /// Sends a message about an intent.
+    pub(crate) fn send(
+        &self,
+        peers: &dyn Peers,
+        to: ServerId,
+        intent: IntentId,
+        step: IntentStep<'_>,
+    ) -> Result<IntentReply> {
+        if to == self.id {
+            return self.answer_intent(intent, &step);
+        }
+        let request = Request::OfServer(ServerRequest::Intent(intent, step));
+        match peers.ask(to, Sender::SERVER, &request)? {
+            Response::Intent(reply) => Ok(reply),
+            _ => Err(Error::Unfit),
+        }
+    }
+
+    /// Makes a decision outlast a crash, and then known.
+    pub(crate) fn make_sure(&self, number: u64) -> Result<()> {
+        self.tablet.table().sync()?;
+        {
+            let mut state = self.state.write();
+            state.changes += 1;
+            let intents = &mut state.intents;
+            for (intent, server, preparation) in intents.unsure.remove(&number).unwrap_or_default()
+            {
+                intents.decisions.commit(intent, [(server, preparation)].into());
+            }
+            intents.running.remove(&number);
+            let own = IntentId { decider: self.id, epoch: intents.epoch, number: number * PARTS };
+            intents.locks.unlock(own);
+        }
+        self.notify();
+        Ok(())
+    }
+
+    /// Has a participant make its part. The decision is forgotten once it has.
+    pub(crate) fn pass_on(
+        &self,
+        peers: &dyn Peers,
+        intent: IntentId,
+        participant: ServerId,
+        preparation: Preparation,
+    ) -> Result<()> {
+        let reply = self.send(peers, participant, intent, IntentStep::Commit(preparation))?;
+        if reply != IntentReply::Ended(true) {
+            return Ok(());
+        }
+        let is_new = self.state.write().intents.decisions.confirm(intent, participant, preparation);
+        if is_new {
+            self.tablet.make(&[], &[decided(intent, None)])?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,367 @@
+//! A process of a cluster: it listens, runs the servers that the cluster map gives it, and executes
+//! what arrives. Changes outlast a crash before they are answered: those that arrive together by one
+//! write of the log.
+
+use crate::envelope::{self, Answer, Envelope, Route};
+use crate::error::{Error, Result};
+use crate::membership::{
+    ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessStatus,
+};
+use crate::message::{Refusal, Request, Response, Sender};
+use crate::peers::Peers;
+use crate::process::Process;
+use crate::remote::{Patience, Remote};
+use crate::rights::{Allowed, Rights};
+use crate::wire::{
+    Address, Batch, Call, ClientSecurity, Limits, Listener, Peer, Replies, ServerSecurity, Service,
+};
+use crate::workers::Workers;
+use canopy_model::ErrorKind;
+use canopy_namespace::Clock;
+use canopy_namespace::operation::{Caller, Change, Operation};
+use canopy_partition::ServerId;
+use canopy_store::Environment;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Threads for clients at most: each may wait for other servers.
+const CLIENT_THREADS: usize = 128;
+
+/// Threads for servers at most. What servers ask waits for nobody else.
+const SERVER_THREADS: usize = 32;
+
+/// Time until the servers of a process that starts have to run.
+const START_TIME: Duration = Duration::from_secs(120);
+
+/// Settings of a process.
+#[derive(Clone)]
+pub struct NodeSettings {
+    /// Addresses to listen at. Others find the process at the first one.
+    pub listen: Vec<Address>,
+    /// Requirements for those who connect.
+    pub security: ServerSecurity,
+    /// Requirements for other processes of the cluster.
+    pub to_others: ClientSecurity,
+    /// Length of a lease; a length that suits the storage if there is none.
+    pub lease: Option<Duration>,
+}
+
+/// A process of a cluster, which runs until it is dropped.
+pub struct Node {
+    listener: Option<Listener>,
+    inner: Arc<Inner>,
+    addresses: Vec<Address>,
+}
+
+/// Why a process of a cluster did not start, or not end.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// It could not listen.
+    #[error(transparent)]
+    Listen(#[from] crate::wire::ListenError),
+    /// It could not become a member.
+    #[error(transparent)]
+    Membership(#[from] MembershipError),
+    /// The cluster could not be opened.
+    #[error(transparent)]
+    Cluster(#[from] Error),
+    /// There is no address.
+    #[error("a process needs an address to listen at")]
+    NoAddress,
+}
+
+struct Inner {
+    process: Arc<Process>,
+    others: Arc<Remote>,
+    rights: Rights,
+    membership: RwLock<Option<Arc<Membership>>>,
+    clients: Workers<Peer>,
+    servers: Workers<Peer>,
+    me: Weak<Inner>,
+}
+
+impl Node {
+    /// Starts a process of the cluster in a storage, and returns once its servers run.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot listen or become a member, and as storage does.
+    pub fn start(
+        environment: &Environment,
+        clock: &Clock,
+        settings: &NodeSettings,
+    ) -> std::result::Result<Self, NodeError> {
+        let nowhere = Route {
+            version: 0,
+            processes: Vec::new(),
+            servers: Vec::new(),
+            policy: canopy_partition::SplitPolicy::default(),
+        };
+        let others = Remote::new(&[], settings.to_others.clone(), Patience::SERVER, nowhere)?;
+        let others = Arc::new(others);
+        let process = Process::new(environment, clock, Some(others.clone()))?;
+        let inner = Arc::new_cyclic(|me| Inner {
+            process,
+            others,
+            rights: Rights::default(),
+            membership: RwLock::default(),
+            clients: Workers::new("cluster-client", CLIENT_THREADS),
+            servers: Workers::new("cluster-server", SERVER_THREADS),
+            me: me.clone(),
+        });
+        let service: Arc<dyn Service> = inner.clone();
+        let (security, limits) = (settings.security.clone(), Limits::default());
+        let listener = Listener::start(&settings.listen, security, limits, service)?;
+        let addresses = listener.addresses().to_vec();
+        let own = addresses.first().ok_or(NodeError::NoAddress)?.to_string();
+        let mut membership =
+            MembershipSettings::new(inner.process.server_count(), &*environment.storage);
+        membership.lease = settings.lease.unwrap_or(membership.lease);
+        let hosting: Arc<dyn Hosting> = inner.clone();
+        let membership = Membership::join(environment, &own, membership, hosting)?;
+        let membership = Arc::new(membership);
+        let node = Node { listener: Some(listener), inner, addresses };
+        *node.inner.membership.write() = Some(membership.clone());
+        membership.wait_until_serving(START_TIME)?;
+        Ok(node)
+    }
+
+    /// Returns the addresses that it listens at, with the ports that the system has chosen.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Returns the servers that run here.
+    pub fn running(&self) -> Vec<ServerId> {
+        self.inner.process.running()
+    }
+
+    /// Returns the number of logical servers of the cluster.
+    pub fn server_count(&self) -> u32 {
+        self.inner.process.server_count()
+    }
+
+    /// Returns the process with its servers.
+    pub fn process(&self) -> &Arc<Process> {
+        &self.inner.process
+    }
+
+    /// Returns all processes of the cluster.
+    pub fn status(&self) -> Vec<ProcessStatus> {
+        self.inner.membership().map(|membership| membership.status()).unwrap_or_default()
+    }
+
+    /// Returns why this process is not a member any more; none if it is one.
+    pub fn ended(&self) -> Option<MembershipError> {
+        self.inner.membership()?.ended()
+    }
+
+    /// Gives all servers to other processes, and ends. Without another process, nobody runs them
+    /// afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `TimedOut` if nobody has taken the servers over in time: others do once the lease
+    /// ends.
+    pub fn leave(mut self, limit: Duration) -> std::result::Result<(), NodeError> {
+        let deadline = Instant::now() + limit;
+        let mut left = Ok(());
+        if let Some(mut membership) = self.inner.membership.write().take() {
+            // Whoever answers a request has it for a moment.
+            let membership = loop {
+                match Arc::try_unwrap(membership) {
+                    Ok(membership) => break membership,
+                    Err(_) if Instant::now() > deadline => return Ok(()),
+                    Err(shared) => membership = shared,
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            };
+            left = membership.leave(deadline.saturating_duration_since(Instant::now()));
+        }
+        if let Some(listener) = self.listener.take() {
+            listener.stop(Duration::from_secs(1));
+        }
+        Ok(left?)
+    }
+}
+
+impl Drop for Node {
+    /// Ends the process without notice: others take its servers over once its lease ends.
+    fn drop(&mut self) {
+        self.listener = None;
+        drop(self.inner.membership.write().take());
+    }
+}
+
+impl Hosting for Inner {
+    fn start(&self, server: ServerId) -> Result<()> {
+        self.process.start(server)
+    }
+
+    fn stop(&self, server: ServerId) {
+        // What was answered is on disk already.
+        let _ = self.process.stop(server);
+    }
+
+    fn map_changed(&self, map: Arc<ClusterMap>) {
+        self.others.learn(route_of(&map, &self.process));
+    }
+}
+
+/// Returns where servers run by a map.
+fn route_of(map: &ClusterMap, process: &Process) -> Route {
+    let mut processes = Vec::new();
+    let mut places = BTreeMap::new();
+    for (id, one) in &map.processes {
+        places.insert(*id, processes.len() as u32);
+        processes.push(one.address.clone());
+    }
+    let servers = (0..process.server_count()).map(ServerId);
+    let servers = servers.map(|server| places.get(&map.process_of(server)?).copied());
+    Route { version: map.version, processes, servers: servers.collect(), policy: process.policy() }
+}
+
+impl Service for Inner {
+    fn take(&self, batch: Batch) {
+        let Some(inner) = self.me.upgrade() else { return };
+        let peer = batch.peer().clone();
+        let may_be_server = inner.rights.may_be_server(&peer);
+        let is_urgent = |call: &Call| may_be_server && is_of_server(call.body());
+        let (own, others): (Vec<_>, Vec<_>) = batch.partition(is_urgent);
+        for (workers, calls) in [(&self.servers, own), (&self.clients, others)] {
+            if !calls.is_empty() {
+                let inner = inner.clone();
+                let calls_of = peer.clone();
+                workers.add(peer.clone(), move || inner.answer_all(&calls_of, calls));
+            }
+        }
+    }
+}
+
+/// Returns whether a message is a request that never waits for other servers.
+fn is_of_server(body: &[u8]) -> bool {
+    matches!(
+        postcard::from_bytes(body),
+        Ok(Envelope::Route | Envelope::Request { request: Request::OfServer(_), .. })
+    )
+}
+
+impl Inner {
+    fn membership(&self) -> Option<Arc<Membership>> {
+        self.membership.read().clone()
+    }
+
+    /// Answers calls that arrived together. Those that may wait for other servers come last, each by
+    /// itself.
+    fn answer_all(self: Arc<Self>, peer: &Peer, calls: Vec<Call>) {
+        let mut done = Vec::with_capacity(calls.len());
+        let mut touched = BTreeMap::new();
+        let is_alone = calls.len() == 1;
+        for call in calls {
+            let Ok(envelope) = postcard::from_bytes::<Envelope<'_>>(call.body()) else {
+                call.refuse("the request is damaged");
+                continue;
+            };
+            if !is_alone && may_wait(&envelope) {
+                drop(envelope);
+                let (inner, client) = (self.clone(), peer.clone());
+                self.clients.add(peer.clone(), move || inner.answer_all(&client, vec![call]));
+                continue;
+            }
+            let answer = match &envelope {
+                Envelope::Route => Answer::Route((*self.others.route()).clone()),
+                Envelope::Request { server, .. } => {
+                    touched.entry(*server).or_insert(Ok(()));
+                    Answer::Of(self.execute(peer, &envelope).map_err(|error| (&error).into()))
+                }
+            };
+            let server = match envelope {
+                Envelope::Request { server, .. } => Some(server),
+                Envelope::Route => None,
+            };
+            done.push((call, server, answer));
+        }
+        for (server, outcome) in &mut touched {
+            *outcome = self.make_durable(*server);
+        }
+        let mut replies = Replies::default();
+        for (call, server, answer) in done {
+            let failed = server.and_then(|server| touched.get(&server)?.as_ref().err());
+            let answer = failed.map_or(answer, |error| Answer::Of(Err(error.into())));
+            replies.answer(call, &envelope::encode(&answer));
+        }
+    }
+
+    fn execute(&self, peer: &Peer, envelope: &Envelope<'_>) -> Result<Response> {
+        let Envelope::Request { server, claim, session, number, request } = envelope else {
+            return Err(Error::Unfit);
+        };
+        let (session, number) = (*session, *number);
+        let answer = match self.rights.caller(peer, claim)? {
+            Allowed::Server => {
+                let sender = Sender { caller: Caller::Trusted, session, number };
+                self.process.answer(*server, sender, request)
+            }
+            Allowed::User(who) => {
+                let sender = Sender { caller: Caller::User(&who), session, number };
+                self.process.answer(*server, sender, request)
+            }
+        };
+        answer.map_err(|error| self.without_loss(*server, error))
+    }
+
+    /// Makes what a server has executed outlast a crash. What is read from it is durable, too, then.
+    fn make_durable(&self, server: ServerId) -> Result<()> {
+        let synced = self.process.sync_server(server);
+        synced.map_err(|error| self.without_loss(server, error))?;
+        match self.membership() {
+            Some(membership) if membership.may_answer(server) => Ok(()),
+            _ => Err(Error::NotRunning(server)),
+        }
+    }
+
+    /// Returns the error for a sender. If another process has the table of a server, that one answers.
+    fn without_loss(&self, server: ServerId, error: Error) -> Error {
+        match &error {
+            Error::Namespace(canopy_namespace::Error::Store(store))
+                if store.kind() == ErrorKind::Taken =>
+            {
+                if let Some(membership) = self.membership() {
+                    membership.lost(server);
+                }
+                Error::NotRunning(server)
+            }
+            _ => error,
+        }
+    }
+}
+
+/// Returns whether a request may have to wait for other servers.
+fn may_wait(envelope: &Envelope<'_>) -> bool {
+    use canopy_namespace::inode::{TYPE_MASK, file_type};
+    let Envelope::Request { request: Request::Execute(operation), .. } = envelope else {
+        return false;
+    };
+    match operation {
+        Operation::Change(change) => match change {
+            Change::Create { new, .. } => new.mode & TYPE_MASK == file_type::DIRECTORY,
+            Change::Link { .. }
+            | Change::Rename { .. }
+            | Change::Rmdir(_)
+            | Change::Unlink(_)
+            | Change::SetAttributes { .. }
+            | Change::SetXattr { .. }
+            | Change::RemoveXattr { .. } => true,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+impl From<&Error> for Answer {
+    fn from(error: &Error) -> Self {
+        Answer::Of(Err(Refusal::from(error)))
+    }
+}

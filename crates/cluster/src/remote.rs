@@ -1,0 +1,241 @@
+//! Servers that other processes run: requests go to the process that the newest known map names, and
+//! again to its successor until there is an answer.
+
+use crate::envelope::{self, Envelope, Route};
+use crate::error::{Error, Result};
+use crate::message::{Request, Response, Sender};
+use crate::peers::Peers;
+use crate::wire::{Address, ClientSecurity, Connections, Terms, WireError};
+use canopy_partition::{ServerId, SplitPolicy};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time until a request is sent again that nobody has answered.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// Time in which a process says where servers run.
+const ROUTE_TIME: Duration = Duration::from_secs(2);
+
+/// Bytes that an answer may have.
+const ROOM: u32 = 1 << 20;
+
+/// Times for requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Time for one attempt.
+    pub attempt: Duration,
+    /// Time until it fails for good.
+    pub whole: Duration,
+}
+
+impl Patience {
+    /// Patience of clients: servers move to other processes within seconds.
+    pub const CLIENT: Patience =
+        Patience { attempt: Duration::from_secs(10), whole: Duration::from_secs(60) };
+    /// Patience of servers with each other, while clients wait for them.
+    pub const SERVER: Patience =
+        Patience { attempt: Duration::from_secs(3), whole: Duration::from_secs(5) };
+}
+
+/// The processes of a cluster, as a client or another process knows them.
+pub struct Remote {
+    connections: Connections,
+    patience: Patience,
+    route: RwLock<Arc<Route>>,
+    /// Held by whoever asks for the route.
+    asking: Mutex<()>,
+    /// Addresses that the user gave.
+    seeds: Vec<Address>,
+}
+
+impl Remote {
+    /// Returns the cluster of which some processes have these addresses. One of them has to answer.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Unreachable` if none answers within the whole patience, and as the system does.
+    pub fn connect(
+        seeds: &[Address],
+        security: ClientSecurity,
+        patience: Patience,
+    ) -> Result<Arc<Self>> {
+        let nowhere = Route {
+            version: 0,
+            processes: Vec::new(),
+            servers: Vec::new(),
+            policy: SplitPolicy::default(),
+        };
+        let remote = Self::new(seeds, security, patience, nowhere)?;
+        let deadline = Instant::now() + patience.whole;
+        let mut pauses = Pauses::new(deadline);
+        loop {
+            match remote.refresh() {
+                Ok(()) => return Ok(Arc::new(remote)),
+                Err(error) if !pauses.wait() => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Returns the processes that are known from a map.
+    pub(crate) fn new(
+        seeds: &[Address],
+        security: ClientSecurity,
+        patience: Patience,
+        route: Route,
+    ) -> Result<Self> {
+        let io = |source| canopy_namespace::Error::Io { what: "start a client".into(), source };
+        Ok(Remote {
+            connections: Connections::new(security).map_err(io)?,
+            patience,
+            route: RwLock::new(Arc::new(route)),
+            asking: Mutex::new(()),
+            seeds: seeds.to_vec(),
+        })
+    }
+
+    /// Returns where servers run, as far as it is known.
+    pub fn route(&self) -> Arc<Route> {
+        self.route.read().clone()
+    }
+
+    /// Takes note of where servers run, unless something newer is known.
+    pub(crate) fn learn(&self, route: Route) {
+        let mut known = self.route.write();
+        if route.version > known.version {
+            *known = Arc::new(route);
+        }
+    }
+
+    /// Asks the processes that are known where servers run.
+    fn refresh(&self) -> Result<()> {
+        let before = self.route().version;
+        let _asking = self.asking.lock();
+        if self.route().version > before {
+            return Ok(());
+        }
+        let known = self.route();
+        let processes = known.processes.iter().filter_map(|address| address.parse().ok());
+        let mut asked = BTreeSet::new();
+        let mut last = None;
+        let question = envelope::encode(&Envelope::Route);
+        for address in processes.chain(self.seeds.iter().cloned()) {
+            if !asked.insert(address.to_string()) {
+                continue;
+            }
+            let terms = Terms::within(ROUTE_TIME).with_room(ROOM);
+            match self.connections.call(&address, &question, terms) {
+                Ok(answer) => match envelope::route(&answer) {
+                    Some(route) if route.version > before => {
+                        self.learn(route);
+                        return Ok(());
+                    }
+                    Some(_) => last = None,
+                    None => return Err(Error::Unfit),
+                },
+                Err(error) => last = Some(error),
+            }
+        }
+        match last {
+            Some(error) => Err(unreachable(ServerId(0), &error)),
+            None => Ok(()),
+        }
+    }
+
+    fn call(&self, server: ServerId, body: &[u8]) -> Outcome {
+        let route = self.route();
+        let Some(address) = route.address(server).and_then(|address| address.parse().ok()) else {
+            return Outcome::Again(Error::NotRunning(server));
+        };
+        let terms = Terms::within(self.patience.attempt).with_room(ROOM);
+        match self.connections.call(&address, body, terms) {
+            Ok(answer) => match envelope::answer(&answer) {
+                Err(error @ Error::NotRunning(_)) => Outcome::Again(error),
+                answer => Outcome::Is(answer),
+            },
+            Err(error) => match &error {
+                WireError::Refused { refusal, .. } if is_final(refusal) => {
+                    Outcome::Is(Err(unreachable(server, &error)))
+                }
+                _ => Outcome::Again(unreachable(server, &error)),
+            },
+        }
+    }
+}
+
+/// Outcome of one attempt.
+enum Outcome {
+    Is(Result<Response>),
+    /// Somebody else may have the answer.
+    Again(Error),
+}
+
+fn is_final(refusal: &crate::wire::Refusal) -> bool {
+    use crate::wire::Refusal;
+    matches!(
+        refusal,
+        Refusal::TooLarge { .. }
+            | Refusal::ReplyTooLarge
+            | Refusal::Version(_)
+            | Refusal::Denied(_)
+    )
+}
+
+fn unreachable(server: ServerId, error: &WireError) -> Error {
+    Error::Unreachable { server, why: error.to_string() }
+}
+
+impl Peers for Remote {
+    fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
+        let body = envelope::request(server, sender, request);
+        let mut pauses = Pauses::new(Instant::now() + self.patience.whole);
+        loop {
+            let version = self.route().version;
+            let error = match self.call(server, &body) {
+                Outcome::Is(answer) => return answer,
+                Outcome::Again(error) => error,
+            };
+            if !pauses.wait() {
+                return Err(error);
+            }
+            if self.route().version == version {
+                // If nobody knows anything newer, the process may answer yet.
+                let _ = self.refresh();
+            }
+        }
+    }
+
+    fn server_count(&self) -> u32 {
+        self.route().servers.len() as u32
+    }
+
+    fn policy(&self) -> SplitPolicy {
+        self.route().policy
+    }
+}
+
+/// Pauses that grow, until a deadline.
+struct Pauses {
+    next: Duration,
+    deadline: Instant,
+}
+
+impl Pauses {
+    fn new(deadline: Instant) -> Self {
+        Pauses { next: PAUSE_MIN, deadline }
+    }
+
+    /// Waits. Returns false, at once, if the deadline is over.
+    fn wait(&mut self) -> bool {
+        if Instant::now() + self.next > self.deadline {
+            return false;
+        }
+        thread::sleep(self.next);
+        self.next = (2 * self.next).min(PAUSE_MAX);
+        true
+    }
+}

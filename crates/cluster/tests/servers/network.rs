@@ -1,0 +1,98 @@
+//! Processes that listen at addresses of this machine, with one storage. Here they are threads; tests
+//! of the commands start real ones.
+
+use crate::place::*;
+use canopy_cluster::wire::{Address, ClientSecurity, ServerSecurity};
+use canopy_cluster::{Client, Error, Node, NodeSettings, Patience, Remote};
+use canopy_namespace::inode::file_type;
+use canopy_namespace::{FileId, ROOT, system_clock};
+use canopy_store::Environment;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn start(environment: &Environment) -> Node {
+    let settings = NodeSettings {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        security: ServerSecurity::default(),
+        to_others: ClientSecurity::default(),
+        lease: Some(Duration::from_millis(300)),
+    };
+    Node::start(environment, &system_clock(), &settings).unwrap()
+}
+
+fn connect(addresses: &[Address]) -> Client {
+    let security = ClientSecurity::default();
+    let remote = Remote::connect(addresses, security, Patience::CLIENT).unwrap();
+    new_client_of(remote)
+}
+
+fn create_all(client: &Client, directory: FileId, names: &[String]) -> BTreeMap<String, FileId> {
+    let made = names.iter().map(|name| {
+        let made = create(client, directory, name, file_type::REGULAR).unwrap();
+        (name.clone(), made.id)
+    });
+    made.collect()
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}{number}")).collect()
+}
+
+fn assert_has(client: &Client, directory: FileId, files: &BTreeMap<String, FileId>) {
+    let listed = list(client, directory);
+    assert_eq!(listed.len(), files.len());
+    for (name, id) in files {
+        assert_eq!(lookup(client, directory, name).map(|inode| inode.id), Some(*id), "{name}");
+    }
+}
+
+#[test]
+fn two_processes_share_a_directory() {
+    let environment = environment(4);
+    let (one, other) = (start(&environment), start(&environment));
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while one.running().len() != 2 || other.running().len() != 2 {
+        assert!(std::time::Instant::now() < deadline, "{:?} {:?}", one.running(), other.running());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let client = connect(one.addresses());
+    let directory = create(&client, ROOT, "big", file_type::DIRECTORY).unwrap().id;
+    let files = create_all(&client, directory, &names("file", 800));
+    let stranger = connect(other.addresses());
+    assert_has(&stranger, directory, &files);
+    let held = |node: &Node| node.process().partitions(directory).unwrap().len();
+    assert!(held(&one) > 1 && held(&other) > 1);
+    // Names that exist are refused, wherever they are.
+    let again = create(&stranger, directory, "file1", file_type::REGULAR);
+    assert!(matches!(again, Err(Error::Namespace(error)) if error.errno().raw_os_error() == 17));
+    one.leave(Duration::from_secs(20)).unwrap();
+    assert_has(&client, directory, &files);
+    assert_eq!(other.running().len(), 4);
+}
+
+#[test]
+fn a_process_that_dies_is_replaced() {
+    let environment = environment(4);
+    let (one, other) = (start(&environment), start(&environment));
+    let addresses = [one.addresses(), other.addresses()].concat();
+    let client = Arc::new(connect(&addresses));
+    let directory = create(&client, ROOT, "big", file_type::DIRECTORY).unwrap().id;
+    let mut files = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let creators: Vec<_> = (0..4)
+            .map(|thread| {
+                let client = &client;
+                let names = names(&format!("file{thread}-"), 400);
+                scope.spawn(move || create_all(client, directory, &names))
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(50));
+        drop(one);
+        for creator in creators {
+            files.extend(creator.join().unwrap());
+        }
+    });
+    assert_eq!(files.len(), 1600);
+    assert_has(&connect(other.addresses()), directory, &files);
+}
