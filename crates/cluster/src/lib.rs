@@ -22,6 +22,7 @@
 //! | tables and the list of servers | `tables` |
 //! | contents of files, for clients | `contents` |
 //! | a namespace with servers, as a mount sees it | `namespace` |
+//! | keys and certificates | `certificates` |
 //! | connections between processes | [`wire`] |
 //!
 //! Invariants:
@@ -34,6 +35,7 @@
 //!   server follows from the block of the directory's id.
 
 mod answer;
+pub mod certificates;
 mod client;
 pub mod contents;
 mod envelope;
@@ -67,6 +69,7 @@ pub use contents::ClusterNamespace;
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
+pub use node::{Node, NodeError, NodeSettings};
 pub use intents::{Arriving, Part, Seen};
 pub use message::{
     Fate, IntentReply, IntentStep, Life, MoveStep, Refusal, Request, Response, Sender,
