@@ -39,6 +39,8 @@ pub struct Process {
     /// The last failure of work beside requests.
     failure: Mutex<Option<Error>>,
     sessions: SessionSettings,
+    /// Held by who does what is due.
+    ticking: Mutex<()>,
 }
 
 impl Process {
@@ -78,6 +80,7 @@ impl Process {
             tasks: Tasks::default(),
             failure: Mutex::default(),
             sessions,
+            ticking: Mutex::new(()),
         });
         process.tasks.start(&process, Self::work)?;
         sessions::start_ticking(&process)?;
@@ -265,6 +268,7 @@ impl Process {
     /// Does what is due by the clock: holds and sessions of silent clients end. A thread of the process calls
     /// it a few times in a second.
     pub fn tick(&self) {
+        let _one = self.ticking.lock();
         for id in self.running() {
             let Ok(server) = self.server(id) else { continue };
             if let Err(error) = server.end_holds().and_then(|()| server.end_silent_sessions()) {

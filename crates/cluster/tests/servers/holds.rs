@@ -7,6 +7,7 @@ use canopy_cluster::{Client, Error, Peers, Request, Response, Sender, SessionId}
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Hold, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, New, ROOT, Reply};
+use canopy_partition::ServerId;
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -88,11 +89,10 @@ fn a_session_cannot_release_what_another_holds() {
     let one = site.client(7);
     let id = create_held(&one, "file", file_type::REGULAR);
     unlink(&one, "file").unwrap();
-    let who = canopy_namespace::operation::Caller::Trusted;
     for session in [8, 9] {
-        let sender = Sender { caller: who, session: SessionId(session), number: 0 };
+        let sender = Sender { caller: Caller::Trusted, session: SessionId(session), number: 0 };
         let release = Request::Hold(Hold::Release(id, 1000), u64::MAX);
-        let released = site.ask(canopy_partition::ServerId(0), sender, &release).unwrap();
+        let released = site.ask(ServerId(0), sender, &release).unwrap();
         assert!(matches!(released, Response::Held(Reply::Done, _)));
     }
     assert!(is_there(&site, id));
@@ -184,8 +184,9 @@ fn holds_go_along_when_names_are_handed_over() {
     let ids = Vec::from_iter(ids);
     site.hand_over();
     assert_eq!(site.counts().holds, ids.len());
+    let other = site.client(9);
     for name in &names[..10] {
-        unlink(&site.client(9), name).unwrap();
+        unlink(&other, name).unwrap();
     }
     assert!(ids.iter().all(|id| is_there(&site, *id)));
     client.renew(Caller::Trusted);
@@ -245,6 +246,7 @@ fn holds_are_exact_whatever_is_lost() {
                 }
                 (5, _) => {
                     // Servers may have died: clients come back in time.
+                    site.lose_nothing_more();
                     clients.iter().for_each(|client| client.renew(Caller::Trusted));
                     clients.iter().for_each(|client| client.renew(Caller::Trusted));
                     site.pass(3);
@@ -261,6 +263,7 @@ fn holds_are_exact_whatever_is_lost() {
                 assert!(is_there(&site, *id), "{why}: {id}");
             }
         }
+        site.lose_nothing_more();
         for (client, held) in clients.iter().zip(&held) {
             held.iter().for_each(|(id, times)| release(client, *id, *times));
         }

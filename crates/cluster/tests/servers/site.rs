@@ -88,6 +88,11 @@ impl Site {
         self.losses.lock().extend(losses);
     }
 
+    /// Loses none of the requests to come.
+    pub fn lose_nothing_more(&self) {
+        self.losses.lock().clear();
+    }
+
     /// Lets time pass.
     pub fn pass(&self, seconds: u64) {
         self.seconds.fetch_add(seconds, Ordering::Relaxed);
