@@ -4,13 +4,16 @@ use crate::place;
 use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
 use canopy::commands::ns::Create as Arguments;
+use canopy_cluster::{create_cluster, has_cluster};
 use canopy_index::safety;
 use canopy_namespace::{
     CHUNK_BYTES, Ownership, Settings, create_namespace, system_clock, table_of,
 };
+use canopy_partition::SplitPolicy;
 use canopy_site::check_links;
 use canopy_store::Environment;
 use canopy_store::storage::{LocalStorage, SharedDirectory, Storage};
+use canopy_text::counted;
 use rustix::fs::OFlags;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -24,8 +27,10 @@ const CHUNK_BYTES_DEFAULT: u64 = 4 << 20;
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let Arguments { namespace, inline, chunk_size, indexes, shared } = arguments;
+    let Arguments { namespace, inline, chunk_size, indexes, shared, servers, .. } = arguments;
     let (inline, shown) = (*inline, namespace.display());
+    // Servers run on several machines.
+    let is_shared = *shared || servers.is_some();
     if inline > INLINE_BYTES_MAX {
         bail!("--inline {inline}: {INLINE_BYTES_MAX} at most");
     }
@@ -42,20 +47,20 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
         bail!("--shared is for directories: every machine can use a bucket");
     }
     // Files of a directory would be of one machine.
-    let needs_chunks = bucket.is_some() || *shared;
+    let needs_chunks = bucket.is_some() || is_shared;
     let chunk_size = chunk_size.or(needs_chunks.then_some(CHUNK_BYTES_DEFAULT));
     settings.chunk_bytes = chunk_size.unwrap_or_default();
     if chunk_size.is_some_and(|size| !CHUNK_BYTES.contains(&size) || (inline as u64) > size) {
         bail!("--chunk-size: from 4K to 64M, and no less than --inline");
     }
     let environment = match bucket {
-        None => local(namespace, *shared)?,
+        None => local(namespace, is_shared)?,
         Some((directory, _)) => {
             if let Some(directory) = directory {
-                local(directory, *shared)?;
+                local(directory, is_shared)?;
             }
             let environment = place::environment(namespace)?;
-            if table_of(environment.storage.as_ref()).is_ok() {
+            if is_taken(&environment)? {
                 bail!("{shown}: there is a namespace already");
             }
             environment
@@ -63,8 +68,17 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     };
     let uid = nix::unistd::geteuid().as_raw();
     let owner = Ownership { uid, gid: nix::unistd::getegid().as_raw() };
-    let made = create_namespace(&environment, &settings, owner, &system_clock());
-    if made.is_err() && table_of(environment.storage.as_ref()).is_ok() {
+    let clock = system_clock();
+    let mut policy = SplitPolicy::default();
+    policy.entries_max = arguments.split_entries.unwrap_or(policy.entries_max);
+    policy.partitions_per_server =
+        arguments.partitions_per_server.unwrap_or(policy.partitions_per_server);
+    let made = match servers {
+        None => create_namespace(&environment, &settings, owner, &clock),
+        Some(servers) => create_cluster(&environment, &settings, owner, *servers, policy, &clock)
+            .map_err(canopy_namespace::Error::from),
+    };
+    if made.is_err() && is_taken(&environment)? {
         bail!("{shown}: there is a namespace already");
     }
     made.with_context(|| match bucket {
@@ -78,8 +92,21 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             "cannot make a namespace in {shown}; remove what was begun in it before you try again"
         ),
     })?;
+    if let Some(servers) = servers {
+        canopy::say(format!(
+            "made {shown}: {}; start them with: canopy cluster start {shown} --listen 127.0.0.1:7040",
+            counted(*servers, "logical server")
+        ))?;
+        return Ok(Outcome::Complete);
+    }
     canopy::say(format!("made {shown}; mount it with: canopy ns mount {shown} DIRECTORY"))?;
     Ok(Outcome::Complete)
+}
+
+/// Returns whether a storage has a namespace, on one server or on several.
+fn is_taken(environment: &Environment) -> anyhow::Result<bool> {
+    let storage = environment.storage.as_ref();
+    Ok(table_of(storage).is_ok() || has_cluster(storage)?)
 }
 
 /// Makes a directory of this machine, or of many, as mkdir(1) does, or takes an empty one of the

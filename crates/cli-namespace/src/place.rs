@@ -4,6 +4,7 @@
 
 use crate::viewed;
 use anyhow::{Context, anyhow, bail};
+use canopy_cluster::has_cluster;
 use canopy_index::safety;
 use canopy_namespace::{Contents, Namespace, system_clock};
 use canopy_store::storage::SharedDirectory;
@@ -118,8 +119,18 @@ pub fn full_name(namespace: &Path) -> anyhow::Result<PathBuf> {
 /// Returns the full path of the directory of a namespace that is there.
 pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
     let failed = || format!("cannot open the namespace {}", namespace.display());
-    match canopy_namespace::table_of(environment(namespace)?.storage.as_ref()) {
-        Err(canopy_namespace::Error::Invalid(what)) => return Err(instead(namespace, &what)),
+    let storage = environment(namespace)?.storage;
+    match canopy_namespace::table_of(storage.as_ref()) {
+        Err(canopy_namespace::Error::Invalid(what)) => {
+            if has_cluster(storage.as_ref())? {
+                bail!(
+                    "{0} is a namespace on several servers, which 'canopy ns' cannot open: start \
+                     its servers with 'canopy cluster start {0} --listen ADDRESS'",
+                    namespace.display()
+                );
+            }
+            return Err(instead(namespace, &what));
+        }
         table => table.with_context(failed)?,
     };
     directory_of(namespace)

@@ -1,8 +1,8 @@
 //! The command line: which commands there are, and which function carries each out.
 
 use crate::commands::{
-    check, compact, diff, du, export, find, generate, help, history, import, index, info, locate,
-    ls, mount, ns, report, source, sql, stat, store, table, top, update, watch,
+    check, cluster, compact, diff, du, export, find, generate, help, history, import, index, info,
+    locate, ls, mount, ns, report, source, sql, stat, store, table, top, update, watch,
 };
 use crate::companion::{Companion, command_name};
 use crate::engine::Engine;
@@ -69,6 +69,7 @@ pub enum Command {
     Unmount(mount::Unmount),
     Store(store::Arguments),
     Ns(ns::Arguments),
+    Cluster(cluster::Arguments),
     Help(help::Arguments),
     Completions(generate::CompletionsArguments),
     Man(generate::ManArguments),
@@ -187,6 +188,7 @@ impl Command {
                 | Command::Man(_)
                 | Command::Store(_)
                 | Command::Ns(_)
+                | Command::Cluster(_)
                 | Command::Unmount(_)
         )
     }
@@ -241,6 +243,7 @@ pub fn run(
             None => Companion::Sql.run(),
         },
         Command::Store(_) => Companion::Store.run(),
+        Command::Cluster(_) => Companion::Cluster.run(),
         Command::Ns(_) | Command::Mount(_) | Command::Unmount(_) => Companion::Namespace.run(),
         Command::Export(arguments) => export::run(invocation, arguments),
         Command::Report(arguments) => report::run(invocation, arguments),

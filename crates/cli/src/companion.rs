@@ -1,7 +1,7 @@
 //! Finds and runs the programs that `canopy` has some commands in, so that it stays small and
 //! starts fast itself: `canopy-sql` with the SQL engine inside, which also imports, `canopy-store`,
-//! which looks into the tables of the engine, and `canopy-ns`, which makes, checks and mounts
-//! namespaces, and mounts indexes.
+//! which looks into the tables of the engine, `canopy-ns`, which makes, checks and mounts
+//! namespaces, and mounts indexes, and `canopy-cluster`, which runs namespaces on several servers.
 //!
 //! They are looked for beside `canopy` itself and in `../libexec/canopy`, never in `$PATH`, and
 //! must be of the same version.
@@ -27,6 +27,8 @@ pub enum Companion {
     Store,
     /// `canopy-ns`, for `ns`, for indexes of namespaces, and for `mount` and `unmount`.
     Namespace,
+    /// `canopy-cluster`, for `cluster`.
+    Cluster,
 }
 
 /// The variable in which `canopy` passes its version to a companion.
@@ -70,6 +72,7 @@ impl Companion {
         match command {
             "sql" | "table" | "import" => Some(Companion::Sql),
             "store" => Some(Companion::Store),
+            "cluster" => Some(Companion::Cluster),
             "ns" | "mount" | "unmount" => Some(Companion::Namespace),
             _ => None,
         }
@@ -80,6 +83,7 @@ impl Companion {
             Companion::Sql => "canopy-sql",
             Companion::Store => "canopy-store",
             Companion::Namespace => "canopy-ns",
+            Companion::Cluster => "canopy-cluster",
         }
     }
 
@@ -88,6 +92,7 @@ impl Companion {
         match self {
             Companion::Sql => ("SQL", "SQL, imports and indexes with derived tables need"),
             Companion::Store => ("'canopy store'", "'canopy store' needs"),
+            Companion::Cluster => ("'canopy cluster'", "'canopy cluster' needs"),
             Companion::Namespace => {
                 ("namespaces", "'canopy ns', sources with ns:, 'mount' and 'unmount' need")
             }

@@ -1,7 +1,8 @@
 //! The command line: one file a command under `commands`; exit codes are decided in `outcome`.
 //!
-//! Four programs are made of it: `canopy`, and those that it runs for some commands (`companion`),
-//! `canopy-sql` with the SQL engine inside, `canopy-store` and `canopy-ns`. Users see one command.
+//! Five programs are made of it: `canopy`, and those that it runs for some commands (`companion`),
+//! `canopy-sql` with the SQL engine inside, `canopy-store`, `canopy-ns` and `canopy-cluster`. Users see
+//! one command.
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -126,6 +127,22 @@ pub fn main_of_store(
             match command_line::Cli::of_process().command {
                 command_line::Command::Store(arguments) => store(arguments),
                 _ => anyhow::bail!("canopy-store carries out 'canopy store' alone"),
+            }
+        });
+    outcome::exit_code(done, Some(kind_of))
+}
+
+/// Like [`main_of_store`], for `canopy-cluster`.
+pub fn main_of_cluster(
+    cluster: fn(commands::cluster::Arguments) -> anyhow::Result<Outcome>,
+    kind_of: KindOf,
+) -> ExitCode {
+    streams::prepare();
+    let done =
+        Companion::Cluster.check_version().and_then(|()| {
+            match command_line::Cli::of_process().command {
+                command_line::Command::Cluster(arguments) => cluster(arguments),
+                _ => anyhow::bail!("canopy-cluster carries out 'canopy cluster' alone"),
             }
         });
     outcome::exit_code(done, Some(kind_of))

@@ -2,6 +2,7 @@
 //! answers.
 
 pub mod check;
+pub mod cluster;
 pub mod compact;
 mod completing;
 pub mod diff;

@@ -85,7 +85,13 @@ fn every_option_is_named_in_a_test_of_its_command() {
         assert!(counts.get(command).is_some_and(|&count| count >= least), "{command}: {counts:?}");
     }
     let mut found = Vec::new();
-    for tests in ["tests", "../cli-sql/tests", "../cli-store/tests", "../cli-namespace/tests"] {
+    for tests in [
+        "tests",
+        "../cli-sql/tests",
+        "../cli-store/tests",
+        "../cli-namespace/tests",
+        "../cli-cluster/tests",
+    ] {
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(tests), &mut found);
     }
     let sources: Vec<BTreeSet<&str>> = found.iter().map(|source| words(source)).collect();

@@ -103,6 +103,18 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-text",
         ],
     ),
+    (
+        "canopy-cluster-command",
+        &[
+            "canopy",
+            "canopy-cluster",
+            "canopy-index",
+            "canopy-namespace",
+            "canopy-object-storage",
+            "canopy-partition",
+            "canopy-store",
+        ],
+    ),
     ("canopy-namespace", &["canopy-model", "canopy-query", "canopy-store"]),
     ("canopy-fuse", &["canopy-model", "canopy-query"]),
     (
@@ -132,6 +144,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "canopy",
             "canopy-as-user",
+            "canopy-cluster",
             "canopy-fuse",
             "canopy-index",
             "canopy-ingest",
@@ -141,6 +154,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-mount",
             "canopy-namespace",
             "canopy-object-storage",
+            "canopy-partition",
             "canopy-query",
             "canopy-scan",
             "canopy-store",

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const PROGRAMS: [&str; 4] = ["canopy", "canopy-sql", "canopy-store", "canopy-ns"];
+const PROGRAMS: [&str; 5] = ["canopy", "canopy-sql", "canopy-store", "canopy-ns", "canopy-cluster"];
 
 /// How directories of copies begin; the rest of the name says of which build they are.
 const COPIES: &str = "canopy-tests-";

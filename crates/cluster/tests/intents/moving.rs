@@ -56,7 +56,10 @@ fn a_rename_waits_for_the_end_of_a_hand_over() {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();
         net.set_faults(Some(Box::new(move |_, step| {
-            counted.fetch_add(usize::from(matches!(step, IntentStep::Prepare { .. })), Ordering::AcqRel);
+            counted.fetch_add(
+                usize::from(matches!(step, IntentStep::Prepare { .. })),
+                Ordering::AcqRel,
+            );
             Fate::Arrives
         })));
         thread::scope(|scope| {

@@ -20,6 +20,23 @@ pub struct Create {
     /// so that all of them can use it; contents are in objects
     #[arg(long)]
     pub shared: bool,
+    /// Make it for N servers, in a directory that many machines share or in a bucket; 'canopy cluster'
+    /// runs them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub servers: Option<u32>,
+    /// Split a partition of a directory beyond about N entries [default: 8000]
+    #[arg(
+        long, value_name = "N", requires = "servers",
+        value_parser = clap::value_parser!(u64).range(16..=1_000_000_000)
+    )]
+    pub split_entries: Option<u64>,
+    /// Give each server up to N partitions of a directory; larger ones are not split further [default:
+    /// 4]
+    #[arg(
+        long, value_name = "N", requires = "servers",
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
+    pub partitions_per_server: Option<u32>,
     /// Keep indexes of these attributes, with commas between them, or of none [default: size, uid,
     /// gid, mtime, ext]
     #[arg(long, value_name = "ATTRIBUTES", value_delimiter = ',')]

@@ -1,0 +1,79 @@
+//! Places of namespaces on several servers: a directory that machines share, or a bucket.
+
+use anyhow::{Context, bail};
+use canopy_cluster::has_cluster;
+use canopy_index::safety;
+use canopy_store::storage::Storage;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Name of the file with the server's certificate in the directory of a namespace.
+pub const CERTIFICATE: &str = "server.pem";
+
+/// A namespace on several servers.
+pub struct Place {
+    /// Its storage.
+    pub storage: Arc<dyn Storage>,
+    /// Its directory; none if all of it is in a bucket.
+    pub directory: Option<PathBuf>,
+}
+
+impl Place {
+    /// Opens the storage of a namespace.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no namespace on several servers, if root is given a directory of another user,
+    /// and as storage does.
+    pub fn open(namespace: &Path) -> anyhow::Result<Self> {
+        let shown = namespace.display();
+        let name = namespace.to_str().with_context(|| format!("{shown}: its name is not UTF-8"))?;
+        let directory = match name.split_once("s3://") {
+            Some(("", _)) => None,
+            Some((directory, _)) => Some(Path::new(directory.trim_end_matches('+'))),
+            None => Some(namespace),
+        };
+        let directory = directory.map(own_directory).transpose()?;
+        let storage = match &directory {
+            // The process may change its working directory later.
+            Some(directory) if !name.contains("s3://") => {
+                canopy_object_storage::open_directory(directory)?
+            }
+            _ => canopy_object_storage::open(name)?,
+        };
+        if !has_cluster(&*storage)? {
+            bail!(
+                "{shown} is not a namespace on several servers: make one with 'canopy ns create \
+                 --servers N'"
+            );
+        }
+        Ok(Place { storage, directory })
+    }
+}
+
+impl Place {
+    /// Returns the file of the server's certificate beside the namespace, if it is there.
+    pub fn certificate(&self) -> Option<PathBuf> {
+        let file = self.directory.as_ref()?.join(CERTIFICATE);
+        file.symlink_metadata().is_ok().then_some(file)
+    }
+}
+
+/// Returns the full path of a directory. Root does not use one that others could redirect.
+fn own_directory(directory: &Path) -> anyhow::Result<PathBuf> {
+    let shown = directory.display();
+    let full = directory.canonicalize().with_context(|| shown.to_string())?;
+    let about = full.metadata().with_context(|| shown.to_string())?;
+    if nix::unistd::geteuid().is_root() {
+        if about.uid() != 0 {
+            let (uid, gid) = (about.uid(), about.gid());
+            bail!(
+                "{shown} belongs to uid {uid}, who could have it lead elsewhere: run this as that \
+                 user, as with 'setpriv --reuid {uid} --regid {gid} --clear-groups canopy cluster ...'"
+            );
+        }
+        safety::check(&full, 0)?;
+    }
+    Ok(full)
+}

@@ -1,0 +1,144 @@
+//! `canopy cluster start`.
+
+use crate::numbers::ranges;
+use crate::place::Place;
+use crate::security::Security;
+use crate::settings::{self, Settings};
+use anyhow::{Context, bail};
+use canopy::commands::cluster::Start as Arguments;
+use canopy::{Outcome, interrupt, message};
+use canopy_cluster::wire::Address;
+use canopy_cluster::{Node, NodeSettings};
+use canopy_namespace::system_clock;
+use canopy_store::Environment;
+use nix::sys::signal::{SigSet, Signal};
+use sd_notify::NotifyState;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Pause between two looks at certificates and at the state of this process.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+
+/// Time in which other processes have to take the servers over.
+const LEAVE_TIME: Duration = Duration::from_secs(30);
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    // Before other threads are there, which then hold them back, too.
+    let signals = interrupt::block(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])?;
+    let mut listen = Vec::new();
+    for address in &arguments.listen {
+        listen.push(address.parse::<Address>().with_context(|| format!("--listen {address}"))?);
+    }
+    let place = Place::open(&arguments.namespace)?;
+    let set = settings_of(arguments, &place)?;
+    let certificate = certificate_of(arguments, &set, &place);
+    let security = Security::new(&place, certificate.as_deref())?;
+    if security.is_plain() {
+        check_loopback(&listen, arguments)?;
+    }
+    if let Some(first) = listen.first().filter(|first| is_unspecified(first)) {
+        bail!(
+            "--listen {first}: other processes find this one at its first address, which must be one of \
+             this machine, such as its name"
+        );
+    }
+    let lease = match arguments.lease {
+        Some(seconds) => Some(settings::lease(Some(seconds)).context("--lease")?),
+        None => set.lease,
+    };
+    let settings = NodeSettings {
+        listen,
+        security: security.of_server()?,
+        to_others: security.of_client()?,
+        lease,
+    };
+    let environment = Environment::system(place.storage.clone());
+    let node = Node::start(&environment, &system_clock(), &settings)?;
+    let running = Vec::from_iter(node.running().iter().map(|server| server.0));
+    for address in node.addresses() {
+        let (running, all) = (ranges(&running), node.server_count());
+        canopy::say(format!("listening on {address}, running servers {running} of {all}"))?;
+    }
+    // Without systemd, there is nobody to notify.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    let ended = serve(&node, &security, &ends(signals)?);
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    ended?;
+    node.leave(LEAVE_TIME)?;
+    Ok(Outcome::Complete)
+}
+
+/// Serves until a signal comes.
+///
+/// # Errors
+///
+/// Fails if this process is not a member of the cluster any more.
+fn serve(node: &Node, security: &Security, ends: &Receiver<()>) -> anyhow::Result<()> {
+    let mut told = String::new();
+    loop {
+        match ends.recv_timeout(LOOK_EVERY) {
+            Err(RecvTimeoutError::Timeout) => {}
+            _ => return Ok(()),
+        }
+        if let Some(error) = node.ended() {
+            return Err(error.into());
+        }
+        // What was known before counts meanwhile.
+        let problem =
+            security.refresh().err().map(|error| format!("{error:#}")).unwrap_or_default();
+        if !problem.is_empty() && problem != told {
+            message(format_args!("cannot read certificates again: {problem}"));
+        }
+        told = problem;
+    }
+}
+
+/// Returns where a signal to end is announced.
+fn ends(signals: SigSet) -> anyhow::Result<Receiver<()>> {
+    let (sender, receiver) = channel();
+    let wait = move || {
+        let _ = signals.wait();
+        let _ = sender.send(());
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+    Ok(receiver)
+}
+
+/// Returns whether an address stands for all of a machine's.
+fn is_unspecified(address: &Address) -> bool {
+    address.ip().is_some_and(|ip| ip.is_unspecified())
+}
+
+fn settings_of(arguments: &Arguments, place: &Place) -> anyhow::Result<Settings> {
+    match (&arguments.settings, &place.directory) {
+        (Some(file), _) => Settings::read(file, true),
+        (None, Some(directory)) => Settings::read(&directory.join(settings::FILE), false),
+        (None, None) => Ok(Settings::default()),
+    }
+}
+
+/// Returns the file of the certificate, if there is one.
+fn certificate_of(arguments: &Arguments, set: &Settings, place: &Place) -> Option<PathBuf> {
+    let named = arguments.certificate.clone().or_else(|| set.certificate.clone());
+    named.or_else(|| place.certificate())
+}
+
+/// Fails if other machines could connect, and could claim anything.
+fn check_loopback(listen: &[Address], arguments: &Arguments) -> anyhow::Result<()> {
+    for address in listen {
+        let is_local = match (address, address.ip()) {
+            (Address::Unix(_), _) => true,
+            (_, Some(ip)) => ip.is_loopback(),
+            (Address::Tcp { host, .. }, None) => host == "localhost",
+        };
+        if !is_local {
+            let namespace = arguments.namespace.display();
+            bail!(
+                "--listen {address}: other machines can connect only with certificates; make one for \
+                 the servers with 'canopy cluster certificate --server {namespace}'"
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! `canopy cluster certificate`. Needs root.
+
+mod common;
+
+use canopy_cluster::certificates::{Credentials, Identity, Trust};
+use canopy_store::storage::SharedDirectory;
+use common::{CANOPY, NOBODY, Place, failure, success};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::process::Command;
+
+fn serial_of(told: &str) -> String {
+    told.trim_end().rsplit(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn certificates_are_made_listed_and_revoked() {
+    let place = Place::new(4);
+    let told = success(&place.run(&["certificate", "--server", "@"]));
+    let file = place.namespace.join("server.pem");
+    let begin = format!("made {} for server, valid until 20", file.display());
+    assert!(told.starts_with(&begin), "{told}");
+    for file in [&file, &place.namespace.join("cluster.key")] {
+        let about = fs::metadata(file).unwrap();
+        assert_eq!((about.mode() & 0o7777, about.uid()), (0o600, 0));
+    }
+    let credentials = Credentials::open(&file).unwrap();
+    let storage = SharedDirectory::open(&place.namespace).unwrap();
+    let trust = Trust::of_server(&storage, &credentials).unwrap();
+
+    let node = success(&place.run(&["certificate", "--node", "n17", "@"]));
+    assert!(node.starts_with("made n17.pem for node n17, valid until "), "{node}");
+    let words = ["certificate", "--node", "n18", "--root", "--days", "2", "--output", "x.pem", "@"];
+    let root = success(&place.run(&words));
+    assert!(root.starts_with("made x.pem for node n18 with root, valid until "), "{root}");
+    let user = success(&place.run(&["certificate", "--user", "nobody", "--json", "@"]));
+    let user: serde_json::Value = serde_json::from_str(&user).unwrap();
+    assert_eq!((&user["holder"], &user["uid"]), (&"user".into(), &NOBODY.into()));
+    let own = Credentials::open(&place.path("nobody.pem")).unwrap().certified();
+    assert_eq!(
+        (own.identity, own.serial.to_string().as_str()),
+        (Identity::user(NOBODY).unwrap(), user["serial"].as_str().unwrap())
+    );
+    assert!(
+        Credentials::open(&place.path("x.pem")).unwrap().certified().not_after_s
+            < Credentials::open(&place.path("n17.pem")).unwrap().certified().not_after_s
+    );
+
+    let listed = success(&place.run(&["certificate", "--list", "@"]));
+    assert_eq!(listed.lines().count(), 5, "{listed}");
+    assert_eq!(listed.matches("  valid    ").count(), 4, "{listed}");
+    let serial = serial_of(&node);
+    let revoked = success(&place.run(&["certificate", "--revoke", &serial[..8], "@"]));
+    assert_eq!(revoked, format!("revoked the certificate of node n17, serial number {serial}\n"));
+    let again = success(&place.run(&["certificate", "--revoke", &serial, "@"]));
+    assert!(again.ends_with("was revoked before\n"), "{again}");
+    let listed = success(&place.run(&["certificate", "--list", "--json", "@"]));
+    let lines = listed.lines().map(|line| serde_json::from_str(line).unwrap());
+    let lines = Vec::<serde_json::Value>::from_iter(lines);
+    let gone = Vec::from_iter(lines.iter().filter(|line| line["revoked"] == true));
+    assert_eq!((lines.len(), gone.len(), &gone[0]["serial"]), (4, 1, &serial.clone().into()));
+    let leaf = Credentials::open(&place.path("n17.pem")).unwrap().certified();
+    trust.refresh(&storage).unwrap();
+    trust.check(&leaf, rustls_now()).unwrap_err();
+}
+
+fn rustls_now() -> rustls::pki_types::UnixTime {
+    rustls::pki_types::UnixTime::now()
+}
+
+#[test]
+fn certificates_are_renewed() {
+    let place = Place::new(1);
+    let words = ["certificate", "--node", "n1", "@"];
+    let first = serial_of(&success(&place.run(&words)));
+    let refused = failure(&place.run(&words));
+    assert!(refused.contains("n1.pem is there already: renew it with --replace"), "{refused}");
+    let second = success(&place.run(&["certificate", "--node", "n1", "--replace", "@"]));
+    assert_ne!(serial_of(&second), first);
+    let own = Credentials::open(&place.path("n1.pem")).unwrap().certified();
+    assert_eq!(own.serial.to_string(), serial_of(&second));
+    // Nothing was noted that nobody got.
+    assert_eq!(success(&place.run(&["certificate", "--list", "@"])).lines().count(), 3);
+}
+
+#[test]
+fn the_key_may_be_elsewhere() {
+    let place = Place::new(1);
+    let key = place.path("safe.key");
+    let key = key.to_str().unwrap();
+    success(&place.run(&["certificate", "--server", "--key", key, "@"]));
+    assert!(!place.namespace.join("cluster.key").exists());
+    let refused = failure(&place.run(&["certificate", "--node", "n1", "@"]));
+    assert!(refused.contains("name its file with --key"), "{refused}");
+    assert!(!place.namespace.join("cluster.key").exists());
+    success(&place.run(&["certificate", "--node", "n1", "--key", key, "@"]));
+    fs::set_permissions(key, Permissions::from_mode(0o640)).unwrap();
+    let refused = failure(&place.run(&["certificate", "--node", "n2", "--key", key, "@"]));
+    assert!(refused.contains("others may read its private key"), "{refused}");
+    fs::set_permissions(key, Permissions::from_mode(0o600)).unwrap();
+    chown(key, Some(NOBODY), None).unwrap();
+    let refused = failure(&place.run(&["certificate", "--node", "n2", "--key", key, "@"]));
+    assert!(refused.contains("belongs to uid 65534"), "{refused}");
+}
+
+#[test]
+fn wrong_requests_are_explained() {
+    let place = Place::new(1);
+    for (words, expected) in [
+        (&["certificate", "@"][..], "canopy: missing <--server|--node <NAME>|--user <NAME>|"),
+        (&["certificate", "--server", "--node", "n1", "@"], "cannot be used with"),
+        (&["certificate", "--server", "--root", "@"], "--node <NAME>"),
+        (&["certificate", "--user", "nobody", "--root", "@"], "--node <NAME>"),
+        (&["certificate", "--list", "--days", "3", "@"], "cannot be used with"),
+        (&["certificate", "--list", "--replace", "@"], "cannot be used with"),
+        (&["certificate", "--node", "N17", "@"], "names have lower case letters"),
+        (&["certificate", "--node", "../n", "@"], "names have lower case letters"),
+        (
+            &["certificate", "--user", "root", "@"],
+            "make one for the machine, with --node NAME --root",
+        ),
+        (&["certificate", "--user", "0", "@"], "make one for the machine"),
+        (&["certificate", "--user", "4294967295", "@"], "4294967295 is not a user"),
+        (&["certificate", "--user", "no such", "@"], "there is no such user on this machine"),
+        (&["certificate", "--server", "--days", "0", "@"], "valid for 1 to 3650 days"),
+        (&["certificate", "--revoke", "41", "@"], "give 6 digits"),
+        (&["certificate", "--revoke", "414141414141", "@"], "the cluster made no such certificate"),
+        (&["certificate", "--server", "/nowhere/at/all"], "/nowhere/at/all: No such file"),
+        (&["certificate", "--server", "/usr"], "is not a namespace on several servers"),
+    ] {
+        let told = failure(&place.run(words));
+        assert!(told.contains(expected), "{words:?}: {told}");
+    }
+    assert!(!place.namespace.join("server.pem").exists());
+    let none = place.run(&["certificate", "--list", "@"]);
+    assert_eq!(success(&none), "");
+    assert!(String::from_utf8_lossy(&none.stderr).contains("has made no certificates yet"));
+    // A bucket has no place for a key that who reads the bucket may not read.
+    let mut bucket = place.command(&["certificate", "--server", "s3://bucket/ns"]);
+    bucket.env("AWS_ENDPOINT_URL", "http://127.0.0.1:1").env("AWS_ACCESS_KEY_ID", "a");
+    bucket.env("AWS_SECRET_ACCESS_KEY", "b");
+    let told = String::from_utf8_lossy(&bucket.output().unwrap().stderr).into_owned();
+    assert!(told.starts_with("canopy: "), "{told}");
+}
+
+#[test]
+fn users_make_certificates_of_their_own_clusters_alone() {
+    let place = Place::new(1);
+    success(&place.run(&["certificate", "--server", "@"]));
+    let as_nobody = |words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", CANOPY, "cluster"]);
+        command.args(words).arg(&place.namespace).current_dir("/tmp").output().unwrap()
+    };
+    for words in [&["certificate", "--list"][..], &["certificate", "--node", "n1", "--root"]] {
+        let told = failure(&as_nobody(words));
+        assert!(told.contains("Permission denied"), "{told}");
+    }
+    // Root does not follow a user, who could exchange the directory.
+    chown(&place.namespace, Some(NOBODY), Some(NOBODY)).unwrap();
+    let told = failure(&place.run(&["certificate", "--node", "n1", "@"]));
+    assert!(told.contains("run this as that user, as with 'setpriv --reuid 65534"), "{told}");
+}
+
+#[test]
+fn canopy_cluster_carries_out_nothing_else() {
+    let place = Place::new(1);
+    let other = Command::new(CANOPY).args(["ns", "info"]).arg(&place.namespace).output().unwrap();
+    let told = failure(&other);
+    assert!(told.contains("canopy-cluster carries out 'canopy cluster' alone"), "{told}");
+    let mut versioned = place.command(&["certificate", "--list", "@"]);
+    let told = failure(&versioned.env("CANOPY_COMPANION_OF", "0.0.1").output().unwrap());
+    assert!(told.contains("install both from one package"), "{told}");
+}

@@ -1,0 +1,330 @@
+//! `canopy cluster start`, `status` and `drain`: real processes on loopback. Needs root.
+
+mod common;
+
+use canopy_cluster::certificates::{Credentials, Trust, client_config};
+use canopy_cluster::wire::ClientSecurity;
+use canopy_cluster::{Client, Patience, Remote, SessionId};
+use canopy_namespace::inode::file_type;
+use canopy_namespace::operation::{Caller, Change, Operation};
+use canopy_namespace::{EntryName, New, ROOT};
+use common::{CANOPY, NOBODY, Place, Process, canopy_ns, failure, success, wait_until};
+use nix::sys::signal::Signal;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::fs;
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::os::unix::fs::chown;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn start(place: &Place) -> (Process, String, String) {
+    Process::start(place.command(&["start", "@", "--listen", "127.0.0.1:0"]))
+}
+
+/// The servers of each process that `status` prints, by address.
+fn status(place: &Place) -> (Vec<(String, String, String)>, Output) {
+    let output = place.run(&["status", "@"]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let rows = text.lines().skip(1).map(|line| {
+        let words = Vec::from_iter(line.split_whitespace().map(str::to_owned));
+        (words[0].clone(), words[1].clone(), words.last().unwrap().clone())
+    });
+    (rows.collect(), output)
+}
+
+#[test]
+fn processes_share_the_servers_and_take_over() {
+    let place = Place::new(4);
+    let none = failure(&place.run(&["status", "@"]));
+    assert!(
+        none.contains("no process of this cluster was started: canopy cluster start"),
+        "{none}"
+    );
+    let (one, first, running) = start(&place);
+    assert_eq!(running, "0-3 of 4");
+    let (other, second, running) = start(&place);
+    assert!(running.ends_with(" of 4") && running.len() == "0-1 of 4".len(), "{running}");
+    wait_until("the servers are shared", || {
+        let (rows, output) = status(&place);
+        let shares = Vec::from_iter(rows.iter().map(|(_, servers, _)| servers.len()));
+        output.status.success() && shares == [3, 3]
+    });
+    let (rows, _) = status(&place);
+    let mut addresses = [first.as_str(), second.as_str()];
+    addresses.sort_unstable();
+    assert_eq!(Vec::from_iter(rows.iter().map(|(address, ..)| address.as_str())), addresses);
+    assert!(rows.iter().all(|(.., state)| state == "serving"), "{rows:?}");
+    let json = success(&place.run(&["status", "--json", "@"]));
+    for line in json.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["servers"].as_array().unwrap().len(), 2, "{json}");
+        assert!(line["lease_age"].as_f64().unwrap() < 60.0, "{json}");
+    }
+    // It dies, and the other one takes over.
+    other.signal(Signal::SIGKILL);
+    assert_eq!(other.end().0, None);
+    wait_until("the other process takes over", || {
+        status(&place).0 == [(first.clone(), "0-3".to_owned(), "serving".to_owned())]
+    });
+    // It ends, and nobody is left.
+    one.signal(Signal::SIGTERM);
+    assert_eq!(one.end(), (Some(0), String::new()));
+    let (rows, output) = status(&place);
+    assert_eq!((rows, output.status.code()), (Vec::new(), Some(1)));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("no process runs servers 0-3"), "{told}");
+    // Whoever comes next finds all of them.
+    assert_eq!(start(&place).2, "0-3 of 4");
+}
+
+/// Creates files in the root, by the servers.
+fn create_files(address: &str, names: impl Iterator<Item = String>) {
+    let address = address.parse().unwrap();
+    let peers = Remote::connect(&[address], ClientSecurity::default(), Patience::CLIENT).unwrap();
+    let client = Client::new(peers, SessionId(7));
+    for name in names {
+        let new = New { mode: file_type::REGULAR | 0o644, ..New::default() };
+        let name = EntryName::new(ROOT, name.as_bytes());
+        let create = Change::Create { name, new: Cow::Owned(new), holds: false };
+        client.execute_for(Caller::Trusted, &Operation::Change(create)).unwrap();
+    }
+}
+
+#[test]
+fn partitions_of_a_directory_are_shown() {
+    let place = Place::with(4, &["--split-entries", "16"]);
+    let told = failure(&place.run(&["partitions", "/", "@"]));
+    assert!(told.contains("no process of this cluster runs: canopy cluster start"), "{told}");
+    let (_one, first, _) = start(&place);
+    let (other, ..) = start(&place);
+    let told = success(&place.run(&["partitions", "/", "@"]));
+    let lines = Vec::from_iter(told.lines());
+    let words = Vec::from_iter(lines[1].split_whitespace());
+    assert_eq!((lines.len(), &words[..3]), (2, &["0", "all", "0"][..]), "{told}");
+    create_files(&first, (0..400).map(|number| format!("file{number}")));
+    let numbers = |told: &str| {
+        let lines = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let of =
+            |line: Value| (line["partition"].as_u64().unwrap(), line["depth"].as_u64().unwrap());
+        Vec::from_iter(lines.map(of))
+    };
+    let json = ["partitions", "/", "--json", "@"];
+    let mut told = String::new();
+    wait_until("all servers have partitions", || {
+        told = success(&place.run(&json));
+        numbers(&told).len() >= 4
+    });
+    // Together, they are for all names once.
+    let sum = |told: &str| {
+        numbers(told).iter().map(|(_, depth)| 0.5_f64.powi(*depth as i32)).sum::<f64>()
+    };
+    assert_eq!(sum(&told), 1.0, "{told}");
+    let processes = |told: &str| told.matches(&format!("\"process\":\"{first}\"")).count();
+    assert!((1..numbers(&told).len()).contains(&processes(&told)), "{told}");
+    // When a process dies, they are on the other one, and nothing is lost.
+    other.signal(Signal::SIGKILL);
+    wait_until("the other process takes over", || status(&place).0.len() == 1);
+    let told = success(&place.run(&json));
+    assert_eq!((sum(&told), processes(&told)), (1.0, numbers(&told).len()), "{told}");
+    for (path, expected) in [
+        ("/none", "/none: No such file or directory"),
+        ("/file1", "/file1: not a directory"),
+        ("../x", "give the path of a directory in the namespace"),
+    ] {
+        let told = failure(&place.run(&["partitions", path, "@"]));
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
+#[test]
+fn a_process_that_ends_hands_its_servers_over() {
+    let place = Place::new(3);
+    let (one, ..) = start(&place);
+    let (_other, second, _) = start(&place);
+    one.signal(Signal::SIGINT);
+    assert_eq!(one.end(), (Some(0), String::new()));
+    wait_until("the other process has all", || {
+        status(&place).0 == [(second.clone(), "0-2".to_owned(), "serving".to_owned())]
+    });
+}
+
+#[test]
+fn a_machine_is_drained() {
+    let place = Place::new(4);
+    let told = failure(&place.run(&["drain", "127.0.0.1", "@"]));
+    assert!(told.contains("was started"), "{told}");
+    let (one, first, _) = start(&place);
+    let told = failure(&place.run(&["drain", "127.0.0.1", "@"]));
+    assert!(told.contains("no other process serves: start one first"), "{told}");
+    let listen = ["start", "@", "--listen", "127.0.0.2:0"];
+    let (_other, second, _) = Process::start(place.command(&listen));
+    let told = failure(&place.run(&["drain", "10.1.0.5", "@"]));
+    assert!(told.contains("no process listens on 10.1.0.5; there are: "), "{told}");
+    let told = success(&place.run(&["drain", "127.0.0.1", "@"]));
+    assert!(told.starts_with("127.0.0.1 gives servers "), "{told}");
+    wait_until("the servers have moved", || {
+        let (rows, output) = status(&place);
+        output.status.success()
+            && rows.contains(&(first.clone(), "none".to_owned(), "draining".to_owned()))
+            && rows.contains(&(second.clone(), "0-3".to_owned(), "serving".to_owned()))
+    });
+    let again = success(&place.run(&["drain", &first, "@"]));
+    assert_eq!(again, format!("{first} runs no servers, and gets none\n"));
+    one.signal(Signal::SIGTERM);
+    assert_eq!(one.end().0, Some(0));
+}
+
+#[test]
+fn addresses_of_other_machines_need_a_certificate() {
+    let place = Place::new(1);
+    let namespace = place.namespace.display();
+    for address in ["10.1.0.5:7040", "0.0.0.0:0", "[::]:0", "n17.example.org:7040"] {
+        let told = failure(&place.run(&["start", "@", "--listen", address]));
+        let expected = format!("'canopy cluster certificate --server {namespace}'");
+        assert!(told.contains(&expected) && told.contains(address), "{told}");
+    }
+    for (words, expected) in [
+        (&["--listen", "10.1.0.5"][..], "is not an address: expected HOST:PORT"),
+        (&["--listen", "unix:socket"], "is not an address"),
+        (&["--listen", "127.0.0.1:0", "--lease", "0"], "lease: it lasts from 0.1 to 60 seconds"),
+        (&["--listen", "127.0.0.1:0", "--certificate", "/nowhere"], "/nowhere: No such file"),
+        (&["--listen", "127.0.0.1:0", "--settings", "/nowhere"], "cannot read /nowhere"),
+        (&[], "missing --listen <ADDRESS>"),
+    ] {
+        let words = [&["start", "@"], words].concat();
+        let told = failure(&place.run(&words));
+        assert!(told.contains(expected), "{words:?}: {told}");
+    }
+    // Certificates of others do not help.
+    let other = Place::new(1);
+    success(&other.run(&["certificate", "--server", "@"]));
+    success(&place.run(&["certificate", "--node", "n1", "@"]));
+    for (file, expected) in [
+        (other.namespace.join("server.pem"), "it is of another cluster"),
+        (place.path("n1.pem"), "it is not a server's"),
+    ] {
+        let words = ["start", "@", "--listen", "127.0.0.1:0", "--certificate"];
+        let told = failure(&place.command(&words).arg(&file).output().unwrap());
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
+#[test]
+fn settings_are_read_beside_the_namespace() {
+    let place = Place::new(1);
+    let file = place.namespace.join("cluster.toml");
+    fs::write(&file, "leases = 1\n").unwrap();
+    let told = failure(&place.run(&["start", "@", "--listen", "127.0.0.1:0"]));
+    let expected =
+        format!("{}: line 1: unknown key 'leases'; known are certificate, lease", file.display());
+    assert!(told.contains(&expected), "{told}");
+    fs::write(&file, "lease = 0.5\ncertificate = 'none.pem'\n").unwrap();
+    let told = failure(&place.run(&["start", "@", "--listen", "127.0.0.1:0"]));
+    let expected = format!("{}: No such file", place.namespace.join("none.pem").display());
+    assert!(told.contains(&expected), "{told}");
+    fs::write(&file, "lease = 0.5\n").unwrap();
+    let (process, ..) = start(&place);
+    process.signal(Signal::SIGHUP);
+    assert_eq!(process.end().0, Some(0));
+}
+
+/// Shakes hands with a server, and reads what it says then: nothing, if it accepts the certificate.
+fn shake(address: &str, config: &Arc<ClientConfig>) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_millis(500)))?;
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    let mut client = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
+    let mut stream = rustls::Stream::new(&mut client, &mut stream);
+    match stream.read(&mut [0; 100]) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error),
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(_) => Ok(()),
+    }
+}
+
+#[test]
+fn servers_with_certificates_accept_certificates_alone() {
+    let place = Place::new(2);
+    success(&place.run(&["certificate", "--server", "@"]));
+    for name in ["n1", "n2"] {
+        success(&place.run(&["certificate", "--node", name, "@"]));
+    }
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let told = failure(&place.run(&["start", "@", "--listen", address]));
+        assert!(told.contains("other processes find this one at its first address"), "{told}");
+    }
+    let (_one, address, _) = start(&place);
+    // Processes accept each other, and the command that asks them.
+    let (_other, ..) = start(&place);
+    let told = success(&place.run(&["partitions", "/", "@"]));
+    assert_eq!(told.lines().count(), 2, "{told}");
+    let config = |name: &str| {
+        let own = Credentials::open(&place.path(name)).unwrap();
+        let config = client_config(&Trust::of_client(&own).unwrap(), &own).unwrap();
+        (own.certified().serial.to_string(), config)
+    };
+    let (serial, first) = config("n1.pem");
+    let (_, second) = config("n2.pem");
+    shake(&address, &first).unwrap();
+    // Another cluster's.
+    let other = Place::new(1);
+    success(&other.run(&["certificate", "--node", "n1", "--output", "other.pem", "@"]));
+    let stranger = Credentials::open(&other.path("other.pem")).unwrap();
+    let mut forged = (*first).clone();
+    forged.client_auth_cert_resolver = stranger;
+    shake(&address, &Arc::new(forged)).unwrap_err();
+    // A program that speaks no TLS.
+    let mut plain = TcpStream::connect(&address).unwrap();
+    io::Write::write_all(&mut plain, &[0; 64]).unwrap();
+    let mut answer = Vec::new();
+    plain.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(answer.len() < 64, "{answer:?}");
+    // One that is revoked while the server runs.
+    success(&place.run(&["certificate", "--revoke", &serial, "@"]));
+    wait_until("the certificate is refused", || shake(&address, &first).is_err());
+    shake(&address, &second).unwrap();
+}
+
+#[test]
+fn users_run_clusters_of_their_own() {
+    let place = Place::new(1);
+    let dir = place.path("of-nobody");
+    fs::create_dir(&dir).unwrap();
+    chown(&dir, Some(NOBODY), Some(NOBODY)).unwrap();
+    let namespace = dir.join("ns");
+    let as_nobody = |program: &std::path::Path| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(program);
+        command.current_dir(&dir);
+        command
+    };
+    let programs = place.path("programs");
+    fs::create_dir(&programs).unwrap();
+    // The directory of the build may be closed to others.
+    for program in [canopy_ns(), CANOPY.into()] {
+        fs::copy(&program, programs.join(program.file_name().unwrap())).unwrap();
+    }
+    let (ns, cluster) = (programs.join("canopy-ns"), programs.join("canopy-cluster"));
+    let made = as_nobody(&ns).args(["ns", "create", "--servers", "2"]).arg(&namespace).output();
+    success(&made.unwrap());
+    let socket = format!("unix:{}", dir.join("socket").display());
+    let mut start = as_nobody(&cluster);
+    start.args(["cluster", "start", "--listen", "127.0.0.1:0", "--listen", &socket]);
+    start.arg(&namespace);
+    let (mut process, _, running) = Process::start(start);
+    assert_eq!(running, "0-1 of 2");
+    assert_eq!(process.line(), format!("listening on {socket}, running servers 0-1 of 2"));
+    // Root does not run what belongs to a user.
+    let mut of_root = place.command(&["start", "--listen", "127.0.0.1:0"]);
+    let told = failure(&of_root.arg(&namespace).output().unwrap());
+    assert!(told.contains("belongs to uid 65534"), "{told}");
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.end().0, Some(0));
+}

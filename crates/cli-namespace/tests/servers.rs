@@ -1,0 +1,105 @@
+//! Namespaces on several servers: they are made here, and 'canopy ns' opens none. Needs root.
+
+mod common;
+
+use canopy_cluster::has_cluster;
+use canopy_store::storage::SharedDirectory;
+use common::{failure, ns, success};
+use std::fs;
+
+#[test]
+fn namespaces_are_made_for_several_servers() {
+    let place = tempfile::tempdir_in("/tmp").unwrap();
+    let namespace = place.path().join("demo");
+    let shown = namespace.display();
+    let told = success(&ns("create").args(["--servers", "4"]).arg(&namespace).output().unwrap());
+    assert_eq!(
+        told,
+        format!(
+            "made {shown}: 4 logical servers; start them with: canopy cluster start {shown} --listen \
+             127.0.0.1:7040\n"
+        )
+    );
+    let storage = SharedDirectory::open(&namespace).unwrap();
+    assert!(has_cluster(&storage).unwrap());
+    // The rules by which servers share directories never change.
+    let options = ["--servers", "1", "--split-entries", "100", "--partitions-per-server", "8"];
+    let small = place.path().join("small");
+    success(&ns("create").args(options).arg(&small).output().unwrap());
+    let tables = fs::read_to_string(small.join("objects/cluster/tables")).unwrap();
+    for rule in ["\"entries_max\": 100", "\"partitions_per_server\": 8"] {
+        assert!(tables.contains(rule), "{tables}");
+    }
+    for (words, expected) in [
+        (&["--split-entries", "100"][..], "--servers <N>"),
+        (&["--partitions-per-server", "8"], "--servers <N>"),
+        (&["--servers", "2", "--split-entries", "1"], "1 is not in 16..="),
+        (&["--servers", "2", "--partitions-per-server", "0"], "0 is not in 1..=64"),
+        (&["--servers", "2"], "is not empty"),
+        (&["--shared"], "is not empty"),
+        (&["--servers", "0"], "0 is not in 1..=4096"),
+        (&["--servers", "4097"], "4097 is not in 1..=4096"),
+        (&["--servers", "x"], "invalid value 'x'"),
+        (&["--servers", "2", "--chunk-size", "1K"], "--chunk-size: from 4K to 64M"),
+    ] {
+        let told = failure(&ns("create").args(words).arg(&namespace).output().unwrap());
+        assert!(told.contains(expected), "{words:?}: {told}");
+    }
+}
+
+#[test]
+fn commands_for_one_table_name_those_for_servers() {
+    let place = tempfile::tempdir_in("/tmp").unwrap();
+    let namespace = place.path().join("demo");
+    success(&ns("create").args(["--servers", "2"]).arg(&namespace).output().unwrap());
+    let (tree, on, out) =
+        (place.path().join("tree"), place.path().join("on"), place.path().join("out"));
+    for directory in [&tree, &on] {
+        fs::create_dir(directory).unwrap();
+    }
+    let [shown, tree, on, out] =
+        [&namespace, &tree, &on, &out].map(|path| path.to_str().unwrap().to_owned());
+    let expected = format!(
+        "{shown} is a namespace on several servers, which 'canopy ns' cannot open: start its servers \
+         with 'canopy cluster start {shown} --listen ADDRESS'"
+    );
+    let below = format!("{shown}:/");
+    let words: &[&[&str]] = &[
+        &["info", &shown],
+        &["check", &shown],
+        &["check", "--repair", &shown],
+        &["check", "--snapshot", "monday", &shown],
+        &["index", &shown],
+        &["index", &shown, "--add", "atime"],
+        &["quota", &shown],
+        &["quota", &shown, "--user", "nobody", "--bytes", "1G"],
+        &["import", &tree, &shown],
+        &["export", &shown, &out],
+        &["export", &below, &out],
+        &["du", &shown],
+        &["find", &shown],
+        &["find", &below],
+        &["snapshot", "create", &shown, "monday"],
+        &["snapshot", "list", &shown],
+        &["snapshot", "restore", &shown, "monday"],
+        &["snapshot", "delete", &shown, "monday"],
+        &["view", "list", &shown],
+        &["view", "add", &shown, "big", "[size>1G]"],
+        &["mount", &shown, &on],
+        &["mount", "--foreground", &shown, &on],
+    ];
+    for words in words {
+        let mut command = ns(words[0]);
+        let told = failure(&command.args(&words[1..]).output().unwrap());
+        assert!(told.contains(&expected), "{words:?}: {told}");
+    }
+    // So does the index.
+    let mut index = std::process::Command::new(common::CANOPY);
+    index.arg("--index").arg(place.path().join("index"));
+    let told = failure(&index.args(["index", &format!("ns:{shown}")]).output().unwrap());
+    assert!(told.contains(&expected), "{told}");
+    // Nothing has changed.
+    let storage = SharedDirectory::open(&namespace).unwrap();
+    assert!(has_cluster(&storage).unwrap());
+    assert!(!place.path().join("out").exists());
+}

@@ -1,0 +1,131 @@
+//! The file of a holder: a certificate, its private key, and the certificate of the cluster's key, in
+//! PEM and in this order. Only its owner may be able to read it.
+
+use super::authority::MadeCertificate;
+use super::error::{CertificateError, Refusal};
+use super::identity::{Certified, identify};
+use super::{private_file, provider};
+use parking_lot::RwLock;
+use rustls::SignatureScheme;
+use rustls::client::ResolvesClientCert;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A certificate with its private key, as a process uses it.
+#[derive(Debug)]
+pub struct Credentials {
+    file: PathBuf,
+    authority: CertificateDer<'static>,
+    current: RwLock<Current>,
+}
+
+#[derive(Clone, Debug)]
+struct Current {
+    certified: Certified,
+    key: Arc<CertifiedKey>,
+}
+
+impl Credentials {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Unfit` if it has something else, or if others can read it, and as the file system
+    /// does.
+    pub fn open(file: &Path) -> Result<Arc<Self>, CertificateError> {
+        let (current, authority) = read(file, &private_file::read(file)?)?;
+        let current = RwLock::new(current);
+        Ok(Arc::new(Credentials { file: file.to_owned(), authority, current }))
+    }
+
+    /// Takes a certificate that was just made, without a file of its own.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the library cannot use its key.
+    pub fn of_made(made: &MadeCertificate) -> Result<Arc<Self>, CertificateError> {
+        let (current, authority) = read(Path::new(""), &made.text)?;
+        let current = RwLock::new(current);
+        Ok(Arc::new(Credentials { file: PathBuf::new(), authority, current }))
+    }
+
+    /// Reads the file again, so that a certificate that was renewed counts from the next connection on.
+    /// Returns whether it changed. If the file is wrong now, the one that was read before stays.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `open` does, and with `Refused` if the file is of another cluster or holder.
+    pub fn reload(&self) -> Result<bool, CertificateError> {
+        if self.file.as_os_str().is_empty() {
+            return Ok(false);
+        }
+        let (new, authority) = read(&self.file, &private_file::read(&self.file)?)?;
+        let mut current = self.current.write();
+        if new.certified.cluster != current.certified.cluster || authority != self.authority {
+            return Err(Refusal::OtherCluster.into());
+        }
+        if new.certified.identity != current.certified.identity {
+            return Err(Refusal::Name.into());
+        }
+        let has_changed = new.certified.serial != current.certified.serial;
+        if has_changed {
+            *current = new;
+        }
+        Ok(has_changed)
+    }
+
+    /// Returns the contents of the certificate.
+    pub fn certified(&self) -> Certified {
+        self.current.read().certified.clone()
+    }
+
+    /// Returns the certificate of the cluster's key.
+    pub(super) fn authority(&self) -> &CertificateDer<'static> {
+        &self.authority
+    }
+
+    /// Returns whether the cluster's certificate is this one, in PEM.
+    pub(super) fn is_of(&self, authority: &str) -> bool {
+        CertificateDer::from_pem_slice(authority.as_bytes()).is_ok_and(|der| der == self.authority)
+    }
+
+    fn key(&self) -> Arc<CertifiedKey> {
+        self.current.read().key.clone()
+    }
+}
+
+fn read(file: &Path, text: &str) -> Result<(Current, CertificateDer<'static>), CertificateError> {
+    let unfit = |what: &str| CertificateError::Unfit { path: file.to_owned(), what: what.into() };
+    let odd = || unfit("it does not have a certificate, its key and the cluster's certificate");
+    let certificates =
+        CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let Ok([leaf, authority]) = <[_; 2]>::try_from(certificates.map_err(|_| odd())?) else {
+        return Err(odd());
+    };
+    let keys = PrivateKeyDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let Ok([key]) = <[_; 1]>::try_from(keys.map_err(|_| odd())?) else { return Err(odd()) };
+    let certified = identify(&leaf)?;
+    let key = CertifiedKey::from_der(vec![leaf], key, &provider())
+        .map_err(|_| unfit("its key does not belong to its certificate"))?;
+    Ok((Current { certified, key: Arc::new(key) }, authority))
+}
+
+impl ResolvesServerCert for Credentials {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.key())
+    }
+}
+
+impl ResolvesClientCert for Credentials {
+    fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.key())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,122 @@
+//! Objects about certificates in the cluster's storage. Each is created once and never changed:
+//!
+//! ```text
+//! cluster/authority             the certificate of the cluster's own key, in PEM
+//! cluster/certificates/SERIAL   "NAME UNTIL\n": the name in a certificate, and the end of its validity
+//!                               in seconds since 1970; written before the certificate is given out
+//! cluster/revoked/SERIAL        "AT\n": it was revoked at that time
+//! ```
+//!
+//! Revocations are never removed, so a listing that misses what is created meanwhile still has all
+//! earlier ones.
+
+use super::error::CertificateError;
+use super::identity::{Certified, ClusterId, Identity, Serial};
+use canopy_store::storage::{Created, Storage};
+use std::collections::HashSet;
+
+pub(super) const AUTHORITY: &str = "cluster/authority";
+const ISSUED: &str = "cluster/certificates/";
+const REVOKED: &str = "cluster/revoked/";
+
+/// A certificate that was made, as storage lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issued {
+    /// Its contents.
+    pub certified: Certified,
+    /// Whether it was revoked.
+    pub is_revoked: bool,
+}
+
+fn corrupt(object: &str, what: &str) -> CertificateError {
+    CertificateError::Corrupt { object: object.to_owned(), what: what.to_owned() }
+}
+
+fn text_of(storage: &dyn Storage, object: &str) -> Result<String, CertificateError> {
+    let bytes = storage.read(object)?;
+    String::from_utf8(bytes.into()).map_err(|_| corrupt(object, "it is not text"))
+}
+
+/// Notes a certificate that is about to be given out.
+///
+/// # Errors
+///
+/// Fails as storage does, and if there is a certificate of this number.
+pub(super) fn note(storage: &dyn Storage, certified: &Certified) -> Result<(), CertificateError> {
+    let name = certified.identity.uri(certified.cluster);
+    let text = format!("{name} {}\n", certified.not_after_s);
+    match storage.create(&format!("{ISSUED}{}", certified.serial), text.into())? {
+        Created::Now => Ok(()),
+        Created::ThereWasOne => Err(CertificateError::Failed {
+            task: "make a certificate",
+            what: "its serial number was given before".into(),
+        }),
+    }
+}
+
+/// Returns the certificates of a cluster, by their serial numbers.
+///
+/// # Errors
+///
+/// Fails with `Corrupt` if an object is damaged, and as storage does.
+pub fn issued(storage: &dyn Storage) -> Result<Vec<Issued>, CertificateError> {
+    let cluster = ClusterId::of(storage)?;
+    let revoked = revoked(storage)?;
+    let mut all = Vec::new();
+    for serial in serials(storage, ISSUED)? {
+        let object = format!("{ISSUED}{serial}");
+        let text = text_of(storage, &object)?;
+        let certified = parse(&text, serial).filter(|certified| certified.cluster == cluster);
+        let certified = certified.ok_or_else(|| corrupt(&object, "it names no certificate"))?;
+        all.push(Issued { certified, is_revoked: revoked.contains(&serial) });
+    }
+    Ok(all)
+}
+
+fn parse(text: &str, serial: Serial) -> Option<Certified> {
+    let (name, until) = text.strip_suffix('\n')?.split_once(' ')?;
+    let (cluster, identity) = Identity::parse(name)?;
+    Some(Certified { cluster, identity, serial, not_after_s: until.parse().ok()? })
+}
+
+/// Revokes a certificate for good. Returns whether it was not revoked before.
+///
+/// # Errors
+///
+/// Fails with `Invalid` if the cluster made no such certificate, and as storage does.
+pub fn revoke(storage: &dyn Storage, serial: Serial, now_s: i64) -> Result<bool, CertificateError> {
+    match storage.read(&format!("{ISSUED}{serial}")) {
+        Err(error) if error.is_not_found() => {
+            let what = format!("the cluster made no certificate with the serial number {serial}");
+            return Err(CertificateError::Invalid(what));
+        }
+        noted => noted?,
+    };
+    let created = storage.create(&format!("{REVOKED}{serial}"), format!("{now_s}\n").into())?;
+    Ok(created == Created::Now)
+}
+
+/// Returns the serial numbers of all certificates that were revoked.
+///
+/// # Errors
+///
+/// Fails with `Corrupt` if one has another name than revocations have, and as storage does.
+pub(super) fn revoked(storage: &dyn Storage) -> Result<HashSet<Serial>, CertificateError> {
+    Ok(serials(storage, REVOKED)?.into_iter().collect())
+}
+
+fn serials(storage: &dyn Storage, prefix: &str) -> Result<Vec<Serial>, CertificateError> {
+    let serial = |name: &str| {
+        let serial = name.strip_prefix(prefix).and_then(Serial::parse);
+        serial.ok_or_else(|| corrupt(name, "its name is not a serial number"))
+    };
+    storage.list(prefix, "")?.iter().map(|listed| serial(&listed.name)).collect()
+}
+
+/// Returns the certificate of the cluster's own key, in PEM; nothing if it has none yet.
+pub(super) fn authority(storage: &dyn Storage) -> Result<Option<String>, CertificateError> {
+    match text_of(storage, AUTHORITY) {
+        Err(CertificateError::Storage(error)) if error.is_not_found() => Ok(None),
+        text => text.map(Some),
+    }
+}
