@@ -75,7 +75,6 @@ pub use message::{
     Fate, IntentReply, IntentStep, Life, MoveStep, Refusal, Request, Response, Sender,
     ServerRequest, SessionId,
 };
-pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};
