@@ -43,9 +43,9 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handover;
-mod intents;
 mod held;
 mod holds;
+mod intents;
 mod layout;
 mod making;
 pub mod membership;
@@ -69,12 +69,12 @@ pub use contents::ClusterNamespace;
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
-pub use node::{Node, NodeError, NodeSettings};
 pub use intents::{Arriving, Part, Seen};
 pub use message::{
     Fate, IntentReply, IntentStep, Life, MoveStep, Refusal, Request, Response, Sender,
     ServerRequest, SessionId,
 };
+pub use node::{Node, NodeError, NodeSettings};
 pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;

@@ -7,7 +7,7 @@ use crate::message::{IntentReply, IntentStep, Request, Response, Sender, ServerR
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::operation::Caller;
-use canopy_namespace::{Effect, FileId, Inode, OwnedName};
+use canopy_namespace::{Effect, FileId, Inode, OwnedName, Reply};
 use canopy_partition::{Age, IntentId, Preparation, ServerId};
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -66,6 +66,30 @@ pub(crate) enum Outcome<T> {
     Nothing(T),
 }
 
+/// The result of a change, from which the reply is made.
+pub(crate) trait Replied {
+    /// Returns the reply, which is recorded with the change.
+    fn reply(&self) -> Reply;
+}
+
+impl Replied for () {
+    fn reply(&self) -> Reply {
+        Reply::Done
+    }
+}
+
+impl Replied for Inode {
+    fn reply(&self) -> Reply {
+        Reply::Inode(self.clone())
+    }
+}
+
+impl Replied for Option<FileId> {
+    fn reply(&self) -> Reply {
+        self.map_or(Reply::Done, Reply::File)
+    }
+}
+
 /// A try that runs.
 pub(crate) struct Trial<'a> {
     pub(crate) server: &'a Server,
@@ -85,7 +109,7 @@ pub(crate) struct Trial<'a> {
 }
 
 /// Tries a change until it is made, or fails.
-pub(crate) fn run<T>(
+pub(crate) fn run<T: Replied>(
     server: &Server,
     peers: &dyn Peers,
     caller: Caller<'_>,
@@ -97,7 +121,7 @@ pub(crate) fn run<T>(
         let mut trial = Trial::begin(server, peers, caller, age);
         age = Some(trial.age);
         match attempt(&mut trial) {
-            Ok(Outcome::Decide(value)) => return trial.decide().map(|()| value),
+            Ok(Outcome::Decide(value)) => return trial.decide(&value.reply()).map(|()| value),
             Ok(Outcome::Nothing(value)) => {
                 trial.abort();
                 return Ok(value);
@@ -255,12 +279,12 @@ impl<'a> Trial<'a> {
 
     /// Makes the change: all of it is seen from now on. Then has the participants make their parts; one
     /// that cannot be reached asks by itself, or is asked again.
-    fn decide(mut self) -> Result<()> {
+    fn decide(mut self, reply: &Reply) -> Result<()> {
         self.server.state.write().intents.running.insert(self.number, Stage::Deciding);
         let records = self.participants.iter().map(|(intent, server, preparation)| {
             decided(*intent, Some(&[(*server, *preparation)].into()))
         });
-        let made = self.server.tablet.make(&self.effects, &Vec::from_iter(records));
+        let made = self.server.tablet.decide(&self.effects, &Vec::from_iter(records), reply);
         if let Err(error) = made {
             // A write that fails once it is visible fails the table with it, for good. Otherwise
             // nothing was written.

@@ -1,8 +1,8 @@
 //! Servers of one process, with a table each in one storage.
 
 mod directories;
-mod network;
 mod holds;
+mod network;
 mod partitions;
 mod place;
 mod retries;

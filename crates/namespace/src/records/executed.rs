@@ -122,7 +122,16 @@ pub(crate) enum Outcome<'a> {
     Inode(&'a Inode),
 }
 
-impl Outcome<'_> {
+impl<'a> Outcome<'a> {
+    /// Returns the data of a reply to a rename, a link or an unlink.
+    pub(crate) fn of(reply: &'a Reply) -> Self {
+        match reply {
+            Reply::Inode(inode) => Outcome::Inode(inode),
+            Reply::File(id) => Outcome::File(*id),
+            _ => Outcome::Done,
+        }
+    }
+
     fn encode(&self, number: u64) -> Vec<u8> {
         let mut value = Vec::with_capacity(128);
         value.extend_from_slice(&number.to_le_bytes());
@@ -204,11 +213,14 @@ impl Tablet {
         if number != change.number {
             return Err(Error::Repeated);
         }
-        let is_done = matches!(
-            operation,
-            Operation::Change(Change::SetXattr { .. } | Change::RemoveXattr { .. })
-        );
-        Ok(Some(if is_done { Reply::Done } else { reply }))
+        let Operation::Change(change) = operation else { return Ok(Some(reply)) };
+        Ok(Some(match (change, reply) {
+            (Change::SetXattr { .. } | Change::RemoveXattr { .. }, _) => Reply::Done,
+            (Change::WriteSmall { .. } | Change::PutChunks { .. }, Reply::Inode(inode)) => {
+                Reply::Written(Some(inode))
+            }
+            (_, reply) => reply,
+        }))
     }
 
     /// Returns the records of executed changes of all sessions. They outlast a crash once the table

@@ -11,8 +11,10 @@ mod rights;
 pub use rights::{Arrival, Arrived, check_rename_names};
 
 use crate::error::{Error, Result};
+use crate::operation::Reply;
 use crate::quota::Transaction;
 use crate::records::change::New;
+use crate::records::executed::Outcome;
 use crate::records::inode::{Inode, file_type, flag};
 use crate::records::keys::{EntryName, FileId, Space};
 use crate::records::moving::MovedEntry;
@@ -146,6 +148,30 @@ impl Tablet {
     /// Fails with `Corrupt` if records are not as they were checked. Fails with `NOSPC` or `DQUOT` if
     /// there is no room, and as the table does.
     pub fn make(&self, effects: &[Effect], records: &[IntentRecord]) -> Result<()> {
+        self.make_with(effects, records, None)
+    }
+
+    /// Like `make`, for a change that is decided here: it leaves the record of its reply, if it is
+    /// one of a session.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `make` does, and with `Repeated` if the change was executed before.
+    pub fn decide(
+        &self,
+        effects: &[Effect],
+        records: &[IntentRecord],
+        reply: &Reply,
+    ) -> Result<()> {
+        self.make_with(effects, records, Some(Outcome::of(reply)))
+    }
+
+    fn make_with(
+        &self,
+        effects: &[Effect],
+        records: &[IntentRecord],
+        outcome: Option<Outcome<'_>>,
+    ) -> Result<()> {
         if effects.iter().any(|effect| matches!(effect, Effect::Whiteout(..))) {
             self.reserve_ids()?;
         }
@@ -168,6 +194,9 @@ impl Tablet {
                 Some(value) => making.batch.put(key.as_ref(), value)?,
                 None => making.batch.delete(key.as_ref())?,
             }
+        }
+        if let Some(outcome) = outcome {
+            self.put_outcome(&mut making.batch, outcome)?;
         }
         making.commit()
     }
