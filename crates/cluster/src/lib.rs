@@ -75,7 +75,6 @@ pub use message::{
     ServerRequest, SessionId,
 };
 pub use node::{Node, NodeError, NodeSettings};
-pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};

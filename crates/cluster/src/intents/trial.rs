@@ -66,30 +66,6 @@ pub(crate) enum Outcome<T> {
     Nothing(T),
 }
 
-/// The result of a change, from which the reply is made.
-pub(crate) trait Replied {
-    /// Returns the reply, which is recorded with the change.
-    fn reply(&self) -> Reply;
-}
-
-impl Replied for () {
-    fn reply(&self) -> Reply {
-        Reply::Done
-    }
-}
-
-impl Replied for Inode {
-    fn reply(&self) -> Reply {
-        Reply::Inode(self.clone())
-    }
-}
-
-impl Replied for Option<FileId> {
-    fn reply(&self) -> Reply {
-        self.map_or(Reply::Done, Reply::File)
-    }
-}
-
 /// A try that runs.
 pub(crate) struct Trial<'a> {
     pub(crate) server: &'a Server,
@@ -103,13 +79,15 @@ pub(crate) struct Trial<'a> {
     pub(crate) effects: Vec<Effect>,
     /// By how many names partitions here change.
     pub(crate) counts: Vec<(FileId, u64, i64)>,
+    /// The reply to the client, which is recorded with the decision.
+    pub(crate) reply: Option<Reply>,
     participants: Vec<(IntentId, ServerId, Preparation)>,
     /// Parts that may be prepared.
     asked: Vec<(IntentId, ServerId)>,
 }
 
 /// Tries a change until it is made, or fails.
-pub(crate) fn run<T: Replied>(
+pub(crate) fn run<T>(
     server: &Server,
     peers: &dyn Peers,
     caller: Caller<'_>,
@@ -121,7 +99,7 @@ pub(crate) fn run<T: Replied>(
         let mut trial = Trial::begin(server, peers, caller, age);
         age = Some(trial.age);
         match attempt(&mut trial) {
-            Ok(Outcome::Decide(value)) => return trial.decide(&value.reply()).map(|()| value),
+            Ok(Outcome::Decide(value)) => return trial.decide().map(|()| value),
             Ok(Outcome::Nothing(value)) => {
                 trial.abort();
                 return Ok(value);
@@ -158,6 +136,7 @@ impl<'a> Trial<'a> {
             count: 0,
             effects: Vec::new(),
             counts: Vec::new(),
+            reply: None,
             participants: Vec::new(),
             asked: Vec::new(),
         }
@@ -279,12 +258,13 @@ impl<'a> Trial<'a> {
 
     /// Makes the change: all of it is seen from now on. Then has the participants make their parts; one
     /// that cannot be reached asks by itself, or is asked again.
-    fn decide(mut self, reply: &Reply) -> Result<()> {
+    fn decide(mut self) -> Result<()> {
         self.server.state.write().intents.running.insert(self.number, Stage::Deciding);
         let records = self.participants.iter().map(|(intent, server, preparation)| {
             decided(*intent, Some(&[(*server, *preparation)].into()))
         });
-        let made = self.server.tablet.decide(&self.effects, &Vec::from_iter(records), reply);
+        let tablet = &self.server.tablet;
+        let made = tablet.make(&self.effects, &Vec::from_iter(records), self.reply.as_ref());
         if let Err(error) = made {
             // A write that fails once it is visible fails the table with it, for good. Otherwise
             // nothing was written.
@@ -377,7 +357,7 @@ impl Server {
         }
         let is_new = self.state.write().intents.decisions.confirm(intent, participant, preparation);
         if is_new {
-            self.tablet.make(&[], &[decided(intent, None)])?;
+            self.tablet.make(&[], &[decided(intent, None)], None)?;
         }
         Ok(())
     }

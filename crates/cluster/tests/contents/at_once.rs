@@ -1,6 +1,6 @@
 //! Several threads of a client, several clients, and servers that move files meanwhile.
 
-use crate::place::{CHUNK, Place, User};
+use crate::place::{CHUNK, Over, Place, User};
 use canopy_namespace::{Extent, FileContents, FileId, Privileges};
 use canopy_partition::SplitPolicy;
 use rand::rngs::StdRng;
@@ -40,6 +40,7 @@ fn a_client_reads_what_it_wrote_while_that_is_sent() {
                 }
                 other.0.close(id).expect("closed");
             });
+            let _over = Over(&is_over);
             let mut random = StdRng::seed_from_u64(size);
             for round in 0..300_u32 {
                 let at = random.random_range(0..size / 2);
@@ -57,7 +58,6 @@ fn a_client_reads_what_it_wrote_while_that_is_sent() {
                 assert!(read == model[..read.len()], "round {round}");
                 assert!(model[read.len()..].iter().all(|byte| *byte == 0), "round {round}");
             }
-            is_over.store(true, Ordering::Relaxed);
         });
         client.0.close(id).expect("closed");
         let whole = place.client().whole(id);

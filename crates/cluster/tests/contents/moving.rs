@@ -1,6 +1,6 @@
 //! Files that move from server to server by renames, and get more names, while clients write them.
 
-use crate::place::{CHUNK, Place, User};
+use crate::place::{CHUNK, Over, Place, User};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Change, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileContents, FileId, New, ROOT, RenameMode, Reply};
@@ -49,6 +49,7 @@ fn contents_go_where_a_rename_takes_a_file() {
                     name = to;
                 }
             });
+            let _over = Over(&is_over);
             let mut random = StdRng::seed_from_u64(length as u64);
             for round in 0..40_u8 {
                 client.0.open(id).expect("a file");
@@ -60,7 +61,6 @@ fn contents_go_where_a_rename_takes_a_file() {
                 let end = client.inode(id).size as usize;
                 assert!(place.client().whole(id) == model[..end], "round {round}");
             }
-            is_over.store(true, Ordering::Relaxed);
         });
         let looked_up = client.execute(&Operation::Read(Moment::Now, Read::Lookup(name)));
         assert!(matches!(looked_up, Ok(Reply::Inode(inode)) if inode.id == id));

@@ -15,7 +15,7 @@ use canopy_store::{Environment, Error as StoreError};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 pub(crate) const CHUNK: u64 = 4096;
 pub(crate) const SMALL_MAX: usize = 1000;
@@ -245,5 +245,14 @@ impl Storage for Mortal<Arc<dyn Storage>> {
 
     fn lock(&self, name: &str) -> Stored<Option<Box<dyn Send + Sync>>> {
         self.of.lock(name)
+    }
+}
+
+/// Tells other threads of a test that it is over, also if it fails.
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -146,14 +146,13 @@ impl Peers for Site {
             self.process().sync_server(server).unwrap();
             reply
         };
-        let lost =
-            |is_unsent| Err(Error::Unreachable { server, why: "a test says so".into(), is_unsent });
+        let lost = || Err(Error::Unreachable { server, why: "a test says so".into() });
         match loss {
             None => ask(),
-            Some(Loss::Request) => lost(true),
+            Some(Loss::Request) => lost(),
             Some(Loss::Reply) => {
                 _ = ask();
-                lost(false)
+                lost()
             }
             Some(Loss::Twice) => {
                 _ = ask();
@@ -161,22 +160,22 @@ impl Peers for Site {
             }
             Some(Loss::DiesBefore) => {
                 self.restart();
-                lost(true)
+                lost()
             }
             Some(Loss::DiesAfter) => {
                 _ = execute();
                 self.restart();
-                lost(false)
+                lost()
             }
             Some(Loss::DiesDurable) => {
                 _ = ask();
                 self.restart();
-                lost(false)
+                lost()
             }
             Some(Loss::HandsOver) => {
                 _ = ask();
                 self.hand_over();
-                lost(false)
+                lost()
             }
         }
     }

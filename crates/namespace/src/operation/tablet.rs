@@ -36,9 +36,27 @@ impl Tablet {
     /// operation is not for users.
     pub fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         operation.check_caller(caller)?;
-        if !matches!(self.range, TabletRange::All) {
-            self.check_range(operation)?;
+        if matches!(self.range, TabletRange::All) {
+            return self.execute_here(caller, operation);
         }
+        self.check_range(operation)?;
+        match self.execute_here(caller, operation) {
+            Err(Error::Posix(Errno::NOENT)) => Err(self.absence(operation)?),
+            done => done,
+        }
+    }
+
+    /// Returns the error of an operation that did not find something: its file may have moved to
+    /// another tablet after the range was checked.
+    #[cold]
+    fn absence(&self, operation: &Operation<'_>) -> Result<Error> {
+        match operation.target() {
+            Target::File(id) if !self.has_file(id)? => Ok(Error::NotHere(Target::File(id))),
+            _ => Ok(Errno::NOENT.into()),
+        }
+    }
+
+    fn execute_here(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         match operation {
             Operation::Read(Moment::Now, read) => match caller {
                 Caller::Trusted => self.read(read),

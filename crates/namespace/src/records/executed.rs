@@ -122,16 +122,7 @@ pub(crate) enum Outcome<'a> {
     Inode(&'a Inode),
 }
 
-impl<'a> Outcome<'a> {
-    /// Returns the data of a reply to a rename, a link or an unlink.
-    pub(crate) fn of(reply: &'a Reply) -> Self {
-        match reply {
-            Reply::Inode(inode) => Outcome::Inode(inode),
-            Reply::File(id) => Outcome::File(*id),
-            _ => Outcome::Done,
-        }
-    }
-
+impl Outcome<'_> {
     fn encode(&self, number: u64) -> Vec<u8> {
         let mut value = Vec::with_capacity(128);
         value.extend_from_slice(&number.to_le_bytes());

@@ -140,37 +140,19 @@ impl Tablet {
         Ok(records)
     }
 
-    /// Makes effects, and writes records about intents, by one batch. Everybody here sees it then;
+    /// Makes effects, and writes records about intents, by one batch; and the reply to the change that
+    /// this thread executes, if there is one. Everybody here sees it then;
     /// [`Table::sync`](canopy_store::Table::sync) makes it outlast a crash.
     ///
     /// # Errors
     ///
     /// Fails with `Corrupt` if records are not as they were checked. Fails with `NOSPC` or `DQUOT` if
     /// there is no room, and as the table does.
-    pub fn make(&self, effects: &[Effect], records: &[IntentRecord]) -> Result<()> {
-        self.make_with(effects, records, None)
-    }
-
-    /// Like `make`, for a change that is decided here: it leaves the record of its reply, if it is
-    /// one of a session.
-    ///
-    /// # Errors
-    ///
-    /// Fails as `make` does, and with `Repeated` if the change was executed before.
-    pub fn decide(
+    pub fn make(
         &self,
         effects: &[Effect],
         records: &[IntentRecord],
-        reply: &Reply,
-    ) -> Result<()> {
-        self.make_with(effects, records, Some(Outcome::of(reply)))
-    }
-
-    fn make_with(
-        &self,
-        effects: &[Effect],
-        records: &[IntentRecord],
-        outcome: Option<Outcome<'_>>,
+        reply: Option<&Reply>,
     ) -> Result<()> {
         if effects.iter().any(|effect| matches!(effect, Effect::Whiteout(..))) {
             self.reserve_ids()?;
@@ -195,6 +177,12 @@ impl Tablet {
                 None => making.batch.delete(key.as_ref())?,
             }
         }
+        let outcome = match reply {
+            None => None,
+            Some(Reply::Inode(inode)) => Some(Outcome::Inode(inode)),
+            Some(Reply::File(id)) => Some(Outcome::File(*id)),
+            Some(_) => Some(Outcome::Done),
+        };
         if let Some(outcome) = outcome {
             self.put_outcome(&mut making.batch, outcome)?;
         }
