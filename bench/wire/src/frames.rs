@@ -11,8 +11,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Answers without doing anything.
@@ -22,6 +22,32 @@ impl Service for Nothing {
     fn take(&self, batch: Batch) {
         let mut replies = Replies::default();
         batch.for_each(|call| replies.answer(call, &[2; ANSWER]));
+    }
+}
+
+/// Gives the calls to another thread, as a server does that executes them.
+struct Elsewhere(mpsc::Sender<Batch>);
+
+impl Elsewhere {
+    fn start() -> Self {
+        let (sender, receiver) = mpsc::channel::<Batch>();
+        std::thread::spawn(move || {
+            while let Ok(first) = receiver.recv() {
+                // All calls that have arrived; their answers leave together.
+                let mut replies = Replies::default();
+                for batch in std::iter::once(first).chain(receiver.try_iter()) {
+                    batch.for_each(|call| replies.answer(call, &[2; ANSWER]));
+                }
+            }
+        });
+        Elsewhere(sender)
+    }
+}
+
+impl Service for Elsewhere {
+    fn take(&self, batch: Batch) {
+        // The receiver lives as long as the process.
+        let _ = self.0.send(batch);
     }
 }
 
@@ -37,7 +63,7 @@ fn holder(directory: &Path, name: &str) -> Result<Holder> {
 }
 
 /// Serves as many addresses, and prints them, until the end of the input.
-pub fn serve(addresses: usize, tls: Option<&Path>) -> Result<()> {
+pub fn serve(addresses: usize, tls: Option<&Path>, is_elsewhere: bool) -> Result<()> {
     let security = match tls {
         None => ServerSecurity::default(),
         Some(directory) => {
@@ -56,7 +82,11 @@ pub fn serve(addresses: usize, tls: Option<&Path>) -> Result<()> {
         }
     };
     let addresses = vec!["127.0.0.1:0".parse()?; addresses];
-    let listener = Listener::start(&addresses, security, Limits::default(), Arc::new(Nothing))?;
+    let service: Arc<dyn Service> = match is_elsewhere {
+        true => Arc::new(Elsewhere::start()),
+        false => Arc::new(Nothing),
+    };
+    let listener = Listener::start(&addresses, security, Limits::default(), service)?;
     let text = Vec::from_iter(listener.addresses().iter().map(Address::to_string));
     println!("{}", text.join(" "));
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;

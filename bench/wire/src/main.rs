@@ -25,6 +25,8 @@ enum Protocol {
     Streamed,
     /// Frames of our own.
     Frames,
+    /// Frames of our own, whose calls another thread answers.
+    Elsewhere,
 }
 
 /// Measures the frames of a cluster beside tonic
@@ -64,7 +66,8 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Run { seconds, rounds, only } => run::run(seconds, rounds, &only),
         Command::Serve { protocol, clients, tls } => match protocol {
-            Protocol::Frames => frames::serve(clients, tls.as_deref()),
+            Protocol::Frames => frames::serve(clients, tls.as_deref(), false),
+            Protocol::Elsewhere => frames::serve(clients, tls.as_deref(), true),
             _ => grpc::serve(tls.as_deref()),
         },
     }

@@ -21,7 +21,7 @@ struct Case {
     operations: usize,
 }
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 10] = [
     Case { name: "tonic unary, 1 at a time", protocol: Protocol::Unary, operations: 1 },
     Case { name: "tonic unary, 64 at a time", protocol: Protocol::Unary, operations: 64 },
     Case { name: "tonic streamed, 1 at a time", protocol: Protocol::Streamed, operations: 1 },
@@ -30,6 +30,8 @@ const CASES: [Case; 8] = [
     Case { name: "own frames of 8", protocol: Protocol::Frames, operations: 8 },
     Case { name: "own frames of 64", protocol: Protocol::Frames, operations: 64 },
     Case { name: "own frames of 256", protocol: Protocol::Frames, operations: 256 },
+    Case { name: "own of 1, another thread", protocol: Protocol::Elsewhere, operations: 1 },
+    Case { name: "own of 64, another thread", protocol: Protocol::Elsewhere, operations: 64 },
 ];
 
 /// A round of a case.
@@ -121,7 +123,9 @@ fn round(case: &Case, tls: Option<&Path>, time: Duration) -> Result<Measured> {
     };
     std::thread::scope(|scope| {
         let calling = scope.spawn(|| match case.protocol {
-            Protocol::Frames => frames::call(&addresses, case.operations, tls, count, stop),
+            Protocol::Frames | Protocol::Elsewhere => {
+                frames::call(&addresses, case.operations, tls, count, stop)
+            }
             protocol => {
                 let is_streamed = protocol == Protocol::Streamed;
                 let shape = (CLIENTS, case.operations);

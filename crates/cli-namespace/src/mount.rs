@@ -125,6 +125,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<Outcome> {
         threads: arguments.threads.map_or(threads, usize::from),
         name,
         passes_through: is_root && !arguments.no_passthrough,
+        believes: None,
     };
     let directory = arguments.directory.display();
     let mut mount = Mount::new(namespace.clone(), &arguments.directory, &options)

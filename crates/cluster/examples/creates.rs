@@ -1,6 +1,7 @@
 //! Measures creates and look-ups in one directory that is spread over servers of this process:
-//! `cargo run --release -p canopy-cluster --example creates [FILES]`. Prints thousands of operations
-//! per second of CPU time, partitions, and addressing errors of the client.
+//! `cargo run --release -p canopy-cluster --example creates [FILES [SESSION]]`. Prints thousands of operations
+//! per second of CPU time, partitions, and addressing errors of the client. Session 0 is that of
+//! servers: its changes have no record of their replies.
 
 use canopy_cluster::{Client, Process, SessionId, create_cluster};
 use canopy_namespace::inode::file_type;
@@ -15,14 +16,15 @@ use std::sync::Arc;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let files = std::env::args().nth(1).map_or(Ok(200_000), |count| count.parse())?;
+    let session = std::env::args().nth(2).map_or(Ok(1), |session| session.parse())?;
     println!("servers  creates k/s  look-ups k/s  partitions  addressing errors");
     for servers in [1, 2, 4, 8] {
-        measure(servers, files)?;
+        measure(servers, files, SessionId(session))?;
     }
     Ok(())
 }
 
-fn measure(servers: u32, files: u32) -> Result<(), Box<dyn Error>> {
+fn measure(servers: u32, files: u32, session: SessionId) -> Result<(), Box<dyn Error>> {
     let environment = Environment::system(Arc::new(MemoryStorage::default()));
     let clock = system_clock();
     create_cluster(
@@ -34,7 +36,7 @@ fn measure(servers: u32, files: u32) -> Result<(), Box<dyn Error>> {
         &clock,
     )?;
     let process = Process::with_all_servers(&environment, &clock)?;
-    let client = Client::new(process.clone(), SessionId(1));
+    let client = Client::new(process.clone(), session);
     let names: Vec<String> = (0..files).map(|number| format!("file{number}")).collect();
     let started = cpu_seconds();
     for name in &names {

@@ -3,19 +3,27 @@
 
 use crate::error::{Error, Result};
 use crate::handover;
+use crate::holds::makes_held;
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
 use canopy_namespace::operation::{Caller, Change, Hold, Moment, Operation, Page, Read, Target};
 use canopy_namespace::{
-    DirectoryHalf, EntryName, FileId, HalfState, Inode, New, NewDirectory, Reply, hash_after,
+    ChangeId, DirectoryHalf, EntryName, FileId, HalfState, Inode, New, Reply, hash_after,
 };
 use rustix::io::Errno;
 use std::borrow::Cow;
 
 /// A request begins again at most this often because of names in doubt, which takes some seconds.
 const ROUNDS_MAX: u32 = 20_000;
+
+/// An answer to a request that succeeded.
+pub(crate) struct Answered {
+    pub(crate) response: Response,
+    /// Whether it was executed now, and not before.
+    pub(crate) is_first: bool,
+}
 
 impl Server {
     /// Answers a request.
@@ -28,18 +36,21 @@ impl Server {
         peers: &dyn Peers,
         sender: Sender<'_>,
         request: &Request<'_>,
-    ) -> Result<Response> {
+    ) -> Result<Answered> {
+        // What one server asks another is not a change of the session.
+        let _running = ChangeId::begin(None);
+        self.sessions.note(sender.session);
         let mut rounds = 0;
         loop {
             self.clear(peers, request)?;
-            match self.answer_once(peers, sender.caller, request) {
+            match self.answer_once(peers, sender, request) {
                 // The server may have been given the names, and not know it yet.
                 Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {}
                 Err(Error::InDoubt(intent)) if rounds < ROUNDS_MAX => {
                     rounds += 1;
                     self.wait_out(peers, intent)?;
                 }
-                response => return response,
+                answered => return answered,
             }
         }
     }
@@ -47,18 +58,63 @@ impl Server {
     fn answer_once(
         &self,
         peers: &dyn Peers,
-        caller: Caller<'_>,
+        sender: Sender<'_>,
         request: &Request<'_>,
-    ) -> Result<Response> {
-        match request {
+    ) -> Result<Answered> {
+        let Sender { caller, session, .. } = sender;
+        let response = match request {
             Request::OfServer(request) => self.answer_server(caller, request),
             Request::Execute(operation) => {
-                self.execute_any(peers, caller, operation).map(Response::Reply)
+                let is_held = makes_held(operation);
+                let execute = || match is_held {
+                    true => self.make_held(sender, operation),
+                    false => self.execute_any(peers, caller, operation),
+                };
+                match self.execute_once(sender, operation, execute) {
+                    Ok((reply, is_first)) => {
+                        self.complete_again(peers, sender, operation, &reply, is_first)?;
+                        let response = match is_held {
+                            true => Response::Held(reply, self.life(session)),
+                            false => Response::Reply(reply),
+                        };
+                        return Ok(Answered { response, is_first });
+                    }
+                    Err(error) => Err(error),
+                }
             }
+            Request::Hold(hold, ticket) => self.answer_hold(sender, hold, *ticket),
+            Request::Reclaim(ids, ticket) => self.reclaim(session, ids, *ticket),
+            Request::Renew(known) => self.renew(session, known),
+            Request::EndSession => self.end_session(session).map(|()| Response::Done(true)),
             Request::List(page) => self.list_partition(caller, *page),
             Request::Part(id) => self.part(*id),
             Request::NameOf(id) => self.name_of(caller, *id),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
+        };
+        response.map(|response| Answered { response, is_first: true })
+    }
+
+    /// Does what belongs to a change that was executed before, and that its record does not contain:
+    /// holding what it made, and waiting until all that need it know attributes of a directory.
+    fn complete_again(
+        &self,
+        peers: &dyn Peers,
+        sender: Sender<'_>,
+        operation: &Operation<'_>,
+        reply: &Reply,
+        is_first: bool,
+    ) -> Result<()> {
+        if is_first {
+            return Ok(());
+        }
+        if makes_held(operation) {
+            return self.hold_made(sender.session, reply);
+        }
+        let Target::File(id) = operation.target() else { return Ok(()) };
+        let _one = self.attributes.lock();
+        match self.tablet.half_state(id)?.is_pending {
+            true => self.push_attributes(peers, id),
+            false => Ok(()),
         }
     }
 
@@ -89,7 +145,7 @@ impl Server {
         match operation {
             Operation::Change(change) => self.change_any(peers, caller, operation, change),
             Operation::Hold(Hold::Name(_) | Hold::File(_) | Hold::Release(..)) => {
-                Err(Error::NotYet("holding a file".into()))
+                Err(Error::NotYet("holding a file without a session".into()))
             }
             Operation::Read(Moment::Snapshot(_), _) => Err(Error::NotYet("a snapshot".into())),
             _ => self.execute(caller, operation),
@@ -104,7 +160,6 @@ impl Server {
         change: &Change<'_>,
     ) -> Result<Reply> {
         match change {
-            Change::Create { holds: true, .. } => Err(Error::NotYet("holding a file".into())),
             Change::Create { name, new, .. } if new.mode & TYPE_MASK == file_type::DIRECTORY => {
                 self.create_directory(peers, caller, *name, new)
             }
@@ -112,7 +167,6 @@ impl Server {
             Change::Link { id, name } => self.link(peers, caller, *id, *name),
             Change::Unlink(name) => self.unlink(peers, caller, *name),
             Change::Rename { .. } => self.rename(peers, caller, change),
-            Change::CreateNameless { .. } => Err(Error::NotYet("a file without a name".into())),
             Change::SetAttributes { id, .. }
             | Change::SetXattr { id, .. }
             | Change::RemoveXattr { id, .. } => match self.has_directory(*id)? {
@@ -145,17 +199,19 @@ impl Server {
         let plan =
             self.change(name.directory, hash, |tablet| tablet.plan_directory(caller, name, new))?;
         let home = self.layout.home_for_new(name);
-        let make = ServerRequest::MakeDirectory(Cow::Borrowed(&plan));
+        let running = self.making.begin(self.next_attempt());
+        let make = ServerRequest::MakeDirectory(Cow::Borrowed(&plan), self.id, running.attempt);
         let made = peers.ask(home, Sender::SERVER, &Request::OfServer(make))?;
         let Response::Made(inode) = made else { return Err(Error::Unfit) };
         let named = self
             .change(name.directory, hash, |tablet| tablet.create_access_half(caller, name, &inode));
         if let Err(error) = named {
             let drop = Request::OfServer(ServerRequest::DropDirectory(inode.id));
-            // If this fails, too, nobody ever sees the half.
+            // If this fails, too, the home asks later.
             let _ = peers.ask(home, Sender::SERVER, &drop);
             return Err(error);
         }
+        self.making.name(inode.id);
         Ok(Reply::Inode(inode))
     }
 
@@ -237,12 +293,17 @@ impl Server {
             return Err(canopy_namespace::Error::from(Errno::PERM).into());
         }
         match request {
-            ServerRequest::MakeDirectory(new) => self.make_directory(new),
-            ServerRequest::DropDirectory(id) => {
-                self.tablet.remove_content_half(*id)?;
+            ServerRequest::MakeDirectory(new, server, attempt) => {
+                self.make_directory(new, *server, *attempt)
+            }
+            ServerRequest::DropDirectory(id) => self.drop_directory(*id).map(done),
+            ServerRequest::Named(ids) => self.finish_making(ids).map(done),
+            ServerRequest::FateOf(id, attempt) => self.fate_of(*id, *attempt).map(Response::Fate),
+            ServerRequest::SetHalf(half) => self.set_half(half),
+            ServerRequest::EndSession(session) => {
+                self.tablet.end_session(*session)?;
                 Ok(Response::Done(true))
             }
-            ServerRequest::SetHalf(half) => self.set_half(half),
             ServerRequest::HandOver(directory, child, attempt, step) => match step {
                 MoveStep::Ask => self.answer_of(*directory, *child, *attempt).map(Response::Answer),
                 step => handover::receive(self, *directory, *child, *attempt, step),
@@ -253,12 +314,12 @@ impl Server {
         }
     }
 
-    fn make_directory(&self, new: &NewDirectory) -> Result<Response> {
-        Ok(Response::Made(self.tablet.create_content_half(new)?))
-    }
-
     fn set_half(&self, half: &DirectoryHalf) -> Result<Response> {
         self.tablet.put_content_half(half)?;
         Ok(Response::Done(true))
     }
+}
+
+fn done(_: ()) -> Response {
+    Response::Done(true)
 }

@@ -1,9 +1,13 @@
 //! A client: it finds the servers of operations, and puts together answers of several.
 
+use crate::contents::Operations;
 use crate::error::{Error, Result};
+use crate::held::Held;
+use crate::holds::makes_held;
 use crate::layout::placement;
 use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
+use crate::slots::{Slot, Slots};
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
     Access, Caller, Change, Entries, Moment, Operation, Page, Read, Target,
@@ -17,6 +21,8 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Directories and files of which a client remembers where they are.
 const REMEMBERED: usize = 1 << 16;
@@ -24,14 +30,29 @@ const REMEMBERED: usize = 1 << 16;
 /// A name leads to a file that is gone at most this often, one after the other.
 const GONE_MAX: u32 = 1 << 10;
 
+/// Time for which a request is sent again if nobody answers it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Pauses between two tries: the first one, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// The sender of a request, with the slot of its number. It is in use until the request has ended.
+struct Numbered<'a> {
+    sender: Sender<'a>,
+    _slot: Option<Slot<'a>>,
+}
+
 /// A client of the servers of a namespace. Its knowledge of partitions may be stale: servers correct
 /// it. Calls come from any number of threads.
 pub struct Client {
     peers: Arc<dyn Peers>,
     policy: SplitPolicy,
     session: SessionId,
-    /// Number of the next change.
-    next: AtomicU64,
+    slots: Slots,
+    pub(crate) held: Held,
+    /// Time for which a request is sent again if nobody answers it.
+    patience: Duration,
     maps: Mutex<HashMap<FileId, DirectoryMap>>,
     /// Servers whose tables gave out blocks of ids.
     homes: Mutex<HashMap<Block, ServerId>>,
@@ -47,7 +68,9 @@ impl Client {
     pub fn new(peers: Arc<dyn Peers>, session: SessionId) -> Self {
         Client {
             session,
-            next: AtomicU64::new(1),
+            slots: Slots::new(),
+            held: Held::default(),
+            patience: PATIENCE,
             policy: peers.policy(),
             peers,
             maps: Mutex::default(),
@@ -55,6 +78,24 @@ impl Client {
             names: Mutex::default(),
             addressing_errors: AtomicU64::new(0),
             searches: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the client with another time for which a request is sent again if nobody answers it.
+    /// It has to be much shorter than servers keep replies ([`SessionSettings::kept`]).
+    ///
+    /// [`SessionSettings::kept`]: crate::SessionSettings::kept
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Client { patience, ..self }
+    }
+
+    /// Ends the client's session at all servers. A server that does not answer ends it later.
+    pub fn end(self) {
+        let sender = self.reader(Caller::Trusted);
+        for server in self.servers() {
+            // Silent sessions end by themselves.
+            let _ = self.peers.ask(server, sender, &Request::EndSession);
         }
     }
 
@@ -76,6 +117,10 @@ impl Client {
     /// Fails as the operation does, and with `NotYet` if it is not possible yet.
     pub fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         match operation {
+            Operation::Hold(hold) => self.hold(caller, hold),
+            Operation::Change(change) if makes_held(operation) => {
+                self.make_held(caller, operation, change)
+            }
             Operation::Read(Moment::Now, Read::List(page)) => self.list(caller, *page),
             Operation::Access(Access::Path(id)) => self.path(caller, *id).map(Reply::Bytes),
             // The server of the inode decides, and not that of the name.
@@ -137,7 +182,7 @@ impl Client {
         }
     }
 
-    fn remember(&self, id: FileId, directory: FileId, hash: u64) {
+    pub(crate) fn remember(&self, id: FileId, directory: FileId, hash: u64) {
         let mut names = self.names.lock();
         if names.len() >= REMEMBERED {
             names.clear();
@@ -145,7 +190,6 @@ impl Client {
         names.insert(id, (directory, hash));
     }
 
-    /// Asks the server of a name, and those that its replies lead to.
     fn at(
         &self,
         caller: Caller<'_>,
@@ -153,15 +197,27 @@ impl Client {
         hash: u64,
         request: &Request<'_>,
     ) -> Result<Response> {
+        Ok(self.at_server(caller, directory, hash, request)?.0)
+    }
+
+    /// Asks the server of a name, and those that its replies lead to. Returns which one it was.
+    pub(crate) fn at_server(
+        &self,
+        caller: Caller<'_>,
+        directory: FileId,
+        hash: u64,
+        request: &Request<'_>,
+    ) -> Result<(Response, ServerId)> {
         let placement = self.placement(directory)?;
-        let sender = self.sender(caller, request);
+        let numbered = self.number(caller, request);
+        let sender = numbered.sender;
         let mut refusals = BTreeMap::new();
         loop {
             let partition = self.find(directory, hash);
             let server = placement.server(partition);
-            let (histories, changes) = match self.peers.ask(server, sender, request) {
+            let (histories, changes) = match self.ask(server, sender, request) {
                 Err(Error::Elsewhere { histories, changes, .. }) => (histories, changes),
-                reply => return reply,
+                reply => return Ok((reply?, server)),
             };
             self.addressing_errors.fetch_add(1, Ordering::Relaxed);
             let mut maps = self.maps.lock();
@@ -195,10 +251,21 @@ impl Client {
         }
     }
 
-    /// Asks the server where a file was last seen, that of its id's block, and all others.
     fn of_id(&self, caller: Caller<'_>, id: FileId, request: &Request<'_>) -> Result<Response> {
+        Ok(self.of_id_at(caller, id, request)?.0)
+    }
+
+    /// Asks the server where a file was last seen, that of its id's block, and all others. Returns
+    /// which one it was.
+    pub(crate) fn of_id_at(
+        &self,
+        caller: Caller<'_>,
+        id: FileId,
+        request: &Request<'_>,
+    ) -> Result<(Response, ServerId)> {
         let home = self.home(id)?;
-        let sender = self.sender(caller, request);
+        let numbered = self.number(caller, request);
+        let sender = numbered.sender;
         let name = self.names.lock().get(&id).copied();
         let seen = match name {
             Some((directory, hash)) => {
@@ -207,9 +274,9 @@ impl Client {
             None => None,
         };
         for server in seen.into_iter().chain([home]) {
-            match self.peers.ask(server, sender, request) {
+            match self.ask(server, sender, request) {
                 Err(Error::Elsewhere { .. }) => {}
-                reply => return reply,
+                reply => return Ok((reply?, server)),
             }
         }
         self.searches.fetch_add(1, Ordering::Relaxed);
@@ -219,9 +286,9 @@ impl Client {
         loop {
             let mut changes = Vec::new();
             for server in self.servers() {
-                match self.peers.ask(server, sender, request) {
+                match self.ask(server, sender, request) {
                     Err(Error::Elsewhere { changes: of_server, .. }) => changes.push(of_server),
-                    reply => return reply,
+                    reply => return Ok((reply?, server)),
                 }
             }
             if before.as_ref() == Some(&changes) {
@@ -231,18 +298,47 @@ impl Client {
         }
     }
 
-    /// Returns the sender of a request. One that changes something gets a number.
-    fn sender<'a>(&self, caller: Caller<'a>, request: &Request<'_>) -> Sender<'a> {
-        let is_change = matches!(
-            request,
-            Request::Execute(Operation::Change(_) | Operation::Hold(_) | Operation::Quotas(_))
-        );
-        match is_change {
-            true => {
-                Sender { number: self.next.fetch_add(1, Ordering::Relaxed), ..self.reader(caller) }
+    /// Asks a server, and again while nobody answers. A change keeps its number, so it is executed
+    /// once.
+    fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
+        let (mut since, mut pause) = (None, PAUSE_MIN);
+        loop {
+            match self.peers.ask(server, sender, request) {
+                Err(error) if error.is_passing() => {
+                    let since: &mut Instant = since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= self.patience {
+                        return Err(error);
+                    }
+                    thread::sleep(pause);
+                    pause = PAUSE_MAX.min(pause * 2);
+                }
+                reply => {
+                    if since.is_some() && self.holds_at(server) {
+                        // It may be a successor, which waits for what is held.
+                        let _ = self.renew_at(sender.caller, server);
+                    }
+                    return reply;
+                }
             }
-            false => self.reader(caller),
         }
+    }
+
+    /// Asks a server once.
+    pub(crate) fn ask_once(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        self.peers.ask(server, self.reader(caller), request)
+    }
+
+    /// Returns the sender of a request. One that changes something gets a number.
+    fn number<'a>(&'a self, caller: Caller<'a>, request: &Request<'_>) -> Numbered<'a> {
+        let is_change = matches!(request, Request::Execute(Operation::Change(_)));
+        let slot = is_change.then(|| self.slots.take());
+        let number = slot.as_ref().map_or(0, |slot| slot.number);
+        Numbered { sender: Sender { number, ..self.reader(caller) }, _slot: slot }
     }
 
     fn reader<'a>(&self, caller: Caller<'a>) -> Sender<'a> {
@@ -254,7 +350,7 @@ impl Client {
     }
 
     /// Returns the inode of a file; of a directory, what its partitions say together.
-    fn whole(&self, caller: Caller<'_>, inode: Inode) -> Result<Inode> {
+    pub(crate) fn whole(&self, caller: Caller<'_>, inode: Inode) -> Result<Inode> {
         if !inode.is_directory() {
             return Ok(inode);
         }
@@ -294,7 +390,7 @@ impl Client {
         server: ServerId,
         id: FileId,
     ) -> Result<(Option<Inode>, Vec<SplitHistory>)> {
-        match self.peers.ask(server, self.reader(caller), &Request::Part(id))? {
+        match self.ask(server, self.reader(caller), &Request::Part(id))? {
             Response::Part(inode, histories) => Ok((inode, histories)),
             _ => Err(Error::Unfit),
         }
@@ -401,11 +497,20 @@ impl Client {
         }
         let ask = Request::HomeOf(id);
         let any = ServerId((block.0 % u64::from(self.peers.server_count().max(1))) as u32);
-        let Response::HomeOf(home) = self.peers.ask(any, self.reader(Caller::Trusted), &ask)?
-        else {
+        let Response::HomeOf(home) = self.ask(any, self.reader(Caller::Trusted), &ask)? else {
             return Err(Error::Unfit);
         };
         self.homes.lock().insert(block, home);
         Ok(home)
+    }
+}
+
+impl Operations for Client {
+    fn execute_for(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+    ) -> canopy_namespace::Result<Reply> {
+        Ok(Client::execute_for(self, caller, operation)?)
     }
 }

@@ -1,5 +1,6 @@
 //! Errors of a cluster.
 
+use canopy_model::Retry;
 use canopy_namespace::operation::Target;
 use canopy_partition::{IntentId, PartitionId, ServerId, SplitHistory};
 use std::borrow::Cow;
@@ -40,9 +41,26 @@ pub enum Error {
     /// The operation is not possible in a cluster yet.
     #[error("{0} is not possible on several servers yet")]
     NotYet(Cow<'static, str>),
+    /// The server has as many sessions of clients as it may.
+    #[error("the server has {0} sessions of clients, which is the limit")]
+    TooManySessions(usize),
     /// A hand-over stopped: a server was busy, has gone, or a test has stopped it.
     #[error("the hand-over of {0} has stopped")]
     Stopped(PartitionId),
+}
+
+impl Error {
+    /// Returns whether a server did not answer, or could not ask another one: the same request may
+    /// succeed later.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Error::NotRunning(_) | Error::Unreachable { .. } => true,
+            // A damaged record is an error of the file.
+            Error::Namespace(canopy_namespace::Error::Posix(_)) => false,
+            Error::Namespace(error) => error.kind().retry() == Retry::Elsewhere,
+            _ => false,
+        }
+    }
 }
 
 impl From<canopy_store::Error> for Error {

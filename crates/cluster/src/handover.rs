@@ -2,15 +2,23 @@
 //! sends each step to the receiver as a message.
 
 use crate::error::{Error, Result};
+use crate::holds::APART;
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::{DirectoryHalf, FileId, MovedEntry};
 use canopy_partition::{Answer, Attempt, Begun, Holding, PartitionId, ServerId};
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 /// Entries that move in one step.
 const ENTRIES: usize = 512;
+
+/// Records of executed changes in one step: those of symbolic links have 4 KiB.
+const RECORDS: usize = 128;
+
+/// Holds in one step.
+const HOLDS: usize = 8192;
 
 /// A step of a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +72,8 @@ impl HandOver<'_> {
         if !self.giver.begin_moving(self.directory, self.attempt, hashes) {
             return Err(Error::Stopped(self.child));
         }
-        let moved = self.offer(steps).and_then(|()| self.give(steps));
+        let moved = self.offer(steps).and_then(|files| self.give(steps).map(|()| files));
+        let moved = moved.and_then(|files| self.giver.give_holds(&files));
         self.giver.end_moving();
         moved?;
         self.finish(steps)
@@ -80,14 +89,15 @@ impl HandOver<'_> {
         self.peers.ask(self.receiver, Sender::SERVER, &Request::OfServer(step))
     }
 
-    /// The receiver gets all entries, and records that they are there.
-    fn offer(&self, steps: &mut dyn Steps) -> Result<()> {
+    /// The receiver gets all entries, and records that they are there. Returns the files that move.
+    fn offer(&self, steps: &mut dyn Steps) -> Result<HashSet<FileId>> {
         let HandOver { giver, directory, child, .. } = *self;
         self.check(steps.goes_on(Step::Begin))?;
         let half = giver.tablet.directory_half(directory)?;
         let begun = self.send(MoveStep::Begin(Cow::Owned(half)))?;
         self.check(begun == Response::Begun(Begun::Accepted))?;
         let hashes = child.hashes(child.first_depth());
+        let mut files = HashSet::new();
         let mut last: Option<MovedEntry> = None;
         loop {
             let after = last.as_ref().map(|entry| &entry.name[..]);
@@ -98,12 +108,32 @@ impl HandOver<'_> {
             self.check(steps.goes_on(Step::Entries))?;
             let taken = self.send(MoveStep::Entries(Cow::Borrowed(&entries)))?;
             self.check(taken.done()?)?;
+            let here = entries.iter().map(|entry| &entry.inode).filter(|inode| !inode.has(APART));
+            files.extend(here.map(|inode| inode.id));
             last = entries.into_iter().last();
+        }
+        self.send_executed()?;
+        for holds in giver.holds_of(&files).chunks(HOLDS) {
+            self.check(self.send(MoveStep::Holds(holds.to_vec()))?.done()?)?;
         }
         self.check(steps.goes_on(Step::Complete))?;
         let count = giver.tablet.count_entries(directory, &hashes)?;
         let is_complete = self.send(MoveStep::Complete(count))?.done()?;
-        self.check(is_complete)
+        self.check(is_complete)?;
+        Ok(files)
+    }
+
+    /// The receiver gets the changes that were executed, of all sessions: clients may send those
+    /// again whose names it gets. No such change runs now, so none is missed.
+    fn send_executed(&self) -> Result<()> {
+        let records = self.giver.tablet.executed_records()?;
+        // A crash must not take back what the receiver knows to be executed.
+        self.giver.tablet.table().sync()?;
+        for records in records.chunks(RECORDS) {
+            let taken = self.send(MoveStep::Executed(Cow::Borrowed(records)))?;
+            self.check(taken.done()?)?;
+        }
+        Ok(())
     }
 
     fn give(&self, steps: &mut dyn Steps) -> Result<()> {
@@ -138,6 +168,15 @@ pub(crate) fn receive(
         MoveStep::Entries(entries) => {
             let takes = receiver.take_entries(directory, child, attempt, entries)?;
             Ok(Response::Done(takes))
+        }
+        MoveStep::Executed(records) => {
+            receiver.sessions.adopt(records.iter().map(|record| record.session));
+            receiver.tablet.take_executed(records)?;
+            Ok(Response::Done(true))
+        }
+        MoveStep::Holds(holds) => {
+            receiver.take_holds(holds)?;
+            Ok(Response::Done(true))
         }
         MoveStep::Complete(count) => {
             let hashes = child.hashes(child.first_depth());

@@ -8,7 +8,9 @@
 //! | to change | read |
 //! | --- | --- |
 //! | what servers are asked, and reply | `message` |
-//! | an operation at its server; directories | `answer` |
+//! | an operation at its server; directories | `answer`, `making` |
+//! | retries of changes; sessions of clients | `sessions`, `slots` |
+//! | files that stay without a name | `holds` (server), `held` (client) |
 //! | partitions of a server, and whom it lets wait | `server` |
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
@@ -18,6 +20,8 @@
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
+//! | contents of files, for clients | `contents` |
+//! | a namespace with servers, as a mount sees it | `namespace` |
 //! | keys and certificates | `certificates` |
 //! | connections between processes | [`wire`] |
 //!
@@ -33,36 +37,46 @@
 mod answer;
 pub mod certificates;
 mod client;
+pub mod contents;
 mod envelope;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handover;
+mod held;
+mod holds;
 mod intents;
 mod layout;
+mod making;
 pub mod membership;
 mod message;
+mod namespace;
 mod node;
 mod peers;
 mod process;
 mod remote;
 mod rights;
 mod server;
+mod sessions;
+mod slots;
 mod tables;
 mod tasks;
 pub mod wire;
 mod workers;
 
 pub use client::Client;
+pub use contents::ClusterNamespace;
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
-pub use node::{Node, NodeError, NodeSettings};
 pub use intents::{Arriving, Part, Seen};
 pub use message::{
-    IntentReply, IntentStep, MoveStep, Refusal, Request, Response, Sender, ServerRequest, SessionId,
+    Fate, IntentReply, IntentStep, Life, MoveStep, Refusal, Request, Response, Sender,
+    ServerRequest, SessionId,
 };
+pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};
+pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};

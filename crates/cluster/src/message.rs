@@ -6,8 +6,11 @@
 use crate::error::Error;
 use crate::intents::{Part, Seen};
 use canopy_model::Credentials;
-use canopy_namespace::operation::{Caller, Entries, Operation, Page, Target};
-use canopy_namespace::{DirectoryHalf, Failure, FileId, Inode, MovedEntry, NewDirectory, Reply};
+use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
+use canopy_namespace::{
+    ChangeId, DirectoryHalf, ExecutedRecord, Failure, FileId, Inode, MovedEntry, NewDirectory,
+    Reply,
+};
 use canopy_partition::{
     Age, Answer, Attempt, Begun, IntentId, PartitionId, Preparation, ServerId, SplitHistory,
     Verdict,
@@ -28,8 +31,8 @@ pub struct Sender<'a> {
     pub caller: Caller<'a>,
     /// The session that the request belongs to.
     pub session: SessionId,
-    /// Number of a change in its session: a change that is sent again has the same number, and is
-    /// executed once. 0 for a request that changes nothing.
+    /// Number of a change in its session ([`ChangeId::number`]): a change that is sent again has the
+    /// same number, and is executed once. 0 for a request that changes nothing.
     pub number: u64,
 }
 
@@ -37,6 +40,12 @@ impl Sender<'_> {
     /// A server of the namespace.
     pub const SERVER: Sender<'static> =
         Sender { caller: Caller::Trusted, session: SessionId(0), number: 0 };
+
+    /// Returns the change of the session that the request is; none if it has no number.
+    pub(crate) fn change(&self) -> Option<ChangeId> {
+        let Sender { session: SessionId(session), number, .. } = *self;
+        (session != 0 && number != 0).then_some(ChangeId { session, number })
+    }
 }
 
 /// Something that a logical server is asked.
@@ -52,6 +61,15 @@ pub enum Request<'a> {
     NameOf(FileId),
     /// Returns the server whose table gave out an id. Any server knows.
     HomeOf(FileId),
+    /// Holds a file in the sender's session, or lets it go, with a ticket. A release concerns all
+    /// holds with tickets up to its own.
+    Hold(#[serde(borrow)] Hold<'a>, u64),
+    /// Holds files again that the session has held at a server before.
+    Reclaim(Vec<FileId>, u64),
+    /// Renews the sender's session. It knows that these files were handed over.
+    Renew(Vec<FileId>),
+    /// Ends the sender's session: it sends none of its changes again.
+    EndSession,
     /// A request of another server of the namespace.
     OfServer(ServerRequest<'a>),
 }
@@ -59,12 +77,20 @@ pub enum Request<'a> {
 /// Something that only servers ask each other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ServerRequest<'a> {
-    /// Makes the content half of a directory, and gives it an id.
-    MakeDirectory(Cow<'a, NewDirectory>),
+    /// Makes the content half of a directory, and gives it an id, in an attempt of the server that
+    /// gives it the name.
+    MakeDirectory(Cow<'a, NewDirectory>, ServerId, Attempt),
     /// Removes the content half of a directory that got no name.
     DropDirectory(FileId),
+    /// Has a home know that these directories got their names.
+    Named(Vec<FileId>),
+    /// Returns what became of an attempt to make a directory.
+    FateOf(FileId, Attempt),
     /// Gives a server that may have partitions of a directory the attributes that it has got.
     SetHalf(Cow<'a, DirectoryHalf>),
+    /// Notes for good that a session of a client has ended: records get none of its objects any
+    /// more.
+    EndSession(u64),
     /// A step of a hand-over.
     HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
     /// A message about a change that concerns several servers.
@@ -124,6 +150,10 @@ pub enum MoveStep<'a> {
     Begin(Cow<'a, DirectoryHalf>),
     /// To the receiver: some entries.
     Entries(Cow<'a, [MovedEntry]>),
+    /// To the receiver: changes that were executed, which clients may send again.
+    Executed(Cow<'a, [ExecutedRecord]>),
+    /// To the receiver: files that arrive and are held, with the sessions and tickets.
+    Holds(Vec<(SessionId, FileId, u64)>),
     /// To the receiver: all entries were sent, as many as this.
     Complete(u64),
     /// To the receiver: the partition is its own.
@@ -155,6 +185,36 @@ pub enum Response {
     Answer(Answer),
     /// The reply to a message about an intent.
     Intent(IntentReply),
+    /// State of an attempt to make a directory.
+    Fate(Fate),
+    /// The reply to an operation that holds a file.
+    Held(Reply, Life),
+    /// The session was renewed. These files that it holds were handed over.
+    Renewed(Life, Vec<FileId>),
+    /// Files are held again, but for these, which are not here.
+    Reclaimed(Vec<FileId>, Life),
+}
+
+/// The life of a session at a server. If it is another one, the session has lost what it held there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// Epoch of the server's table.
+    pub epoch: u64,
+    /// Counts sessions, and their losses, in this epoch.
+    pub number: u64,
+}
+
+/// State of an attempt to make a directory, by the word of an owner of the table with its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// The directory got its name.
+    Named,
+    /// It may get its name.
+    Pending,
+    /// It has no name and gets none, unless the home was notified that it has one.
+    Ended,
+    /// The attempt is that of a later owner, so the one who answers has been replaced.
+    Unknown,
 }
 
 /// An error as a message.
@@ -191,9 +251,10 @@ impl From<&Error> for Refusal {
             Error::NotYet(what) => Refusal::NotYet(what.to_string()),
             Error::Stopped(partition) => Refusal::Stopped(*partition),
             Error::Namespace(error) => Refusal::Failed(error.into()),
-            Error::Unreachable { .. } | Error::Unfit | Error::InDoubt(_) => {
-                Refusal::Failed(Failure::unavailable(error))
-            }
+            Error::Unreachable { .. }
+            | Error::Unfit
+            | Error::InDoubt(_)
+            | Error::TooManySessions(_) => Refusal::Failed(Failure::unavailable(error)),
         }
     }
 }

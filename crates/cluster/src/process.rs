@@ -1,12 +1,14 @@
 //! The logical servers that a process runs, and the work that they do beside requests: partitions
 //! that have grown are split, and what a crash has left undone is done.
 
+use crate::contents::collect_garbage;
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
 use crate::message::{Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
+use crate::sessions::{self, SessionCounts, SessionSettings};
 use crate::tables::tables_of;
 use crate::tasks::{Task, Tasks};
 use canopy_namespace::operation::{Change, Operation, Target};
@@ -16,9 +18,13 @@ use canopy_store::{Environment, SstableCache};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of SSTables' blocks that stay in memory, of all servers together.
 const CACHE_BYTES: u64 = 256 << 20;
+
+/// Time after which the home of a directory without a name asks why.
+const MAKING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The logical servers of a namespace that this process runs.
 pub struct Process {
@@ -32,6 +38,9 @@ pub struct Process {
     tasks: Tasks,
     /// The last failure of work beside requests.
     failure: Mutex<Option<Error>>,
+    sessions: SessionSettings,
+    /// Held by who does what is due.
+    ticking: Mutex<()>,
 }
 
 impl Process {
@@ -46,6 +55,20 @@ impl Process {
         clock: &Clock,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
+        Self::with_sessions(environment, clock, SessionSettings::default(), others)
+    }
+
+    /// Like `new`, with other limits of sessions.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `new` does.
+    pub fn with_sessions(
+        environment: &Environment,
+        clock: &Clock,
+        sessions: SessionSettings,
+        others: Option<Arc<dyn Peers>>,
+    ) -> Result<Arc<Self>> {
         let (tables, policy) = tables_of(&*environment.storage)?;
         let process = Arc::new(Process {
             environment: environment.clone(),
@@ -56,8 +79,11 @@ impl Process {
             others,
             tasks: Tasks::default(),
             failure: Mutex::default(),
+            sessions,
+            ticking: Mutex::new(()),
         });
         process.tasks.start(&process, Self::work)?;
+        sessions::start_ticking(&process)?;
         Ok(process)
     }
 
@@ -68,13 +94,23 @@ impl Process {
     /// Fails as the tables do.
     pub fn with_all_servers(environment: &Environment, clock: &Clock) -> Result<Arc<Self>> {
         let process = Self::new(environment, clock, None)?;
-        for server in process.layout.servers() {
-            process.open(server)?;
-        }
-        for server in process.running() {
-            process.recover(server)?;
-        }
+        process.open_all()?;
         Ok(process)
+    }
+
+    /// Opens all servers, and does what a crash has left undone.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the tables do.
+    pub fn open_all(&self) -> Result<()> {
+        for server in self.layout.servers() {
+            self.open(server)?;
+        }
+        for server in self.running() {
+            self.recover(server)?;
+        }
+        Ok(())
     }
 
     /// Opens a server's table, which ends the writes of any other process that has it, and runs the
@@ -98,8 +134,10 @@ impl Process {
         let table = open_table(&self.environment, *table, self.cache.clone())?;
         let range = TabletRange::Part([].into_iter().collect());
         let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
-        tablet.remove_orphans()?;
-        servers.insert(id, Arc::new(Server::new(id, tablet, self.layout.clone())?));
+        // Clients may hold files that have no name. A tick removes the others.
+        tablet.keep_unheld(true);
+        let server = Server::new(id, tablet, self.layout.clone(), self.sessions.clone())?;
+        servers.insert(id, Arc::new(server));
         Ok(())
     }
 
@@ -139,15 +177,17 @@ impl Process {
         request: &Request<'_>,
     ) -> Result<Response> {
         let server = self.server(server)?;
-        let response = server.answer(self, sender, request);
+        let answered = server.answer(self, sender, request);
         if concerns_several(request) && server.has_doubts() {
             self.tasks.add(Task::Doubts(server.id));
         }
-        let response = response?;
-        if let Request::Execute(Operation::Change(change)) = request {
+        let answered = answered?;
+        if let Request::Execute(Operation::Change(change)) = request
+            && answered.is_first
+        {
             self.note(&server, change)?;
         }
-        Ok(response)
+        Ok(answered.response)
     }
 
     /// Makes all changes that a server has made so far outlast a crash.
@@ -169,6 +209,9 @@ impl Process {
         let Target::Name { directory, hash } = Operation::Change(change.clone()).target() else {
             return Ok(());
         };
+        if server.making.has_named() {
+            self.tasks.add(Task::ConfirmNames(server.id));
+        }
         let Some((history, count)) = server.count(directory, hash, by)? else { return Ok(()) };
         let partition = history.partition();
         if by > 0 && count > self.layout.policy.threshold(directory.0, partition) {
@@ -185,6 +228,13 @@ impl Process {
             }
             Task::Recover(server) => self.recover(server),
             Task::Doubts(server) => self.clear_doubts(server),
+            Task::ConfirmNames(server) => {
+                self.server(server).and_then(|server| server.confirm_names(self)).map(|()| true)
+            }
+            Task::SettleMaking(server) => self
+                .server(server)
+                .and_then(|server| server.settle_making(self, MAKING_PATIENCE))
+                .map(|_| true),
         };
         match done {
             Ok(is_done) => !is_done,
@@ -205,12 +255,32 @@ impl Process {
             server.push_attributes(self, directory)?;
         }
         let is_clear = server.clear_doubts(self)?;
-        Ok(handover::recover(&server, self)? && is_clear)
+        let is_settled = server.settle_making(self, Duration::ZERO)?;
+        server.confirm_names(self)?;
+        Ok(handover::recover(&server, self)? && is_settled && is_clear)
     }
 
     /// Finds out about changes of several servers that have not ended. Returns whether all have.
     fn clear_doubts(&self, server: ServerId) -> Result<bool> {
         self.server(server)?.clear_doubts(self)
+    }
+
+    /// Does what is due by the clock: holds and sessions of silent clients end. A thread of the process calls
+    /// it a few times in a second.
+    pub fn tick(&self) {
+        let _one = self.ticking.lock();
+        for id in self.running() {
+            let Ok(server) = self.server(id) else { continue };
+            if let Err(error) = server.end_holds().and_then(|()| server.end_silent_sessions()) {
+                *self.failure.lock() = Some(error);
+            }
+            if server.making.has_named() {
+                self.tasks.add(Task::ConfirmNames(id));
+            }
+            if server.making.has_unnamed(MAKING_PATIENCE, server.sessions.now()) {
+                self.tasks.add(Task::SettleMaking(id));
+            }
+        }
     }
 
     /// Splits a partition of a directory, which a server here holds, if there is a server for its
@@ -270,6 +340,21 @@ impl Process {
         Ok(found)
     }
 
+    /// Removes the objects of chunks that the tables of the servers here need no more. Returns how
+    /// many.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage and the tables do.
+    pub fn collect(&self) -> Result<u64> {
+        let mut removed = 0;
+        for id in self.running() {
+            let server = self.server(id)?;
+            removed += collect_garbage(&server.tablet, &self.environment, &self.cache)?;
+        }
+        Ok(removed)
+    }
+
     /// Makes everything so far outlast a crash.
     ///
     /// # Errors
@@ -284,6 +369,15 @@ impl Process {
         Ok(())
     }
 
+    /// Returns how much a server that runs here keeps for sessions of clients.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does, and with `NotRunning` if the server does not run here.
+    pub fn session_counts(&self, server: ServerId) -> Result<SessionCounts> {
+        self.server(server)?.session_counts()
+    }
+
     /// Waits until no work beside requests is left, but for what has to be tried again.
     pub fn settle(&self) {
         self.tasks.settle();
@@ -294,7 +388,8 @@ impl Process {
         self.failure.lock().take()
     }
 
-    /// Returns whether no hand-over and no change of several servers is unfinished at the servers that run here.
+    /// Returns whether no hand-over, no making of a directory and no change of several servers is
+    /// unfinished at the servers that run here.
     ///
     /// # Errors
     ///
@@ -302,7 +397,7 @@ impl Process {
     pub fn is_at_rest(&self) -> Result<bool> {
         for id in self.running() {
             let server = self.server(id)?;
-            if !server.has_no_intents() {
+            if !server.has_no_intents() || !server.making.is_at_rest() {
                 return Ok(false);
             }
             for directory in server.directories() {

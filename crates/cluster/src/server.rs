@@ -3,6 +3,8 @@
 use crate::error::{Error, Result};
 use crate::intents::{Intents, LockKey};
 use crate::layout::Layout;
+use crate::making::MakingDirectories;
+use crate::sessions::{SessionSettings, Sessions};
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
     EntryName, FileId, HALF_STATE, MovedEntry, OwnedName, PartitionRecord, Reply, Tablet,
@@ -27,6 +29,10 @@ pub(crate) struct Server {
     pub(crate) layout: Arc<Layout>,
     /// Held by changes of attributes of directories, which several servers get.
     pub(crate) attributes: Mutex<()>,
+    /// Sessions of clients.
+    pub(crate) sessions: Sessions,
+    /// Directories that are being made.
+    pub(crate) making: MakingDirectories,
     /// Counts attempts to hand partitions over.
     attempts: AtomicU64,
     /// Holds partitions and locks of intents while operations run; changes when they do.
@@ -68,7 +74,12 @@ impl Moving {
 
 impl Server {
     /// Takes a tablet that was opened, with the partitions that its table has records of.
-    pub(crate) fn new(id: ServerId, tablet: Tablet, layout: Arc<Layout>) -> Result<Self> {
+    pub(crate) fn new(
+        id: ServerId,
+        tablet: Tablet,
+        layout: Arc<Layout>,
+        settings: SessionSettings,
+    ) -> Result<Self> {
         let mut directories: HashMap<FileId, Holdings> = HashMap::new();
         let mut records: HashMap<FileId, Vec<(PartitionId, Holding)>> = HashMap::new();
         let is_partition = |record: &PartitionRecord| record.partition != HALF_STATE;
@@ -87,11 +98,15 @@ impl Server {
         }
         let intents = Intents::open(&tablet)?;
         let state = State { directories, moving: None, changes: 0, intents };
+        let sessions = Sessions::new(settings, tablet.open_executed()?);
+        let making = MakingDirectories::open(&tablet, sessions.now())?;
         Ok(Server {
             id,
             tablet,
             layout,
             attributes: Mutex::new(()),
+            sessions,
+            making,
             attempts: AtomicU64::new(1),
             counts: Mutex::default(),
             state: RwLock::new(state),
@@ -237,9 +252,11 @@ impl Server {
         self.state.read().intents.is_at_rest()
     }
 
-    /// Waits until no hand-over concerns a change.
-    fn settled(&self, operation: &Operation<'_>) -> Result<RwLockReadGuard<'_, State>> {
-        let Operation::Change(change) = operation else { return Ok(self.state.read()) };
+    /// Waits until no hand-over concerns a change or a hold.
+    pub(crate) fn settled(&self, operation: &Operation<'_>) -> Result<RwLockReadGuard<'_, State>> {
+        if !matches!(operation, Operation::Change(_) | Operation::Hold(_)) {
+            return Ok(self.state.read());
+        }
         let keys = match operation.target() {
             Target::Name { directory, hash } => vec![LockKey::Name(directory, hash)],
             Target::File(id) => vec![LockKey::File(id)],
@@ -254,8 +271,8 @@ impl Server {
                     .is_some_and(|(directory, hash)| moving.has(directory, hash)),
                 Target::Anywhere => false,
             };
-            let is_other = match change {
-                Change::Rename { to, .. } | Change::Link { name: to, .. } => {
+            let is_other = match operation {
+                Operation::Change(Change::Rename { to, .. } | Change::Link { name: to, .. }) => {
                     moving.has(to.directory, to.hash())
                 }
                 _ => false,
@@ -496,7 +513,7 @@ impl State {
 }
 
 /// Returns the error of an operation, with what the server knows of the directory if others hold it.
-fn refusal(state: &State, error: canopy_namespace::Error) -> Error {
+pub(crate) fn refusal(state: &State, error: canopy_namespace::Error) -> Error {
     let canopy_namespace::Error::NotHere(target) = error else { return error.into() };
     let histories = match target {
         Target::Name { directory, .. } => {

@@ -20,6 +20,10 @@ pub(crate) enum Task {
     Recover(ServerId),
     /// Finds out about changes of several servers that have not ended at a server.
     Doubts(ServerId),
+    /// Has homes of directories know that a server gave them names.
+    ConfirmNames(ServerId),
+    /// Asks what became of directories at their home that may have no name.
+    SettleMaking(ServerId),
 }
 
 /// Tasks that wait, each once.

@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How long the kernel may cache replies. All changes come through it.
+/// How long the kernel may cache replies where all changes come through it.
 const TTL: Duration = Duration::from_secs(3600);
 
 /// Ids are never used again, so there is one generation.
@@ -55,6 +55,8 @@ pub(crate) struct Filesystem {
     events: Arc<LimitedEvents>,
     passes_through: bool,
     is_read_only: bool,
+    /// How long the kernel may believe something, if others change the namespace, too.
+    believes: Option<Duration>,
     /// The kernel's root: that of the namespace, or of a snapshot.
     root: Node,
 }
@@ -63,6 +65,9 @@ impl Filesystem {
     /// Returns how long the kernel may believe what is looked up from now on. What a crash has left
     /// may give files other sizes and times until it was looked at.
     fn ttl(&self) -> Duration {
+        if let Some(believes) = self.believes {
+            return believes;
+        }
         let is_settled = self.namespace.state().is_ok_and(|state| !state.has_strays);
         if is_settled { TTL } else { Duration::ZERO }
     }
@@ -87,6 +92,7 @@ impl Filesystem {
             modes: Arc::default(),
             passes_through: options.passes_through,
             is_read_only: options.is_read_only,
+            believes: options.believes,
             root,
         })
     }
@@ -322,9 +328,20 @@ impl fuser::Filesystem for Filesystem {
         self.write_file(request, self.node(id), offset, data, flags, reply);
     }
 
+    fn flush(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        _: FileHandle,
+        _: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        self.publish_file(request, self.node(id), reply);
+    }
+
     fn release(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -332,7 +349,7 @@ impl fuser::Filesystem for Filesystem {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.close_file(self.node(id), handle, reply);
+        self.close_file(request, self.node(id), handle, reply);
     }
 
     fn fsync(&self, request: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

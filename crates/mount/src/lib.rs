@@ -40,6 +40,7 @@ use filesystem::Filesystem;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How a namespace is mounted.
 #[derive(Clone)]
@@ -56,6 +57,9 @@ pub struct Options {
     pub name: PathBuf,
     /// Whether the kernel reads and writes large files without asking, where it can.
     pub passes_through: bool,
+    /// How long the kernel may believe names and attributes, if others change the namespace, too:
+    /// clients of the same servers. None if all changes come through this mount.
+    pub believes: Option<Duration>,
 }
 
 /// The type that mounts have, as `findmnt -t` and /etc/fstab name it.

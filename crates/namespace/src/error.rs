@@ -43,6 +43,9 @@ pub enum Error {
     /// was changed.
     #[error("{0} concerns several tablets, which is not possible yet")]
     AcrossTablets(&'static str),
+    /// A change of a session that was executed before. A client that gets this has had the reply.
+    #[error("the change was executed before")]
+    Repeated,
     /// An error of a server that executed an operation.
     #[error("{}", .0.message)]
     Elsewhere(Failure),
@@ -125,7 +128,7 @@ impl Error {
             Error::Io { source, .. } => ErrorKind::of_io(source),
             Error::CacheInUse(_) | Error::NotHere(_) => ErrorKind::Taken,
             Error::Corrupt(_) => ErrorKind::Corrupt,
-            Error::Invalid(_) | Error::AcrossTablets(_) => ErrorKind::Invalid,
+            Error::Invalid(_) | Error::AcrossTablets(_) | Error::Repeated => ErrorKind::Invalid,
             Error::Elsewhere(failure) => failure.kind,
         }
     }
@@ -154,6 +157,7 @@ impl Error {
             | Error::CacheInUse(_)
             | Error::Corrupt(_)
             | Error::Invalid(_)
+            | Error::Repeated
             | Error::NotHere(_) => errno_of(self.kind()),
         }
     }

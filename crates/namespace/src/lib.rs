@@ -67,7 +67,7 @@ mod settings;
 mod snapshot;
 
 pub use canopy_model::Ownership;
-pub use contents::chunks::CHUNK_BYTES;
+pub use contents::chunks::{CHUNK_BYTES, ChunkId, Entered, Gate, ObjectId, Stored};
 pub use contents::{Contents, Extent, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Failure, Result};
 pub use maintenance::check::Fault;
@@ -79,10 +79,12 @@ pub use namespace::{Clock, Namespace, create_namespace, create_table, system_clo
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
 pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
+pub use records::executed::{ChangeId, ExecutedRecord, Running};
 pub use records::ids::table_of_block;
 pub use records::inode::Inode;
 pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};
 pub use records::listing::{Entry, Listing, cookie_before, hash_after};
+pub use records::making::Making;
 pub use records::moving::{
     DirectoryHalf, HALF_STATE, HalfState, MovedEntry, NewDirectory, PartitionRecord,
 };

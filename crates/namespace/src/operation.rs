@@ -18,7 +18,9 @@
 //!
 //! - Names and values are borrowed: to ask costs no allocation, and a message is executed from the
 //!   bytes that arrived. Whoever has to keep an operation keeps these bytes.
-//! - Contents of files are not operations ([`FileContents`]): they stay off the way of metadata.
+//! - Contents of files are not operations ([`FileContents`]): they stay off the way of metadata. A
+//!   client of servers reads and changes by operations what records have of them: small contents,
+//!   and which objects have the chunks of larger ones. The chunks themselves it sends to storage.
 //! - Groups of who changes a file are data, and are given only where they matter ([`Changer`]).
 //! - An operation does not say who asks: the [`Caller`] beside it does, whom the receiver knows from
 //!   the connection. Owners and changers that a user's operation claims are checked against that.
@@ -29,6 +31,7 @@ mod execute;
 mod query;
 mod reply;
 mod rights;
+mod stored;
 mod tablet;
 
 pub(crate) use contents::PastFiles;
@@ -36,7 +39,11 @@ pub use contents::{FileContents, LocalFile, PastHandle};
 pub use execute::Execute;
 pub use query::{FOUND_MAX, Plan, Query};
 pub use reply::{Capacity, Entries, Reply, State};
+pub use stored::{
+    CHUNKS_MAX, ChunkChange, ContentsPart, Piece, PutChunks, StoredContents, WriteSmall, Writer,
+};
 
+use crate::contents::chunks::{ChunkId, ObjectId};
 use crate::quota::{Account, Limits};
 use crate::records::change::{New, RenameMode, SetAttributes};
 use crate::records::keys::{EntryName, FileId};
@@ -105,6 +112,8 @@ pub enum Read<'a> {
     },
     /// Returns the names of extended attributes, sorted.
     Xattrs(FileId),
+    /// Returns what records have of a file's contents.
+    Contents(ContentsPart),
 }
 
 /// A part of the entries of a directory.
@@ -138,6 +147,9 @@ pub enum Access<'a> {
     /// Fails with `ACCESS` unless the caller may open a file so. Whoever opens files for users asks
     /// this first, and remembers what each was opened for: contents are not operations.
     Open(FileId, Wanted),
+    /// Returns whether records need an object of a chunk: one names it, or has named it and a note
+    /// is left that it may go.
+    NeedsObject(ChunkId, ObjectId),
 }
 
 /// Holding files, so that they stay, nameless if need be, until they are released.
@@ -229,6 +241,26 @@ pub enum Change<'a> {
     TouchAccess(FileId),
     /// Makes what is known of a directory, and all changes before, outlast a crash.
     Sync(FileId),
+    /// Writes pieces into a file whose contents are a record, or that is empty.
+    WriteSmall {
+        /// The file.
+        id: FileId,
+        /// The data.
+        #[serde(borrow)]
+        write: WriteSmall<'a>,
+        /// The user who writes.
+        writer: Writer<'a>,
+    },
+    /// Records which objects have chunks of a file from now on: all of them, or none.
+    PutChunks {
+        /// The file.
+        id: FileId,
+        /// The chunks.
+        #[serde(borrow)]
+        put: PutChunks<'a>,
+        /// The user who has written them.
+        writer: Writer<'a>,
+    },
 }
 
 /// A user who changes a file, as far as that decides what becomes of setuid and setgid bits.
@@ -377,6 +409,7 @@ impl Read<'_> {
             | Read::Parent(id)
             | Read::Readlink(id)
             | Read::Xattrs(id)
+            | Read::Contents(ContentsPart { id, .. })
             | Read::Xattr { id, .. } => Target::File(*id),
         }
     }
@@ -390,7 +423,8 @@ impl Access<'_> {
             | Access::MayRead(_, id, _)
             | Access::MayChange(id, _)
             | Access::IsShown(id, ..)
-            | Access::Open(id, _) => Target::File(*id),
+            | Access::Open(id, _)
+            | Access::NeedsObject(ChunkId { file: id, .. }, _) => Target::File(*id),
         }
     }
 }
@@ -405,6 +439,8 @@ impl Change<'_> {
             | Change::Rename { .. }
             | Change::SetAttributes { .. }
             | Change::SetXattr { .. }
+            | Change::WriteSmall { .. }
+            | Change::PutChunks { .. }
             | Change::Sync(_) => true,
             Change::Unlink(_)
             | Change::Rmdir(_)
@@ -425,6 +461,8 @@ impl Change<'_> {
             | Change::SetXattr { id, .. }
             | Change::RemoveXattr { id, .. }
             | Change::TouchAccess(id)
+            | Change::WriteSmall { id, .. }
+            | Change::PutChunks { id, .. }
             | Change::Sync(id) => Target::File(*id),
         }
     }

@@ -174,6 +174,7 @@ impl Rename {
         if let Some(owner) = self.whiteout {
             trial.effects.push(Effect::Whiteout(from.clone(), owner));
         }
+        trial.reply = Some(Reply::Done);
         Ok(Outcome::Decide(()))
     }
 
@@ -263,6 +264,7 @@ fn link(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<In
             trial.part(server.id, &Part::Relink { id, removed: None, added })?;
         }
     }
+    trial.reply = Some(Reply::Inode(inode.clone()));
     Ok(Outcome::Decide(inode))
 }
 
@@ -294,5 +296,6 @@ fn unlink(trial: &mut Trial<'_>, name: &OwnedName) -> Tried<Outcome<Option<FileI
     let (inode, _) = trial.part(server.layout.home(id)?, &part)?.inode()?;
     server.tablet.check_leaving(caller, name.directory, &inode)?;
     trial.effects.push(Effect::Take(name.clone(), id));
+    trial.reply = Some(Reply::File(id));
     Ok(Outcome::Decide(Some(id)))
 }

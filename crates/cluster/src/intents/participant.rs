@@ -129,10 +129,10 @@ impl Server {
         };
         let (effects, counts) = (checked.effects, checked.counts);
         let part = PreparedPart { preparation, age, keys, effects, counts };
-        self.tablet.make(&[], &[prepared(intent, Some(&part))])?;
+        self.tablet.make(&[], &[prepared(intent, Some(&part))], None)?;
         if let Err(error) = self.tablet.table().sync() {
             // It may be in storage, or get there. Nobody decides on it.
-            self.tablet.make(&[], &[prepared(intent, None)])?;
+            self.tablet.make(&[], &[prepared(intent, None)], None)?;
             return Err(error.into());
         }
         let intents = &mut self.state.write().intents;
@@ -172,7 +172,7 @@ impl Server {
             return Ok(epoch);
         };
         let effects = if is_committed { &part.effects[..] } else { &[] };
-        self.tablet.make(effects, &[prepared(intent, None)])?;
+        self.tablet.make(effects, &[prepared(intent, None)], None)?;
         {
             let mut state = self.state.write();
             state.changes += u64::from(is_committed);

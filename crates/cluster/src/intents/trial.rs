@@ -7,7 +7,7 @@ use crate::message::{IntentReply, IntentStep, Request, Response, Sender, ServerR
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::operation::Caller;
-use canopy_namespace::{Effect, FileId, Inode, OwnedName};
+use canopy_namespace::{Effect, FileId, Inode, OwnedName, Reply};
 use canopy_partition::{Age, IntentId, Preparation, ServerId};
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -79,6 +79,8 @@ pub(crate) struct Trial<'a> {
     pub(crate) effects: Vec<Effect>,
     /// By how many names partitions here change.
     pub(crate) counts: Vec<(FileId, u64, i64)>,
+    /// The reply to the client, which is recorded with the decision.
+    pub(crate) reply: Option<Reply>,
     participants: Vec<(IntentId, ServerId, Preparation)>,
     /// Parts that may be prepared.
     asked: Vec<(IntentId, ServerId)>,
@@ -134,6 +136,7 @@ impl<'a> Trial<'a> {
             count: 0,
             effects: Vec::new(),
             counts: Vec::new(),
+            reply: None,
             participants: Vec::new(),
             asked: Vec::new(),
         }
@@ -260,7 +263,8 @@ impl<'a> Trial<'a> {
         let records = self.participants.iter().map(|(intent, server, preparation)| {
             decided(*intent, Some(&[(*server, *preparation)].into()))
         });
-        let made = self.server.tablet.make(&self.effects, &Vec::from_iter(records));
+        let tablet = &self.server.tablet;
+        let made = tablet.make(&self.effects, &Vec::from_iter(records), self.reply.as_ref());
         if let Err(error) = made {
             // A write that fails once it is visible fails the table with it, for good. Otherwise
             // nothing was written.
@@ -353,7 +357,7 @@ impl Server {
         }
         let is_new = self.state.write().intents.decisions.confirm(intent, participant, preparation);
         if is_new {
-            self.tablet.make(&[], &[decided(intent, None)])?;
+            self.tablet.make(&[], &[decided(intent, None)], None)?;
         }
         Ok(())
     }

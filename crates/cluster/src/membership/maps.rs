@@ -13,6 +13,9 @@ use canopy_store::landmarks::{greatest, is_landmark};
 use canopy_store::storage::{Created, Storage};
 use canopy_store::{Error, Result};
 
+/// Latest versions that stay, so that an administrator can remove a damaged one.
+const KEPT: u64 = 4;
+
 /// Reads that others invalidate so many times give up.
 const ATTEMPTS: u32 = 64;
 
@@ -63,7 +66,8 @@ pub(super) fn commit(storage: &dyn Storage, map: &ClusterMap) -> Result<Created>
 pub(super) fn remove_old(storage: &dyn Storage, newest: u64) -> Result<()> {
     for listed in storage.list(PREFIX, "")? {
         let version = version_of(&listed.name);
-        let version = version.filter(|one| *one < newest && !is_landmark(*one, newest));
+        let version =
+            version.filter(|one| one.saturating_add(KEPT) < newest && !is_landmark(*one, newest));
         if version.is_some() {
             storage.remove(&listed.name)?;
         }
@@ -93,7 +97,7 @@ mod tests {
             map = map.promoted(&Applied::new());
         }
         let left = storage.list(PREFIX, "").unwrap().len();
-        assert!(left < 20, "{left} versions are left");
+        assert!(left < 24, "{left} versions are left");
     }
 
     #[test]
@@ -126,5 +130,8 @@ mod tests {
         storage.create(&name_of(2), b"CANOPYC1".to_vec().into()).unwrap();
         let error = newest_map(&storage, 0).unwrap_err().to_string();
         assert_eq!(error, "cluster/map/00000000000000000002: too short for a cluster map");
+        // Once it is removed by hand, the version before counts.
+        storage.remove(&name_of(2)).unwrap();
+        assert_eq!(newest_map(&storage, 1).unwrap().unwrap().version, 1);
     }
 }

@@ -514,3 +514,6 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,21 @@
 //! Rules by which a process changes the cluster map, and starts and stops servers. Pure: what has
-//! happened comes in, the next map comes out. `rules/tests.rs` explores them with storage,
-//! crashes and sleepers.
+//! happened comes in, the next map comes out. `exploration` explores them with storage, crashes and
+//! sleepers, and leaves out each.
 //!
 //! | rule | without it |
 //! | --- | --- |
-//! | Only the newest map counts, and a proposal follows from it alone. | a process undoes what others did |
-//! | A process that is in the map removes those whose leases it saw end. | servers of dead processes stay dead |
-//! | A process that is not in the map removes nobody, and joins with an id that is new. | two that were slow remove each other for ever |
-//! | A process whose own lease may have ended removes nobody. | one that is cut off removes all others |
-//! | A server that the map gives to another process is stopped at once. | two answer for it |
-//! | A server that was fenced starts again, but only after another look at the map. | it runs nowhere; or two fence each other for ever |
-//! | A server waits for its former process to stop it, but not longer than a lease. | planned moves replay a log; a paused process keeps its servers |
+//! | Only the newest map counts, whatever a creation returned. | two processes act on different maps of one version |
+//! | The next map follows from the newest one. | a process undoes changes of others |
+//! | A process decides once after each look. | it creates versions again that were removed |
+//! | A process that is in the map removes those whose leases it saw end. | servers of dead processes run nowhere |
+//! | A process replaces one that has ended and had its address. | after the last process died, nobody can join |
+//! | A process that is missing in the map stops its servers and joins again. | a process that was slow never serves again |
+//! | A server that the map gives to another process is stopped. | the other one waits for it |
+//! | A server waits for its former process to stop it, but not longer than a lease. | a planned move fences a server that runs |
+//! | A server that was fenced starts again, after another look. | it runs nowhere; two processes fence each other for ever |
+//!
+//! Two more rules concern time. A process whose own lease may have ended removes nobody, so one that is
+//! cut off does not take over. A process that is not in the map removes only the one at its address.
 
 use super::map::{Applied, Assignment, ClusterMap, ProcessId, ProcessState};
 use std::collections::BTreeSet;

@@ -10,6 +10,7 @@ use crate::wire::frame::{
 use crate::wire::pending::{Pending, Slot, Stage, Terms};
 use crate::wire::security::{ClientSecurity, Secured, Unfit};
 use crate::wire::served::CHECK;
+use crate::wire::under_way::{Live, UnderWay};
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -55,35 +56,6 @@ struct State {
     not_before: Option<Instant>,
 }
 
-/// A connection that takes calls.
-struct Live {
-    number: u64,
-    sizes: Sizes,
-    writer: FrameWriter,
-    /// Frames that the task has taken to write them.
-    taken: u64,
-    under_way: Vec<Place>,
-    free: Vec<u16>,
-    calls: usize,
-    bytes: usize,
-    waker: Option<Waker>,
-}
-
-/// A place for a call under way. Its number and generation are the call's id.
-#[derive(Default)]
-struct Place {
-    generation: u16,
-    call: Option<UnderWay>,
-}
-
-struct UnderWay {
-    slot: Arc<Slot>,
-    /// Number of its frame, from 1.
-    frame: u64,
-    /// Its part of the window.
-    bytes: usize,
-}
-
 /// A state that is locked, and what is to be done once it no longer is.
 pub(crate) struct Locked<'a> {
     state: Option<MutexGuard<'a, State>>,
@@ -96,86 +68,6 @@ impl Drop for Locked<'_> {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
-    }
-}
-
-impl Live {
-    fn new(number: u64, sizes: Sizes) -> Self {
-        Live {
-            number,
-            sizes,
-            writer: FrameWriter::default(),
-            taken: 0,
-            under_way: Vec::new(),
-            free: Vec::new(),
-            calls: 0,
-            bytes: 0,
-            waker: None,
-        }
-    }
-
-    /// Returns whether the window has room for a call now.
-    fn has_room(&self, body: usize, room: u32) -> bool {
-        let window = self.sizes.window;
-        self.calls < window.calls.min(u32::from(u16::MAX)) as usize
-            && self.bytes + body + room as usize <= window.bytes as usize
-    }
-
-    /// Returns the reason why a call can never be sent.
-    fn refusal(&self, body: usize, room: u32) -> Option<Refusal> {
-        let (bytes, limit) = (body.max(room as usize), self.sizes.body_max as usize);
-        if bytes > limit {
-            return Some(Refusal::TooLarge { bytes, limit });
-        }
-        let (bytes, limit) = (body + room as usize, self.sizes.window.bytes as usize);
-        (bytes > limit).then_some(Refusal::TooLarge { bytes, limit })
-    }
-
-    /// Puts a call into a frame.
-    fn push(&mut self, slot: Arc<Slot>, body: &[u8], now: Instant) {
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.under_way.push(Place::default());
-            (self.under_way.len() - 1) as u16
-        });
-        let place = &mut self.under_way[usize::from(at)];
-        let id = u32::from(at) | u32::from(place.generation) << 16;
-        let left = slot.deadline.saturating_duration_since(now).as_millis();
-        let left = u32::try_from(left).unwrap_or(u32::MAX).max(1);
-        self.writer.call(id, left, slot.room, body);
-        let bytes = body.len() + slot.room as usize;
-        place.call = Some(UnderWay { slot, frame: self.writer.begun(), bytes });
-        self.calls += 1;
-        self.bytes += bytes;
-    }
-
-    /// Takes the call with an id.
-    fn remove(&mut self, id: u32) -> Option<Arc<Slot>> {
-        let (at, generation) = (id as u16, (id >> 16) as u16);
-        let place = self.under_way.get_mut(usize::from(at))?;
-        if place.generation != generation {
-            return None;
-        }
-        let UnderWay { slot, bytes, .. } = place.call.take()?;
-        place.generation = generation.wrapping_add(1);
-        self.free.push(at);
-        self.calls -= 1;
-        self.bytes -= bytes;
-        Some(slot)
-    }
-
-    /// Takes all calls for which `is_taken` holds of the number of their frame.
-    fn remove_all(&mut self, is_taken: impl Fn(u64) -> bool) -> Vec<UnderWay> {
-        let mut removed = Vec::new();
-        for (at, place) in self.under_way.iter_mut().enumerate() {
-            if let Some(call) = place.call.take_if(|call| is_taken(call.frame)) {
-                place.generation = place.generation.wrapping_add(1);
-                self.free.push(at as u16);
-                self.calls -= 1;
-                self.bytes -= call.bytes;
-                removed.push(call);
-            }
-        }
-        removed
     }
 }
 
@@ -566,7 +458,7 @@ impl End for ClientEnd {
             Some(live) => live.calls == 0,
             None => {
                 let state = self.link.state.lock();
-                !state.live.as_ref().is_some_and(|live| live.number == self.number)
+                state.live.as_ref().is_none_or(|live| live.number != self.number)
             }
         }
     }

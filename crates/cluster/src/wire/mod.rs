@@ -8,7 +8,7 @@
 //! | who the other end is | `security`, `loopback`, `peer` |
 //! | listening, limits, silent connections | `listener`, `registry`, `limits` |
 //! | calls at the server | `calls`, `served` |
-//! | calls at the client | `destination`, `link`, `pending` |
+//! | calls at the client | `destination`, `link`, `under_way`, `pending` |
 //!
 //! Invariants:
 //!
@@ -59,6 +59,7 @@ mod pending;
 mod registry;
 mod security;
 mod served;
+mod under_way;
 mod worker;
 
 pub use address::{Address, AddressError};

@@ -55,7 +55,7 @@ impl Net {
         let environment = Environment::system(Arc::new(MemoryStorage::default()));
         let settings = Settings::default().with_indexes(&["size", "name"]).unwrap();
         let clock = system_clock();
-        create_cluster(&environment, &settings, Ownership::ROOT, count, &clock).unwrap();
+        create_cluster(&environment, &settings, Ownership::ROOT, count, policy, &clock).unwrap();
         let net = Arc::new_cyclic(|own| Net {
             environment,
             policy,
@@ -83,7 +83,7 @@ impl Net {
         self.kill(server);
         let others: Arc<dyn Peers> = Arc::new(Line(self.own.clone()));
         let clock = system_clock();
-        let process = Process::new(&self.environment, &clock, self.policy, Some(others)).unwrap();
+        let process = Process::new(&self.environment, &clock, Some(others)).unwrap();
         process.start(server).unwrap();
         self.processes.write().insert(server, process);
     }
@@ -94,7 +94,7 @@ impl Net {
 
     fn process(&self, server: ServerId) -> Result<Arc<Process>, Error> {
         let process = self.processes.read().get(&server).cloned();
-        process.ok_or_else(|| unreachable(server, true))
+        process.ok_or_else(|| unreachable(server))
     }
 
     fn fate(&self, server: ServerId, request: &Request<'_>) -> Fate {
@@ -154,7 +154,7 @@ struct Line(Weak<Net>);
 
 impl Line {
     fn net(&self, server: ServerId) -> Result<Arc<Net>, Error> {
-        self.0.upgrade().ok_or_else(|| unreachable(server, true))
+        self.0.upgrade().ok_or_else(|| unreachable(server))
     }
 }
 
@@ -168,7 +168,7 @@ impl Peers for Line {
         let net = self.net(server)?;
         let fate = net.fate(server, request);
         match fate {
-            Fate::Lost => return Err(unreachable(server, true)),
+            Fate::Lost => return Err(unreachable(server)),
             Fate::KillBefore(victim) => net.kill(victim),
             _ => {}
         }
@@ -176,9 +176,9 @@ impl Peers for Line {
         match fate {
             Fate::KillAfter(victim) => {
                 net.kill(victim);
-                Err(unreachable(server, false))
+                Err(unreachable(server))
             }
-            Fate::ReplyLost => Err(unreachable(server, false)),
+            Fate::ReplyLost => Err(unreachable(server)),
             _ => response,
         }
     }
@@ -192,8 +192,8 @@ impl Peers for Line {
     }
 }
 
-fn unreachable(server: ServerId, is_unsent: bool) -> Error {
-    Error::Unreachable { server, why: "it is dead".into(), is_unsent }
+fn unreachable(server: ServerId) -> Error {
+    Error::Unreachable { server, why: "it is dead".into() }
 }
 
 pub fn execute(client: &Client, operation: &Operation<'_>) -> Result<Reply, Error> {

@@ -220,6 +220,25 @@ fn a_damaged_map_is_reported_when_a_process_joins() {
 }
 
 #[test]
+fn storage_is_asked_no_more_often_than_documented() {
+    let mut cluster = in_memory(2, 300);
+    cluster.start("a");
+    cluster.start("b");
+    cluster.wait_for_rest();
+    let (before, begin) = (cluster.calls("a"), std::time::Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let (after, leases) = (cluster.calls("a"), begin.elapsed().as_secs_f64() / 0.3);
+    let [creates, lists, sizes, removes] =
+        std::array::from_fn(|at| (after[at] - before[at]) as f64);
+    println!("{leases} leases: {creates} creates, {lists} lists, {sizes} sizes, {removes} removes");
+    assert!(creates <= leases * 3.0 + 3.0 && creates >= 1.0);
+    assert!(removes <= leases * 3.0 + 6.0);
+    assert!(lists <= leases * 5.0 + 3.0);
+    // The version is below 16.
+    assert!(sizes <= lists * 4.0 + 4.0);
+}
+
+#[test]
 fn random_faults_end_in_rest_in_memory() {
     let seeds = std::env::var("CANOPY_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
     for seed in 1..=seeds {

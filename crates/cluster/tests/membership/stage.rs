@@ -47,9 +47,17 @@ struct Gate {
     inner: Arc<dyn Storage>,
     pace: AtomicU8,
     weather: Arc<Weather>,
+    /// Calls for objects of the membership: `create`, `list`, `size`, `remove`.
+    calls: [AtomicU64; 4],
 }
 
 impl Gate {
+    fn count(&self, call: usize, name: &str) {
+        if name.starts_with("cluster/") {
+            self.calls[call].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     fn pass(&self, name: &str) -> Result<()> {
         loop {
             match self.pace.load(Ordering::SeqCst) {
@@ -92,10 +100,12 @@ impl Storage for Gate {
     }
 
     fn size(&self, name: &str) -> Result<u64> {
+        self.count(2, name);
         self.through(name, || self.inner.size(name))
     }
 
     fn create(&self, name: &str, bytes: bytes::Bytes) -> Result<Created> {
+        self.count(0, name);
         let failed = || Err(Error::storage(name, io::Error::other("no answer")));
         let fails = self.chance(40);
         // Tables retry, but not for ever: only the objects of the membership fail.
@@ -117,6 +127,7 @@ impl Storage for Gate {
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>> {
+        self.count(1, prefix);
         self.through(prefix, || self.inner.list(prefix, after))
     }
 
@@ -125,6 +136,7 @@ impl Storage for Gate {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
+        self.count(3, name);
         self.through(name, || self.inner.remove(name))
     }
 
@@ -296,7 +308,8 @@ impl Cluster {
 
     pub fn try_start(&mut self, address: &str) -> std::result::Result<(), MembershipError> {
         let weather = self.weather.clone();
-        let gate = Gate { inner: (self.open)(), pace: AtomicU8::new(0), weather: weather.clone() };
+        let (inner, calls) = ((self.open)(), Default::default());
+        let gate = Gate { inner, pace: AtomicU8::new(0), weather: weather.clone(), calls };
         let gate = Arc::new(gate);
         let environment = Environment::system(gate.clone());
         let host = Arc::new(Host {
@@ -363,6 +376,11 @@ impl Cluster {
 
     pub fn membership(&self, address: &str) -> &Membership {
         &self.processes[address].membership
+    }
+
+    pub fn calls(&self, address: &str) -> [u64; 4] {
+        let calls = &self.processes[address].gate.calls;
+        std::array::from_fn(|at| calls[at].load(Ordering::SeqCst))
     }
 
     pub fn process(&self, address: &str) -> ProcessId {

@@ -1,6 +1,9 @@
 //! Servers of one process, with a table each in one storage.
 
 mod directories;
+mod holds;
 mod network;
 mod partitions;
 mod place;
+mod retries;
+mod site;

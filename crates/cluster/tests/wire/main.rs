@@ -3,5 +3,6 @@
 mod calls;
 mod common;
 mod frames;
+mod hostile_servers;
 mod limits;
 mod tls;

@@ -125,7 +125,8 @@ fn ask(
     client: Option<Holder>,
 ) -> Result<String, WireError> {
     let listener = start(server_of.server(server), "localhost:0");
-    let answer = client_of.client(client).call(&address(&listener), b"", terms())?;
+    let connections = client_of.client(client);
+    let answer = connections.call(&address(&listener), b"", terms())?;
     assert_eq!(listener.connections(), (1, 0));
     Ok(String::from_utf8(answer.to_vec()).unwrap())
 }

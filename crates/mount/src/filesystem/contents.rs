@@ -124,13 +124,22 @@ impl Filesystem {
             // The first error is told.
             let _ = self.namespace.close(id);
         })?;
-        let mut flags = FopenFlags::FOPEN_NOFLUSH;
+        let mut flags = self.open_flags(writes);
         // Reads from the kernel's memory change no time of access.
-        if backing.is_none() && !is_due {
+        if backing.is_none() && !is_due && self.believes.is_none() {
             flags |= FopenFlags::FOPEN_KEEP_CACHE;
         }
         let handle = if backing.is_some() { PASSED_THROUGH } else { FileHandle(0) };
         Ok((handle, flags, backing))
+    }
+
+    /// Returns how the kernel opens a file. It is to say when a program closes one that others may
+    /// read then.
+    fn open_flags(&self, writes: bool) -> FopenFlags {
+        match self.believes.is_some() && writes {
+            true => FopenFlags::empty(),
+            false => FopenFlags::FOPEN_NOFLUSH,
+        }
     }
 
     /// Makes a regular file and opens it.
@@ -150,7 +159,7 @@ impl Filesystem {
                 &attributes(&Shown::file(inode)),
                 GENERATION,
                 FileHandle(0),
-                FopenFlags::FOPEN_NOFLUSH | FopenFlags::FOPEN_KEEP_CACHE,
+                self.open_flags(true) | FopenFlags::FOPEN_KEEP_CACHE,
             ),
             Err(error) => reply.error(errno(&error)),
         }
@@ -235,12 +244,35 @@ impl Filesystem {
         self.transfer(by.uid, false, move |namespace| write(namespace, &data, reply));
     }
 
+    /// Lets others see what a program wrote that closes a file.
+    pub(super) fn publish_file(&self, request: &Request, node: Node, reply: ReplyEmpty) {
+        let Node::File(id) = node else { return reply.ok() };
+        if self.believes.is_none() {
+            return reply.ok();
+        }
+        let events = self.events.clone();
+        self.transfer(request.uid(), false, move |namespace| match namespace.publish(id) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(logged_errno(&events, &error)),
+        });
+    }
+
     /// Closes a file.
-    pub(super) fn close_file(&self, node: Node, handle: FileHandle, reply: ReplyEmpty) {
+    pub(super) fn close_file(
+        &self,
+        request: &Request,
+        node: Node,
+        handle: FileHandle,
+        reply: ReplyEmpty,
+    ) {
         match node {
             Node::File(id) => {
                 self.modes.close(id);
-                empty(reply, self.namespace.close(id));
+                // Servers take what was written since it was published.
+                let is_here = self.believes.is_none();
+                self.transfer(request.uid(), is_here, move |namespace| {
+                    empty(reply, namespace.close(id));
+                });
             }
             Node::Snapshot(_) | Node::Query(_) => {
                 self.queries.pasts.close(handle);

@@ -6,7 +6,7 @@ use crate::contents::{Extent, FILE_BYTES_MAX, Inline, Opened, adopt_times, descr
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::quota::{Reservation, Transaction};
-use crate::records::change::{Privileges, SetAttributes, without_privileges};
+use crate::records::change::{Privileges, SetAttributes, lower_mode};
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{FileId, Space};
 use crate::records::permissions::Caller;
@@ -714,14 +714,4 @@ fn shorten(object: &Object, size: u64) {
 fn restore_inline(inline: &mut Inline, before: Inline) {
     let is_dirty = before.is_dirty || !inline.is_dirty;
     *inline = Inline { is_dirty, ..before };
-}
-
-/// Returns the mode that a file has once its contents were changed, if that is another one.
-fn lower_mode(inode: &Inode, privileges: Privileges<'_>) -> Option<u32> {
-    let mode = match privileges {
-        Privileges::Keep | Privileges::KeepBound => inode.mode,
-        _ if inode.mode & 0o6000 == 0 => inode.mode,
-        Privileges::Drop(is_in) => without_privileges(inode.mode, !is_in(inode.gid)),
-    };
-    (mode != inode.mode).then_some(mode)
 }

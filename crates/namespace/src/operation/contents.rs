@@ -92,6 +92,14 @@ pub trait FileContents: Send + Sync {
     /// Fails with `BADF` if the file is not open, and as [`Namespace::seek`] does.
     fn seek_from(&self, id: FileId, is_hole: bool, offset: u64) -> Result<u64>;
 
+    /// Lets everybody see what was written into an open file so far, on other machines too. What
+    /// outlasts a crash is another matter.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `BADF` if the file is not open. A client of servers fails as these and storage do.
+    fn publish(&self, id: FileId) -> Result<()>;
+
     /// Makes what an open file has, and all changes before, outlast a crash.
     ///
     /// # Errors
@@ -249,6 +257,10 @@ impl FileContents for Namespace {
 
     fn seek_from(&self, id: FileId, is_hole: bool, offset: u64) -> Result<u64> {
         self.seek(&*self.opened(id)?, is_hole, offset)
+    }
+
+    fn publish(&self, id: FileId) -> Result<()> {
+        self.opened(id).map(drop)
     }
 
     fn sync_contents(&self, id: FileId) -> Result<()> {

@@ -6,7 +6,7 @@ use super::{
     Access, Administration, Caller, Change, FOUND_MAX, FileContents, Moment, OnQuotas, OnSnapshots,
     Operation, Plan, Query, Read,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::maintenance::check::Fault;
 use crate::maintenance::repair::Repaired;
 use crate::namespace::Namespace;
@@ -88,6 +88,7 @@ impl Execute for Namespace {
     fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         operation.check_caller(caller)?;
         match operation {
+            Operation::Read(_, Read::Contents(_)) => written_here(),
             Operation::Read(Moment::Now, _) | Operation::Hold(_) => {
                 self.tablet.execute_for(caller, operation)
             }
@@ -188,8 +189,15 @@ impl Past {
                 self.view().xattrs(*id, |name, _| names.push(name.to_vec()))?;
                 Ok(Reply::Names(names))
             }
+            Read::Contents(_) => written_here(),
         }
     }
+}
+
+/// Returns the error of an operation on records of contents, which files that are open here may
+/// differ from. [`FileContents`] is how contents of a namespace of this process are used.
+fn written_here<T>() -> Result<T> {
+    Err(Error::Invalid("contents of a namespace of one process are not used by operations".into()))
 }
 
 impl Namespace {
@@ -227,6 +235,7 @@ impl Namespace {
                 let privileges = changer.privileges(&is_in);
                 self.set_attributes_for(caller, *id, set, privileges).map(Reply::Inode)
             }
+            Change::WriteSmall { .. } | Change::PutChunks { .. } => written_here(),
             _ if change.takes_space() => self.with_room(execute),
             _ => execute(),
         }

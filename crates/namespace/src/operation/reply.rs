@@ -1,6 +1,6 @@
 //! Replies: results of operations.
 
-use super::Plan;
+use super::{Plan, StoredContents};
 use crate::error::{Error, Result};
 use crate::quota::{Account, Quota};
 use crate::records::inode::Inode;
@@ -26,6 +26,10 @@ pub enum Reply {
     Bytes(Option<Vec<u8>>),
     /// Names.
     Names(Vec<Vec<u8>>),
+    /// What records have of a file's contents.
+    Contents(StoredContents),
+    /// A file whose contents were written; none if they were not, as they have changed meanwhile.
+    Written(Option<Inode>),
     /// Entries of a directory.
     Entries(Entries),
     /// Nanoseconds since 1970.
@@ -129,6 +133,11 @@ impl Entries {
     /// Returns how many there are.
     pub fn count(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Passes the inodes of all entries to `change`.
+    pub fn change_inodes(&mut self, change: impl FnMut(&mut Inode)) {
+        self.entries.iter_mut().map(|entry| &mut entry.inode).for_each(change);
     }
 
     /// Returns the entries in order.

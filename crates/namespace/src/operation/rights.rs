@@ -12,10 +12,12 @@
 //! | state, time, space, settings; whether there is a snapshot of a number | nothing |
 //! | an attribute | as xattr(7): read for `user.`, root for `trusted.` |
 //! | open; note a time of access | what it is opened for; read |
+//! | records of contents: read, write | read, write; or to own the file, as with NFS |
 //! | create, link, unlink, rename | as Linux: search, write, sticky bit, protected hard links |
 //! | set attributes, attributes of files | as Linux: owner, groups, write for lengths |
 //! | hold a name, and what is created | as to look it up, or to create it |
-//! | hold a file, release; paths | root: holds have no owner here, sessions keep them |
+//! | hold a file, release | root; in a session of a cluster everybody, for that session |
+//! | paths | root |
 //! | questions about access, queries, entering snapshots | to be the user who is named |
 //! | usage of an account | to be that user, or a member; of a tree: read |
 //! | all accounts, limits, other snapshots and administration | root |
@@ -93,9 +95,11 @@ impl Operation<'_> {
 impl Read<'_> {
     fn needs(&self) -> Needs<'_> {
         match self {
-            Read::Lookup(_) | Read::Parent(_) | Read::List(_) | Read::Xattr { .. } => {
-                Needs::Permissions
-            }
+            Read::Lookup(_)
+            | Read::Parent(_)
+            | Read::List(_)
+            | Read::Xattr { .. }
+            | Read::Contents(_) => Needs::Permissions,
             // Names of `trusted.` are left out.
             Read::Inode(_) | Read::Readlink(_) | Read::Xattrs(_) => Needs::Handle,
         }
@@ -106,7 +110,7 @@ impl Access<'_> {
     fn needs(&self) -> Needs<'_> {
         match self {
             // It names directories that the user may not list.
-            Access::Path(_) => Needs::Root,
+            Access::Path(_) | Access::NeedsObject(..) => Needs::Root,
             Access::IsDue(_) => Needs::Handle,
             Access::MayRead(_, _, who) | Access::MayChange(_, who) | Access::IsShown(_, _, who) => {
                 Needs::Identity(who)
@@ -128,6 +132,8 @@ impl Change<'_> {
             | Change::SetAttributes { .. }
             | Change::SetXattr { .. }
             | Change::RemoveXattr { .. }
+            | Change::WriteSmall { .. }
+            | Change::PutChunks { .. }
             | Change::TouchAccess(_) => Needs::Permissions,
             Change::Sync(_) => Needs::Handle,
         }
@@ -219,6 +225,7 @@ impl Tablet {
                 names.retain(|name| shows_name(who, name));
                 Ok(Reply::Names(names))
             }
+            Read::Contents(part) => self.contents_now(Some(check), part).map(Reply::Contents),
         }
     }
 
@@ -271,6 +278,7 @@ impl Past {
                 XattrAccess::Lookup | XattrAccess::Privilege => (true, true),
             },
             Read::Inode(_) | Read::Readlink(_) | Read::Xattrs(_) => (true, true),
+            Read::Contents(part) => (lets(part.id, Wanted::READ)?, true),
         };
         if may { Ok(is_searched) } else { Err(Errno::ACCESS.into()) }
     }

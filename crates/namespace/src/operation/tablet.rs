@@ -36,9 +36,27 @@ impl Tablet {
     /// operation is not for users.
     pub fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         operation.check_caller(caller)?;
-        if !matches!(self.range, TabletRange::All) {
-            self.check_range(operation)?;
+        if matches!(self.range, TabletRange::All) {
+            return self.execute_here(caller, operation);
         }
+        self.check_range(operation)?;
+        match self.execute_here(caller, operation) {
+            Err(Error::Posix(Errno::NOENT)) => Err(self.absence(operation)?),
+            done => done,
+        }
+    }
+
+    /// Returns the error of an operation that did not find something: its file may have moved to
+    /// another tablet after the range was checked.
+    #[cold]
+    fn absence(&self, operation: &Operation<'_>) -> Result<Error> {
+        match operation.target() {
+            Target::File(id) if !self.has_file(id)? => Ok(Error::NotHere(Target::File(id))),
+            _ => Ok(Errno::NOENT.into()),
+        }
+    }
+
+    fn execute_here(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         match operation {
             Operation::Read(Moment::Now, read) => match caller {
                 Caller::Trusted => self.read(read),
@@ -88,7 +106,11 @@ impl Tablet {
     }
 
     /// Returns whether the records of a file are here; of a directory, those of its first partition.
-    fn has_file(&self, id: FileId) -> Result<bool> {
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn has_file(&self, id: FileId) -> Result<bool> {
         let located = self.located_here(id)?;
         Ok(located.is_some_and(|(_, inode)| !inode.has(flag::ACCESS_HALF | flag::FURTHER)))
     }
@@ -115,6 +137,7 @@ impl Tablet {
             }
             Read::Xattr { id, name } => self.xattr(*id, name).map(Reply::Bytes),
             Read::Xattrs(id) => self.xattrs(*id).map(Reply::Names),
+            Read::Contents(part) => self.contents(part).map(Reply::Contents),
         }
     }
 
@@ -124,6 +147,7 @@ impl Tablet {
             Access::IsDue(id) => self.is_access_due(*id),
             Access::MayRead(Moment::Now, id, who) => self.lets_read(&self.inode(*id)?, who),
             Access::MayChange(id, who) => self.lets_change(&self.inode(*id)?, who),
+            Access::NeedsObject(chunk, object) => self.needs_object(*chunk, *object),
             Access::Open(id, wanted) => return self.check_open(caller, *id, *wanted).map(done),
             Access::MayRead(Moment::Snapshot(_), ..) | Access::IsShown(..) => return unheld(),
         };
@@ -159,13 +183,15 @@ impl Tablet {
             Change::Rename { from, to, mode, whiteout } => {
                 self.rename_for(caller, *from, *to, *mode, *whiteout).map(done)
             }
-            // A length is one of contents.
-            Change::SetAttributes { set, .. } if set.size.is_some() => unheld(),
             Change::SetAttributes { id, set, changer } => {
                 let changer = caller.changer(changer);
                 let is_in = |gid| changer.is_in(gid);
                 let privileges = changer.privileges(&is_in);
-                self.set_attributes(caller, *id, set, privileges, false).map(Reply::Inode)
+                match set.size {
+                    Some(size) => self.set_length(caller, *id, (size, set), privileges),
+                    None => self.set_attributes(caller, *id, set, privileges, false),
+                }
+                .map(Reply::Inode)
             }
             Change::SetXattr { id, name, value, how, changer } => {
                 let changer = caller.changer(changer);
@@ -179,6 +205,12 @@ impl Tablet {
                 self.touch_access(*id).map(done)
             }
             Change::Sync(id) => self.sync_inode(*id).map(done),
+            Change::WriteSmall { id, write, writer } => {
+                self.write_small(caller, *id, write, writer).map(Reply::Written)
+            }
+            Change::PutChunks { id, put, writer } => {
+                self.put_chunks(caller, *id, put, writer).map(Reply::Written)
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Account, BLOCK_BYTES, Limits, Usage};
 use crate::error::{Error, Result};
+use crate::records::executed::ChangeId;
 use crate::records::inode::Inode;
 use crate::records::keys::{self, Space};
 use canopy_store::{Batch, Direction, Durability, Table};
@@ -68,6 +69,8 @@ pub(crate) struct Transaction {
     pub(crate) is_bound: bool,
     /// Whether it frees space: where storage is full, there is room for it.
     pub(crate) frees: bool,
+    /// The change of a session that this executes, whose record is in the batch.
+    pub(crate) executed: Option<ChangeId>,
 }
 
 impl Transaction {

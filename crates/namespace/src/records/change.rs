@@ -9,6 +9,7 @@ mod rename;
 use crate::error::{Error, Result};
 use crate::quota::Transaction;
 use crate::records::acl;
+use crate::records::executed::Outcome;
 use crate::records::inode::{Inode, TYPE_MASK, file_type, flag};
 use crate::records::keys::{self, EntryName, FileId, Space, check_name};
 use crate::records::permissions::Caller;
@@ -148,6 +149,7 @@ impl Tablet {
             directory.nlink = directory.nlink.checked_add(1).ok_or(Errno::MLINK)?;
             self.rewrite_inode(&mut batch, &directory)?;
         }
+        self.put_outcome(&mut batch, Outcome::Inode(&inode))?;
         if is_held {
             self.hold(inode.id);
         }
@@ -199,6 +201,7 @@ impl Tablet {
             batch.put(Space::Xattrs.of(inode.id, xattr.as_bytes()).as_ref(), &value)?;
         }
         self.write_inode(&mut batch, &Space::Orphans.of(inode.id, b""), None, &inode)?;
+        self.put_outcome(&mut batch, Outcome::Inode(&inode))?;
         self.hold(inode.id);
         self.orphans.lock().insert(inode.id);
         self.commit(batch).inspect_err(|_| {
@@ -357,6 +360,7 @@ impl Tablet {
             }
         }
         self.touch(&mut directory, inode.ctime_ns);
+        self.put_outcome(&mut batch, Outcome::Inode(&inode))?;
         self.commit(batch)?;
         self.orphans.lock().remove(&id);
         self.remember(directory);
@@ -429,6 +433,7 @@ impl Tablet {
             self.rewrite_inode(&mut batch, &directory)?;
         }
         let id = found.id;
+        self.put_outcome(&mut batch, Outcome::File(id))?;
         self.drop_name(&mut batch, EntryName::new(parent, name), found, now_ns)?;
         self.commit(batch)?;
         self.forget_pending(id);
@@ -553,38 +558,49 @@ impl Tablet {
         let mut inode = self.change_inode(id, |inode, batch| {
             batch.is_bound = !matches!(privileges, Privileges::Keep);
             batch.frees = frees;
-            let now_ns = self.now_ns();
-            let check = caller.user().map(|who| self.check(who));
-            let set = match check {
-                Some(check) => &*check.attributes(inode, set)?,
-                None => set,
-            };
-            if let Some(mode) = set.mode {
-                inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
-                self.change_acl_mask(batch, inode)?;
-            }
-            if set.uid.is_some() || set.gid.is_some() || set.has_no_more_than_a_size() {
-                let lost = check.map_or(0, |check| check.lost_setgid(inode));
-                if check.is_some() && !inode.is_directory() {
-                    self.drop_xattr(inode, batch, CAPABILITY)?;
-                }
-                inode.uid = set.uid.unwrap_or(inode.uid);
-                inode.gid = set.gid.unwrap_or(inode.gid);
-                if set.mode.is_none() && !inode.is_directory() {
-                    inode.mode = without_privileges(inode.mode, lost != 0);
-                }
-            }
-            let time = |time| match time {
-                SetTime::Now => now_ns,
-                SetTime::To(time_ns) => time_ns,
-            };
-            inode.atime_ns = set.atime.map_or(inode.atime_ns, time);
-            inode.mtime_ns = set.mtime.map_or(inode.mtime_ns, time);
-            inode.ctime_ns = now_ns;
-            self.files.set_times(inode, set)
+            self.apply_attributes(caller, inode, batch, set)
         })?;
         self.overlay(&mut inode);
         Ok(inode)
+    }
+
+    /// Gives an inode attributes, all but the length, with what that adds to the batch.
+    pub(crate) fn apply_attributes(
+        &self,
+        caller: Caller<'_>,
+        inode: &mut Inode,
+        batch: &mut Transaction,
+        set: &SetAttributes,
+    ) -> Result<()> {
+        let now_ns = self.now_ns();
+        let check = caller.user().map(|who| self.check(who));
+        let set = match check {
+            Some(check) => &*check.attributes(inode, set)?,
+            None => set,
+        };
+        if let Some(mode) = set.mode {
+            inode.mode = inode.mode & TYPE_MASK | mode & 0o7777;
+            self.change_acl_mask(batch, inode)?;
+        }
+        if set.uid.is_some() || set.gid.is_some() || set.has_no_more_than_a_size() {
+            let lost = check.map_or(0, |check| check.lost_setgid(inode));
+            if check.is_some() && !inode.is_directory() {
+                self.drop_xattr(inode, batch, CAPABILITY)?;
+            }
+            inode.uid = set.uid.unwrap_or(inode.uid);
+            inode.gid = set.gid.unwrap_or(inode.gid);
+            if set.mode.is_none() && !inode.is_directory() {
+                inode.mode = without_privileges(inode.mode, lost != 0);
+            }
+        }
+        let time = |time| match time {
+            SetTime::Now => now_ns,
+            SetTime::To(time_ns) => time_ns,
+        };
+        inode.atime_ns = set.atime.map_or(inode.atime_ns, time);
+        inode.mtime_ns = set.mtime.map_or(inode.mtime_ns, time);
+        inode.ctime_ns = now_ns;
+        self.files.set_times(inode, set)
     }
 
     /// Changes an inode, with what `change` adds to the batch, and returns it.
@@ -605,6 +621,7 @@ impl Tablet {
             let mut batch = Transaction::new();
             change(&mut inode, &mut batch)?;
             self.write_inode(&mut batch, &place, Some(&before), &inode)?;
+            self.put_outcome(&mut batch, Outcome::Inode(&inode))?;
             self.commit(batch)?;
             self.forget_pending(id);
             Ok(inode)
@@ -721,4 +738,14 @@ fn is_indexed(place: &Key) -> bool {
 pub(crate) fn without_privileges(mode: u32, drops_setgid: bool) -> u32 {
     let setgid = if drops_setgid || mode & GROUP_EXECUTE != 0 { SETGID } else { 0 };
     mode & !(SETUID | setgid)
+}
+
+/// Returns the mode that a file has once its contents were changed, if that is another one.
+pub(crate) fn lower_mode(inode: &Inode, privileges: Privileges<'_>) -> Option<u32> {
+    let mode = match privileges {
+        Privileges::Keep | Privileges::KeepBound => inode.mode,
+        _ if inode.mode & 0o6000 == 0 => inode.mode,
+        Privileges::Drop(is_in) => without_privileges(inode.mode, !is_in(inode.gid)),
+    };
+    (mode != inode.mode).then_some(mode)
 }

@@ -27,10 +27,18 @@
 //! SPACE | 11 PARTITIONS   directory id            partition u32         its state (`cluster`)
 //! SPACE | 12 DECIDED      number of intent        epoch u64             participants (`cluster`)
 //! SPACE | 13 PREPARED     number of intent        server, epoch         a part (`cluster`)
+//! SPACE | 14 EXECUTED     session                 slot u8               the latest change of a session
+//!                                                                       in a slot, and its reply
+//! SPACE | 15 MAKING       directory id            empty                 a directory whose name may be
+//!                                                                       missing: the attempt to make it
+//! SPACE | 15 MAKING       directory id            "named"               nothing: its home may not know
+//!                                                                       that it has its name
 //! SPACE | 16 SNAPSHOTS    number                  empty                 what users are told, JSON
 //! SPACE | 17 CHUNKS       file id                 chunk u64             which object has it
 //! SPACE | 18 GARBAGE      file id                 chunk u64, object     nothing: the object may go,
 //!                                                                       which had the chunk
+//! SPACE | 24 ENDED        session of a client     empty                 nothing: no record may get
+//!                                                                       one of its objects any more
 //! INDEX | attribute       first 8 bytes of value  the rest, file id     nothing
 //! ```
 //!
@@ -168,9 +176,12 @@ pub enum Space {
     Partitions = SPACE | 11,
     Decided = SPACE | 12,
     Prepared = SPACE | 13,
+    Executed = SPACE | 14,
+    Making = SPACE | 15,
     Snapshots = SPACE | 16,
     Chunks = SPACE | 17,
     Garbage = SPACE | 18,
+    Ended = SPACE | 24,
 }
 
 impl Space {

@@ -12,8 +12,10 @@ use crate::error::{Error, Result};
 use crate::quota::Transaction;
 use crate::records::acl;
 use crate::records::change::New;
+use crate::records::executed::Outcome;
 use crate::records::inode::{Inode, file_type, flag};
 use crate::records::keys::{self, EntryName, FileId, ROOT, Space};
+use crate::records::making;
 use crate::records::permissions::Caller;
 use crate::records::range::names_with;
 use crate::records::tablet::Tablet;
@@ -415,12 +417,13 @@ impl Tablet {
     }
 
     /// Makes the content half of a directory, whose name another tablet may hold, and returns its
-    /// inode. It is invisible until there is a name.
+    /// inode. It is invisible until there is a name. The attempt is recorded beside it, until
+    /// [`finish_making`](Self::finish_making).
     ///
     /// # Errors
     ///
     /// Fails with `NOSPC` if there is no room, and as the table does.
-    pub fn create_content_half(&self, new: &NewDirectory) -> Result<Inode> {
+    pub fn create_content_half(&self, new: &NewDirectory, attempt: &[u8]) -> Result<Inode> {
         if !new.half.inode.is_directory() {
             return Err(Errno::NOTDIR.into());
         }
@@ -433,18 +436,14 @@ impl Tablet {
         let name = EntryName::new(new.parent, &new.name);
         batch.put(name.found_key(inode.id).as_ref(), b"")?;
         self.write_inode_uncounted(&mut batch, &content_half(inode.id), None, &inode)?;
+        making::put_half(&mut batch, inode.id, attempt)?;
         // Before the name, which is in another log.
         self.table.write(&batch, Durability::Durable)?;
         Ok(inode)
     }
 
-    /// Removes the content half of a directory that got no name.
-    ///
-    /// # Errors
-    ///
-    /// Fails as the table does.
-    pub fn remove_content_half(&self, id: FileId) -> Result<()> {
-        let _writer = self.writer.lock();
+    /// Removes the content half of a directory that got no name. The caller has the writer's lock.
+    pub(super) fn remove_content_half(&self, id: FileId) -> Result<()> {
         let mut batch = Transaction::freeing();
         let names = self.names(id)?;
         for (parent, name) in &names {
@@ -456,7 +455,10 @@ impl Tablet {
         let place = content_half(id);
         self.index_inode(&mut batch, self.record(&place)?.as_ref(), None)?;
         batch.delete(place.as_ref())?;
-        Ok(self.table.write_freeing(&batch, Durability::Visible)?)
+        making::drop_half(&mut batch, id)?;
+        self.table.write_freeing(&batch, Durability::Visible)?;
+        self.forget_pending(id);
+        Ok(())
     }
 
     /// Returns whether the first partition of a directory is here, unless the directory was split:
@@ -601,6 +603,8 @@ impl Tablet {
         (parent.mtime_ns, parent.ctime_ns) = (now_ns, now_ns);
         parent.nlink = parent.nlink.checked_add(1).ok_or(Errno::MLINK)?;
         self.rewrite_inode(&mut batch, &parent)?;
+        making::put_named(&mut batch, inode.id)?;
+        self.put_outcome(&mut batch, Outcome::Inode(inode))?;
         self.commit(batch)?;
         self.remember(parent);
         self.places.insert(inode.id, name.key());

@@ -426,6 +426,13 @@ impl Check<'_> {
         }
         self.require(inode, wanted)
     }
+
+    /// Returns an error unless the user may read or write contents of a file that a client has
+    /// open. Servers do not know for what: so the owner may, who could have opened it before its
+    /// permissions changed, and everybody else as they are now.
+    pub(crate) fn contents(self, inode: &Inode, wanted: Wanted) -> Result<()> {
+        if self.owns(inode) { Ok(()) } else { self.require(inode, wanted) }
+    }
 }
 
 /// Extended attributes.

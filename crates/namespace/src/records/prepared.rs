@@ -11,8 +11,10 @@ mod rights;
 pub use rights::{Arrival, Arrived, check_rename_names};
 
 use crate::error::{Error, Result};
+use crate::operation::Reply;
 use crate::quota::Transaction;
 use crate::records::change::New;
+use crate::records::executed::Outcome;
 use crate::records::inode::{Inode, file_type, flag};
 use crate::records::keys::{EntryName, FileId, Space};
 use crate::records::moving::MovedEntry;
@@ -138,14 +140,20 @@ impl Tablet {
         Ok(records)
     }
 
-    /// Makes effects, and writes records about intents, by one batch. Everybody here sees it then;
+    /// Makes effects, and writes records about intents, by one batch; and the reply to the change that
+    /// this thread executes, if there is one. Everybody here sees it then;
     /// [`Table::sync`](canopy_store::Table::sync) makes it outlast a crash.
     ///
     /// # Errors
     ///
     /// Fails with `Corrupt` if records are not as they were checked. Fails with `NOSPC` or `DQUOT` if
     /// there is no room, and as the table does.
-    pub fn make(&self, effects: &[Effect], records: &[IntentRecord]) -> Result<()> {
+    pub fn make(
+        &self,
+        effects: &[Effect],
+        records: &[IntentRecord],
+        reply: Option<&Reply>,
+    ) -> Result<()> {
         if effects.iter().any(|effect| matches!(effect, Effect::Whiteout(..))) {
             self.reserve_ids()?;
         }
@@ -168,6 +176,15 @@ impl Tablet {
                 Some(value) => making.batch.put(key.as_ref(), value)?,
                 None => making.batch.delete(key.as_ref())?,
             }
+        }
+        let outcome = match reply {
+            None => None,
+            Some(Reply::Inode(inode)) => Some(Outcome::Inode(inode)),
+            Some(Reply::File(id)) => Some(Outcome::File(*id)),
+            Some(_) => Some(Outcome::Done),
+        };
+        if let Some(outcome) = outcome {
+            self.put_outcome(&mut making.batch, outcome)?;
         }
         making.commit()
     }

@@ -298,6 +298,24 @@ impl Tablet {
         }
     }
 
+    /// Holds a file, and returns its inode.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, and as the table does. Then it is not held.
+    pub fn hold_existing(&self, id: FileId) -> Result<Inode> {
+        loop {
+            let removals = self.removals.load(Ordering::Acquire);
+            self.hold(id);
+            let found = self.inode(id);
+            if found.is_ok() && self.removals.load(Ordering::Acquire) == removals {
+                return found;
+            }
+            self.release(id, 1)?;
+            found?;
+        }
+    }
+
     /// Takes back what `hold` did so many times; a file without a name goes with the last.
     ///
     /// # Errors

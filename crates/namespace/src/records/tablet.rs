@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::memory::ProcessMemory;
 use crate::quota::{Accounts, Transaction};
+use crate::records::executed::Executed;
 use crate::records::ids::{IdLayout, Ids};
 use crate::records::inode::{Frequent, Inode};
 use crate::records::keys::{self, FileId, Space};
@@ -56,7 +57,11 @@ pub struct Tablet {
     flushes: AtomicU64,
     /// Where inodes were last seen.
     pub(crate) places: Arc<Places>,
+    /// Changes of sessions that were executed.
+    pub(crate) executed: Executed,
     held: Held,
+    /// Whether all files count as held.
+    keeps_unheld: AtomicBool,
     /// Files without a name that are held.
     pub(crate) orphans: Mutex<HashSet<FileId>>,
     /// Counts the files that lost their last name.
@@ -154,7 +159,9 @@ impl Tablet {
             pending: RwLock::default(),
             flushes: AtomicU64::new(0),
             places: Arc::new(Places::new()),
+            executed: Executed::default(),
             held: Held::default(),
+            keeps_unheld: AtomicBool::new(false),
             orphans: Mutex::default(),
             removals: AtomicU64::new(0),
         })
@@ -186,6 +193,9 @@ impl Tablet {
         match change.frees {
             true => self.table.write_freeing(&change, Durability::Visible)?,
             false => self.table.write(&change, Durability::Visible)?,
+        }
+        if let Some(executed) = change.executed {
+            self.executed.note(executed);
         }
         self.accounts.adopt(updated);
         Ok(())
@@ -238,9 +248,15 @@ impl Tablet {
         *self.held.part(id).lock().entry(id).or_default() += 1;
     }
 
+    /// Has all files count as held, or no longer. Then [`remove_orphans`](Self::remove_orphans)
+    /// removes those that nobody holds.
+    pub fn keep_unheld(&self, keeps: bool) {
+        self.keeps_unheld.store(keeps, Ordering::Release);
+    }
+
     /// Returns whether anybody holds a file.
     pub(crate) fn is_held(&self, id: FileId) -> bool {
-        self.held.part(id).lock().contains_key(&id)
+        self.keeps_unheld.load(Ordering::Acquire) || self.held.part(id).lock().contains_key(&id)
     }
 
     /// Takes back what `hold` did so many times. Returns whether the file has to go: it has no name,

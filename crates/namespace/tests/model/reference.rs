@@ -96,7 +96,7 @@ impl Reference {
                 names.sort();
                 Reply::Names(names)
             }
-            Read::Parent(_) => unreachable!("{read:?}"),
+            Read::Parent(_) | Read::Contents(_) => unreachable!("{read:?}"),
         })
     }
 

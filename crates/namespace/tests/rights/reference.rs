@@ -186,6 +186,7 @@ impl Reference {
                 self.stat(*id);
                 Ok(Value::Nothing)
             }
+            Read::Contents(_) => panic!("{read:?}"),
         }
     }
 

@@ -16,6 +16,8 @@ pub enum Rule {
     OnlyNewestCounts,
     /// A version is created after the one that it follows from.
     FollowsTheKnown,
+    /// A process decides once on a change, and looks again before it decides on another one.
+    LookBetween,
     /// The newest map is never removed.
     KeepNewest,
     /// Processes that have ended are removed from the map.
@@ -53,6 +55,8 @@ pub struct Process {
     pub runs: Vec<Option<u8>>,
     /// Whether it has looked since it was fenced.
     pub has_looked: bool,
+    /// Whether it has looked since it decided on a change of the map.
+    pub is_new_look: bool,
     pub departure: Departure,
 }
 
@@ -168,8 +172,10 @@ impl World {
                 let map = self.map(newest).cloned();
                 next.push(self.with(at, |process| process.learn(map)));
             }
-            None if !process.has_looked => {
-                next.push(self.with(at, |process| process.has_looked = true));
+            None if !process.has_looked || !process.is_new_look => {
+                next.push(self.with(at, |process| {
+                    (process.has_looked, process.is_new_look) = (true, true);
+                }));
             }
             None => {}
             Some((version, None)) => {
@@ -192,7 +198,8 @@ impl World {
     /// A process that is missing takes another id, or decides on a change of the map.
     fn propose(&self, at: usize, has: &impl Fn(Rule) -> bool, next: &mut Vec<World>) {
         let process = &self.processes[at];
-        if process.pending.is_some() || process.reading.is_some() {
+        let may_decide = process.is_new_look || !has(Rule::LookBetween);
+        if process.pending.is_some() || process.reading.is_some() || !may_decide {
             return;
         }
         let is_missing = process.was_in && !process.known.processes.contains_key(&process.me);
@@ -220,7 +227,9 @@ impl World {
                 .proposal(&ended, &self.applied(), has)
                 .filter(|_| is_calm || self.budget.changes > 0);
             if let Some(map) = proposal {
-                let mut world = self.with(at, |process| process.pending = Some(map));
+                let mut world = self.with(at, |process| {
+                    (process.pending, process.is_new_look) = (Some(map), false);
+                });
                 world.budget.wrong -= wrong;
                 world.budget.changes = world.budget.changes.saturating_sub(1);
                 next.push(world);
@@ -430,6 +439,7 @@ impl Process {
             pending: None,
             runs: vec![None; servers],
             has_looked: true,
+            is_new_look: true,
             departure: Departure::No,
         }
     }
@@ -437,7 +447,7 @@ impl Process {
     fn learn(&mut self, map: Option<ClusterMap>) {
         let Some(map) = map.filter(|map| map.version > self.known.version) else { return };
         self.was_in |= map.processes.contains_key(&self.me);
-        (self.known, self.has_looked) = (map, true);
+        (self.known, self.has_looked, self.is_new_look) = (map, true, true);
     }
 
     fn proposal(

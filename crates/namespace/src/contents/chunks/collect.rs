@@ -13,14 +13,15 @@
 //! - An object that was sent, and whose batch was never written, is known to who sent it.
 
 use super::file::records;
-use super::flush::note_garbage;
+use super::flush::{garbage_key, note_garbage};
 use super::{ChunkId, ChunkStore, ObjectId, decoded, parse_key};
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::records::keys::{FileId, Space};
-use crate::records::tablet::options;
-use canopy_store::{Batch, Direction, Durability, Reader};
+use crate::records::tablet::{Tablet, options};
+use canopy_store::{Batch, Direction, Durability, Environment, Reader, SstableCache, Table};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Records that are changed at once while others wait.
@@ -118,26 +119,8 @@ impl Namespace {
             Err(error) if error.is_damage() => return Ok(()),
             readers => readers?,
         };
-        let mut scan = current.scan(&Space::Garbage.range(), Direction::Forward)?;
-        let (mut batch, mut is_left) = (Batch::new(), false);
-        while let Some(record) = scan.next()? {
-            let (id, name) = (FileId(record.key.hash), record.key.name);
-            let (chunk, object) = parse_note(name)
-                .ok_or_else(|| Error::corrupt(format!("file {id}: a note of an object")))?;
-            if is_kept(&kept, ChunkId::new(id, chunk), object)? {
-                is_left = true;
-                continue;
-            }
-            store.remove(object)?;
-            batch.delete(Space::Garbage.of(id, name).as_ref())?;
-            if batch.size_bytes() > 64 * STEP {
-                self.tablet.table.write_freeing(&batch, Durability::Visible)?;
-                batch.clear();
-            }
-        }
-        if !batch.is_empty() {
-            self.tablet.table.write_freeing(&batch, Durability::Visible)?;
-        }
+        let remove = |_, object| store.remove(object);
+        let (_, is_left) = collect_noted(&self.tablet.table, &current, &kept, &remove)?;
         let mut collecting = store.collecting.lock();
         if collecting.notes == 0 && !is_left {
             collecting.due = None;
@@ -147,19 +130,7 @@ impl Namespace {
 
     /// Takes all chunks from a file that is gone; their objects may go.
     pub(crate) fn drop_chunks(&self, store: &ChunkStore, id: FileId) -> Result<()> {
-        loop {
-            let found = records(store, id, STEP)?;
-            if found.is_empty() {
-                return Ok(());
-            }
-            let mut batch = Batch::new();
-            for (chunk, stored) in &found {
-                batch.delete(ChunkId::new(id, *chunk).key().as_ref())?;
-                note_garbage(&mut batch, ChunkId::new(id, *chunk), stored)?;
-                store.collecting.lock().note();
-            }
-            self.tablet.table.write_freeing(&batch, Durability::Visible)?;
-        }
+        drop_records(&self.tablet.table, id, || store.collecting.lock().note())
     }
 
     /// Removes the objects that processes which died have left, and returns how many. Takes some 32
@@ -208,6 +179,125 @@ impl Namespace {
         }
         Ok(named)
     }
+}
+
+impl Tablet {
+    /// Removes the objects of chunks that nothing needs any more, of a tablet whose files clients of
+    /// servers write: `remove` removes one, if it is there. Returns how many it removed.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage and the table do. What is left is removed next time.
+    pub fn collect_chunks(
+        &self,
+        environment: &Environment,
+        cache: &Arc<SstableCache>,
+        remove: &dyn Fn(ChunkId, ObjectId) -> Result<()>,
+    ) -> Result<u64> {
+        self.drop_chunks_of_doomed()?;
+        let mut notes = self.table.scan(&Space::Garbage.range(), Direction::Forward)?;
+        if notes.next()?.is_none() {
+            return Ok(0);
+        }
+        drop(notes);
+        self.table.flush()?;
+        let id = self.table.id();
+        let reader = |checkpoint| Reader::open(environment, id, checkpoint, cache, &options());
+        let read = || -> canopy_store::Result<_> {
+            let current = reader(None)?;
+            let checkpoints = current.manifest().state.checkpoints.iter();
+            let kept = checkpoints.map(|one| reader(Some(one.id)));
+            let kept = kept.collect::<canopy_store::Result<Vec<_>>>()?;
+            Ok((current, kept))
+        };
+        let (current, kept) = match read() {
+            // The objects that a damaged snapshot needs are not known, so none is removed.
+            Err(error) if error.is_damage() => return Ok(0),
+            readers => readers?,
+        };
+        collect_noted(&self.table, &current, &kept, remove).map(|(removed, _)| removed)
+    }
+
+    /// Takes all chunks from files that are gone for good.
+    fn drop_chunks_of_doomed(&self) -> Result<()> {
+        let doomed = self.ids_in(Space::Doomed)?;
+        if doomed.is_empty() {
+            return Ok(());
+        }
+        self.table.sync()?;
+        for id in doomed {
+            drop_records(&self.table, id, || ())?;
+            let mut batch = Batch::new();
+            batch.delete(Space::Doomed.of(id, b"").as_ref())?;
+            self.table.write_freeing(&batch, Durability::Visible)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the records need an object of a chunk: one names it, or has named it, and it
+    /// is removed by the note of that.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOENT` if there is no such file, and as the table does.
+    pub(crate) fn needs_object(&self, chunk: ChunkId, object: ObjectId) -> Result<bool> {
+        let _writer = self.writer.lock();
+        self.locate(chunk.file)?;
+        let value = self.table.get(chunk.key().as_ref())?;
+        let stored = value.map(|value| decoded(chunk, &value)).transpose()?;
+        let note = garbage_key(chunk, object);
+        Ok(stored.is_some_and(|stored| stored.object == object)
+            || self.table.get(note.as_ref())?.is_some())
+    }
+}
+
+/// Takes all chunks from a file, in steps. Calls `note` for each object that may go.
+fn drop_records(table: &Table, id: FileId, note: impl Fn()) -> Result<()> {
+    loop {
+        let found = records(table, id, STEP)?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        for (chunk, stored) in &found {
+            batch.delete(ChunkId::new(id, *chunk).key().as_ref())?;
+            note_garbage(&mut batch, ChunkId::new(id, *chunk), stored)?;
+            note();
+        }
+        table.write_freeing(&batch, Durability::Visible)?;
+    }
+}
+
+/// Removes the objects that the notes of the current manifest are about, but for those that a
+/// checkpoint keeps. Returns how many, and whether notes are left.
+fn collect_noted(
+    table: &Table,
+    current: &Reader,
+    kept: &[Reader],
+    remove: &dyn Fn(ChunkId, ObjectId) -> Result<()>,
+) -> Result<(u64, bool)> {
+    let mut scan = current.scan(&Space::Garbage.range(), Direction::Forward)?;
+    let (mut batch, mut removed, mut is_left) = (Batch::new(), 0, false);
+    while let Some(record) = scan.next()? {
+        let (id, name) = (FileId(record.key.hash), record.key.name);
+        let (chunk, object) = parse_note(name)
+            .ok_or_else(|| Error::corrupt(format!("file {id}: a note of an object")))?;
+        if is_kept(kept, ChunkId::new(id, chunk), object)? {
+            is_left = true;
+            continue;
+        }
+        remove(ChunkId::new(id, chunk), object)?;
+        removed += 1;
+        batch.delete(Space::Garbage.of(id, name).as_ref())?;
+        if batch.size_bytes() > 64 * STEP {
+            table.write_freeing(&batch, Durability::Visible)?;
+            batch.clear();
+        }
+    }
+    if !batch.is_empty() {
+        table.write_freeing(&batch, Durability::Visible)?;
+    }
+    Ok((removed, is_left))
 }
 
 /// Returns the object that a record of a chunk, or a note, names.

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::quota::Reservation;
 use crate::records::inode::Inode;
 use crate::records::keys::{FileId, Space};
-use canopy_store::{Direction, KeyRange};
+use canopy_store::{Direction, KeyRange, Table};
 use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -496,13 +496,13 @@ impl Chunked {
 
     /// Returns the records of the file's chunks, in order, from one on.
     pub(super) fn records(&self) -> Result<Vec<(u64, Stored)>> {
-        records(&self.store, self.id, usize::MAX)
+        records(&self.store.table, self.id, usize::MAX)
     }
 }
 
 /// Returns the first records of a file's chunks, in order.
-pub(super) fn records(store: &ChunkStore, id: FileId, most: usize) -> Result<Vec<(u64, Stored)>> {
-    let mut scan = store.table.scan(&Space::Chunks.range_of(id), Direction::Forward)?;
+pub(super) fn records(table: &Table, id: FileId, most: usize) -> Result<Vec<(u64, Stored)>> {
+    let mut scan = table.scan(&Space::Chunks.range_of(id), Direction::Forward)?;
     let mut found = Vec::new();
     while let Some(record) = scan.next()?
         && found.len() < most

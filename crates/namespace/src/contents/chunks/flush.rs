@@ -4,13 +4,13 @@
 
 use super::cache::Local;
 use super::file::{ChunkState, Chunked, State};
-use super::{ChunkId, ChunkStore, Stored, blocks};
+use super::{ChunkId, ChunkStore, ObjectId, Stored, blocks};
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::quota::Transaction;
 use crate::records::inode::flag;
 use crate::records::keys::Space;
-use canopy_store::Batch;
+use canopy_store::{Batch, Key};
 use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -31,10 +31,15 @@ pub(crate) fn note_garbage(batch: &mut Batch, chunk: ChunkId, stored: &Stored) -
     if stored.is_lost() {
         return Ok(());
     }
+    Ok(batch.put(garbage_key(chunk, stored.object).as_ref(), b"")?)
+}
+
+/// Returns the key of the note that an object may go which had a chunk.
+pub(super) fn garbage_key(chunk: ChunkId, object: ObjectId) -> Key {
     let mut name = chunk.number.to_be_bytes().to_vec();
-    name.extend_from_slice(&stored.object.epoch.to_be_bytes());
-    name.extend_from_slice(&stored.object.number.to_be_bytes());
-    Ok(batch.put(Space::Garbage.of(chunk.file, &name).as_ref(), b"")?)
+    name.extend_from_slice(&object.epoch.to_be_bytes());
+    name.extend_from_slice(&object.number.to_be_bytes());
+    Space::Garbage.of(chunk.file, &name)
 }
 
 /// A chunk that was written, at the version that is sent.

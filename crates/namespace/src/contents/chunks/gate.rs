@@ -2,21 +2,23 @@
 
 use parking_lot::{Condvar, Mutex};
 
-pub(super) struct Gate {
+/// A gate that lets a number of threads through at once.
+pub struct Gate {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// Somebody who is through the gate.
-pub(super) struct Entered<'a>(&'a Gate);
+/// A thread that is through the gate. The next one may enter once this is dropped.
+pub struct Entered<'a>(&'a Gate);
 
 impl Gate {
-    pub(super) fn new(count: usize) -> Self {
+    /// Returns a gate for `count` threads at once.
+    pub fn new(count: usize) -> Self {
         Gate { free: Mutex::new(count), freed: Condvar::new() }
     }
 
     /// Waits until there is room.
-    pub(super) fn enter(&self) -> Entered<'_> {
+    pub fn enter(&self) -> Entered<'_> {
         let mut free = self.free.lock();
         while *free == 0 {
             self.freed.wait(&mut free);

@@ -18,6 +18,7 @@ mod gate;
 
 pub(crate) use collect::{Collecting, parse_note};
 pub(crate) use file::Chunked;
+pub(crate) use flush::note_garbage;
 
 use crate::error::{Error, Result};
 use crate::records::keys::{FileId, Space};
@@ -25,8 +26,9 @@ use bytes::Bytes;
 use cache::Cache;
 use canopy_store::storage::Created;
 use canopy_store::{Environment, Key, SstableCache, Table, hash_of};
-use gate::Gate;
+pub use gate::{Entered, Gate};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,11 +45,14 @@ const TRANSFERS: usize = 8;
 const AHEAD_THREADS: usize = 4;
 const AHEAD_WAITING: usize = 16;
 
-/// Identity of an object: the epoch of its maker, and a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ObjectId {
-    pub(crate) epoch: u64,
-    pub(crate) number: u64,
+/// Identity of an object: its maker, and a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectId {
+    /// The epoch of the table of the process that made it, or the session of the client of servers
+    /// that did.
+    pub epoch: u64,
+    /// Counts the objects of the maker.
+    pub number: u64,
 }
 
 impl ObjectId {
@@ -68,12 +73,16 @@ impl ObjectId {
 ///
 /// A chunk whose object a repair did not find has the epoch 0, which no process has: the bytes in use
 /// are lost. Reading them fails, until they are written anew, all of them, or cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stored {
-    pub(crate) object: ObjectId,
-    pub(crate) object_bytes: u32,
-    pub(crate) used: u32,
-    pub(crate) checksum: u64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    /// The object.
+    pub object: ObjectId,
+    /// Length of the object.
+    pub object_bytes: u32,
+    /// How many of its bytes are in use, from its beginning on.
+    pub used: u32,
+    /// The xxh3 of the object's bytes.
+    pub checksum: u64,
 }
 
 impl Stored {
@@ -83,7 +92,8 @@ impl Stored {
         Stored { object, object_bytes: used, used, checksum: 0 }
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
+    /// Returns whether the object is lost, as a repair has found.
+    pub fn is_lost(&self) -> bool {
         self.object.epoch == 0
     }
 
@@ -109,15 +119,17 @@ impl Stored {
 }
 
 /// A chunk of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChunkId {
-    pub(crate) file: FileId,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ChunkId {
+    /// The file.
+    pub file: FileId,
     /// Chunks of a file are numbered from 0 on.
-    pub(crate) number: u64,
+    pub number: u64,
 }
 
 impl ChunkId {
-    pub(crate) fn new(file: FileId, number: u64) -> Self {
+    /// Returns a chunk of a file.
+    pub fn new(file: FileId, number: u64) -> Self {
         ChunkId { file, number }
     }
 

@@ -3,6 +3,7 @@
 use super::{New, check_tree};
 use crate::error::Result;
 use crate::quota::Transaction;
+use crate::records::executed::Outcome;
 use crate::records::inode::{Inode, file_type, flag};
 use crate::records::keys::{EntryName, FileId, Space, check_name};
 use crate::records::permissions::Caller;
@@ -138,6 +139,7 @@ impl Tablet {
             }
             None => batch.delete(old.as_ref())?,
         }
+        self.put_outcome(&mut batch, Outcome::Done)?;
         let ids = [Some(moved.id), replaced_id];
         self.move_name(&mut batch, from, to, moved, now_ns)?;
         let left =

@@ -1,0 +1,670 @@
+//! Contents of files, for clients of servers. Records of contents lie with the servers and are read
+//! and changed by operations (`canopy_namespace::operation`, `stored.rs`). Chunks of larger files are
+//! objects in the storage of the namespace, which the client reads and makes itself.
+//!
+//! | to change | read |
+//! | --- | --- |
+//! | names of objects; sessions of clients | `objects` |
+//! | an open file; what was written into it | `file`, `pending`, `extents`; `known` (records) |
+//! | reading; holes | `reading` |
+//! | sending what was written | `flush` |
+//! | objects that nothing needs any more | `collect` |
+//! | chunks in memory | `cache` |
+//!
+//! What clients see of each other (close-to-open, as with NFS):
+//!
+//! - What was written is sent when the file is closed or synced, when its length or attributes are
+//!   set, when much waits, and after some seconds. Until then only this client sees it. It is sent
+//!   with the size, chunk by chunk: another client sees the old or the new bytes of a chunk.
+//! - A file that is opened is read anew. A client that has it open may read older bytes until then,
+//!   but never some that the file did not have, nor after its own writes less than these.
+//! - Writes of several clients to one file, even to one chunk, never take each other back, unless
+//!   they concern the same bytes. Of these, what is sent last counts.
+//! - A client that dies loses what it did not send. It leaves objects that no record names.
+//!
+//! Locks are taken in this order: `flushing` and `loading` of a file, the list of open files, the
+//! state of a file.
+
+mod cache;
+mod collect;
+mod extents;
+mod file;
+mod flush;
+mod known;
+mod objects;
+mod pending;
+mod reading;
+
+use cache::Cache;
+use canopy_model::Retry;
+use canopy_namespace::operation::{Caller, Change, ContentsPart, Moment, Operation, Read};
+use canopy_namespace::operation::{LocalFile, PastHandle, StoredContents};
+use canopy_namespace::{
+    ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Inode, Privileges, Reply, Result,
+    SetAttributes, Settings, Stored,
+};
+use canopy_store::Environment;
+pub(crate) use collect::collect_garbage;
+pub use collect::{Collected, collect_session, session_objects, sessions};
+use file::OpenFile;
+use objects::{Objects, Session};
+use parking_lot::{Mutex, MutexGuard};
+use pending::Writers;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Chunks whose records are read at once.
+const RECORDS: u32 = 1024;
+
+/// What was written is sent after this time.
+const FLUSH_AFTER_MS: u64 = 5000;
+
+/// How often files are looked for that have waited so long.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Another client may change a small file so often before its length is set.
+const LENGTH_ATTEMPTS: usize = 16;
+
+/// Executes operations on names and files: a client, without the contents.
+pub trait Operations: Send + Sync {
+    /// Executes an operation of a caller.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the operation does.
+    fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply>;
+}
+
+/// How much memory contents take.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Bytes of chunks that were read or made.
+    pub cache_bytes: usize,
+    /// Bytes that were written into one file and not sent.
+    pub file_bytes: usize,
+    /// Bytes that were written into all files and not sent.
+    pub waiting_bytes: usize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory { cache_bytes: 128 << 20, file_bytes: 64 << 20, waiting_bytes: 256 << 20 }
+    }
+}
+
+/// A namespace that has servers, as one client sees it: operations are the servers', contents of
+/// files go to storage. Calls come from any number of threads.
+pub struct ClusterNamespace {
+    files: Arc<Files>,
+    settings: Settings,
+    /// Ends the thread that sends what has waited long enough.
+    ended: Option<Sender<()>>,
+    flusher: Option<JoinHandle<()>>,
+}
+
+/// Open files, and the way to records and storage.
+struct Files {
+    operations: Arc<dyn Operations>,
+    objects: Arc<Objects>,
+    cache: Cache,
+    /// The session; none before an object has to be made.
+    session: Mutex<Option<Arc<Session>>>,
+    chunk_bytes: u64,
+    /// Contents of this size at most are records.
+    small_max: u64,
+    memory: Memory,
+    /// Memory of what was written and not sent.
+    waiting: AtomicUsize,
+    open: Mutex<HashMap<FileId, Entry>>,
+}
+
+struct Entry {
+    file: Arc<OpenFile>,
+    /// How often it is open. It stays without being open if what was written could not be sent.
+    count: u64,
+}
+
+impl ClusterNamespace {
+    /// Reads and writes chunks in the storage of an environment. `settings` are those of the
+    /// namespace, whose records `operations` reaches.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `Invalid` if the namespace has no chunks, and with `Io` if there is no thread.
+    pub fn new(
+        operations: Arc<dyn Operations>,
+        environment: &Environment,
+        settings: &Settings,
+        memory: Memory,
+    ) -> Result<Self> {
+        if settings.chunk_bytes == 0 {
+            let what = "contents of the namespace are files of one machine; servers need chunks";
+            return Err(Error::Invalid(what.into()));
+        }
+        let files = Arc::new(Files {
+            operations,
+            objects: Arc::new(Objects::new(environment.clone())),
+            cache: Cache::new(memory.cache_bytes),
+            session: Mutex::default(),
+            chunk_bytes: settings.chunk_bytes,
+            small_max: settings.inline_bytes_max as u64,
+            memory,
+            waiting: AtomicUsize::new(0),
+            open: Mutex::default(),
+        });
+        let (ended, end) = channel();
+        let flushed = files.clone();
+        let flusher = std::thread::Builder::new().name("contents".into()).spawn(move || {
+            while end.recv_timeout(FLUSH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                // Whoever closes or syncs the file gets the error.
+                let _ = flushed.flush_where(FLUSH_AFTER_MS);
+            }
+        });
+        let flusher = flusher.map_err(|source| Error::Io { what: "a thread".into(), source })?;
+        Ok(ClusterNamespace {
+            files,
+            settings: settings.clone(),
+            ended: Some(ended),
+            flusher: Some(flusher),
+        })
+    }
+
+    /// Executes an operation, with what was written here: first it is sent if the operation depends
+    /// on it, and inodes in replies have it.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the operation does, and as sending does.
+    pub(crate) fn execute_written(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+    ) -> Result<Reply> {
+        let files = &*self.files;
+        let mut reply = match operation {
+            Operation::Change(Change::SetAttributes { id, set, .. }) => {
+                files.set_attributes(caller, operation, *id, set)?
+            }
+            // A capability goes with what is written later.
+            Operation::Change(Change::Sync(id) | Change::SetXattr { id, .. }) => {
+                files.find(*id).map_or(Ok(()), |file| files.flush(&file))?;
+                files.operations.execute_for(caller, operation)?
+            }
+            _ => files.operations.execute_for(caller, operation)?,
+        };
+        if !matches!(operation, Operation::Read(Moment::Snapshot(_), _)) {
+            files.describe(&mut reply);
+        }
+        Ok(reply)
+    }
+
+    /// Returns the settings of the namespace.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Returns nanoseconds since 1970.
+    pub(crate) fn now_ns(&self) -> i64 {
+        let now_ms = self.files.objects.environment.clock.now_ms();
+        i64::try_from(now_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000)
+    }
+
+    /// Sends all that was written.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first failure. What could not be sent stays.
+    pub fn flush(&self) -> Result<()> {
+        self.files.flush_where(0)
+    }
+
+    /// Sends all that was written, and ends the session. To be called last.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage and servers do.
+    pub fn end(&self) -> Result<()> {
+        self.flush()?;
+        match self.files.session.lock().take() {
+            Some(session) => session.end(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for ClusterNamespace {
+    /// Ends the thread. What was not sent is lost.
+    fn drop(&mut self) {
+        self.ended = None;
+        if let Some(flusher) = self.flusher.take() {
+            // A thread that panicked has said so.
+            let _ = flusher.join();
+        }
+    }
+}
+
+impl Files {
+    fn execute(&self, operation: &Operation<'_>) -> Result<Reply> {
+        self.operations.execute_for(Caller::Trusted, operation)
+    }
+
+    fn session(&self) -> Result<Arc<Session>> {
+        let mut session = self.session.lock();
+        if let Some(session) = &*session {
+            return Ok(session.clone());
+        }
+        let begun = Arc::new(Session::begin(&self.objects)?);
+        *session = Some(begun.clone());
+        Ok(begun)
+    }
+
+    /// Forgets a session that was ended by others.
+    fn forget_session(&self, ended: &Arc<Session>) {
+        let mut session = self.session.lock();
+        if session.as_ref().is_some_and(|session| Arc::ptr_eq(session, ended)) {
+            *session = None;
+        }
+    }
+
+    /// Removes an object that no record names, if that `is_certain`.
+    fn discard(&self, chunk: ChunkId, stored: Stored, is_certain: bool) {
+        let is_removed = is_certain && self.objects.remove(chunk, stored.object).is_ok();
+        let session = self.session.lock().clone();
+        if let Some(session) = session.filter(|_| !is_removed) {
+            session.doubt();
+        }
+    }
+
+    fn find(&self, id: FileId) -> Option<Arc<OpenFile>> {
+        self.open.lock().get(&id).map(|entry| entry.file.clone())
+    }
+
+    fn opened(&self, id: FileId) -> Result<Arc<OpenFile>> {
+        let open = self.open.lock();
+        let entry = open.get(&id).filter(|entry| entry.count > 0);
+        Ok(entry.ok_or(Errno::BADF)?.file.clone())
+    }
+
+    /// Reads what records have of a file, from a chunk on.
+    fn ask(&self, id: FileId, from: u64) -> Result<StoredContents> {
+        let part = ContentsPart { id, from, count_max: RECORDS };
+        match self.execute(&Operation::Read(Moment::Now, Read::Contents(part)))? {
+            Reply::Contents(stored) if stored.inode.id == id => Ok(stored),
+            _ => Err(unfit()),
+        }
+    }
+
+    /// Reads the records of an open file from a chunk on, unless they were read meanwhile.
+    fn load(&self, file: &OpenFile, from: u64) -> Result<()> {
+        let _loading = file.loading.lock();
+        loop {
+            let version = {
+                let state = file.state.lock();
+                if !state.is_stale && (!state.is_chunked() || state.known.get(from).is_some()) {
+                    return Ok(());
+                }
+                state.version
+            };
+            let stored = self.ask(file.id, from)?;
+            let mut state = file.state.lock();
+            if state.version == version {
+                state.learn(from, stored);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the state of a file, which is not stale.
+    fn ready<'a>(&self, file: &'a OpenFile) -> Result<MutexGuard<'a, file::State>> {
+        loop {
+            let state = file.state.lock();
+            if !state.is_stale {
+                return Ok(state);
+            }
+            drop(state);
+            self.load(file, 0)?;
+        }
+    }
+
+    fn open_file(&self, id: FileId) -> Result<()> {
+        if let Some(entry) = self.open.lock().get_mut(&id) {
+            entry.count += 1;
+            entry.file.doubt();
+        } else {
+            return self.add(OpenFile::new(self.ask(id, 0)?));
+        }
+        // A file that is opened is what its records have then.
+        let loaded = self.opened(id).and_then(|file| self.ready(&file).map(drop));
+        loaded.inspect_err(|_| self.forget(id))
+    }
+
+    fn add(&self, file: OpenFile) -> Result<()> {
+        let mut open = self.open.lock();
+        let entry = open.entry(file.id).or_insert_with(|| Entry { file: Arc::new(file), count: 0 });
+        entry.count += 1;
+        Ok(())
+    }
+
+    /// Takes back that a file was opened.
+    fn forget(&self, id: FileId) {
+        let mut open = self.open.lock();
+        if let Some(entry) = open.get_mut(&id) {
+            entry.count = entry.count.saturating_sub(1);
+            if entry.count == 0 && entry.file.is_clean() {
+                open.remove(&id);
+            }
+        }
+    }
+
+    /// Closes a file once, and sends what was written. If that fails for now, it is tried again; if
+    /// it fails for good, it is lost once the file is not open any more.
+    fn close_file(&self, id: FileId) -> Result<()> {
+        let file = self.opened(id)?;
+        let _flushing = file.flushing.lock();
+        let flushed = self.flush_held(&file);
+        self.give_up(&file, &flushed, 1);
+        self.forget(id);
+        flushed
+    }
+
+    /// Drops what was written into a file if it can never be sent, and the file is open no more often
+    /// than this. The caller has `flushing`.
+    fn give_up(&self, file: &OpenFile, flushed: &Result<()>, count_max: u64) {
+        if flushed.as_ref().is_err_and(|error| error.kind().retry() == Retry::Nowhere) {
+            let open = self.open.lock();
+            if open.get(&file.id).is_some_and(|entry| entry.count <= count_max) {
+                let lost = std::mem::take(&mut file.state.lock().pending);
+                self.waiting.fetch_sub(lost.cost(), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Sends what was written into all files at least so long ago, and forgets those that are not
+    /// open any more. The first failure is returned.
+    fn flush_where(&self, age_ms: u64) -> Result<()> {
+        let all = Vec::from_iter(self.open.lock().values().map(|entry| entry.file.clone()));
+        let now_ms = self.objects.environment.clock.now_ms();
+        let mut outcome = Ok(());
+        for file in all {
+            let is_due = {
+                let state = file.state.lock();
+                let waited_ms = now_ms.saturating_sub(state.pending.since_ms);
+                !state.pending.is_empty()
+                    && (waited_ms >= age_ms || now_ms < state.pending.since_ms)
+            };
+            if is_due {
+                let _flushing = file.flushing.lock();
+                let flushed = self.flush_held(&file);
+                self.give_up(&file, &flushed, 0);
+                outcome = outcome.and(flushed);
+                let mut open = self.open.lock();
+                if open.get(&file.id).is_some_and(|entry| entry.count == 0) && file.is_clean() {
+                    open.remove(&file.id);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Makes a change in memory, and first room for it.
+    fn write_pending(
+        &self,
+        file: &OpenFile,
+        privileges: Privileges<'_>,
+        size_min: u64,
+        change: impl FnOnce(&mut file::State),
+    ) -> Result<()> {
+        self.make_room(file)?;
+        let now_ms = self.objects.environment.clock.now_ms();
+        let mut state = file.state.lock();
+        let writer = Writers::new(privileges, state.inode.gid);
+        let before = state.pending.cost();
+        change(&mut state);
+        state.pending.note(writer, size_min, now_ms);
+        let after = state.pending.cost();
+        self.waiting.fetch_add(after, Ordering::Relaxed);
+        self.waiting.fetch_sub(before, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sends what was written if too much waits: into this file, or into all.
+    fn make_room(&self, file: &OpenFile) -> Result<()> {
+        let waiting = || self.waiting.load(Ordering::Relaxed) > self.memory.waiting_bytes;
+        let is_full = file.state.lock().pending.cost() > self.memory.file_bytes;
+        if is_full || waiting() {
+            self.flush(file)?;
+        }
+        // Files of others that cannot be sent must not keep this one from being written.
+        if waiting() {
+            let _ = self.flush_where(0);
+        }
+        match self.waiting.load(Ordering::Relaxed) > self.memory.waiting_bytes.saturating_mul(2) {
+            true => Err(Errno::NOSPC.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn write_bytes(
+        &self,
+        id: FileId,
+        offset: u64,
+        bytes: &[u8],
+        privileges: Privileges<'_>,
+    ) -> Result<usize> {
+        let file = self.opened(id)?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let end = end_of(Extent::new(offset, bytes.len() as u64))?;
+        self.write_pending(&file, privileges, end, |state| {
+            let mut rest = bytes;
+            for (chunk, within, length) in segments(offset, end, self.chunk_bytes) {
+                let (part, others) = rest.split_at(length as usize);
+                state.pending.write(chunk, within, part);
+                rest = others;
+            }
+        })?;
+        Ok(bytes.len())
+    }
+
+    /// Sets attributes of a file, after what was written before was sent.
+    fn set_attributes(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+        id: FileId,
+        set: &SetAttributes,
+    ) -> Result<Reply> {
+        let Some(file) = self.find(id) else {
+            return match self.operations.execute_for(caller, operation) {
+                Err(Error::Posix(Errno::AGAIN)) if set.size.is_some() => {
+                    let file = OpenFile::new(self.ask(id, 0)?);
+                    self.set_length(caller, operation, &file)
+                }
+                done => done,
+            };
+        };
+        let _flushing = file.flushing.lock();
+        self.flush_held(&file)?;
+        let done = self.set_length(caller, operation, &file);
+        // Also after an error: nobody knows whether it was done.
+        file.doubt();
+        done
+    }
+
+    /// Executes an operation that sets attributes, maybe the length of a small file that gets too
+    /// large for a record. The caller has `flushing`.
+    fn set_length(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+        file: &OpenFile,
+    ) -> Result<Reply> {
+        for _ in 0..LENGTH_ATTEMPTS {
+            match self.operations.execute_for(caller, operation) {
+                Err(Error::Posix(Errno::AGAIN)) => {
+                    file.doubt();
+                    self.make_chunks(file)?;
+                }
+                done => return done,
+            }
+        }
+        Err(Errno::BUSY.into())
+    }
+
+    /// Gives the inodes in a reply what was written here.
+    fn describe(&self, reply: &mut Reply) {
+        if self.open.lock().is_empty() {
+            return;
+        }
+        let describe = |inode: &mut Inode| {
+            if let Some(file) = self.find(inode.id) {
+                file.state.lock().describe(inode);
+            }
+        };
+        match reply {
+            Reply::Inode(inode) => describe(inode),
+            Reply::Entries(entries) => entries.change_inodes(describe),
+            _ => {}
+        }
+    }
+}
+
+/// Cuts a part of a file into those of its chunks: chunk, offset in it, length.
+fn segments(offset: u64, end: u64, chunk_bytes: u64) -> impl Iterator<Item = (u64, u64, u64)> {
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        let (chunk, within) = (at / chunk_bytes, at % chunk_bytes);
+        let length = (chunk_bytes - within).min(end.saturating_sub(at));
+        at += length;
+        (length > 0).then_some((chunk, within, length))
+    })
+}
+
+/// Returns where a part of a file ends.
+fn end_of(part: Extent) -> Result<u64> {
+    let end = part.offset.checked_add(part.length).filter(|end| *end <= FILE_BYTES_MAX);
+    Ok(end.ok_or(Errno::FBIG)?)
+}
+
+/// Returns the error of a reply that does not fit what was asked.
+fn unfit() -> Error {
+    crate::error::Error::Unfit.into()
+}
+
+/// Returns the error of what a cluster does not have so far.
+fn no_snapshots<T>() -> Result<T> {
+    Err(Errno::OPNOTSUPP.into())
+}
+
+impl FileContents for ClusterNamespace {
+    fn open(&self, id: FileId) -> Result<()> {
+        self.files.open_file(id)
+    }
+
+    fn open_new(&self, inode: &Inode) -> Result<()> {
+        let (inode, small, chunks) = (inode.clone(), None, Vec::new());
+        self.files.add(OpenFile::new(StoredContents { inode, small, chunks, next: None }))
+    }
+
+    fn close(&self, id: FileId) -> Result<()> {
+        self.files.close_file(id)
+    }
+
+    fn is_here(&self, id: FileId, part: Extent, writes: bool) -> Result<bool> {
+        self.files.is_here(&*self.files.opened(id)?, part, writes)
+    }
+
+    fn read_at(
+        &self,
+        id: FileId,
+        offset: u64,
+        length: usize,
+        notes_access: bool,
+    ) -> Result<Vec<u8>> {
+        let file = self.files.opened(id)?;
+        let bytes = self.files.read(&file, offset, length)?;
+        if notes_access {
+            // Bytes that were read are not withheld for a time.
+            let _ = self.files.note_access(&file);
+        }
+        Ok(bytes)
+    }
+
+    fn write_at(
+        &self,
+        id: FileId,
+        offset: u64,
+        bytes: &[u8],
+        privileges: Privileges<'_>,
+    ) -> Result<usize> {
+        self.files.write_bytes(id, offset, bytes, privileges)
+    }
+
+    fn allocate_at(
+        &self,
+        id: FileId,
+        mode: i32,
+        part: Extent,
+        privileges: Privileges<'_>,
+    ) -> Result<()> {
+        self.files.allocate(&*self.files.opened(id)?, mode, part, privileges)
+    }
+
+    fn seek_from(&self, id: FileId, is_hole: bool, offset: u64) -> Result<u64> {
+        self.files.seek(&*self.files.opened(id)?, is_hole, offset)
+    }
+
+    fn publish(&self, id: FileId) -> Result<()> {
+        self.files.flush(&*self.files.opened(id)?)
+    }
+
+    fn sync_contents(&self, id: FileId) -> Result<()> {
+        self.files.flush(&*self.files.opened(id)?)?;
+        match self.files.execute(&Operation::Change(Change::Sync(id)))? {
+            Reply::Done => Ok(()),
+            _ => Err(unfit()),
+        }
+    }
+
+    fn local_file(&self, _id: FileId) -> Option<LocalFile> {
+        None
+    }
+
+    /// Fails always: there is no local file to lend.
+    fn lend_for_writing(&self, _id: FileId) -> Result<()> {
+        Err(Errno::OPNOTSUPP.into())
+    }
+
+    /// Returns 0: a cluster has no snapshots so far.
+    fn bytes_to_copy(&self, _id: FileId) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn copy_before_change(&self, _id: FileId) -> Result<()> {
+        Ok(())
+    }
+
+    fn open_past_file(&self, _snapshot: u64, _id: FileId) -> Result<PastHandle> {
+        no_snapshots()
+    }
+
+    fn past_bytes(&self, _handle: PastHandle) -> Result<u64> {
+        no_snapshots()
+    }
+
+    fn read_past_at(&self, _handle: PastHandle, _offset: u64, _length: usize) -> Result<Vec<u8>> {
+        no_snapshots()
+    }
+
+    fn past_data_from(&self, _handle: PastHandle, _offset: u64) -> Result<u64> {
+        no_snapshots()
+    }
+
+    fn close_past_file(&self, _handle: PastHandle) {}
+}

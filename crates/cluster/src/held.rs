@@ -1,0 +1,325 @@
+//! Files that a client holds: counts, tickets, and holding them again where a server has lost that.
+//!
+//! A server knows whether the session holds a file; the count is here. The last release of a file is
+//! sent once all holds have ended that began before: one of them may be of this file.
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::holds::APART;
+use crate::message::{Life, Request, Response};
+use canopy_namespace::inode::{TYPE_MASK, file_type};
+use canopy_namespace::operation::{Caller, Change, Hold, Operation, Target};
+use canopy_namespace::{EntryName, FileId, Inode, Reply};
+use canopy_partition::ServerId;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// Time between two renewals, which is well below the time that servers wait for them.
+const RENEWAL: Duration = Duration::from_secs(1);
+
+/// Files that are held again by one request.
+const RECLAIMED: usize = 8192;
+
+/// Files that a client holds.
+#[derive(Default)]
+pub(crate) struct Held(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// The last ticket.
+    ticket: u64,
+    /// Tickets of holds that have not ended.
+    pending: BTreeSet<u64>,
+    files: HashMap<FileId, HeldFile>,
+    /// Files to be released, with the last ticket of that moment.
+    leaving: Vec<(FileId, u64)>,
+    /// Lives of the session at servers, by which its holds there count.
+    lives: HashMap<ServerId, Life>,
+    /// Files that were handed over, as a server has said, until it knows that this is known.
+    moved: HashMap<ServerId, Vec<FileId>>,
+}
+
+struct HeldFile {
+    count: u64,
+    server: ServerId,
+}
+
+/// A hold that is under way. It has ended when this is dropped.
+struct Pending<'a> {
+    held: &'a Held,
+    ticket: u64,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.held.0.lock().pending.remove(&self.ticket);
+    }
+}
+
+impl Held {
+    fn begin(&self) -> Pending<'_> {
+        let mut state = self.0.lock();
+        state.ticket += 1;
+        let ticket = state.ticket;
+        state.pending.insert(ticket);
+        Pending { held: self, ticket }
+    }
+
+    /// Counts a hold. Returns whether the server has lost earlier ones.
+    fn count(&self, id: FileId, server: ServerId, life: Life) -> bool {
+        let mut state = self.0.lock();
+        let file = state.files.entry(id).or_insert(HeldFile { count: 0, server });
+        file.count += 1;
+        file.server = server;
+        *state.lives.entry(server).or_insert(life) != life
+    }
+
+    /// Takes holds back.
+    fn uncount(&self, id: FileId, times: u64) {
+        let mut state = self.0.lock();
+        let Some(file) = state.files.get_mut(&id) else { return };
+        file.count = file.count.saturating_sub(times);
+        if file.count == 0 {
+            state.files.remove(&id);
+            let ticket = state.ticket;
+            state.leaving.push((id, ticket));
+        }
+    }
+
+    /// Returns files that can be released now, with the tickets. Those that are held again stay.
+    fn take_leaving(&self) -> Vec<(FileId, u64)> {
+        let mut state = self.0.lock();
+        let State { pending, files, leaving, .. } = &mut *state;
+        let oldest = pending.first().copied().unwrap_or(u64::MAX);
+        let due = leaving.extract_if(.., |(_, ticket)| *ticket < oldest);
+        due.filter(|(id, _)| !files.contains_key(id)).collect()
+    }
+
+    fn of_server(&self, server: ServerId) -> Vec<FileId> {
+        let state = self.0.lock();
+        let here = state.files.iter().filter(|(_, file)| file.server == server);
+        here.map(|(id, _)| *id).collect()
+    }
+}
+
+impl Client {
+    /// Executes an operation that holds a file, or lets it go.
+    pub(crate) fn hold(&self, caller: Caller<'_>, hold: &Hold<'_>) -> Result<Reply> {
+        let reply = match hold {
+            Hold::Name(name) => self.hold_name(caller, *name).map(Reply::Inode),
+            Hold::File(id) => {
+                let pending = self.held.begin();
+                self.hold_file(caller, *id, &pending).map(|()| Reply::Done)
+            }
+            Hold::Release(id, times) => {
+                self.held.uncount(*id, *times);
+                Ok(Reply::Done)
+            }
+        };
+        self.release_due(caller);
+        reply
+    }
+
+    fn hold_name(&self, caller: Caller<'_>, name: EntryName<'_>) -> Result<Inode> {
+        let hash = name.hash();
+        loop {
+            let pending = self.held.begin();
+            let request = Request::Hold(Hold::Name(name), pending.ticket);
+            let (response, server) = self.at_server(caller, name.directory, hash, &request)?;
+            let Response::Held(Reply::Inode(inode), life) = response else {
+                return Err(Error::Unfit);
+            };
+            self.remember(inode.id, name.directory, hash);
+            if !inode.has(APART) {
+                self.count(caller, inode.id, server, life);
+                return Ok(inode);
+            }
+            match self.hold_file(caller, inode.id, &pending) {
+                // It has gone, or another file has the name.
+                Err(error) if error.is_missing() => {}
+                held => return held.and_then(|()| self.whole(caller, inode)),
+            }
+        }
+    }
+
+    fn hold_file(&self, caller: Caller<'_>, id: FileId, pending: &Pending<'_>) -> Result<()> {
+        let request = Request::Hold(Hold::File(id), pending.ticket);
+        let (response, server) = self.of_id_at(caller, id, &request)?;
+        let Response::Held(_, life) = response else { return Err(Error::Unfit) };
+        self.count(caller, id, server, life);
+        Ok(())
+    }
+
+    fn count(&self, caller: Caller<'_>, id: FileId, server: ServerId, life: Life) {
+        if self.held.count(id, server, life) {
+            // What fails is tried again by the next renewal.
+            let _ = self.reclaim(caller, server);
+        }
+    }
+
+    /// Makes a file that is held.
+    pub(crate) fn make_held(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+        change: &Change<'_>,
+    ) -> Result<Reply> {
+        let pending = self.held.begin();
+        let reply = self.make_pending(caller, operation, change, &pending);
+        drop(pending);
+        self.release_due(caller);
+        reply
+    }
+
+    fn make_pending(
+        &self,
+        caller: Caller<'_>,
+        operation: &Operation<'_>,
+        change: &Change<'_>,
+        pending: &Pending<'_>,
+    ) -> Result<Reply> {
+        if let Change::Create { name, new, .. } = change
+            && new.mode & TYPE_MASK == file_type::DIRECTORY
+        {
+            // A directory is held at its home.
+            let new = Cow::Borrowed(&**new);
+            let create = Operation::Change(Change::Create { name: *name, new, holds: false });
+            let reply = self.execute_for(caller, &create)?;
+            let Reply::Inode(inode) = &reply else { return Err(Error::Unfit) };
+            self.hold_file(caller, inode.id, pending)?;
+            return Ok(reply);
+        }
+        let request = Request::Execute(operation.clone());
+        let target = operation.target();
+        let (response, server) = match target {
+            Target::Name { directory, hash } => {
+                self.at_server(caller, directory, hash, &request)?
+            }
+            Target::File(id) => self.of_id_at(caller, id, &request)?,
+            Target::Anywhere => return Err(Error::Unfit),
+        };
+        let Response::Held(Reply::Inode(inode), life) = response else { return Err(Error::Unfit) };
+        if let Target::Name { directory, hash } = target {
+            self.remember(inode.id, directory, hash);
+        }
+        self.count(caller, inode.id, server, life);
+        Ok(Reply::Inode(inode))
+    }
+
+    /// Sends the releases that wait for no hold any more.
+    fn release_due(&self, caller: Caller<'_>) {
+        for (id, ticket) in self.held.take_leaving() {
+            let request = Request::Hold(Hold::Release(id, 1), ticket);
+            match self.of_id_at(caller, id, &request) {
+                // The next renewal tries it again.
+                Err(error) if error.is_passing() => {
+                    self.held.0.lock().leaving.push((id, ticket));
+                }
+                // A file that has gone is held no longer.
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Renews the session where it holds files, and holds those again that servers have lost. A
+    /// server that does not answer is asked by the next call.
+    pub fn renew(&self, caller: Caller<'_>) {
+        let servers: HashSet<ServerId> =
+            self.held.0.lock().files.values().map(|file| file.server).collect();
+        for server in servers {
+            let _ = self.renew_at(caller, server);
+        }
+        self.release_due(caller);
+    }
+
+    /// Renews the session at a server.
+    pub(crate) fn renew_at(&self, caller: Caller<'_>, server: ServerId) -> Result<()> {
+        let known = self.held.0.lock().moved.remove(&server).unwrap_or_default();
+        let renewed = self.ask_once(caller, server, &Request::Renew(known))?;
+        let Response::Renewed(life, moved) = renewed else { return Err(Error::Unfit) };
+        if *self.held.0.lock().lives.entry(server).or_insert(life) != life {
+            self.reclaim(caller, server)?;
+        }
+        for id in &moved {
+            self.find_held(caller, *id);
+        }
+        if !moved.is_empty() {
+            self.held.0.lock().moved.insert(server, moved);
+        }
+        Ok(())
+    }
+
+    /// Returns whether files are held at a server.
+    pub(crate) fn holds_at(&self, server: ServerId) -> bool {
+        self.held.0.lock().files.values().any(|file| file.server == server)
+    }
+
+    /// Holds again what was held at a server that has lost it.
+    fn reclaim(&self, caller: Caller<'_>, server: ServerId) -> Result<()> {
+        let pending = self.held.begin();
+        let files = self.held.of_server(server);
+        for files in files.chunks(RECLAIMED) {
+            let request = Request::Reclaim(files.to_vec(), pending.ticket);
+            let reclaimed = self.ask_once(caller, server, &request)?;
+            let Response::Reclaimed(absent, life) = reclaimed else { return Err(Error::Unfit) };
+            self.held.0.lock().lives.insert(server, life);
+            for id in absent {
+                self.find_held(caller, id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds a file where it is now. One that has gone is held no longer.
+    fn find_held(&self, caller: Caller<'_>, id: FileId) {
+        let pending = self.held.begin();
+        if !self.held.0.lock().files.contains_key(&id) {
+            return;
+        }
+        let request = Request::Hold(Hold::File(id), pending.ticket);
+        let found = self.of_id_at(caller, id, &request);
+        let mut state = self.held.0.lock();
+        match found {
+            Ok((Response::Held(_, life), server)) => {
+                state.lives.entry(server).or_insert(life);
+                match state.files.get_mut(&id) {
+                    Some(file) => file.server = server,
+                    // It was released meanwhile.
+                    None => state.leaving.push((id, pending.ticket)),
+                }
+            }
+            Err(error) if error.is_missing() => _ = state.files.remove(&id),
+            _ => {}
+        }
+    }
+
+    /// Has a thread renew the session from now on, until the client is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system starts no thread.
+    pub fn keep_renewed(self: &Arc<Self>) -> Result<()> {
+        let client = Arc::downgrade(self);
+        let run = move || {
+            loop {
+                thread::sleep(RENEWAL);
+                let Some(client) = client.upgrade() else { return };
+                client.renew(Caller::Trusted);
+            }
+        };
+        let spawned = thread::Builder::new().name("cluster-renewal".into()).spawn(run);
+        let io = |source| canopy_namespace::Error::Io { what: "start a thread".into(), source };
+        Ok(spawned.map(|_| ()).map_err(io)?)
+    }
+}
+
+impl Error {
+    fn is_missing(&self) -> bool {
+        matches!(self, Error::Namespace(error) if error.errno() == Errno::NOENT)
+    }
+}

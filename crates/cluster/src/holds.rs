@@ -1,0 +1,286 @@
+//! Files that sessions hold at their servers: a file that somebody has open stays when it loses its
+//! last name, until the last session lets it go.
+//!
+//! A session holds a file or does not; its client counts. Each hold has a ticket, a number that grows
+//! in the session. A release names the last ticket that it concerns. So each request may come twice
+//! or late: a hold with a ticket that a release has named is refused, and a release does not take
+//! back a later hold.
+//!
+//! Holds are in memory alone. A session that is silent for [`SessionSettings::lease`] loses them, and
+//! so does every session when its server dies. The successor removes no file without a name for
+//! [`SessionSettings::grace`]; meanwhile clients hold their files again. They notice by the *life*
+//! of their session, a number that is another one each time. Holds of files whose names are handed
+//! over go along, before the giver gives; clients get to know which these are by their next renewal.
+//!
+//! [`SessionSettings::lease`]: crate::SessionSettings::lease
+//! [`SessionSettings::grace`]: crate::SessionSettings::grace
+
+use crate::error::{Error, Result};
+use crate::message::{Life, Response, Sender, SessionId};
+use crate::server::{Server, refusal};
+use canopy_namespace::inode::flag;
+use canopy_namespace::operation::{Change, Hold, Operation, Target};
+use canopy_namespace::{FileId, Inode, Reply};
+use rustix::io::Errno;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+
+/// Files that are held beside their names' records: the inode lies at the home of its id.
+pub(crate) const APART: u32 = flag::ACCESS_HALF | flag::LINKED;
+
+/// Files that a session holds at a server.
+pub(crate) struct HeldFiles {
+    /// Those files, with the latest ticket of each.
+    held: HashMap<FileId, u64>,
+    /// The last ticket that a release has named.
+    floor: u64,
+    /// Files that were handed over while they were held, as far as the client may not know it.
+    moved: HashSet<FileId>,
+    /// A number that is another one once the holds are lost.
+    life: u64,
+}
+
+impl HeldFiles {
+    pub(crate) fn new(life: u64) -> Self {
+        HeldFiles { held: HashMap::new(), floor: 0, moved: HashSet::new(), life }
+    }
+
+    /// Returns whether there is nothing to lose.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.moved.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Loses all holds, and returns the files.
+    pub(crate) fn lose(&mut self, life: u64) -> Vec<FileId> {
+        self.life = life;
+        self.moved.clear();
+        self.held.drain().map(|(id, _)| id).collect()
+    }
+}
+
+/// Returns whether an operation makes a file that is held.
+pub(crate) fn makes_held(operation: &Operation<'_>) -> bool {
+    matches!(
+        operation,
+        Operation::Change(Change::Create { holds: true, .. } | Change::CreateNameless { .. })
+    )
+}
+
+/// Returns whether a file is not here.
+fn is_absent(error: &canopy_namespace::Error) -> bool {
+    matches!(error, canopy_namespace::Error::NotHere(_)) || error.errno() == Errno::NOENT
+}
+
+impl Server {
+    /// Holds a file for a session, or lets it go.
+    pub(crate) fn answer_hold(
+        &self,
+        sender: Sender<'_>,
+        hold: &Hold<'_>,
+        ticket: u64,
+    ) -> Result<Response> {
+        if sender.session == SessionId(0) {
+            return Err(Error::NotYet("holding a file without a session".into()));
+        }
+        let operation = Operation::Hold(hold.clone());
+        let state = self.settled(&operation)?;
+        let here = |outcome: canopy_namespace::Result<Reply>| {
+            outcome.map_err(|error| refusal(&state, error))
+        };
+        let reply = match hold {
+            Hold::Name(_) => {
+                let reply = here(self.tablet.execute_for(sender.caller, &operation))?;
+                let Reply::Inode(inode) = &reply else { return Err(Error::Unfit) };
+                match inode.has(APART) {
+                    true => self.tablet.release(inode.id, 1)?,
+                    false => self.note_hold(sender.session, inode.id, ticket)?,
+                }
+                reply
+            }
+            Hold::File(id) => {
+                here(self.hold_file(*id).map(|_| Reply::Done))?;
+                self.note_hold(sender.session, *id, ticket)?;
+                Reply::Done
+            }
+            Hold::Release(id, _) => {
+                if !self.let_go(sender.session, *id, ticket)? && !self.tablet.has_file(*id)? {
+                    return here(Err(canopy_namespace::Error::NotHere(Target::File(*id))))
+                        .map(Response::Reply);
+                }
+                Reply::Done
+            }
+        };
+        Ok(Response::Held(reply, self.life(sender.session)))
+    }
+
+    /// Holds files again that a session has held before. Returns those that are not here.
+    pub(crate) fn reclaim(
+        &self,
+        session: SessionId,
+        ids: &[FileId],
+        ticket: u64,
+    ) -> Result<Response> {
+        self.sessions.begin(session)?;
+        let mut absent = Vec::new();
+        for id in ids {
+            let _state = self.settled(&Operation::Hold(Hold::File(*id)))?;
+            match self.hold_file(*id) {
+                Ok(_) => self.note_hold(session, *id, ticket)?,
+                Err(error) if is_absent(&error) => absent.push(*id),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Response::Reclaimed(absent, self.life(session)))
+    }
+
+    /// Renews a session. The client knows that these files were handed over.
+    pub(crate) fn renew(&self, session: SessionId, known: &[FileId]) -> Result<Response> {
+        self.sessions.begin(session)?;
+        let moved = self.sessions.with(session, |files| {
+            known.iter().for_each(|id| _ = files.moved.remove(id));
+            files.moved.iter().copied().collect()
+        });
+        Ok(Response::Renewed(self.life(session), moved.unwrap_or_default()))
+    }
+
+    /// Executes a change that makes a held file.
+    pub(crate) fn make_held(&self, sender: Sender<'_>, operation: &Operation<'_>) -> Result<Reply> {
+        if sender.session == SessionId(0) {
+            return Err(Error::NotYet("holding a file without a session".into()));
+        }
+        let state = self.settled(operation)?;
+        let made = self.tablet.execute_for(sender.caller, operation);
+        let reply = made.map_err(|error| refusal(&state, error))?;
+        if let Reply::Inode(inode) = &reply {
+            self.note_hold(sender.session, inode.id, 0)?;
+        }
+        Ok(reply)
+    }
+
+    /// Holds a file that was made before, as the reply is sent again. It may have gone since.
+    pub(crate) fn hold_made(&self, session: SessionId, made: &Reply) -> Result<()> {
+        let Reply::Inode(inode) = made else { return Ok(()) };
+        let _state = self.settled(&Operation::Hold(Hold::File(inode.id)))?;
+        match self.hold_file(inode.id) {
+            Ok(_) => self.note_hold(session, inode.id, 0),
+            Err(error) if is_absent(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Holds a file whose inode is here.
+    fn hold_file(&self, id: FileId) -> canopy_namespace::Result<Inode> {
+        if !self.tablet.has_file(id)? {
+            return Err(canopy_namespace::Error::NotHere(Target::File(id)));
+        }
+        self.tablet.hold_existing(id)
+    }
+
+    /// Notes a hold that the tablet has counted.
+    fn note_hold(&self, session: SessionId, id: FileId, ticket: u64) -> Result<()> {
+        let is_late = self.sessions.begin(session).and_then(|()| {
+            let floor = self.sessions.with(session, |files| files.floor);
+            match ticket > 0 && floor.is_some_and(|floor| ticket <= floor) {
+                true => Err(canopy_namespace::Error::Repeated.into()),
+                false => Ok(()),
+            }
+        });
+        if let Err(error) = is_late {
+            self.tablet.release(id, 1)?;
+            return Err(error);
+        }
+        self.insert_hold(session, id, ticket)
+    }
+
+    /// Notes a hold that the tablet has counted, and that is known not to be late.
+    fn insert_hold(&self, session: SessionId, id: FileId, ticket: u64) -> Result<()> {
+        let is_new = self.sessions.with(session, |files| {
+            let latest = files.held.entry(id);
+            let is_new = matches!(latest, Entry::Vacant(_));
+            let latest = latest.or_insert(ticket);
+            *latest = (*latest).max(ticket);
+            is_new
+        });
+        match is_new {
+            Some(true) => Ok(()),
+            // The tablet counts each session once.
+            Some(false) | None => Ok(self.tablet.release(id, 1)?),
+        }
+    }
+
+    /// Lets a file go that a session holds by tickets up to this one. Returns whether the session is
+    /// known to hold or have held it here.
+    fn let_go(&self, session: SessionId, id: FileId, ticket: u64) -> Result<bool> {
+        let released = self.sessions.with(session, |files| {
+            files.floor = files.floor.max(ticket);
+            match files.held.get(&id) {
+                Some(latest) if *latest <= ticket => {
+                    files.held.remove(&id);
+                    Some(true)
+                }
+                Some(_) => Some(false),
+                None => None,
+            }
+        });
+        let released = released.flatten();
+        if released == Some(true) {
+            self.tablet.release(id, 1)?;
+        }
+        Ok(released.is_some())
+    }
+
+    /// Returns the life of a session here: a number that changes when its holds are lost.
+    pub(crate) fn life(&self, session: SessionId) -> Life {
+        let number = self.sessions.with(session, |files| files.life);
+        Life { epoch: self.epoch(), number: number.unwrap_or_default() }
+    }
+
+    /// Returns the holds of all sessions of some files.
+    pub(crate) fn holds_of(&self, files: &HashSet<FileId>) -> Vec<(SessionId, FileId, u64)> {
+        let mut holds = Vec::new();
+        self.sessions.each(|session, of_session| {
+            let held = of_session.held.iter().filter(|(id, _)| files.contains(id));
+            holds.extend(held.map(|(id, ticket)| (session, *id, *ticket)));
+        });
+        holds
+    }
+
+    /// Receiver: takes holds of files that arrive.
+    pub(crate) fn take_holds(&self, holds: &[(SessionId, FileId, u64)]) -> Result<()> {
+        for (session, id, ticket) in holds {
+            self.sessions.begin(*session)?;
+            self.tablet.hold(*id);
+            self.insert_hold(*session, *id, *ticket)?;
+        }
+        Ok(())
+    }
+
+    /// Giver: lets files go that were handed over, and notes that for their clients.
+    pub(crate) fn give_holds(&self, files: &HashSet<FileId>) -> Result<()> {
+        let mut gone = Vec::new();
+        self.sessions.each(|_, of_session| {
+            let before = gone.len();
+            gone.extend(of_session.held.keys().filter(|id| files.contains(id)));
+            for id in &gone[before..] {
+                of_session.held.remove(id);
+                of_session.moved.insert(*id);
+            }
+        });
+        gone.into_iter().try_for_each(|id| Ok(self.tablet.release(id, 1)?))
+    }
+
+    /// Ends holds of silent sessions, and the time in which nothing without a name is removed.
+    pub(crate) fn end_holds(&self) -> Result<()> {
+        let lost = self.sessions.lose_silent();
+        lost.into_iter().try_for_each(|id| self.tablet.release(id, 1))?;
+        if self.sessions.ends_grace() {
+            self.tablet.keep_unheld(false);
+            self.tablet.remove_orphans()?;
+        }
+        Ok(())
+    }
+}

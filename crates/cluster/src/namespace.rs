@@ -1,0 +1,84 @@
+//! A namespace that has servers, for whoever uses it like one of this process: a mount.
+
+use crate::contents::ClusterNamespace;
+use canopy_namespace::operation::{
+    Administration, Caller, Capacity, Moment, Operation, Plan, Query, State,
+};
+use canopy_namespace::{Entry, Error, Execute, Found, Listing, Pace, Reply, Result};
+
+/// Units of the space that storage is shown to have, and how many there are: 1 PiB, as nobody knows.
+const UNIT_BYTES: u64 = 4096;
+const UNITS: u64 = 1 << 38;
+
+impl ClusterNamespace {
+    /// Answers what every client knows; none if servers have to.
+    fn administer(&self, administration: &Administration<'_>) -> Option<Reply> {
+        match administration {
+            Administration::State => Some(Reply::State(State::default())),
+            Administration::Time => Some(Reply::Time(self.now_ns())),
+            Administration::Settings => Some(Reply::Settings(self.settings().clone())),
+            Administration::Capacity => Some(Reply::Capacity(Capacity {
+                block_bytes: UNIT_BYTES,
+                unit_bytes: UNIT_BYTES,
+                units: UNITS,
+                units_free: UNITS,
+                units_available: UNITS,
+                files: UNITS,
+                files_free: UNITS,
+            })),
+            Administration::SetIndexes(_)
+            | Administration::Flush
+            | Administration::Check { .. }
+            | Administration::Repair { .. } => None,
+        }
+    }
+}
+
+impl Execute for ClusterNamespace {
+    fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
+        match operation {
+            Operation::Administration(administration) => match self.administer(administration) {
+                Some(reply) => Ok(reply),
+                None => self.execute_written(caller, operation),
+            },
+            _ => self.execute_written(caller, operation),
+        }
+    }
+
+    fn list_entries(
+        &self,
+        at: Moment,
+        listing: &mut Listing,
+        after: u64,
+        tell: &mut dyn FnMut(Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let namespace: &dyn Execute = self;
+        namespace.list_by_parts(at, listing, after, tell)
+    }
+
+    fn run_query(
+        &self,
+        query: &Query<'_>,
+        _pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> Result<()> {
+        match self.execute(&Operation::Search(query.clone(), u64::MAX))? {
+            Reply::Found(found) => {
+                let _ = found.into_iter().all(tell);
+                Ok(())
+            }
+            _ => Err(unfit()),
+        }
+    }
+
+    fn explain_query(&self, query: &Query<'_>, counts: bool, _pace: Pace<'_>) -> Result<Plan> {
+        match self.execute(&Operation::Explain(query.clone(), counts))? {
+            Reply::Plan(plan) => Ok(plan),
+            _ => Err(unfit()),
+        }
+    }
+}
+
+fn unfit() -> Error {
+    crate::error::Error::Unfit.into()
+}

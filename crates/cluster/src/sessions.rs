@@ -1,0 +1,264 @@
+//! Sessions of clients at a server.
+//!
+//! A session begins with its first change here. While its client is silent, it stays for
+//! [`SessionSettings::kept`]: until then a change that is sent again gets its first reply. A client
+//! gives up retries earlier, and ends its session when it needs it no longer. Files that it holds are
+//! let go earlier (`holds`).
+
+use crate::error::{Error, Result};
+use crate::holds::HeldFiles;
+use crate::message::{Sender, SessionId};
+use crate::process::Process;
+use crate::server::Server;
+use canopy_namespace::operation::Operation;
+use canopy_namespace::{ChangeId, FileId, Reply};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time since some moment, which never goes back.
+pub type SteadyClock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// Returns the system's clock.
+pub fn steady_clock() -> SteadyClock {
+    static START: OnceLock<Instant> = OnceLock::new();
+    Arc::new(|| START.get_or_init(Instant::now).elapsed())
+}
+
+/// Limits of sessions.
+#[derive(Clone)]
+pub struct SessionSettings {
+    /// Time without a request after which a session's changes are forgotten. It is much longer than
+    /// clients retry.
+    pub kept: Duration,
+    /// Time without a request after which a session's holds of files are lost.
+    pub lease: Duration,
+    /// Time from the opening of a server until files without a name are removed that nobody holds:
+    /// clients hold theirs again.
+    pub grace: Duration,
+    /// Largest number of sessions of a server.
+    pub sessions_max: usize,
+    /// The clock. Only when something is released or forgotten depends on it.
+    pub clock: SteadyClock,
+}
+
+impl Default for SessionSettings {
+    fn default() -> Self {
+        SessionSettings {
+            kept: Duration::from_secs(15 * 60),
+            lease: Duration::from_secs(10),
+            grace: Duration::from_secs(2),
+            sessions_max: 65_536,
+            clock: steady_clock(),
+        }
+    }
+}
+
+/// What a server keeps for sessions of clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounts {
+    /// Number of sessions.
+    pub sessions: usize,
+    /// Number of records of executed changes.
+    pub changes: usize,
+    /// Number of files that sessions hold.
+    pub holds: usize,
+}
+
+/// Sessions of a server.
+pub(crate) struct Sessions {
+    settings: SessionSettings,
+    all: Mutex<HashMap<SessionId, Session>>,
+    /// Number of lives of sessions so far.
+    lives: AtomicU64,
+    /// End of the time in which files without a name stay; none if it is over.
+    grace_end: Mutex<Option<Duration>>,
+}
+
+struct Session {
+    /// The moment of its last request.
+    seen: Duration,
+    files: HeldFiles,
+}
+
+impl Session {
+    fn new(seen: Duration, life: u64) -> Self {
+        Session { seen, files: HeldFiles::new(life) }
+    }
+}
+
+impl Sessions {
+    /// Returns sessions that a table has records of. They count as seen now.
+    pub(crate) fn new(settings: SessionSettings, recorded: Vec<u64>) -> Self {
+        let seen = (settings.clock)();
+        let session = |(id, life)| (SessionId(id), Session::new(seen, life));
+        let lives = AtomicU64::new(recorded.len() as u64);
+        let all = recorded.into_iter().zip(0..).map(session).collect();
+        let grace_end = Mutex::new(Some(seen + settings.grace));
+        Sessions { settings, all: Mutex::new(all), lives, grace_end }
+    }
+
+    fn next_life(&self) -> u64 {
+        self.lives.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        (self.settings.clock)()
+    }
+
+    /// Notes a request of a session, which begins with it if it is new.
+    pub(crate) fn begin(&self, id: SessionId) -> Result<()> {
+        let seen = self.now();
+        let mut all = self.all.lock();
+        if let Some(session) = all.get_mut(&id) {
+            session.seen = seen;
+            return Ok(());
+        }
+        if all.len() >= self.settings.sessions_max {
+            return Err(Error::TooManySessions(self.settings.sessions_max));
+        }
+        all.insert(id, Session::new(seen, self.next_life()));
+        Ok(())
+    }
+
+    /// Notes a request of a session, if there is one.
+    pub(crate) fn note(&self, id: SessionId) {
+        if let Some(session) = self.all.lock().get_mut(&id) {
+            session.seen = self.now();
+        }
+    }
+
+    /// Has sessions be there whose records came from another server.
+    pub(crate) fn adopt(&self, ids: impl Iterator<Item = u64>) {
+        let seen = self.now();
+        let mut all = self.all.lock();
+        for id in ids {
+            all.entry(SessionId(id)).or_insert_with(|| Session::new(seen, self.next_life()));
+        }
+    }
+
+    /// Does something with what a session holds, if there is one.
+    pub(crate) fn with<T>(
+        &self,
+        id: SessionId,
+        change: impl FnOnce(&mut HeldFiles) -> T,
+    ) -> Option<T> {
+        self.all.lock().get_mut(&id).map(|session| change(&mut session.files))
+    }
+
+    /// Does something with what each session holds.
+    pub(crate) fn each(&self, mut change: impl FnMut(SessionId, &mut HeldFiles)) {
+        let mut all = self.all.lock();
+        all.iter_mut().for_each(|(id, session)| change(*id, &mut session.files));
+    }
+
+    /// Takes from silent sessions what they hold.
+    pub(crate) fn lose_silent(&self) -> Vec<FileId> {
+        let now = self.now();
+        let is_silent = |session: &Session| now.saturating_sub(session.seen) >= self.settings.lease;
+        let mut all = self.all.lock();
+        let holds = |session: &Session| !session.files.is_empty();
+        let silent = all.values_mut().filter(|session| is_silent(session) && holds(session));
+        silent.flat_map(|session| session.files.lose(self.next_life())).collect()
+    }
+
+    /// Returns whether files without a name stay no longer, once.
+    pub(crate) fn ends_grace(&self) -> bool {
+        let mut end = self.grace_end.lock();
+        let is_over = end.is_some_and(|end| self.now() >= end);
+        if is_over {
+            *end = None;
+        }
+        is_over
+    }
+}
+
+impl Server {
+    /// Executes a change of a session, unless it was executed before. Returns the reply, and whether
+    /// it is a first one. `execute` runs it.
+    pub(crate) fn execute_once(
+        &self,
+        sender: Sender<'_>,
+        operation: &Operation<'_>,
+        execute: impl FnOnce() -> Result<Reply>,
+    ) -> Result<(Reply, bool)> {
+        let change = sender.change().filter(|_| matches!(operation, Operation::Change(_)));
+        let Some(change) = change else { return Ok((execute()?, true)) };
+        self.sessions.begin(sender.session)?;
+        if let Some(reply) = self.tablet.reply_to(change, operation)? {
+            return Ok((reply, false));
+        }
+        let running = ChangeId::begin(Some(change));
+        let executed = execute();
+        drop(running);
+        // A copy of the request may have been executed meanwhile.
+        match executed {
+            Ok(reply) => Ok((reply, true)),
+            Err(error) => match self.tablet.reply_to(change, operation)? {
+                Some(reply) => Ok((reply, false)),
+                None => Err(error),
+            },
+        }
+    }
+
+    pub(crate) fn session_counts(&self) -> Result<SessionCounts> {
+        let mut counts = SessionCounts::default();
+        self.sessions.each(|_, files| {
+            counts.sessions += 1;
+            counts.holds += files.len();
+        });
+        counts.changes = self.tablet.executed_records()?.len();
+        Ok(counts)
+    }
+
+    /// Ends a session: its client sends nothing of it again.
+    pub(crate) fn end_session(&self, id: SessionId) -> Result<()> {
+        self.end_session_if(id, |_| true)
+    }
+
+    fn end_session_if(&self, id: SessionId, ends: impl Fn(&Session) -> bool) -> Result<()> {
+        let (held, executed) = {
+            let mut all = self.sessions.all.lock();
+            if !all.get(&id).is_some_and(ends) {
+                return Ok(());
+            }
+            let session = all.remove(&id);
+            let held = session.map(|mut session| session.files.lose(0)).unwrap_or_default();
+            // With the lock: a change that comes now begins the session anew, and is kept.
+            (held, self.tablet.executed_of(id.0))
+        };
+        held.into_iter().try_for_each(|id| self.tablet.release(id, 1))?;
+        Ok(self.tablet.forget_executed(id.0, &executed)?)
+    }
+
+    /// Ends the sessions of clients that have been silent for too long.
+    pub(crate) fn end_silent_sessions(&self) -> Result<()> {
+        let now = self.sessions.now();
+        let is_silent =
+            |session: &Session| now.saturating_sub(session.seen) >= self.sessions.settings.kept;
+        let all = self.sessions.all.lock();
+        let silent = all.iter().filter(|(_, session)| is_silent(session)).map(|(id, _)| *id);
+        let silent = Vec::from_iter(silent);
+        drop(all);
+        silent.into_iter().try_for_each(|id| self.end_session_if(id, is_silent))
+    }
+}
+
+/// Time between two calls of [`Process::tick`].
+const TICK: Duration = Duration::from_millis(200);
+
+/// Starts the thread that has a process do what is due. It ends when the process is dropped.
+pub(crate) fn start_ticking(process: &Arc<Process>) -> Result<()> {
+    let process = Arc::downgrade(process);
+    let run = move || loop {
+        thread::sleep(TICK);
+        let Some(process) = process.upgrade() else { return };
+        process.tick();
+    };
+    let spawned = thread::Builder::new().name("cluster-sessions".into()).spawn(run);
+    let io = |source| canopy_namespace::Error::Io { what: "start a thread".into(), source };
+    Ok(spawned.map(|_| ()).map_err(io)?)
+}
