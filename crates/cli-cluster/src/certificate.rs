@@ -29,6 +29,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 /// Returns the holder of the certificate to be made; none if it is not about making one.
 fn identity(arguments: &Arguments) -> anyhow::Result<Option<Identity>> {
     let task = &arguments.task;
+    ensure!(
+        task.node.is_some() || !arguments.root,
+        "--root is for the certificates of machines: --node NAME --root"
+    );
     if task.server {
         return Ok(Some(Identity::Server));
     }

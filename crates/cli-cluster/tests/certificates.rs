@@ -109,8 +109,11 @@ fn wrong_requests_are_explained() {
     for (words, expected) in [
         (&["certificate", "@"][..], "canopy: missing <--server|--node <NAME>|--user <NAME>|"),
         (&["certificate", "--server", "--node", "n1", "@"], "cannot be used with"),
-        (&["certificate", "--server", "--root", "@"], "--node <NAME>"),
-        (&["certificate", "--user", "nobody", "--root", "@"], "--node <NAME>"),
+        (&["certificate", "--server", "--root", "@"], "--root is for the certificates of machines"),
+        (
+            &["certificate", "--user", "nobody", "--root", "@"],
+            "--root is for the certificates of machines",
+        ),
         (&["certificate", "--list", "--days", "3", "@"], "cannot be used with"),
         (&["certificate", "--list", "--replace", "@"], "cannot be used with"),
         (&["certificate", "--node", "N17", "@"], "names have lower case letters"),

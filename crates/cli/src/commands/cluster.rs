@@ -77,7 +77,7 @@ pub struct Certificate {
     /// The namespace
     pub namespace: PathBuf,
     /// Let the node also speak for root
-    #[arg(long, requires = "node")]
+    #[arg(long)]
     pub root: bool,
     /// Make it valid for N days
     #[arg(long, value_name = "N", default_value_t = 365, conflicts_with_all = ["revoke", "list"])]

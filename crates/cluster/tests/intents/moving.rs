@@ -3,7 +3,7 @@
 use crate::net::{Fate, Net, POLICY, file, list, lookup, rename};
 use canopy_cluster::{Error, IntentStep, Step};
 use canopy_namespace::{EntryName, FileId, RenameMode};
-use canopy_partition::{PartitionId, ServerId};
+use canopy_partition::ServerId;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
