@@ -163,7 +163,7 @@ impl Server {
             Change::Create { name, new, .. } if new.mode & TYPE_MASK == file_type::DIRECTORY => {
                 self.create_directory(peers, caller, *name, new)
             }
-            Change::Rmdir(_) => Err(Error::NotYet("the removal of a directory".into())),
+            Change::Rmdir(name) => self.rmdir(peers, caller, *name),
             Change::Link { id, name } => self.link(peers, caller, *id, *name),
             Change::Unlink(name) => self.unlink(peers, caller, *name),
             Change::Rename { .. } => self.rename(peers, caller, change),

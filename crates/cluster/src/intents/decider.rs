@@ -18,9 +18,9 @@ use rustix::io::Errno;
 type Tried<T> = std::result::Result<T, Stop>;
 
 /// A rename.
-pub(crate) struct Rename {
-    pub(crate) from: OwnedName,
-    pub(crate) to: OwnedName,
+struct Rename {
+    from: OwnedName,
+    to: OwnedName,
     mode: RenameMode,
     whiteout: Option<Ownership>,
 }
@@ -119,6 +119,15 @@ impl Rename {
         let (from, caller) = (&self.from, trial.caller);
         trial.lock(&[LockKey::of(from)])?;
         let (directory, found) = trial.server.tablet.find_leaving(caller, from.borrowed())?;
+        let leaves = from.directory != self.to.directory;
+        let (mut is_loop, mut above) = (false, Vec::new());
+        if let Some(found) =
+            found.as_ref().filter(|found| leaves && directories::is_directory(found))
+        {
+            directories::begin_move(trial)?;
+            is_loop = directories::above(trial, self.to.directory)?.contains(&found.id);
+            above = directories::above(trial, from.directory)?;
+        }
         let moved = found.map(|found| self.moved(trial, &found)).transpose()?;
         let mut arriving = Arriving {
             from: from.clone(),
@@ -129,10 +138,16 @@ impl Rename {
             entry: moved.as_ref().map(|moved| moved.entry.clone()),
             other: None,
             refusal: moved.as_ref().and_then(|moved| moved.refusal),
+            is_loop,
+            above,
         };
         let mut late = None;
         let mut seen = self.arrive(trial, &arriving)?;
         if let Seen::Elsewhere(id, is_directory) = seen {
+            if is_directory && leaves && arriving.above.is_empty() {
+                directories::begin_move(trial)?;
+                arriving.above = directories::above(trial, from.directory)?;
+            }
             let (inode, refusal) = self.other(trial, id, is_directory)?;
             (arriving.other, late) = (Some(inode), refusal);
             seen = self.arrive(trial, &arriving)?;
@@ -144,22 +159,15 @@ impl Rename {
             Seen::Elsewhere(..) => return Err(Stop::Restart),
             Seen::Free => (None, None),
             Seen::Replaces(inode, entry) => (Some(inode), entry),
-            Seen::Nothing | Seen::Inode(..) => return Err(Error::Unfit.into()),
+            Seen::Nothing | Seen::Inode(..) | Seen::Closed(_) => return Err(Error::Unfit.into()),
         };
-        let leaves = from.directory != self.to.directory;
-        let moves = [Some(&moved.inode), other.as_deref().filter(|_| back.is_some())];
-        if leaves && moves.into_iter().flatten().any(Inode::is_directory) {
-            directories::check_move(trial, &moved.inode, other.as_deref(), self)?;
-        }
-        if back.is_none()
-            && let Some(other) = other.as_deref().filter(|other| other.is_directory())
-        {
-            directories::check_replacement(trial, other)?;
-        }
         let refusal = moved.late.or(late).filter(|_| leaves);
         if let Some(refusal) = refusal {
             let errno = Errno::from_raw_os_error(refusal);
             return Err(canopy_namespace::Error::from(errno).into());
+        }
+        if let Some(other) = other.filter(|other| back.is_none() && other.is_directory()) {
+            directories::close(trial, other.id)?;
         }
         // First, since the file may get another name here.
         trial.effects.insert(0, Effect::Take(from.clone(), moved.inode.id));

@@ -41,6 +41,10 @@ pub enum Part {
         /// The name that it gets.
         to: OwnedName,
     },
+    /// A directory goes: no names are added to it until the change ends.
+    Close(FileId),
+    /// Directories move to others: no other change has them do so until this one ends.
+    Moves,
     /// A file gets its second name, and arrives at its home.
     Gather {
         /// The file.
@@ -69,6 +73,10 @@ pub struct Arriving {
     pub other: Option<Inode>,
     /// Why the old name cannot be taken away.
     pub refusal: Option<i32>,
+    /// Whether the new name is in the directory that moves, or below it.
+    pub is_loop: bool,
+    /// The directory of the old name, and those above it, if they matter.
+    pub above: Vec<FileId>,
 }
 
 /// What a server has found when it checked a part.
@@ -84,6 +92,8 @@ pub enum Seen {
     Free,
     /// The name is of this file: its inode, and its entry if that moves in exchange.
     Replaces(Box<Inode>, Option<Box<MovedEntry>>),
+    /// The directory is closed. Whether other servers may have names of it, by its home.
+    Closed(bool),
     /// The inode at its home, and why a directory cannot be moved to another one.
     Inode(Box<Inode>, Option<i32>),
 }
@@ -110,14 +120,26 @@ impl Part {
             Part::Arrive(arriving) => LockKey::of(&arriving.to),
             Part::Link { name, .. } => LockKey::of(name),
             Part::Relink { id, .. } | Part::Renamed { id, .. } => LockKey::File(*id),
+            Part::Close(id) => LockKey::Directory(*id),
+            Part::Moves => LockKey::Moves,
             Part::Gather { entry, .. } => LockKey::File(entry.inode.id),
         }
     }
 
-    /// Returns the file that the name has here: it is locked, too, before the part is checked.
-    pub(crate) fn replaced(&self, tablet: &Tablet) -> Result<Option<FileId>> {
-        let Part::Arrive(arriving) = self else { return Ok(None) };
-        Ok(tablet.file_under(arriving.to.borrowed())?)
+    /// Returns the files of the part: they are locked, too, before it is checked. The one that arrives
+    /// is in doubt here, and so is one that it replaces.
+    pub(crate) fn files(&self, tablet: &Tablet) -> Result<Vec<LockKey>> {
+        let files = match self {
+            Part::Arrive(arriving) => {
+                let whole = arriving.entry.as_ref().filter(|entry| !entry.inode.is_pointer());
+                let arrives = whole.map(|entry| entry.inode.id);
+                let replaced = tablet.file_under(arriving.to.borrowed())?;
+                arrives.into_iter().chain(replaced).collect()
+            }
+            Part::Close(id) => vec![*id],
+            _ => Vec::new(),
+        };
+        Ok(files.into_iter().map(LockKey::File).collect())
     }
 
     /// Checks the part. All that it depends on is locked.
@@ -146,6 +168,14 @@ impl Part {
                 let effect = Effect::Renamed { id: *id, from: from.clone(), to: to.clone() };
                 Ok(Checked::one(Seen::Inode(Box::new(inode), refusal), effect))
             }
+            Part::Close(id) => {
+                tablet.check_vanishing(*id)?;
+                let is_split = tablet.range().is_split(*id);
+                Ok(Checked::one(Seen::Closed(is_split), Effect::Vanish(*id)))
+            }
+            Part::Moves => {
+                Ok(Checked { seen: Seen::Nothing, effects: Vec::new(), counts: Vec::new() })
+            }
             Part::Gather { entry, names } => {
                 let effect = Effect::Gather(MovedEntry::clone(entry), names.clone());
                 Ok(Checked::one(Seen::Nothing, effect))
@@ -170,6 +200,8 @@ impl Arriving {
             moved: self.moved.as_ref(),
             other: self.other.as_ref(),
             refusal: self.refusal.map(Errno::from_raw_os_error),
+            is_loop: self.is_loop,
+            above: &self.above,
         };
         let arrived = tablet.check_arrival(caller, &arrival)?;
         let mut checked = Checked { seen: Seen::Free, effects: Vec::new(), counts: Vec::new() };

@@ -209,9 +209,7 @@ impl<'a> Trial<'a> {
     /// Checks a part of this server. It is made by the batch of the decision.
     fn own_part(&mut self, part: &Part) -> std::result::Result<Seen, Stop> {
         self.lock(&[part.key()])?;
-        if let Some(id) = part.replaced(&self.server.tablet)? {
-            self.lock(&[LockKey::File(id)])?;
-        }
+        self.lock(&part.files(&self.server.tablet)?)?;
         let checked = part.check(&self.server.tablet, self.caller)?;
         self.effects.extend(checked.effects);
         self.counts.extend(checked.counts);
@@ -239,20 +237,35 @@ impl<'a> Trial<'a> {
             }
             if self.server.find(directory, hash) == partition {
                 // It is about to hold the name, or there is no such directory.
-                self.peek(directory)?;
+                if !self.peek(directory)?.is_directory() {
+                    return Err(canopy_namespace::Error::from(Errno::NOTDIR).into());
+                }
                 waits.pause(self.server, self.intent(0))?;
             }
         }
     }
 
-    /// Returns a directory, from its home.
-    pub(crate) fn peek(&self, directory: FileId) -> Result<Inode> {
-        let home = self.server.layout.home(directory)?;
-        let step = IntentStep::Peek(directory);
-        match self.server.send(self.peers, home, self.intent(0), step)? {
-            IntentReply::Inode(inode) if inode.is_directory() => Ok(*inode),
-            IntentReply::Inode(_) => Err(canopy_namespace::Error::from(Errno::NOTDIR).into()),
+    /// Returns a directory, or a file with several names, from its home.
+    pub(crate) fn peek(&self, id: FileId) -> Result<Inode> {
+        let home = self.server.layout.home(id)?;
+        match self.server.send(self.peers, home, self.intent(0), IntentStep::Peek(id))? {
+            IntentReply::Inode(inode) => Ok(*inode),
             _ => Err(Error::Unfit),
+        }
+    }
+
+    /// Returns the directory above one, from its home, once all earlier moves are known there.
+    pub(crate) fn above(&self, directory: FileId) -> std::result::Result<FileId, Stop> {
+        let home = self.server.layout.home(directory)?;
+        let mut waits = Waits::new();
+        loop {
+            let step = IntentStep::Above { directory, age: self.age };
+            match self.server.send(self.peers, home, self.intent(0), step)? {
+                IntentReply::Above(directory) => return Ok(directory),
+                IntentReply::Wait => waits.pause(self.server, self.intent(0))?,
+                IntentReply::GiveUp => return Err(Stop::Restart),
+                _ => return Err(Error::Unfit.into()),
+            }
         }
     }
 
@@ -278,6 +291,7 @@ impl<'a> Trial<'a> {
         {
             let intents = &mut self.server.state.write().intents;
             intents.unsure.insert(self.number, participants.clone());
+            intents.effects.insert(self.number, std::mem::take(&mut self.effects));
         }
         self.server.make_sure(self.number)?;
         self.server.count_all(&self.counts)?;
@@ -330,6 +344,8 @@ impl Server {
         {
             let mut state = self.state.write();
             state.changes += 1;
+            let effects = state.intents.effects.remove(&number).unwrap_or_default();
+            state.forget_directories(&effects);
             let intents = &mut state.intents;
             for (intent, server, preparation) in intents.unsure.remove(&number).unwrap_or_default()
             {

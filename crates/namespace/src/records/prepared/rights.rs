@@ -29,6 +29,10 @@ pub struct Arrival<'a> {
     pub other: Option<&'a Inode>,
     /// Why the old name cannot be taken away.
     pub refusal: Option<Errno>,
+    /// Whether the new name is in the file that moves, or below it.
+    pub is_loop: bool,
+    /// The directory of the old name, and those above it, if they matter.
+    pub above: &'a [FileId],
 }
 
 /// Outcome of the check of an arrival.
@@ -99,6 +103,16 @@ impl Tablet {
             None => true,
         };
         Ok((inode, (!may_move).then_some(Errno::ACCESS)))
+    }
+
+    /// Fails unless a directory may go, as far as its names here decide that.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOTEMPTY` if there is a name, and as the table does.
+    pub fn check_vanishing(&self, id: FileId) -> Result<()> {
+        let _writer = self.writer.lock();
+        if self.is_empty(id)? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
     }
 
     /// Returns the inode of a file with several names, which is at home here.
@@ -190,7 +204,14 @@ impl Tablet {
         match (mode, &record) {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
+            _ if arrival.is_loop => return Err(Errno::INVAL.into()),
             (_, Some(record)) if record.id == moved.id => return Ok(Arrived::Same),
+            (RenameMode::Exchange, Some(record)) if arrival.above.contains(&record.id) => {
+                return Err(Errno::INVAL.into());
+            }
+            (_, Some(record)) if arrival.above.contains(&record.id) => {
+                return Err(Errno::NOTEMPTY.into());
+            }
             _ => {}
         }
         let mut other = record.clone();
