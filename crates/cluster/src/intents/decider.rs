@@ -1,7 +1,7 @@
 //! The kinds of changes that may concern several servers, each at the server that decides.
 
 use crate::error::{Error, Result};
-use crate::intents::part::Arriving;
+use crate::intents::part::{Arriving, Moving};
 use crate::intents::participant::refusal_of;
 use crate::intents::trial::{Outcome, Stop, Trial, run};
 use crate::intents::{LockKey, Part, Seen, directories};
@@ -135,7 +135,7 @@ impl Rename {
             to: self.to.clone(),
             mode: self.mode,
             moved: moved.as_ref().map(|moved| moved.inode.clone()),
-            entry: moved.as_ref().map(|moved| moved.entry.clone()),
+            moving: moved.as_ref().map(|moved| trial.server.moving(moved.entry.clone())),
             other: None,
             refusal: moved.as_ref().and_then(|moved| moved.refusal),
             is_loop,
@@ -153,12 +153,15 @@ impl Rename {
             seen = self.arrive(trial, &arriving)?;
         }
         let moved = moved.ok_or(canopy_namespace::Error::from(Errno::NOENT))?;
+        let is_whole = !moved.entry.inode.is_pointer();
+        trial.gives = (is_whole && !trial.is_own).then_some(moved.inode.id);
+        let is_own = trial.is_own;
         let (other, back) = match seen {
             Seen::Same => return Ok(Outcome::Nothing(())),
             // Somebody has replaced the file between the two messages.
             Seen::Elsewhere(..) => return Err(Stop::Restart),
             Seen::Free => (None, None),
-            Seen::Replaces(inode, entry) => (Some(inode), entry),
+            Seen::Replaces(inode, back) => (Some(inode), back),
             Seen::Nothing | Seen::Inode(..) | Seen::Closed(_) => return Err(Error::Unfit.into()),
         };
         let refusal = moved.late.or(late).filter(|_| leaves);
@@ -173,7 +176,9 @@ impl Rename {
         trial.effects.insert(0, Effect::Take(from.clone(), moved.inode.id));
         match back {
             Some(back) => {
-                let back = MovedEntry { name: from.name.clone(), ..*back };
+                let Moving { entry, holds } = *back;
+                let back = MovedEntry { name: from.name.clone(), ..entry };
+                trial.takes = if is_own { Vec::new() } else { holds };
                 trial.effects.push(Effect::Put(from.directory, back));
             }
             None if self.whiteout.is_none() => trial.counts.push(from.counted(-1)),
@@ -261,9 +266,11 @@ fn link(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<In
     match old {
         Some(old) => {
             let entry = server.tablet.entry(old.borrowed())?;
-            let entry = Box::new(MovedEntry { inode: inode.clone(), ..entry });
+            let entry = MovedEntry { inode: inode.clone(), ..entry };
+            let moving = Box::new(server.moving(entry));
             let names = vec![old.clone(), name.clone()];
-            trial.part(server.layout.home(id)?, &Part::Gather { entry, names })?;
+            trial.part(server.layout.home(id)?, &Part::Gather { moving, names })?;
+            trial.gives = (!trial.is_own).then_some(id);
             // First, since this server may be the home.
             trial.effects.insert(0, Effect::Leave(old, id));
         }
@@ -278,8 +285,10 @@ fn link(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<In
 
 /// Finds out why a directory gets no further name: that it is one, or that the name is not free.
 fn link_directory(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<()>> {
-    let inode = trial.server.tablet.inode(id)?;
-    let refusals = [Some(Errno::PERM.raw_os_error()); 2];
+    let inode = trial.peek(id)?;
+    let owns = trial.caller.user().is_none_or(|who| who.is_root() || who.uid == inode.uid);
+    let refusal = Some(Errno::PERM.raw_os_error());
+    let refusals = [refusal.filter(|_| !owns), refusal];
     let part = Part::Link { name: name.clone(), inode, refusals };
     trial.part_at_name(name, &part)?;
     Ok(Outcome::Nothing(()))

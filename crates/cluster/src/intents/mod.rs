@@ -31,7 +31,8 @@ mod part;
 mod participant;
 mod trial;
 
-pub use part::{Arriving, Part, Seen};
+pub use part::{Arriving, Holds, Moving, Part, Seen};
+pub(crate) use trial::Waits;
 
 use crate::error::{Error, Result};
 use canopy_namespace::{Effect, FileId, IntentRecord, IntentRole, Tablet};
@@ -79,6 +80,10 @@ struct PreparedPart {
     effects: Vec<Effect>,
     /// By how many names the part changes the count of a partition.
     counts: Vec<(FileId, u64, i64)>,
+    /// Holds of the file that arrives.
+    takes: Holds,
+    /// The file that leaves.
+    gives: Option<FileId>,
 }
 
 /// Stage of a change that this server decides.

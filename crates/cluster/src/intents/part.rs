@@ -2,6 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::intents::LockKey;
+use crate::message::SessionId;
+use crate::server::Server;
 use canopy_namespace::operation::Caller;
 use canopy_namespace::{
     Arrival, Arrived, Effect, FileId, Inode, MovedEntry, OwnedName, RenameMode, Tablet,
@@ -48,7 +50,7 @@ pub enum Part {
     /// A file gets its second name, and arrives at its home.
     Gather {
         /// The file.
-        entry: Box<MovedEntry>,
+        moving: Box<Moving>,
         /// Its names.
         names: Vec<OwnedName>,
     },
@@ -67,8 +69,8 @@ pub struct Arriving {
     pub mode: RenameMode,
     /// The file; none if there is none.
     pub moved: Option<Inode>,
-    /// The entry to be put.
-    pub entry: Option<MovedEntry>,
+    /// The entry to be put, and who holds its file.
+    pub moving: Option<Moving>,
     /// The file that has the name, if the decider has found it at its home.
     pub other: Option<Inode>,
     /// Why the old name cannot be taken away.
@@ -78,6 +80,18 @@ pub struct Arriving {
     /// The directory of the old name, and those above it, if they matter.
     pub above: Vec<FileId>,
 }
+
+/// A file on its way to another server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moving {
+    /// The entry.
+    pub entry: MovedEntry,
+    /// Who holds the file.
+    pub holds: Holds,
+}
+
+/// Holds of files: the session, the file and the number of the request.
+pub type Holds = Vec<(SessionId, FileId, u64)>;
 
 /// What a server has found when it checked a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,8 +104,8 @@ pub enum Seen {
     Elsewhere(FileId, bool),
     /// The name is free.
     Free,
-    /// The name is of this file: its inode, and its entry if that moves in exchange.
-    Replaces(Box<Inode>, Option<Box<MovedEntry>>),
+    /// The name is of this file: its inode, and what moves in exchange.
+    Replaces(Box<Inode>, Option<Box<Moving>>),
     /// The directory is closed. Whether other servers may have names of it, by its home.
     Closed(bool),
     /// The inode at its home, and why a directory cannot be moved to another one.
@@ -104,6 +118,10 @@ pub(crate) struct Checked {
     pub(crate) effects: Vec<Effect>,
     /// By how many names partitions change.
     pub(crate) counts: Vec<(FileId, u64, i64)>,
+    /// Holds of the file that arrives.
+    pub(crate) takes: Holds,
+    /// The file that leaves in exchange.
+    pub(crate) gives: Option<FileId>,
 }
 
 impl Seen {
@@ -122,7 +140,7 @@ impl Part {
             Part::Relink { id, .. } | Part::Renamed { id, .. } => LockKey::File(*id),
             Part::Close(id) => LockKey::Directory(*id),
             Part::Moves => LockKey::Moves,
-            Part::Gather { entry, .. } => LockKey::File(entry.inode.id),
+            Part::Gather { moving, .. } => LockKey::File(moving.entry.inode.id),
         }
     }
 
@@ -131,8 +149,8 @@ impl Part {
     pub(crate) fn files(&self, tablet: &Tablet) -> Result<Vec<LockKey>> {
         let files = match self {
             Part::Arrive(arriving) => {
-                let whole = arriving.entry.as_ref().filter(|entry| !entry.inode.is_pointer());
-                let arrives = whole.map(|entry| entry.inode.id);
+                let whole = arriving.moving.as_ref().map(|moving| &moving.entry.inode);
+                let arrives = whole.filter(|inode| !inode.is_pointer()).map(|inode| inode.id);
                 let replaced = tablet.file_under(arriving.to.borrowed())?;
                 arrives.into_iter().chain(replaced).collect()
             }
@@ -143,18 +161,17 @@ impl Part {
     }
 
     /// Checks the part. All that it depends on is locked.
-    pub(crate) fn check(&self, tablet: &Tablet, caller: Caller<'_>) -> Result<Checked> {
+    pub(crate) fn check(&self, server: &Server, caller: Caller<'_>) -> Result<Checked> {
+        let tablet = &server.tablet;
         match self {
-            Part::Arrive(arriving) => arriving.check(tablet, caller),
+            Part::Arrive(arriving) => arriving.check(server, caller),
             Part::Link { name, inode, refusals } => {
                 let refusals = refusals.map(|refusal| refusal.map(Errno::from_raw_os_error));
                 tablet.check_link(caller, name.borrowed(), inode, refusals)?;
                 let entry = MovedEntry::pointer(name.name.clone(), inode.id);
-                Ok(Checked {
-                    seen: Seen::Nothing,
-                    effects: vec![Effect::Put(name.directory, entry)],
-                    counts: vec![name.counted(1)],
-                })
+                let put = Effect::Put(name.directory, entry);
+                let counts = vec![name.counted(1)];
+                Ok(Checked { counts, ..Checked::one(Seen::Nothing, put) })
             }
             Part::Relink { id, removed, added } => {
                 let inode = tablet.inode_at_home(*id)?;
@@ -173,25 +190,30 @@ impl Part {
                 let is_split = tablet.range().is_split(*id);
                 Ok(Checked::one(Seen::Closed(is_split), Effect::Vanish(*id)))
             }
-            Part::Moves => {
-                Ok(Checked { seen: Seen::Nothing, effects: Vec::new(), counts: Vec::new() })
-            }
-            Part::Gather { entry, names } => {
-                let effect = Effect::Gather(MovedEntry::clone(entry), names.clone());
-                Ok(Checked::one(Seen::Nothing, effect))
+            Part::Moves => Ok(Checked::new(Seen::Nothing)),
+            Part::Gather { moving, names } => {
+                let effect = Effect::Gather(moving.entry.clone(), names.clone());
+                let takes = moving.holds.clone();
+                Ok(Checked { takes, ..Checked::one(Seen::Nothing, effect) })
             }
         }
     }
 }
 
 impl Checked {
+    fn new(seen: Seen) -> Self {
+        let (effects, counts, takes) = (Vec::new(), Vec::new(), Vec::new());
+        Checked { seen, effects, counts, takes, gives: None }
+    }
+
     fn one(seen: Seen, effect: Effect) -> Self {
-        Checked { seen, effects: vec![effect], counts: Vec::new() }
+        Checked { effects: vec![effect], ..Checked::new(seen) }
     }
 }
 
 impl Arriving {
-    fn check(&self, tablet: &Tablet, caller: Caller<'_>) -> Result<Checked> {
+    fn check(&self, server: &Server, caller: Caller<'_>) -> Result<Checked> {
+        let tablet = &server.tablet;
         let arrival = Arrival {
             from: self.from.directory,
             from_project: self.from_project,
@@ -204,7 +226,7 @@ impl Arriving {
             above: &self.above,
         };
         let arrived = tablet.check_arrival(caller, &arrival)?;
-        let mut checked = Checked { seen: Seen::Free, effects: Vec::new(), counts: Vec::new() };
+        let mut checked = Checked::new(Seen::Free);
         match arrived {
             Arrived::Same => checked.seen = Seen::Same,
             Arrived::Elsewhere(id, is_directory) => {
@@ -217,15 +239,20 @@ impl Arriving {
                     _ if record.is_pointer() => Effect::Take(self.to.clone(), record.id),
                     _ => Effect::Drop(self.to.clone(), record.id),
                 });
-                let entry = match self.mode {
-                    RenameMode::Exchange => Some(Box::new(tablet.entry(self.to.borrowed())?)),
+                let back = match self.mode {
+                    RenameMode::Exchange => {
+                        let entry = tablet.entry(self.to.borrowed())?;
+                        checked.gives = (!record.is_pointer()).then_some(record.id);
+                        Some(Box::new(server.moving(entry)))
+                    }
                     _ => None,
                 };
-                checked.seen = Seen::Replaces(Box::new(inode), entry);
+                checked.seen = Seen::Replaces(inode, back);
             }
         }
         if checked.seen.is_prepared() {
-            let entry = self.entry.clone().ok_or(Error::Unfit)?;
+            let Moving { entry, holds } = self.moving.clone().ok_or(Error::Unfit)?;
+            checked.takes = holds;
             let entry = MovedEntry { name: self.to.name.clone(), ..entry };
             checked.effects.push(Effect::Put(self.to.directory, entry));
         }
@@ -236,5 +263,16 @@ impl Arriving {
 impl LockKey {
     pub(crate) fn of(name: &OwnedName) -> Self {
         LockKey::Name(name.directory, name.borrowed().hash())
+    }
+}
+
+impl Server {
+    /// Returns an entry with the holds of its file, which is on its way to another server.
+    pub(crate) fn moving(&self, entry: MovedEntry) -> Moving {
+        let holds = match entry.inode.is_pointer() {
+            true => Vec::new(),
+            false => self.holds_of(&[entry.inode.id].into()),
+        };
+        Moving { entry, holds }
     }
 }

@@ -138,7 +138,7 @@ impl Server {
                 return Ok(reply);
             }
         }
-        let checked = part.check(&self.tablet, caller)?;
+        let checked = part.check(self, caller)?;
         if !checked.seen.is_prepared() {
             return Ok(IntentReply::Seen(checked.seen));
         }
@@ -147,8 +147,15 @@ impl Server {
             intents.prepared += 1;
             Preparation { epoch: intents.epoch, number: intents.prepared }
         };
-        let (effects, counts) = (checked.effects, checked.counts);
-        let part = PreparedPart { preparation, age, keys, effects, counts };
+        let part = PreparedPart {
+            preparation,
+            age,
+            keys,
+            effects: checked.effects,
+            counts: checked.counts,
+            takes: checked.takes,
+            gives: checked.gives,
+        };
         self.tablet.make(&[], &[prepared(intent, Some(&part))], None)?;
         if let Err(error) = self.tablet.table().sync() {
             // It may be in storage, or get there. Nobody decides on it.
@@ -192,6 +199,10 @@ impl Server {
             return Ok(epoch);
         };
         let effects = if is_committed { &part.effects[..] } else { &[] };
+        if is_committed {
+            // First: the file stays, whoever takes its name away.
+            self.take_holds(&part.takes)?;
+        }
         self.tablet.make(effects, &[prepared(intent, None)], None)?;
         {
             let mut state = self.state.write();
@@ -203,6 +214,7 @@ impl Server {
         }
         self.notify();
         if is_committed {
+            self.give_holds(&part.gives.into_iter().collect())?;
             self.count_all(&part.counts)?;
         }
         Ok(epoch)
