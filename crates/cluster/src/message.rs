@@ -94,7 +94,7 @@ pub enum ServerRequest<'a> {
     /// A step of a hand-over.
     HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
     /// A message about a change that concerns several servers.
-    Intent(IntentId, IntentStep<'a>),
+    Intent(IntentId, Box<IntentStep<'a>>),
 }
 
 /// A message about an intent.

@@ -153,9 +153,6 @@ impl Rename {
             seen = self.arrive(trial, &arriving)?;
         }
         let moved = moved.ok_or(canopy_namespace::Error::from(Errno::NOENT))?;
-        let is_whole = !moved.entry.inode.is_pointer();
-        trial.gives = (is_whole && !trial.is_own).then_some(moved.inode.id);
-        let is_own = trial.is_own;
         let (other, back) = match seen {
             Seen::Same => return Ok(Outcome::Nothing(())),
             // Somebody has replaced the file between the two messages.
@@ -169,16 +166,31 @@ impl Rename {
             let errno = Errno::from_raw_os_error(refusal);
             return Err(canopy_namespace::Error::from(errno).into());
         }
-        if let Some(other) = other.filter(|other| back.is_none() && other.is_directory()) {
+        self.leave(trial, &moved, back);
+        if let Some(other) = other.filter(|other| !self.is_exchange() && other.is_directory()) {
             directories::close(trial, other.id)?;
         }
+        trial.reply = Some(Reply::Done);
+        Ok(Outcome::Decide(()))
+    }
+
+    fn is_exchange(&self) -> bool {
+        self.mode == RenameMode::Exchange
+    }
+
+    /// Adds what happens to the old name, once the part of the new one is prepared: that was the last
+    /// part.
+    fn leave(&self, trial: &mut Trial<'_>, moved: &Moved, back: Option<Box<Moving>>) {
+        let from = &self.from;
+        let is_whole = !moved.entry.inode.is_pointer();
+        trial.gives = (is_whole && !trial.is_own).then_some(moved.inode.id);
         // First, since the file may get another name here.
         trial.effects.insert(0, Effect::Take(from.clone(), moved.inode.id));
         match back {
             Some(back) => {
                 let Moving { entry, holds } = *back;
                 let back = MovedEntry { name: from.name.clone(), ..entry };
-                trial.takes = if is_own { Vec::new() } else { holds };
+                trial.takes = if trial.is_own { Vec::new() } else { holds };
                 trial.effects.push(Effect::Put(from.directory, back));
             }
             None if self.whiteout.is_none() => trial.counts.push(from.counted(-1)),
@@ -187,8 +199,6 @@ impl Rename {
         if let Some(owner) = self.whiteout {
             trial.effects.push(Effect::Whiteout(from.clone(), owner));
         }
-        trial.reply = Some(Reply::Done);
-        Ok(Outcome::Decide(()))
     }
 
     fn arrive(&self, trial: &mut Trial<'_>, arriving: &Arriving) -> Tried<Seen> {
@@ -231,7 +241,7 @@ impl Rename {
         id: FileId,
         is_directory: bool,
     ) -> Tried<(Inode, Option<i32>)> {
-        let is_exchange = self.mode == RenameMode::Exchange;
+        let is_exchange = self.is_exchange();
         let (from, to) = (self.to.clone(), self.from.clone());
         let part = match is_directory {
             true if is_exchange => Part::Renamed { id, from, to },
@@ -259,7 +269,7 @@ fn link(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<In
         return Err(Error::NotYet("the first name of a file".into()).into());
     }
     let refusals = refusals.map(|refusal| refusal.map(Errno::raw_os_error));
-    let part = Part::Link { name: name.clone(), inode: inode.clone(), refusals };
+    let part = Part::Link { name: name.clone(), inode: Box::new(inode.clone()), refusals };
     trial.part_at_name(name, &part)?;
     inode.nlink += 1;
     inode.ctime_ns = server.tablet.now_ns();
@@ -289,7 +299,7 @@ fn link_directory(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<
     let owns = trial.caller.user().is_none_or(|who| who.is_root() || who.uid == inode.uid);
     let refusal = Some(Errno::PERM.raw_os_error());
     let refusals = [refusal.filter(|_| !owns), refusal];
-    let part = Part::Link { name: name.clone(), inode, refusals };
+    let part = Part::Link { name: name.clone(), inode: Box::new(inode), refusals };
     trial.part_at_name(name, &part)?;
     Ok(Outcome::Nothing(()))
 }

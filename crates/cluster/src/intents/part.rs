@@ -21,7 +21,7 @@ pub enum Part {
         /// The name.
         name: OwnedName,
         /// The file.
-        inode: Inode,
+        inode: Box<Inode>,
         /// Why the file gets no further name.
         refusals: [Option<i32>; 2],
     },

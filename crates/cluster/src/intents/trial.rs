@@ -341,7 +341,7 @@ impl Server {
         if to == self.id {
             return self.answer_intent(intent, &step);
         }
-        let request = Request::OfServer(ServerRequest::Intent(intent, step));
+        let request = Request::OfServer(ServerRequest::Intent(intent, Box::new(step)));
         match peers.ask(to, Sender::SERVER, &request)? {
             Response::Intent(reply) => Ok(reply),
             _ => Err(Error::Unfit),

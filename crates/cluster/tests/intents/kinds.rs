@@ -5,7 +5,7 @@ use crate::net::{
 };
 use canopy_cluster::{Client, Error};
 use canopy_namespace::inode::{TYPE_MASK, file_type};
-use canopy_namespace::operation::{Change, Changer, Moment, Operation, Read};
+use canopy_namespace::operation::{Change, Changer, Hold, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, Ownership, ROOT, RenameMode, Reply, SetXattr};
 use canopy_partition::SplitPolicy;
 use rustix::io::Errno;
@@ -288,6 +288,37 @@ fn a_directory_with_many_partitions_goes() {
     for name in &names {
         let late = create(&client, made.id, name, file_type::REGULAR, 7);
         assert!(late.is_err() && lookup(&client, made.id, name).is_none());
+    }
+    net.settle();
+}
+
+#[test]
+fn a_held_file_stays_wherever_it_goes() {
+    let net = Net::new(3, POLICY);
+    let client = net.client();
+    let [here, there, _] = three(&net);
+    let hold = |name: &str| {
+        let hold = Hold::Name(EntryName::new(here, name.as_bytes()));
+        execute(&client, &Operation::Hold(hold)).unwrap();
+    };
+    let [moved, linked, free] = ["moved", "linked", "free"].map(|name| file(&client, here, name));
+    let exchanged = file(&client, there, "exchanged");
+    hold("moved");
+    hold("linked");
+    let name = EntryName::new(there, b"exchanged");
+    execute(&client, &Operation::Hold(Hold::Name(name))).unwrap();
+    link(&client, linked, (there, "other")).unwrap();
+    unlink(&client, (here, "linked")).unwrap();
+    rename(&client, (here, "moved"), (there, "exchanged"), RenameMode::Exchange).unwrap();
+    rename(&client, (here, "free"), (there, "free"), RenameMode::Replace).unwrap();
+    for name in [(there, "exchanged"), (here, "moved"), (there, "other"), (there, "free")] {
+        unlink(&client, name).unwrap();
+    }
+    goes(&client, free);
+    for id in [moved, linked, exchanged] {
+        assert_eq!(stat(&client, id).nlink, 0);
+        execute(&client, &Operation::Hold(Hold::Release(id, 1))).unwrap();
+        goes(&client, id);
     }
     net.settle();
 }
