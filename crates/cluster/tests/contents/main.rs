@@ -214,6 +214,7 @@ fn a_file_that_is_gone_takes_what_was_written_with_it() {
     client.execute(&Operation::Change(unlink)).expect("removed");
     client.0.close(id).expect("closed");
     client.0.end().expect("ended");
+    place.collect_until(|| 0);
     assert_eq!(place.objects("contents/"), Vec::<String>::new());
     assert_eq!(client.0.open(id).unwrap_err().errno(), Errno::NOENT);
 }

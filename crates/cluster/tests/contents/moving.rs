@@ -75,6 +75,6 @@ fn contents_go_where_a_rename_takes_a_file() {
         }
     }
     client.0.end().expect("ended");
-    place.process.collect().expect("collected");
+    place.collect_until(|| 0);
     assert_eq!(place.objects("contents/"), Vec::<String>::new());
 }

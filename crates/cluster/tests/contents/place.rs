@@ -82,6 +82,21 @@ impl Place {
         User(contents.expect("a client"))
     }
 
+    /// Collects until so many objects of chunks are left. Files without a name go once clients had
+    /// time to hold them again.
+    pub(crate) fn collect_until(&self, left: impl Fn() -> usize) {
+        let start = std::time::Instant::now();
+        loop {
+            self.process.collect().expect("collected");
+            let objects = self.objects("contents/chunk/");
+            if objects.len() == left() {
+                return;
+            }
+            assert!(start.elapsed().as_secs() < 60, "{} are left: {objects:?}", left());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+
     /// Returns the names of objects below a prefix.
     pub(crate) fn objects(&self, prefix: &str) -> Vec<String> {
         let listed = self.environment.storage.list(prefix, "").expect("a listing");

@@ -3,5 +3,6 @@
 mod crashes;
 mod kinds;
 mod model;
+mod moving;
 mod net;
 mod races;

@@ -3,7 +3,7 @@
 
 use canopy_cluster::{
     Client, Error, IntentStep, Peers, Process, Request, Response, Sender, ServerRequest, SessionId,
-    create_cluster,
+    Steps, create_cluster,
 };
 use canopy_model::ErrorKind;
 use canopy_namespace::inode::file_type;
@@ -11,7 +11,7 @@ use canopy_namespace::operation::{Caller, Change, Moment, Operation, Page, Read}
 use canopy_namespace::{
     EntryName, FileId, Inode, New, Ownership, ROOT, RenameMode, Reply, Settings, system_clock,
 };
-use canopy_partition::{ServerId, SplitPolicy};
+use canopy_partition::{PartitionId, ServerId, SplitPolicy};
 use canopy_store::Environment;
 use canopy_store::storage::MemoryStorage;
 use parking_lot::{Mutex, RwLock};
@@ -86,6 +86,16 @@ impl Net {
         let process = Process::new(&self.environment, &clock, Some(others)).unwrap();
         process.start(server).unwrap();
         self.processes.write().insert(server, process);
+    }
+
+    /// Splits the first partition of a directory, at its home.
+    pub fn split(
+        &self,
+        home: ServerId,
+        directory: FileId,
+        steps: &mut dyn Steps,
+    ) -> Result<bool, Error> {
+        self.process(home)?.split(directory, PartitionId::ZERO, steps)
     }
 
     pub fn set_faults(&self, faults: Option<Faults>) {

@@ -25,6 +25,16 @@ fn lose_decisions() -> Option<Faults> {
     }))
 }
 
+/// Holds parts up on their way, so that changes meet that have locked something.
+fn hold_up_parts() -> Option<Faults> {
+    Some(Box::new(|_, step| {
+        if matches!(step, IntentStep::Prepare { .. }) {
+            (0..50).for_each(|_| thread::yield_now());
+        }
+        Fate::Arrives
+    }))
+}
+
 /// Runs readers until a change that goes on and on has ended.
 fn while_it_reads(
     net: &Arc<Net>,
@@ -205,9 +215,7 @@ fn changes_of_the_same_names_end() {
     for seed in 0..3 {
         let net = Net::new(3, POLICY);
         let (directories, files) = prepare(&net);
-        if seed == 2 {
-            net.set_faults(lose_decisions());
-        }
+        net.set_faults(if seed == 0 { lose_decisions() } else { hold_up_parts() });
         shuffle(&net, &directories, 300, seed);
         net.set_faults(None);
         check(&net, &directories, &files);
@@ -220,6 +228,7 @@ fn opposite_renames_end() {
     let client = net.client();
     let at = [0, 1].map(|server| net.directory_at(server, 0o755, 7));
     let files = [file(&client, at[0], "a"), file(&client, at[1], "b")];
+    net.set_faults(hold_up_parts());
     thread::scope(|scope| {
         for (from, to) in [((at[0], "a"), (at[1], "b")), ((at[1], "b"), (at[0], "a"))] {
             let net = &net;

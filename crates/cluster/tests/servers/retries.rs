@@ -6,7 +6,8 @@ use canopy_cluster::{Client, Error, Peers, Request, Response, Sender, ServerRequ
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Changer, Operation};
 use canopy_namespace::{
-    DirectoryHalf, EntryName, FileId, Inode, New, NewDirectory, ROOT, Reply, SetAttributes,
+    DirectoryHalf, EntryName, FileId, Inode, New, NewDirectory, ROOT, RenameMode, Reply,
+    SetAttributes,
 };
 use canopy_partition::{Attempt, ServerId};
 use rustix::io::Errno;
@@ -136,6 +137,39 @@ fn changes_are_executed_once_at_random() {
         }
         let files = files.into_iter().map(|(name, (id, _))| (name, id)).collect();
         check(&site, &files, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn a_change_of_several_servers_is_executed_once() {
+    for loss in LOSSES {
+        let site = Site::open(3);
+        let client = &site.client(7);
+        let one = create(client, ROOT, "one", file_type::DIRECTORY).unwrap().id;
+        let mut files = BTreeMap::from([("one".to_string(), one)]);
+        for number in 0..4 {
+            let name = format!("file{number}");
+            let id = create(client, ROOT, &name, file_type::REGULAR).unwrap().id;
+            let link = Change::Link { id, name: EntryName::new(one, name.as_bytes()) };
+            site.lose([Some(loss)]);
+            let linked = execute(client, &Operation::Change(link)).unwrap();
+            let Reply::Inode(inode) = linked else { panic!("{linked:?}") };
+            assert_eq!((inode.id, inode.nlink), (id, 2), "{loss:?}");
+            let other = format!("other{number}");
+            let from = EntryName::new(ROOT, name.as_bytes());
+            let to = EntryName::new(ROOT, other.as_bytes());
+            let mode = RenameMode::NoReplace;
+            let rename = Operation::Change(Change::Rename { from, to, mode, whiteout: None });
+            site.lose([Some(loss)]);
+            assert_eq!(execute(client, &rename).unwrap(), Reply::Done, "{loss:?}");
+            site.lose([Some(loss)]);
+            let gone = Change::Unlink(EntryName::new(one, name.as_bytes()));
+            let unlinked = execute(client, &Operation::Change(gone)).unwrap();
+            assert_eq!(unlinked, Reply::File(id), "{loss:?}");
+            assert_eq!(lookup(client, ROOT, &other).unwrap().nlink, 1, "{loss:?}");
+            files.insert(other, id);
+        }
+        check(&site, &files, &format!("{loss:?}"));
     }
 }
 

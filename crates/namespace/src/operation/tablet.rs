@@ -13,6 +13,9 @@ use crate::records::tablet::Tablet;
 use canopy_store::Key;
 use rustix::io::Errno;
 
+/// Renames may hide a file from a read so often.
+const READ_ATTEMPTS: usize = 64;
+
 impl Tablet {
     /// Executes an operation on present names and attributes. Operations on contents, snapshots,
     /// quotas, queries and the whole namespace are not a tablet's. An operation that fails has
@@ -40,9 +43,22 @@ impl Tablet {
             return self.execute_here(caller, operation);
         }
         self.check_range(operation)?;
-        match self.execute_here(caller, operation) {
-            Err(Error::Posix(Errno::NOENT)) => Err(self.absence(operation)?),
-            done => done,
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match self.execute_here(caller, operation) {
+                Err(Error::Posix(Errno::NOENT)) => {
+                    let absence = self.absence(operation)?;
+                    // Renames may hide a file from reads, which take no lock.
+                    let is_hidden = matches!(absence, Error::Posix(_))
+                        && matches!(operation, Operation::Read(..) | Operation::Access(_))
+                        && matches!(operation.target(), Target::File(_));
+                    if !is_hidden || attempt == READ_ATTEMPTS {
+                        return Err(absence);
+                    }
+                }
+                done => return done,
+            }
         }
     }
 
@@ -111,7 +127,14 @@ impl Tablet {
     ///
     /// Fails as the table does.
     pub fn has_file(&self, id: FileId) -> Result<bool> {
-        let located = self.located_here(id)?;
+        let located = match self.located_here(id)? {
+            None => {
+                // A rename may have hidden it. With the lock, there is none.
+                let _writer = self.writer.lock();
+                self.located_here(id)?
+            }
+            located => located,
+        };
         Ok(located.is_some_and(|(_, inode)| !inode.has(flag::ACCESS_HALF | flag::FURTHER)))
     }
 

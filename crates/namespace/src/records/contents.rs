@@ -15,6 +15,7 @@ use crate::operation::{
 };
 use crate::quota::Transaction;
 use crate::records::change::{Privileges, SetAttributes, lower_mode};
+use crate::records::executed::Outcome;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{FileId, Space};
 use crate::records::permissions::{Caller, Check};
@@ -178,6 +179,7 @@ impl Tablet {
             bytes[start..start + piece.bytes.len()].copy_from_slice(piece.bytes);
         }
         self.put_small(&mut writing.inode, &mut writing.batch, &bytes)?;
+        self.put_outcome(&mut writing.batch, Outcome::Inode(&writing.inode))?;
         self.end_writing(writing).map(Some)
     }
 
@@ -236,6 +238,7 @@ impl Tablet {
         inode.size = inode.size.max(end);
         inode.blocks = taken;
         inode.flags = inode.flags & !flag::INLINE | flag::OBJECT;
+        self.put_outcome(&mut writing.batch, Outcome::Inode(&writing.inode))?;
         self.end_writing(writing).map(Some)
     }
 

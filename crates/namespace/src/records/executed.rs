@@ -204,11 +204,14 @@ impl Tablet {
         if number != change.number {
             return Err(Error::Repeated);
         }
-        let is_done = matches!(
-            operation,
-            Operation::Change(Change::SetXattr { .. } | Change::RemoveXattr { .. })
-        );
-        Ok(Some(if is_done { Reply::Done } else { reply }))
+        let Operation::Change(change) = operation else { return Ok(Some(reply)) };
+        Ok(Some(match (change, reply) {
+            (Change::SetXattr { .. } | Change::RemoveXattr { .. }, _) => Reply::Done,
+            (Change::WriteSmall { .. } | Change::PutChunks { .. }, Reply::Inode(inode)) => {
+                Reply::Written(Some(inode))
+            }
+            (_, reply) => reply,
+        }))
     }
 
     /// Returns the records of executed changes of all sessions. They outlast a crash once the table

@@ -142,9 +142,8 @@ impl Tablet {
         self.put_outcome(&mut batch, Outcome::Done)?;
         let ids = [Some(moved.id), replaced_id];
         self.move_name(&mut batch, from, to, moved, now_ns)?;
-        let left =
-            left.map(|new| self.add_left(&mut batch, from, &directories[0], new, &mut writer));
-        let left = left.transpose()?;
+        let add = |new| self.add_left(&mut batch, from, &directories[0], new, &mut writer);
+        let left = left.map(add).transpose()?;
         for (at, directory) in directories.iter_mut().enumerate() {
             let change =
                 if from.directory == to.directory { nlinks[0] + nlinks[1] } else { nlinks[at] };
