@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::handover;
 use crate::holds::makes_held;
+use crate::intents::Waits;
 use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
@@ -14,9 +15,6 @@ use canopy_namespace::{
 };
 use rustix::io::Errno;
 use std::borrow::Cow;
-
-/// A request begins again at most this often because of names in doubt, which takes some seconds.
-const ROUNDS_MAX: u32 = 20_000;
 
 /// An answer to a request that succeeded.
 pub(crate) struct Answered {
@@ -40,16 +38,13 @@ impl Server {
         // What one server asks another is not a change of the session.
         let _running = ChangeId::begin(None);
         self.sessions.note(sender.session);
-        let mut rounds = 0;
+        let mut waits = Waits::new();
         loop {
             self.clear(peers, request)?;
             match self.answer_once(peers, sender, request) {
                 // The server may have been given the names, and not know it yet.
                 Err(Error::Elsewhere { target, .. }) if self.learn_of_offers(peers, target)? => {}
-                Err(Error::InDoubt(intent)) if rounds < ROUNDS_MAX => {
-                    rounds += 1;
-                    self.wait_out(peers, intent)?;
-                }
+                Err(Error::InDoubt(intent)) => self.wait_out(peers, intent, &mut waits)?,
                 answered => return answered,
             }
         }
@@ -165,7 +160,7 @@ impl Server {
             Change::Create { name, new, .. } if new.mode & TYPE_MASK == file_type::DIRECTORY => {
                 self.create_directory(peers, caller, *name, new)
             }
-            Change::Rmdir(_) => Err(Error::NotYet("the removal of a directory".into())),
+            Change::Rmdir(name) => self.rmdir(peers, caller, *name),
             Change::Link { id, name } => self.link(peers, caller, *id, *name),
             Change::Unlink(name) => self.unlink(peers, caller, *name),
             Change::Rename { .. } => self.rename(peers, caller, change),

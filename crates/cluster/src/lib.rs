@@ -69,7 +69,7 @@ pub use contents::ClusterNamespace;
 pub use envelope::Route;
 pub use error::{Error, Result};
 pub use handover::{Step, Steps};
-pub use intents::{Arriving, Part, Seen};
+pub use intents::{Arriving, Holds, Moving, Part, Seen};
 pub use message::{
     Fate, IntentReply, IntentStep, Life, MoveStep, Refusal, Request, Response, Sender,
     ServerRequest, SessionId,

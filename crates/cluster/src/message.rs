@@ -125,6 +125,13 @@ pub enum IntentStep<'a> {
     Abort,
     /// To the home of a directory: returns the inode.
     Peek(FileId),
+    /// To the home of a directory: returns the directory above it.
+    Above {
+        /// The directory.
+        directory: FileId,
+        /// The age of the change that asks.
+        age: Age,
+    },
 }
 
 /// A reply to a message about an intent.
@@ -144,6 +151,8 @@ pub enum IntentReply {
     Ended(bool),
     /// An inode.
     Inode(Box<Inode>),
+    /// The directory above one.
+    Above(FileId),
 }
 
 /// A step of the hand-over of a partition.

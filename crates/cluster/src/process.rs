@@ -436,7 +436,10 @@ fn concerns_several(request: &Request<'_>) -> bool {
     match request {
         Request::OfServer(ServerRequest::Intent(..)) => true,
         Request::Execute(Operation::Change(change)) => {
-            matches!(change, Change::Rename { .. } | Change::Link { .. } | Change::Unlink(_))
+            matches!(
+                change,
+                Change::Rename { .. } | Change::Link { .. } | Change::Unlink(_) | Change::Rmdir(_)
+            )
         }
         _ => false,
     }

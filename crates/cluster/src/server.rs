@@ -7,7 +7,7 @@ use crate::making::MakingDirectories;
 use crate::sessions::{SessionSettings, Sessions};
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
-    EntryName, FileId, HALF_STATE, MovedEntry, OwnedName, PartitionRecord, Reply, Tablet,
+    Effect, EntryName, FileId, HALF_STATE, MovedEntry, OwnedName, PartitionRecord, Reply, Tablet,
 };
 use canopy_partition::{
     Answer, Attempt, DirectoryMap, Holding, Holdings, PartitionId, ServerId, SplitHistory,
@@ -125,7 +125,17 @@ impl Server {
     /// Fails with `Elsewhere` if another server holds them, and as the tablet does.
     pub(crate) fn execute(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply> {
         let state = self.settled(operation)?;
-        self.tablet.execute_for(caller, operation).map_err(|error| refusal(&state, error))
+        let executed = self.tablet.execute_for(caller, operation);
+        // While this was read, a change of several servers may have taken the file away. It ends only
+        // once `state` is free, so the file cannot have come back.
+        if let Target::File(id) = operation.target()
+            && state.intents.holder(&[LockKey::File(id)]).is_some()
+            && !self.tablet.has_file(id)?
+        {
+            let error = canopy_namespace::Error::NotHere(Target::File(id));
+            return Err(refusal(&state, error));
+        }
+        executed.map_err(|error| refusal(&state, error))
     }
 
     /// Returns the next attempt to hand a partition over.
@@ -361,7 +371,8 @@ impl Server {
     }
 
     /// Changes the partitions of a directory, records them for good, and has the tablet hold what they
-    /// say. `decide` returns whether there is anything to record.
+    /// say. `decide` returns whether there is anything to record. A directory that is about to be
+    /// removed stays as it is.
     pub(crate) fn record(
         &self,
         directory: FileId,
@@ -418,6 +429,9 @@ impl Server {
         directory: FileId,
         decide: impl FnOnce(&mut Holdings) -> bool,
     ) -> Result<bool> {
+        if state.is_closed(directory) {
+            return Ok(false);
+        }
         let before = self.holdings_in(state, directory)?;
         let mut after = before.clone();
         if !decide(&mut after) {
@@ -500,6 +514,29 @@ impl State {
     /// Returns whether a name is being handed over.
     pub(crate) fn is_moving(&self, directory: FileId, hash: u64) -> bool {
         self.moving.as_ref().is_some_and(|moving| moving.has(directory, hash))
+    }
+
+    /// Returns whether nothing of the names of a directory is on its way here, or from here.
+    pub(crate) fn is_at_rest(&self, directory: FileId) -> bool {
+        let is_moving = self.moving.as_ref().is_some_and(|moving| moving.directory == directory);
+        let is_held = |holdings: &Holdings| {
+            holdings.records().all(|(_, holding)| matches!(holding, Holding::Held { .. }))
+        };
+        !is_moving && self.directories.get(&directory).is_none_or(is_held)
+    }
+
+    /// Forgets the partitions of directories that effects have removed.
+    pub(crate) fn forget_directories(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::Vanish(id) = effect {
+                self.directories.remove(id);
+            }
+        }
+    }
+
+    /// Returns whether a change has closed a directory, to remove it.
+    pub(crate) fn is_closed(&self, directory: FileId) -> bool {
+        self.intents.is_closed(directory)
     }
 
     /// Fails with what the server knows of a directory unless it holds names with this hash.

@@ -232,16 +232,24 @@ impl<K: Ord> Locks<K> {
         age: Age,
     ) -> Locked {
         let keys = Vec::from_iter(keys);
-        let others = keys.iter().filter_map(|key| self.0.get(key));
+        let locked = self.test(|key| keys.contains(key), intent, age);
+        if locked == Locked::Granted {
+            self.0.extend(keys.into_iter().map(|key| (key, (intent, age))));
+        }
+        locked
+    }
+
+    /// Returns whether an intent could lock something that all of these would keep it from. Nothing is
+    /// locked.
+    pub fn test(&self, conflicts: impl Fn(&K) -> bool, intent: IntentId, age: Age) -> Locked {
+        let others = self.0.iter().filter(|(key, _)| conflicts(key)).map(|(_, holder)| holder);
         // The oldest of them decides: it would be waited for in the end.
         let other = others.filter(|(other, _)| *other != intent).min_by_key(|(_, age)| *age);
         match other {
-            Some((other, holding)) if *holding < age => return Locked::GiveUp(*other),
-            Some((other, _)) => return Locked::Wait(*other),
-            None => {}
+            Some((other, holding)) if *holding < age => Locked::GiveUp(*other),
+            Some((other, _)) => Locked::Wait(*other),
+            None => Locked::Granted,
         }
-        self.0.extend(keys.into_iter().map(|key| (key, (intent, age))));
-        Locked::Granted
     }
 
     /// Gives back all that an intent has locked.

@@ -1,7 +1,7 @@
 //! The kinds of changes that may concern several servers, each at the server that decides.
 
 use crate::error::{Error, Result};
-use crate::intents::part::Arriving;
+use crate::intents::part::{Arriving, Moving};
 use crate::intents::participant::refusal_of;
 use crate::intents::trial::{Outcome, Stop, Trial, run};
 use crate::intents::{LockKey, Part, Seen, directories};
@@ -18,9 +18,9 @@ use rustix::io::Errno;
 type Tried<T> = std::result::Result<T, Stop>;
 
 /// A rename.
-pub(crate) struct Rename {
-    pub(crate) from: OwnedName,
-    pub(crate) to: OwnedName,
+struct Rename {
+    from: OwnedName,
+    to: OwnedName,
     mode: RenameMode,
     whiteout: Option<Ownership>,
 }
@@ -119,6 +119,15 @@ impl Rename {
         let (from, caller) = (&self.from, trial.caller);
         trial.lock(&[LockKey::of(from)])?;
         let (directory, found) = trial.server.tablet.find_leaving(caller, from.borrowed())?;
+        let leaves = from.directory != self.to.directory;
+        let (mut is_loop, mut above) = (false, Vec::new());
+        if let Some(found) =
+            found.as_ref().filter(|found| leaves && directories::is_directory(found))
+        {
+            directories::begin_move(trial)?;
+            is_loop = directories::above(trial, self.to.directory)?.contains(&found.id);
+            above = directories::above(trial, from.directory)?;
+        }
         let moved = found.map(|found| self.moved(trial, &found)).transpose()?;
         let mut arriving = Arriving {
             from: from.clone(),
@@ -126,46 +135,50 @@ impl Rename {
             to: self.to.clone(),
             mode: self.mode,
             moved: moved.as_ref().map(|moved| moved.inode.clone()),
-            entry: moved.as_ref().map(|moved| moved.entry.clone()),
+            moving: moved.as_ref().map(|moved| trial.server.moving(moved.entry.clone())),
             other: None,
             refusal: moved.as_ref().and_then(|moved| moved.refusal),
+            is_loop,
+            above,
         };
         let mut late = None;
         let mut seen = self.arrive(trial, &arriving)?;
         if let Seen::Elsewhere(id, is_directory) = seen {
+            if is_directory && leaves && arriving.above.is_empty() {
+                directories::begin_move(trial)?;
+                arriving.above = directories::above(trial, from.directory)?;
+            }
             let (inode, refusal) = self.other(trial, id, is_directory)?;
             (arriving.other, late) = (Some(inode), refusal);
             seen = self.arrive(trial, &arriving)?;
         }
         let moved = moved.ok_or(canopy_namespace::Error::from(Errno::NOENT))?;
+        let is_whole = !moved.entry.inode.is_pointer();
+        trial.gives = (is_whole && !trial.is_own).then_some(moved.inode.id);
+        let is_own = trial.is_own;
         let (other, back) = match seen {
             Seen::Same => return Ok(Outcome::Nothing(())),
             // Somebody has replaced the file between the two messages.
             Seen::Elsewhere(..) => return Err(Stop::Restart),
             Seen::Free => (None, None),
-            Seen::Replaces(inode, entry) => (Some(inode), entry),
-            Seen::Nothing | Seen::Inode(..) => return Err(Error::Unfit.into()),
+            Seen::Replaces(inode, back) => (Some(inode), back),
+            Seen::Nothing | Seen::Inode(..) | Seen::Closed(_) => return Err(Error::Unfit.into()),
         };
-        let leaves = from.directory != self.to.directory;
-        let moves = [Some(&moved.inode), other.as_deref().filter(|_| back.is_some())];
-        if leaves && moves.into_iter().flatten().any(Inode::is_directory) {
-            directories::check_move(trial, &moved.inode, other.as_deref(), self)?;
-        }
-        if back.is_none()
-            && let Some(other) = other.as_deref().filter(|other| other.is_directory())
-        {
-            directories::check_replacement(trial, other)?;
-        }
         let refusal = moved.late.or(late).filter(|_| leaves);
         if let Some(refusal) = refusal {
             let errno = Errno::from_raw_os_error(refusal);
             return Err(canopy_namespace::Error::from(errno).into());
         }
+        if let Some(other) = other.filter(|other| back.is_none() && other.is_directory()) {
+            directories::close(trial, other.id)?;
+        }
         // First, since the file may get another name here.
         trial.effects.insert(0, Effect::Take(from.clone(), moved.inode.id));
         match back {
             Some(back) => {
-                let back = MovedEntry { name: from.name.clone(), ..*back };
+                let Moving { entry, holds } = *back;
+                let back = MovedEntry { name: from.name.clone(), ..entry };
+                trial.takes = if is_own { Vec::new() } else { holds };
                 trial.effects.push(Effect::Put(from.directory, back));
             }
             None if self.whiteout.is_none() => trial.counts.push(from.counted(-1)),
@@ -253,9 +266,11 @@ fn link(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<In
     match old {
         Some(old) => {
             let entry = server.tablet.entry(old.borrowed())?;
-            let entry = Box::new(MovedEntry { inode: inode.clone(), ..entry });
+            let entry = MovedEntry { inode: inode.clone(), ..entry };
+            let moving = Box::new(server.moving(entry));
             let names = vec![old.clone(), name.clone()];
-            trial.part(server.layout.home(id)?, &Part::Gather { entry, names })?;
+            trial.part(server.layout.home(id)?, &Part::Gather { moving, names })?;
+            trial.gives = (!trial.is_own).then_some(id);
             // First, since this server may be the home.
             trial.effects.insert(0, Effect::Leave(old, id));
         }
@@ -270,8 +285,10 @@ fn link(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<In
 
 /// Finds out why a directory gets no further name: that it is one, or that the name is not free.
 fn link_directory(trial: &mut Trial<'_>, id: FileId, name: &OwnedName) -> Tried<Outcome<()>> {
-    let inode = trial.server.tablet.inode(id)?;
-    let refusals = [Some(Errno::PERM.raw_os_error()); 2];
+    let inode = trial.peek(id)?;
+    let owns = trial.caller.user().is_none_or(|who| who.is_root() || who.uid == inode.uid);
+    let refusal = Some(Errno::PERM.raw_os_error());
+    let refusals = [refusal.filter(|_| !owns), refusal];
     let part = Part::Link { name: name.clone(), inode, refusals };
     trial.part_at_name(name, &part)?;
     Ok(Outcome::Nothing(()))

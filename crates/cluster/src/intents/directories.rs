@@ -1,26 +1,111 @@
-//! What a rename of a directory needs beside its parts: that no directory gets into itself, and that a
-//! directory that is replaced is empty, and stays so.
+//! What changes of directories need beside their parts: a directory that is removed or replaced is
+//! empty, and stays so; and no directory gets into itself.
 //!
-//! Both are called when all parts are prepared, just before the decision. Whatever they lock elsewhere
-//! has to last until the end of the try ([`Trial`]).
+//! A directory is *closed* on all servers that may have names of it: each prepares that what it has of
+//! the directory goes. From then on names of it wait for the end of the change.
+//!
+//! A move to another directory needs that no other one happens while the directories above are looked
+//! at. So it has a part on server 0, which only one change at a time can have. It ends as every part
+//! does, whoever dies. Directories above are asked for at their homes. A home that has not yet made
+//! its part of an earlier move has the asker wait.
 
 use crate::error::{Error, Result};
-use crate::intents::decider::Rename;
-use crate::intents::trial::Trial;
-use canopy_namespace::Inode;
+use crate::intents::trial::{Outcome, Stop, Trial, run};
+use crate::intents::{LockKey, Part, Seen};
+use crate::peers::Peers;
+use crate::server::Server;
+use canopy_namespace::inode::flag;
+use canopy_namespace::operation::Caller;
+use canopy_namespace::{Effect, EntryName, FileId, Inode, OwnedName, ROOT, Reply};
+use canopy_partition::ServerId;
+use rustix::io::Errno;
 
-/// Fails if directories may not move to another one: `moved` to that of the new name, and `other`, if
-/// it is a directory in an exchange, to that of the old one.
-pub(crate) fn check_move(
-    _trial: &Trial<'_>,
-    _moved: &Inode,
-    _other: Option<&Inode>,
-    _rename: &Rename,
-) -> Result<()> {
-    Err(Error::NotYet("the move of a directory to another one".into()))
+type Tried<T> = std::result::Result<T, Stop>;
+
+/// The server that lets one change at a time move directories to others.
+const MOVES: ServerId = ServerId(0);
+
+/// Directories above one, the nearest first, at most as many as a path can have.
+const DEPTH_MAX: usize = 1 << 16;
+
+impl Server {
+    /// Removes an empty directory. This server has to hold its name.
+    pub(crate) fn rmdir(
+        &self,
+        peers: &dyn Peers,
+        caller: Caller<'_>,
+        name: EntryName<'_>,
+    ) -> Result<Reply> {
+        match name.name {
+            b"." => return Err(refused(Errno::INVAL)),
+            b".." => return Err(refused(Errno::NOTEMPTY)),
+            _ => {}
+        }
+        let name = OwnedName::from(name);
+        let id = run(self, peers, caller, |trial| rmdir(trial, &name))?;
+        Ok(Reply::File(id))
+    }
 }
 
-/// Fails unless a directory is empty. No name is added to it until the try ends.
-pub(crate) fn check_replacement(_trial: &Trial<'_>, _replaced: &Inode) -> Result<()> {
-    Err(Error::NotYet("the replacement of a directory".into()))
+fn rmdir(trial: &mut Trial<'_>, name: &OwnedName) -> Tried<Outcome<FileId>> {
+    let (server, caller) = (trial.server, trial.caller);
+    trial.lock(&[LockKey::of(name)])?;
+    let (_, found) = server.tablet.find_leaving(caller, name.borrowed())?;
+    let found = found.ok_or(refused(Errno::NOENT))?;
+    let id = found.id;
+    let inode = if found.is_pointer() { trial.peek(id)? } else { found.clone() };
+    server.tablet.check_leaving(caller, name.directory, &inode)?;
+    if !found.has(flag::ACCESS_HALF) {
+        return Err(refused(Errno::NOTDIR).into());
+    }
+    close(trial, id)?;
+    trial.effects.insert(0, Effect::Take(name.clone(), id));
+    trial.reply = Some(Reply::File(id));
+    Ok(Outcome::Decide(id))
+}
+
+/// Has all servers that may have names of a directory close it. Fails unless it is empty.
+pub(crate) fn close(trial: &mut Trial<'_>, id: FileId) -> Tried<()> {
+    let layout = trial.server.layout.clone();
+    let home = layout.home(id)?;
+    if trial.part(home, &Part::Close(id))? == Seen::Closed(false) {
+        return Ok(());
+    }
+    for server in layout.servers().filter(|server| *server != home) {
+        trial.part(server, &Part::Close(id))?;
+    }
+    Ok(())
+}
+
+/// Has no other change move directories until this one ends.
+pub(crate) fn begin_move(trial: &mut Trial<'_>) -> Tried<()> {
+    trial.part(MOVES, &Part::Moves).map(drop)
+}
+
+/// Returns a directory and those above it, while no other change moves directories.
+pub(crate) fn above(trial: &Trial<'_>, directory: FileId) -> Tried<Vec<FileId>> {
+    let mut found = vec![directory];
+    let mut at = directory;
+    while at != ROOT {
+        let next = trial.above(at)?;
+        if next == at {
+            return Err(refused(Errno::NOENT).into());
+        }
+        if found.len() >= DEPTH_MAX {
+            let text = format!("directory {directory} lies in itself");
+            return Err(Error::from(canopy_namespace::Error::Corrupt(text)).into());
+        }
+        found.push(next);
+        at = next;
+    }
+    Ok(found)
+}
+
+/// Returns whether a record of a name is of a directory.
+pub(crate) fn is_directory(found: &Inode) -> bool {
+    found.has(flag::ACCESS_HALF)
+}
+
+fn refused(errno: Errno) -> Error {
+    canopy_namespace::Error::from(errno).into()
 }

@@ -2,17 +2,13 @@
 //! decider, and so does the work beside requests, after a crash or a lost message.
 
 use crate::error::{Error, Result};
-use crate::intents::LockKey;
+use crate::intents::{LockKey, Waits};
 use crate::message::{IntentReply, IntentStep, Request};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::hash_after;
 use canopy_namespace::operation::{Operation, Page, Target};
 use canopy_partition::{IntentId, Verdict};
-use std::time::Duration;
-
-/// Time until an intent that is not decided is asked about again.
-const PAUSE: Duration = Duration::from_micros(500);
 
 impl Server {
     /// Finds out about an intent that another server decides, and acts on the answer. Returns whether
@@ -35,11 +31,16 @@ impl Server {
     }
 
     /// Waits for the end of an intent that keeps a change from being made.
-    pub(crate) fn wait_out(&self, peers: &dyn Peers, intent: IntentId) -> Result<()> {
-        if !self.resolve(peers, intent)? {
-            self.pause(PAUSE);
+    pub(crate) fn wait_out(
+        &self,
+        peers: &dyn Peers,
+        intent: IntentId,
+        waits: &mut Waits,
+    ) -> Result<()> {
+        match self.resolve(peers, intent)? {
+            true => Ok(()),
+            false => waits.pause(self, intent),
         }
-        Ok(())
     }
 
     /// Makes the parts of all changes that have happened and that a read might see. Others may happen

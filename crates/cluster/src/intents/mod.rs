@@ -6,7 +6,7 @@
 //! | what a server knows of intents; its records | this file |
 //! | a part of a change, as its server checks and prepares it | `part`, `participant` |
 //! | the thread that makes a change happen | `trial`; the kinds of changes: `decider` |
-//! | moves and replacements of directories | `directories` |
+//! | directories that are removed, replaced or moved | `directories` |
 //! | names that are in doubt; what crashes have left | `doubts` |
 //!
 //! The server of the name that goes away decides; for an exchange, that of the first name; for a
@@ -31,7 +31,8 @@ mod part;
 mod participant;
 mod trial;
 
-pub use part::{Arriving, Part, Seen};
+pub use part::{Arriving, Holds, Moving, Part, Seen};
+pub(crate) use trial::Waits;
 
 use crate::error::{Error, Result};
 use canopy_namespace::operation::Target;
@@ -43,8 +44,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
-/// A change has so many parts at most: numbers of intents are multiples of this, and a few more.
-const PARTS: u64 = 8;
+/// A change has fewer parts than this: numbers of intents are multiples of it, and some more. A
+/// directory has a part on each server.
+const PARTS: u64 = 1 << 14;
 
 /// Something that an intent locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -53,6 +55,21 @@ pub(crate) enum LockKey {
     Name(FileId, u64),
     /// A file whose inode is here.
     File(FileId),
+    /// All names of a directory: it is removed.
+    Directory(FileId),
+    /// The moves of directories to others, which one change at a time makes (on server 0).
+    Moves,
+}
+
+impl LockKey {
+    /// Returns whether two intents cannot have locked both.
+    fn conflicts(self, other: LockKey) -> bool {
+        match (self, other) {
+            (LockKey::Name(one, _), LockKey::Directory(other))
+            | (LockKey::Directory(one), LockKey::Name(other, _)) => one == other,
+            _ => self == other,
+        }
+    }
 }
 
 /// What a participant has recorded of an intent.
@@ -64,6 +81,10 @@ struct PreparedPart {
     effects: Vec<Effect>,
     /// By how many names the part changes the count of a partition.
     counts: Vec<(FileId, u64, i64)>,
+    /// Holds of the file that arrives.
+    takes: Holds,
+    /// The file that leaves.
+    gives: Option<FileId>,
 }
 
 /// Stage of a change that this server decides.
@@ -84,6 +105,8 @@ pub(crate) struct Intents {
     running: BTreeMap<u64, Stage>,
     /// Decisions that may or may not be in storage: their participants get to know once they are.
     unsure: BTreeMap<u64, Vec<(IntentId, ServerId, Preparation)>>,
+    /// What these have changed here.
+    effects: BTreeMap<u64, Vec<Effect>>,
     decisions: Decisions,
     preparations: Preparations,
     parts: HashMap<IntentId, PreparedPart>,
@@ -110,6 +133,7 @@ impl Intents {
             locks: Locks::default(),
             running: BTreeMap::new(),
             unsure: BTreeMap::new(),
+            effects: BTreeMap::new(),
             decisions: Decisions::default(),
             preparations: Preparations::default(),
             parts: HashMap::new(),
@@ -141,7 +165,27 @@ impl Intents {
         if self.locks.is_empty() {
             return None;
         }
-        keys.iter().find_map(|key| self.locks.holder(key))
+        keys.iter().find_map(|key| {
+            let directory = match key {
+                LockKey::Name(directory, _) => self.locks.holder(&LockKey::Directory(*directory)),
+                _ => None,
+            };
+            directory.or_else(|| self.locks.holder(key))
+        })
+    }
+
+    /// Locks all of these or none, unless something conflicts.
+    fn lock(&mut self, keys: &[LockKey], intent: IntentId, age: Age) -> Locked {
+        let conflicts = |other: &LockKey| keys.iter().any(|key| key.conflicts(*other));
+        match self.locks.test(conflicts, intent, age) {
+            Locked::Granted => self.locks.lock(keys.iter().copied(), intent, age),
+            refused => refused,
+        }
+    }
+
+    /// Returns whether an intent has locked all names of a directory.
+    pub(crate) fn is_closed(&self, directory: FileId) -> bool {
+        self.locks.holder(&LockKey::Directory(directory)).is_some()
     }
 
     /// Returns the intents that have locked names of a directory with hashes of a range.
@@ -152,7 +196,8 @@ impl Intents {
     ) -> Vec<IntentId> {
         let locked = self.locks.iter().filter(|(key, _)| match key {
             LockKey::Name(of, hash) => *of == directory && hashes.contains(hash),
-            LockKey::File(_) => false,
+            LockKey::Directory(of) => *of == directory,
+            LockKey::File(_) | LockKey::Moves => false,
         });
         locked.map(|(_, intent)| intent).collect()
     }

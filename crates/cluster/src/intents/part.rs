@@ -2,6 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::intents::LockKey;
+use crate::message::SessionId;
+use crate::server::Server;
 use canopy_namespace::operation::Caller;
 use canopy_namespace::{
     Arrival, Arrived, Effect, FileId, Inode, MovedEntry, OwnedName, RenameMode, Tablet,
@@ -41,10 +43,14 @@ pub enum Part {
         /// The name that it gets.
         to: OwnedName,
     },
+    /// A directory goes: no names are added to it until the change ends.
+    Close(FileId),
+    /// Directories move to others: no other change has them do so until this one ends.
+    Moves,
     /// A file gets its second name, and arrives at its home.
     Gather {
         /// The file.
-        entry: Box<MovedEntry>,
+        moving: Box<Moving>,
         /// Its names.
         names: Vec<OwnedName>,
     },
@@ -63,13 +69,29 @@ pub struct Arriving {
     pub mode: RenameMode,
     /// The file; none if there is none.
     pub moved: Option<Inode>,
-    /// The entry to be put.
-    pub entry: Option<MovedEntry>,
+    /// The entry to be put, and who holds its file.
+    pub moving: Option<Moving>,
     /// The file that has the name, if the decider has found it at its home.
     pub other: Option<Inode>,
     /// Why the old name cannot be taken away.
     pub refusal: Option<i32>,
+    /// Whether the new name is in the directory that moves, or below it.
+    pub is_loop: bool,
+    /// The directory of the old name, and those above it, if they matter.
+    pub above: Vec<FileId>,
 }
+
+/// A file on its way to another server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moving {
+    /// The entry.
+    pub entry: MovedEntry,
+    /// Who holds the file.
+    pub holds: Holds,
+}
+
+/// Holds of files: the session, the file and the number of the request.
+pub type Holds = Vec<(SessionId, FileId, u64)>;
 
 /// What a server has found when it checked a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,8 +104,10 @@ pub enum Seen {
     Elsewhere(FileId, bool),
     /// The name is free.
     Free,
-    /// The name is of this file: its inode, and its entry if that moves in exchange.
-    Replaces(Box<Inode>, Option<Box<MovedEntry>>),
+    /// The name is of this file: its inode, and what moves in exchange.
+    Replaces(Box<Inode>, Option<Box<Moving>>),
+    /// The directory is closed. Whether other servers may have names of it, by its home.
+    Closed(bool),
     /// The inode at its home, and why a directory cannot be moved to another one.
     Inode(Box<Inode>, Option<i32>),
 }
@@ -94,6 +118,10 @@ pub(crate) struct Checked {
     pub(crate) effects: Vec<Effect>,
     /// By how many names partitions change.
     pub(crate) counts: Vec<(FileId, u64, i64)>,
+    /// Holds of the file that arrives.
+    pub(crate) takes: Holds,
+    /// The file that leaves in exchange.
+    pub(crate) gives: Option<FileId>,
 }
 
 impl Seen {
@@ -110,29 +138,40 @@ impl Part {
             Part::Arrive(arriving) => LockKey::of(&arriving.to),
             Part::Link { name, .. } => LockKey::of(name),
             Part::Relink { id, .. } | Part::Renamed { id, .. } => LockKey::File(*id),
-            Part::Gather { entry, .. } => LockKey::File(entry.inode.id),
+            Part::Close(id) => LockKey::Directory(*id),
+            Part::Moves => LockKey::Moves,
+            Part::Gather { moving, .. } => LockKey::File(moving.entry.inode.id),
         }
     }
 
-    /// Returns the file that the name has here: it is locked, too, before the part is checked.
-    pub(crate) fn replaced(&self, tablet: &Tablet) -> Result<Option<FileId>> {
-        let Part::Arrive(arriving) = self else { return Ok(None) };
-        Ok(tablet.file_under(arriving.to.borrowed())?)
+    /// Returns the files of the part: they are locked, too, before it is checked. The one that arrives
+    /// is in doubt here, and so is one that it replaces.
+    pub(crate) fn files(&self, tablet: &Tablet) -> Result<Vec<LockKey>> {
+        let files = match self {
+            Part::Arrive(arriving) => {
+                let whole = arriving.moving.as_ref().map(|moving| &moving.entry.inode);
+                let arrives = whole.filter(|inode| !inode.is_pointer()).map(|inode| inode.id);
+                let replaced = tablet.file_under(arriving.to.borrowed())?;
+                arrives.into_iter().chain(replaced).collect()
+            }
+            Part::Close(id) => vec![*id],
+            _ => Vec::new(),
+        };
+        Ok(files.into_iter().map(LockKey::File).collect())
     }
 
     /// Checks the part. All that it depends on is locked.
-    pub(crate) fn check(&self, tablet: &Tablet, caller: Caller<'_>) -> Result<Checked> {
+    pub(crate) fn check(&self, server: &Server, caller: Caller<'_>) -> Result<Checked> {
+        let tablet = &server.tablet;
         match self {
-            Part::Arrive(arriving) => arriving.check(tablet, caller),
+            Part::Arrive(arriving) => arriving.check(server, caller),
             Part::Link { name, inode, refusals } => {
                 let refusals = refusals.map(|refusal| refusal.map(Errno::from_raw_os_error));
                 tablet.check_link(caller, name.borrowed(), inode, refusals)?;
                 let entry = MovedEntry::pointer(name.name.clone(), inode.id);
-                Ok(Checked {
-                    seen: Seen::Nothing,
-                    effects: vec![Effect::Put(name.directory, entry)],
-                    counts: vec![name.counted(1)],
-                })
+                let put = Effect::Put(name.directory, entry);
+                let counts = vec![name.counted(1)];
+                Ok(Checked { counts, ..Checked::one(Seen::Nothing, put) })
             }
             Part::Relink { id, removed, added } => {
                 let inode = tablet.inode_at_home(*id)?;
@@ -146,22 +185,35 @@ impl Part {
                 let effect = Effect::Renamed { id: *id, from: from.clone(), to: to.clone() };
                 Ok(Checked::one(Seen::Inode(Box::new(inode), refusal), effect))
             }
-            Part::Gather { entry, names } => {
-                let effect = Effect::Gather(MovedEntry::clone(entry), names.clone());
-                Ok(Checked::one(Seen::Nothing, effect))
+            Part::Close(id) => {
+                tablet.check_vanishing(*id)?;
+                let is_split = tablet.range().is_split(*id);
+                Ok(Checked::one(Seen::Closed(is_split), Effect::Vanish(*id)))
+            }
+            Part::Moves => Ok(Checked::new(Seen::Nothing)),
+            Part::Gather { moving, names } => {
+                let effect = Effect::Gather(moving.entry.clone(), names.clone());
+                let takes = moving.holds.clone();
+                Ok(Checked { takes, ..Checked::one(Seen::Nothing, effect) })
             }
         }
     }
 }
 
 impl Checked {
+    fn new(seen: Seen) -> Self {
+        let (effects, counts, takes) = (Vec::new(), Vec::new(), Vec::new());
+        Checked { seen, effects, counts, takes, gives: None }
+    }
+
     fn one(seen: Seen, effect: Effect) -> Self {
-        Checked { seen, effects: vec![effect], counts: Vec::new() }
+        Checked { effects: vec![effect], ..Checked::new(seen) }
     }
 }
 
 impl Arriving {
-    fn check(&self, tablet: &Tablet, caller: Caller<'_>) -> Result<Checked> {
+    fn check(&self, server: &Server, caller: Caller<'_>) -> Result<Checked> {
+        let tablet = &server.tablet;
         let arrival = Arrival {
             from: self.from.directory,
             from_project: self.from_project,
@@ -170,9 +222,11 @@ impl Arriving {
             moved: self.moved.as_ref(),
             other: self.other.as_ref(),
             refusal: self.refusal.map(Errno::from_raw_os_error),
+            is_loop: self.is_loop,
+            above: &self.above,
         };
         let arrived = tablet.check_arrival(caller, &arrival)?;
-        let mut checked = Checked { seen: Seen::Free, effects: Vec::new(), counts: Vec::new() };
+        let mut checked = Checked::new(Seen::Free);
         match arrived {
             Arrived::Same => checked.seen = Seen::Same,
             Arrived::Elsewhere(id, is_directory) => {
@@ -185,15 +239,20 @@ impl Arriving {
                     _ if record.is_pointer() => Effect::Take(self.to.clone(), record.id),
                     _ => Effect::Drop(self.to.clone(), record.id),
                 });
-                let entry = match self.mode {
-                    RenameMode::Exchange => Some(Box::new(tablet.entry(self.to.borrowed())?)),
+                let back = match self.mode {
+                    RenameMode::Exchange => {
+                        let entry = tablet.entry(self.to.borrowed())?;
+                        checked.gives = (!record.is_pointer()).then_some(record.id);
+                        Some(Box::new(server.moving(entry)))
+                    }
                     _ => None,
                 };
-                checked.seen = Seen::Replaces(Box::new(inode), entry);
+                checked.seen = Seen::Replaces(inode, back);
             }
         }
         if checked.seen.is_prepared() {
-            let entry = self.entry.clone().ok_or(Error::Unfit)?;
+            let Moving { entry, holds } = self.moving.clone().ok_or(Error::Unfit)?;
+            checked.takes = holds;
             let entry = MovedEntry { name: self.to.name.clone(), ..entry };
             checked.effects.push(Effect::Put(self.to.directory, entry));
         }
@@ -204,5 +263,16 @@ impl Arriving {
 impl LockKey {
     pub(crate) fn of(name: &OwnedName) -> Self {
         LockKey::Name(name.directory, name.borrowed().hash())
+    }
+}
+
+impl Server {
+    /// Returns an entry with the holds of its file, which is on its way to another server.
+    pub(crate) fn moving(&self, entry: MovedEntry) -> Moving {
+        let holds = match entry.inode.is_pointer() {
+            true => Vec::new(),
+            false => self.holds_of(&[entry.inode.id].into()),
+        };
+        Moving { entry, holds }
     }
 }

@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 use crate::intents::{LockKey, Part, PreparedPart, Seen, Stage, prepared};
 use crate::message::{IntentReply, IntentStep};
 use crate::server::Server;
-use canopy_namespace::Inode;
 use canopy_namespace::operation::Caller;
+use canopy_namespace::{FileId, Inode};
 use canopy_partition::{Age, IntentId, Locked, Preparation, ServerId, Verdict};
 use rustix::io::Errno;
 use std::time::Duration;
@@ -44,12 +44,13 @@ impl Server {
                 preparation.map_or(Ok(true), |prepared| self.finish(intent, prepared, false))?;
                 Ok(IntentReply::Ended(true))
             }
+            IntentStep::Above { directory, age } => self.above(intent, *directory, *age),
             IntentStep::Peek(id) => self.peek(*id).map(|inode| IntentReply::Inode(Box::new(inode))),
         }
     }
 
     /// Returns a directory whose content half is here.
-    fn peek(&self, id: canopy_namespace::FileId) -> Result<Inode> {
+    fn peek(&self, id: FileId) -> Result<Inode> {
         let inode = self.tablet.inode(id)?;
         match inode.nlink > 0 {
             true => Ok(inode),
@@ -57,18 +58,36 @@ impl Server {
         }
     }
 
+    /// Returns the directory above one whose home is here.
+    fn above(&self, intent: IntentId, directory: FileId, age: Age) -> Result<IntentReply> {
+        let state = self.state.read();
+        let is_it = |key: &LockKey| *key == LockKey::File(directory);
+        Ok(match state.intents.locks.test(is_it, intent, age) {
+            Locked::Granted => IntentReply::Above(self.tablet.parent(directory)?),
+            Locked::Wait(_) => IntentReply::Wait,
+            Locked::GiveUp(_) => IntentReply::GiveUp,
+        })
+    }
+
     /// Locks names that are here, and files.
     pub(crate) fn lock(&self, intent: IntentId, age: Age, keys: &[LockKey]) -> Result<Lock> {
         let mut state = self.state.write();
         for key in keys {
-            let LockKey::Name(directory, hash) = *key else { continue };
-            state.check_held(&self.tablet, directory, hash)?;
-            if state.is_moving(directory, hash) {
-                return Ok(Lock::Wait(None));
+            match *key {
+                LockKey::Name(directory, hash) => {
+                    state.check_held(&self.tablet, directory, hash)?;
+                    if state.is_moving(directory, hash) {
+                        return Ok(Lock::Wait(None));
+                    }
+                }
+                LockKey::Directory(directory) if !state.is_at_rest(directory) => {
+                    return Ok(Lock::Wait(None));
+                }
+                _ => {}
             }
         }
         state.intents.learn_time(age);
-        Ok(match state.intents.locks.lock(keys.iter().copied(), intent, age) {
+        Ok(match state.intents.lock(keys, intent, age) {
             Locked::Granted => Lock::Granted,
             Locked::Wait(by) => Lock::Wait(Some(by)),
             Locked::GiveUp(by) => Lock::GiveUp(by),
@@ -112,13 +131,14 @@ impl Server {
         if let Some(reply) = refused(&self.lock(intent, age, &keys)?) {
             return Ok(reply);
         }
-        if let Some(id) = part.replaced(&self.tablet)? {
-            keys.push(LockKey::File(id));
+        let files = part.files(&self.tablet)?;
+        if !files.is_empty() {
+            keys.extend(files);
             if let Some(reply) = refused(&self.lock(intent, age, &keys)?) {
                 return Ok(reply);
             }
         }
-        let checked = part.check(&self.tablet, caller)?;
+        let checked = part.check(self, caller)?;
         if !checked.seen.is_prepared() {
             return Ok(IntentReply::Seen(checked.seen));
         }
@@ -127,8 +147,15 @@ impl Server {
             intents.prepared += 1;
             Preparation { epoch: intents.epoch, number: intents.prepared }
         };
-        let (effects, counts) = (checked.effects, checked.counts);
-        let part = PreparedPart { preparation, age, keys, effects, counts };
+        let part = PreparedPart {
+            preparation,
+            age,
+            keys,
+            effects: checked.effects,
+            counts: checked.counts,
+            takes: checked.takes,
+            gives: checked.gives,
+        };
         self.tablet.make(&[], &[prepared(intent, Some(&part))], None)?;
         if let Err(error) = self.tablet.table().sync() {
             // It may be in storage, or get there. Nobody decides on it.
@@ -172,23 +199,29 @@ impl Server {
             return Ok(epoch);
         };
         let effects = if is_committed { &part.effects[..] } else { &[] };
+        if is_committed {
+            // First: the file stays, whoever takes its name away.
+            self.take_holds(&part.takes)?;
+        }
         self.tablet.make(effects, &[prepared(intent, None)], None)?;
         {
             let mut state = self.state.write();
             state.changes += u64::from(is_committed);
+            state.forget_directories(effects);
             state.intents.preparations.end(intent, preparation);
             state.intents.parts.remove(&intent);
             state.intents.locks.unlock(intent);
         }
         self.notify();
         if is_committed {
+            self.give_holds(&part.gives.into_iter().collect())?;
             self.count_all(&part.counts)?;
         }
         Ok(epoch)
     }
 
     /// Counts names that partitions have got or lost.
-    pub(crate) fn count_all(&self, counts: &[(canopy_namespace::FileId, u64, i64)]) -> Result<()> {
+    pub(crate) fn count_all(&self, counts: &[(FileId, u64, i64)]) -> Result<()> {
         for (directory, hash, by) in counts {
             self.count(*directory, *hash, *by)?;
         }

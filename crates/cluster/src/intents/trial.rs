@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::intents::participant::Lock;
-use crate::intents::{LockKey, PARTS, Part, Seen, Stage, decided};
+use crate::intents::{Holds, LockKey, PARTS, Part, Seen, Stage, decided};
 use crate::message::{IntentReply, IntentStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
@@ -11,34 +11,33 @@ use canopy_namespace::{Effect, FileId, Inode, OwnedName, Reply};
 use canopy_partition::{Age, IntentId, Preparation, ServerId};
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time until something is tried again: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 
-/// A try does not wait longer than this in all for others.
+/// A change does not wait longer than this for others.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Waits of a try, each longer than the one before.
+/// Waits of a change, each longer than the one before.
 pub(crate) struct Waits {
     next: Duration,
-    sum: Duration,
+    since: Instant,
 }
 
 impl Waits {
-    fn new() -> Self {
-        Waits { next: PAUSE_MIN, sum: Duration::ZERO }
+    pub(crate) fn new() -> Self {
+        Waits { next: PAUSE_MIN, since: Instant::now() }
     }
 
-    /// Waits until something may have ended. Fails if it has waited too long: a server is dead, say,
+    /// Waits until something may have ended. Fails if that has lasted too long: a server is dead, say,
     /// and what it has decided is not known.
-    fn pause(&mut self, server: &Server, intent: IntentId) -> Result<()> {
-        if self.sum >= WAIT_MAX {
+    pub(crate) fn pause(&mut self, server: &Server, intent: IntentId) -> Result<()> {
+        if self.since.elapsed() >= WAIT_MAX {
             return Err(Error::InDoubt(intent));
         }
         server.pause(self.next);
-        self.sum += self.next;
         self.next = (self.next * 2).min(PAUSE_MAX);
         Ok(())
     }
@@ -79,6 +78,11 @@ pub(crate) struct Trial<'a> {
     pub(crate) effects: Vec<Effect>,
     /// By how many names partitions here change.
     pub(crate) counts: Vec<(FileId, u64, i64)>,
+    /// The file that leaves, and holds of one that arrives in exchange.
+    pub(crate) gives: Option<FileId>,
+    pub(crate) takes: Holds,
+    /// Whether the last part was one of this server.
+    pub(crate) is_own: bool,
     /// The reply to the client, which is recorded with the decision.
     pub(crate) reply: Option<Reply>,
     participants: Vec<(IntentId, ServerId, Preparation)>,
@@ -136,6 +140,9 @@ impl<'a> Trial<'a> {
             count: 0,
             effects: Vec::new(),
             counts: Vec::new(),
+            gives: None,
+            takes: Vec::new(),
+            is_own: false,
             reply: None,
             participants: Vec::new(),
             asked: Vec::new(),
@@ -173,7 +180,8 @@ impl<'a> Trial<'a> {
         server: ServerId,
         part: &Part,
     ) -> std::result::Result<Seen, Stop> {
-        if server == self.server.id {
+        self.is_own = server == self.server.id;
+        if self.is_own {
             return self.own_part(part);
         }
         self.count += 1;
@@ -209,10 +217,8 @@ impl<'a> Trial<'a> {
     /// Checks a part of this server. It is made by the batch of the decision.
     fn own_part(&mut self, part: &Part) -> std::result::Result<Seen, Stop> {
         self.lock(&[part.key()])?;
-        if let Some(id) = part.replaced(&self.server.tablet)? {
-            self.lock(&[LockKey::File(id)])?;
-        }
-        let checked = part.check(&self.server.tablet, self.caller)?;
+        self.lock(&part.files(&self.server.tablet)?)?;
+        let checked = part.check(self.server, self.caller)?;
         self.effects.extend(checked.effects);
         self.counts.extend(checked.counts);
         Ok(checked.seen)
@@ -239,20 +245,35 @@ impl<'a> Trial<'a> {
             }
             if self.server.find(directory, hash) == partition {
                 // It is about to hold the name, or there is no such directory.
-                self.peek(directory)?;
+                if !self.peek(directory)?.is_directory() {
+                    return Err(canopy_namespace::Error::from(Errno::NOTDIR).into());
+                }
                 waits.pause(self.server, self.intent(0))?;
             }
         }
     }
 
-    /// Returns a directory, from its home.
-    pub(crate) fn peek(&self, directory: FileId) -> Result<Inode> {
-        let home = self.server.layout.home(directory)?;
-        let step = IntentStep::Peek(directory);
-        match self.server.send(self.peers, home, self.intent(0), step)? {
-            IntentReply::Inode(inode) if inode.is_directory() => Ok(*inode),
-            IntentReply::Inode(_) => Err(canopy_namespace::Error::from(Errno::NOTDIR).into()),
+    /// Returns a directory, or a file with several names, from its home.
+    pub(crate) fn peek(&self, id: FileId) -> Result<Inode> {
+        let home = self.server.layout.home(id)?;
+        match self.server.send(self.peers, home, self.intent(0), IntentStep::Peek(id))? {
+            IntentReply::Inode(inode) => Ok(*inode),
             _ => Err(Error::Unfit),
+        }
+    }
+
+    /// Returns the directory above one, from its home, once all earlier moves are known there.
+    pub(crate) fn above(&self, directory: FileId) -> std::result::Result<FileId, Stop> {
+        let home = self.server.layout.home(directory)?;
+        let mut waits = Waits::new();
+        loop {
+            let step = IntentStep::Above { directory, age: self.age };
+            match self.server.send(self.peers, home, self.intent(0), step)? {
+                IntentReply::Above(directory) => return Ok(directory),
+                IntentReply::Wait => waits.pause(self.server, self.intent(0))?,
+                IntentReply::GiveUp => return Err(Stop::Restart),
+                _ => return Err(Error::Unfit.into()),
+            }
         }
     }
 
@@ -264,6 +285,7 @@ impl<'a> Trial<'a> {
             decided(*intent, Some(&[(*server, *preparation)].into()))
         });
         let tablet = &self.server.tablet;
+        self.server.take_holds(&self.takes)?;
         let made = tablet.make(&self.effects, &Vec::from_iter(records), self.reply.as_ref());
         if let Err(error) = made {
             // A write that fails once it is visible fails the table with it, for good. Otherwise
@@ -278,8 +300,10 @@ impl<'a> Trial<'a> {
         {
             let intents = &mut self.server.state.write().intents;
             intents.unsure.insert(self.number, participants.clone());
+            intents.effects.insert(self.number, std::mem::take(&mut self.effects));
         }
         self.server.make_sure(self.number)?;
+        self.server.give_holds(&self.gives.into_iter().collect())?;
         self.server.count_all(&self.counts)?;
         for (intent, participant, preparation) in participants {
             // If this fails, it is done again beside requests.
@@ -330,6 +354,8 @@ impl Server {
         {
             let mut state = self.state.write();
             state.changes += 1;
+            let effects = state.intents.effects.remove(&number).unwrap_or_default();
+            state.forget_directories(&effects);
             let intents = &mut state.intents;
             for (intent, server, preparation) in intents.unsure.remove(&number).unwrap_or_default()
             {

@@ -1,7 +1,7 @@
 //! Messages that get lost, and servers that die before or after any of them: a change has happened
 //! everywhere or nowhere, and has happened if it was acknowledged.
 
-use crate::net::{Fate, Net, POLICY, change, create, file, link, list, rename, unlink};
+use crate::net::{Fate, Net, POLICY, change, create, file, link, list, rename, rmdir, unlink};
 use canopy_cluster::{Client, Error};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::Change;
@@ -37,7 +37,7 @@ fn far_name(directory: FileId) -> String {
 }
 
 /// Cases of one change each. The owner of a file is the length of its first name.
-const CASES: [Case; 10] = [
+const CASES: [Case; 13] = [
     Case {
         name: "a rename",
         prepare: |client, at| _ = file(client, at[0], "a"),
@@ -125,6 +125,33 @@ const CASES: [Case; 10] = [
         change: |client, at| {
             rename(client, (at[0], &far_name(at[0])), (at[0], "e"), RenameMode::Replace)
         },
+    },
+    Case {
+        name: "the move of a directory",
+        prepare: |client, at| {
+            create(client, at[2], &far_name(at[2]), file_type::DIRECTORY | 0o755, 7).unwrap();
+        },
+        change: |client, at| {
+            rename(client, (at[2], &far_name(at[2])), (at[1], "e"), RenameMode::Replace)
+        },
+    },
+    Case {
+        name: "the move of a directory onto another one",
+        prepare: |client, at| {
+            create(client, at[2], &far_name(at[2]), file_type::DIRECTORY | 0o755, 7).unwrap();
+            create(client, at[1], &far_name(at[1]), file_type::DIRECTORY | 0o755, 8).unwrap();
+        },
+        change: |client, at| {
+            let (from, to) = ((at[2], far_name(at[2])), (at[1], far_name(at[1])));
+            rename(client, (from.0, &from.1), (to.0, &to.1), RenameMode::Replace)
+        },
+    },
+    Case {
+        name: "the removal of a directory",
+        prepare: |client, at| {
+            create(client, at[0], &far_name(at[0]), file_type::DIRECTORY | 0o755, 7).unwrap();
+        },
+        change: |client, at| rmdir(client, (at[0], &far_name(at[0]))),
     },
 ];
 
@@ -221,4 +248,9 @@ fn renames_happen_everywhere_or_nowhere() {
 #[test]
 fn changes_of_several_names_happen_everywhere_or_nowhere() {
     explore(4..10);
+}
+
+#[test]
+fn changes_of_directories_happen_everywhere_or_nowhere() {
+    explore(10..13);
 }

@@ -1,12 +1,13 @@
 //! Each kind of change once, with its times and numbers of links.
 
 use crate::net::{
-    Name, Net, POLICY, change, create, execute, file, link, list, lookup, rename, unlink,
+    Name, Net, POLICY, change, create, execute, file, link, list, lookup, rename, rmdir, unlink,
 };
 use canopy_cluster::{Client, Error};
 use canopy_namespace::inode::{TYPE_MASK, file_type};
 use canopy_namespace::operation::{Change, Changer, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, Ownership, ROOT, RenameMode, Reply, SetXattr};
+use canopy_partition::SplitPolicy;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
@@ -221,12 +222,72 @@ fn directories_get_other_names() {
     rename(&client, (parent, "file"), one, RenameMode::Exchange).unwrap();
     fails(unlink(&client, (parent, "file")), Errno::ISDIR);
     fails(link(&client, ids[0], (parent, "link")), Errno::PERM);
-    for refused in [
-        rename(&client, other, (ROOT, "elsewhere"), RenameMode::Replace),
-        rename(&client, other, (parent, "new2"), RenameMode::Replace),
-    ] {
-        assert!(matches!(refused, Err(Error::NotYet(_))), "{refused:?}");
-    }
     assert_eq!(lookup(&client, parent, "new1").unwrap().id, ids[0]);
+    net.settle();
+}
+
+#[test]
+fn directories_move_and_go() {
+    let net = Net::new(3, POLICY);
+    let client = net.client();
+    let at = three(&net);
+    let links = |directory: FileId| stat(&client, directory).nlink;
+    for (number, parent) in at.into_iter().enumerate() {
+        for (other, target) in at.into_iter().enumerate().filter(|(other, _)| *other != number) {
+            let (old, new) = (format!("old{number}{other}"), format!("new{number}{other}"));
+            let made = create(&client, parent, &old, file_type::DIRECTORY | 0o755, 7).unwrap();
+            let inside = create(&client, made.id, "in", file_type::DIRECTORY | 0o755, 7).unwrap();
+            let before = [links(parent), links(target)];
+            // Into itself, and below itself.
+            for below in [made.id, inside.id] {
+                let into = rename(&client, (parent, &old), (below, "x"), RenameMode::Replace);
+                fails(into, Errno::INVAL);
+            }
+            let onto = rename(&client, (made.id, "in"), (parent, &old), RenameMode::Replace);
+            fails(onto, Errno::NOTEMPTY);
+            rename(&client, (parent, &old), (target, &new), RenameMode::Replace).unwrap();
+            assert_eq!([links(parent), links(target)], [before[0] - 1, before[1] + 1]);
+            assert_eq!(lookup(&client, target, &new).unwrap().id, made.id);
+            fails(rmdir(&client, (target, &new)), Errno::NOTEMPTY);
+            file(&client, made.id, "file");
+            fails(rmdir(&client, (made.id, "file")), Errno::NOTDIR);
+            unlink(&client, (made.id, "file")).unwrap();
+            // An empty directory is replaced, another one is not.
+            let other = create(&client, parent, &old, file_type::DIRECTORY | 0o755, 7).unwrap();
+            let onto = rename(&client, (parent, &old), (target, &new), RenameMode::Replace);
+            fails(onto, Errno::NOTEMPTY);
+            rmdir(&client, (made.id, "in")).unwrap();
+            rename(&client, (parent, &old), (target, &new), RenameMode::Replace).unwrap();
+            assert_eq!(lookup(&client, target, &new).unwrap().id, other.id);
+            assert!(create(&client, made.id, "late", file_type::REGULAR, 7).is_err());
+            rmdir(&client, (target, &new)).unwrap();
+            assert_eq!([links(parent), links(target)], [before[0] - 1, before[1]]);
+            for id in [made.id, inside.id, other.id] {
+                goes(&client, id);
+            }
+        }
+    }
+    net.settle();
+}
+
+#[test]
+fn a_directory_with_many_partitions_goes() {
+    let net = Net::new(3, SplitPolicy { entries_max: 16, ..POLICY });
+    let client = net.client();
+    let made = create(&client, ROOT, "big", file_type::DIRECTORY | 0o755, 7).unwrap();
+    let names = Vec::from_iter((0..300).map(|number| format!("{number}")));
+    names.iter().for_each(|name| _ = file(&client, made.id, name));
+    net.settle();
+    for name in &names {
+        fails(rmdir(&client, (ROOT, "big")), Errno::NOTEMPTY);
+        unlink(&client, (made.id, name)).unwrap();
+    }
+    rmdir(&client, (ROOT, "big")).unwrap();
+    assert!(lookup(&client, ROOT, "big").is_none());
+    goes(&client, made.id);
+    for name in &names {
+        let late = create(&client, made.id, name, file_type::REGULAR, 7);
+        assert!(late.is_err() && lookup(&client, made.id, name).is_none());
+    }
     net.settle();
 }

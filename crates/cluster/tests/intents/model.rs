@@ -89,6 +89,8 @@ impl Both {
     /// Compares all names and attributes.
     fn check(&self) {
         for (number, [here, there]) in self.directories.iter().enumerate() {
+            let Some([found, _]) = self.stat([*here, *there]) else { continue };
+            assert_eq!(found.id, *here);
             let page = Page { directory: *there, after: 0, name: None, count_max: 1 << 16 };
             let all = self.single.execute(&Operation::Read(Moment::Now, Read::List(page)));
             let Ok(Reply::Entries(entries)) = all else { panic!("{all:?}") };
@@ -108,6 +110,22 @@ impl Both {
                 compare(&one, &other, name);
                 assert_eq!(self.xattr(stats[0], 0), self.xattr(stats[1], 1), "{name}");
             }
+        }
+    }
+
+    /// Returns both inodes of a directory; none if it was removed.
+    fn stat(&self, ids: [FileId; 2]) -> Option<[Inode; 2]> {
+        let read = |at: usize| Operation::Read(Moment::Now, Read::Inode(ids[at]));
+        let one = self.client.execute_for(Caller::Trusted, &read(0));
+        match (one, self.single.execute(&read(1))) {
+            (Ok(Reply::Inode(one)), Ok(Reply::Inode(other))) => {
+                compare(&one, &other, "a directory");
+                Some([one, other])
+            }
+            // A server that has just started may keep it without a name.
+            (Ok(Reply::Inode(one)), Err(_)) if one.nlink == 0 => None,
+            (Err(_), Err(_)) => None,
+            different => panic!("{ids:?}: {different:?}"),
         }
     }
 
@@ -144,6 +162,16 @@ fn make_directories(net: &Net, both: &mut Both, servers: u32) {
         let there = both.single.create(ROOT, name.as_bytes(), &new, false).unwrap().id;
         both.directories.push([here, there]);
     }
+    // Some in others, so that they may get into each other.
+    for number in 0..6 {
+        let place = ([0, 4, 5, 1, 2, 7][number], number);
+        let new = New { mode: file_type::DIRECTORY | 0o777, uid: 7, gid: 7, ..New::default() };
+        let made = both.execute(Caller::Trusted, |at| {
+            let (name, new) = (both.name(place, at), Cow::Owned(new.clone()));
+            Some(Change::Create { name, new, holds: false })
+        });
+        both.directories.push(made.unwrap().map(|inode| inode.id));
+    }
 }
 
 /// Makes one random change.
@@ -167,8 +195,11 @@ fn step(both: &Both, random: &mut StdRng, users: &[Credentials]) {
                 Some(Change::Create { name: both.name(one, at), new, holds: false })
             });
         }
-        5..8 => {
+        5..7 => {
             both.execute(caller, |at| Some(Change::Unlink(both.name(one, at))));
+        }
+        7 => {
+            both.execute(caller, |at| Some(Change::Rmdir(both.name(one, at))));
         }
         8..11 => {
             let Some(inodes) = both.lookup(one) else { return };

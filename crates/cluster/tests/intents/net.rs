@@ -284,3 +284,7 @@ pub fn link(client: &Client, id: FileId, name: Name<'_>) -> Result<Reply, Error>
 pub fn unlink(client: &Client, name: Name<'_>) -> Result<Reply, Error> {
     change(client, Change::Unlink(EntryName::new(name.0, name.1.as_bytes())))
 }
+
+pub fn rmdir(client: &Client, name: Name<'_>) -> Result<Reply, Error> {
+    change(client, Change::Rmdir(EntryName::new(name.0, name.1.as_bytes())))
+}

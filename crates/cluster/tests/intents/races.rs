@@ -1,13 +1,18 @@
 //! Changes that meet: of the same names at once, in opposite directions, while others read, while
 //! messages get lost and servers die.
 
-use crate::net::{Fate, Faults, Net, POLICY, file, link, list, lookup, rename, unlink};
+use crate::net::{
+    Fate, Faults, Net, POLICY, create, file, link, list, lookup, rename, rmdir, unlink,
+};
 use canopy_cluster::{Client, Error, IntentStep};
 use canopy_model::ErrorKind;
-use canopy_namespace::{FileId, RenameMode};
+use canopy_namespace::inode::file_type;
+use canopy_namespace::operation::{Access, Operation};
+use canopy_namespace::{FileId, RenameMode, Reply};
 use canopy_partition::SplitPolicy;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,8 +119,7 @@ fn a_file_that_moves_is_never_nowhere() {
 }
 
 fn found(client: &Client, id: FileId) -> FileId {
-    use canopy_namespace::Reply;
-    use canopy_namespace::operation::{Moment, Operation, Read};
+    use canopy_namespace::operation::{Moment, Read};
     match crate::net::execute(client, &Operation::Read(Moment::Now, Read::Inode(id))) {
         Ok(Reply::Inode(inode)) => inode.id,
         other => panic!("{other:?}"),
@@ -138,11 +142,11 @@ fn names_of(net: &Net, directories: &[FileId]) -> BTreeMap<FileId, (u32, u32)> {
 
 /// Returns whether an operation was refused by a rule. Panics if it failed for anything but that a
 /// server was dead.
-fn was_refused(outcome: &Result<canopy_namespace::Reply, Error>) -> bool {
+fn was_refused(outcome: &Result<Reply, Error>) -> bool {
     match outcome {
         Ok(_) => false,
         Err(Error::Namespace(error @ canopy_namespace::Error::Posix(_))) => {
-            let expected = [rustix::io::Errno::NOENT, rustix::io::Errno::EXIST];
+            let expected = [Errno::NOENT, Errno::EXIST];
             assert!(expected.contains(&error.errno()), "{error}");
             true
         }
@@ -280,4 +284,79 @@ fn servers_die_while_names_move() {
         });
         check(&net, &directories, &files);
     }
+}
+
+#[test]
+fn directories_never_get_into_each_other() {
+    let net = Net::new(3, POLICY);
+    let client = net.client();
+    let parents = [0, 1].map(|server| net.directory_at(server, 0o755, 7));
+    net.set_faults(hold_up_parts());
+    for round in 0..60 {
+        let names = [format!("x{round}"), format!("y{round}")];
+        let made = [0, 1].map(|at| {
+            create(&client, parents[at], &names[at], file_type::DIRECTORY | 0o755, 7).unwrap().id
+        });
+        let moved = thread::scope(|scope| {
+            let (net, names) = (&net, &names);
+            let moves = [0, 1].map(|at| {
+                scope.spawn(move || {
+                    let name = names[at].as_str();
+                    let (from, to) = ((parents[at], name), (made[1 - at], name));
+                    match rename(&net.client(), from, to, RenameMode::Replace) {
+                        Ok(_) => true,
+                        Err(Error::Namespace(error)) => {
+                            assert_eq!(error.errno(), Errno::INVAL);
+                            false
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                })
+            });
+            moves.map(|one| one.join().unwrap())
+        });
+        // One of them is in the other, and both can be reached.
+        assert_eq!(moved.iter().filter(|moved| **moved).count(), 1, "{moved:?}");
+        for id in made {
+            let path = Operation::Access(Access::Path(id));
+            let path = crate::net::execute(&client, &path);
+            assert!(matches!(path, Ok(Reply::Bytes(Some(_)))), "{path:?}");
+        }
+    }
+    net.settle();
+}
+
+#[test]
+fn nothing_is_created_in_what_was_removed() {
+    let net = Net::new(3, POLICY);
+    let client = net.client();
+    let parent = net.directory_at(0, 0o755, 7);
+    net.set_faults(hold_up_parts());
+    for round in 0..100 {
+        let name = format!("{round}");
+        let made = create(&client, parent, &name, file_type::DIRECTORY | 0o755, 7).unwrap().id;
+        file(&client, parent, "moved");
+        let results = thread::scope(|scope| {
+            let net = &net;
+            let create = scope.spawn(move || {
+                let kind = [file_type::REGULAR, file_type::DIRECTORY][round % 2];
+                match round % 4 {
+                    0 | 1 => create(&net.client(), made, "new", kind | 0o755, 7).is_ok(),
+                    _ => {
+                        let (from, to) = ((parent, "moved"), (made, "new"));
+                        rename(&net.client(), from, to, RenameMode::Replace).is_ok()
+                    }
+                }
+            });
+            let removed = rmdir(&client, (parent, &name)).is_ok();
+            [create.join().unwrap(), removed]
+        });
+        assert_eq!(results.iter().filter(|has| **has).count(), 1, "{results:?}");
+        assert_eq!(lookup(&client, made, "new").is_some(), results[0]);
+        assert_eq!(lookup(&client, parent, &name).is_some(), results[0]);
+        if lookup(&client, parent, "moved").is_some() {
+            unlink(&client, (parent, "moved")).unwrap();
+        }
+    }
+    net.settle();
 }

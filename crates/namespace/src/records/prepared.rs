@@ -85,6 +85,8 @@ pub enum Effect {
         /// The name that it gets.
         to: OwnedName,
     },
+    /// A directory goes, with all that is here of it but its name. It has no names here.
+    Vanish(FileId),
     /// A name that is free gets a whiteout of this owner and group.
     Whiteout(OwnedName, Ownership),
 }
@@ -225,7 +227,7 @@ impl Effect {
     /// Returns whether it takes no space.
     fn frees(&self) -> bool {
         match self {
-            Effect::Take(..) | Effect::Drop(..) => true,
+            Effect::Take(..) | Effect::Drop(..) | Effect::Vanish(_) => true,
             Effect::Relink { added, .. } => added.is_none(),
             Effect::Renamed { .. } | Effect::Put(..) | Effect::Leave(..) => false,
             Effect::Gather(..) | Effect::Whiteout(..) => false,
@@ -262,6 +264,7 @@ impl Making<'_> {
                 self.batch.delete(from.borrowed().found_key(*id).as_ref())?;
                 Ok(self.batch.put(to.borrowed().found_key(*id).as_ref(), b"")?)
             }
+            Effect::Vanish(id) => self.vanish(*id),
             Effect::Whiteout(name, owner) => self.whiteout(name.borrowed(), *owner, writer),
         }
     }
@@ -362,6 +365,25 @@ impl Making<'_> {
         }
         self.tablet.index_name(batch, &inode, removed, added.map(|added| added.name), true)?;
         self.changed.push(id);
+        self.tablet.write_or_remove(batch, &place, &before, &inode)
+    }
+
+    fn vanish(&mut self, id: FileId) -> Result<()> {
+        let batch = &mut self.batch;
+        batch.delete_range(&Space::Partitions.range_of(id))?;
+        let place = Space::Directories.of(id, b"");
+        let Some(before) = self.tablet.record(&place)? else { return Ok(()) };
+        self.changed.push(id);
+        if before.has(flag::FURTHER) {
+            batch.delete(place.as_ref())?;
+            return Ok(batch.delete_range(&Space::Xattrs.range_of(id))?);
+        }
+        for (parent, name) in self.tablet.names(id)? {
+            batch.delete(EntryName::new(parent, &name).found_key(id).as_ref())?;
+        }
+        let mut inode = before.clone();
+        self.tablet.overlay(&mut inode);
+        (inode.nlink, inode.ctime_ns) = (0, self.now_ns);
         self.tablet.write_or_remove(batch, &place, &before, &inode)
     }
 

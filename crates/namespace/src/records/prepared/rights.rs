@@ -29,6 +29,10 @@ pub struct Arrival<'a> {
     pub other: Option<&'a Inode>,
     /// Why the old name cannot be taken away.
     pub refusal: Option<Errno>,
+    /// Whether the new name is in the file that moves, or below it.
+    pub is_loop: bool,
+    /// The directory of the old name, and those above it, if they matter.
+    pub above: &'a [FileId],
 }
 
 /// Outcome of the check of an arrival.
@@ -44,9 +48,9 @@ pub enum Arrived {
     /// The name is of this file, whose inode follows the record of the name.
     Replaces {
         /// The record: a pointer, or the inode.
-        record: Inode,
+        record: Box<Inode>,
         /// The inode.
-        inode: Inode,
+        inode: Box<Inode>,
     },
 }
 
@@ -99,6 +103,16 @@ impl Tablet {
             None => true,
         };
         Ok((inode, (!may_move).then_some(Errno::ACCESS)))
+    }
+
+    /// Fails unless a directory may go, as far as its names here decide that.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NOTEMPTY` if there is a name, and as the table does.
+    pub fn check_vanishing(&self, id: FileId) -> Result<()> {
+        let _writer = self.writer.lock();
+        if self.is_empty(id)? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
     }
 
     /// Returns the inode of a file with several names, which is at home here.
@@ -190,7 +204,15 @@ impl Tablet {
         match (mode, &record) {
             (RenameMode::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => return Err(Errno::NOENT.into()),
+            _ if arrival.is_loop => return Err(Errno::INVAL.into()),
             (_, Some(record)) if record.id == moved.id => return Ok(Arrived::Same),
+            (RenameMode::Exchange, Some(record)) if arrival.above.contains(&record.id) => {
+                return Err(Errno::INVAL.into());
+            }
+            // Without a user, it is found later not to be empty.
+            (_, Some(record)) if caller.user().is_some() && arrival.above.contains(&record.id) => {
+                return Err(Errno::NOTEMPTY.into());
+            }
             _ => {}
         }
         let mut other = record.clone();
@@ -221,7 +243,7 @@ impl Tablet {
                 if !record.is_pointer() {
                     self.overlay(&mut inode);
                 }
-                Arrived::Replaces { record, inode }
+                Arrived::Replaces { record: Box::new(record), inode: Box::new(inode) }
             }
             _ => Arrived::Free,
         })
