@@ -136,11 +136,11 @@ impl Net {
         }
     }
 
-    /// Returns a client that knows nothing.
+    /// Returns a client that knows nothing, and does not try again where a server is dead.
     pub fn client(&self) -> Client {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let session = SessionId(NEXT.fetch_add(1, Ordering::Relaxed));
-        Client::new(Arc::new(Line(self.own.clone())), session)
+        Client::new(Arc::new(Line(self.own.clone())), session).with_patience(Duration::ZERO)
     }
 
     /// Makes a directory whose home is this server.
