@@ -357,3 +357,23 @@ fn users_run_clusters_of_their_own() {
     process.signal(Signal::SIGTERM);
     assert_eq!(process.end().0, Some(0));
 }
+
+#[test]
+fn commands_are_explained_and_need_no_index() {
+    let place = Place::new(1);
+    for (command, words, about) in [
+        ("certificate", &["--list", "@"][..], "Make, list and revoke the certificates"),
+        ("start", &["@", "--listen", "10.1.0.5:1"], "Run a share of a namespace's servers"),
+        ("status", &["@"], "Show which process runs which servers"),
+        ("partitions", &["/", "@"], "Show which servers hold the partitions"),
+        ("spread", &["/", "@"], "Spread a directory over all servers at once"),
+        ("drain", &["n17", "@"], "Move all servers of a machine"),
+    ] {
+        let help = success(&place.run(&[command, "--help"]));
+        assert!(help.starts_with(about), "{help}");
+        let words = [&[command][..], words].concat();
+        let plain = place.run(&words);
+        let with_index = place.run(&[&words[..], &["--index", "/no/such/index"]].concat());
+        assert_eq!(plain, with_index, "{command}");
+    }
+}
