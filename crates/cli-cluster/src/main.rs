@@ -38,6 +38,7 @@ fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     match arguments.command {
         Command::Certificate(arguments) => certificate::run(&arguments),
         Command::Partitions(arguments) => partitions::run(&arguments),
+        Command::Spread(arguments) => partitions::spread(&arguments),
         Command::Start(arguments) => start::run(&arguments),
         Command::Status { namespace, json } => status::run(&namespace, json),
         Command::Drain { host, namespace } => status::drain(&host, &namespace),

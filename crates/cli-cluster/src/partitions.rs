@@ -1,10 +1,10 @@
-//! `canopy cluster partitions`.
+//! `canopy cluster partitions` and `spread`, which ask the servers.
 
 use crate::place::Place;
 use crate::security::Security;
 use anyhow::{Context, bail, ensure};
 use canopy::Outcome;
-use canopy::commands::cluster::Partitions as Arguments;
+use canopy::commands::cluster::{Partitions as Arguments, Spread};
 use canopy_cluster::membership::survey;
 use canopy_cluster::wire::Address;
 use canopy_cluster::{Client, Patience, Peers, Remote, Request, Response, Sender, SessionId};
@@ -12,7 +12,9 @@ use canopy_namespace::operation::{Caller, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, ROOT, Reply};
 use canopy_partition::{ServerId, SplitHistory};
 use canopy_store::Environment;
+use canopy_text::counted;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::sync::Arc;
@@ -22,27 +24,25 @@ use std::time::Duration;
 const PATIENCE: Patience =
     Patience { attempt: Duration::from_secs(5), whole: Duration::from_secs(20) };
 
+/// A partition and the server that holds it.
+type Held = (SplitHistory, ServerId);
+
+/// Splits of one partition that are stopped by others are given up after so many attempts.
+const ATTEMPTS: u32 = 50;
+
+/// Pause after a split that others have stopped.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Prints the partitions of a directory and the servers that hold them.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
-    let peers = connect(arguments, &place)?;
+    let peers = connect(&place, &arguments.namespace, arguments.certificate.as_deref())?;
     let directory = find(&peers, &place, &arguments.directory)?;
-    let mut partitions = Vec::new();
-    for server in (0..peers.server_count()).map(ServerId) {
-        let asked = peers.ask(server, Sender::SERVER, &Request::Part(directory));
-        match asked.with_context(|| format!("cannot ask server {server}"))? {
-            Response::Part(_, histories) => {
-                partitions.extend(histories.into_iter().map(|history| (history, server)));
-            }
-            _ => bail!("server {server} has sent a reply that does not fit"),
-        }
-    }
-    partitions.sort_by_key(|(history, _)| history.partition().number());
     let route = peers.route();
     if !arguments.json {
         canopy::say(format_args!("{:>9}  {:>10}  {:>6}  PROCESS", "PARTITION", "SHARE", "SERVER"))?;
     }
-    for (history, server) in partitions {
+    for (history, server) in partitions(&peers, directory)? {
         let (partition, process) = (history.partition().number(), route.address(server));
         if arguments.json {
             canopy::say_json(&json!({
@@ -61,6 +61,73 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Complete)
 }
 
+/// Splits the partitions of a directory until each server has as many as it may have.
+pub fn spread(arguments: &Spread) -> anyhow::Result<Outcome> {
+    let place = Place::open(&arguments.namespace)?;
+    let peers = connect(&place, &arguments.namespace, arguments.certificate.as_deref())?;
+    let directory = find(&peers, &place, &arguments.directory)?;
+    loop {
+        let held = partitions(&peers, directory)?;
+        let mut has_split = false;
+        for (history, server) in &held {
+            has_split |= split(&peers, directory, *history, *server)?;
+        }
+        if !has_split {
+            let servers = BTreeSet::from_iter(held.iter().map(|(_, server)| server.0)).len();
+            canopy::say(format_args!(
+                "{} has {} on {}",
+                arguments.directory.display(),
+                counted(held.len(), "partition"),
+                counted(servers, "server")
+            ))?;
+            return Ok(Outcome::Complete);
+        }
+    }
+}
+
+/// Splits a partition once, if there is a server for its upper half. Returns whether it did.
+fn split(
+    peers: &Arc<Remote>,
+    directory: FileId,
+    history: SplitHistory,
+    server: ServerId,
+) -> anyhow::Result<bool> {
+    let request = Request::Split(directory, history.partition());
+    let mut attempts = 0;
+    loop {
+        let failed = match peers.ask(server, Sender::SERVER, &request) {
+            Ok(Response::Done(has_split)) => return Ok(has_split),
+            Ok(_) => bail!("server {server} has sent a reply that does not fit"),
+            Err(error) => error,
+        };
+        attempts += 1;
+        if attempts == ATTEMPTS || !matches!(failed, canopy_cluster::Error::Stopped(_)) {
+            let partition = history.partition().number();
+            let failed = anyhow::Error::from(failed);
+            return Err(
+                failed.context(format!("cannot split partition {partition} on server {server}"))
+            );
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Returns the partitions of a directory, in the order of their numbers.
+fn partitions(peers: &Arc<Remote>, directory: FileId) -> anyhow::Result<Vec<Held>> {
+    let mut held = Vec::new();
+    for server in (0..peers.server_count()).map(ServerId) {
+        let asked = peers.ask(server, Sender::SERVER, &Request::Part(directory));
+        match asked.with_context(|| format!("cannot ask server {server}"))? {
+            Response::Part(_, histories) => {
+                held.extend(histories.into_iter().map(|history| (history, server)));
+            }
+            _ => bail!("server {server} has sent a reply that does not fit"),
+        }
+    }
+    held.sort_by_key(|(history, _)| history.partition().number());
+    Ok(held)
+}
+
 /// Returns the share of all names that a partition is for.
 fn share(history: SplitHistory) -> String {
     match history.depth() {
@@ -70,7 +137,11 @@ fn share(history: SplitHistory) -> String {
 }
 
 /// Connects to the processes of the newest map.
-fn connect(arguments: &Arguments, place: &Place) -> anyhow::Result<Arc<Remote>> {
+fn connect(
+    place: &Place,
+    namespace: &Path,
+    certificate: Option<&Path>,
+) -> anyhow::Result<Arc<Remote>> {
     let environment = Environment::system(place.storage.clone());
     let map = survey(&environment)?.map(|(map, _)| map);
     let addresses = map.iter().flat_map(|map| map.processes.values());
@@ -79,10 +150,10 @@ fn connect(arguments: &Arguments, place: &Place) -> anyhow::Result<Arc<Remote>> 
     ensure!(
         !addresses.is_empty(),
         "no process of this cluster runs: canopy cluster start {} --listen ADDRESS",
-        arguments.namespace.display()
+        namespace.display()
     );
     let beside = place.certificate();
-    let security = Security::new(place, arguments.certificate.as_deref().or(beside.as_deref()))?;
+    let security = Security::new(place, certificate.or(beside.as_deref()))?;
     Ok(Remote::connect(&addresses, security.of_client()?, PATIENCE)?)
 }
 

@@ -2,12 +2,14 @@
 
 mod common;
 
-use canopy_cluster::certificates::{Credentials, Trust, client_config};
+use canopy_cluster::certificates::{Credentials as Certificate, Trust, client_config};
 use canopy_cluster::wire::ClientSecurity;
-use canopy_cluster::{Client, Patience, Remote, SessionId};
+use canopy_cluster::{Client, Patience, Peers, Remote, Request, Sender, SessionId};
+use canopy_model::Credentials;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Operation};
 use canopy_namespace::{EntryName, New, ROOT};
+use canopy_partition::{PartitionId, ServerId};
 use common::{CANOPY, NOBODY, Place, Process, canopy_ns, failure, success, wait_until};
 use nix::sys::signal::Signal;
 use rustls::pki_types::ServerName;
@@ -142,6 +144,33 @@ fn partitions_of_a_directory_are_shown() {
 }
 
 #[test]
+fn an_empty_directory_is_spread_at_once() {
+    let place = Place::new(3);
+    let (_one, address, _) = start(&place);
+    let (_other, ..) = start(&place);
+    let spread = ["spread", "/", "@"];
+    assert_eq!(success(&place.run(&spread)), "/ has 12 partitions on 3 servers\n");
+    assert_eq!(success(&place.run(&spread)), "/ has 12 partitions on 3 servers\n");
+    create_files(&address, (0..100).map(|number| format!("file{number}")));
+    let told = success(&place.run(&["partitions", "/", "@"]));
+    assert_eq!(told.lines().count(), 13, "{told}");
+    for server in ["0", "1", "2"] {
+        let of = told.lines().skip(1).filter(|line| line.split_whitespace().nth(2) == Some(server));
+        assert_eq!(of.count(), 4, "{told}");
+    }
+    let told = failure(&place.run(&["spread", "/file1", "@"]));
+    assert!(told.contains("/file1: not a directory"), "{told}");
+    // Users may not split, however large a directory is to become.
+    let address = address.parse().unwrap();
+    let peers = Remote::connect(&[address], ClientSecurity::default(), Patience::CLIENT).unwrap();
+    let user = Credentials { uid: 1000, gids: vec![1000] };
+    let sender = Sender { caller: Caller::User(&user), session: SessionId(9), number: 0 };
+    let split = Request::Split(ROOT, PartitionId::ZERO);
+    let refused = peers.ask(ServerId(0), sender, &split).unwrap_err();
+    assert!(refused.to_string().contains("not permitted"), "{refused}");
+}
+
+#[test]
 fn a_process_that_ends_hands_its_servers_over() {
     let place = Place::new(3);
     let (one, ..) = start(&place);
@@ -265,7 +294,7 @@ fn servers_with_certificates_accept_certificates_alone() {
     let told = success(&place.run(&["partitions", "/", "@"]));
     assert_eq!(told.lines().count(), 2, "{told}");
     let config = |name: &str| {
-        let own = Credentials::open(&place.path(name)).unwrap();
+        let own = Certificate::open(&place.path(name)).unwrap();
         let config = client_config(&Trust::of_client(&own).unwrap(), &own).unwrap();
         (own.certified().serial.to_string(), config)
     };
@@ -275,7 +304,7 @@ fn servers_with_certificates_accept_certificates_alone() {
     // Another cluster's.
     let other = Place::new(1);
     success(&other.run(&["certificate", "--node", "n1", "--output", "other.pem", "@"]));
-    let stranger = Credentials::open(&other.path("other.pem")).unwrap();
+    let stranger = Certificate::open(&other.path("other.pem")).unwrap();
     let mut forged = (*first).clone();
     forged.client_auth_cert_resolver = stranger;
     shake(&address, &Arc::new(forged)).unwrap_err();
@@ -327,4 +356,24 @@ fn users_run_clusters_of_their_own() {
     assert!(told.contains("belongs to uid 65534"), "{told}");
     process.signal(Signal::SIGTERM);
     assert_eq!(process.end().0, Some(0));
+}
+
+#[test]
+fn commands_are_explained_and_need_no_index() {
+    let place = Place::new(1);
+    for (command, words, about) in [
+        ("certificate", &["--list", "@"][..], "Make, list and revoke the certificates"),
+        ("start", &["@", "--listen", "10.1.0.5:1"], "Run a share of a namespace's servers"),
+        ("status", &["@"], "Show which process runs which servers"),
+        ("partitions", &["/", "@"], "Show which servers hold the partitions"),
+        ("spread", &["/", "@"], "Spread a directory over all servers at once"),
+        ("drain", &["n17", "@"], "Move all servers of a machine"),
+    ] {
+        let help = success(&place.run(&[command, "--help"]));
+        assert!(help.starts_with(about), "{help}");
+        let words = [&[command][..], words].concat();
+        let plain = place.run(&words);
+        let with_index = place.run(&[&words[..], &["--index", "/no/such/index"]].concat());
+        assert_eq!(plain, with_index, "{command}");
+    }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use canopy_cluster::has_cluster;
 use canopy_index::safety;
 use canopy_namespace::{Contents, Namespace, system_clock};
-use canopy_store::storage::SharedDirectory;
+use canopy_store::storage::{SharedDirectory, Storage};
 use canopy_store::{Environment, Fenced};
 use rustix::fs::{Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -122,18 +122,24 @@ pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
     let storage = environment(namespace)?.storage;
     match canopy_namespace::table_of(storage.as_ref()) {
         Err(canopy_namespace::Error::Invalid(what)) => {
-            if has_cluster(storage.as_ref())? {
-                bail!(
-                    "{0} is a namespace on several servers, which 'canopy ns' cannot open: start \
-                     its servers with 'canopy cluster start {0} --listen ADDRESS'",
-                    namespace.display()
-                );
-            }
+            check_one_table(namespace, storage.as_ref())?;
             return Err(instead(namespace, &what));
         }
         table => table.with_context(failed)?,
     };
     directory_of(namespace)
+}
+
+/// Fails if a storage has a namespace on several servers.
+pub fn check_one_table(namespace: &Path, storage: &dyn Storage) -> anyhow::Result<()> {
+    if has_cluster(storage)? {
+        bail!(
+            "{0} is a namespace on several servers, which 'canopy ns' cannot open: start its servers \
+             with 'canopy cluster start {0} --listen ADDRESS'",
+            namespace.display()
+        );
+    }
+    Ok(())
 }
 
 /// Returns the error of a directory that is not a namespace. It names the file system that is

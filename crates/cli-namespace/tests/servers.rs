@@ -42,8 +42,10 @@ fn namespaces_are_made_for_several_servers() {
         (&["--servers", "x"], "invalid value 'x'"),
         (&["--servers", "2", "--chunk-size", "1K"], "--chunk-size: from 4K to 64M"),
     ] {
-        let told = failure(&ns("create").args(words).arg(&namespace).output().unwrap());
-        assert!(told.contains(expected), "{words:?}: {told}");
+        let output = ns("create").args(words).arg(&namespace).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {told}");
+        assert!(told.starts_with("canopy: ") && told.contains(expected), "{words:?}: {told}");
     }
 }
 

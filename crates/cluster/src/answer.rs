@@ -84,6 +84,8 @@ impl Server {
             Request::List(page) => self.list_partition(caller, *page),
             Request::Part(id) => self.part(*id),
             Request::NameOf(id) => self.name_of(caller, *id),
+            // The process does this.
+            Request::Split(..) => Err(Error::Unfit),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
         };
         response.map(|response| Answered { response, is_first: true })

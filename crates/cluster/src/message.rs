@@ -61,6 +61,9 @@ pub enum Request<'a> {
     NameOf(FileId),
     /// Returns the server whose table gave out an id. Any server knows.
     HomeOf(FileId),
+    /// Splits a partition of a directory that the server holds, whatever its size, if there is a server
+    /// for its upper half. Only somebody who is trusted may ask for it.
+    Split(FileId, PartitionId),
     /// Holds a file in the sender's session, or lets it go, with a ticket. A release concerns all
     /// holds with tickets up to its own.
     Hold(#[serde(borrow)] Hold<'a>, u64),

@@ -341,8 +341,10 @@ impl Inner {
 /// Returns whether a request may have to wait for other servers.
 fn may_wait(envelope: &Envelope<'_>) -> bool {
     use canopy_namespace::inode::{TYPE_MASK, file_type};
-    let Envelope::Request { request: Request::Execute(operation), .. } = envelope else {
-        return false;
+    let operation = match envelope {
+        Envelope::Request { request: Request::Execute(operation), .. } => operation,
+        Envelope::Request { request: Request::Split(..), .. } => return true,
+        _ => return false,
     };
     match operation {
         Operation::Change(change) => match change {

@@ -559,8 +559,16 @@ pub(crate) fn refusal(state: &State, error: canopy_namespace::Error) -> Error {
         }
         _ => Vec::new(),
     };
-    Error::Elsewhere { target, histories, changes: state.changes }
+    // A file on its way is nowhere. Then no two refusals are equal, and clients ask on.
+    let changes = match state.intents.awaits(target) {
+        true => UNDECIDED.fetch_add(1, Ordering::Relaxed),
+        false => state.changes,
+    };
+    Error::Elsewhere { target, histories, changes }
 }
+
+/// Numbers of changes while some are undecided: no server has made so many.
+static UNDECIDED: AtomicU64 = AtomicU64::new(1 << 63);
 
 /// Returns the ranges of hashes of the partitions that are held.
 fn ranges(holdings: &Holdings) -> Vec<RangeInclusive<u64>> {

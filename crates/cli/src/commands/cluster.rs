@@ -57,6 +57,14 @@ pub enum Command {
     ///
     /// Example: canopy cluster partitions /home /gpfs/ns
     Partitions(Partitions),
+    /// Spread a directory over all servers at once
+    ///
+    /// Directories that grow are spread by themselves. This saves the work where it is known that a
+    /// directory will be large: best while it is empty. Each server gets as many partitions as it may
+    /// have. DIRECTORY is its path in the namespace.
+    ///
+    /// Example: canopy cluster spread /home/ada/results /gpfs/ns
+    Spread(Spread),
     /// Move all servers of a machine to other processes
     ///
     /// Its processes go on running without servers, and get none until they are started again.
@@ -131,6 +139,17 @@ pub struct Partitions {
     /// Print JSON, an object a line
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Spread {
+    /// The directory, by its path in the namespace
+    pub directory: PathBuf,
+    /// The namespace
+    pub namespace: PathBuf,
+    /// The file of the server's certificate [default: NAMESPACE/server.pem, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]

@@ -113,6 +113,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "canopy-object-storage",
             "canopy-partition",
             "canopy-store",
+            "canopy-text",
         ],
     ),
     ("canopy-namespace", &["canopy-model", "canopy-query", "canopy-store"]),

@@ -35,6 +35,7 @@ pub use part::{Arriving, Holds, Moving, Part, Seen};
 pub(crate) use trial::Waits;
 
 use crate::error::{Error, Result};
+use canopy_namespace::operation::Target;
 use canopy_namespace::{Effect, FileId, IntentRecord, IntentRole, Tablet};
 use canopy_partition::{
     Age, Decisions, IntentId, Locked, Locks, Preparation, Preparations, ServerId,
@@ -115,6 +116,16 @@ pub(crate) struct Intents {
 }
 
 impl Intents {
+    /// Returns whether a file may come here by a change of several servers whose end is not known.
+    pub(crate) fn awaits(&self, target: Target) -> bool {
+        let Target::File(id) = target else { return false };
+        let effects = self.parts.values().flat_map(|part| &part.effects);
+        effects.into_iter().any(|effect| match effect {
+            Effect::Put(_, entry) | Effect::Gather(entry, _) => entry.inode.id == id,
+            _ => false,
+        })
+    }
+
     /// Reads what a table that was opened has of intents.
     pub(crate) fn open(tablet: &Tablet) -> Result<Self> {
         let mut intents = Intents {
