@@ -11,6 +11,7 @@ use std::borrow::Cow;
 
 /// A message of a client or a server to a process.
 #[derive(Debug, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment, and nearly all are requests")]
 pub(crate) enum Envelope<'a> {
     /// A request to a logical server.
     Request {

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// Groups of a user are looked up again after so long.
 const GROUPS_TIME: Duration = Duration::from_secs(30);
 
+/// The number that no user and no group has.
+const NOBODY: u32 = u32::MAX;
+
 /// Users whose groups are remembered.
 const USERS_MAX: usize = 10_000;
 
@@ -46,10 +49,12 @@ impl Rights {
             (Peer::Local { uid } | Peer::User { uid }, Claim::User(who)) if who.uid == *uid => {
                 self.of_user(*uid).map(Allowed::User)
             }
-            (Peer::Node { speaks_for_root, .. }, Claim::User(who))
-                if *speaks_for_root || !who.is_root() =>
-            {
-                Ok(allowed(claim))
+            (Peer::Node { speaks_for_root: true, .. }, Claim::User(_)) => Ok(allowed(claim)),
+            (Peer::Node { .. }, Claim::User(who)) if !who.is_root() && who.uid != NOBODY => {
+                // Nor for the group of root.
+                let gids = who.gids.iter().copied().filter(|gid| ![0, NOBODY].contains(gid));
+                let who = Credentials { uid: who.uid, gids: gids.collect() };
+                Ok(Allowed::User(Arc::new(who)))
             }
             _ => Err(denied().into()),
         }
@@ -104,4 +109,46 @@ fn groups_of(uid: u32) -> Result<Vec<u32>> {
     groups.sort_unstable();
     groups.dedup();
     Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::borrow::Cow;
+
+    fn claim(uid: u32, gids: &[u32]) -> Claim<'static> {
+        Claim::User(Cow::Owned(Credentials { uid, gids: gids.to_vec() }))
+    }
+
+    /// Returns the user and the groups that a sender gets; none if it is refused.
+    fn granted(peer: &Peer, claim: &Claim<'_>) -> Option<(u32, Vec<u32>)> {
+        match Rights::default().caller(peer, claim) {
+            Ok(Allowed::User(who)) => Some((who.uid, who.gids.clone())),
+            Ok(Allowed::Server) => Some((0, vec![u32::MAX])),
+            Err(_) => None,
+        }
+    }
+
+    #[test]
+    fn nodes_speak_for_their_users_and_for_nobody_else() {
+        let node = |speaks_for_root| Peer::Node { name: "n17".into(), speaks_for_root };
+        assert_eq!(granted(&node(false), &claim(7, &[8, 9])), Some((7, vec![8, 9])));
+        assert_eq!(granted(&node(false), &claim(7, &[0, 9, NOBODY])), Some((7, vec![9])));
+        for refused in [claim(0, &[0]), claim(NOBODY, &[9]), Claim::Trusted] {
+            assert_eq!(granted(&node(false), &refused), None, "{refused:?}");
+        }
+        assert_eq!(granted(&node(true), &claim(0, &[0])), Some((0, vec![0])));
+        assert_eq!(granted(&node(true), &Claim::Trusted), None);
+    }
+
+    #[test]
+    fn users_speak_for_themselves() {
+        for peer in [Peer::User { uid: 4_000_000 }, Peer::Local { uid: 4_000_000 }] {
+            // This machine does not know the user, and the groups are those that it knows.
+            assert_eq!(granted(&peer, &claim(4_000_000, &[0, 7])), Some((4_000_000, Vec::new())));
+            for refused in [claim(0, &[0]), claim(7, &[7]), Claim::Trusted] {
+                assert_eq!(granted(&peer, &refused), None, "{peer} {refused:?}");
+            }
+        }
+    }
 }
