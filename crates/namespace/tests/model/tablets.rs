@@ -13,8 +13,8 @@ use canopy_namespace::operation::{
     Target,
 };
 use canopy_namespace::{
-    Contents, EntryName, Error, FileId, Inode, Listing, Namespace, New, NoOpenFiles, Ownership,
-    ROOT, Reply, SetAttributes, SetXattr, Settings, Tablet, TabletRange, cookie_before,
+    Contents, DirectoryHalf, EntryName, Error, FileId, Inode, Listing, Namespace, New, NoOpenFiles,
+    Ownership, ROOT, Reply, SetAttributes, SetXattr, Settings, Tablet, TabletRange, cookie_before,
     create_namespace, keys, open_table, system_clock, table_of,
 };
 use canopy_store::storage::MemoryStorage;
@@ -308,8 +308,6 @@ fn operations_on_both_tablets_are_refused_whole() {
         Change::Rename { from: names[0], to: names[1], mode, whiteout: None },
         Change::Rename { from: within, to: names[0], mode, whiteout: Some(Ownership::ROOT) },
         Change::Link { id: ids[0], name: names[1] },
-        Change::SetAttributes { id: ROOT, set, changer: changer() },
-        xattr,
     ] {
         let operation = Operation::Change(change);
         for tablet in &halves.tablets {
@@ -317,6 +315,15 @@ fn operations_on_both_tablets_are_refused_whole() {
             assert!(matches!(error, Error::NotHere(_) | Error::AcrossTablets(_)), "{error}");
         }
         assert_eq!(halves.tree(), before, "{operation:?}");
+    }
+    // The tablet with the first partition of a directory has its attributes, and others get copies.
+    let half = halves.tablets[0].directory_half(ROOT).expect("a root");
+    halves.tablets[1].put_content_half(&DirectoryHalf { version: 1, ..half }).expect("a copy");
+    for change in [Change::SetAttributes { id: ROOT, set, changer: changer() }, xattr] {
+        let operation = Operation::Change(change);
+        let error = halves.tablets[1].execute(&operation).expect_err("a change of a copy");
+        assert!(matches!(error, Error::NotHere(_) | Error::AcrossTablets(_)), "{error}");
+        halves.tablets[0].execute(&operation).expect("a change of attributes");
     }
     // Nothing is listed behind the range.
     let mut listing = Listing::new(ROOT);
