@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// A message of a client or a server to a process.
+#[expect(clippy::large_enum_variant, reason = "nearly all messages are requests")]
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Envelope<'a> {
     /// A request to a logical server.

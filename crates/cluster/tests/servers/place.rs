@@ -191,7 +191,7 @@ pub fn environment_of_large(servers: u32) -> Environment {
 }
 
 pub fn make(cluster: &Arc<Cluster>, count: usize, kind: u32) -> BTreeMap<String, FileId> {
-    let client = &new_client(&cluster);
+    let client = &new_client(cluster);
     let one = |number| {
         let name = format!("file{number}");
         let made = create(client, ROOT, &name, kind).unwrap();
