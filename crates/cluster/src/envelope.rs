@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// A message of a client or a server to a process.
+#[expect(clippy::large_enum_variant, reason = "nearly all messages are requests")]
 #[derive(Debug, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "it lives for a moment, and nearly all are requests")]
 pub(crate) enum Envelope<'a> {
     /// A request to a logical server.
     Request {

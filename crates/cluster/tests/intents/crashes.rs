@@ -32,8 +32,8 @@ fn far_file(client: &Client, [_, _, home]: [FileId; 3], to: (FileId, &str)) -> F
 /// Returns the name of a directory whose home is not the server of the first directory.
 fn far_name(directory: FileId) -> String {
     let mut names = (0..).map(|number| format!("d{number}"));
-    let is_far =
-        |name: &String| !EntryName::new(directory, name.as_bytes()).hash().is_multiple_of(3);
+    let hash = |name: &String| EntryName::new(directory, name.as_bytes()).hash();
+    let is_far = |name: &String| !hash(name).is_multiple_of(3);
     names.find(is_far).unwrap()
 }
 
