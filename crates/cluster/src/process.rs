@@ -245,7 +245,7 @@ impl Process {
     fn work(&self, task: Task) -> bool {
         let done = match task {
             Task::Split(server, directory, partition) => {
-                self.split_at(server, directory, partition, &mut |_: Step| true).map(|_| true)
+                self.split_while_large(server, directory, partition).map(|()| true)
             }
             Task::Recover(server) => self.recover(server),
             Task::Doubts(server) => self.clear_doubts(server),
@@ -267,6 +267,20 @@ impl Process {
                 true
             }
         }
+    }
+
+    /// Splits a partition until it has few enough entries, or there is no server for another half.
+    fn split_while_large(
+        &self,
+        server: ServerId,
+        directory: FileId,
+        partition: PartitionId,
+    ) -> Result<()> {
+        let entries_max = self.layout.policy.threshold(directory.0, partition);
+        while self.server(server)?.count_of(directory, partition)? > entries_max
+            && self.split_at(server, directory, partition, &mut |_: Step| true)?
+        {}
+        Ok(())
     }
 
     /// Does what a crash has left undone at a server. Returns whether all is done.

@@ -481,6 +481,12 @@ impl Server {
         Ok(Some((history, count)))
     }
 
+    /// Returns the number of entries of a partition; 0 if it is not here.
+    pub(crate) fn count_of(&self, directory: FileId, partition: PartitionId) -> Result<u64> {
+        let Some(history) = self.holdings(directory)?.history(partition) else { return Ok(0) };
+        Ok(self.tablet.count_entries(directory, &partition.hashes(history.depth()))?)
+    }
+
     /// Returns whether the server was offered entries of a directory, or of any, and does not know
     /// what became of them.
     pub(crate) fn has_offers(&self, directory: Option<FileId>) -> bool {

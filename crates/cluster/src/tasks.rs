@@ -39,8 +39,9 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Task>,
-    /// Those that wait or run.
+    /// Those that wait, or have failed. One that runs can be added anew: it may have seen too little.
     known: HashSet<Task>,
+    is_running: bool,
     /// Those that failed, and are tried again.
     failed: Vec<Task>,
     is_ended: bool,
@@ -71,7 +72,7 @@ impl Tasks {
     /// Waits until nothing waits or runs.
     pub(crate) fn settle(&self) {
         let mut queue = self.0.queue.lock();
-        while queue.known.len() > queue.failed.len() {
+        while queue.is_running || !queue.waiting.is_empty() {
             self.0.changed.wait(&mut queue);
         }
     }
@@ -84,9 +85,9 @@ impl Shared {
             let has_failed = work(&owner, task);
             drop(owner);
             let mut queue = self.queue.lock();
-            match has_failed {
-                true => queue.failed.push(task),
-                false => _ = queue.known.remove(&task),
+            queue.is_running = false;
+            if has_failed && queue.known.insert(task) {
+                queue.failed.push(task);
             }
             self.changed.notify_all();
         }
@@ -100,6 +101,8 @@ impl Shared {
                 return None;
             }
             if let Some(task) = queue.waiting.pop_front() {
+                queue.known.remove(&task);
+                queue.is_running = true;
                 return Some(task);
             }
             match queue.failed.is_empty() {
