@@ -26,6 +26,18 @@ const CHUNK_BYTES_DEFAULT: u64 = 4 << 20;
 /// Contents in records are this long at most: each is in memory as a whole.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
+/// Returns when partitions of directories split.
+fn policy_of(arguments: &Arguments) -> SplitPolicy {
+    let default = SplitPolicy::default();
+    SplitPolicy {
+        entries_max: arguments.split_entries.unwrap_or(default.entries_max),
+        partitions_per_server: arguments
+            .partitions_per_server
+            .unwrap_or(default.partitions_per_server),
+        ..default
+    }
+}
+
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let Arguments { namespace, inline, chunk_size, indexes, shared, servers, .. } = arguments;
     let (inline, shown) = (*inline, namespace.display());
@@ -69,10 +81,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let uid = nix::unistd::geteuid().as_raw();
     let owner = Ownership { uid, gid: nix::unistd::getegid().as_raw() };
     let clock = system_clock();
-    let mut policy = SplitPolicy::default();
-    policy.entries_max = arguments.split_entries.unwrap_or(policy.entries_max);
-    policy.partitions_per_server =
-        arguments.partitions_per_server.unwrap_or(policy.partitions_per_server);
+    let policy = policy_of(arguments);
     let made = match servers {
         None => create_namespace(&environment, &settings, owner, &clock),
         Some(servers) => create_cluster(&environment, &settings, owner, *servers, policy, &clock)
