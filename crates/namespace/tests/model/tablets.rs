@@ -280,6 +280,28 @@ fn names_of_halves() -> [EntryName<'static>; 2] {
 }
 
 #[test]
+fn the_tablet_with_the_first_partition_has_the_attributes() {
+    let halves = Halves::new(&[]);
+    let half = halves.tablets[0].directory_half(ROOT).expect("a root");
+    halves.tablets[1].put_content_half(&DirectoryHalf { version: 1, ..half }).expect("a copy");
+    let changer = || Changer::Privileged;
+    let set = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
+    let xattr = Change::SetXattr {
+        id: ROOT,
+        name: b"user.x",
+        value: b"v",
+        how: SetXattr::Any,
+        changer: changer(),
+    };
+    for change in [Change::SetAttributes { id: ROOT, set, changer: changer() }, xattr] {
+        let operation = Operation::Change(change);
+        let error = halves.tablets[1].execute(&operation).expect_err("a change of a copy");
+        assert!(matches!(error, Error::NotHere(_) | Error::AcrossTablets(_)), "{error}");
+        halves.tablets[0].execute(&operation).expect("a change of attributes");
+    }
+}
+
+#[test]
 fn operations_on_both_tablets_are_refused_whole() {
     let halves = Halves::new(&[]);
     let names = names_of_halves();
@@ -295,14 +317,6 @@ fn operations_on_both_tablets_are_refused_whole() {
     create(within, file_type::REGULAR | 0o644).expect("a file");
     let before = halves.tree();
     let changer = || Changer::Privileged;
-    let set = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
-    let xattr = Change::SetXattr {
-        id: ROOT,
-        name: b"user.x",
-        value: b"v",
-        how: SetXattr::Any,
-        changer: changer(),
-    };
     let mode = canopy_namespace::RenameMode::Replace;
     for change in [
         Change::Rename { from: names[0], to: names[1], mode, whiteout: None },
@@ -315,15 +329,6 @@ fn operations_on_both_tablets_are_refused_whole() {
             assert!(matches!(error, Error::NotHere(_) | Error::AcrossTablets(_)), "{error}");
         }
         assert_eq!(halves.tree(), before, "{operation:?}");
-    }
-    // The tablet with the first partition of a directory has its attributes, and others get copies.
-    let half = halves.tablets[0].directory_half(ROOT).expect("a root");
-    halves.tablets[1].put_content_half(&DirectoryHalf { version: 1, ..half }).expect("a copy");
-    for change in [Change::SetAttributes { id: ROOT, set, changer: changer() }, xattr] {
-        let operation = Operation::Change(change);
-        let error = halves.tablets[1].execute(&operation).expect_err("a change of a copy");
-        assert!(matches!(error, Error::NotHere(_) | Error::AcrossTablets(_)), "{error}");
-        halves.tablets[0].execute(&operation).expect("a change of attributes");
     }
     // Nothing is listed behind the range.
     let mut listing = Listing::new(ROOT);
