@@ -5,7 +5,7 @@ use crate::contents::collect_garbage;
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
-use crate::message::{Request, Response, Sender, ServerRequest};
+use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
@@ -186,6 +186,12 @@ impl Process {
             self.tasks.add(Task::Doubts(server.id));
         }
         let answered = answered?;
+        if let Request::OfServer(ServerRequest::HandOver(directory, child, _, MoveStep::Hold)) =
+            request
+        {
+            // A partition may arrive with too many entries.
+            self.tasks.add(Task::Split(server.id, *directory, *child));
+        }
         if let Request::Execute(Operation::Change(change)) = request
             && answered.is_first
         {
@@ -348,7 +354,10 @@ impl Process {
         let split = self.layout.policy.child(&placement, history, self.layout.server_count());
         let Some(Split { child, moves }) = split else { return Ok(false) };
         if !moves {
-            return giver.record(directory, |holdings| holdings.split(partition).is_some());
+            let is_split =
+                giver.record(directory, |holdings| holdings.split(partition).is_some())?;
+            self.tasks.add(Task::Split(server, directory, child));
+            return Ok(is_split);
         }
         let receiver = placement.server(child);
         let attempt = giver.next_attempt();
