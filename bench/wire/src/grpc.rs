@@ -1,4 +1,4 @@
-//! The same by tonic, with a codec that copies bytes.
+//! Calls by tonic, with a codec that copies bytes.
 
 use crate::{ANSWER, REQUEST, certificates};
 use anyhow::Result;

@@ -84,7 +84,7 @@ fn serve(node: &Node, security: &Security, ends: &Receiver<()>) -> anyhow::Resul
         if let Some(error) = node.ended() {
             return Err(error.into());
         }
-        // What was known before counts meanwhile.
+        // The list that was known before counts meanwhile.
         let problem =
             security.refresh().err().map(|error| format!("{error:#}")).unwrap_or_default();
         if !problem.is_empty() && problem != told {

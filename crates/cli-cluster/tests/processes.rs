@@ -80,7 +80,7 @@ fn processes_share_the_servers_and_take_over() {
     assert_eq!((rows, output.status.code()), (Vec::new(), Some(1)));
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("no process runs servers 0-3"), "{told}");
-    // Whoever comes next finds all of them.
+    // The next process finds all of them.
     assert_eq!(start(&place).2, "0-3 of 4");
 }
 

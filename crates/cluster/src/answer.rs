@@ -35,7 +35,7 @@ impl Server {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Answered> {
-        // What one server asks another is not a change of the session.
+        // A request between servers is not a change of the session.
         let _running = ChangeId::begin(None);
         self.sessions.note(sender.session);
         let mut waits = Waits::new();

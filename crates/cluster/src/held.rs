@@ -157,7 +157,7 @@ impl Client {
 
     fn count(&self, caller: Caller<'_>, id: FileId, server: ServerId, life: Life) {
         if self.held.count(id, server, life) {
-            // What fails is tried again by the next renewal.
+            // The next renewal tries again where this fails.
             let _ = self.reclaim(caller, server);
         }
     }

@@ -27,7 +27,7 @@ pub struct SessionId(pub u64);
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a> {
-    /// Whose rights count.
+    /// The caller, who needs the rights.
     pub caller: Caller<'a>,
     /// The session that the request belongs to.
     pub session: SessionId,

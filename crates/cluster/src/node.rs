@@ -169,7 +169,7 @@ impl Node {
         let deadline = Instant::now() + limit;
         let mut left = Ok(());
         if let Some(mut membership) = self.inner.membership.write().take() {
-            // Whoever answers a request has it for a moment.
+            // A thread that answers a request has it for a moment.
             let membership = loop {
                 match Arc::try_unwrap(membership) {
                     Ok(membership) => break membership,
@@ -201,7 +201,7 @@ impl Hosting for Inner {
     }
 
     fn stop(&self, server: ServerId) {
-        // What was answered is on disk already.
+        // Answered changes are on disk already.
         let _ = self.process.stop(server);
     }
 

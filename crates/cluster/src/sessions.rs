@@ -57,7 +57,7 @@ impl Default for SessionSettings {
     }
 }
 
-/// What a server keeps for sessions of clients.
+/// State of a server for sessions of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
     /// Number of sessions.

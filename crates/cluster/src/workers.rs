@@ -27,6 +27,8 @@ struct Queue<K> {
     jobs: HashMap<K, VecDeque<Job>>,
     /// Clients with jobs, in the order of their turns.
     turns: VecDeque<K>,
+    /// Number of all jobs that wait.
+    waiting: usize,
     threads: usize,
     idle: usize,
     is_ended: bool,
@@ -37,6 +39,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Workers<K> {
         let queue = Queue {
             jobs: HashMap::new(),
             turns: VecDeque::new(),
+            waiting: 0,
             threads: 0,
             idle: 0,
             is_ended: false,
@@ -53,7 +56,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Workers<K> {
         if jobs.len() == 1 {
             queue.turns.push_back(client);
         }
-        if queue.idle > 0 {
+        queue.waiting += 1;
+        // A thread that was woken for another job counts as idle until it runs.
+        if queue.idle >= queue.waiting {
             self.shared.changed.notify_one();
             return;
         }
@@ -66,6 +71,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Workers<K> {
         if queue.threads == 0 {
             queue.jobs.clear();
             queue.turns.clear();
+            queue.waiting = 0;
         }
     }
 }
@@ -96,6 +102,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let client = self.turns.pop_front()?;
         let jobs = self.jobs.get_mut(&client)?;
         let job = jobs.pop_front();
+        self.waiting -= usize::from(job.is_some());
         match jobs.is_empty() {
             true => _ = self.jobs.remove(&client),
             false => self.turns.push_back(client),

@@ -435,7 +435,7 @@ fn a_certificate_names_one_holder_in_one_way() {
         let is_ours = ["Name", "OtherCluster", "BadDer"].iter().any(|word| told.contains(word));
         assert!(is_ours, "{names:?}: {told}");
     }
-    // The same extension again: whoever reads the first or the last would see another name.
+    // One extension twice: readers of the first and of the last would see different names.
     let mut parameters = site.contents(&site.uri("node/n1"));
     let second = site.uri("server");
     let mut value = vec![0x30, u8::try_from(second.len()).unwrap() + 2, 0x86];

@@ -1,4 +1,4 @@
-//! What many open tablets cost a process that does nothing with them: `cargo run --release -p
+//! Measures many open tablets in a process that does nothing with them: `cargo run --release -p
 //! canopy-namespace --example tablets [TABLETS [DIRECTORY]]`. Prints the process' memory, threads,
 //! open files, and CPU time per second, after each tablet has executed some creates.
 

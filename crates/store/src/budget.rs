@@ -5,7 +5,7 @@
 //! memory. The other half is for memtables that are being flushed. Writers are slowed down while
 //! the last quarter fills up, and wait once the budget is used up.
 //!
-//! What a reader holds of a memtable that was flushed is not counted.
+//! Memory that a reader holds of a flushed memtable is not counted.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ pub struct MemtableBudget {
     stop_bytes: u64,
     /// From so many bytes on, writers wait for flushes.
     limit_bytes: u64,
-    /// What the memtables of all tables take, and what those take that still grow.
+    /// Bytes of the memtables of all tables, and of those that still grow.
     used: AtomicU64,
     growing: AtomicU64,
     shares: Mutex<Vec<Weak<Share>>>,
@@ -99,7 +99,7 @@ impl MemtableBudget {
     }
 }
 
-/// What one table takes of a budget.
+/// Share of one table in a budget.
 pub(crate) struct Share {
     budget: Arc<MemtableBudget>,
     /// Bytes of the memtable that grows.

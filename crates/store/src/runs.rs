@@ -19,7 +19,7 @@ pub struct SstableCache {
     environment: Environment,
     blocks: Arc<BlockCache>,
     open: quick_cache::sync::Cache<SstableId, Arc<Sstable>, ByTail, RandomState, InUse>,
-    /// What the SSTables count for that stay open for as long as their tables have them.
+    /// Weight of the SSTables that stay open for as long as their tables have them.
     kept_bytes: AtomicU64,
 }
 

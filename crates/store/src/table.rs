@@ -132,7 +132,7 @@ pub struct Table {
     durable: Durable,
     write: Arc<Mutex<Write>>,
     view: RwLock<Arc<Layers>>,
-    /// What the memtables and the pending changes take of the budget. It is set with `write` locked.
+    /// Share of the memtables and the pending changes in the budget. It is set with `write` locked.
     share: Arc<Share>,
     /// Whether changes stay in memory: nothing goes into storage.
     is_read_only: bool,

@@ -61,7 +61,7 @@ pub struct UpkeepThreads {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads share.
+/// State that the threads share.
 #[derive(Default)]
 struct Care {
     tables: RwLock<Vec<Arc<Entry>>>,
@@ -125,7 +125,7 @@ impl Drop for Upkeep {
     fn drop(&mut self) {
         self.entry.is_over.store(true, Ordering::Release);
         self.threads.care.tables.write().retain(|entry| !Arc::ptr_eq(entry, &self.entry));
-        // Whoever works on it finishes that first.
+        // The thread that works on it finishes that first.
         let slots = self.entry.slots.each_ref().map(|slot| slot.lock());
         *self.entry.table.lock() = None;
         drop(slots);
@@ -204,7 +204,7 @@ impl Care {
 
     fn work(&self, kind: Kind) {
         while self.wait(kind.interval) {
-            // What is done for one table may have made another one the next.
+            // Work for one table may have made another one the next.
             while self.pass(kind) && kind.slot == FLUSHES && !*self.is_over.lock() {}
         }
     }

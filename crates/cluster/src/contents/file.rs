@@ -37,7 +37,7 @@ pub(super) struct State {
     pub(super) pending: Pending,
 }
 
-/// What a chunk has beneath changes that were not sent.
+/// Bytes of a chunk beneath changes that were not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// Nothing: all of it is zeros.

@@ -39,13 +39,13 @@ struct View {
     small: Option<Vec<u8>>,
     /// Whether the contents stay a record.
     is_small: bool,
-    /// What the records of the chunks have that are sent.
+    /// Records of the chunks that are sent.
     bases: BTreeMap<u64, Base>,
 }
 
 /// An object that was made for a chunk.
 struct Made {
-    /// What the chunk had before.
+    /// Record of the chunk before.
     base: Base,
     /// The object; none for a hole.
     stored: Option<Stored>,

@@ -11,7 +11,7 @@
 //! | objects that nothing needs any more | `collect` |
 //! | chunks in memory | `cache` |
 //!
-//! What clients see of each other (close-to-open, as with NFS):
+//! Visibility of changes between clients (close-to-open, as with NFS):
 //!
 //! - What was written is sent when the file is closed or synced, when its length or attributes are
 //!   set, when much waits, and after some seconds. Until then only this client sees it. It is sent
@@ -61,7 +61,7 @@ use std::time::Duration;
 /// Chunks whose records are read at once.
 const RECORDS: u32 = 1024;
 
-/// What was written is sent after this time.
+/// Written bytes are sent after this time.
 const FLUSH_AFTER_MS: u64 = 5000;
 
 /// How often files are looked for that have waited so long.
@@ -161,7 +161,7 @@ impl ClusterNamespace {
         let flushed = files.clone();
         let flusher = std::thread::Builder::new().name("contents".into()).spawn(move || {
             while end.recv_timeout(FLUSH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                // Whoever closes or syncs the file gets the error.
+                // Closing or syncing the file returns the error.
                 let _ = flushed.flush_where(FLUSH_AFTER_MS);
             }
         });

@@ -35,7 +35,7 @@ pub(super) fn ended_name(session: u64) -> String {
     format!("{ENDED}{session:020}")
 }
 
-/// What the names of all objects of a session begin with.
+/// Prefix of the names of all objects of a session.
 pub(super) fn prefix_of(session: u64) -> String {
     format!("{CHUNKS}{session:020}/")
 }

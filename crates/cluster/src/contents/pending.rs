@@ -1,4 +1,4 @@
-//! What was written into a file and is not in its records: by chunks, with who wrote it.
+//! Written bytes of a file that are not in its records: by chunks, with their writers.
 
 use super::extents::Extents;
 use canopy_namespace::Privileges;

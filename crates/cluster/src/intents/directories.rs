@@ -1,4 +1,4 @@
-//! What changes of directories need beside their parts: a directory that is removed or replaced is
+//! Needs of changes of directories beside their parts: a directory that is removed or replaced is
 //! empty, and stays so; and no directory gets into itself.
 //!
 //! A directory is *closed* on all servers that may have names of it: each prepares that what it has of

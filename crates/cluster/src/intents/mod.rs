@@ -72,7 +72,7 @@ impl LockKey {
     }
 }
 
-/// What a participant has recorded of an intent.
+/// Record of a participant about an intent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct PreparedPart {
     preparation: Preparation,
@@ -96,7 +96,7 @@ enum Stage {
     Deciding,
 }
 
-/// What a server knows of intents. Its state is locked by `Server`.
+/// State of intents at a server. Its state is locked by `Server`.
 pub(crate) struct Intents {
     /// Epoch of the table when this process opened it.
     epoch: u64,
@@ -105,7 +105,7 @@ pub(crate) struct Intents {
     running: BTreeMap<u64, Stage>,
     /// Decisions that may or may not be in storage: their participants get to know once they are.
     unsure: BTreeMap<u64, Vec<(IntentId, ServerId, Preparation)>>,
-    /// What these have changed here.
+    /// Their changes here.
     effects: BTreeMap<u64, Vec<Effect>>,
     decisions: Decisions,
     preparations: Preparations,
@@ -240,7 +240,7 @@ fn prepared(intent: IntentId, part: Option<&PreparedPart>) -> IntentRecord {
 
 fn record<T: Serialize>(role: IntentRole, intent: IntentId, value: Option<&T>) -> IntentRecord {
     let rest = [&intent.decider.0.to_be_bytes()[..], &intent.epoch.to_be_bytes()].concat();
-    // What is in memory already cannot fail to be encoded into memory.
+    // Encoding into memory cannot fail.
     let encode = |value| postcard::to_extend(value, Vec::new()).unwrap_or_default();
     IntentRecord { role, number: intent.number, rest, value: value.map(encode) }
 }

@@ -86,14 +86,14 @@ pub struct Arriving {
 pub struct Moving {
     /// The entry.
     pub entry: MovedEntry,
-    /// Who holds the file.
+    /// Holders of the file.
     pub holds: Holds,
 }
 
 /// Holds of files: the session, the file and the number of the request.
 pub type Holds = Vec<(SessionId, FileId, u64)>;
 
-/// What a server has found when it checked a part.
+/// Outcome of a server's check of a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seen {
     /// Nothing that others need to know.

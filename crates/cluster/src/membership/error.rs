@@ -24,7 +24,7 @@ pub enum MembershipError {
     /// It did not happen in time.
     #[error("after {} s, the process still waits to {what}{}", .limit.as_secs_f32(), because(.cause))]
     TimedOut {
-        /// What did not happen.
+        /// The event that did not happen.
         what: &'static str,
         /// How long it was waited for.
         limit: Duration,

@@ -40,7 +40,7 @@ pub(super) enum End {
     AddressTaken(ProcessId),
 }
 
-/// What one look at storage found.
+/// Findings of one look at storage.
 pub(super) struct Look {
     /// Moments when it began and ended.
     pub(super) time: (Duration, Duration),

@@ -407,7 +407,7 @@ impl ClientEnd {
             }
         }
         let Some(live) = &mut self.draining else { return };
-        // What was not written yet must not be: it is not under way any more.
+        // Unwritten bytes must stay unwritten: they are not under way any more.
         live.writer = FrameWriter::default();
         for call in live.remove_all(|frame| frame > taken) {
             call.slot.complete(Err(self.link.not_sent("the server stops")));

@@ -211,7 +211,7 @@ impl ClientSecurity {
             if !stream.peer_addr()?.ip().to_canonical().is_loopback() {
                 return Err(Unfit::denied("servers on other machines require a certificate"));
             }
-            // Whose it is can be found out once the server has accepted it.
+            // Its owner can be found out once the server has accepted it.
             let peer = Peer::Local { uid: 0 };
             return Ok(Secured { stream: Stream::Tcp(stream), peer, certificate: None });
         };

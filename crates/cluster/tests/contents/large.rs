@@ -46,7 +46,7 @@ fn a_file_has_very_many_chunks() {
     assert!(is_marked(&client, id, 9001) && is_marked(&client, id, 9));
     let error = client.0.seek_from(id, false, size).expect_err("it is the end");
     assert_eq!(error.errno(), Errno::NXIO);
-    // What is cut off does not come back.
+    // Bytes that were cut off do not come back.
     client.truncate(id, 5 * CHUNK + 6).expect("shorter");
     client.truncate(id, size).expect("longer");
     assert_eq!(client.read(id, 5 * CHUNK + 5, 2), [1, 0]);
@@ -83,7 +83,7 @@ fn a_damaged_chunk_fails_until_it_is_written_anew() {
     assert!(client.read(id, 0, 3 * CHUNK as usize) == expected);
     client.0.close(id).expect("closed");
     assert!(place.client().whole(id) == expected);
-    // What cannot be written at all is lost with the last close, which says so.
+    // Bytes that can never be written are lost with the last close, which reports it.
     let names = place.objects("contents/chunk/");
     names.iter().for_each(|name| place.environment.storage.remove(name).expect("removed"));
     let client = place.client();

@@ -209,7 +209,7 @@ impl Life {
     }
 }
 
-/// What a client reaches as long as it lives. Reading is not a step.
+/// Storage that a client reaches as long as it lives. Reading is not a step.
 struct Mortal<T> {
     of: T,
     life: Arc<Life>,

@@ -156,7 +156,7 @@ const CASES: [Case; 13] = [
     },
 ];
 
-/// What there is: directory, name, owner and number of links of each.
+/// All names: directory, name, owner and number of links of each.
 type Tree = Vec<(usize, String, u32, u32)>;
 
 fn tree(client: &Client, directories: [FileId; 3]) -> Tree {

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub const POLICY: SplitPolicy =
     SplitPolicy { entries_max: 1 << 20, variation_percent: 25, partitions_per_server: 4 };
 
-/// What happens to a message.
+/// Fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Arrives,

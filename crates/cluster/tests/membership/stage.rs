@@ -277,7 +277,7 @@ impl Cluster {
 
     pub fn stop_failing(&self) {
         self.weather.chance.store(0, Ordering::SeqCst);
-        // What is late happens by then.
+        // Late creations happen by then.
         std::thread::sleep(Duration::from_millis(400));
     }
 

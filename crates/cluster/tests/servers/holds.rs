@@ -130,7 +130,7 @@ fn silent_sessions_lose_what_they_hold() {
     site.pass(6);
     assert!(!lost.iter().any(|id| is_there(&site, *id)));
     assert!(is_there(&site, kept));
-    // What still has a name is held again by the next renewal.
+    // Files that still have a name are held again by the next renewal.
     let named = create_held(&one, "named", file_type::REGULAR);
     other.renew(Caller::Trusted);
     site.pass(9);

@@ -280,7 +280,7 @@ fn halves_without_a_name_go() {
     assert!(is_there(id));
     site.pass(10);
     assert!(!is_there(id) && site.process().is_at_rest().unwrap());
-    // The same if the home dies, too.
+    // The home dies, too.
     let id = make(Attempt { epoch, number: 1001 });
     site.restart();
     assert!(!is_there(id) && site.process().is_at_rest().unwrap());

@@ -26,7 +26,7 @@ pub enum Reply {
     Bytes(Option<Vec<u8>>),
     /// Names.
     Names(Vec<Vec<u8>>),
-    /// What records have of a file's contents.
+    /// Records of a file's contents.
     Contents(StoredContents),
     /// A file whose contents were written; none if they were not, as they have changed meanwhile.
     Written(Option<Inode>),

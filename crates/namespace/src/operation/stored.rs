@@ -1,4 +1,4 @@
-//! What records have of the contents of files: data of the operations by which clients of servers
+//! Contents of files in records: data of the operations by which clients of servers
 //! read and change it.
 //!
 //! Small contents are a record. Of larger ones, a record for each chunk names the object that has
@@ -29,7 +29,7 @@ pub struct ContentsPart {
     pub count_max: u32,
 }
 
-/// What records have of a file's contents, all of one moment.
+/// Records of a file's contents, all of one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredContents {
     /// The inode.

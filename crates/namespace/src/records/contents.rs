@@ -1,4 +1,4 @@
-//! What records have of the contents of files, for clients of servers: read, and changed with the
+//! Contents of files in records, for clients of servers: read, and changed with the
 //! lock of a change. Nobody has files open beside that (`OpenFiles`), so records are all there is.
 //!
 //! Objects of chunks are made before a record names them, and go once none does: see
@@ -324,7 +324,7 @@ impl Tablet {
         }
         inode.size = size;
         if size == 0 {
-            // What is written next may be a record again.
+            // The next contents may be a record again.
             inode.flags &= !flag::OBJECT;
             inode.blocks = 0;
         }

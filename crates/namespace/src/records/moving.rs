@@ -227,7 +227,7 @@ impl Tablet {
             contents: None,
             chunks: Vec::new(),
         };
-        // What such an entry leads to lies elsewhere.
+        // Such an entry leads to an inode that lies elsewhere.
         if inode.is_pointer() {
             entry.inode = inode;
             return Ok(entry);

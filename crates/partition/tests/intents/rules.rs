@@ -15,7 +15,7 @@ pub enum Rule {
     ReadersAsk,
     /// An intent that is running is not aborted, by the word of its decider.
     RunningIsPending,
-    /// What is prepared stays while the decision is pending.
+    /// A prepared part stays while the decision is pending.
     PendingStays,
     /// Each preparation of an intent has a number of its own.
     FreshPreparations,

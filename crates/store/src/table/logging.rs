@@ -29,7 +29,7 @@ impl Durable {
     fn advance(&self, position: u64) {
         let mut state = self.state.lock();
         state.position = state.position.max(position);
-        // Whoever has the turn wakes the others at its end.
+        // The thread that has the turn wakes the others at its end.
         if !state.is_written {
             self.changed.notify_all();
         }

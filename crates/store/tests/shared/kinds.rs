@@ -151,7 +151,7 @@ fn one_of_many_makes_a_directory_shared() {
     }
 }
 
-/// What another machine, which lost, would have noted is not there: no note is before the marker.
+/// A machine that lost has made no note: none is before the marker.
 #[test]
 fn a_machine_that_loses_is_not_noted() {
     let directory = tempfile::tempdir().unwrap();

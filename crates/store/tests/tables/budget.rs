@@ -38,7 +38,7 @@ fn the_largest_memtable_of_all_is_flushed_first() {
     let tables = [200, 150, 80].map(|kilobytes| {
         let table = open(&place, place.create(), &budget);
         (0..kilobytes).for_each(|at| write(&table, at, 1000));
-        // What the log does not have yet counts, too.
+        // Changes that the log does not have yet count, too.
         table.sync().unwrap();
         table
     });

@@ -16,7 +16,7 @@ fn attached_files_join_by_path_and_by_device_and_inode() {
     fs::write(&csv, &text).unwrap();
     let csv = csv.to_str().unwrap();
     done(&place, &index, &["table", "add", "from_csv", csv]);
-    // The same rows in the other formats.
+    // Other formats have these rows, too.
     let parquet = place.path("data.parquet");
     let copied =
         run(&place, &index, &root(), &["sql", "--format", "parquet", "SELECT * FROM from_csv"]);

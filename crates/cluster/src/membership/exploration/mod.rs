@@ -31,7 +31,7 @@ impl Model for Membership {
     fn broken(&self, world: &World) -> Option<&'static str> {
         let is_stuck = || {
             let mut next = Vec::new();
-            // What is late may never happen.
+            // A late creation may never happen.
             World { late: Vec::new(), ..world.clone() }.step(self.without, &mut next);
             world.calm.is_some() && next.is_empty() && !world.is_at_rest()
         };
