@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::handover;
 use crate::holds::makes_held;
 use crate::intents::Waits;
-use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
+use crate::message::{MoveStep, Partitions, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
@@ -13,8 +13,12 @@ use canopy_namespace::operation::{Caller, Change, Hold, Moment, Operation, Page,
 use canopy_namespace::{
     ChangeId, DirectoryHalf, EntryName, FileId, HalfState, Inode, New, Reply, hash_after,
 };
+use canopy_partition::ServerId;
 use rustix::io::Errno;
 use std::borrow::Cow;
+
+/// Sessions that have ended in one answer.
+pub(crate) const SESSIONS: usize = 8192;
 
 /// An answer to a request that succeeded.
 pub(crate) struct Answered {
@@ -86,6 +90,7 @@ impl Server {
             Request::NameOf(id) => self.name_of(caller, *id),
             // The process does this.
             Request::Split(..) => Err(Error::Unfit),
+            Request::PushAttributes(id) => self.push_again(peers, caller, *id),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
         };
         response.map(|response| Answered { response, is_first: true })
@@ -222,8 +227,12 @@ impl Server {
         operation: &Operation<'_>,
     ) -> Result<Reply> {
         if self.layout.home(id)? != self.id {
-            let (target, histories) = (Target::File(id), Vec::new());
-            return Err(Error::Elsewhere { target, histories, changes: 0 });
+            return Err(Error::Elsewhere {
+                target: Target::File(id),
+                partitions: Partitions::default(),
+                changes: 0,
+                servers: self.layout.server_count(),
+            });
         }
         let _one = self.attributes.lock();
         let (is_split, changed) = self.with_directory(id, |is_split| {
@@ -237,13 +246,32 @@ impl Server {
         Ok(changed?)
     }
 
+    /// Gives all servers the attributes of a directory whose home is here, as a newer version.
+    fn push_again(&self, peers: &dyn Peers, caller: Caller<'_>, id: FileId) -> Result<Response> {
+        if caller.user().is_some() {
+            return Err(canopy_namespace::Error::from(Errno::PERM).into());
+        }
+        let _one = self.attributes.lock();
+        let version = self.tablet.half_state(id)?.version + 1;
+        self.tablet.put_half_state(id, HalfState { version, is_pending: true })?;
+        self.push_attributes(peers, id)?;
+        Ok(Response::Done(true))
+    }
+
     /// Gives all servers that may have partitions of a directory its attributes.
     pub(crate) fn push_attributes(&self, peers: &dyn Peers, id: FileId) -> Result<()> {
         let half = self.tablet.directory_half(id)?;
         let state = HalfState { version: half.version, is_pending: false };
         let set = Request::OfServer(ServerRequest::SetHalf(Cow::Owned(half)));
-        for server in self.layout.servers().filter(|server| *server != self.id) {
-            peers.ask(server, Sender::SERVER, &set)?.done()?;
+        let (mut server, mut servers) = (0, self.layout.server_count());
+        while server < servers {
+            if ServerId(server) != self.id {
+                let answer = peers.ask(ServerId(server), Sender::SERVER, &set)?;
+                let Response::Servers(known) = answer else { return Err(Error::Unfit) };
+                // It may have begun to hand a partition over to a server that was added.
+                servers = servers.max(known);
+            }
+            server += 1;
         }
         Ok(self.tablet.put_half_state(id, state)?)
     }
@@ -265,16 +293,17 @@ impl Server {
     }
 
     fn part(&self, id: FileId) -> Result<Response> {
-        let histories = self.histories(id)?;
+        let partitions = self.partitions(id)?;
         let is_home = self.layout.home(id)? == self.id;
         let inode = match self.tablet.inode(id) {
             Ok(inode) => Some(inode),
             Err(error) if error.errno() == Errno::NOENT => None,
             Err(error) => return Err(error.into()),
         };
-        let inode = inode.filter(|inode| is_home || !histories.is_empty() && inode.is_directory());
+        let is_further = |inode: &Inode| !partitions.histories.is_empty() && inode.is_directory();
+        let inode = inode.filter(|inode| is_home || is_further(inode));
         let whole = inode.map(|inode| Inode { flags: inode.flags & !flag::ACCESS_HALF, ..inode });
-        Ok(Response::Part(whole, histories))
+        Ok(Response::Part(whole, partitions))
     }
 
     fn name_of(&self, caller: Caller<'_>, id: FileId) -> Result<Response> {
@@ -305,6 +334,20 @@ impl Server {
                 MoveStep::Ask => self.answer_of(*directory, *child, *attempt).map(Response::Answer),
                 step => handover::receive(self, *directory, *child, *attempt, step),
             },
+            ServerRequest::EndedSessions(after) => {
+                let sessions = self.tablet.ended_sessions(*after, SESSIONS)?;
+                Ok(Response::Sessions(sessions))
+            }
+            ServerRequest::Counts(directory) => self.counts_of(*directory).map(Response::Counts),
+            // The process does this.
+            ServerRequest::Tally => Err(Error::Unfit),
+            ServerRequest::BeginCheck
+            | ServerRequest::Facts(..)
+            | ServerRequest::Directories(_)
+            | ServerRequest::FactsOf(..)
+            | ServerRequest::Unfinished
+            | ServerRequest::Mend(_)
+            | ServerRequest::Adopt(..) => self.answer_check(request),
             ServerRequest::Intent(intent, step) => {
                 self.answer_intent(*intent, step).map(Response::Intent)
             }
@@ -313,7 +356,7 @@ impl Server {
 
     fn set_half(&self, half: &DirectoryHalf) -> Result<Response> {
         self.tablet.put_content_half(half)?;
-        Ok(Response::Done(true))
+        Ok(Response::Servers(self.layout.server_count()))
     }
 }
 

@@ -4,8 +4,8 @@ use crate::contents::Operations;
 use crate::error::{Error, Result};
 use crate::held::Held;
 use crate::holds::makes_held;
-use crate::layout::placement;
-use crate::message::{Request, Response, Sender, SessionId};
+use crate::layout::KnownDirectory;
+use crate::message::{Partitions, Request, Response, Sender, SessionId};
 use crate::peers::Peers;
 use crate::slots::{Slot, Slots};
 use canopy_namespace::inode::flag;
@@ -15,12 +15,12 @@ use canopy_namespace::operation::{
 use canopy_namespace::{
     Block, Entry, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after,
 };
-use canopy_partition::{DirectoryMap, PartitionId, Placement, ServerId, SplitHistory, SplitPolicy};
+use canopy_partition::{PartitionId, ServerId};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -47,19 +47,20 @@ struct Numbered<'a> {
 /// it. Calls come from any number of threads.
 pub struct Client {
     peers: Arc<dyn Peers>,
-    policy: SplitPolicy,
     session: SessionId,
     slots: Slots,
     pub(crate) held: Held,
     /// Time for which a request is sent again if nobody answers it.
     patience: Duration,
-    maps: Mutex<HashMap<FileId, DirectoryMap>>,
+    maps: Mutex<HashMap<FileId, KnownDirectory>>,
     /// Servers whose tables gave out blocks of ids.
     homes: Mutex<HashMap<Block, ServerId>>,
     /// Names by which files were last seen: directory and hash.
     names: Mutex<HashMap<FileId, (FileId, u64)>>,
     addressing_errors: AtomicU64,
     searches: AtomicU64,
+    /// The largest number of servers that any server has reported.
+    servers: AtomicU32,
 }
 
 impl Client {
@@ -71,13 +72,13 @@ impl Client {
             slots: Slots::new(),
             held: Held::default(),
             patience: PATIENCE,
-            policy: peers.policy(),
             peers,
             maps: Mutex::default(),
             homes: Mutex::default(),
             names: Mutex::default(),
             addressing_errors: AtomicU64::new(0),
             searches: AtomicU64::new(0),
+            servers: AtomicU32::new(0),
         }
     }
 
@@ -208,15 +209,14 @@ impl Client {
         hash: u64,
         request: &Request<'_>,
     ) -> Result<(Response, ServerId)> {
-        let placement = self.placement(directory)?;
+        let home = self.home(directory)?;
         let numbered = self.number(caller, request);
         let sender = numbered.sender;
         let mut refusals = BTreeMap::new();
         loop {
-            let partition = self.find(directory, hash);
-            let server = placement.server(partition);
-            let (histories, changes) = match self.ask(server, sender, request) {
-                Err(Error::Elsewhere { histories, changes, .. }) => (histories, changes),
+            let (partition, server) = self.find(home, directory, hash);
+            let (partitions, changes) = match self.ask(server, sender, request) {
+                Err(Error::Elsewhere { partitions, changes, .. }) => (partitions, changes),
                 reply => return Ok((reply?, server)),
             };
             self.addressing_errors.fetch_add(1, Ordering::Relaxed);
@@ -224,19 +224,20 @@ impl Client {
             if maps.len() >= REMEMBERED {
                 maps.clear();
             }
-            let map = maps.entry(directory).or_default();
-            histories.into_iter().for_each(|history| map.learn(history));
+            let known = maps.entry(directory).or_default();
+            known.learn(partitions);
             // A server that refuses twice, and in whose partitions nothing has changed, does not
             // have the directory.
-            if map.find(hash) == partition && refusals.insert(server, changes) == Some(changes) {
+            let is_same = known.find(home, hash) == (partition, server);
+            if is_same && refusals.insert(server, changes) == Some(changes) {
                 return Err(canopy_namespace::Error::from(Errno::NOENT).into());
             }
         }
     }
 
-    fn find(&self, directory: FileId, hash: u64) -> PartitionId {
+    fn find(&self, home: ServerId, directory: FileId, hash: u64) -> (PartitionId, ServerId) {
         let maps = self.maps.lock();
-        maps.get(&directory).map_or(PartitionId::ZERO, |map| map.find(hash))
+        maps.get(&directory).map_or((PartitionId::ZERO, home), |known| known.find(home, hash))
     }
 
     /// Executes an operation on a file or a directory of which only the id is known.
@@ -269,7 +270,8 @@ impl Client {
         let name = self.names.lock().get(&id).copied();
         let seen = match name {
             Some((directory, hash)) => {
-                Some(self.placement(directory)?.server(self.find(directory, hash)))
+                let home = self.home(directory)?;
+                Some(self.find(home, directory, hash).1)
             }
             None => None,
         };
@@ -284,12 +286,17 @@ impl Client {
         // server has it.
         let mut before = None;
         loop {
-            let mut changes = Vec::new();
-            for server in self.servers() {
+            let (mut changes, mut server) = (Vec::new(), ServerId(0));
+            while server.0 < self.server_count() {
                 match self.ask(server, sender, request) {
-                    Err(Error::Elsewhere { changes: of_server, .. }) => changes.push(of_server),
+                    Err(Error::Elsewhere { changes: of_server, servers, .. }) => {
+                        // The file may be on one that was added: who gave it knows that one.
+                        self.servers.fetch_max(servers, Ordering::Relaxed);
+                        changes.push(of_server);
+                    }
                     reply => return Ok((reply?, server)),
                 }
+                server.0 += 1;
             }
             if before.as_ref() == Some(&changes) {
                 return Err(canopy_namespace::Error::from(Errno::NOENT).into());
@@ -345,8 +352,12 @@ impl Client {
         Sender { caller, session: self.session, number: 0 }
     }
 
+    fn server_count(&self) -> u32 {
+        self.peers.server_count().max(self.servers.load(Ordering::Relaxed))
+    }
+
     fn servers(&self) -> impl Iterator<Item = ServerId> {
-        (0..self.peers.server_count()).map(ServerId)
+        (0..self.server_count()).map(ServerId)
     }
 
     /// Returns the inode of a file; of a directory, what its partitions say together.
@@ -355,30 +366,28 @@ impl Client {
             return Ok(inode);
         }
         let id = inode.id;
-        let placement = self.placement(id)?;
-        let home = placement.server(PartitionId::ZERO);
-        let (whole, histories) = self.part(caller, home, id)?;
+        let home = self.home(id)?;
+        let (whole, partitions) = self.part(caller, home, id)?;
         let mut whole = whole.ok_or(canopy_namespace::Error::from(Errno::NOENT))?;
         whole.flags &= !flag::ACCESS_HALF;
         // Each partition knows its own splits, so asking goes on until no new one is found.
-        let (mut map, mut asked) = (DirectoryMap::default(), BTreeSet::from([home]));
-        histories.into_iter().for_each(|history| map.learn(history));
-        let unasked = |map: &DirectoryMap, asked: &BTreeSet<ServerId>| {
-            let mut servers = map.partitions().map(|partition| placement.server(partition));
-            servers.find(|server| !asked.contains(server))
+        let (mut known, mut asked) = (KnownDirectory::default(), BTreeSet::from([home]));
+        known.learn(partitions);
+        let unasked = |known: &KnownDirectory, asked: &BTreeSet<ServerId>| {
+            known.servers(home).find(|server| !asked.contains(server))
         };
-        while let Some(server) = unasked(&map, &asked) {
+        while let Some(server) = unasked(&known, &asked) {
             asked.insert(server);
-            let (part, histories) = self.part(caller, server, id)?;
-            histories.into_iter().for_each(|history| map.learn(history));
+            let (part, partitions) = self.part(caller, server, id)?;
+            known.learn(partitions);
             let Some(part) = part else { continue };
             whole.nlink = whole.nlink.saturating_add(part.nlink.saturating_sub(2));
             whole.mtime_ns = whole.mtime_ns.max(part.mtime_ns);
             whole.ctime_ns = whole.ctime_ns.max(part.ctime_ns);
             whole.atime_ns = whole.atime_ns.max(part.atime_ns);
         }
-        if !map.is_unsplit() {
-            self.maps.lock().insert(id, map);
+        if !known.is_unsplit() {
+            self.maps.lock().insert(id, known);
         }
         Ok(whole)
     }
@@ -389,9 +398,9 @@ impl Client {
         caller: Caller<'_>,
         server: ServerId,
         id: FileId,
-    ) -> Result<(Option<Inode>, Vec<SplitHistory>)> {
+    ) -> Result<(Option<Inode>, Partitions)> {
         match self.ask(server, self.reader(caller), &Request::Part(id))? {
-            Response::Part(inode, histories) => Ok((inode, histories)),
+            Response::Part(inode, partitions) => Ok((inode, partitions)),
             _ => Err(Error::Unfit),
         }
     }
@@ -479,11 +488,6 @@ impl Client {
         }
         names.reverse();
         Ok(Some(names.join(&b'/')))
-    }
-
-    /// Returns where the partitions of a directory are.
-    fn placement(&self, directory: FileId) -> Result<Placement> {
-        placement(self.home(directory)?, self.peers.server_count(), &self.policy)
     }
 
     /// Returns the server whose table has given out an id.

@@ -15,13 +15,16 @@
 //! | how a partition moves from one server to another | `handover`; rules: `canopy_partition` |
 //! | rename, link, unlink of one of several names | `intents`; rules: `canopy_partition` |
 //! | servers of a process; work beside requests | `process`, `tasks` |
+//! | when partitions split; numbers of entries | `growth`, `tally` |
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
 //! | processes, and which of them runs each server | `membership` |
-//! | tables and the list of servers | `tables` |
+//! | tables and the list of servers; servers that are added | `tables` |
+//! | the servers of a directory, recorded at its first split | `layout`, `placements` |
 //! | contents of files, for clients | `contents` |
 //! | a namespace with servers, as a mount sees it | `namespace` |
+//! | checking and repairing all servers | [`check`] |
 //! | keys and certificates | `certificates` |
 //! | connections between processes | [`wire`] |
 //!
@@ -36,12 +39,14 @@
 
 mod answer;
 pub mod certificates;
+pub mod check;
 mod client;
 pub mod contents;
 mod envelope;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod growth;
 mod handover;
 mod held;
 mod holds;
@@ -53,6 +58,7 @@ mod message;
 mod namespace;
 mod node;
 mod peers;
+mod placements;
 mod process;
 mod remote;
 mod rights;
@@ -60,6 +66,7 @@ mod server;
 mod sessions;
 mod slots;
 mod tables;
+mod tally;
 mod tasks;
 pub mod wire;
 mod workers;
@@ -71,7 +78,7 @@ pub use error::{Error, Result};
 pub use handover::{Step, Steps};
 pub use intents::{Arriving, Holds, Moving, Part, Seen};
 pub use message::{
-    Fate, IntentReply, IntentStep, Life, MoveStep, Refusal, Request, Response, Sender,
+    Fate, IntentReply, IntentStep, Life, MoveStep, Partitions, Refusal, Request, Response, Sender,
     ServerRequest, SessionId,
 };
 pub use node::{Node, NodeError, NodeSettings};
@@ -79,4 +86,5 @@ pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
-pub use tables::{SERVERS_MAX, create_cluster, has_cluster};
+pub use tables::{SERVERS_MAX, add_tables, count_tables, create_cluster, has_cluster};
+pub use tally::Tally;

@@ -5,7 +5,7 @@
 use crate::envelope::{self, Answer, Envelope, Route};
 use crate::error::{Error, Result};
 use crate::membership::{
-    ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessStatus,
+    Assignment, ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessStatus,
 };
 use crate::message::{Refusal, Request, Response, Sender};
 use crate::peers::Peers;
@@ -40,6 +40,9 @@ const START_TIME: Duration = Duration::from_secs(120);
 pub struct NodeSettings {
     /// Addresses to listen at. Others find the process at the first one.
     pub listen: Vec<Address>,
+    /// The address at which others find the process, if it is not the first one of these: behind a
+    /// translation of addresses, say.
+    pub advertise: Option<Address>,
     /// Requirements for those who connect.
     pub security: ServerSecurity,
     /// Requirements for other processes of the cluster.
@@ -115,7 +118,8 @@ impl Node {
         let (security, limits) = (settings.security.clone(), Limits::default());
         let listener = Listener::start(&settings.listen, security, limits, service)?;
         let addresses = listener.addresses().to_vec();
-        let own = addresses.first().ok_or(NodeError::NoAddress)?.to_string();
+        let own = settings.advertise.as_ref().or(addresses.first());
+        let own = own.ok_or(NodeError::NoAddress)?.to_string();
         let mut membership =
             MembershipSettings::new(inner.process.server_count(), &*environment.storage);
         membership.lease = settings.lease.unwrap_or(membership.lease);
@@ -207,6 +211,7 @@ impl Hosting for Inner {
 
     fn map_changed(&self, map: Arc<ClusterMap>) {
         self.others.learn(route_of(&map, &self.process));
+        self.process.hear_of_servers(map.servers.len() as u32);
     }
 }
 
@@ -218,9 +223,9 @@ fn route_of(map: &ClusterMap, process: &Process) -> Route {
         places.insert(*id, processes.len() as u32);
         processes.push(one.address.clone());
     }
-    let servers = (0..process.server_count()).map(ServerId);
-    let servers = servers.map(|server| places.get(&map.process_of(server)?).copied());
-    Route { version: map.version, processes, servers: servers.collect(), policy: process.policy() }
+    let process_of = |one: &Assignment| places.get(&one.process?).copied();
+    let servers = map.servers.iter().map(process_of).collect();
+    Route { version: map.version, processes, servers, policy: process.policy() }
 }
 
 impl Service for Inner {

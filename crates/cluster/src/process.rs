@@ -1,7 +1,7 @@
 //! The logical servers that a process runs, and the work that they do beside requests: partitions
 //! that have grown are split, and what a crash has left undone is done.
 
-use crate::contents::collect_garbage;
+use crate::contents::{adopt_ended, collect_garbage};
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
@@ -9,7 +9,6 @@ use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
-use crate::tables::tables_of;
 use crate::tasks::{Task, Tasks};
 use canopy_namespace::operation::{Caller, Change, Operation, Target};
 use canopy_namespace::{Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table};
@@ -70,11 +69,11 @@ impl Process {
         sessions: SessionSettings,
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
-        let (tables, policy) = tables_of(&*environment.storage)?;
+        let layout = Arc::new(Layout::open(environment.storage.clone())?);
         let process = Arc::new(Process {
             environment: environment.clone(),
             clock: clock.clone(),
-            layout: Arc::new(Layout::new(environment.storage.clone(), tables, policy)),
+            layout,
             cache: SstableCache::new(environment, CACHE_BYTES),
             servers: RwLock::default(),
             others,
@@ -127,18 +126,20 @@ impl Process {
     }
 
     fn open(&self, id: ServerId) -> Result<()> {
-        let mut servers = self.servers.write();
-        if servers.contains_key(&id) {
+        if self.servers.read().contains_key(&id) {
             return Ok(());
         }
-        let table = self.layout.tables.get(id.0 as usize).ok_or(Error::NotRunning(id))?;
-        let table = open_table(&self.environment, *table, self.cache.clone())?;
+        let table = self.layout.table(id)?.ok_or(Error::NotRunning(id))?;
+        let table = open_table(&self.environment, table, self.cache.clone())?;
         let range = TabletRange::Part([].into_iter().collect());
         let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
         // Clients may hold files that have no name. A tick removes the others.
         tablet.keep_unheld(true);
+        if tablet.is_new()? {
+            adopt_ended(&tablet, self)?;
+        }
         let server = Server::new(id, tablet, self.layout.clone(), self.sessions.clone())?;
-        servers.insert(id, Arc::new(server));
+        self.servers.write().insert(id, Arc::new(server));
         Ok(())
     }
 
@@ -154,6 +155,22 @@ impl Process {
         server.tablet.flush_pending()?;
         server.tablet.table().sync()?;
         Ok(())
+    }
+
+    /// Learns of servers that were added: of at least so many in all.
+    ///
+    /// # Errors
+    ///
+    /// Fails as storage does, and if the list of tables is damaged.
+    pub fn learn_servers(&self, servers: u32) -> Result<()> {
+        self.layout.learn(servers)
+    }
+
+    /// Has this process learn beside requests that there are at least so many servers.
+    pub(crate) fn hear_of_servers(&self, servers: u32) {
+        if servers > self.layout.server_count() {
+            self.tasks.add(Task::Learn(servers));
+        }
     }
 
     /// Returns the servers that run here.
@@ -181,9 +198,16 @@ impl Process {
             return self.split_for(server, sender, *directory, *partition);
         }
         let server = self.server(server)?;
+        if let (Request::OfServer(ServerRequest::Tally), Caller::Trusted) = (request, sender.caller)
+        {
+            return server.tally().map(Response::Tally);
+        }
         let answered = server.answer(self, sender, request);
         if concerns_several(request) && server.has_doubts() {
             self.tasks.add(Task::Doubts(server.id));
+        }
+        for (directory, partition) in server.growth.take_grown() {
+            self.tasks.add(Task::Split(server.id, directory, partition));
         }
         let answered = answered?;
         if let Request::OfServer(ServerRequest::HandOver(directory, child, _, MoveStep::Hold)) =
@@ -226,7 +250,7 @@ impl Process {
         Ok(self.server(server)?.tablet.table().sync()?)
     }
 
-    /// Counts the entry of a change, and has its partition split if it has too many.
+    /// Counts the entry of a change.
     fn note(&self, server: &Server, change: &Change<'_>) -> Result<()> {
         let by = match change {
             Change::Create { .. } => 1,
@@ -239,12 +263,7 @@ impl Process {
         if server.making.has_named() {
             self.tasks.add(Task::ConfirmNames(server.id));
         }
-        let Some((history, count)) = server.count(directory, hash, by)? else { return Ok(()) };
-        let partition = history.partition();
-        if by > 0 && count > self.layout.policy.threshold(directory.0, partition) {
-            self.tasks.add(Task::Split(server.id, directory, partition));
-        }
-        Ok(())
+        server.count(directory, hash, by)
     }
 
     /// Does a piece of work beside requests. Returns whether it has to be done again later.
@@ -254,6 +273,7 @@ impl Process {
                 self.split_while_large(server, directory, partition).map(|()| true)
             }
             Task::Recover(server) => self.recover(server),
+            Task::Learn(servers) => self.layout.learn(servers).map(|()| true),
             Task::Doubts(server) => self.clear_doubts(server),
             Task::ConfirmNames(server) => {
                 self.server(server).and_then(|server| server.confirm_names(self)).map(|()| true)
@@ -282,8 +302,7 @@ impl Process {
         directory: FileId,
         partition: PartitionId,
     ) -> Result<()> {
-        let entries_max = self.layout.policy.threshold(directory.0, partition);
-        while self.server(server)?.count_of(directory, partition)? > entries_max
+        while self.server(server)?.is_too_large(directory, partition)?
             && self.split_at(server, directory, partition, &mut |_: Step| true)?
         {}
         Ok(())
@@ -315,6 +334,10 @@ impl Process {
             if let Err(error) = server.end_holds().and_then(|()| server.end_silent_sessions()) {
                 *self.failure.lock() = Some(error);
             }
+            server.checking.expire();
+            for (directory, partition) in server.growth.take_grown() {
+                self.tasks.add(Task::Split(id, directory, partition));
+            }
             if server.making.has_named() {
                 self.tasks.add(Task::ConfirmNames(id));
             }
@@ -336,8 +359,12 @@ impl Process {
         partition: PartitionId,
         steps: &mut dyn Steps,
     ) -> Result<bool> {
-        let server = self.layout.server(directory, partition)?;
-        self.split_at(server, directory, partition, steps)
+        for id in self.running() {
+            if self.server(id)?.holdings(directory)?.history(partition).is_some() {
+                return self.split_at(id, directory, partition, steps);
+            }
+        }
+        Ok(false)
     }
 
     fn split_at(
@@ -350,20 +377,33 @@ impl Process {
         let giver = self.server(server)?;
         let history = giver.holdings(directory)?.history(partition);
         let Some(history) = history else { return Ok(false) };
-        let placement = self.layout.placement(directory)?;
-        let split = self.layout.policy.child(&placement, history, self.layout.server_count());
-        let Some(Split { child, moves }) = split else { return Ok(false) };
+        let Some((placement, split)) = giver.next_split(directory, history)? else {
+            return Ok(false);
+        };
+        let Split { child, moves } = split;
+        let (lower, upper) = giver.halves(directory, partition, child)?.may_split_again();
         if !moves {
             let is_split =
                 giver.record(directory, |holdings| holdings.split(partition).is_some())?;
+            giver.keep_whole_unless(lower, directory, partition);
+            giver.keep_whole_unless(upper, directory, child);
             self.tasks.add(Task::Split(server, directory, child));
             return Ok(is_split);
         }
         let receiver = placement.server(child);
         let attempt = giver.next_attempt();
-        let hand_over =
-            HandOver { giver: &giver, peers: self, receiver, directory, child, attempt };
+        let hand_over = HandOver {
+            giver: &giver,
+            peers: self,
+            receiver,
+            placement,
+            directory,
+            child,
+            attempt,
+            splits: upper,
+        };
         let outcome = hand_over.run(steps);
+        giver.keep_whole_unless(lower || outcome.is_err(), directory, partition);
         if outcome.is_err() {
             self.tasks.add(Task::Recover(server));
         }

@@ -22,6 +22,8 @@ pub(crate) enum Task {
     Doubts(ServerId),
     /// Has homes of directories know that a server gave them names.
     ConfirmNames(ServerId),
+    /// Learns that there are so many servers.
+    Learn(u32),
     /// Asks what became of directories at their home that may have no name.
     SettleMaking(ServerId),
 }

@@ -71,11 +71,15 @@ pub use contents::chunks::{CHUNK_BYTES, ChunkId, Entered, Gate, ObjectId, Stored
 pub use contents::{Contents, Extent, FILE_BYTES_MAX, Opened};
 pub use error::{Error, Failure, Result};
 pub use maintenance::check::Fault;
+pub use maintenance::facts::{Fact, FactPage, InodeFact, NameKind, Place};
+pub use maintenance::mend::Mend;
 pub use maintenance::repair::{LOST_AND_FOUND, Repaired};
 pub use maintenance::salvage::salvage;
 pub use maintenance::upkeep::Upkeep;
 pub use memory::ProcessMemory;
-pub use namespace::{Clock, Namespace, create_namespace, create_table, system_clock};
+pub use namespace::{
+    Clock, Namespace, create_added_table, create_namespace, create_table, system_clock,
+};
 pub use operation::{Execute, FileContents, Operation, Reply};
 pub use records::bulk::Bulk;
 pub use records::change::{New, Privileges, RenameMode, SetAttributes, SetTime};
@@ -86,7 +90,7 @@ pub use records::keys::{Block, EntryName, FileId, NAME_BYTES_MAX, ROOT};
 pub use records::listing::{Entry, Listing, cookie_before, hash_after};
 pub use records::making::Making;
 pub use records::moving::{
-    DirectoryHalf, HALF_STATE, HalfState, MovedEntry, NewDirectory, PartitionRecord,
+    DirectoryHalf, HALF_STATE, HalfState, MovedEntry, NewDirectory, PLACEMENT, PartitionRecord,
 };
 pub use records::open_files::{NoOpenFiles, OpenFiles};
 pub use records::permissions::Caller;

@@ -31,7 +31,7 @@ mod extents;
 mod file;
 mod flush;
 mod known;
-mod objects;
+pub(crate) mod objects;
 mod pending;
 mod reading;
 
@@ -44,8 +44,8 @@ use canopy_namespace::{
     SetAttributes, Settings, Stored,
 };
 use canopy_store::Environment;
-pub(crate) use collect::collect_garbage;
 pub use collect::{Collected, collect_session, session_objects, sessions};
+pub(crate) use collect::{adopt_ended, collect_garbage};
 use file::OpenFile;
 use objects::{Objects, Session};
 use parking_lot::{Mutex, MutexGuard};

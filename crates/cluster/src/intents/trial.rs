@@ -232,18 +232,17 @@ impl<'a> Trial<'a> {
     ) -> std::result::Result<Seen, Stop> {
         let directory = name.directory;
         let hash = name.borrowed().hash();
-        let placement = self.server.layout.placement(directory)?;
         let mut waits = Waits::new();
         loop {
-            let partition = self.server.find(directory, hash);
-            match self.part(placement.server(partition), part) {
-                Err(Stop::Failed(Error::Elsewhere { histories, .. })) => {
+            let known = self.server.find(directory, hash)?;
+            match self.part(known.1, part) {
+                Err(Stop::Failed(Error::Elsewhere { partitions, .. })) => {
                     self.count -= u64::from(self.count > 0);
-                    self.server.learn(directory, histories);
+                    self.server.learn(directory, partitions);
                 }
                 outcome => return outcome,
             }
-            if self.server.find(directory, hash) == partition {
+            if self.server.find(directory, hash)? == known {
                 // It is about to hold the name, or there is no such directory.
                 if !self.peek(directory)?.is_directory() {
                     return Err(canopy_namespace::Error::from(Errno::NOTDIR).into());

@@ -10,6 +10,9 @@
 //! 0                       0                       "quotas"              nothing: usage is counted
 //! 0                       0                       "restoring"           the snapshot whose objects
 //!                                                                       are being restored, u64
+//! 0                       0                       "new"                 nothing: the table was added to
+//!                                                                       others, and lacks their notes
+//!                                                                       of ended sessions
 //! 1 to 2^62               xxh3 of the name        the name              inode, or a pointer to
 //!                                                                       one with several names
 //! SPACE | 1 LINKS         file id                 empty                 inode with several names
@@ -230,6 +233,11 @@ pub fn quotas() -> Key {
 /// Returns the key of the note that objects of a snapshot have to be restored.
 pub fn restoring() -> Key {
     Key { name: b"restoring".to_vec(), ..Key::default() }
+}
+
+/// Returns the key of the note that the table was added to others and is not ready for use.
+pub fn new() -> Key {
+    Key { name: b"new".to_vec(), ..Key::default() }
 }
 
 /// Reads a number.

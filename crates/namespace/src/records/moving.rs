@@ -88,6 +88,9 @@ const BYTES_MAX: usize = 512 << 10;
 /// The number of a record that is not a partition's, but has a [`HalfState`].
 pub const HALF_STATE: u32 = u32::MAX;
 
+/// The number of a record that is not a partition's, but has the servers of a directory's partitions.
+pub const PLACEMENT: u32 = u32::MAX - 1;
+
 /// Spaces with records of a file that go where its name goes.
 const SPACES: [Space; 3] = [Space::Xattrs, Space::Contents, Space::Chunks];
 
@@ -351,6 +354,25 @@ impl Tablet {
         Ok(count)
     }
 
+    /// Returns the number of names of all directories that the tablet holds. Reads all names.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the table does.
+    pub fn count_names(&self) -> Result<u64> {
+        let mut scan = self.table.scan(&keys::names_in_directories(), Direction::Forward)?;
+        let (mut count, mut last) = (0, (FileId::NONE, false));
+        while let Some(record) = scan.next()? {
+            let directory = FileId(record.key.directory);
+            if last.0 != directory {
+                last = (directory, self.range.is_split(directory));
+            }
+            let is_held = !last.1 || self.range.has_name(directory, record.key.hash);
+            count += u64::from(is_held);
+        }
+        Ok(count)
+    }
+
     /// Removes entries of a directory with hashes of a range, which is not held, and no more of them
     /// than this. Files stay where they went, with their objects. Returns whether none is left.
     ///
@@ -545,7 +567,9 @@ impl Tablet {
         let id = half.inode.id;
         let place = content_half(id);
         let before = self.record(&place)?;
-        if before.is_some() && self.half_state(id)?.version >= half.version {
+        let known = self.half_state(id)?.version;
+        // Attributes of version 0 never changed, but a table that was added has no root's.
+        if before.is_some() && (known > half.version || known == half.version && known > 0) {
             return Ok(());
         }
         let flags = half.inode.flags & !flag::ACCESS_HALF | flag::FURTHER;
