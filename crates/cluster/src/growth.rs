@@ -118,7 +118,7 @@ impl Server {
         let servers = self.layout.server_count();
         match placement {
             Some(placement) => self.layout.policy.child(placement, history, servers).is_some(),
-            None => true,
+            None => servers.saturating_mul(self.layout.policy.partitions_per_server) > 1,
         }
     }
 

@@ -152,10 +152,10 @@ fn names_and_their_index_are_mended() {
     let home = site.home(site.directory);
     let found = EntryName::new(site.big, b"file6").found_key(site.directory);
     site.mends(home, "lacks its name file6", |_, batch| batch.delete(found.as_ref()).unwrap());
+    // A name of another server's partition.
+    let mut numbers = (0..).map(|number| format!("copy{number}"));
+    let name = numbers.find(|name| site.server_of(site.big, name) != server).unwrap();
     site.mends(server, "copies of its names are left", |_, batch| {
-        // A name of another server's partition.
-        let mut numbers = (0..).map(|number| format!("copy{number}"));
-        let name = numbers.find(|name| site.server_of(site.big, name) != server).unwrap();
         let copy = Inode { mode: file_type::FIFO, nlink: 1, id, ..Inode::default() };
         batch.put(key(site.big, &name).as_ref(), &copy.encode()).unwrap();
     });

@@ -9,6 +9,7 @@
 use crate::contents::chunks::{ChunkId, ObjectId, Stored, blocks, parse_key, parse_note};
 use crate::error::Result;
 use crate::records::acl;
+use crate::records::change::is_indexed;
 use crate::records::indexing::is_of_names;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, FileId, ROOT, Space};
@@ -430,7 +431,8 @@ impl<'a> Collecting<'a> {
             }
         };
         let is_first = !inode.has(flag::FURTHER);
-        if is_first && id != ROOT {
+        let place = if id == ROOT { keys::root() } else { Space::Directories.of(id, b"") };
+        if is_first && is_indexed(&place) {
             self.expect_inode(&inode);
         }
         let mut attributes = Vec::new();

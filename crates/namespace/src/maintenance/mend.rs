@@ -5,6 +5,7 @@
 use crate::contents::chunks::{ChunkId, ObjectId, Stored, parse_note};
 use crate::error::Result;
 use crate::quota::Transaction;
+use crate::records::change::is_indexed;
 use crate::records::indexing::is_of_names;
 use crate::records::inode::{Inode, flag};
 use crate::records::keys::{self, EntryName, FileId, ROOT, Space};
@@ -162,10 +163,27 @@ impl Tablet {
             for entry in self.entries_to_move(directory, &(*hash..=*hash), None, STEP)? {
                 let name = EntryName::new(directory, &entry.name);
                 let recorded = self.record(&name.key())?.unwrap_or_default();
-                self.forget_entry(batch, name, &recorded)?;
+                match self.is_held_otherwise(recorded.id, name)? {
+                    true => batch.delete(name.key().as_ref())?,
+                    false => self.forget_entry(batch, name, &recorded)?,
+                }
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the tablet has a file by another name than this one.
+    fn is_held_otherwise(&self, id: FileId, but: EntryName<'_>) -> Result<bool> {
+        for (directory, name) in self.names(id)? {
+            let name = EntryName::new(directory, &name);
+            if name != but && self.range.has_name(directory, name.hash()) {
+                let found = self.record(&name.key())?;
+                if found.is_some_and(|found| found.id == id) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(self.record(&Space::Links.of(id, b""))?.is_some())
     }
 
     /// Makes all indexes anew. No record changes meanwhile; whoever searches may miss files until this
@@ -218,7 +236,7 @@ impl Tablet {
         if is_name && inode.has(flag::LINKED) {
             return Ok(Vec::new());
         }
-        let is_whole = !inode.has(flag::ACCESS_HALF | flag::FURTHER);
+        let is_whole = !inode.has(flag::ACCESS_HALF | flag::FURTHER) && is_indexed(key);
         for attribute in &indexes.attributes {
             let entry =
                 |name: &[u8]| Some(attribute.entry(&attribute.value(&inode, name)?, inode.id));

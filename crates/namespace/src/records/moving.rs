@@ -568,8 +568,11 @@ impl Tablet {
         let place = content_half(id);
         let before = self.record(&place)?;
         let known = self.half_state(id)?.version;
-        // Attributes of version 0 never changed, but a table that was added has no root's.
-        if before.is_some() && (known > half.version || known == half.version && known > 0) {
+        // The home has the newest ones. Attributes of version 0 never changed, but a table that was
+        // added has no root's.
+        let is_home = before.as_ref().is_some_and(|before| !before.has(flag::FURTHER));
+        let is_newer = known > half.version || known == half.version && known > 0;
+        if is_home || before.is_some() && is_newer {
             return Ok(());
         }
         let flags = half.inode.flags & !flag::ACCESS_HALF | flag::FURTHER;
