@@ -10,6 +10,7 @@ use canopy_partition::{ServerId, SplitPolicy};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ pub struct Remote {
     route: RwLock<Arc<Route>>,
     /// Held by whoever asks for the route.
     asking: Mutex<()>,
+    /// Requests that were sent so far.
+    sent: AtomicU64,
     /// Addresses that the user gave.
     seeds: Vec<Address>,
 }
@@ -63,19 +66,26 @@ impl Remote {
         security: ClientSecurity,
         patience: Patience,
     ) -> Result<Arc<Self>> {
-        let nowhere = Route {
-            version: 0,
-            processes: Vec::new(),
-            servers: Vec::new(),
-            policy: SplitPolicy::default(),
-        };
-        let remote = Self::new(seeds, security, patience, nowhere)?;
-        let deadline = Instant::now() + patience.whole;
-        let mut pauses = Pauses::new(deadline);
+        Self::connect_within(seeds, security, patience, patience.whole)
+    }
+
+    /// Like `connect`, with another time in which one has to answer.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `connect` does; at once if all refuse this client.
+    pub fn connect_within(
+        seeds: &[Address],
+        security: ClientSecurity,
+        patience: Patience,
+        limit: Duration,
+    ) -> Result<Arc<Self>> {
+        let remote = Self::new(seeds, security, patience, Route::default())?;
+        let mut pauses = Pauses::new(Instant::now() + limit);
         loop {
             match remote.refresh() {
                 Ok(()) => return Ok(Arc::new(remote)),
-                Err(error) if !pauses.wait() => return Err(error),
+                Err(failed) if failed.is_final || !pauses.wait() => return Err(failed.error),
                 Err(_) => {}
             }
         }
@@ -94,6 +104,7 @@ impl Remote {
             patience,
             route: RwLock::new(Arc::new(route)),
             asking: Mutex::new(()),
+            sent: AtomicU64::new(0),
             seeds: seeds.to_vec(),
         })
     }
@@ -101,6 +112,11 @@ impl Remote {
     /// Returns where servers run, as far as it is known.
     pub fn route(&self) -> Arc<Route> {
         self.route.read().clone()
+    }
+
+    /// Returns the number of requests that were sent to servers.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// Takes note of where servers run, unless something newer is known.
@@ -112,7 +128,7 @@ impl Remote {
     }
 
     /// Asks the processes that are known where servers run.
-    fn refresh(&self) -> Result<()> {
+    fn refresh(&self) -> std::result::Result<(), Failed> {
         let before = self.route().version;
         let _asking = self.asking.lock();
         if self.route().version > before {
@@ -121,7 +137,8 @@ impl Remote {
         let known = self.route();
         let processes = known.processes.iter().filter_map(|address| address.parse().ok());
         let mut asked = BTreeSet::new();
-        let mut last = None;
+        let mut failed = None;
+        let mut is_final = true;
         let question = envelope::encode(&Envelope::Route);
         for address in processes.chain(self.seeds.iter().cloned()) {
             if !asked.insert(address.to_string()) {
@@ -134,14 +151,17 @@ impl Remote {
                         self.learn(route);
                         return Ok(());
                     }
-                    Some(_) => last = None,
-                    None => return Err(Error::Unfit),
+                    Some(_) => failed = None,
+                    None => return Err(Failed { error: Error::Unfit, is_final: true }),
                 },
-                Err(error) => last = Some(error),
+                Err(error) => {
+                    is_final &= matches!(&error, WireError::Refused { refusal, .. } if is_final_refusal(refusal));
+                    failed = Some(error);
+                }
             }
         }
-        match last {
-            Some(error) => Err(unreachable(ServerId(0), &error)),
+        match failed {
+            Some(error) => Err(Failed { error: unreachable(ServerId(0), &error), is_final }),
             None => Ok(()),
         }
     }
@@ -151,6 +171,7 @@ impl Remote {
         let Some(address) = route.address(server).and_then(|address| address.parse().ok()) else {
             return Outcome::Again(Error::NotRunning(server));
         };
+        self.sent.fetch_add(1, Ordering::Relaxed);
         let terms = Terms::within(self.patience.attempt).with_room(ROOM);
         match self.connections.call(&address, body, terms) {
             Ok(answer) => match envelope::answer(&answer) {
@@ -158,13 +179,20 @@ impl Remote {
                 answer => Outcome::Is(answer),
             },
             Err(error) => match &error {
-                WireError::Refused { refusal, .. } if is_final(refusal) => {
+                WireError::Refused { refusal, .. } if is_final_refusal(refusal) => {
                     Outcome::Is(Err(unreachable(server, &error)))
                 }
                 _ => Outcome::Again(unreachable(server, &error)),
             },
         }
     }
+}
+
+/// Why nobody has said where servers run.
+struct Failed {
+    error: Error,
+    /// Whether another attempt would fail, too.
+    is_final: bool,
 }
 
 /// Outcome of one attempt.
@@ -174,7 +202,7 @@ enum Outcome {
     Again(Error),
 }
 
-fn is_final(refusal: &crate::wire::Refusal) -> bool {
+fn is_final_refusal(refusal: &crate::wire::Refusal) -> bool {
     use crate::wire::Refusal;
     matches!(
         refusal,
