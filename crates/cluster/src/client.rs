@@ -357,6 +357,16 @@ impl Client {
         self.peers.ask(server, self.reader(caller), request)
     }
 
+    /// Asks a server once, and gives up soon if it does not answer.
+    pub(crate) fn ask_briefly(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        self.peers.ask_briefly(server, self.reader(caller), request)
+    }
+
     /// Returns the sender of a request. One that changes something gets a number.
     fn number<'a>(&'a self, caller: Caller<'a>, request: &Request<'_>) -> Numbered<'a> {
         let is_change = matches!(request, Request::Execute(Operation::Change(_)));

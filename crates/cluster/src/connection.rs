@@ -1,7 +1,7 @@
 //! A connection to a running cluster, for programs that use its namespace: a mount, and commands.
 //!
 //! A cluster is found by its storage, whose newest map names the processes, or by addresses that the
-//! user gives. Processes report the name of their storage ([`Route::place`]); chunks of large files lie
+//! user gives. Processes report the name of their storage ([`Route::place`](crate::Route::place)); chunks of large files lie
 //! there. The client opens it itself, as this machine may know it by another name, and proves that it
 //! is the storage of the same cluster.
 //!
@@ -12,7 +12,6 @@
 use crate::certificates::{CertificateError, ClusterId, Identity};
 use crate::client::Client;
 use crate::contents::{ClusterNamespace, Memory};
-use crate::envelope::Route;
 use crate::error::{Error, Result};
 use crate::membership::{MembershipError, survey};
 use crate::message::{Request, Response, Sender, SessionId};
@@ -272,7 +271,7 @@ fn settings_for(remote: &Remote, speaker: Speaker) -> Result<Settings> {
 fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| {
-        let source = std::io::Error::other(error);
+        let source = std::io::Error::other(error.to_string());
         canopy_namespace::Error::Io { what: "take random bits".into(), source }
     })?;
     // 0 is the session of servers.

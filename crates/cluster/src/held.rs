@@ -25,6 +25,9 @@ use std::time::Duration;
 /// Time between two renewals, which is well below the time that servers wait for them.
 const RENEWAL: Duration = Duration::from_secs(1);
 
+/// Servers at which a session is renewed at once.
+const RENEWERS: usize = 16;
+
 /// Files that are held again by one request.
 const RECLAIMED: usize = 8192;
 
@@ -257,7 +260,7 @@ impl Client {
     /// Lets files go that a server is believed to have.
     fn release_at(&self, caller: Caller<'_>, server: ServerId, files: Vec<Leaving>) {
         let request = Request::Release(files.iter().map(|one| (one.id, one.ticket)).collect());
-        let absent = match self.ask_once(caller, server, &request) {
+        let absent = match self.ask_briefly(caller, server, &request) {
             Ok(Response::Reclaimed(absent, _)) => absent,
             // The next renewal tries it again.
             Err(error) if error.is_passing() => {
@@ -280,8 +283,19 @@ impl Client {
     pub fn renew(&self, caller: Caller<'_>) {
         let servers: HashSet<ServerId> =
             self.held.0.lock().files.values().map(|file| file.server).collect();
-        for server in servers {
-            let _ = self.renew_at(caller, server);
+        // A server that does not answer must not cost the session what it holds at others.
+        let next = Mutex::new(servers.iter().copied());
+        let renew = || {
+            loop {
+                let Some(server) = next.lock().next() else { return };
+                let _ = self.renew_at(caller, server);
+            }
+        };
+        match servers.len() {
+            0 | 1 => renew(),
+            count => thread::scope(|scope| {
+                (0..count.min(RENEWERS)).for_each(|_| _ = scope.spawn(renew));
+            }),
         }
         self.release_all(caller);
     }
@@ -289,7 +303,7 @@ impl Client {
     /// Renews the session at a server.
     pub(crate) fn renew_at(&self, caller: Caller<'_>, server: ServerId) -> Result<()> {
         let known = self.held.0.lock().moved.remove(&server).unwrap_or_default();
-        let renewed = self.ask_once(caller, server, &Request::Renew(known))?;
+        let renewed = self.ask_briefly(caller, server, &Request::Renew(known))?;
         let Response::Renewed(life, moved) = renewed else { return Err(Error::Unfit) };
         if *self.held.0.lock().lives.entry(server).or_insert(life) != life {
             self.reclaim(caller, server)?;

@@ -21,6 +21,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Time in which a process says where servers run.
 const ROUTE_TIME: Duration = Duration::from_secs(2);
 
+/// Time for an answer that is asked for again soon.
+const BRIEF: Duration = Duration::from_secs(2);
+
 /// Bytes that an answer may have.
 const ROOM: u32 = 1 << 20;
 
@@ -167,12 +170,16 @@ impl Remote {
     }
 
     fn call(&self, server: ServerId, body: &[u8]) -> Outcome {
+        self.call_within(server, body, self.patience.attempt)
+    }
+
+    fn call_within(&self, server: ServerId, body: &[u8], limit: Duration) -> Outcome {
         let route = self.route();
         let Some(address) = route.address(server).and_then(|address| address.parse().ok()) else {
             return Outcome::Again(Error::NotRunning(server));
         };
         self.sent.fetch_add(1, Ordering::Relaxed);
-        let terms = Terms::within(self.patience.attempt).with_room(ROOM);
+        let terms = Terms::within(limit).with_room(ROOM);
         match self.connections.call(&address, body, terms) {
             Ok(answer) => match envelope::answer(&answer) {
                 Err(error @ Error::NotRunning(_)) => Outcome::Again(error),
@@ -234,6 +241,28 @@ impl Peers for Remote {
                 // If nobody knows anything newer, the process may answer yet.
                 let _ = self.refresh();
             }
+        }
+    }
+
+    fn ask_briefly(
+        &self,
+        server: ServerId,
+        sender: Sender<'_>,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        let body = envelope::request(server, sender, request);
+        let version = self.route().version;
+        match self.call_within(server, &body, BRIEF) {
+            Outcome::Is(answer) => return answer,
+            Outcome::Again(_) if self.route().version == version => {
+                // If nobody knows anything newer, the process may answer yet.
+                let _ = self.refresh();
+            }
+            Outcome::Again(_) => {}
+        }
+        match self.call_within(server, &body, BRIEF) {
+            Outcome::Is(answer) => answer,
+            Outcome::Again(error) => Err(error),
         }
     }
 

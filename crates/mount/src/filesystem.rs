@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::pool::{CONTENTS, Pool};
 use crate::queries::Queries;
 use crate::ttl::Believes;
-use crate::{Options, asking};
+use crate::{Options, behalf};
 use canopy_as_user::Accounts;
 use canopy_events::LimitedEvents;
 use canopy_fuse::attributes::process;
@@ -79,7 +79,7 @@ impl Filesystem {
     /// names the user.
     fn by(&self, request: &Request) -> Answer<Arc<dyn Execute>> {
         match self.names_users {
-            true => asking::on_behalf(&self.namespace, request),
+            true => behalf::of(&self.namespace, request),
             false => Ok(self.namespace.clone()),
         }
     }

@@ -7,7 +7,7 @@
 //! | a request of the kernel | `filesystem.rs`, one function each |
 //! | its effect | `filesystem/`: `names.rs`, `contents.rs`, `directories.rs`, `attributes.rs` |
 //! | how long the kernel may cache replies | `ttl` |
-//! | users whom servers check | `asking` |
+//! | users whom servers check | `behalf` |
 //! | the meaning of inode numbers | `node` |
 //! | query directories | `queries`, `duplicates`; results: `canopy_fuse`; refused queries: `refusals` |
 //! | turns of queries between accounts | `pool` |
@@ -16,7 +16,7 @@
 //! | quotas | `quotas` |
 //! | requests of root to a mount | `control` |
 
-mod asking;
+mod behalf;
 mod caller;
 mod control;
 mod convert;

@@ -26,10 +26,7 @@ struct Asking {
 /// # Errors
 ///
 /// Fails if the process has gone, so that its groups cannot be found out.
-pub(crate) fn on_behalf(
-    namespace: &Arc<dyn Execute>,
-    request: &Request,
-) -> Result<Arc<dyn Execute>> {
+pub(crate) fn of(namespace: &Arc<dyn Execute>, request: &Request) -> Result<Arc<dyn Execute>> {
     let who = credentials(request.uid(), request.gid(), request.pid())?;
     Ok(Arc::new(Asking { namespace: namespace.clone(), who }))
 }
