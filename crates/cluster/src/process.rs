@@ -533,7 +533,7 @@ impl Process {
 fn concerns_several(request: &Request<'_>) -> bool {
     match request {
         Request::OfServer(
-            ServerRequest::Intent(..) | ServerRequest::Cut(_, CutStep::Freeze { .. }),
+            ServerRequest::Intent(..) | ServerRequest::Cut(_, CutStep::Rest),
         ) => true,
         Request::Execute(Operation::Change(change)) => {
             matches!(

@@ -70,6 +70,7 @@ impl Process {
         let begun = Instant::now();
         let deadline = Some(begun + pause_max);
         let frozen = self.round(id, CutStep::Pause, deadline).and_then(|_| {
+            self.round(id, CutStep::Rest, deadline)?;
             let at_ns = maker.tablet.now_ns();
             self.round(id, CutStep::Freeze { lifetime_ms }, deadline)?;
             Ok(at_ns)

@@ -3,13 +3,14 @@
 //! | round | a server |
 //! | --- | --- |
 //! | begin | answers: nothing is paused if one does not run |
-//! | pause | begins no more changes of clients, and no hand-over; has done so once those that run have ended |
-//! | freeze | marks its table, in memory, once nothing of intents and hand-overs is unfinished there |
+//! | pause | begins no more changes of clients, and no hand-over; answers once those that run have ended |
+//! | rest | answers once nothing of intents and hand-overs is unfinished |
+//! | freeze | marks its table, in memory |
 //! | resume | begins changes again |
 //! | keep | writes what it had at the mark to storage, and makes a checkpoint of it |
 //!
 //! A round begins once all servers have done the one before. Requests of servers go on all the time, so
-//! changes that run come to their end. The pause lasts for three rounds, without a write to storage.
+//! changes that run come to their end. The pause lasts for four rounds, without a write of a memtable.
 //!
 //! **Rules.** A server keeps to one cut, the latest: an earlier one is refused. A pause ends by itself
 //! after [`PAUSE_MAX`], and takes the cut with it: later rounds of it are refused. Whoever opens a table
@@ -18,19 +19,20 @@
 //!
 //! **Why that is one moment.** Let each server have kept its part of a cut.
 //!
-//! 1. *All were paused at once.* When the first server freezes, all have paused. None of them has ended
-//!    its pause before it froze: it would have refused. None has lost its table before it made its
-//!    checkpoint: the commit of that would have failed. So at some moment all are paused, no change of a
-//!    client runs, and each freezes after it without a change in between.
+//! 1. *All were paused and at rest at once.* The first server freezes once all have paused, and all were
+//!    at rest after that. None of them has ended its pause before it froze: it would have refused. None
+//!    has lost its table before it made its checkpoint: the commit of that would have failed. So at some
+//!    moment all are paused and at rest, and each freezes after it, without a change of a client in
+//!    between.
 //! 2. *Answered changes are in.* If a change was answered before another one began, and the latter is in
 //!    the cut, it was executed before that moment. So the former was, too, and it is in.
-//! 3. *A change of several servers is in everywhere or nowhere.* A server that decides such changes
-//!    decides none between that moment and its mark; all those before have ended at all participants, or
-//!    it would not freeze. A decision that comes later is one of a server that was resumed, so all have
-//!    frozen; or of a later owner of a table. That one opened the table after the checkpoint was made,
-//!    so again all have frozen before; or before it, and then the checkpoint fails.
-//! 4. *Each name is on one server.* A giver begins no hand-over while it is paused. What it has given
-//!    before is held by its receiver, or it would not freeze.
+//! 3. *A change of several servers is in everywhere or nowhere.* One that was decided before that moment
+//!    has ended at all its servers by then. One that is decided later is decided by a server that was
+//!    resumed, so all have frozen; or by a later owner of a table. That one opened the table after the
+//!    checkpoint was made, so again all have frozen before; or before it, and then the checkpoint fails.
+//! 4. *Each name is on one server.* What was given before that moment is held by its receiver by then, and
+//!    a giver begins no hand-over while it is paused. (It would not do to look at each server when it
+//!    freezes: a receiver may freeze, and then get what its giver has given before that one freezes.)
 //!
 //! Clocks decide how long others wait, and nothing else. Leaving out a rule makes a test fail
 //! (`tests/cuts`).
@@ -69,6 +71,8 @@ pub enum CutStep {
     Begin,
     /// Begins no more changes of clients.
     Pause,
+    /// Returns whether nothing is unfinished.
+    Rest,
     /// Marks the table, for a checkpoint that goes after some time unless it is kept.
     Freeze {
         /// Milliseconds from the making of the checkpoint on.
@@ -211,12 +215,25 @@ impl Cuts {
         }
     }
 
-    /// Marks the table with `mark`, which returns nothing while something is unfinished.
+    /// Returns whether something may be done in a pause: it is that of this cut, and no change runs.
+    fn rest(&self, id: CutId, now: Duration, is_still: impl FnOnce() -> bool) -> CutReply {
+        let mut state = self.state.lock();
+        self.expire(&mut state, now);
+        let current = state.current.as_ref().filter(|current| current.id == id);
+        match current.map(|current| &current.stage) {
+            Some(Stage::Paused) if self.running.load(Ordering::SeqCst) > 0 => CutReply::NotYet,
+            Some(Stage::Paused) if !is_still() => CutReply::NotYet,
+            Some(Stage::Paused) => CutReply::Done,
+            Some(Stage::Frozen(_) | Stage::Resumed(_)) | None => CutReply::Refused,
+        }
+    }
+
+    /// Marks the table with `mark`.
     fn freeze(
         &self,
         id: CutId,
         now: Duration,
-        mark: impl FnOnce() -> Result<Option<Mark>>,
+        mark: impl FnOnce() -> Result<Mark>,
     ) -> Result<CutReply> {
         let mut state = self.state.lock();
         self.expire(&mut state, now);
@@ -224,16 +241,12 @@ impl Cuts {
             return Ok(CutReply::Refused);
         };
         match &current.stage {
+            Stage::Paused => {
+                current.stage = Stage::Frozen(mark()?);
+                Ok(CutReply::Done)
+            }
             Stage::Frozen(_) => Ok(CutReply::Done),
             Stage::Resumed(_) => Ok(CutReply::Refused),
-            Stage::Paused if self.running.load(Ordering::SeqCst) > 0 => Ok(CutReply::NotYet),
-            Stage::Paused => match mark()? {
-                None => Ok(CutReply::NotYet),
-                Some(mark) => {
-                    current.stage = Stage::Frozen(mark);
-                    Ok(CutReply::Done)
-                }
-            },
         }
     }
 
@@ -273,11 +286,9 @@ impl Server {
         match step {
             CutStep::Begin => Ok(CutReply::Done),
             CutStep::Pause => Ok(self.cuts.pause(id, now)),
+            CutStep::Rest => Ok(self.cuts.rest(id, now, || self.is_still())),
             CutStep::Freeze { lifetime_ms } => {
-                self.cuts.freeze(id, now, || match self.is_still() {
-                    true => Ok(Some(self.tablet.mark(lifetime_ms)?)),
-                    false => Ok(None),
-                })
+                self.cuts.freeze(id, now, || Ok(self.tablet.mark(lifetime_ms)?))
             }
             CutStep::Resume => Ok(self.cuts.resume_after(id, now)),
             CutStep::Keep => match self.cuts.mark_of(id) {

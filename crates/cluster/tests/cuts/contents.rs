@@ -1,24 +1,18 @@
 //! Contents of files in snapshots: chunks stay as long as a snapshot needs them, wherever their file
 //! has gone.
 
-use crate::net::{Net, create_snapshot, delete_snapshot, rename, snapshots};
+use crate::net::{CHUNK, Net, create_snapshot, delete_snapshot, rename, settings, snapshots};
 use canopy_cluster::contents::{Memory, collect_session, sessions};
 use canopy_cluster::{Client, ClusterNamespace, Error};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Operation};
 use canopy_namespace::{
-    EntryName, Execute, FileContents, FileId, New, Privileges, ROOT, Reply, Settings,
+    EntryName, Execute, FileContents, FileId, New, Privileges, ROOT, Reply,
 };
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-const CHUNK: usize = 4096;
-
-fn settings() -> Settings {
-    Settings { chunk_bytes: CHUNK as u64, inline_bytes_max: 100, ..Settings::default() }
-}
 
 fn user(net: &Net) -> ClusterNamespace {
     let client = Arc::new(net.client());

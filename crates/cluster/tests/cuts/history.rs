@@ -59,33 +59,34 @@ impl History {
             let steps = self.steps[number].lock();
             (steps.last().map(|step| step.names.clone()).unwrap_or_default(), steps.len())
         };
-        let name = format!("c{number}o{count}");
         let at = random.random_range(0..self.directories.len());
-        let to = (self.directories[at], &name[..]);
         let old = (!names.is_empty()).then(|| {
             let old = random.random_range(0..names.len());
             names.iter().nth(old).map(|(key, id)| (key.clone(), *id)).unwrap()
         });
+        let kind = random.random_range(0..8);
+        // Names of directories end so, and directories have one name.
+        let is_directory = match &old {
+            Some((old, _)) if kind < 4 => old.1.ends_with('d'),
+            _ => kind == 4,
+        };
+        let name = format!("c{number}o{count}{}", if is_directory { "d" } else { "" });
+        let to = (self.directories[at], &name[..]);
         let began = self.now();
-        match (old, random.random_range(0..8)) {
+        match (old, kind) {
             (Some((old, id)), 0..3) => {
                 let from = (self.directories[old.0], &old.1[..]);
                 rename(client, from, to).unwrap();
                 names.remove(&old);
                 names.insert((at, name), id);
             }
-            // Directories have one name.
-            (Some((old, id)), 3) if !old.1.ends_with('d') => {
+            (Some((_, id)), 3) if !is_directory => {
                 link(client, id, to).unwrap();
                 names.insert((at, name), id);
             }
-            (_, 4) => {
-                let name = format!("{name}d");
-                let made = create(client, to.0, &name, file_type::DIRECTORY | 0o755).unwrap();
-                names.insert((at, name), made.id);
-            }
             _ => {
-                let made = create(client, to.0, &name, file_type::REGULAR | 0o644).unwrap();
+                let kind = if is_directory { file_type::DIRECTORY } else { file_type::REGULAR };
+                let made = create(client, to.0, &name, kind | 0o755).unwrap();
                 names.insert((at, name), made.id);
             }
         }

@@ -33,12 +33,13 @@ fn run(seed: u64, count: usize, they_die: bool) {
             scope.spawn(move || {
                 let mut random = StdRng::seed_from_u64(seed);
                 while !is_over.load(Ordering::Relaxed) {
-                    std::thread::sleep(Duration::from_millis(random.random_range(1..80)));
+                    std::thread::sleep(Duration::from_millis(random.random_range(20..200)));
                     net.restart(ServerId(random.random_range(0..3)));
                 }
             });
         }
-        let client = net.client();
+        // It gives up soon where servers die all the time.
+        let client = net.client_for(Duration::from_secs(if they_die { 1 } else { 30 }));
         for number in 0..count {
             let (name, before) = (format!("s{number}"), history.now());
             let snapshot = create_snapshot(&client, &name);

@@ -24,6 +24,13 @@ use std::time::{Duration, Instant};
 
 pub const SERVERS: u32 = 3;
 
+/// Bytes of a chunk.
+pub const CHUNK: usize = 4096;
+
+pub fn settings() -> Settings {
+    Settings { chunk_bytes: CHUNK as u64, inline_bytes_max: 100, ..Settings::default() }
+}
+
 /// Place of a message on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
@@ -50,7 +57,7 @@ impl Net {
         let policy =
             SplitPolicy { entries_max, variation_percent: 25, partitions_per_server: 4 };
         let environment = Environment::system(Arc::new(MemoryStorage::default()));
-        let settings = Settings::default();
+        let settings = settings();
         let clock = system_clock();
         create_cluster(&environment, &settings, Ownership::ROOT, SERVERS, policy, &clock).unwrap();
         let net = Arc::new_cyclic(|own| Net {
@@ -234,7 +241,7 @@ pub fn list(client: &Client, at: Moment, directory: FileId) -> Vec<(String, Inod
     loop {
         let page = Page { directory, after, name: None, count_max: 100 };
         let reply = execute(client, &Operation::Read(at, Read::List(page)));
-        let Ok(Reply::Entries(entries)) = reply else { panic!("{reply:?}") };
+        let Ok(Reply::Entries(entries)) = reply else { panic!("{at:?} {directory}: {reply:?}") };
         if entries.count() == 0 {
             return names;
         }

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Messages of a cut of three servers: five rounds.
-const MESSAGES: usize = 15;
+/// Messages of a cut of three servers: six rounds.
+const MESSAGES: usize = 18;
 
 const CLIENTS: usize = 3;
 
