@@ -7,8 +7,8 @@ use crate::holds::makes_held;
 use crate::layout::placement;
 use crate::message::{Request, Response, Sender, SessionId};
 use crate::peers::Peers;
-use crate::snapshots::Pasts;
 use crate::slots::{Slot, Slots};
+use crate::snapshots::Pasts;
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
     Access, Caller, Change, Entries, Moment, OnSnapshots, Operation, Page, Read, Target,
@@ -89,10 +89,7 @@ impl Client {
     }
 
     /// Returns a client of a snapshot, whose servers `as_past` makes of those of now.
-    pub(crate) fn as_past(
-        &self,
-        as_past: impl FnOnce(Arc<dyn Peers>) -> Arc<dyn Peers>,
-    ) -> Self {
+    pub(crate) fn as_past(&self, as_past: impl FnOnce(Arc<dyn Peers>) -> Arc<dyn Peers>) -> Self {
         let past = Client::new(as_past(self.peers.clone()), self.session);
         Client { patience: self.patience, is_past: true, ..past }
     }

@@ -82,6 +82,6 @@ pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};
-pub use snapshots::{CutMade, OnCut, SnapshotTables};
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
+pub use snapshots::{CutMade, OnCut, SnapshotTables};
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};

@@ -15,7 +15,9 @@ use crate::snapshots::PastServers;
 use crate::tables::tables_of;
 use crate::tasks::{Task, Tasks};
 use canopy_namespace::operation::{Caller, Change, Operation, Target};
-use canopy_namespace::{Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table, open_table_at};
+use canopy_namespace::{
+    Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table, open_table_at,
+};
 use canopy_partition::{PartitionId, ServerId, Split, SplitHistory, SplitPolicy};
 use canopy_store::{Environment, SstableCache, Table, TableId};
 use parking_lot::{Mutex, RwLock};
@@ -80,7 +82,10 @@ impl Process {
     ) -> Result<Arc<Self>> {
         let (tables, policy) = tables_of(&*environment.storage)?;
         let process = Arc::new_cyclic(|me| Process {
-            client: Client::new(Arc::new(Own(me.clone(), tables.len() as u32, policy)), SessionId(0)),
+            client: Client::new(
+                Arc::new(Own(me.clone(), tables.len() as u32, policy)),
+                SessionId(0),
+            ),
             past_servers: PastServers::default(),
             environment: environment.clone(),
             clock: clock.clone(),
@@ -437,8 +442,7 @@ impl Process {
                 };
                 Ok(self.is_needed_by_snapshots(id, known, chunk, object))
             };
-            removed +=
-                collect_garbage(&server.tablet, &self.environment, &self.cache, &is_needed)?;
+            removed += collect_garbage(&server.tablet, &self.environment, &self.cache, &is_needed)?;
         }
         Ok(removed)
     }
@@ -532,9 +536,7 @@ impl Process {
 /// Returns whether a request may leave something to be found out.
 fn concerns_several(request: &Request<'_>) -> bool {
     match request {
-        Request::OfServer(
-            ServerRequest::Intent(..) | ServerRequest::Cut(_, CutStep::Rest),
-        ) => true,
+        Request::OfServer(ServerRequest::Intent(..) | ServerRequest::Cut(_, CutStep::Rest)) => true,
         Request::Execute(Operation::Change(change)) => {
             matches!(
                 change,

@@ -95,12 +95,7 @@ impl Process {
     }
 
     /// Has all servers do a round. Returns their replies in order.
-    fn round(
-        &self,
-        id: CutId,
-        step: CutStep,
-        deadline: Option<Instant>,
-    ) -> Result<Vec<CutReply>> {
+    fn round(&self, id: CutId, step: CutStep, deadline: Option<Instant>) -> Result<Vec<CutReply>> {
         let servers = Vec::from_iter(self.layout().servers());
         let goes_on = step == CutStep::Abandon;
         each_at_once(&servers, goes_on, |server| self.ask_for_round(*server, id, step, deadline))

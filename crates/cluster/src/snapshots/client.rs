@@ -65,16 +65,20 @@ impl Client {
         match operation {
             Operation::Read(Moment::Snapshot(number), read) => {
                 let read = Operation::Read(Moment::Now, read.clone());
-                Some(self.past_for(caller, *number).and_then(|past| past.execute_for(caller, &read)))
+                Some(
+                    self.past_for(caller, *number).and_then(|past| past.execute_for(caller, &read)),
+                )
             }
             Operation::Access(Access::MayRead(Moment::Snapshot(number), id, who)) => {
                 let access = Access::MayRead(Moment::Now, *id, who.clone());
                 let read = Operation::Access(access);
-                Some(self.past_for(caller, *number).and_then(|past| past.execute_for(caller, &read)))
+                Some(
+                    self.past_for(caller, *number).and_then(|past| past.execute_for(caller, &read)),
+                )
             }
-            Operation::Access(Access::IsShown(id, ..)) => Some(
-                self.home(*id).and_then(|server| self.of_server(caller, server, operation)),
-            ),
+            Operation::Access(Access::IsShown(id, ..)) => {
+                Some(self.home(*id).and_then(|server| self.of_server(caller, server, operation)))
+            }
             Operation::Access(Access::NeedsObject(chunk, object)) if !self.is_past() => {
                 Some(self.needs_object_ever(caller, operation, *chunk, *object))
             }

@@ -45,8 +45,9 @@ impl Process {
                 Some(maker().and_then(|maker| self.answer_on_snapshots(&maker, sender, request)))
             }
             Request::Execute(Operation::Access(Access::IsShown(id, wanted, who))) => {
-                let shown = check_identity(sender, who)
-                    .and_then(|()| Ok(Present::new(&self.client().tree(), who).lets(*id, *wanted)?));
+                let shown = check_identity(sender, who).and_then(|()| {
+                    Ok(Present::new(&self.client().tree(), who).lets(*id, *wanted)?)
+                });
                 Some(shown.map(|shown| Response::Reply(Reply::Truth(shown))))
             }
             _ => None,
@@ -208,9 +209,7 @@ impl Process {
         let record = Record { stage: Stage::Ending, ..record };
         put(maker, number, &record)?;
         let environment = self.environment();
-        self.of_tables(&record, |table, checkpoint| {
-            Ok(release(environment, table, checkpoint)?)
-        })?;
+        self.of_tables(&record, |table, checkpoint| Ok(release(environment, table, checkpoint)?))?;
         maker.tablet.put_snapshot_record(number, None)?;
         maker.snapshots.all.lock().remove(&number);
         Ok(())

@@ -87,7 +87,9 @@ pub enum OnCut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Stage {
     /// Without a name; it goes at this time, in milliseconds since 1970.
-    Kept { until_ms: u64 },
+    Kept {
+        until_ms: u64,
+    },
     Making,
     Whole,
     Ending,

@@ -65,7 +65,9 @@ impl Process {
         let fresh = known.filter(|(at, _)| self.steady_now().saturating_sub(*at) < TRUST);
         let known = match fresh {
             // One that was made since has a greater number.
-            Some((_, known)) if known.all.last_key_value().is_some_and(|(last, _)| *last >= number) => {
+            Some((_, known))
+                if known.all.last_key_value().is_some_and(|(last, _)| *last >= number) =>
+            {
                 known
             }
             _ => self.ask_for_snapshots()?,

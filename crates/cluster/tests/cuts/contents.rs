@@ -6,9 +6,7 @@ use canopy_cluster::contents::{Memory, collect_session, sessions};
 use canopy_cluster::{Client, ClusterNamespace, Error};
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Operation};
-use canopy_namespace::{
-    EntryName, Execute, FileContents, FileId, New, Privileges, ROOT, Reply,
-};
+use canopy_namespace::{EntryName, Execute, FileContents, FileId, New, Privileges, ROOT, Reply};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::sync::Arc;

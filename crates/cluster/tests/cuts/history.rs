@@ -7,12 +7,12 @@
 use crate::net::{Net, create, link, list, lookup, rename};
 use canopy_cluster::Client;
 use canopy_namespace::FileId;
+use canopy_namespace::Reply;
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Moment, Operation, Read};
-use canopy_namespace::Reply;
 use parking_lot::Mutex;
-use rand::rngs::StdRng;
 use rand::RngExt;
+use rand::rngs::StdRng;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 

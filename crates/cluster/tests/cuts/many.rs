@@ -14,6 +14,7 @@ const CLIENTS: usize = 4;
 /// Makes snapshots while clients change names, and while servers die if `they_die`.
 fn run(seed: u64, count: usize, they_die: bool) {
     let net = Net::new(24);
+    net.silence_the_dead();
     let history = History::new(&net, CLIENTS);
     let is_over = AtomicBool::new(false);
     let mut made = Vec::new();

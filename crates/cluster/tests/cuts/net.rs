@@ -2,8 +2,8 @@
 //! a cut.
 
 use canopy_cluster::{
-    Client, CutStep, Error, Peers, Process, Refusal, Request, Response, Sender, ServerRequest, SessionId,
-    create_cluster,
+    Client, CutStep, Error, Peers, Process, Refusal, Request, Response, Sender, ServerRequest,
+    SessionId, create_cluster,
 };
 use canopy_namespace::inode::file_type;
 use canopy_namespace::operation::{Caller, Change, Moment, OnSnapshots, Operation, Page, Read};
@@ -18,7 +18,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -48,14 +48,17 @@ pub struct Net {
     policy: SplitPolicy,
     processes: RwLock<BTreeMap<ServerId, Arc<Process>>>,
     hook: Mutex<Option<Hook>>,
+    /// Whether each process lives.
+    lives: Mutex<BTreeMap<ServerId, Arc<AtomicBool>>>,
+    /// Whether dead processes still reach others.
+    dead_talk: AtomicBool,
     own: Weak<Net>,
 }
 
 impl Net {
     /// Starts servers whose partitions split at about so many entries.
     pub fn new(entries_max: u64) -> Arc<Self> {
-        let policy =
-            SplitPolicy { entries_max, variation_percent: 25, partitions_per_server: 4 };
+        let policy = SplitPolicy { entries_max, variation_percent: 25, partitions_per_server: 4 };
         let environment = Environment::system(Arc::new(MemoryStorage::default()));
         let settings = settings();
         let clock = system_clock();
@@ -65,6 +68,8 @@ impl Net {
             policy,
             processes: RwLock::default(),
             hook: Mutex::default(),
+            lives: Mutex::default(),
+            dead_talk: AtomicBool::new(true),
             own: own.clone(),
         });
         net.servers().for_each(|server| net.restart(server));
@@ -78,16 +83,28 @@ impl Net {
     /// Kills the process of a server: what is only in its memory is lost. A thread of it that runs
     /// goes on, and does not know.
     pub fn kill(&self, server: ServerId) {
+        if let Some(lives) = self.lives.lock().remove(&server)
+            && !self.dead_talk.load(Ordering::Relaxed)
+        {
+            lives.store(false, Ordering::Relaxed);
+        }
         self.processes.write().remove(&server);
     }
 
     /// Starts a new process for a server.
     pub fn restart(&self, server: ServerId) {
         self.kill(server);
-        let others: Arc<dyn Peers> = Arc::new(Line(self.own.clone()));
+        let lives = Arc::new(AtomicBool::new(true));
+        self.lives.lock().insert(server, lives.clone());
+        let others: Arc<dyn Peers> = Arc::new(Line(self.own.clone(), lives));
         let process = Process::new(&self.environment, &system_clock(), Some(others)).unwrap();
         process.start(server).unwrap();
         self.processes.write().insert(server, process);
+    }
+
+    /// Has dead processes reach nobody from now on.
+    pub fn silence_the_dead(&self) {
+        self.dead_talk.store(false, Ordering::Relaxed);
     }
 
     pub fn set_hook(&self, hook: Option<Hook>) {
@@ -128,7 +145,8 @@ impl Net {
     pub fn client_for(&self, patience: Duration) -> Client {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let session = SessionId(NEXT.fetch_add(1, Ordering::Relaxed));
-        Client::new(Arc::new(Line(self.own.clone())), session).with_patience(patience)
+        let lives = Arc::new(AtomicBool::new(true));
+        Client::new(Arc::new(Line(self.own.clone(), lives)), session).with_patience(patience)
     }
 
     pub fn client(&self) -> Client {
@@ -141,16 +159,15 @@ impl Net {
         let is_there = |name: &str| lookup(&client, Moment::Now, ROOT, name).is_some();
         let hash = |name: &String| EntryName::new(ROOT, name.as_bytes()).hash();
         let mut names = (0..).map(|number| format!("at{server}-{number}"));
-        let is_it = |name: &String| {
-            hash(name) % u64::from(SERVERS) == u64::from(server) && !is_there(name)
-        };
+        let is_it =
+            |name: &String| hash(name) % u64::from(SERVERS) == u64::from(server) && !is_there(name);
         let name = names.find(is_it).unwrap();
         create(&client, ROOT, &name, file_type::DIRECTORY | 0o755).unwrap().id
     }
 }
 
-/// The net, as a process or a client reaches it.
-struct Line(Weak<Net>);
+/// The net, as a process or a client reaches it while it lives.
+struct Line(Weak<Net>, Arc<AtomicBool>);
 
 impl Peers for Line {
     fn ask(
@@ -159,7 +176,8 @@ impl Peers for Line {
         sender: Sender<'_>,
         request: &Request<'_>,
     ) -> Result<Response, Error> {
-        let net = self.0.upgrade().ok_or_else(|| unreachable(server))?;
+        let net = self.0.upgrade().filter(|_| self.1.load(Ordering::Relaxed));
+        let net = net.ok_or_else(|| unreachable(server))?;
         let hook = net.hook.lock().clone();
         let passes = |at| match (&hook, request) {
             (Some(hook), Request::OfServer(ServerRequest::Cut(_, step))) => {
@@ -202,12 +220,7 @@ pub fn change(client: &Client, change: Change<'_>) -> Result<Reply, Error> {
     execute(client, &Operation::Change(change))
 }
 
-pub fn create(
-    client: &Client,
-    directory: FileId,
-    name: &str,
-    mode: u32,
-) -> Result<Inode, Error> {
+pub fn create(client: &Client, directory: FileId, name: &str, mode: u32) -> Result<Inode, Error> {
     let new = New { mode, uid: 7, gid: 7, ..New::default() };
     let name = EntryName::new(directory, name.as_bytes());
     match change(client, Change::Create { name, new: Cow::Owned(new), holds: false })? {

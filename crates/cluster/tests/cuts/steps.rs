@@ -84,7 +84,8 @@ fn run(event: Event, message: usize) -> bool {
     let net = Net::new(1 << 20);
     let history = Arc::new(History::new(&net, CLIENTS));
     let seed = message as u64;
-    let stage = Stage { net: net.clone(), history: history.clone(), clients: Mutex::default(), seed };
+    let stage =
+        Stage { net: net.clone(), history: history.clone(), clients: Mutex::default(), seed };
     let stage = Arc::new(stage);
     stage.change();
     stage.join();

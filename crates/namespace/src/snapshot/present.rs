@@ -136,9 +136,9 @@ impl<'a> Present<'a> {
             is_open = is_open
                 && match tree.inode(id) {
                     Err(error) if error.errno() == Errno::NOENT => true,
-                    inode => passes(&inode?, self.who, Wanted::SEARCH, |id, name| {
-                        tree.xattr(id, name)
-                    })?,
+                    inode => {
+                        passes(&inode?, self.who, Wanted::SEARCH, |id, name| tree.xattr(id, name))?
+                    }
                 };
             self.reached.insert(id, is_open);
         }

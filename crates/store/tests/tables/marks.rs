@@ -65,7 +65,10 @@ fn a_mark_writes_nothing_and_is_forgotten_when_it_is_dropped() {
     put(&table, &key(1, 1), 1);
     let version = inspect(&place.environment, id).unwrap().version;
     let mark = table.mark(60_000).unwrap();
-    assert_eq!((inspect(&place.environment, id).unwrap().version, mark.checkpoint()), (version, None));
+    assert_eq!(
+        (inspect(&place.environment, id).unwrap().version, mark.checkpoint()),
+        (version, None)
+    );
     drop(mark);
     put(&table, &key(1, 2), 2);
     table.flush().unwrap();
