@@ -2,7 +2,7 @@
 
 use crate::grow::lives;
 use crate::place::Place;
-use crate::reach::{PATIENCE, connect};
+use crate::reach::connect;
 use anyhow::bail;
 use canopy::commands::cluster::Check as Arguments;
 use canopy::{Outcome, with_progress};
@@ -74,5 +74,5 @@ fn servers(
         return Ok(Process::with_all_servers(environment, &system_clock())?);
     }
     let certificate = arguments.certificate.as_deref();
-    Ok(connect(place, &arguments.namespace, certificate, PATIENCE)?)
+    Ok(connect(place, &arguments.namespace, certificate)?.remote().clone())
 }

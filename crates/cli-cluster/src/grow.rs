@@ -2,7 +2,7 @@
 
 use crate::numbers::ranges;
 use crate::place::Place;
-use crate::reach::{Held, PATIENCE, connect, find, partitions, partitions_of, placement, split};
+use crate::reach::{Held, connect, find, partitions, partitions_of, placement, split};
 use anyhow::{Context, ensure};
 use canopy::commands::cluster::{Add, Balance};
 use canopy::{Outcome, with_progress};
@@ -52,8 +52,8 @@ pub fn add(arguments: &Add) -> anyhow::Result<Outcome> {
     let added = Vec::from_iter(known..all);
     if is_started {
         let certificate = arguments.certificate.as_deref();
-        let peers = connect(&place, &arguments.namespace, certificate, PATIENCE)?;
-        wait_for(&peers, &added)?;
+        let connection = connect(&place, &arguments.namespace, certificate)?;
+        wait_for(connection.remote(), &added)?;
     }
     if arguments.json {
         let servers = all;
@@ -96,17 +96,18 @@ pub fn wait_for(peers: &Remote, servers: &[u32]) -> anyhow::Result<()> {
 pub fn balance(arguments: &Balance) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
     let certificate = arguments.certificate.as_deref();
-    let peers = connect(&place, &arguments.namespace, certificate, PATIENCE)?;
-    let directory = find(&peers, &place, &arguments.directory)?;
-    let held = partitions(&peers, directory)?;
-    let plan = Plan::new(&peers, directory, &held)?;
+    let connection = connect(&place, &arguments.namespace, certificate)?;
+    let directory = find(connection.client(), &arguments.directory)?;
+    let peers = connection.remote();
+    let held = partitions(peers, directory)?;
+    let plan = Plan::new(peers, directory, &held)?;
     let (moved, splits) = (AtomicU64::new(0), AtomicU64::new(0));
     let show = |elapsed: Duration| {
         progress(moved.load(Ordering::Relaxed), plan.moves, elapsed.as_secs_f64())
     };
-    with_progress(&show, || plan.carry_out(&peers, &moved, &splits))?;
+    with_progress(&show, || plan.carry_out(peers, &moved, &splits))?;
     let (moved, splits) = (moved.into_inner(), splits.into_inner());
-    let held = partitions(&peers, directory)?;
+    let held = partitions(peers, directory)?;
     let servers = BTreeSet::from_iter(held.iter().map(|one| one.server)).len();
     let entries: u64 = held.iter().map(|one| one.entries).sum();
     if arguments.json {

@@ -1,7 +1,7 @@
 //! `canopy cluster partitions` and `spread`, which ask the servers.
 
 use crate::place::Place;
-use crate::reach::{PATIENCE, connect, find, partitions, split};
+use crate::reach::{connect, find, partitions, split};
 use canopy::Outcome;
 use canopy::commands::cluster::{Partitions as Arguments, Spread};
 use canopy_partition::SplitHistory;
@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 /// Prints the partitions of a directory and the servers that hold them.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
-    let certificate = arguments.certificate.as_deref();
-    let peers = connect(&place, &arguments.namespace, certificate, PATIENCE)?;
-    let directory = find(&peers, &place, &arguments.directory)?;
+    let connection = connect(&place, &arguments.namespace, arguments.certificate.as_deref())?;
+    let directory = find(connection.client(), &arguments.directory)?;
+    let peers = connection.remote();
     let route = peers.route();
     if !arguments.json {
         canopy::say(format_args!(
@@ -22,7 +22,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             "PARTITION", "SHARE", "ENTRIES", "SERVER"
         ))?;
     }
-    for held in partitions(&peers, directory)? {
+    for held in partitions(peers, directory)? {
         let (history, server) = (held.history, held.server);
         let (partition, process) = (history.partition().number(), route.address(server));
         if arguments.json {
@@ -46,14 +46,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
 /// Splits the partitions of a directory until each server has as many as it may have.
 pub fn spread(arguments: &Spread) -> anyhow::Result<Outcome> {
     let place = Place::open(&arguments.namespace)?;
-    let certificate = arguments.certificate.as_deref();
-    let peers = connect(&place, &arguments.namespace, certificate, PATIENCE)?;
-    let directory = find(&peers, &place, &arguments.directory)?;
+    let connection = connect(&place, &arguments.namespace, arguments.certificate.as_deref())?;
+    let directory = find(connection.client(), &arguments.directory)?;
+    let peers = connection.remote();
     loop {
-        let held = partitions(&peers, directory)?;
+        let held = partitions(peers, directory)?;
         let mut has_split = false;
         for one in &held {
-            has_split |= split(&peers, directory, one)?;
+            has_split |= split(peers, directory, one)?;
         }
         if !has_split {
             let servers = BTreeSet::from_iter(held.iter().map(|one| one.server)).len();

@@ -1,12 +1,11 @@
 //! Reaching the servers of a cluster, and directories by their paths.
 
 use crate::place::Place;
-use crate::security::Security;
 use anyhow::{Context, bail, ensure};
-use canopy_cluster::SessionId;
-use canopy_cluster::membership::survey;
 use canopy_cluster::wire::Address;
-use canopy_cluster::{Client, Patience, Peers, Remote, Request, Response, Sender, ServerRequest};
+use canopy_cluster::{
+    Client, Connection, Patience, Peers, Remote, Request, Response, Security, Sender, ServerRequest,
+};
 use canopy_namespace::operation::{Caller, Moment, Operation, Read};
 use canopy_namespace::{EntryName, FileId, ROOT, Reply};
 use canopy_partition::{Placement, ServerId, SplitHistory};
@@ -16,9 +15,8 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time for the answer of a server, which may just move to another process.
-pub const PATIENCE: Patience =
-    Patience { attempt: Duration::from_secs(5), whole: Duration::from_secs(20) };
+/// Time for the answer of a server, where a command goes on without it.
+const QUICK: Patience = Patience { attempt: Duration::from_secs(2), whole: Duration::from_secs(2) };
 
 /// Splits of one partition that are stopped by others are given up after so many attempts.
 const ATTEMPTS: u32 = 50;
@@ -39,28 +37,35 @@ pub fn connect(
     place: &Place,
     namespace: &Path,
     certificate: Option<&Path>,
-    patience: Patience,
-) -> anyhow::Result<Arc<Remote>> {
+) -> anyhow::Result<Connection> {
     let environment = Environment::system(place.storage.clone());
-    let map = survey(&environment)?.map(|(map, _)| map);
-    let addresses = map.iter().flat_map(|map| map.processes.values());
-    let addresses = addresses.filter_map(|one| one.address.parse::<Address>().ok());
-    let addresses = Vec::from_iter(addresses);
-    ensure!(
-        !addresses.is_empty(),
-        "no process of this cluster runs: canopy cluster start {} --listen ADDRESS",
-        namespace.display()
-    );
+    let connected = Connection::of_storage(&environment, security(place, certificate)?);
+    connected.with_context(|| {
+        let shown = namespace.display();
+        format!(
+            "no servers can be reached; start some: canopy cluster start {shown} --listen ADDRESS"
+        )
+    })
+}
+
+/// Connects to processes at addresses that answer at once, or not at all.
+pub fn connect_quickly(
+    place: &Place,
+    addresses: &[Address],
+    certificate: Option<&Path>,
+) -> anyhow::Result<Arc<Remote>> {
+    let security = security(place, certificate)?;
+    Ok(Remote::connect(addresses, security.for_servers()?, QUICK)?)
+}
+
+fn security(place: &Place, certificate: Option<&Path>) -> anyhow::Result<Security> {
     let beside = place.certificate();
-    let security = Security::new(place, certificate.or(beside.as_deref()))?;
-    Ok(Remote::connect(&addresses, security.of_client()?, patience)?)
+    Ok(Security::of_client(Some(&place.storage), certificate.or(beside.as_deref()))?)
 }
 
 /// Finds a directory by its path in the namespace.
-pub fn find(peers: &Arc<Remote>, place: &Place, path: &Path) -> anyhow::Result<FileId> {
+pub fn find(client: &Client, path: &Path) -> anyhow::Result<FileId> {
     let shown = path.display();
-    let random = Environment::system(place.storage.clone()).random;
-    let client = Client::new(peers.clone(), SessionId(random.next_u64()));
     let mut found = ROOT;
     for component in path.components() {
         let name = match component {

@@ -4,22 +4,18 @@
 use crate::grow::wait_for;
 use crate::numbers::ranges;
 use crate::place::Place;
-use crate::reach::{PATIENCE, connect};
+use crate::reach::{connect, connect_quickly};
 use anyhow::{Context, bail};
 use canopy::commands::cluster::{Drain, Status};
 use canopy::{Outcome, with_progress};
 use canopy_cluster::membership::{self, MapProcess, ProcessId, ProcessState, ProcessStatus};
 use canopy_cluster::wire::Address;
-use canopy_cluster::{Patience, Peers, Remote, Request, Response, Sender, ServerRequest, Tally};
+use canopy_cluster::{Peers, Remote, Request, Response, Sender, ServerRequest, Tally};
 use canopy_store::Environment;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Time in which a process reports its numbers.
-const TALLY_PATIENCE: Patience =
-    Patience { attempt: Duration::from_secs(2), whole: Duration::from_secs(2) };
 
 /// Time in which processes have to carry a new map out.
 const DRAIN_TIME: Duration = Duration::from_secs(120);
@@ -41,7 +37,8 @@ pub fn run(arguments: &Status) -> anyhow::Result<Outcome> {
     processes.sort_by(|one, other| one.address.cmp(&other.address));
     let certificate = arguments.certificate.as_deref();
     // Without an answer, the rest is shown.
-    let peers = connect(&place, namespace, certificate, TALLY_PATIENCE).ok();
+    let addresses = processes.iter().filter_map(|one| one.address.parse().ok());
+    let peers = connect_quickly(&place, &Vec::from_iter(addresses), certificate).ok();
     let tallies = tallies(peers.as_ref(), &processes);
     let rows = Vec::from_iter(processes.iter().zip(tallies));
     if arguments.json {
@@ -156,8 +153,8 @@ pub fn drain(arguments: &Drain) -> anyhow::Result<Outcome> {
     let map = membership::drain(&environment, |_, process| is_meant(process))?;
     let drained = BTreeSet::from_iter(meant.iter().map(|one| one.process));
     wait_until_drained(&environment, &drained, map.version)?;
-    if let Ok(peers) = connect(&place, namespace, arguments.certificate.as_deref(), PATIENCE) {
-        wait_for(&peers, &moved)?;
+    if let Ok(connection) = connect(&place, namespace, arguments.certificate.as_deref()) {
+        wait_for(connection.remote(), &moved)?;
     }
     if arguments.json {
         let processes = Vec::from_iter(meant.iter().map(|one| one.address.as_str()));

@@ -9,7 +9,7 @@
 
 use crate::error::Result;
 use crate::message::Partitions;
-use crate::tables::{TableList, newest};
+use crate::tables::{TableList, is_newest, newest};
 use canopy_namespace::{EntryName, FileId, ROOT, table_of_block};
 use canopy_partition::{DirectoryMap, PartitionId, Placement, ServerId, SplitPolicy};
 use canopy_store::TableId;
@@ -54,6 +54,20 @@ impl Layout {
             *list = read;
         }
         Ok(())
+    }
+
+    /// Reads the list of tables again if there is a newer one. Returns the number of servers.
+    pub(crate) fn refresh(&self) -> Result<u32> {
+        if is_newest(&*self.storage, self.list.read().version)? {
+            return Ok(self.server_count());
+        }
+        self.learn(self.server_count() + 1)?;
+        Ok(self.server_count())
+    }
+
+    /// Returns the tables of all servers that are known here, in order.
+    pub(crate) fn tables(&self) -> Vec<TableId> {
+        self.list.read().tables.clone()
     }
 
     /// Returns the table of a server; none if there is no such server.

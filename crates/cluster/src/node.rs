@@ -5,7 +5,7 @@
 use crate::envelope::{self, Answer, Envelope, Route};
 use crate::error::{Error, Result};
 use crate::membership::{
-    Assignment, ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessStatus,
+    ClusterMap, Hosting, Membership, MembershipError, MembershipSettings, ProcessStatus,
 };
 use crate::message::{Refusal, Request, Response, Sender};
 use crate::peers::Peers;
@@ -18,7 +18,7 @@ use crate::wire::{
 use crate::workers::Workers;
 use canopy_model::ErrorKind;
 use canopy_namespace::Clock;
-use canopy_namespace::operation::{Caller, Change, Operation};
+use canopy_namespace::operation::{Access, Caller, Change, Operation};
 use canopy_partition::ServerId;
 use canopy_store::Environment;
 use parking_lot::RwLock;
@@ -49,6 +49,8 @@ pub struct NodeSettings {
     pub to_others: ClientSecurity,
     /// Length of a lease; a length that suits the storage if there is none.
     pub lease: Option<Duration>,
+    /// Full name of the storage, by which clients find it.
+    pub place: String,
 }
 
 /// A process of a cluster, which runs until it is dropped.
@@ -78,6 +80,8 @@ pub enum NodeError {
 struct Inner {
     process: Arc<Process>,
     others: Arc<Remote>,
+    /// Name of the storage, for clients.
+    place: String,
     rights: Rights,
     membership: RwLock<Option<Arc<Membership>>>,
     clients: Workers<Peer>,
@@ -96,18 +100,14 @@ impl Node {
         clock: &Clock,
         settings: &NodeSettings,
     ) -> std::result::Result<Self, NodeError> {
-        let nowhere = Route {
-            version: 0,
-            processes: Vec::new(),
-            servers: Vec::new(),
-            policy: canopy_partition::SplitPolicy::default(),
-        };
-        let others = Remote::new(&[], settings.to_others.clone(), Patience::SERVER, nowhere)?;
+        let (patience, nowhere) = (Patience::SERVER, Route::default());
+        let others = Remote::new(&[], settings.to_others.clone(), patience, nowhere)?;
         let others = Arc::new(others);
         let process = Process::new(environment, clock, Some(others.clone()))?;
         let inner = Arc::new_cyclic(|me| Inner {
             process,
             others,
+            place: settings.place.clone(),
             rights: Rights::default(),
             membership: RwLock::default(),
             clients: Workers::new("cluster-client", CLIENT_THREADS),
@@ -210,22 +210,9 @@ impl Hosting for Inner {
     }
 
     fn map_changed(&self, map: Arc<ClusterMap>) {
-        self.others.learn(route_of(&map, &self.process));
+        self.others.learn(self.route_of(&map));
         self.process.hear_of_servers(map.servers.len() as u32);
     }
-}
-
-/// Returns where servers run by a map.
-fn route_of(map: &ClusterMap, process: &Process) -> Route {
-    let mut processes = Vec::new();
-    let mut places = BTreeMap::new();
-    for (id, one) in &map.processes {
-        places.insert(*id, processes.len() as u32);
-        processes.push(one.address.clone());
-    }
-    let process_of = |one: &Assignment| places.get(&one.process?).copied();
-    let servers = map.servers.iter().map(process_of).collect();
-    Route { version: map.version, processes, servers, policy: process.policy() }
 }
 
 impl Service for Inner {
@@ -254,6 +241,24 @@ fn is_of_server(body: &[u8]) -> bool {
 }
 
 impl Inner {
+    /// Returns where servers run by a map.
+    fn route_of(&self, map: &ClusterMap) -> Route {
+        let (process, mut processes, mut places) = (&self.process, Vec::new(), BTreeMap::new());
+        for (id, one) in &map.processes {
+            places.insert(*id, processes.len() as u32);
+            processes.push(one.address.clone());
+        }
+        let servers = map.servers.iter().map(|one| places.get(&one.process?).copied());
+        Route {
+            version: map.version,
+            processes,
+            servers: servers.collect(),
+            policy: process.policy(),
+            cluster: process.cluster(),
+            place: self.place.clone(),
+        }
+    }
+
     fn membership(&self) -> Option<Arc<Membership>> {
         self.membership.read().clone()
     }
@@ -348,7 +353,10 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
     use canopy_namespace::inode::{TYPE_MASK, file_type};
     let operation = match envelope {
         Envelope::Request { request: Request::Execute(operation), .. } => operation,
-        Envelope::Request { request: Request::Split(..), .. } => return true,
+        Envelope::Request {
+            request: Request::Split(..) | Request::Cut(_) | Request::Past(..),
+            ..
+        } => return true,
         _ => return false,
     };
     match operation {
@@ -363,6 +371,7 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
             | Change::RemoveXattr { .. } => true,
             _ => false,
         },
+        Operation::Snapshots(_) | Operation::Access(Access::IsShown(..)) => true,
         _ => false,
     }
 }

@@ -1,23 +1,29 @@
 //! The logical servers that a process runs, and the work that they do beside requests: partitions
 //! that have grown are split, and what a crash has left undone is done.
 
+use crate::client::Client;
 use crate::contents::{adopt_ended, collect_garbage};
+use crate::cuts::CutStep;
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
 use crate::layout::Layout;
-use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
+use crate::message::{MoveStep, Request, Response, Sender, ServerRequest, SessionId};
 use crate::peers::Peers;
 use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
+use crate::snapshots::PastServers;
 use crate::tasks::{Task, Tasks};
 use canopy_namespace::operation::{Caller, Change, Operation, Target};
-use canopy_namespace::{Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table};
+use canopy_namespace::{
+    Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table, open_table_at,
+};
 use canopy_partition::{PartitionId, ServerId, Split, SplitHistory, SplitPolicy};
-use canopy_store::{Environment, SstableCache};
+use canopy_store::{Environment, SstableCache, Table, TableId};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Bytes of SSTables' blocks that stay in memory, of all servers together.
@@ -39,6 +45,10 @@ pub struct Process {
     /// The last failure of work beside requests.
     failure: Mutex<Option<Error>>,
     sessions: SessionSettings,
+    /// Servers as snapshots have them.
+    past_servers: PastServers,
+    /// Reads on behalf of servers here, wherever what they need is.
+    client: Client,
     /// Held by who does what is due.
     ticking: Mutex<()>,
 }
@@ -70,7 +80,9 @@ impl Process {
         others: Option<Arc<dyn Peers>>,
     ) -> Result<Arc<Self>> {
         let layout = Arc::new(Layout::open(environment.storage.clone())?);
-        let process = Arc::new(Process {
+        let process = Arc::new_cyclic(|me| Process {
+            client: Client::new(Arc::new(Own(me.clone(), layout.clone())), SessionId(0)),
+            past_servers: PastServers::default(),
             environment: environment.clone(),
             clock: clock.clone(),
             layout,
@@ -109,6 +121,7 @@ impl Process {
         }
         for server in self.running() {
             self.recover(server)?;
+            self.tasks.add(Task::EndSnapshots(server));
         }
         Ok(())
     }
@@ -122,6 +135,7 @@ impl Process {
     pub fn start(&self, server: ServerId) -> Result<()> {
         self.open(server)?;
         self.tasks.add(Task::Recover(server));
+        self.tasks.add(Task::EndSnapshots(server));
         Ok(())
     }
 
@@ -129,18 +143,27 @@ impl Process {
         if self.servers.read().contains_key(&id) {
             return Ok(());
         }
-        let table = self.layout.table(id)?.ok_or(Error::NotRunning(id))?;
-        let table = open_table(&self.environment, table, self.cache.clone())?;
+        let table = open_table(&self.environment, self.table_of(id)?, self.cache.clone())?;
+        let server = self.server_with(id, table)?;
+        if server.tablet.is_new()? {
+            adopt_ended(&server.tablet, self)?;
+        }
+        self.servers.write().insert(id, Arc::new(server));
+        Ok(())
+    }
+
+    /// Opens the table of a server as it was at a checkpoint, to be read alone.
+    pub(crate) fn open_past_server(&self, id: ServerId, checkpoint: u64) -> Result<Server> {
+        let (table, cache) = (self.table_of(id)?, self.cache.clone());
+        self.server_with(id, open_table_at(&self.environment, table, checkpoint, cache)?)
+    }
+
+    fn server_with(&self, id: ServerId, table: Arc<Table>) -> Result<Server> {
         let range = TabletRange::Part([].into_iter().collect());
         let tablet = Tablet::new(table, range, self.clock.clone(), Arc::new(NoOpenFiles))?;
         // Clients may hold files that have no name. A tick removes the others.
         tablet.keep_unheld(true);
-        if tablet.is_new()? {
-            adopt_ended(&tablet, self)?;
-        }
-        let server = Server::new(id, tablet, self.layout.clone(), self.sessions.clone())?;
-        self.servers.write().insert(id, Arc::new(server));
-        Ok(())
+        Server::new(id, tablet, self.layout.clone(), self.sessions.clone())
     }
 
     /// Stops a server: requests are refused from now on, and everything outlasts a crash once this
@@ -178,7 +201,12 @@ impl Process {
         self.servers.read().keys().copied().collect()
     }
 
-    fn server(&self, id: ServerId) -> Result<Arc<Server>> {
+    /// Returns the id of the cluster: that of its first table.
+    pub(crate) fn cluster(&self) -> String {
+        self.layout.tables.first().map(|table| table.to_string()).unwrap_or_default()
+    }
+
+    pub(crate) fn server(&self, id: ServerId) -> Result<Arc<Server>> {
         self.servers.read().get(&id).cloned().ok_or(Error::NotRunning(id))
     }
 
@@ -196,6 +224,9 @@ impl Process {
     ) -> Result<Response> {
         if let Request::Split(directory, partition) = request {
             return self.split_for(server, sender, *directory, *partition);
+        }
+        if let Some(answer) = self.answer_on_all(server, sender, request) {
+            return answer;
         }
         let server = self.server(server)?;
         if let (Request::OfServer(ServerRequest::Tally), Caller::Trusted) = (request, sender.caller)
@@ -278,6 +309,10 @@ impl Process {
             Task::ConfirmNames(server) => {
                 self.server(server).and_then(|server| server.confirm_names(self)).map(|()| true)
             }
+            Task::EndSnapshots(server) => self
+                .server(server)
+                .and_then(|server| self.end_unfinished_snapshots(&server))
+                .map(|()| true),
             Task::SettleMaking(server) => self
                 .server(server)
                 .and_then(|server| server.settle_making(self, MAKING_PATIENCE))
@@ -343,6 +378,10 @@ impl Process {
             }
             if server.making.has_unnamed(MAKING_PATIENCE, server.sessions.now()) {
                 self.tasks.add(Task::SettleMaking(id));
+            }
+            server.cuts.end_old_pause(server.sessions.now());
+            if server.snapshots.has_unfinished(self.environment.clock.now_ms()) {
+                self.tasks.add(Task::EndSnapshots(id));
             }
         }
     }
@@ -434,7 +473,19 @@ impl Process {
         let mut removed = 0;
         for id in self.running() {
             let server = self.server(id)?;
-            removed += collect_garbage(&server.tablet, &self.environment, &self.cache)?;
+            // Server 0 is asked once, after the notes are in the table.
+            let known = OnceCell::new();
+            let is_needed = |chunk, object| {
+                let known = match known.get() {
+                    Some(known) => known,
+                    None => {
+                        let asked = self.ask_for_snapshots()?;
+                        known.get_or_init(|| asked)
+                    }
+                };
+                Ok(self.is_needed_by_snapshots(id, known, chunk, object))
+            };
+            removed += collect_garbage(&server.tablet, &self.environment, &self.cache, &is_needed)?;
         }
         Ok(removed)
     }
@@ -472,6 +523,36 @@ impl Process {
         self.failure.lock().take()
     }
 
+    /// Returns the table of a server, which another process may run.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `NotRunning` if there is no such server.
+    pub fn table_of(&self, server: ServerId) -> Result<TableId> {
+        self.layout.table(server)?.ok_or(Error::NotRunning(server))
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn past_servers(&self) -> &PastServers {
+        &self.past_servers
+    }
+
+    /// Returns the time of the clock of sessions.
+    pub(crate) fn steady_now(&self) -> Duration {
+        (self.sessions.clock)()
+    }
+
     /// Returns whether no hand-over, no making of a directory and no change of several servers is
     /// unfinished at the servers that run here.
     ///
@@ -497,7 +578,7 @@ impl Process {
 /// Returns whether a request may leave something to be found out.
 fn concerns_several(request: &Request<'_>) -> bool {
     match request {
-        Request::OfServer(ServerRequest::Intent(..)) => true,
+        Request::OfServer(ServerRequest::Intent(..) | ServerRequest::Cut(_, CutStep::Rest)) => true,
         Request::Execute(Operation::Change(change)) => {
             matches!(
                 change,
@@ -505,6 +586,23 @@ fn concerns_several(request: &Request<'_>) -> bool {
             )
         }
         _ => false,
+    }
+}
+
+/// The servers of a namespace, as the process itself reaches them: its number of servers and rules, too.
+struct Own(Weak<Process>, Arc<Layout>);
+
+impl Peers for Own {
+    fn ask(&self, server: ServerId, sender: Sender<'_>, request: &Request<'_>) -> Result<Response> {
+        self.0.upgrade().ok_or(Error::NotRunning(server))?.ask(server, sender, request)
+    }
+
+    fn server_count(&self) -> u32 {
+        self.1.server_count()
+    }
+
+    fn policy(&self) -> SplitPolicy {
+        self.1.policy
     }
 }
 

@@ -1,6 +1,7 @@
 //! A logical server: a tablet, and the partitions of directories that it holds.
 
 use crate::check::Checking;
+use crate::cuts::Cuts;
 use crate::error::{Error, Result};
 use crate::growth::Growth;
 use crate::intents::{Intents, LockKey};
@@ -8,6 +9,7 @@ use crate::layout::{KnownDirectory, Layout};
 use crate::making::MakingDirectories;
 use crate::message::Partitions;
 use crate::sessions::{SessionSettings, Sessions};
+use crate::snapshots::Snapshots;
 use crate::tally::Tallies;
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
@@ -38,6 +40,10 @@ pub(crate) struct Server {
     pub(crate) sessions: Sessions,
     /// Directories that are being made.
     pub(crate) making: MakingDirectories,
+    /// Changes of clients, and pauses of them.
+    pub(crate) cuts: Cuts,
+    /// Snapshots of the namespace. Only server 0 has any.
+    pub(crate) snapshots: Snapshots,
     /// Counts attempts to hand partitions over.
     attempts: AtomicU64,
     /// Holds partitions and locks of intents while operations run; changes when they do.
@@ -124,6 +130,7 @@ impl Server {
         };
         let sessions = Sessions::new(settings, tablet.open_executed()?);
         let making = MakingDirectories::open(&tablet, sessions.now())?;
+        let snapshots = Snapshots::open(&tablet)?;
         Ok(Server {
             id,
             tablet,
@@ -131,6 +138,8 @@ impl Server {
             attributes: Mutex::new(()),
             sessions,
             making,
+            cuts: Cuts::default(),
+            snapshots,
             attempts: AtomicU64::new(1),
             growth: Growth::default(),
             tallies: Tallies::default(),
@@ -288,6 +297,16 @@ impl Server {
         self.state.read().intents.is_at_rest()
     }
 
+    /// Returns whether no hand-over runs, and nothing of one and of intents is left that concerns names
+    /// on other servers. New ones do not begin while changes are paused.
+    pub(crate) fn is_still(&self) -> bool {
+        let state = self.state.read();
+        let mut holdings = state.directories.values();
+        state.moving.is_none()
+            && state.intents.is_at_rest()
+            && holdings.all(|holdings| holdings.unconfirmed().next().is_none())
+    }
+
     /// Waits until no hand-over concerns a change or a hold.
     pub(crate) fn settled(&self, operation: &Operation<'_>) -> Result<RwLockReadGuard<'_, State>> {
         if !matches!(operation, Operation::Change(_) | Operation::Hold(_)) {
@@ -340,7 +359,8 @@ impl Server {
     }
 
     /// Begins a hand-over of names: once this returns, no change of them runs. Returns whether it
-    /// began: not while another one runs, or an intent has locked one of the names.
+    /// began: not while another one runs, changes are paused, or an intent has locked one of the
+    /// names.
     pub(crate) fn begin_moving(
         &self,
         directory: FileId,
@@ -349,7 +369,8 @@ impl Server {
     ) -> bool {
         let mut state = self.state.write();
         let is_locked = !state.intents.holders_in(directory, &hashes).is_empty();
-        let is_free = state.moving.is_none() && !is_locked;
+        // With the lock: a cut looks at `moving` after it has paused this.
+        let is_free = state.moving.is_none() && !is_locked && !self.cuts.is_paused();
         if is_free {
             state.moving = Some(Moving { directory, attempt, hashes });
         }

@@ -166,6 +166,11 @@ pub(crate) fn newest(storage: &dyn Storage, known: u64) -> Result<TableList> {
     read(storage, version)
 }
 
+/// Returns whether no list is newer than a version.
+pub(crate) fn is_newest(storage: &dyn Storage, version: u64) -> Result<bool> {
+    Ok(!exists(storage, version + 1)?)
+}
+
 fn read(storage: &dyn Storage, version: u64) -> Result<TableList> {
     let contents = match storage.read(&name_of(version)) {
         Ok(contents) => contents,

@@ -26,6 +26,8 @@ pub(crate) enum Task {
     Learn(u32),
     /// Asks what became of directories at their home that may have no name.
     SettleMaking(ServerId),
+    /// Ends snapshots that a crash has left, and cuts whose time is over.
+    EndSnapshots(ServerId),
 }
 
 /// Tasks that wait, each once.

@@ -112,7 +112,9 @@ pub fn check(
     storage: &dyn Storage,
     progress: &dyn Fn(u64),
 ) -> Result<Vec<Fault>> {
-    let mut check = Check { peers, storage, homes: HashMap::new(), faults: Vec::new() };
+    let (homes, faults) = (HashMap::new(), Vec::new());
+    let mut check = Check { peers, storage, keeps_objects: false, homes, faults };
+    check.keeps_objects = check.has_snapshots()?;
     let mut buckets = Buckets::default();
     let parents = check.collect(&mut buckets, progress)?;
     let mut suspects = check.suspects(&mut buckets)?;
@@ -126,6 +128,8 @@ pub fn check(
 struct Check<'a> {
     peers: &'a dyn Peers,
     storage: &'a dyn Storage,
+    /// Whether snapshots may need objects that no record names now.
+    keeps_objects: bool,
     /// Homes by blocks of ids.
     homes: HashMap<u64, Home>,
     faults: Vec<Fault>,
@@ -141,6 +145,13 @@ impl Check<'_> {
 
     fn ask(&self, server: ServerId, request: ServerRequest<'_>) -> Result<Response> {
         self.peers.ask(server, Sender::SERVER, &Request::OfServer(request))
+    }
+
+    fn has_snapshots(&self) -> Result<bool> {
+        match self.ask(ServerId(0), ServerRequest::Snapshots)? {
+            Response::Snapshots(all, is_making) => Ok(is_making || !all.is_empty()),
+            _ => Err(Error::Unfit),
+        }
     }
 
     /// Collects what all servers and the storage know. Returns the directory above each one.
@@ -215,7 +226,7 @@ impl Check<'_> {
                 chunk: chunk.number,
                 object,
                 bytes: listed.size_bytes,
-                has_ended: ended.contains(&object.epoch),
+                has_ended: !self.keeps_objects && ended.contains(&object.epoch),
             };
             buckets.add(chunk.file, ServerId(0), &item)?;
         }
@@ -355,7 +366,7 @@ impl Check<'_> {
                 Err(error) if error.is_not_found() => continue,
                 Err(error) => return Err(error.into()),
             };
-            let has_ended = objects::has_ended(self.storage, object.epoch)?;
+            let has_ended = !self.keeps_objects && objects::has_ended(self.storage, object.epoch)?;
             items.push((ServerId(0), Item::Stored { chunk, object, bytes, has_ended }));
         }
         Ok(())

@@ -32,6 +32,8 @@
 //! 2. If it was created later, server 0 has had the note since before that, and passes it on.
 //!
 //! Objects of files that are gone stay, and are counted (`Collected::left`).
+//!
+//! Objects that snapshots need stay in both cases (`snapshots`).
 
 use super::Operations;
 use super::objects::{self, Objects};
@@ -161,13 +163,15 @@ pub(crate) fn adopt_ended(tablet: &Tablet, peers: &dyn Peers) -> Result<()> {
     }
 }
 
-/// Removes the objects that the notes of a table are about. Returns how many.
+/// Removes the objects that the notes of a table are about, unless one `is_needed` by a snapshot of
+/// other tables. Returns how many.
 pub(crate) fn collect_garbage(
     tablet: &Tablet,
     environment: &Environment,
     cache: &Arc<SstableCache>,
+    is_needed: &dyn Fn(ChunkId, ObjectId) -> canopy_namespace::Result<bool>,
 ) -> Result<u64> {
     let objects = Objects::new(environment.clone());
     let remove = |chunk, object| objects.remove(chunk, object);
-    Ok(tablet.collect_chunks(environment, cache, &remove)?)
+    Ok(tablet.collect_chunks(environment, cache, is_needed, &remove)?)
 }
