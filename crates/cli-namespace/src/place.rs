@@ -116,6 +116,21 @@ pub fn full_name(namespace: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// Returns whether a place is that of a namespace on several servers. One that cannot be opened is
+/// not: opening it reports why.
+pub fn has_servers(place: &Path) -> bool {
+    let storage = environment(place).map(|environment| environment.storage);
+    storage.is_ok_and(|storage| has_cluster(storage.as_ref()).unwrap_or(false))
+}
+
+/// Fails unless there is a namespace, of one table or on several servers.
+pub fn check(namespace: &Path) -> anyhow::Result<()> {
+    match has_cluster(environment(namespace)?.storage.as_ref())? {
+        true => Ok(()),
+        false => found(namespace).map(drop),
+    }
+}
+
 /// Returns the full path of the directory of a namespace that is there.
 pub fn found(namespace: &Path) -> anyhow::Result<PathBuf> {
     let failed = || format!("cannot open the namespace {}", namespace.display());

@@ -9,7 +9,9 @@ use crate::message::{MoveStep, Request, Response, Sender, ServerRequest};
 use crate::peers::Peers;
 use crate::server::Server;
 use canopy_namespace::inode::{TYPE_MASK, file_type, flag};
-use canopy_namespace::operation::{Caller, Change, Hold, Moment, Operation, Page, Read, Target};
+use canopy_namespace::operation::{
+    Administration, Caller, Change, Hold, Moment, Operation, Page, Read, Target,
+};
 use canopy_namespace::{
     ChangeId, DirectoryHalf, EntryName, FileId, HalfState, Inode, New, Reply, hash_after,
 };
@@ -84,6 +86,8 @@ impl Server {
             Request::List(page) => self.list_partition(caller, *page),
             Request::Part(id) => self.part(*id),
             Request::NameOf(id) => self.name_of(caller, *id),
+            Request::Search(part) => self.search(peers, caller, part),
+            Request::Arrivals(since) => Ok(self.arrivals(*since)),
             // The process does this.
             Request::Split(..) => Err(Error::Unfit),
             Request::HomeOf(id) => self.layout.home(*id).map(Response::HomeOf),
@@ -145,6 +149,12 @@ impl Server {
                 Err(Error::NotYet("holding a file without a session".into()))
             }
             Operation::Read(Moment::Snapshot(_), _) => Err(Error::NotYet("a snapshot".into())),
+            Operation::Administration(
+                one @ (Administration::Flush | Administration::SetIndexes(_)),
+            ) => self.administer(caller, one),
+            Operation::Explain(query, counts) => {
+                self.explain(peers, caller, query, *counts).map(Reply::Plan)
+            }
             _ => self.execute(caller, operation),
         }
     }
@@ -295,6 +305,7 @@ impl Server {
             }
             ServerRequest::DropDirectory(id) => self.drop_directory(*id).map(done),
             ServerRequest::Named(ids) => self.finish_making(ids).map(done),
+            ServerRequest::Ancestor(id) => self.ancestor(*id),
             ServerRequest::FateOf(id, attempt) => self.fate_of(*id, *attempt).map(Response::Fate),
             ServerRequest::SetHalf(half) => self.set_half(half),
             ServerRequest::EndSession(session) => {

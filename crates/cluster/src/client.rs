@@ -10,10 +10,10 @@ use crate::peers::Peers;
 use crate::slots::{Slot, Slots};
 use canopy_namespace::inode::flag;
 use canopy_namespace::operation::{
-    Access, Caller, Change, Entries, Moment, Operation, Page, Read, Target,
+    Access, Administration, Caller, Change, Entries, Moment, Operation, Page, Query, Read, Target,
 };
 use canopy_namespace::{
-    Block, Entry, EntryName, FileId, Inode, ROOT, Reply, cookie_before, hash_after,
+    Block, Entry, EntryName, FileId, Found, Inode, Pace, ROOT, Reply, cookie_before, hash_after,
 };
 use canopy_partition::{DirectoryMap, PartitionId, Placement, ServerId, SplitHistory, SplitPolicy};
 use parking_lot::Mutex;
@@ -127,7 +127,15 @@ impl Client {
             Operation::Change(Change::Link { id, .. }) => self.of_file(caller, *id, operation),
             Operation::Quotas(_) => Err(Error::NotYet("a quota".into())),
             Operation::Snapshots(_) => Err(Error::NotYet("a snapshot".into())),
-            Operation::Search(..) | Operation::Explain(..) => Err(Error::NotYet("a query".into())),
+            Operation::Search(query, count_max) => {
+                self.found(caller, query, *count_max).map(Reply::Found)
+            }
+            Operation::Explain(query, counts) => {
+                self.explain(caller, query, *counts).map(Reply::Plan)
+            }
+            Operation::Administration(
+                one @ (Administration::Flush | Administration::SetIndexes(_)),
+            ) => self.administer(caller, one),
             _ => match operation.target() {
                 Target::Name { directory, hash } => {
                     self.of_name(caller, directory, hash, operation)
@@ -323,6 +331,21 @@ impl Client {
         }
     }
 
+    /// Asks a server, and again while nobody answers.
+    pub(crate) fn ask_patiently(
+        &self,
+        caller: Caller<'_>,
+        server: ServerId,
+        request: &Request<'_>,
+    ) -> Result<Response> {
+        self.ask(server, self.reader(caller), request)
+    }
+
+    /// Returns the number of logical servers.
+    pub(crate) fn server_count(&self) -> u32 {
+        self.peers.server_count()
+    }
+
     /// Asks a server once.
     pub(crate) fn ask_once(
         &self,
@@ -512,5 +535,14 @@ impl Operations for Client {
         operation: &Operation<'_>,
     ) -> canopy_namespace::Result<Reply> {
         Ok(Client::execute_for(self, caller, operation)?)
+    }
+
+    fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> canopy_namespace::Result<()> {
+        Ok(Client::search(self, Caller::Trusted, query, pace, tell)?)
     }
 }

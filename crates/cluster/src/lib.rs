@@ -3,7 +3,7 @@
 //!
 //! So far all servers are in one process, and no command uses them. They create, look up, list,
 //! split directories and hand partitions over. Renames between servers, removal of directories,
-//! changes of their attributes, holding files, quotas, snapshots and queries are refused ([`Error::NotYet`]).
+//! changes of their attributes, holding files, quotas and snapshots are refused ([`Error::NotYet`]).
 //!
 //! | to change | read |
 //! | --- | --- |
@@ -18,8 +18,11 @@
 //! | a process that listens and executes what arrives | `node`, `workers`; callers: `rights` |
 //! | servers of other processes | `remote`; bytes of messages: `envelope`; connections: `wire` |
 //! | finding the server of a name or a file | `client`, `layout` |
+//! | queries | `searching` |
 //! | processes, and which of them runs each server | `membership` |
 //! | tables and the list of servers | `tables` |
+//! | requests to all servers; about the namespace as a whole | `everywhere`, `administration` |
+//! | reading all tables beside their servers | `view`; if no process runs: `stopped` |
 //! | contents of files, for clients | `contents` |
 //! | a namespace with servers, as a mount sees it | `namespace` |
 //! | keys and certificates | `certificates` |
@@ -34,12 +37,14 @@
 //! - A directory has its access half with its name, and its content half with partition 0, whose
 //!   server follows from the block of the directory's id.
 
+mod administration;
 mod answer;
 pub mod certificates;
 mod client;
 pub mod contents;
 mod envelope;
 mod error;
+mod everywhere;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handover;
@@ -56,11 +61,14 @@ mod peers;
 mod process;
 mod remote;
 mod rights;
+mod searching;
 mod server;
 mod sessions;
 mod slots;
+mod stopped;
 mod tables;
 mod tasks;
+mod view;
 pub mod wire;
 mod workers;
 
@@ -78,5 +86,8 @@ pub use node::{Node, NodeError, NodeSettings};
 pub use peers::Peers;
 pub use process::Process;
 pub use remote::{Patience, Remote};
+pub use searching::{ArrivalMark, NameRange, SearchPart};
 pub use sessions::{SessionCounts, SessionSettings, SteadyClock, steady_clock};
+pub use stopped::settle_stopped;
 pub use tables::{SERVERS_MAX, create_cluster, has_cluster};
+pub use view::{ClusterView, cluster_tables, release_all};

@@ -5,11 +5,12 @@
 
 use crate::error::Error;
 use crate::intents::{Part, Seen};
+use crate::searching::{ArrivalMark, NameRange, SearchPart};
 use canopy_model::Credentials;
 use canopy_namespace::operation::{Caller, Entries, Hold, Operation, Page, Target};
 use canopy_namespace::{
-    ChangeId, DirectoryHalf, ExecutedRecord, Failure, FileId, Inode, MovedEntry, NewDirectory,
-    Reply,
+    Ancestor, ChangeId, Cursor, DirectoryHalf, ExecutedRecord, Failure, FileId, Found, Inode,
+    MovedEntry, NewDirectory, Reply,
 };
 use canopy_partition::{
     Age, Answer, Attempt, Begun, IntentId, PartitionId, Preparation, ServerId, SplitHistory,
@@ -75,6 +76,10 @@ pub enum Request<'a> {
     EndSession,
     /// A request of another server of the namespace.
     OfServer(ServerRequest<'a>),
+    /// Searches what the server has.
+    Search(SearchPart<'a>),
+    /// Returns the names that the server came to hold since a moment.
+    Arrivals(ArrivalMark),
 }
 
 /// Something that only servers ask each other.
@@ -98,6 +103,8 @@ pub enum ServerRequest<'a> {
     HandOver(FileId, PartitionId, Attempt, MoveStep<'a>),
     /// A message about a change that concerns several servers.
     Intent(IntentId, Box<IntentStep<'a>>),
+    /// To the home of a directory: returns what a search on another server has to know of it.
+    Ancestor(FileId),
 }
 
 /// A message about an intent.
@@ -205,6 +212,12 @@ pub enum Response {
     Renewed(Life, Vec<FileId>),
     /// Files are held again, but for these, which are not here.
     Reclaimed(Vec<FileId>, Life),
+    /// Files that a search has found, where it goes on, and a moment before it.
+    Found(Vec<Found>, Option<Cursor>, ArrivalMark),
+    /// Names that a server came to hold, up to a moment; none if they are not known.
+    Arrived(Option<Vec<NameRange>>, ArrivalMark),
+    /// A directory; none if it is gone.
+    Ancestor(Option<Box<Ancestor>>),
 }
 
 /// The life of a session at a server. If it is another one, the session has lost what it held there.

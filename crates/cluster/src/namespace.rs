@@ -59,16 +59,10 @@ impl Execute for ClusterNamespace {
     fn run_query(
         &self,
         query: &Query<'_>,
-        _pace: Pace<'_>,
+        pace: Pace<'_>,
         tell: &mut dyn FnMut(Found) -> bool,
     ) -> Result<()> {
-        match self.execute(&Operation::Search(query.clone(), u64::MAX))? {
-            Reply::Found(found) => {
-                let _ = found.into_iter().all(tell);
-                Ok(())
-            }
-            _ => Err(unfit()),
-        }
+        self.search(query, pace, tell)
     }
 
     fn explain_query(&self, query: &Query<'_>, counts: bool, _pace: Pace<'_>) -> Result<Plan> {

@@ -343,7 +343,7 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
     use canopy_namespace::inode::{TYPE_MASK, file_type};
     let operation = match envelope {
         Envelope::Request { request: Request::Execute(operation), .. } => operation,
-        Envelope::Request { request: Request::Split(..), .. } => return true,
+        Envelope::Request { request: Request::Split(..) | Request::Search(_), .. } => return true,
         _ => return false,
     };
     match operation {
@@ -358,6 +358,7 @@ fn may_wait(envelope: &Envelope<'_>) -> bool {
             | Change::RemoveXattr { .. } => true,
             _ => false,
         },
+        Operation::Administration(_) | Operation::Explain(..) => true,
         _ => false,
     }
 }

@@ -1,6 +1,7 @@
 //! The logical servers that a process runs, and the work that they do beside requests: partitions
 //! that have grown are split, and what a crash has left undone is done.
 
+use crate::administration::build_indexes;
 use crate::contents::collect_garbage;
 use crate::error::{Error, Result};
 use crate::handover::{self, HandOver, Step, Steps};
@@ -11,7 +12,7 @@ use crate::server::Server;
 use crate::sessions::{self, SessionCounts, SessionSettings};
 use crate::tables::tables_of;
 use crate::tasks::{Task, Tasks};
-use canopy_namespace::operation::{Caller, Change, Operation, Target};
+use canopy_namespace::operation::{Administration, Caller, Change, Operation, Target};
 use canopy_namespace::{Clock, FileId, NoOpenFiles, Tablet, TabletRange, open_table};
 use canopy_partition::{PartitionId, ServerId, Split, SplitHistory, SplitPolicy};
 use canopy_store::{Environment, SstableCache};
@@ -138,8 +139,9 @@ impl Process {
         // Clients may hold files that have no name. A tick removes the others.
         tablet.keep_unheld(true);
         let server = Server::new(id, tablet, self.layout.clone(), self.sessions.clone())?;
-        servers.insert(id, Arc::new(server));
-        Ok(())
+        let server = Arc::new(server);
+        servers.insert(id, server.clone());
+        build_indexes(&server)
     }
 
     /// Stops a server: requests are refused from now on, and everything outlasts a crash once this
@@ -191,6 +193,10 @@ impl Process {
         {
             // A partition may arrive with too many entries.
             self.tasks.add(Task::Split(server.id, *directory, *child));
+        }
+        if let Request::Execute(Operation::Administration(Administration::SetIndexes(_))) = request
+        {
+            build_indexes(&server)?;
         }
         if let Request::Execute(Operation::Change(change)) = request
             && answered.is_first
@@ -409,6 +415,20 @@ impl Process {
             let server = self.server(id)?;
             server.tablet.flush_pending()?;
             server.tablet.table().sync()?;
+        }
+        Ok(())
+    }
+
+    /// Has the files of the tables of all servers here take what is only in memory and in logs.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the tables do.
+    pub fn flush(&self) -> Result<()> {
+        for id in self.running() {
+            let server = self.server(id)?;
+            server.tablet.flush_pending()?;
+            server.tablet.table().flush()?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::intents::{Intents, LockKey};
 use crate::layout::Layout;
 use crate::making::MakingDirectories;
+use crate::searching::Arrivals;
 use crate::sessions::{SessionSettings, Sessions};
 use canopy_namespace::operation::{Caller, Change, Moment, Operation, Read, Target};
 use canopy_namespace::{
@@ -57,6 +58,8 @@ pub(crate) struct State {
     /// Counts changes of partitions, and those that may have moved a file.
     pub(crate) changes: u64,
     pub(crate) intents: Intents,
+    /// Names that were not held before, for queries under way.
+    pub(crate) arrivals: Arrivals,
 }
 
 #[derive(Clone)]
@@ -97,7 +100,8 @@ impl Server {
             tablet.restore_range(*directory, ranges(holdings));
         }
         let intents = Intents::open(&tablet)?;
-        let state = State { directories, moving: None, changes: 0, intents };
+        let arrivals = Arrivals::default();
+        let state = State { directories, moving: None, changes: 0, intents, arrivals };
         let sessions = Sessions::new(settings, tablet.open_executed()?);
         let making = MakingDirectories::open(&tablet, sessions.now())?;
         Ok(Server {
@@ -439,6 +443,7 @@ impl Server {
         }
         let records = records_between(directory, &before, &after);
         let held = ranges(&after);
+        state.arrivals.note(directory, &ranges(&before), &held);
         match held == ranges(&before) && state.directories.contains_key(&directory) {
             true => self.tablet.put_partition_records(&records)?,
             false => self.tablet.set_partitions(&records, directory, held)?,
@@ -512,7 +517,14 @@ impl Server {
 
     /// Returns all directories with records of partitions.
     pub(crate) fn directories(&self) -> Vec<FileId> {
-        self.state.read().directories.keys().copied().collect()
+        self.directories_that(|_| true)
+    }
+
+    /// Returns the directories whose partitions here meet a condition.
+    pub(crate) fn directories_that(&self, is_one: impl Fn(&Holdings) -> bool) -> Vec<FileId> {
+        let state = self.state.read();
+        let chosen = state.directories.iter().filter(|(_, holdings)| is_one(holdings));
+        chosen.map(|(directory, _)| *directory).collect()
     }
 }
 

@@ -37,11 +37,11 @@ mod reading;
 
 use cache::Cache;
 use canopy_model::Retry;
-use canopy_namespace::operation::{Caller, Change, ContentsPart, Moment, Operation, Read};
+use canopy_namespace::operation::{Caller, Change, ContentsPart, Moment, Operation, Query, Read};
 use canopy_namespace::operation::{LocalFile, PastHandle, StoredContents};
 use canopy_namespace::{
-    ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Inode, Privileges, Reply, Result,
-    SetAttributes, Settings, Stored,
+    ChunkId, Error, Extent, FILE_BYTES_MAX, FileContents, FileId, Found, Inode, Pace, Privileges,
+    Reply, Result, SetAttributes, Settings, Stored,
 };
 use canopy_store::Environment;
 pub(crate) use collect::collect_garbage;
@@ -78,6 +78,28 @@ pub trait Operations: Send + Sync {
     ///
     /// Fails as the operation does.
     fn execute_for(&self, caller: Caller<'_>, operation: &Operation<'_>) -> Result<Reply>;
+
+    /// Passes the files that a query finds to `tell`, in no order, until it returns false. Calls `pace`
+    /// with the memory that the query takes.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the servers do.
+    fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> Result<()> {
+        pace(0);
+        match self.execute_for(Caller::Trusted, &Operation::Search(query.clone(), u64::MAX))? {
+            Reply::Found(found) => {
+                let _ = found.into_iter().all(tell);
+                Ok(())
+            }
+            _ => Err(unfit()),
+        }
+    }
 }
 
 /// How much memory contents take.
@@ -201,6 +223,16 @@ impl ClusterNamespace {
             files.describe(&mut reply);
         }
         Ok(reply)
+    }
+
+    /// Passes the files that a query finds to `tell`. Files have the sizes and times that servers know.
+    pub(crate) fn search(
+        &self,
+        query: &Query<'_>,
+        pace: Pace<'_>,
+        tell: &mut dyn FnMut(Found) -> bool,
+    ) -> Result<()> {
+        self.files.operations.search(query, pace, tell)
     }
 
     /// Returns the settings of the namespace.
