@@ -1,7 +1,7 @@
 //! `canopy ns index`: which attributes a namespace keeps indexes of.
 
 use crate::place;
-use crate::servers::{Access, Served};
+use crate::servers::{Access, Served, is_served};
 use anyhow::{Context, bail};
 use canopy::Outcome;
 use canopy::commands::ns::Index as Arguments;
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
             place::control(&place, INDEXES)?.unwrap_or_default()
         }
         Some(now) => now,
-        None if place::has_servers(&place) => {
+        None if is_served(&place)? => {
             let served = Served::open(&place, &Access::default())?;
             if is_change {
                 let names = wanted(&indexes(&served)?);

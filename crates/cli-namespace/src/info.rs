@@ -11,13 +11,14 @@ use serde_json::json;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub fn run(namespace: &Path, is_json: bool) -> anyhow::Result<Outcome> {
     let namespace = match viewed::mounted(namespace)? {
-        Some(mount) => OsStr::from_bytes(&mount.source).into(),
+        Some(mount) => PathBuf::from(OsStr::from_bytes(&mount.source)),
         None => namespace.to_owned(),
     };
+    let namespace = viewed::place_of_records(&namespace)?;
     let environment = place::environment(&namespace)?;
     if has_cluster(environment.storage.as_ref())? {
         return of_servers(&environment, is_json);

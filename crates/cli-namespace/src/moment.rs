@@ -4,6 +4,7 @@
 mod servers;
 
 use crate::place;
+use crate::servers::is_served;
 use crate::viewed::{self, Viewed};
 use anyhow::{Context, bail};
 use canopy_namespace::{FileId, Inode, Listing, Namespace, Past, ROOT, ReadView, Result};
@@ -46,7 +47,7 @@ impl Source {
     /// Opens a namespace, or the one that is mounted on a directory, which only root can do.
     pub fn open(place: &Path, snapshot: Option<&str>) -> anyhow::Result<Self> {
         match viewed::mounted(place)? {
-            None if place::has_servers(place) => {
+            None if is_served(place)? => {
                 Ok(Source::OfServers(Box::new(OfServers::open(place, snapshot)?)))
             }
             None => Ok(Source::Open(Box::new(place::open(place)?))),

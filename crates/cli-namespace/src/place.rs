@@ -116,13 +116,6 @@ pub fn full_name(namespace: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns whether a place is that of a namespace on several servers. One that cannot be opened is
-/// not: opening it reports why.
-pub fn has_servers(place: &Path) -> bool {
-    let storage = environment(place).map(|environment| environment.storage);
-    storage.is_ok_and(|storage| has_cluster(storage.as_ref()).unwrap_or(false))
-}
-
 /// Fails unless there is a namespace, of one table or on several servers.
 pub fn check(namespace: &Path) -> anyhow::Result<()> {
     match has_cluster(environment(namespace)?.storage.as_ref())? {

@@ -4,6 +4,7 @@
 mod cluster;
 
 use crate::place;
+use crate::servers::addresses;
 use anyhow::{Context, bail};
 use canopy_cluster::{ClusterView, cluster_tables, has_cluster, release_all};
 use canopy_mount::{FLUSH, TYPE};
@@ -134,13 +135,15 @@ impl Located {
     /// Finds the namespace at `place`, or the one that is mounted there.
     fn find(place: &Path) -> anyhow::Result<Self> {
         let mount = mounted(place)?;
-        let namespace = match &mount {
+        let named = match &mount {
             Some(mount) => PathBuf::from(OsStr::from_bytes(&mount.source)),
-            None => {
-                place::check(place)?;
-                place::full_name(place)?
-            }
+            None => place.to_owned(),
         };
+        let mut namespace = place_of_records(&named)?;
+        if mount.is_none() {
+            place::check(&namespace)?;
+            namespace = place::full_name(&namespace)?;
+        }
         let environment = place::environment(&namespace)?;
         let tables = Tables::of(&environment)?;
         Ok(Located { mount, namespace, environment, tables })
@@ -305,14 +308,21 @@ fn is_full(error: &anyhow::Error) -> bool {
     })
 }
 
+/// Returns the place of the records of a namespace: that of its servers, if it is named by addresses.
+pub fn place_of_records(namespace: &Path) -> anyhow::Result<PathBuf> {
+    match addresses(namespace)? {
+        Some(_) => cluster::place_of(namespace),
+        None => Ok(namespace.to_owned()),
+    }
+}
+
 /// Lets a checkpoint go that was kept.
 pub fn forget(namespace: &Path, known: &str) {
     let Some(known) = Known::parse(known) else { return };
     let source = mounted(namespace).ok().flatten().map(|mount| mount.source);
     let source = source.map(|source| PathBuf::from(OsStr::from_bytes(&source)));
-    let Ok(environment) = place::environment(source.as_deref().unwrap_or(namespace)) else {
-        return;
-    };
+    let place = place_of_records(source.as_deref().unwrap_or(namespace));
+    let Ok(environment) = place.and_then(|place| place::environment(&place)) else { return };
     let tables = Tables::of(&environment).ok();
     if let Some(checkpoints) = tables.and_then(|tables| tables.known(&known)) {
         release_all(&environment, &checkpoints);

@@ -3,7 +3,7 @@
 
 use crate::place;
 use crate::servers::{Access, Served};
-use anyhow::bail;
+use anyhow::{Context, bail};
 use canopy_cluster::membership::is_stopped;
 use canopy_cluster::{cluster_tables, settle_stopped};
 use canopy_mount::FLUSH;
@@ -13,7 +13,30 @@ use canopy_scan::Mount;
 use canopy_store::Environment;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The name of storage that a command does without.
+const NO_STORAGE: &str = "none";
+
+/// Returns the place of the storage of servers, as they know it, if it can be opened here.
+pub(super) fn place_of(servers: &Path) -> anyhow::Result<PathBuf> {
+    let access = Access { storage: Some(NO_STORAGE.into()), ..Access::default() };
+    let served = Served::open(servers, &access)?;
+    let place = PathBuf::from(served.connection.place());
+    let opened = place::environment(&place).and_then(|environment| {
+        served.connection.check_storage(environment.storage.as_ref())?;
+        Ok(place.clone())
+    });
+    served.end()?;
+    opened.with_context(|| {
+        format!(
+            "cannot open {}, the storage of {}, whose records are to be read: use the mount, as with \
+             'canopy find --live', du(1) and cp(1)",
+            place.display(),
+            servers.display()
+        )
+    })
+}
 
 /// Has all servers write everything to the files of their tables. If no process runs them, this one
 /// does.

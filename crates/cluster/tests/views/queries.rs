@@ -5,9 +5,7 @@ use crate::tree::{Changes, Paths, listed, open_view, split};
 use canopy_cluster::Client;
 use canopy_model::Credentials;
 use canopy_namespace::inode::{file_type, flag};
-use canopy_namespace::operation::{
-    Administration, Caller, Change, Moment, Operation, Query, Read,
-};
+use canopy_namespace::operation::{Administration, Caller, Change, Moment, Operation, Query, Read};
 use canopy_namespace::{EntryName, FileId, Found, Inode, NamedInode, New, ROOT, Reply};
 use canopy_query::{Component, Context, Expression, parse, system_zone};
 use rand::SeedableRng;
@@ -70,7 +68,13 @@ fn expected(client: &Client, paths: &Paths, query: &str, who: &Credentials) -> P
     let expression = expression(query);
     let lets = |inode: &Inode, bits: u32| {
         let (uid, gid) = (inode.uid == who.uid, who.gids.contains(&inode.gid));
-        let mine = if uid { inode.mode >> 6 } else if gid { inode.mode >> 3 } else { inode.mode };
+        let mine = if uid {
+            inode.mode >> 6
+        } else if gid {
+            inode.mode >> 3
+        } else {
+            inode.mode
+        };
         who.is_root() || mine & bits == bits
     };
     let is_shown = |path: &[u8]| {
@@ -158,12 +162,18 @@ fn a_view_is_searched_by_indexes_of_all_tables() {
         let root = Credentials::new(0, [0]);
         let expected = expected(&client, &paths, query, &root);
         let mut found = Paths::new();
-        let mut take = |one: Found| found.insert(one.path, one.inode).is_none();
+        let mut take = |one: Found| {
+            assert_eq!(found.insert(one.path, one.inode), None, "{query} finds one twice");
+            true
+        };
         view.view.search(ROOT, &expression(query), &root, &mut take).unwrap();
-        assert!(found == expected, "{query}: {} of {}", found.len(), expected.len());
+        let missing = expected.iter().find(|(path, _)| !found.contains_key(*path));
+        let count = (found.len(), expected.len());
+        assert!(found == expected, "{query}: {count:?}: {missing:?}");
         let mut found = Paths::new();
         let by_index = view.view.search_by_index(ROOT, &expression(query), |one| {
-            found.insert(one.path, one.inode).is_none()
+            assert_eq!(found.insert(one.path, one.inode), None, "{query} finds one twice");
+            true
         });
         let has_index = !["[size>0]", "[path~n1*/*]", "[not uid=7]"].contains(&query);
         if by_index.unwrap() {
@@ -217,7 +227,12 @@ fn each_entry_is_found_once_while_partitions_move() {
                     *found.entry(one.path).or_default() += 1;
                 }
                 searches += 1;
-                assert!(found.keys().eq(&names), "{} of {} in {searches}", found.len(), names.len());
+                assert!(
+                    found.keys().eq(&names),
+                    "{} of {} in {searches}",
+                    found.len(),
+                    names.len()
+                );
                 assert!(found.values().all(|count| *count == 1));
             }
         }
